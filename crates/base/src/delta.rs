@@ -1,0 +1,97 @@
+//! What a task leaves behind: the set of files created, changed and removed.
+
+use crate::attr::{Attr, Xattr};
+use crate::binding::Content;
+use crate::id::Seq;
+use crate::path::TreePath;
+
+/// All changes of one task, in the order in which they are to be applied: directory renames first, then removals, then
+/// the rest with parents before children. No path occurs twice among removals, nor twice among the rest.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Delta {
+    /// The changes.
+    pub changes: Vec<Change>,
+}
+
+/// One change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Where.
+    pub path: TreePath,
+    /// What the task saw there before it changed it.
+    pub base: Base,
+    /// What is to be done.
+    pub action: Action,
+}
+
+/// What was at a path when the task first saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Base {
+    /// Nothing: known from the directory's listing, or asked.
+    Absent,
+    /// The binding with this number.
+    Bound(Seq),
+}
+
+/// What a task did at a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Removed it, with all beneath if it was a directory.
+    Remove,
+    /// Renamed the directory at `from` to this path, with all beneath; changes beneath follow under the new path.
+    RenameDirectory {
+        /// Its path before.
+        from: TreePath,
+    },
+    /// Made a directory, or changed the attributes of one. What was there and is not a directory is replaced.
+    Directory {
+        /// Attributes to give it (mode, uid, gid, mtime).
+        attr: Attr,
+        /// `user.` attributes to give it; others of that kind are removed.
+        xattrs: Vec<Xattr>,
+        /// The task removed the directory that was here and made a new one: the old one's entries go.
+        replaces: bool,
+    },
+    /// Made a file, or gave one new contents or attributes.
+    File {
+        /// Attributes to give it (mode, uid, gid, size, mtime).
+        attr: Attr,
+        /// `user.` attributes to give it; others of that kind are removed.
+        xattrs: Vec<Xattr>,
+        /// Its bytes.
+        content: Content,
+        /// How its bytes relate to those that the task saw.
+        change: FileChange,
+    },
+    /// Made a symbolic link.
+    Symlink {
+        /// Attributes to give it (uid, gid, mtime).
+        attr: Attr,
+        /// Where it points.
+        target: Vec<u8>,
+    },
+    /// Made another name for the file that this delta has at `to`, earlier in the list, or that exists there unchanged.
+    HardLink {
+        /// The other name.
+        to: TreePath,
+    },
+    /// Made a named pipe.
+    Fifo {
+        /// Attributes to give it (mode, uid, gid, mtime).
+        attr: Attr,
+    },
+}
+
+/// How a file's bytes relate to those that the task saw at the path before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileChange {
+    /// New, or written in any way.
+    Written,
+    /// The first `from` bytes are those that the task saw (all of them); the rest was added.
+    Appended {
+        /// Length before, in bytes.
+        from: u64,
+    },
+    /// Only attributes or times changed: the bytes are those that the task saw.
+    Attributes,
+}

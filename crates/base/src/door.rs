@@ -1,0 +1,240 @@
+//! The door: what `remrun` and `gleaner` say to the client daemon over its Unix socket, and what it answers.
+//!
+//! Each message is a 32-bit little-endian length and that many bytes. `remrun`'s first message carries its descriptors
+//! 0, 1 and 2 beside the bytes (`SCM_RIGHTS`); a closed descriptor is replaced by `/dev/null`.
+
+use crate::codec::{Encode, Malformed, Reader, Writer};
+use crate::command::{Command, ExitStatus, WindowSize};
+use crate::id::TaskId;
+
+/// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
+pub const VERSION: u32 = 1;
+
+/// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
+pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Name of the socket in the daemon's runtime folder.
+pub const SOCKET_NAME: &str = "door";
+
+/// Path at which a guest finds out that it is one: `remrun` in a guest runs its command in place.
+pub const GUEST_MARK: &str = "/dev/gleaner";
+
+/// What the caller allows and asks.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Options {
+    /// Fail rather than run here (`--no-local`).
+    pub no_local: bool,
+    /// Paths that the write policy shall admit for this command (`--allow-write`).
+    pub allow_write: Vec<Vec<u8>>,
+    /// Say afterwards on standard error where it ran and what it cost (`--verbose`).
+    pub verbose: bool,
+}
+
+/// From `remrun` or `gleaner` to the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Run a command: the first message of a connection, with descriptors 0, 1 and 2.
+    Run {
+        /// [`VERSION`] of the caller.
+        version: u32,
+        /// What to run.
+        command: Box<Command>,
+        /// What the caller allows.
+        options: Options,
+        /// Size of the caller's terminal, if standard input or output is one.
+        window: Option<WindowSize>,
+    },
+    /// What became of a task whose daemon died: the first message of a connection.
+    Outcome(TaskId),
+    /// A question of `gleaner`, as JSON: the first message of a connection.
+    Ask(Vec<u8>),
+    /// The caller received this signal: pass it on.
+    Signal(u8),
+    /// The caller's terminal changed its size.
+    Resize(WindowSize),
+}
+
+/// From the daemon.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Nothing was consumed or delivered: the caller is to run the command itself.
+    RunHere {
+        /// Why, for a person.
+        why: String,
+    },
+    /// The task has this number; it is being launched. `terminal`: the caller puts its terminal into raw mode.
+    Launched {
+        /// The task.
+        task: TaskId,
+        /// Whether the task has a terminal.
+        terminal: bool,
+    },
+    /// The task was stopped by this signal (as by Ctrl-Z): the caller stops as well, and sends SIGCONT when continued.
+    Stopped(u8),
+    /// It ended and its delta is committed.
+    Done(ExitStatus),
+    /// It did not take place, and nothing was committed: a message for a person (several lines, printable), and the
+    /// status to exit with.
+    Failed {
+        /// What, where, and what to do.
+        message: String,
+        /// Exit status.
+        code: u8,
+    },
+    /// A line for the caller's standard error.
+    Note(String),
+    /// The answer to [`Request::Ask`], as JSON.
+    Answer(Vec<u8>),
+    /// The answer to [`Request::Outcome`]: the task's end if it was committed, or `None`.
+    Outcome(Option<ExitStatus>),
+}
+
+impl Encode for Request {
+    fn encode(&self, out: &mut Writer) {
+        match self {
+            Self::Run { version, command, options, window } => {
+                out.u8(0);
+                out.u32(*version);
+                command.encode(out);
+                out.bool(options.no_local);
+                out.list(&options.allow_write, |out, path| out.bytes(path));
+                out.bool(options.verbose);
+                out.option(window.as_ref(), write_window);
+            }
+            Self::Outcome(task) => {
+                out.u8(1);
+                out.u128(task.0);
+            }
+            Self::Ask(json) => {
+                out.u8(2);
+                out.bytes(json);
+            }
+            Self::Signal(signal) => out.raw(&[3, *signal]),
+            Self::Resize(window) => {
+                out.u8(4);
+                write_window(out, window);
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.u8()? {
+            0 => {
+                let version = from.u32()?;
+                if version != VERSION {
+                    return Err(Malformed("another version of remrun"));
+                }
+                Self::Run {
+                    version,
+                    command: Box::new(Command::decode(from)?),
+                    options: Options {
+                        no_local: from.bool()?,
+                        allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
+                        verbose: from.bool()?,
+                    },
+                    window: from.option(read_window)?,
+                }
+            }
+            1 => Self::Outcome(TaskId(from.u128()?)),
+            2 => Self::Ask(from.bytes()?.to_vec()),
+            3 => Self::Signal(from.u8()?),
+            4 => Self::Resize(read_window(from)?),
+            _ => return Err(Malformed("an unknown request")),
+        })
+    }
+}
+
+impl Encode for Reply {
+    fn encode(&self, out: &mut Writer) {
+        match self {
+            Self::RunHere { why } => {
+                out.u8(0);
+                out.bytes(why.as_bytes());
+            }
+            Self::Launched { task, terminal } => {
+                out.u8(1);
+                out.u128(task.0);
+                out.bool(*terminal);
+            }
+            Self::Stopped(signal) => out.raw(&[2, *signal]),
+            Self::Done(status) => {
+                out.u8(3);
+                status.encode(out);
+            }
+            Self::Failed { message, code } => {
+                out.raw(&[4, *code]);
+                out.bytes(message.as_bytes());
+            }
+            Self::Note(line) => {
+                out.u8(5);
+                out.bytes(line.as_bytes());
+            }
+            Self::Answer(json) => {
+                out.u8(6);
+                out.bytes(json);
+            }
+            Self::Outcome(status) => {
+                out.u8(7);
+                out.option(status.as_ref(), |out, status| status.encode(out));
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match from.u8()? {
+            0 => Self::RunHere { why: read_text(from)? },
+            1 => Self::Launched { task: TaskId(from.u128()?), terminal: from.bool()? },
+            2 => Self::Stopped(from.u8()?),
+            3 => Self::Done(ExitStatus::decode(from)?),
+            4 => {
+                let code = from.u8()?;
+                Self::Failed { message: read_text(from)?, code }
+            }
+            5 => Self::Note(read_text(from)?),
+            6 => Self::Answer(from.bytes()?.to_vec()),
+            7 => Self::Outcome(from.option(ExitStatus::decode)?),
+            _ => return Err(Malformed("an unknown reply")),
+        })
+    }
+}
+
+fn write_window(out: &mut Writer, window: &WindowSize) {
+    out.u32(window.rows.into());
+    out.u32(window.columns.into());
+}
+
+fn read_window(from: &mut Reader<'_>) -> Result<WindowSize, Malformed> {
+    let mut side = || u16::try_from(from.u32()?).map_err(|_| Malformed("a terminal of impossible size"));
+    Ok(WindowSize { rows: side()?, columns: side()? })
+}
+
+fn read_text(from: &mut Reader<'_>) -> Result<String, Malformed> {
+    String::from_utf8(from.bytes()?.to_vec()).map_err(|_| Malformed("text that is not UTF-8"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_round_trip() {
+        let command = Command { argv: vec![b"true".to_vec()], ..Command::default() };
+        let run = Request::Run {
+            version: VERSION,
+            command: Box::new(command),
+            options: Options { no_local: true, allow_write: vec![b"/x".to_vec()], verbose: false },
+            window: Some(WindowSize { rows: 24, columns: 80 }),
+        };
+        for request in [run, Request::Signal(2), Request::Ask(b"{}".to_vec()), Request::Outcome(TaskId(7))] {
+            assert_eq!(Request::from_bytes(&request.to_bytes()), Ok(request));
+        }
+        for reply in [
+            Reply::Launched { task: TaskId(9), terminal: true },
+            Reply::Done(ExitStatus::Signal(9)),
+            Reply::Failed { message: "no".into(), code: 125 },
+            Reply::Outcome(None),
+        ] {
+            assert_eq!(Reply::from_bytes(&reply.to_bytes()), Ok(reply));
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The words that every part of Gleaner shares, as plain types: ids, digests, times, attributes, bindings, deltas,
+//! commands, and the door through which `remrun` talks to the client daemon.
+//!
+//! Nothing here does I/O, reads a clock or knows a wire format. `wire` converts these types to messages at the edge.
+
+pub mod attr;
+pub mod binding;
+pub mod codec;
+pub mod command;
+pub mod delta;
+pub mod digest;
+pub mod door;
+pub mod id;
+pub mod path;
+pub mod time;
+
+pub use attr::{Attr, Xattr};
+pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
+pub use command::{Command, ExitStatus, Limit, Output, Stdin, Usage, WindowSize};
+pub use delta::{Action, Base, Change, Delta};
+pub use digest::Digest;
+pub use id::{NodeId, Seq, TaskId, Tenant, Version, ViewId};
+pub use path::TreePath;
+pub use time::Time;
+
+/// Largest block, in bytes: what one piece of a file, one listing or one recipe may measure on its own.
+pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+/// Largest encoded listing or recipe, in bytes. A directory whose listing is larger is asked name by name.
+pub const BLOB_BYTES_MAX: usize = 16 << 20;
+/// Files larger than this are bound without being hashed, and fetched piece by piece as they are read.
+pub const EAGER_FILE_BYTES_MAX: u64 = 4 << 20;
+/// Length of the pieces of a lazily bound file, in bytes; the last piece is shorter.
+pub const LAZY_PIECE_BYTES: u64 = 256 << 10;

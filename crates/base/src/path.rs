@@ -1,0 +1,188 @@
+//! Absolute paths of a client's tree, as bytes: names need not be UTF-8.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// An absolute, normalised path: starts with `/`, holds no empty, `.` or `..` component and no NUL, and does not end in
+/// `/` unless it is the root. Cheap to clone.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TreePath(Arc<[u8]>);
+
+impl TreePath {
+    /// The root, `/`.
+    pub fn root() -> Self {
+        Self(Arc::from(&b"/"[..]))
+    }
+
+    /// Accepts `bytes` only if they are already in normal form: for paths that come from others.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(b"/")?;
+        let plain = rest.is_empty() || rest.split(|byte| *byte == b'/').all(is_plain_name);
+        plain.then(|| Self(Arc::from(bytes)))
+    }
+
+    /// Resolves `bytes` against the absolute directory `self` by its text alone: `..` removes a component, whatever
+    /// links there may be. Returns `None` for a NUL byte.
+    pub fn resolve(&self, bytes: &[u8]) -> Option<Self> {
+        if bytes.contains(&0) {
+            return None;
+        }
+        let mut parts: Vec<&[u8]> = match bytes.first() {
+            Some(b'/') => Vec::new(),
+            _ => self.components().collect(),
+        };
+        for part in bytes.split(|byte| *byte == b'/') {
+            match part {
+                b"" | b"." => {}
+                b".." => {
+                    parts.pop();
+                }
+                name => parts.push(name),
+            }
+        }
+        let mut joined = Vec::with_capacity(bytes.len() + self.0.len());
+        for part in parts {
+            joined.push(b'/');
+            joined.extend_from_slice(part);
+        }
+        if joined.is_empty() {
+            joined.push(b'/');
+        }
+        Some(Self(Arc::from(joined)))
+    }
+
+    /// The path of `name` in this directory. `name` must be a plain name (see [`is_plain_name`]).
+    pub fn join(&self, name: &[u8]) -> Self {
+        debug_assert!(is_plain_name(name), "not a plain name: {name:?}");
+        let mut joined = Vec::with_capacity(self.0.len() + 1 + name.len());
+        if !self.is_root() {
+            joined.extend_from_slice(&self.0);
+        }
+        joined.push(b'/');
+        joined.extend_from_slice(name);
+        Self(Arc::from(joined))
+    }
+
+    /// The directory this path is in; `None` for the root.
+    pub fn parent(&self) -> Option<Self> {
+        let at = self.0.iter().rposition(|byte| *byte == b'/')?;
+        match (self.is_root(), at) {
+            (true, _) => None,
+            (false, 0) => Some(Self::root()),
+            (false, at) => Some(Self(Arc::from(&self.0[..at]))),
+        }
+    }
+
+    /// The last component; empty for the root.
+    pub fn name(&self) -> &[u8] {
+        let at = self.0.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        &self.0[at..]
+    }
+
+    /// The components from the root down.
+    pub fn components(&self) -> impl Iterator<Item = &[u8]> {
+        self.0.split(|byte| *byte == b'/').filter(|part| !part.is_empty())
+    }
+
+    /// Whether this is `/`.
+    pub fn is_root(&self) -> bool {
+        self.0.len() == 1
+    }
+
+    /// Whether this path is `ancestor` or lies beneath it.
+    pub fn is_within(&self, ancestor: &TreePath) -> bool {
+        ancestor.is_root() || self.0.strip_prefix(&*ancestor.0).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
+    }
+
+    /// The path relative to `ancestor`, without a leading slash; `None` if it does not lie within.
+    pub fn relative_to(&self, ancestor: &TreePath) -> Option<&[u8]> {
+        if !self.is_within(ancestor) {
+            return None;
+        }
+        let rest = if ancestor.is_root() { &self.0[..] } else { &self.0[ancestor.0.len()..] };
+        Some(rest.strip_prefix(b"/").unwrap_or(rest))
+    }
+
+    /// The bytes, starting with `/`.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Whether `name` can name a directory entry: not empty, not `.` or `..`, no slash, no NUL, at most 255 bytes.
+pub fn is_plain_name(name: &[u8]) -> bool {
+    !name.is_empty()
+        && name.len() <= 255
+        && name != b"."
+        && name != b".."
+        && !name.iter().any(|byte| matches!(byte, b'/' | 0))
+}
+
+impl fmt::Debug for TreePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Shows the path with control characters and bytes that are not UTF-8 escaped, so that it can be printed on a terminal.
+impl fmt::Display for TreePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&printable(&self.0))
+    }
+}
+
+/// `bytes` as text that is safe to print: control characters and bytes that are not UTF-8 are escaped.
+pub fn printable(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for letter in chunk.valid().chars() {
+            if letter.is_control() { text.extend(letter.escape_default()) } else { text.push(letter) }
+        }
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(text: &str) -> TreePath {
+        TreePath::parse(text.as_bytes()).expect("a normal path")
+    }
+
+    #[test]
+    fn parse_refuses_what_is_not_normal() {
+        for bad in ["", "a", "//", "/a/", "/a//b", "/./a", "/a/..", "/a\0"] {
+            assert_eq!(TreePath::parse(bad.as_bytes()), None, "{bad:?}");
+        }
+        assert!(TreePath::parse(b"/").is_some());
+    }
+
+    #[test]
+    fn resolve_goes_by_text() {
+        let at = path("/home/u");
+        for (text, want) in
+            [("a/b", "/home/u/a/b"), ("../x", "/home/x"), ("/", "/"), ("../../..", "/"), ("./", "/home/u")]
+        {
+            assert_eq!(at.resolve(text.as_bytes()), Some(path(want)), "{text}");
+        }
+    }
+
+    #[test]
+    fn within_is_by_component() {
+        assert!(path("/a/b").is_within(&path("/a")));
+        assert!(!path("/ab").is_within(&path("/a")));
+        assert!(path("/a").is_within(&TreePath::root()));
+        assert_eq!(path("/a/b/c").relative_to(&path("/a")), Some(&b"b/c"[..]));
+        assert_eq!(path("/a").parent(), Some(TreePath::root()));
+        assert_eq!(TreePath::root().parent(), None);
+    }
+
+    #[test]
+    fn printing_escapes() {
+        assert_eq!(printable(b"a\x1b[1m\xff"), "a\\u{1b}[1m\\xff");
+    }
+}
