@@ -13,6 +13,7 @@ pub mod door;
 pub mod id;
 pub mod path;
 pub mod time;
+pub mod view;
 
 pub use attr::{Attr, Xattr};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
@@ -22,6 +23,7 @@ pub use digest::Digest;
 pub use id::{NodeId, Seq, TaskId, Tenant, Version, ViewId};
 pub use path::TreePath;
 pub use time::Time;
+pub use view::{Bound, ViewUpdate};
 
 /// Largest block, in bytes: what one piece of a file, one listing or one recipe may measure on its own.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;
