@@ -1,1 +1,21 @@
-//! x
+//! What goes between machines: protobuf messages, and QUIC connections that both sides authenticate by raw public keys.
+//!
+//! * [`message`]: the messages; [`convert`]: to and from the plain types of `base`.
+//! * [`key`]: a machine's key pair, its name (`NodeId`), and where it is kept.
+//! * [`token`]: what a joiner is given: where the hub is, which key it has, and a secret that works once.
+//! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
+
+pub mod connection;
+pub mod convert;
+pub mod key;
+pub mod message;
+mod tls;
+pub mod token;
+
+pub use connection::{Connection, Endpoint, Listener, Receiver, Sender, WireError};
+pub use convert::Invalid;
+pub use key::Key;
+pub use token::{Role, Token};
+
+/// Version of the protocol between machines. A hub speaks this one and the one before.
+pub const VERSION: u32 = 1;

@@ -1,0 +1,433 @@
+//! QUIC connections between known keys, and streams of framed messages on them.
+//!
+//! A frame is a 32-bit big-endian length and that many bytes of protobuf. Every request has a time limit, every frame a
+//! largest size, every connection an idle limit: nothing here waits for ever.
+
+use crate::key::{Key, node_of};
+use crate::message::{Open, OpenKind};
+use crate::tls;
+use base::NodeId;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use prost::Message;
+use quinn::congestion::CubicConfig;
+use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
+use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use rustls::pki_types::CertificateDer;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Largest frame, in bytes: a launch with its environment, or a listing of 16 MiB.
+pub const FRAME_BYTES_MAX: usize = 32 << 20;
+/// A connection on which nothing arrives for this long is dead.
+pub const IDLE_LIMIT: Duration = Duration::from_secs(6);
+/// How often an idle connection is kept alive.
+const KEEP_ALIVE: Duration = Duration::from_millis(1500);
+/// How long connecting may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+/// How long an answer to a request may take.
+pub const REQUEST_LIMIT: Duration = Duration::from_secs(20);
+
+/// Something went wrong between two machines.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum WireError {
+    /// The address cannot be used.
+    #[error("cannot use the address {address}: {why}")]
+    Address {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        why: String,
+    },
+    /// No connection came to be.
+    #[error("cannot connect to {address}: {why}")]
+    Connect {
+        /// Where to.
+        address: SocketAddr,
+        /// Why not.
+        why: String,
+    },
+    /// The connection or stream ended.
+    #[error("the connection was lost: {0}")]
+    Lost(String),
+    /// The peer did not answer in time.
+    #[error("no answer within {} s", .0.as_secs())]
+    Late(Duration),
+    /// The peer sent what this version does not understand.
+    #[error("the other side sent an invalid message: {0}")]
+    Invalid(String),
+}
+
+/// Accepts connections.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: quinn::Endpoint,
+}
+
+/// Opens connections.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    key: Key,
+    four: quinn::Endpoint,
+    six: Option<quinn::Endpoint>,
+}
+
+/// A connection to a machine whose key is known.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    quic: quinn::Connection,
+    peer: NodeId,
+}
+
+/// The sending half of a stream.
+#[derive(Debug)]
+pub struct Sender {
+    stream: quinn::SendStream,
+}
+
+/// The receiving half of a stream.
+#[derive(Debug)]
+pub struct Receiver {
+    stream: quinn::RecvStream,
+    buffer: BytesMut,
+}
+
+fn transport() -> Arc<TransportConfig> {
+    let mut config = TransportConfig::default();
+    let idle = IdleTimeout::try_from(IDLE_LIMIT).expect("six seconds fit a QUIC time-out");
+    let mut cubic = CubicConfig::default();
+    // Slow start from the default of 12 KB would cost a fast network several round trips a launch.
+    cubic.initial_window(1 << 20);
+    let mut discovery = MtuDiscoveryConfig::default();
+    discovery.upper_bound(16 << 10);
+    config
+        .max_concurrent_bidi_streams(VarInt::from_u32(4096))
+        .max_concurrent_uni_streams(VarInt::from_u32(0))
+        .stream_receive_window(VarInt::from_u32(8 << 20))
+        .receive_window(VarInt::from_u32(256 << 20))
+        .send_window(64 << 20)
+        .send_fairness(false)
+        .initial_rtt(Duration::from_millis(20))
+        .keep_alive_interval(Some(KEEP_ALIVE))
+        .max_idle_timeout(Some(idle))
+        .mtu_discovery_config(Some(discovery))
+        .congestion_controller_factory(Arc::new(cubic));
+    Arc::new(config)
+}
+
+fn endpoint(address: SocketAddr, server: Option<quinn::ServerConfig>) -> Result<quinn::Endpoint, WireError> {
+    let failed = |error: std::io::Error| WireError::Address { address, why: error.to_string() };
+    let socket = UdpSocket::bind(address).map_err(failed)?;
+    let mut config = EndpointConfig::default();
+    config.max_udp_payload_size(65527).expect("the largest UDP payload is allowed");
+    quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime)).map_err(failed)
+}
+
+impl Listener {
+    /// Listens on `address` (UDP) as the machine that holds `key`. Must be called within a tokio runtime.
+    pub fn bind(address: SocketAddr, key: &Key) -> Result<Self, WireError> {
+        let failed = |error: String| WireError::Address { address, why: error };
+        let tls = tls::server_config(key).map_err(|error| failed(error.to_string()))?;
+        let crypto = QuicServerConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
+        let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        config.transport_config(transport());
+        Ok(Self { endpoint: endpoint(address, Some(config))? })
+    }
+
+    /// The address that it listens on: with port 0 the kernel chose one.
+    pub fn address(&self) -> Result<SocketAddr, WireError> {
+        self.endpoint.local_addr().map_err(|error| WireError::Lost(error.to_string()))
+    }
+
+    /// The next attempt to connect; `None` once the listener is closed. Its handshake is done by [`Attempt::finish`], so
+    /// that a slow one holds nobody up.
+    pub async fn accept(&self) -> Option<Attempt> {
+        self.endpoint.accept().await.map(Attempt)
+    }
+
+    /// Ends all connections and takes no more.
+    pub async fn close(&self) {
+        self.endpoint.close(VarInt::from_u32(0), b"shutting down");
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+}
+
+/// A connection whose handshake is not done.
+#[derive(Debug)]
+pub struct Attempt(quinn::Incoming);
+
+impl Attempt {
+    /// Does the handshake, within [`CONNECT_LIMIT`].
+    pub async fn finish(self) -> Result<Connection, WireError> {
+        let address = self.0.remote_address();
+        let failed = |why: String| WireError::Connect { address, why };
+        let connecting = self.0.accept().map_err(|error| failed(error.to_string()))?;
+        let quic = tokio::time::timeout(CONNECT_LIMIT, connecting)
+            .await
+            .map_err(|_| failed("the handshake took too long".into()))?
+            .map_err(|error| failed(error.to_string()))?;
+        Connection::new(quic).ok_or_else(|| failed("it showed no key".into()))
+    }
+}
+
+impl Endpoint {
+    /// For connections from the machine that holds `key`. Must be called within a tokio runtime.
+    pub fn new(key: &Key) -> Result<Self, WireError> {
+        let four = endpoint((Ipv4Addr::UNSPECIFIED, 0).into(), None)?;
+        // A machine without IPv6 is fine.
+        let six = endpoint((Ipv6Addr::UNSPECIFIED, 0).into(), None).ok();
+        Ok(Self { key: key.clone(), four, six })
+    }
+
+    /// Connects to the machine at `address`, which must hold the key named `expected`; within [`CONNECT_LIMIT`].
+    pub async fn connect(&self, address: SocketAddr, expected: NodeId) -> Result<Connection, WireError> {
+        let failed = |why: String| WireError::Connect { address, why };
+        let tls = tls::client_config(&self.key, expected).map_err(|error| failed(error.to_string()))?;
+        let crypto = QuicClientConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
+        let mut config = quinn::ClientConfig::new(Arc::new(crypto));
+        config.transport_config(transport());
+        let endpoint = match address.ip() {
+            IpAddr::V4(_) => &self.four,
+            IpAddr::V6(_) => self.six.as_ref().ok_or_else(|| failed("this machine has no IPv6".into()))?,
+        };
+        let connecting =
+            endpoint.connect_with(config, address, "gleaner").map_err(|error| failed(error.to_string()))?;
+        let quic = tokio::time::timeout(CONNECT_LIMIT, connecting)
+            .await
+            .map_err(|_| failed(format!("no answer within {} s", CONNECT_LIMIT.as_secs())))?
+            .map_err(|error| failed(error.to_string()))?;
+        Connection::new(quic).ok_or_else(|| failed("it showed no key".into()))
+    }
+}
+
+impl Connection {
+    fn new(quic: quinn::Connection) -> Option<Self> {
+        let shown = quic.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
+        let peer = node_of(shown.first()?);
+        Some(Self { quic, peer })
+    }
+
+    /// The machine at the other end.
+    pub fn peer(&self) -> NodeId {
+        self.peer
+    }
+
+    /// Where the other end is now.
+    pub fn address(&self) -> SocketAddr {
+        self.quic.remote_address()
+    }
+
+    /// The address by which this machine reaches the other, where the kernel tells.
+    pub fn local_ip(&self) -> Option<IpAddr> {
+        self.quic.local_ip()
+    }
+
+    /// Round trip as measured by the transport.
+    pub fn round_trip(&self) -> Duration {
+        self.quic.rtt()
+    }
+
+    /// Bytes sent and received so far, with all headers but IP's and UDP's.
+    pub fn bytes(&self) -> (u64, u64) {
+        let stats = self.quic.stats();
+        (stats.udp_tx.bytes, stats.udp_rx.bytes)
+    }
+
+    /// Opens the connection's first stream.
+    pub async fn open_control(&self) -> Result<(Sender, Receiver), WireError> {
+        let (send, receive) = self.quic.open_bi().await.map_err(lost)?;
+        Ok((Sender { stream: send }, Receiver::new(receive)))
+    }
+
+    /// Opens a stream that starts with `first`.
+    pub async fn open(&self, first: impl Into<Open>) -> Result<(Sender, Receiver), WireError> {
+        let (mut sender, receiver) = self.open_control().await?;
+        sender.send(&first.into()).await?;
+        Ok((sender, receiver))
+    }
+
+    /// Takes the connection's first stream.
+    pub async fn accept_control(&self) -> Result<(Sender, Receiver), WireError> {
+        let (send, receive) = self.quic.accept_bi().await.map_err(lost)?;
+        Ok((Sender { stream: send }, Receiver::new(receive)))
+    }
+
+    /// Sends one request, and gives the stream of its answers.
+    pub async fn ask(&self, request: OpenKind) -> Result<Receiver, WireError> {
+        let (mut sender, receiver) = self.open(request).await?;
+        sender.finish();
+        Ok(receiver)
+    }
+
+    /// Sends one request and waits for its one answer, for at most [`REQUEST_LIMIT`].
+    pub async fn request<Answer: Message + Default>(&self, request: OpenKind) -> Result<Answer, WireError> {
+        let answer = async {
+            let mut receiver = self.ask(request).await?;
+            receiver.next::<Answer>().await?.ok_or_else(|| WireError::Lost("the answer is missing".into()))
+        };
+        tokio::time::timeout(REQUEST_LIMIT, answer).await.map_err(|_| WireError::Late(REQUEST_LIMIT))?
+    }
+
+    /// Ends the connection, telling the other side why.
+    pub fn close(&self, why: &str) {
+        self.quic.close(VarInt::from_u32(1), why.as_bytes());
+    }
+
+    /// Waits until the connection has ended, and says why.
+    pub async fn closed(&self) -> String {
+        self.quic.closed().await.to_string()
+    }
+
+    /// Whether the connection has ended.
+    pub fn is_closed(&self) -> bool {
+        self.quic.close_reason().is_some()
+    }
+}
+
+impl Sender {
+    /// Sends one message.
+    pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
+        let length = message.encoded_len();
+        debug_assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");
+        let mut frame = BytesMut::with_capacity(4 + length);
+        frame.put_u32(length as u32);
+        message.encode(&mut frame).expect("the buffer has room for the message");
+        self.stream.write_chunk(frame.freeze()).await.map_err(lost)
+    }
+
+    /// Sends a message that is already encoded.
+    pub async fn send_encoded(&mut self, encoded: Bytes) -> Result<(), WireError> {
+        let length = (encoded.len() as u32).to_be_bytes();
+        self.stream.write_all_chunks(&mut [Bytes::copy_from_slice(&length), encoded]).await.map_err(lost)
+    }
+
+    /// Says that nothing more follows.
+    pub fn finish(&mut self) {
+        let _ = self.stream.finish();
+    }
+
+    /// Waits until the other side stops reading or the connection ends.
+    pub async fn stopped(&mut self) {
+        let _ = self.stream.stopped().await;
+    }
+}
+
+impl Receiver {
+    fn new(stream: quinn::RecvStream) -> Self {
+        Self { stream, buffer: BytesMut::new() }
+    }
+
+    /// The next message; `None` if the other side has finished.
+    pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, WireError> {
+        match self.next_encoded().await? {
+            Some(encoded) => M::decode(encoded).map(Some).map_err(|error| WireError::Invalid(error.to_string())),
+            None => Ok(None),
+        }
+    }
+
+    /// The next message as it is encoded; `None` if the other side has finished. Safe to cancel.
+    pub async fn next_encoded(&mut self) -> Result<Option<Bytes>, WireError> {
+        loop {
+            if let Some(frame) = self.take_frame()? {
+                return Ok(Some(frame));
+            }
+            match self.stream.read_chunk(256 << 10, true).await.map_err(lost)? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk.bytes),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(WireError::Lost("the stream ended within a message".into())),
+            }
+        }
+    }
+
+    fn take_frame(&mut self) -> Result<Option<Bytes>, WireError> {
+        let Some(head) = self.buffer.first_chunk::<4>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*head) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(WireError::Invalid(format!("a frame of {length} bytes")));
+        }
+        if self.buffer.len() < 4 + length {
+            self.buffer.reserve(4 + length - self.buffer.len());
+            return Ok(None);
+        }
+        self.buffer.advance(4);
+        Ok(Some(self.buffer.split_to(length).freeze()))
+    }
+}
+
+fn lost(error: impl std::fmt::Display) -> WireError {
+    WireError::Lost(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Answer, Control, ControlKind};
+
+    async fn pair(expected: Option<NodeId>) -> (Result<Connection, WireError>, Option<Connection>) {
+        let hub = Key::generate();
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there");
+        let address = listener.address().expect("bound");
+        let accepting = tokio::spawn(async move {
+            let connection = listener.accept().await?.finish().await.ok();
+            Some((connection?, listener))
+        });
+        let key = Key::generate();
+        let connected = Endpoint::new(&key).expect("made").connect(address, expected.unwrap_or(hub.node())).await;
+        if connected.is_err() {
+            return (connected, None);
+        }
+        let (accepted, listener) = accepting.await.expect("no panic").expect("accepted");
+        assert_eq!(accepted.peer(), key.node());
+        assert_eq!(connected.as_ref().expect("checked").peer(), hub.node());
+        tokio::spawn(async move {
+            accepted_until_closed(listener).await;
+        });
+        (connected, Some(accepted))
+    }
+
+    async fn accepted_until_closed(listener: Listener) {
+        while listener.accept().await.is_some() {}
+    }
+
+    #[tokio::test]
+    async fn messages_of_any_size_cross() {
+        let (near, far) = pair(None).await;
+        let (near, far) = (near.expect("connected"), far.expect("accepted"));
+        let answering = tokio::spawn(async move {
+            let (mut sender, mut receiver) = far.accept_control().await.expect("a stream");
+            let open: Open = receiver.next().await.expect("read").expect("a message");
+            let Some(OpenKind::Ask(json)) = open.kind else { panic!("{open:?}") };
+            sender.send(&Answer { json: json.clone() }).await.expect("sent");
+            sender.finish();
+            sender.stopped().await;
+        });
+        let large = Bytes::from(vec![7; 5 << 20]);
+        let answer: Answer = near.request(OpenKind::Ask(large.clone())).await.expect("answered");
+        assert_eq!(answer.json, large);
+        answering.await.expect("no panic");
+    }
+
+    #[tokio::test]
+    async fn another_key_than_expected_is_refused() {
+        let stranger = Key::generate().node();
+        let (near, _) = pair(Some(stranger)).await;
+        assert!(matches!(near, Err(WireError::Connect { .. })), "{near:?}");
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_an_error_within_the_limit() {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
+        let address = socket.local_addr().expect("bound");
+        let key = Key::generate();
+        let started = std::time::Instant::now();
+        let failed = Endpoint::new(&key).expect("made").connect(address, key.node()).await;
+        assert!(failed.is_err());
+        assert!(started.elapsed() < CONNECT_LIMIT + Duration::from_secs(2));
+    }
+
+    #[test]
+    fn golden_bytes() {
+        let control = Control::from(ControlKind::Ping(-1));
+        assert_eq!(control.encode_to_vec(), [0x08, 0x01]);
+    }
+}

@@ -1,0 +1,461 @@
+//! Between messages and the plain types of `base`. What comes in is checked here, once: paths in normal form, digests of
+//! the right length, known kinds. Beyond this module only valid values exist.
+
+use crate::message as proto;
+use base::{
+    Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, NodeId, Output,
+    Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, WindowSize, Xattr, delta::FileChange,
+};
+
+/// A message holds a value that no sender of this protocol writes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("invalid message: {0}")]
+pub struct Invalid(pub &'static str);
+
+type Parsed<T> = Result<T, Invalid>;
+
+/// Reads a digest.
+pub fn digest(bytes: &[u8]) -> Parsed<Digest> {
+    Digest::from_slice(bytes).ok_or(Invalid("a digest that is not 32 bytes long"))
+}
+
+/// Reads a node id.
+pub fn node(bytes: &[u8]) -> Parsed<NodeId> {
+    digest(bytes).map(NodeId)
+}
+
+/// Reads a task id.
+pub fn task(bytes: &[u8]) -> Parsed<TaskId> {
+    let bytes: [u8; 16] = bytes.try_into().map_err(|_| Invalid("a task id that is not 16 bytes long"))?;
+    Ok(TaskId(u128::from_be_bytes(bytes)))
+}
+
+/// The bytes of a task id.
+pub fn task_bytes(task: TaskId) -> bytes::Bytes {
+    bytes::Bytes::copy_from_slice(&task.0.to_be_bytes())
+}
+
+/// Reads a path.
+pub fn path(bytes: &[u8]) -> Parsed<TreePath> {
+    TreePath::parse(bytes).ok_or(Invalid("a path that is not absolute and normal"))
+}
+
+/// A terminal's size as one number.
+pub fn window_number(window: WindowSize) -> u32 {
+    u32::from(window.rows) << 16 | u32::from(window.columns)
+}
+
+/// A terminal's size from one number.
+pub fn window(number: u32) -> WindowSize {
+    WindowSize { rows: (number >> 16) as u16, columns: number as u16 }
+}
+
+impl From<&Command> for proto::Command {
+    fn from(command: &Command) -> Self {
+        let numbers = |limit: &Limit| [limit.resource.into(), limit.soft, limit.hard];
+        Self {
+            argv: command.argv.clone(),
+            env: command.env.clone(),
+            cwd: command.cwd.clone(),
+            umask: command.umask,
+            uid: command.uid,
+            gid: command.gid,
+            groups: command.groups.clone(),
+            limits: command.limits.iter().flat_map(numbers).collect(),
+            hostname: command.hostname.clone(),
+            cpus: command.cpus,
+        }
+    }
+}
+
+impl TryFrom<proto::Command> for Command {
+    type Error = Invalid;
+
+    fn try_from(command: proto::Command) -> Parsed<Self> {
+        if command.argv.is_empty() {
+            return Err(Invalid("a command without a program"));
+        }
+        let has_nul = |text: &Vec<u8>| text.contains(&0);
+        if command.argv.iter().chain(&command.env).any(has_nul) || has_nul(&command.cwd) {
+            return Err(Invalid("a command with a NUL byte"));
+        }
+        let limit = |numbers: &[u64]| {
+            let resource = u32::try_from(numbers[0]).map_err(|_| Invalid("a resource limit without a number"))?;
+            Ok(Limit { resource, soft: numbers[1], hard: numbers[2] })
+        };
+        let limits = command.limits.chunks_exact(3).map(limit).collect::<Parsed<_>>()?;
+        Ok(Self {
+            argv: command.argv,
+            env: command.env,
+            cwd: command.cwd,
+            umask: command.umask,
+            uid: command.uid,
+            gid: command.gid,
+            groups: command.groups,
+            limits,
+            hostname: command.hostname,
+            cpus: command.cpus.max(1),
+        })
+    }
+}
+
+impl From<&Stdin> for proto::Stdin {
+    fn from(stdin: &Stdin) -> Self {
+        match stdin {
+            Stdin::Null => Self { kind: 0, ..Self::default() },
+            Stdin::Stream => Self { kind: 1, ..Self::default() },
+            Stdin::File { path, offset } => Self { kind: 2, path: path.clone(), offset: *offset },
+            Stdin::Terminal => Self { kind: 3, ..Self::default() },
+        }
+    }
+}
+
+impl TryFrom<proto::Stdin> for Stdin {
+    type Error = Invalid;
+
+    fn try_from(stdin: proto::Stdin) -> Parsed<Self> {
+        Ok(match stdin.kind {
+            0 => Self::Null,
+            1 => Self::Stream,
+            2 => Self::File { path: stdin.path, offset: stdin.offset },
+            3 => Self::Terminal,
+            _ => return Err(Invalid("an unknown kind of standard input")),
+        })
+    }
+}
+
+/// The number of an output kind.
+pub fn output_number(output: Output) -> u32 {
+    match output {
+        Output::Null => 0,
+        Output::Stream => 1,
+        Output::SameAsStdout => 2,
+        Output::Terminal => 3,
+    }
+}
+
+/// An output kind from its number.
+pub fn output(number: u32) -> Parsed<Output> {
+    [Output::Null, Output::Stream, Output::SameAsStdout, Output::Terminal]
+        .get(number as usize)
+        .copied()
+        .ok_or(Invalid("an unknown kind of output"))
+}
+
+impl From<&Attr> for proto::Attr {
+    fn from(attr: &Attr) -> Self {
+        Self {
+            mode: attr.mode,
+            uid: attr.uid,
+            gid: attr.gid,
+            nlink: attr.nlink,
+            size: attr.size,
+            blocks: attr.blocks,
+            dev: attr.dev,
+            ino: attr.ino,
+            mtime: attr.mtime.0,
+            ctime: attr.ctime.0,
+        }
+    }
+}
+
+impl From<proto::Attr> for Attr {
+    fn from(attr: proto::Attr) -> Self {
+        Self {
+            mode: attr.mode & 0o7777,
+            uid: attr.uid,
+            gid: attr.gid,
+            nlink: attr.nlink,
+            size: attr.size,
+            blocks: attr.blocks,
+            dev: attr.dev,
+            ino: attr.ino,
+            mtime: Time(attr.mtime),
+            ctime: Time(attr.ctime),
+        }
+    }
+}
+
+fn attr(attr: Option<proto::Attr>) -> Parsed<Attr> {
+    attr.map(Attr::from).ok_or(Invalid("a file without attributes"))
+}
+
+fn xattr_bytes(xattrs: &[Xattr]) -> Vec<Vec<u8>> {
+    xattrs.iter().flat_map(|xattr| [xattr.name.clone(), xattr.value.clone()]).collect()
+}
+
+fn xattrs(bytes: Vec<Vec<u8>>) -> Parsed<Vec<Xattr>> {
+    let mut pairs = bytes.into_iter();
+    let mut found = Vec::new();
+    while let (Some(name), value) = (pairs.next(), pairs.next()) {
+        let value = value.ok_or(Invalid("an extended attribute without a value"))?;
+        if !name.starts_with(b"user.") || name.contains(&0) || name.len() > 255 || value.len() > 1 << 16 {
+            return Err(Invalid("an extended attribute that is not mirrored"));
+        }
+        found.push(Xattr { name, value });
+    }
+    Ok(found)
+}
+
+fn content_parts(content: &Content) -> (u32, Vec<u8>, i32) {
+    match content {
+        Content::Empty => (0, Vec::new(), 0),
+        Content::Block(digest) => (1, digest.0.to_vec(), 0),
+        Content::Recipe(digest) => (2, digest.0.to_vec(), 0),
+        Content::Lazy(stamp) => (3, stamp.0.to_vec(), 0),
+        Content::Unreadable(errno) => (4, Vec::new(), *errno),
+    }
+}
+
+fn content(kind: u32, name: &[u8], errno: i32) -> Parsed<Content> {
+    Ok(match kind {
+        0 => Content::Empty,
+        1 => Content::Block(digest(name)?),
+        2 => Content::Recipe(digest(name)?),
+        3 => Content::Lazy(digest(name)?),
+        4 => Content::Unreadable(errno),
+        _ => return Err(Invalid("an unknown kind of content")),
+    })
+}
+
+impl From<&Bound> for proto::Bound {
+    fn from(bound: &Bound) -> Self {
+        let mut made = Self { path: bound.path.as_bytes().to_vec(), seq: bound.seq.0, ..Self::default() };
+        made.attr = bound.binding.attr().map(Into::into);
+        match &bound.binding {
+            Binding::Absent => made.kind = 0,
+            Binding::Denied => made.kind = 1,
+            Binding::Directory { listing, xattrs, .. } => {
+                made.kind = 2;
+                made.content = listing.is_some().into();
+                made.digest = listing.map_or_else(Vec::new, |digest| digest.0.to_vec());
+                made.xattrs = xattr_bytes(xattrs);
+            }
+            Binding::File { content, xattrs, .. } => {
+                made.kind = 3;
+                (made.content, made.digest, made.errno) = content_parts(content);
+                made.xattrs = xattr_bytes(xattrs);
+            }
+            Binding::Symlink { target, .. } => {
+                made.kind = 4;
+                made.target = target.clone();
+            }
+            Binding::Special => made.kind = 5,
+        }
+        made
+    }
+}
+
+impl TryFrom<proto::Bound> for Bound {
+    type Error = Invalid;
+
+    fn try_from(bound: proto::Bound) -> Parsed<Self> {
+        let binding = match bound.kind {
+            0 => Binding::Absent,
+            1 => Binding::Denied,
+            2 => Binding::Directory {
+                attr: attr(bound.attr)?,
+                listing: if bound.content == 1 { Some(digest(&bound.digest)?) } else { None },
+                xattrs: xattrs(bound.xattrs)?,
+            },
+            3 => Binding::File {
+                attr: attr(bound.attr)?,
+                content: content(bound.content, &bound.digest, bound.errno)?,
+                xattrs: xattrs(bound.xattrs)?,
+            },
+            4 => Binding::Symlink { attr: attr(bound.attr)?, target: bound.target },
+            5 => Binding::Special,
+            _ => return Err(Invalid("an unknown kind of binding")),
+        };
+        Ok(Self { path: path(&bound.path)?, seq: Seq(bound.seq), binding })
+    }
+}
+
+impl From<&ViewUpdate> for proto::ViewUpdate {
+    fn from(update: &ViewUpdate) -> Self {
+        Self {
+            view: update.view.0,
+            base: update.base.0,
+            version: update.version.0,
+            set: update.set.iter().map(Into::into).collect(),
+            drop: update.drop.iter().map(|path| path.as_bytes().to_vec()).collect(),
+        }
+    }
+}
+
+impl TryFrom<proto::ViewUpdate> for ViewUpdate {
+    type Error = Invalid;
+
+    fn try_from(update: proto::ViewUpdate) -> Parsed<Self> {
+        Ok(Self {
+            view: ViewId(update.view),
+            base: Version(update.base),
+            version: Version(update.version),
+            set: update.set.into_iter().map(Bound::try_from).collect::<Parsed<_>>()?,
+            drop: update.drop.iter().map(|bytes| path(bytes)).collect::<Parsed<_>>()?,
+        })
+    }
+}
+
+impl From<&Change> for proto::Change {
+    fn from(change: &Change) -> Self {
+        let base = match change.base {
+            Base::Absent => 0,
+            Base::Bound(seq) => seq.0,
+        };
+        let mut made = Self { path: change.path.as_bytes().to_vec(), base, ..Self::default() };
+        match &change.action {
+            Action::Remove => made.action = 1,
+            Action::RenameDirectory { from } => {
+                made.action = 2;
+                made.other = from.as_bytes().to_vec();
+            }
+            Action::Directory { attr, xattrs, replaces } => {
+                made.action = 3;
+                made.attr = Some(attr.into());
+                made.xattrs = xattr_bytes(xattrs);
+                made.how = (*replaces).into();
+            }
+            Action::File { attr, xattrs, content, change } => {
+                made.action = 4;
+                made.attr = Some(attr.into());
+                made.xattrs = xattr_bytes(xattrs);
+                (made.content, made.digest, _) = content_parts(content);
+                (made.how, made.appended_from) = match change {
+                    FileChange::Written => (0, 0),
+                    FileChange::Appended { from } => (1, *from),
+                    FileChange::Attributes => (2, 0),
+                };
+            }
+            Action::Symlink { attr, target } => {
+                made.action = 5;
+                made.attr = Some(attr.into());
+                made.other = target.clone();
+            }
+            Action::HardLink { to } => {
+                made.action = 6;
+                made.other = to.as_bytes().to_vec();
+            }
+            Action::Fifo { attr } => {
+                made.action = 7;
+                made.attr = Some(attr.into());
+            }
+        }
+        made
+    }
+}
+
+impl TryFrom<proto::Change> for Change {
+    type Error = Invalid;
+
+    fn try_from(change: proto::Change) -> Parsed<Self> {
+        let action = match change.action {
+            1 => Action::Remove,
+            2 => Action::RenameDirectory { from: path(&change.other)? },
+            3 => Action::Directory {
+                attr: attr(change.attr)?,
+                xattrs: xattrs(change.xattrs)?,
+                replaces: change.how == 1,
+            },
+            4 => Action::File {
+                attr: attr(change.attr)?,
+                xattrs: xattrs(change.xattrs)?,
+                content: match content(change.content, &change.digest, 0)? {
+                    Content::Lazy(_) | Content::Unreadable(_) => return Err(Invalid("a result without its bytes")),
+                    content => content,
+                },
+                change: match change.how {
+                    0 => FileChange::Written,
+                    1 => FileChange::Appended { from: change.appended_from },
+                    2 => FileChange::Attributes,
+                    _ => return Err(Invalid("an unknown kind of file change")),
+                },
+            },
+            5 => Action::Symlink { attr: attr(change.attr)?, target: change.other },
+            6 => Action::HardLink { to: path(&change.other)? },
+            7 => Action::Fifo { attr: attr(change.attr)? },
+            _ => return Err(Invalid("an unknown kind of change")),
+        };
+        let base = if change.base == 0 { Base::Absent } else { Base::Bound(Seq(change.base)) };
+        Ok(Self { path: path(&change.path)?, base, action })
+    }
+}
+
+/// The delta that an [`proto::Exited`] carries.
+pub fn delta(changes: Vec<proto::Change>) -> Parsed<Delta> {
+    Ok(Delta { changes: changes.into_iter().map(Change::try_from).collect::<Parsed<_>>()? })
+}
+
+impl proto::Exited {
+    /// How the command ended.
+    pub fn status(&self) -> ExitStatus {
+        match self.signal {
+            0 => ExitStatus::Code(self.code as u8),
+            signal => ExitStatus::Signal((signal & 0x7f) as u8),
+        }
+    }
+
+    /// What it took.
+    pub fn usage(&self) -> Usage {
+        Usage { user_us: self.user_us, system_us: self.system_us, max_rss_kib: self.max_rss_kib }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn example_attr() -> Attr {
+        Attr { mode: 0o4755, uid: 7, size: 3, mtime: Time(-5), ctime: Time(9), ..Attr::default() }
+    }
+
+    #[test]
+    fn bounds_round_trip() {
+        let some = Digest::of(b"x");
+        let xattrs = vec![Xattr { name: b"user.a".to_vec(), value: b"1".to_vec() }];
+        for binding in [
+            Binding::Absent,
+            Binding::Denied,
+            Binding::Special,
+            Binding::Directory { attr: example_attr(), listing: Some(some), xattrs: xattrs.clone() },
+            Binding::Directory { attr: example_attr(), listing: None, xattrs: vec![] },
+            Binding::File { attr: example_attr(), content: Content::Lazy(some), xattrs },
+            Binding::File { attr: example_attr(), content: Content::Unreadable(13), xattrs: vec![] },
+            Binding::Symlink { attr: example_attr(), target: b"../\xff".to_vec() },
+        ] {
+            let bound = Bound { path: TreePath::parse(b"/a/\xfe").expect("normal"), seq: Seq(4), binding };
+            assert_eq!(Bound::try_from(proto::Bound::from(&bound)), Ok(bound));
+        }
+    }
+
+    #[test]
+    fn changes_round_trip() {
+        let here = TreePath::parse(b"/a").expect("normal");
+        let file = |content, change| Action::File { attr: example_attr(), xattrs: vec![], content, change };
+        for action in [
+            Action::Remove,
+            Action::RenameDirectory { from: here.clone() },
+            Action::Directory { attr: example_attr(), xattrs: vec![], replaces: true },
+            file(Content::Empty, FileChange::Written),
+            file(Content::Block(Digest::of(b"")), FileChange::Appended { from: 9 }),
+            Action::Symlink { attr: example_attr(), target: b"t".to_vec() },
+            Action::HardLink { to: here.clone() },
+            Action::Fifo { attr: example_attr() },
+        ] {
+            for base in [Base::Absent, Base::Bound(Seq(3))] {
+                let change = Change { path: here.clone(), base, action: action.clone() };
+                assert_eq!(Change::try_from(proto::Change::from(&change)), Ok(change));
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_values_are_refused() {
+        let bound = proto::Bound { path: b"/a/../b".to_vec(), ..proto::Bound::default() };
+        assert!(Bound::try_from(bound).is_err());
+        let change = proto::Change { path: b"/a".to_vec(), action: 4, content: 3, ..proto::Change::default() };
+        assert!(Change::try_from(change).is_err(), "no attributes");
+        let xattr = vec![b"security.capability".to_vec(), b"x".to_vec()];
+        assert!(super::xattrs(xattr).is_err());
+    }
+}

@@ -1,0 +1,677 @@
+//! The messages between client, hub and worker, as protobuf.
+//!
+//! The structures are written as Rust and encoded by `prost`'s derive (decision 0001). Tags are never reused; fields are
+//! only ever added. A connection's first stream carries [`Hello`] and [`Welcome`], then [`Control`]. Every other stream
+//! opens with one [`Open`]:
+//!
+//! | opens with | from, to | what follows |
+//! |---|---|---|
+//! | `Launch` | client to hub, hub to worker | [`TaskInput`] one way, [`TaskOutput`] the other |
+//! | `Bind` | worker to hub, hub to client | one [`BindReply`] |
+//! | `Objects` | worker to hub, hub to client | an [`ObjectReply`] for each digest, in any order |
+//! | `Pieces` | worker to hub, hub to client | an [`ObjectReply`] for each piece, in order |
+//! | `Ask` | client to hub | one [`Answer`] |
+
+use bytes::Bytes;
+use prost::{Message, Oneof};
+
+/// The first message of a connection, from the side that opened it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hello {
+    /// Protocol version that the sender prefers.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// What it wants to be: a [`crate::Role`].
+    #[prost(uint32, tag = "2")]
+    pub role: u32,
+    /// Name for people.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// The token's secret, when joining.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub secret: Bytes,
+    /// CPUs that a worker lends.
+    #[prost(uint32, tag = "5")]
+    pub cpus: u32,
+    /// Memory that a worker lends, bytes.
+    #[prost(uint64, tag = "6")]
+    pub memory_bytes: u64,
+    /// The sender's wall clock, nanoseconds since 1970.
+    #[prost(sint64, tag = "7")]
+    pub clock: i64,
+    /// Random number of this start of the sender's program: tells a restart from a reconnection.
+    #[prost(uint64, tag = "8")]
+    pub instance: u64,
+    /// Instruction set and level, such as `x86_64 v3`, and CPU model.
+    #[prost(string, tag = "9")]
+    pub platform: String,
+}
+
+/// The answer to [`Hello`].
+#[derive(Clone, PartialEq, Message)]
+pub struct Welcome {
+    /// Protocol version that both will speak.
+    #[prost(uint32, tag = "1")]
+    pub version: u32,
+    /// Why the connection is refused; empty if it is not.
+    #[prost(string, tag = "2")]
+    pub refusal: String,
+    /// The hub's wall clock, nanoseconds since 1970.
+    #[prost(sint64, tag = "3")]
+    pub clock: i64,
+    /// Name of the hub for people.
+    #[prost(string, tag = "4")]
+    pub name: String,
+    /// Random number of this start of the hub.
+    #[prost(uint64, tag = "5")]
+    pub instance: u64,
+}
+
+/// What the first stream carries after the greeting.
+#[derive(Clone, PartialEq, Message)]
+pub struct Control {
+    /// Which kind.
+    #[prost(oneof = "ControlKind", tags = "1, 2")]
+    pub kind: Option<ControlKind>,
+}
+
+/// Kinds of [`Control`].
+#[derive(Clone, PartialEq, Oneof)]
+pub enum ControlKind {
+    /// Asks for the peer's clock; carries the asker's.
+    #[prost(sint64, tag = "1")]
+    Ping(i64),
+    /// Answers a ping.
+    #[prost(message, tag = "2")]
+    Pong(Pong),
+}
+
+/// The clocks of a ping and its answer, nanoseconds since 1970.
+#[derive(Clone, PartialEq, Message)]
+pub struct Pong {
+    /// As in the ping.
+    #[prost(sint64, tag = "1")]
+    pub asked: i64,
+    /// The answering side's clock.
+    #[prost(sint64, tag = "2")]
+    pub answered: i64,
+}
+
+/// The first message of every stream but a connection's first.
+#[derive(Clone, PartialEq, Message)]
+pub struct Open {
+    /// Which kind of stream this is.
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5")]
+    pub kind: Option<OpenKind>,
+}
+
+/// Kinds of streams.
+#[derive(Clone, PartialEq, Oneof)]
+pub enum OpenKind {
+    /// Run a task.
+    #[prost(message, tag = "1")]
+    Launch(Box<Launch>),
+    /// Say what a path is.
+    #[prost(message, tag = "2")]
+    Bind(BindRequest),
+    /// Send blocks, listings or recipes.
+    #[prost(message, tag = "3")]
+    Objects(ObjectsRequest),
+    /// Send pieces of a lazily bound file.
+    #[prost(message, tag = "4")]
+    Pieces(PiecesRequest),
+    /// A question of `gleaner`, as JSON.
+    #[prost(bytes = "bytes", tag = "5")]
+    Ask(Bytes),
+}
+
+/// A task, with what changed at the client since the launch before it.
+#[derive(Clone, PartialEq, Message)]
+pub struct Launch {
+    /// The task's 128-bit number, big-endian, chosen by the client.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub task: Bytes,
+    /// Which try this is, from 1.
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
+    /// The client's node id; set by the hub.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub client: Bytes,
+    /// What to run.
+    #[prost(message, optional, tag = "4")]
+    pub command: Option<Command>,
+    /// Standard input.
+    #[prost(message, optional, tag = "5")]
+    pub stdin: Option<Stdin>,
+    /// Standard output: 0 null, 1 stream, 3 terminal.
+    #[prost(uint32, tag = "6")]
+    pub stdout: u32,
+    /// Standard error: 0 null, 1 stream, 2 same as output, 3 terminal.
+    #[prost(uint32, tag = "7")]
+    pub stderr: u32,
+    /// Terminal size: rows * 65536 + columns.
+    #[prost(uint32, tag = "8")]
+    pub window: u32,
+    /// The step of the view.
+    #[prost(message, optional, tag = "9")]
+    pub view: Option<ViewUpdate>,
+    /// Listings, recipes and blocks that the receiver may lack.
+    #[prost(message, repeated, tag = "10")]
+    pub objects: Vec<Object>,
+    /// The client's clock at the launch, nanoseconds since 1970.
+    #[prost(sint64, tag = "11")]
+    pub launched: i64,
+    /// Name of the user's tenant; empty: the client's own.
+    #[prost(string, tag = "12")]
+    pub tenant: String,
+    /// The client's signature over task, command, policy, bindings and expiry; not yet checked.
+    #[prost(bytes = "bytes", tag = "13")]
+    pub signature: Bytes,
+    /// Nanoseconds to add to a time of the client's clock to get the hub's; set by the hub for the worker.
+    #[prost(sint64, tag = "14")]
+    pub client_to_hub: i64,
+}
+
+/// A command line with its surroundings: `base::Command`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Command {
+    /// Program and arguments.
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    pub argv: Vec<Vec<u8>>,
+    /// Environment.
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    pub env: Vec<Vec<u8>>,
+    /// Working directory.
+    #[prost(bytes = "vec", tag = "3")]
+    pub cwd: Vec<u8>,
+    /// File mode creation mask.
+    #[prost(uint32, tag = "4")]
+    pub umask: u32,
+    /// User id.
+    #[prost(uint32, tag = "5")]
+    pub uid: u32,
+    /// Group id.
+    #[prost(uint32, tag = "6")]
+    pub gid: u32,
+    /// Supplementary groups.
+    #[prost(uint32, repeated, tag = "7")]
+    pub groups: Vec<u32>,
+    /// Resource limits: number, soft, hard, and so on.
+    #[prost(uint64, repeated, tag = "8")]
+    pub limits: Vec<u64>,
+    /// Host name.
+    #[prost(bytes = "vec", tag = "9")]
+    pub hostname: Vec<u8>,
+    /// CPUs asked for.
+    #[prost(uint32, tag = "10")]
+    pub cpus: u32,
+}
+
+/// Standard input: `base::Stdin`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Stdin {
+    /// 0 null, 1 stream, 2 file, 3 terminal.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// Of a file: its path.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: Vec<u8>,
+    /// Of a file: the offset.
+    #[prost(uint64, tag = "3")]
+    pub offset: u64,
+}
+
+/// A step of a view: `base::ViewUpdate`.
+#[derive(Clone, PartialEq, Message)]
+pub struct ViewUpdate {
+    /// Which view.
+    #[prost(uint64, tag = "1")]
+    pub view: u64,
+    /// From this version.
+    #[prost(uint64, tag = "2")]
+    pub base: u64,
+    /// To this one.
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
+    /// Added or changed.
+    #[prost(message, repeated, tag = "4")]
+    pub set: Vec<Bound>,
+    /// No longer in the view.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub drop: Vec<Vec<u8>>,
+}
+
+/// A path and what it is: `base::Bound`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Bound {
+    /// The path.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// Number of the binding.
+    #[prost(uint64, tag = "2")]
+    pub seq: u64,
+    /// 0 absent, 1 denied, 2 directory, 3 file, 4 link, 5 special.
+    #[prost(uint32, tag = "3")]
+    pub kind: u32,
+    /// Attributes, of a directory, file or link.
+    #[prost(message, optional, tag = "4")]
+    pub attr: Option<Attr>,
+    /// Of a file: 0 empty, 1 block, 2 recipe, 3 lazy, 4 unreadable. Of a directory: 1 if the listing is known.
+    #[prost(uint32, tag = "5")]
+    pub content: u32,
+    /// Digest of block, recipe, stamp or listing.
+    #[prost(bytes = "vec", tag = "6")]
+    pub digest: Vec<u8>,
+    /// Of an unreadable file: `errno`.
+    #[prost(int32, tag = "7")]
+    pub errno: i32,
+    /// Of a link: where it points.
+    #[prost(bytes = "vec", tag = "8")]
+    pub target: Vec<u8>,
+    /// `user.` attributes: name, value, name, value.
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub xattrs: Vec<Vec<u8>>,
+}
+
+/// Attributes: `base::Attr`.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Attr {
+    /// `st_mode & 07777`.
+    #[prost(uint32, tag = "1")]
+    pub mode: u32,
+    /// Owner.
+    #[prost(uint32, tag = "2")]
+    pub uid: u32,
+    /// Group.
+    #[prost(uint32, tag = "3")]
+    pub gid: u32,
+    /// Names.
+    #[prost(uint32, tag = "4")]
+    pub nlink: u32,
+    /// Length in bytes.
+    #[prost(uint64, tag = "5")]
+    pub size: u64,
+    /// Space in 512-byte units.
+    #[prost(uint64, tag = "6")]
+    pub blocks: u64,
+    /// Device.
+    #[prost(uint64, tag = "7")]
+    pub dev: u64,
+    /// Inode.
+    #[prost(uint64, tag = "8")]
+    pub ino: u64,
+    /// Content changed, nanoseconds since 1970.
+    #[prost(sint64, tag = "9")]
+    pub mtime: i64,
+    /// Content or attributes changed, nanoseconds since 1970.
+    #[prost(sint64, tag = "10")]
+    pub ctime: i64,
+}
+
+/// A block, listing or recipe with its name. The receiver checks the hash.
+#[derive(Clone, PartialEq, Message)]
+pub struct Object {
+    /// BLAKE3 of the bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub digest: Bytes,
+    /// The bytes.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub bytes: Bytes,
+}
+
+/// What goes from the client to a running task.
+#[derive(Clone, PartialEq, Message)]
+pub struct TaskInput {
+    /// Which kind.
+    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    pub kind: Option<InputKind>,
+}
+
+/// Kinds of [`TaskInput`].
+#[derive(Clone, PartialEq, Oneof)]
+pub enum InputKind {
+    /// Bytes for standard input, within the credit given.
+    #[prost(bytes = "bytes", tag = "1")]
+    Stdin(Bytes),
+    /// Standard input ended.
+    #[prost(bool, tag = "2")]
+    StdinEnd(bool),
+    /// Send this signal to the task's process group.
+    #[prost(uint32, tag = "3")]
+    Signal(u32),
+    /// The terminal has this size now: rows * 65536 + columns.
+    #[prost(uint32, tag = "4")]
+    Resize(u32),
+    /// The reader of this descriptor (1 or 2) is gone: the task's next write there gets SIGPIPE.
+    #[prost(uint32, tag = "5")]
+    OutputClosed(u32),
+    /// End the task: nobody wants its result.
+    #[prost(bool, tag = "6")]
+    Cancel(bool),
+    /// The client has all that it needs of the result.
+    #[prost(bool, tag = "7")]
+    Settled(bool),
+}
+
+/// What comes from a task to its client.
+#[derive(Clone, PartialEq, Message)]
+pub struct TaskOutput {
+    /// Which kind.
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    pub kind: Option<OutputKind>,
+}
+
+/// Kinds of [`TaskOutput`].
+#[derive(Clone, PartialEq, Oneof)]
+pub enum OutputKind {
+    /// The hub chose a worker.
+    #[prost(message, tag = "1")]
+    Placed(Placed),
+    /// The command runs. Before this the task had no effect at all.
+    #[prost(sint64, tag = "2")]
+    Started(i64),
+    /// Bytes of standard output (or of the terminal).
+    #[prost(bytes = "bytes", tag = "3")]
+    Stdout(Bytes),
+    /// Bytes of standard error.
+    #[prost(bytes = "bytes", tag = "4")]
+    Stderr(Bytes),
+    /// So many more bytes of standard input may be sent.
+    #[prost(uint32, tag = "5")]
+    StdinCredit(u32),
+    /// A signal of this number stopped the task.
+    #[prost(uint32, tag = "6")]
+    Stopped(u32),
+    /// The command ended; the delta's objects follow, then `End`.
+    #[prost(message, tag = "7")]
+    Exited(Box<Exited>),
+    /// A block or recipe of the delta.
+    #[prost(message, tag = "8")]
+    Object(Object),
+    /// All has been sent.
+    #[prost(bool, tag = "9")]
+    End(bool),
+    /// The task did not run, or did not end: nothing of it counts.
+    #[prost(message, tag = "10")]
+    Failed(Failed),
+}
+
+/// Where a task runs.
+#[derive(Clone, PartialEq, Message)]
+pub struct Placed {
+    /// The worker's node id.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub worker: Bytes,
+    /// Its name for people.
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Why there.
+    #[prost(string, tag = "3")]
+    pub why: String,
+    /// Nanoseconds in the hub's queue.
+    #[prost(uint64, tag = "4")]
+    pub queued_ns: u64,
+}
+
+/// How a task ended.
+#[derive(Clone, PartialEq, Message)]
+pub struct Exited {
+    /// Exit code, if no signal ended it.
+    #[prost(uint32, tag = "1")]
+    pub code: u32,
+    /// The signal that ended it, or 0.
+    #[prost(uint32, tag = "2")]
+    pub signal: u32,
+    /// CPU time in user mode, microseconds.
+    #[prost(uint64, tag = "3")]
+    pub user_us: u64,
+    /// CPU time in the kernel, microseconds.
+    #[prost(uint64, tag = "4")]
+    pub system_us: u64,
+    /// Largest resident set, KiB.
+    #[prost(uint64, tag = "5")]
+    pub max_rss_kib: u64,
+    /// Of a file as standard input: its final offset.
+    #[prost(uint64, tag = "6")]
+    pub stdin_offset: u64,
+    /// What changed.
+    #[prost(message, repeated, tag = "7")]
+    pub changes: Vec<Change>,
+    /// Small objects of the delta, so that it comes in one message.
+    #[prost(message, repeated, tag = "8")]
+    pub objects: Vec<Object>,
+    /// Paths that were asked for while the task ran.
+    #[prost(bytes = "vec", repeated, tag = "9")]
+    pub faults: Vec<Vec<u8>>,
+    /// Sockets and devices that the task left and that do not travel.
+    #[prost(bytes = "vec", repeated, tag = "10")]
+    pub skipped: Vec<Vec<u8>>,
+    /// What the worker did and when: nanoseconds since it got the launch.
+    #[prost(message, repeated, tag = "11")]
+    pub timeline: Vec<Moment>,
+    /// Bytes of contents fetched over the worker's link for this task.
+    #[prost(uint64, tag = "12")]
+    pub fetched_bytes: u64,
+    /// The worker's signature over task and delta; not yet checked.
+    #[prost(bytes = "bytes", tag = "13")]
+    pub signature: Bytes,
+}
+
+/// One step of a task's time line.
+#[derive(Clone, PartialEq, Message)]
+pub struct Moment {
+    /// What.
+    #[prost(string, tag = "1")]
+    pub what: String,
+    /// When, nanoseconds since the launch reached the worker.
+    #[prost(uint64, tag = "2")]
+    pub at_ns: u64,
+}
+
+/// One change of a delta: `base::Change`.
+#[derive(Clone, PartialEq, Message)]
+pub struct Change {
+    /// Where.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// Number of the binding that the task saw; 0: nothing was there.
+    #[prost(uint64, tag = "2")]
+    pub base: u64,
+    /// 1 remove, 2 rename directory, 3 directory, 4 file, 5 link, 6 hard link, 7 fifo.
+    #[prost(uint32, tag = "3")]
+    pub action: u32,
+    /// Attributes to give it.
+    #[prost(message, optional, tag = "4")]
+    pub attr: Option<Attr>,
+    /// `user.` attributes: name, value, name, value.
+    #[prost(bytes = "vec", repeated, tag = "5")]
+    pub xattrs: Vec<Vec<u8>>,
+    /// Of a file: as in [`Bound`].
+    #[prost(uint32, tag = "6")]
+    pub content: u32,
+    /// Of a file: digest of block or recipe.
+    #[prost(bytes = "vec", tag = "7")]
+    pub digest: Vec<u8>,
+    /// Of a link: its target; of a rename or hard link: the other path.
+    #[prost(bytes = "vec", tag = "8")]
+    pub other: Vec<u8>,
+    /// Of a directory: 1 if it replaces the one before. Of a file: 0 written, 1 appended, 2 attributes only.
+    #[prost(uint32, tag = "9")]
+    pub how: u32,
+    /// Of an append: length before.
+    #[prost(uint64, tag = "10")]
+    pub appended_from: u64,
+}
+
+/// Why a task did not take place.
+#[derive(Clone, PartialEq, Message)]
+pub struct Failed {
+    /// 1: the program was not found (`errno` says why exec failed). 2: trouble at the worker, may be tried elsewhere.
+    /// 3: no worker can take it. 4: the hub lacks the view's base: send it whole. 5: cancelled. 6: refused.
+    /// 7: a file changed at the client while it was read.
+    #[prost(uint32, tag = "1")]
+    pub kind: u32,
+    /// For a person.
+    #[prost(string, tag = "2")]
+    pub message: String,
+    /// `errno` of a failed exec.
+    #[prost(int32, tag = "3")]
+    pub errno: i32,
+}
+
+/// Asks what a path is.
+#[derive(Clone, PartialEq, Message)]
+pub struct BindRequest {
+    /// Whose: set by the worker for the hub.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub client: Bytes,
+    /// In which view.
+    #[prost(uint64, tag = "2")]
+    pub view: u64,
+    /// For which task.
+    #[prost(bytes = "bytes", tag = "3")]
+    pub task: Bytes,
+    /// The path.
+    #[prost(bytes = "vec", tag = "4")]
+    pub path: Vec<u8>,
+}
+
+/// Answers a [`BindRequest`].
+#[derive(Clone, PartialEq, Message)]
+pub struct BindReply {
+    /// The path asked for, and what else is worth knowing with it. Empty: see `error`.
+    #[prost(message, repeated, tag = "1")]
+    pub bounds: Vec<Bound>,
+    /// Listings, recipes and small blocks that these name.
+    #[prost(message, repeated, tag = "2")]
+    pub objects: Vec<Object>,
+    /// Why it cannot be told.
+    #[prost(string, tag = "3")]
+    pub error: String,
+    /// `errno` that the task shall see, if `error` is set.
+    #[prost(int32, tag = "4")]
+    pub errno: i32,
+}
+
+/// Asks for objects by name.
+#[derive(Clone, PartialEq, Message)]
+pub struct ObjectsRequest {
+    /// Whose.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub client: Bytes,
+    /// Which; at most 1024.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub digests: Vec<Bytes>,
+}
+
+/// Asks for pieces of a lazily bound file.
+#[derive(Clone, PartialEq, Message)]
+pub struct PiecesRequest {
+    /// Whose.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub client: Bytes,
+    /// Its stamp.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub stamp: Bytes,
+    /// First piece.
+    #[prost(uint64, tag = "3")]
+    pub first: u64,
+    /// How many; at most 64.
+    #[prost(uint32, tag = "4")]
+    pub count: u32,
+}
+
+/// An object, or why it cannot be had.
+#[derive(Clone, PartialEq, Message)]
+pub struct ObjectReply {
+    /// BLAKE3 of the bytes.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub digest: Bytes,
+    /// The bytes.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub bytes: Bytes,
+    /// Why it cannot be had; empty if it is here.
+    #[prost(string, tag = "3")]
+    pub error: String,
+}
+
+/// The answer to `Ask`, as JSON.
+#[derive(Clone, PartialEq, Message)]
+pub struct Answer {
+    /// JSON.
+    #[prost(bytes = "bytes", tag = "1")]
+    pub json: Bytes,
+}
+
+impl From<OpenKind> for Open {
+    fn from(kind: OpenKind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+impl From<InputKind> for TaskInput {
+    fn from(kind: InputKind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+impl From<OutputKind> for TaskOutput {
+    fn from(kind: OutputKind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+impl From<ControlKind> for Control {
+    fn from(kind: ControlKind) -> Self {
+        Self { kind: Some(kind) }
+    }
+}
+
+impl Object {
+    /// `bytes` under the name `digest`.
+    pub fn new(digest: base::Digest, bytes: impl Into<Bytes>) -> Self {
+        Self { digest: digest_bytes(&digest), bytes: bytes.into() }
+    }
+}
+
+/// The 32 bytes of a digest.
+pub fn digest_bytes(digest: &base::Digest) -> Bytes {
+    Bytes::copy_from_slice(&digest.0)
+}
+
+/// Why a task did not take place, as a plain type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailedKind {
+    /// The program could not be executed.
+    Exec,
+    /// Trouble at the worker or on the way: may be tried elsewhere.
+    Trouble,
+    /// No worker can take it.
+    NoWorker,
+    /// The hub does not have the version that the view update starts from.
+    ViewGap,
+    /// It was cancelled.
+    Cancelled,
+    /// It is not allowed.
+    Refused,
+    /// A file changed at the client while the task read it.
+    Changed,
+}
+
+impl FailedKind {
+    const ALL: [Self; 7] =
+        [Self::Exec, Self::Trouble, Self::NoWorker, Self::ViewGap, Self::Cancelled, Self::Refused, Self::Changed];
+
+    /// The message that says so.
+    pub fn because(self, message: impl Into<String>) -> Failed {
+        Failed { kind: self as u32 + 1, message: message.into(), errno: 0 }
+    }
+}
+
+impl Failed {
+    /// The kind; what this version does not know counts as trouble.
+    pub fn reason(&self) -> FailedKind {
+        let at = (self.kind as usize).wrapping_sub(1);
+        FailedKind::ALL.get(at).copied().unwrap_or(FailedKind::Trouble)
+    }
+}
