@@ -1,1 +1,17 @@
-//! x
+//! The hub: a site's distributor. To clients it looks like one big worker; to workers, like a client.
+//!
+//! * [`placement`]: which task runs where (pure).
+//! * [`registry`]: who has joined, and as what.
+//! * [`server`]: accepting, greeting, and what each role's streams do.
+//! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
+//! * [`relay`]: one task, from its client to its worker and back.
+//!
+//! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
+
+pub mod placement;
+pub mod registry;
+pub mod relay;
+pub mod server;
+pub mod session;
+
+pub use server::{Config, Hub, HubError};

@@ -3,10 +3,14 @@
 //! * [`message`]: the messages; [`convert`]: to and from the plain types of `base`.
 //! * [`key`]: a machine's key pair, its name (`NodeId`), and where it is kept.
 //! * [`token`]: what a joiner is given: where the hub is, which key it has, and a secret that works once.
+//! * [`dial`]: joining a hub, and how far its clock is from ours.
+//! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
 
 pub mod connection;
 pub mod convert;
+pub mod dial;
+pub mod fetch;
 pub mod key;
 pub mod message;
 mod tls;
@@ -14,6 +18,8 @@ pub mod token;
 
 pub use connection::{Connection, Endpoint, Listener, Receiver, Sender, WireError};
 pub use convert::Invalid;
+pub use dial::{DialError, Joined, dial, now_nanos};
+pub use fetch::{FetchError, Fetcher};
 pub use key::Key;
 pub use token::{Role, Token};
 

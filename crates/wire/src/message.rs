@@ -357,7 +357,7 @@ pub enum InputKind {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub kind: Option<OutputKind>,
 }
 
@@ -370,7 +370,7 @@ pub enum OutputKind {
     /// The command runs. Before this the task had no effect at all.
     #[prost(sint64, tag = "2")]
     Started(i64),
-    /// Bytes of standard output (or of the terminal).
+    /// Bytes of standard output.
     #[prost(bytes = "bytes", tag = "3")]
     Stdout(Bytes),
     /// Bytes of standard error.
@@ -394,6 +394,9 @@ pub enum OutputKind {
     /// The task did not run, or did not end: nothing of it counts.
     #[prost(message, tag = "10")]
     Failed(Failed),
+    /// Bytes that the task's terminal shows.
+    #[prost(bytes = "bytes", tag = "11")]
+    Terminal(Bytes),
 }
 
 /// Where a task runs.

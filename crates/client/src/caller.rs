@@ -1,0 +1,99 @@
+//! One caller at the door: its messages, and the descriptors that came with the first.
+
+use base::codec::Encode;
+use base::door::{self, Reply, Request};
+use rustix::fd::OwnedFd;
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+
+/// What a caller may still say.
+pub struct Requests {
+    stream: OwnedReadHalf,
+    received: Vec<u8>,
+}
+
+/// Where a caller is answered.
+pub struct Replies {
+    stream: OwnedWriteHalf,
+}
+
+/// A caller's first message, with the descriptors that came with it.
+pub struct First {
+    /// The message.
+    pub request: Request,
+    /// Descriptors 0, 1 and 2 of a caller that wants to run a command.
+    pub descriptors: Vec<OwnedFd>,
+    /// What it says later.
+    pub requests: Requests,
+    /// Where it is answered.
+    pub replies: Replies,
+}
+
+/// Reads a caller's first message. `InvalidData` if it is of another version or malformed.
+pub async fn receive_first(stream: UnixStream) -> io::Result<First> {
+    let mut received = Vec::new();
+    let mut descriptors = Vec::new();
+    let request = loop {
+        if let Some(message) = take(&mut received)? {
+            break message;
+        }
+        stream.ready(Interest::READABLE).await?;
+        match stream.try_io(Interest::READABLE, || receive_some(&stream, &mut received, &mut descriptors)) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let (read, write) = stream.into_split();
+    Ok(First { request, descriptors, requests: Requests { stream: read, received }, replies: Replies { stream: write } })
+}
+
+fn receive_some(stream: &UnixStream, received: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
+    let mut bytes = [0; 64 << 10];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let got = recvmsg(stream, &mut [IoSliceMut::new(&mut bytes)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            descriptors.extend(rights);
+        }
+    }
+    received.extend_from_slice(&bytes[..got.bytes]);
+    Ok(got.bytes)
+}
+
+fn take(received: &mut Vec<u8>) -> io::Result<Option<Request>> {
+    let invalid = |error: base::codec::Malformed| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+    match door::take_frame(received).map_err(invalid)? {
+        Some(message) => Request::from_bytes(&message).map(Some).map_err(invalid),
+        None => Ok(None),
+    }
+}
+
+impl Requests {
+    /// The next message; `None` once the caller is gone. Safe to cancel.
+    pub async fn next(&mut self) -> Option<Request> {
+        loop {
+            match take(&mut self.received) {
+                Ok(Some(request)) => return Some(request),
+                Ok(None) => {}
+                Err(_) => return None,
+            }
+            if self.stream.read_buf(&mut self.received).await.ok()? == 0 {
+                return None;
+            }
+        }
+    }
+}
+
+impl Replies {
+    /// Says something to the caller; an error if it is gone.
+    pub async fn send(&mut self, reply: &Reply) -> io::Result<()> {
+        let frame = door::frame(reply).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        self.stream.write_all(&frame).await
+    }
+}

@@ -1,0 +1,332 @@
+//! The streams of one attempt: what the caller says and types goes to the task, what the task says comes back, until the
+//! task has ended one way or the other.
+
+use crate::caller::{Replies, Requests};
+use crate::outputs::{Differs, Stream};
+use crate::report::TaskReport;
+use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
+use crate::spool::Spool;
+use crate::stdio::{self, Done, READ_BYTES, Stop};
+use base::door::{Reply, Request};
+use base::{Digest, Stdin};
+use bytes::Bytes;
+use rustix::fd::OwnedFd;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
+use wire::{Receiver, Sender, WireError, convert};
+
+/// Most bytes of standard input that are kept for another attempt.
+const REPLAY_BYTES_MAX: usize = 1 << 20;
+
+/// Standard input, over all attempts of a task.
+pub struct Input {
+    fd: Arc<OwnedFd>,
+    /// All that was read, while it is little.
+    kept: Vec<u8>,
+    consumed: u64,
+    ended: bool,
+    /// Whether the caller owns its terminal.
+    foreground: bool,
+    reading: Option<JoinHandle<Done<Vec<u8>>>>,
+}
+
+impl Input {
+    /// Nothing read yet.
+    pub fn new(fd: Arc<OwnedFd>) -> Self {
+        Self { fd, kept: Vec::new(), consumed: 0, ended: false, foreground: true, reading: None }
+    }
+
+    /// The caller's descriptor.
+    pub fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    /// Whether all that was read can be sent to another attempt.
+    pub fn can_repeat(&self) -> bool {
+        self.consumed == self.kept.len() as u64
+    }
+
+    /// Whether anything was read.
+    pub fn is_touched(&self) -> bool {
+        self.consumed > 0
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.can_repeat() && self.kept.len() + bytes.len() <= REPLAY_BYTES_MAX {
+            self.kept.extend_from_slice(bytes);
+        }
+        self.consumed += bytes.len() as u64;
+    }
+
+    fn start_reading(&mut self, stop: &Stop, bytes_max: usize) {
+        let blocked = stdio::is_terminal(&self.fd) && !self.foreground;
+        if self.reading.is_none() && !self.ended && !blocked {
+            let (fd, stop) = (self.fd.clone(), stop.clone());
+            self.reading = Some(tokio::task::spawn_blocking(move || stdio::read_some(&fd, &stop, bytes_max)));
+        }
+    }
+}
+
+/// The streams of one attempt.
+pub struct Exchange<'a> {
+    session: &'a mut Session,
+    to_task: Sender,
+    from_task: Receiver,
+    report: &'a mut TaskReport,
+    begun: Instant,
+    started: bool,
+    /// Input that waits for credit.
+    unsent: VecDeque<Bytes>,
+    end_sent: bool,
+    credit: usize,
+    /// A frame that waits for its writer. Until it is taken no other is read, and the task feels it.
+    waiting: Option<(mpsc::Sender<Bytes>, Bytes)>,
+    spool: Spool,
+    exited: Option<Box<Exited>>,
+    signal: Option<u8>,
+}
+
+/// What happens next.
+enum Next {
+    Caller(Option<Request>),
+    Closed(Stream),
+    Room(Option<mpsc::OwnedPermit<Bytes>>),
+    Input(Done<Vec<u8>>),
+    Frame(Result<Option<TaskOutput>, WireError>),
+}
+
+impl<'a> Exchange<'a> {
+    /// Over the two halves of a launch's stream. `begun` is when the launch began.
+    pub fn new(
+        session: &'a mut Session,
+        to_task: Sender,
+        from_task: Receiver,
+        report: &'a mut TaskReport,
+        begun: Instant,
+    ) -> Self {
+        let spool = Spool::new(session.daemon.spool_folder());
+        let repeated = Bytes::copy_from_slice(&session.input.kept);
+        let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
+        Self {
+            session,
+            to_task,
+            from_task,
+            report,
+            begun,
+            started: false,
+            unsent,
+            end_sent: false,
+            credit: 0,
+            waiting: None,
+            spool,
+            exited: None,
+            signal: None,
+        }
+    }
+
+    /// Passes everything both ways until the end.
+    pub async fn pass(mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
+        loop {
+            self.feed().await;
+            let next = self.next(requests).await;
+            let outcome = match next {
+                Next::Caller(request) => self.on_caller(request).await,
+                Next::Closed(stream) => self.on_closed(stream).await,
+                Next::Room(permit) => self.on_room(permit),
+                Next::Input(read) => self.on_input(read),
+                Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
+                    Some(kind) => self.on_output(kind, replies).await,
+                    None => None,
+                },
+                Next::Frame(Ok(None)) => Some(Outcome::Lost("the hub ended the task's stream early".into())),
+                Next::Frame(Err(error)) => Some(Outcome::Lost(error.to_string())),
+            };
+            if let Some(outcome) = outcome {
+                return outcome;
+            }
+        }
+    }
+
+    async fn next(&mut self, requests: &mut Requests) -> Next {
+        let session = &mut *self.session;
+        let writer = self.waiting.as_ref().map(|(writer, _)| writer.clone());
+        tokio::select! {
+            biased;
+            request = requests.next() => Next::Caller(request),
+            Some(stream) = session.closed.recv() => Next::Closed(stream),
+            permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
+            frame = self.from_task.next::<TaskOutput>(), if self.waiting.is_none() => Next::Frame(frame),
+            read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
+                session.input.reading = None;
+                Next::Input(read)
+            }
+        }
+    }
+
+    /// Sends input as far as there is credit, and reads more.
+    async fn feed(&mut self) {
+        while self.credit > 0 {
+            let Some(mut chunk) = self.unsent.pop_front() else { break };
+            let portion = chunk.split_to(chunk.len().min(self.credit).min(READ_BYTES));
+            if !chunk.is_empty() {
+                self.unsent.push_front(chunk);
+            }
+            self.credit -= portion.len();
+            self.tell(InputKind::Stdin(portion)).await;
+        }
+        if !self.unsent.is_empty() {
+            return;
+        }
+        if self.session.input.ended {
+            if !self.end_sent {
+                self.end_sent = true;
+                self.tell(InputKind::StdinEnd(true)).await;
+            }
+        } else if self.credit > 0 && matches!(self.session.plan.stdin, Stdin::Stream | Stdin::Terminal) {
+            self.session.input.start_reading(&self.session.stop, self.credit);
+        }
+    }
+
+    /// Says something to the task. If it cannot be said, the connection is lost, which the reading side reports.
+    async fn tell(&mut self, kind: InputKind) {
+        let _ = self.to_task.send(&TaskInput::from(kind)).await;
+    }
+
+    async fn on_caller(&mut self, request: Option<Request>) -> Option<Outcome> {
+        match request {
+            Some(Request::Signal(signal)) => {
+                self.signal = Some(signal);
+                self.tell(InputKind::Signal(signal.into())).await;
+                None
+            }
+            Some(Request::Resize(window)) => {
+                self.tell(InputKind::Resize(convert::window_number(window))).await;
+                None
+            }
+            Some(Request::Foreground(owned)) => {
+                self.session.input.foreground = owned;
+                None
+            }
+            Some(Request::Run { .. } | Request::Outcome(_) | Request::Ask(_)) => None,
+            None => {
+                self.tell(InputKind::Cancel(true)).await;
+                self.to_task.finish();
+                Some(Outcome::Cancelled(None))
+            }
+        }
+    }
+
+    async fn on_closed(&mut self, stream: Stream) -> Option<Outcome> {
+        match stream {
+            Stream::Stdout => self.tell(InputKind::OutputClosed(1)).await,
+            Stream::Stderr => self.tell(InputKind::OutputClosed(2)).await,
+            // A terminal that is gone hangs up, as it would here.
+            Stream::Terminal => self.tell(InputKind::Signal(SIGHUP)).await,
+        }
+        None
+    }
+
+    fn on_room(&mut self, permit: Option<mpsc::OwnedPermit<Bytes>>) -> Option<Outcome> {
+        if let (Some((_, frame)), Some(permit)) = (self.waiting.take(), permit) {
+            permit.send(frame);
+        }
+        None
+    }
+
+    fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
+        match read {
+            Done::Ok(bytes) if !bytes.is_empty() => {
+                self.session.input.keep(&bytes);
+                self.unsent.push_back(bytes.into());
+            }
+            Done::Ok(_) | Done::Closed | Done::Stopped => self.session.input.ended = true,
+        }
+        None
+    }
+
+    async fn on_output(&mut self, kind: OutputKind, replies: &mut Replies) -> Option<Outcome> {
+        match kind {
+            OutputKind::Stdout(bytes) => return self.deliver(Stream::Stdout, bytes),
+            OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
+            OutputKind::Terminal(bytes) => return self.deliver(Stream::Terminal, bytes),
+            OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
+            OutputKind::Placed(placed) => self.report.placed(&placed, self.begun),
+            OutputKind::Started(_) => {
+                self.started = true;
+                self.report.moment("command started", self.begun);
+            }
+            OutputKind::Stopped(signal) => {
+                let _ = replies.send(&Reply::Stopped(signal as u8)).await;
+            }
+            OutputKind::Exited(exited) => {
+                self.report.moment("command ended", self.begun);
+                let kept = exited.objects.iter().try_for_each(|object| keep(&mut self.spool, object));
+                self.exited = Some(exited);
+                return kept.err().map(Outcome::Lost);
+            }
+            OutputKind::Object(object) => return keep(&mut self.spool, &object).err().map(Outcome::Lost),
+            OutputKind::End(_) => return Some(self.on_end().await),
+            OutputKind::Failed(failed) => return Some(self.on_failed(failed)),
+        }
+        None
+    }
+
+    async fn on_end(&mut self) -> Outcome {
+        self.report.moment("result arrived", self.begun);
+        self.tell(InputKind::Settled(true)).await;
+        self.to_task.finish();
+        let spool = std::mem::replace(&mut self.spool, Spool::new(self.session.daemon.spool_folder()));
+        match self.exited.take() {
+            Some(exited) => Outcome::Ended(exited, spool),
+            None => Outcome::Lost("the worker sent no result".into()),
+        }
+    }
+
+    fn on_failed(&self, failed: Failed) -> Outcome {
+        match failed.reason() {
+            FailedKind::Exec => Outcome::NotExecuted(failed),
+            FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),
+            FailedKind::NoWorker => Outcome::Unplaced(failed.message),
+            FailedKind::Cancelled if !self.started => Outcome::Cancelled(self.signal),
+            FailedKind::Cancelled | FailedKind::Refused | FailedKind::Changed => Outcome::Refused(failed.message),
+        }
+    }
+
+    /// Hands a frame of output to its writer, who may make it wait.
+    fn deliver(&mut self, stream: Stream, bytes: Bytes) -> Option<Outcome> {
+        let output = match stream {
+            Stream::Stdout => &mut self.session.stdout,
+            Stream::Stderr => &mut self.session.stderr,
+            Stream::Terminal => &mut self.session.terminal,
+        };
+        match output.fresh(bytes) {
+            Err(Differs) => return Some(Outcome::Refused(REPEATED_DIFFERENTLY.into())),
+            Ok(fresh) if !fresh.is_empty() => self.waiting = output.sender().map(|writer| (writer, fresh)),
+            Ok(_) => {}
+        }
+        None
+    }
+}
+
+const SIGHUP: u32 = 1;
+
+fn keep(spool: &mut Spool, object: &Object) -> Result<(), String> {
+    let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;
+    spool.put(digest, &object.bytes).map_err(|error| error.to_string())
+}
+
+async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermit<Bytes>> {
+    writer?.reserve_owned().await.ok()
+}
+
+async fn finished(reading: &mut Option<JoinHandle<Done<Vec<u8>>>>) -> Done<Vec<u8>> {
+    match reading {
+        Some(reading) => reading.await.unwrap_or(Done::Closed),
+        None => std::future::pending().await,
+    }
+}
+

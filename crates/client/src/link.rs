@@ -1,0 +1,121 @@
+//! The client's connection to its hub: made when first needed, made again when lost, and what the hub asks over it.
+
+use crate::serve::Server;
+use base::NodeId;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use wire::message::{Hello, Open};
+use wire::{DialError, Endpoint, Joined, Key, Role};
+
+/// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(3);
+
+/// Which hub, and how to find it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubAddress {
+    /// Its key.
+    pub node: NodeId,
+    /// Where it is; tried in order.
+    pub addresses: Vec<SocketAddr>,
+    /// The token's secret, when joining for the first time.
+    pub secret: Vec<u8>,
+}
+
+/// The connection to one hub.
+pub struct Link {
+    endpoint: Endpoint,
+    hub: HubAddress,
+    name: String,
+    instance: u64,
+    server: Arc<Server>,
+    state: tokio::sync::Mutex<State>,
+    /// The connection as last seen, for those who only look.
+    seen: Mutex<Option<Joined>>,
+}
+
+#[derive(Default)]
+struct State {
+    joined: Option<Joined>,
+    failed: Option<(Instant, DialError)>,
+    connects: u64,
+}
+
+impl Link {
+    /// A link to `hub`, not connected yet. `instance` names this start of the daemon. Must be called within a tokio
+    /// runtime.
+    pub fn new(
+        hub: HubAddress,
+        key: &Key,
+        name: String,
+        instance: u64,
+        server: Arc<Server>,
+    ) -> Result<Arc<Self>, wire::WireError> {
+        let endpoint = Endpoint::new(key)?;
+        let (state, seen) = Default::default();
+        Ok(Arc::new(Self { endpoint, hub, name, instance, server, state, seen }))
+    }
+
+    /// The connection, and which one it is: a number that grows with each new one. The hub knows nothing of what was
+    /// said over an earlier one.
+    pub async fn connect(&self) -> Result<(Joined, u64), DialError> {
+        let mut state = self.state.lock().await;
+        if let Some(joined) = &state.joined {
+            if !joined.connection.is_closed() {
+                return Ok((joined.clone(), state.connects));
+            }
+            state.joined = None;
+        }
+        if let Some((at, error)) = &state.failed
+            && at.elapsed() < PAUSE_AFTER_FAILURE
+        {
+            return Err(error.clone());
+        }
+        let hello = Hello {
+            role: Role::Client.number().into(),
+            name: self.name.clone(),
+            secret: self.hub.secret.clone().into(),
+            instance: self.instance,
+            ..Hello::default()
+        };
+        match wire::dial(&self.endpoint, &self.hub.addresses, self.hub.node, hello).await {
+            Ok(joined) => {
+                state.connects += 1;
+                state.failed = None;
+                state.joined = Some(joined.clone());
+                *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(joined.clone());
+                tokio::spawn(answer(joined.clone(), self.server.clone()));
+                Ok((joined, state.connects))
+            }
+            Err(error) => {
+                tracing::info!(%error, "the hub cannot be reached");
+                state.failed = Some((Instant::now(), error.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// The connection, if there is one now.
+    pub fn current(&self) -> Option<Joined> {
+        let seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        seen.clone().filter(|joined| !joined.connection.is_closed())
+    }
+
+    /// Which hub this is.
+    pub fn hub(&self) -> &HubAddress {
+        &self.hub
+    }
+}
+
+/// Answers what the hub asks, until the connection ends.
+async fn answer(joined: Joined, server: Arc<Server>) {
+    while let Ok((sender, mut receiver)) = joined.connection.accept_control().await {
+        let server = server.clone();
+        tokio::spawn(async move {
+            if let Ok(Some(Open { kind: Some(kind) })) = receiver.next::<Open>().await {
+                server.answer(kind, sender).await;
+            }
+        });
+    }
+    tracing::info!(hub = %joined.connection.peer(), "the connection to the hub ended");
+}

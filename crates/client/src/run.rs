@@ -1,0 +1,307 @@
+//! One command, from the caller's request to its end: where it runs, its launch, its streams, its result.
+//!
+//! The way of a command: [`run`] decides whether it can run elsewhere; [`attempt`] launches it at the hub and passes its
+//! streams both ways; [`settle`] commits what it left behind. A task that came to nothing is tried again, then run here.
+
+use crate::caller::{Replies, Requests};
+use crate::daemon::Daemon;
+use crate::exchange::{Exchange, Input};
+use crate::outputs::{Differs, Output, Stream};
+use crate::plan::{Plan, Standard};
+use crate::report::TaskReport;
+use crate::serve::{Running, blocking, lock};
+use crate::settle::{Settled, settle};
+use crate::spool::Spool;
+use crate::stdio::{self, Stop};
+use base::door::{Options, Reply};
+use base::{Command, Digest, ExitStatus, TaskId, Time, WindowSize};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc;
+use wire::message::{Exited, Failed, Launch, Object, OpenKind};
+use wire::{convert, now_nanos};
+
+/// How often a task is launched before it is given up.
+const ATTEMPTS_MAX: u32 = 3;
+/// Exit status of a command that did not take place.
+pub const CODE_FAILED: u8 = 125;
+
+/// How an attempt came out.
+pub(crate) enum Outcome {
+    /// The command ended, and its result is here.
+    Ended(Box<Exited>, Spool),
+    /// It could not be executed: not found (127) or not executable (126).
+    NotExecuted(Failed),
+    /// It came to nothing; another attempt may do better.
+    Lost(String),
+    /// It came to nothing, and another attempt would not do better: run it here.
+    Unplaced(String),
+    /// It came to nothing, for a reason that the caller must see.
+    Refused(String),
+    /// The caller is gone, or a signal reached the task before it started.
+    Cancelled(Option<u8>),
+}
+
+/// Runs a command for a caller, and answers it in any case.
+pub async fn run(
+    daemon: Arc<Daemon>,
+    command: Command,
+    options: Options,
+    window: Option<WindowSize>,
+    descriptors: Vec<OwnedFd>,
+    mut requests: Requests,
+    mut replies: Replies,
+) {
+    let task = TaskId(rand::random());
+    let mut report = TaskReport::new(task, &command);
+    let verbose = options.verbose;
+    let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut report).await {
+        Ok(mut session) => session.carry(&mut requests, &mut replies, &mut report).await,
+        Err(reply) => reply,
+    };
+    report.finish(&reply);
+    if verbose {
+        let _ = replies.send(&Reply::Note(report.summary())).await;
+    }
+    daemon.reports.add(report);
+    let _ = replies.send(&reply).await;
+}
+
+/// A command on its way.
+pub(crate) struct Session {
+    pub(crate) daemon: Arc<Daemon>,
+    task: TaskId,
+    pub(crate) plan: Plan,
+    options: Options,
+    pub(crate) stdout: Output,
+    pub(crate) stderr: Output,
+    pub(crate) terminal: Output,
+    /// Told of outputs that nobody reads any more.
+    pub(crate) closed: mpsc::UnboundedReceiver<Stream>,
+    pub(crate) stop: Stop,
+    pub(crate) input: Input,
+}
+
+impl Session {
+    /// Decides whether the command can run elsewhere. The error is the answer to a caller whose command cannot.
+    async fn prepare(
+        daemon: &Arc<Daemon>,
+        task: TaskId,
+        command: Command,
+        options: Options,
+        window: Option<WindowSize>,
+        descriptors: Vec<OwnedFd>,
+        report: &mut TaskReport,
+    ) -> Result<Self, Reply> {
+        let here = |why: String, no_local: bool| match no_local {
+            false => Reply::RunHere { why },
+            true => Reply::Failed { message: format!("{why}, and --no-local forbids to run it here"), code: CODE_FAILED },
+        };
+        let no_local = options.no_local;
+        let [stdin, stdout, stderr]: [OwnedFd; 3] = match descriptors.try_into() {
+            Ok(three) => three,
+            Err(_) => return Err(here("the caller sent no descriptors".into(), no_local)),
+        };
+        let failed = |error: std::io::Error| here(format!("this machine is short of resources: {error}"), no_local);
+        let fds = [stdin, stdout, stderr].map(Arc::new);
+        let planned = {
+            let (daemon, fds, allow_write) = (daemon.clone(), fds.clone(), options.allow_write.clone());
+            blocking(move || Plan::new(&daemon, command, window, &allow_write, &fds)).await
+        };
+        let plan = match planned {
+            Some(Ok(plan)) => plan,
+            Some(Err(why)) => return Err(here(why, no_local)),
+            None => return Err(here("the client daemon failed".into(), no_local)),
+        };
+        report.planned(&plan);
+        let stop = Stop::new().map_err(failed)?;
+        let (closing, closed) = mpsc::unbounded_channel();
+        let output = |stream, fd: &Arc<OwnedFd>| Output::new(stream, fd.clone(), stop.clone(), closing.clone());
+        let shown = fds.iter().skip(1).chain(&fds[..1]).find(|fd| stdio::is_terminal(fd)).unwrap_or(&fds[1]);
+        Ok(Self {
+            task,
+            stdout: output(Stream::Stdout, &fds[1]),
+            stderr: output(Stream::Stderr, &fds[2]),
+            terminal: output(Stream::Terminal, shown),
+            closed,
+            input: Input::new(fds[0].clone()),
+            daemon: daemon.clone(),
+            plan,
+            options,
+            stop,
+        })
+    }
+
+    /// Launches until it is done or given up.
+    async fn carry(&mut self, requests: &mut Requests, replies: &mut Replies, report: &mut TaskReport) -> Reply {
+        let terminal = self.plan.has_terminal();
+        if replies.send(&Reply::Launched { task: self.task, terminal }).await.is_err() {
+            return self.gone();
+        }
+        let mut trouble = String::new();
+        for attempt in 1..=ATTEMPTS_MAX {
+            report.attempts = attempt;
+            let outcome = self.attempt(attempt, requests, replies, report).await;
+            match outcome {
+                Outcome::Ended(exited, spool) => return self.conclude(*exited, spool, report).await,
+                Outcome::NotExecuted(failed) => return self.not_executed(&failed),
+                Outcome::Cancelled(signal) => return signal.map_or_else(|| self.gone(), |signal| {
+                    self.stop.stop();
+                    Reply::Done(ExitStatus::Signal(signal))
+                }),
+                Outcome::Refused(why) => return self.fail(why),
+                Outcome::Unplaced(why) => return self.fall_back(why),
+                Outcome::Lost(why) => {
+                    tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
+                    report.note(format!("attempt {attempt} came to nothing: {why}"));
+                    trouble = why;
+                    if !self.can_repeat() {
+                        break;
+                    }
+                    self.stdout.start_over();
+                    self.stderr.start_over();
+                }
+            }
+        }
+        self.fall_back(trouble)
+    }
+
+    /// The caller is gone.
+    fn gone(&self) -> Reply {
+        self.stop.stop();
+        Reply::Failed { message: "cancelled: its caller is gone".into(), code: CODE_FAILED }
+    }
+
+    fn fail(&self, why: String) -> Reply {
+        self.stop.stop();
+        Reply::Failed { message: why, code: CODE_FAILED }
+    }
+
+    fn not_executed(&self, failed: &Failed) -> Reply {
+        const ENOENT: i32 = 2;
+        self.stop.stop();
+        let code = if failed.errno == ENOENT { 127 } else { 126 };
+        Reply::Failed { message: failed.message.clone(), code }
+    }
+
+    /// Whether another attempt can take up where the last one broke off.
+    fn can_repeat(&self) -> bool {
+        let talked = self.terminal.delivered() > 0;
+        !talked && self.input.can_repeat()
+    }
+
+    /// Runs it here, if nobody has noticed yet that it ran elsewhere.
+    fn fall_back(&mut self, why: String) -> Reply {
+        self.stop.stop();
+        let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();
+        if delivered > 0 || self.input.is_touched() {
+            let message = format!(
+                "{why}\n  nothing was committed; it cannot be run here now, for part of its output was delivered or part of \
+                 its input read: run it again"
+            );
+            return Reply::Failed { message, code: CODE_FAILED };
+        }
+        match self.options.no_local {
+            false => Reply::RunHere { why },
+            true => Reply::Failed { message: format!("{why}\n  nothing was committed"), code: CODE_FAILED },
+        }
+    }
+
+    /// One launch, to its end.
+    async fn attempt(
+        &mut self,
+        attempt: u32,
+        requests: &mut Requests,
+        replies: &mut Replies,
+        report: &mut TaskReport,
+    ) -> Outcome {
+        let (joined, connection) = match self.daemon.connect().await {
+            Ok(connected) => connected,
+            Err(why) => return Outcome::Unplaced(why),
+        };
+        let launched = Time(now_nanos());
+        let begun = Instant::now();
+        let view = self.plan.view.clone();
+        let running = Running { view: view.clone(), gate: self.plan.gate.clone(), launched, asked: Default::default() };
+        let running = self.daemon.server.begin(self.task, running);
+        let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
+
+        let swept = {
+            let (daemon, plan) = (self.daemon.clone(), self.plan.sweep_input());
+            blocking(move || plan.sweep(&daemon, connection)).await
+        };
+        let swept = match swept {
+            Some(Ok(swept)) => swept,
+            Some(Err(why)) => return Outcome::Unplaced(why),
+            None => return Outcome::Unplaced("the client daemon failed".into()),
+        };
+        report.swept(&swept, begun);
+        self.daemon.server.note_sent(connection, swept.blobs.iter().map(|(digest, _)| *digest));
+        let message = Launch {
+            task: convert::task_bytes(self.task),
+            attempt,
+            command: Some((&self.plan.command).into()),
+            stdin: Some((&self.plan.stdin).into()),
+            stdout: convert::output_number(self.plan.stdout),
+            stderr: convert::output_number(self.plan.stderr),
+            window: convert::window_number(self.plan.window),
+            view: Some((&swept.update).into()),
+            objects: swept.blobs.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),
+            launched: launched.0,
+            client_to_hub: joined.clock_offset_ns(),
+            ..Launch::default()
+        };
+        let bytes_before = joined.connection.bytes();
+        let opened = joined.connection.open(OpenKind::Launch(Box::new(message))).await;
+        report.moment("sent to the hub", begun);
+        let (to_task, from_task) = match opened {
+            Ok(streams) => streams,
+            Err(error) => return Outcome::Lost(error.to_string()),
+        };
+        let outcome = Exchange::new(self, to_task, from_task, report, begun).pass(requests, replies).await;
+        report.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
+        if let Outcome::Ended(exited, spool) = &outcome {
+            // What the task made is at the hub already: the next task's launch need not send it.
+            let made = exited.objects.iter().filter_map(|object| Digest::from_slice(&object.digest));
+            self.daemon.server.note_sent(connection, made.chain(spool.digests()));
+        }
+        if let Outcome::Lost(_) = &outcome {
+            self.daemon.server.views().forget_sent(&view);
+        }
+        outcome
+    }
+
+    /// The command has ended: its output is delivered, its result committed.
+    async fn conclude(&mut self, exited: Exited, spool: Spool, report: &mut TaskReport) -> Reply {
+        let begun = Instant::now();
+        let finished = [self.stdout.finish().await, self.stderr.finish().await, self.terminal.finish().await];
+        self.stop.stop();
+        if finished.contains(&Err(Differs)) {
+            return self.fail(REPEATED_DIFFERENTLY.into());
+        }
+        if let Standard::File = self.plan.standard_input() {
+            stdio::set_offset(self.input.fd(), exited.stdin_offset);
+        }
+        report.moment("output delivered", begun);
+        match settle(&self.daemon, self.task, &self.plan, exited, spool, report).await {
+            Settled::Committed(status) => Reply::Done(status),
+            Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
+        }
+    }
+}
+
+pub(crate) const REPEATED_DIFFERENTLY: &str = "the worker was lost, and when the command ran again on another its output was not what \
+                                    it had been: nothing was committed; run it again";
+
+/// Ends the hub's right to ask for a task's files.
+struct QuestionsEnd {
+    daemon: Arc<Daemon>,
+    task: TaskId,
+}
+
+impl Drop for QuestionsEnd {
+    fn drop(&mut self) {
+        self.daemon.server.end(self.task);
+    }
+}

@@ -1,0 +1,196 @@
+//! What the hub may ask of this client: what a path is, and the bytes under a name. Only for tasks that run, only what
+//! the read policy of the task's command allows, and only bytes that some binding named.
+
+use crate::policy::Gate;
+use crate::snapshot::{ReadError, Snapshot};
+use crate::views::{TRAVEL_BYTES, View, Views};
+use base::{Bound, Digest, TaskId, Time, TreePath};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+use wire::message::{
+    Answer, BindReply, BindRequest, Object, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
+};
+use wire::{Sender, convert};
+
+/// Most objects that the hub is remembered to have; beyond, some are sent again.
+const SHADOW_MAX: usize = 500_000;
+const EIO: i32 = 5;
+/// Most pieces of a file in one answer.
+const PIECES_MAX: u32 = 64;
+
+/// Answers the hub's questions.
+pub struct Server {
+    views: Arc<Views>,
+    tasks: Mutex<HashMap<TaskId, Arc<Running>>>,
+    shadow: Mutex<Shadow>,
+}
+
+/// A task that runs somewhere, as far as questions about files go.
+pub struct Running {
+    /// Its view, held while it runs.
+    pub view: Arc<View>,
+    /// What it may read.
+    pub gate: Arc<dyn Gate>,
+    /// When it was launched.
+    pub launched: Time,
+    /// What was asked for it.
+    pub asked: Mutex<Asked>,
+}
+
+/// What was asked of the client while a task ran.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Questions: each is a round trip that the task waited for.
+    pub questions: u64,
+    /// Paths bound at first use.
+    pub paths: Vec<TreePath>,
+    /// Of these, those that changed after the launch.
+    pub late: Vec<TreePath>,
+}
+
+/// What the hub has, as far as this connection goes.
+#[derive(Default)]
+struct Shadow {
+    connection: u64,
+    has: HashSet<Digest>,
+}
+
+impl Server {
+    /// Answers from `views`.
+    pub fn new(views: Arc<Views>) -> Arc<Self> {
+        Arc::new(Self { views, tasks: Mutex::default(), shadow: Mutex::default() })
+    }
+
+    /// The client's files.
+    pub fn views(&self) -> &Arc<Views> {
+        &self.views
+    }
+
+    fn snapshot(&self) -> &Arc<Snapshot> {
+        self.views.snapshot()
+    }
+
+    /// Questions for `task` are answered from now on.
+    pub fn begin(&self, task: TaskId, running: Running) -> Arc<Running> {
+        let running = Arc::new(running);
+        lock(&self.tasks).insert(task, running.clone());
+        running
+    }
+
+    /// Questions for `task` are refused from now on.
+    pub fn end(&self, task: TaskId) {
+        lock(&self.tasks).remove(&task);
+    }
+
+    /// Whether the hub has an object, sent over this connection.
+    pub fn hub_has(&self, connection: u64, digest: &Digest) -> bool {
+        let shadow = lock(&self.shadow);
+        shadow.connection == connection && shadow.has.contains(digest)
+    }
+
+    /// Notes what was sent to the hub, or came from it.
+    pub fn note_sent(&self, connection: u64, digests: impl IntoIterator<Item = Digest>) {
+        let mut shadow = lock(&self.shadow);
+        if shadow.connection != connection || shadow.has.len() > SHADOW_MAX {
+            *shadow = Shadow { connection, has: HashSet::new() };
+        }
+        shadow.has.extend(digests);
+    }
+
+    /// Answers one question on `sender`.
+    pub async fn answer(self: Arc<Self>, question: OpenKind, mut sender: Sender) {
+        let sent = match question {
+            OpenKind::Bind(request) => {
+                let reply = blocking(move || self.bind(&request)).await.unwrap_or_default();
+                sender.send(&reply).await
+            }
+            OpenKind::Objects(request) => self.objects(request, &mut sender).await,
+            OpenKind::Pieces(request) => self.pieces(request, &mut sender).await,
+            OpenKind::Launch(_) | OpenKind::Ask(_) => sender.send(&Answer::default()).await,
+        };
+        if sent.is_ok() {
+            sender.finish();
+            sender.stopped().await;
+        }
+    }
+
+    fn bind(&self, request: &BindRequest) -> BindReply {
+        let refuse = |error: String, errno| BindReply { error, errno, ..BindReply::default() };
+        let task = convert::task(&request.task).ok().and_then(|task| lock(&self.tasks).get(&task).cloned());
+        let Some(task) = task else { return refuse("the task has ended".into(), EIO) };
+        let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
+        let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {
+            Ok(faulted) => faulted,
+            Err(error) => return refuse(error.to_string(), EIO),
+        };
+        {
+            let mut asked = lock(&task.asked);
+            asked.questions += 1;
+            asked.paths.push(path.clone());
+            if faulted.late {
+                asked.late.push(path);
+            }
+        }
+        let mut bounds: Vec<Bound> = faulted.update.set;
+        if !bounds.iter().any(|bound| bound.path == faulted.bound.path) {
+            bounds.push(faulted.bound);
+        }
+        let objects = self.views.blobs_of(&bounds, &|_| false, TRAVEL_BYTES);
+        BindReply {
+            bounds: bounds.iter().map(Into::into).collect(),
+            objects: objects.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),
+            ..BindReply::default()
+        }
+    }
+
+    async fn objects(self: Arc<Self>, request: ObjectsRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
+        for name in request.digests {
+            let server = self.clone();
+            let digest = convert::digest(&name);
+            let found = blocking(move || match digest {
+                Ok(digest) => server.snapshot().read_block(&digest).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            });
+            let (bytes, error) = match found.await {
+                Some(Ok(Some(bytes))) => (Bytes::from(bytes), String::new()),
+                Some(Ok(None)) => (Bytes::new(), "the file that held it has changed".into()),
+                Some(Err(error)) => (Bytes::new(), error),
+                None => (Bytes::new(), "the client failed".into()),
+            };
+            sender.send(&ObjectReply { digest: name, bytes, error }).await?;
+        }
+        Ok(())
+    }
+
+    async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
+        let refuse = |error: String| ObjectReply { digest: request.stamp.clone(), bytes: Bytes::new(), error };
+        let stamp = match convert::digest(&request.stamp) {
+            Ok(stamp) => stamp,
+            Err(error) => return sender.send(&refuse(error.to_string())).await,
+        };
+        for number in request.first..request.first + u64::from(request.count.clamp(1, PIECES_MAX)) {
+            let server = self.clone();
+            let read = blocking(move || server.snapshot().read_piece(&stamp, number));
+            let bytes = match read.await {
+                Some(Ok(bytes)) => bytes,
+                Some(Err(ReadError::PastTheEnd)) if number > request.first => return Ok(()),
+                Some(Err(error)) => return sender.send(&refuse(error.to_string())).await,
+                None => return sender.send(&refuse("the client failed".into())).await,
+            };
+            let digest = digest_bytes(&Digest::of(&bytes));
+            sender.send(&ObjectReply { digest, bytes: bytes.into(), error: String::new() }).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Runs file-system work where it may block; `None` if it panicked.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    tokio::task::spawn_blocking(work).await.ok()
+}
+
+/// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

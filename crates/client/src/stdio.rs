@@ -1,0 +1,197 @@
+//! The caller's descriptors, read and written without touching their flags.
+//!
+//! The open files are shared with the caller's shell and its other children: making them non-blocking would break those.
+//! So they are used by threads that wait with `poll` and can be called off through an event descriptor.
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, seek, stat};
+use rustix::io::{Errno, read, write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Most bytes read from standard input at a time.
+pub const READ_BYTES: usize = 64 << 10;
+/// Most bytes written at a time to what may block: a pipe that polls writable takes as many without blocking.
+const WRITE_BYTES: usize = 4096;
+
+/// Ends the waits of a task's threads.
+#[derive(Clone, Debug)]
+pub struct Stop(Arc<StopInner>);
+
+#[derive(Debug)]
+struct StopInner {
+    event: OwnedFd,
+    stopped: AtomicBool,
+}
+
+/// What came of a read or write.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Done<T> {
+    /// It succeeded.
+    Ok(T),
+    /// The other end is gone, or the descriptor cannot be used this way.
+    Closed,
+    /// It was called off.
+    Stopped,
+}
+
+impl Stop {
+    /// Not stopped yet.
+    pub fn new() -> std::io::Result<Self> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self(Arc::new(StopInner { event, stopped: AtomicBool::new(false) })))
+    }
+
+    /// Ends all waits, now and later.
+    pub fn stop(&self) {
+        self.0.stopped.store(true, Ordering::SeqCst);
+        let _ = write(&self.0.event, &1u64.to_ne_bytes());
+    }
+
+    /// Waits until `fd` is ready. False if stopped.
+    fn wait(&self, fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
+        loop {
+            let mut fds = [PollFd::from_borrowed_fd(fd, flags), PollFd::new(&self.0.event, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Err(Errno::INTR) => {}
+                Err(_) => return true,
+                Ok(_) if self.0.stopped.load(Ordering::SeqCst) => return false,
+                Ok(_) if !fds[0].revents().is_empty() => return true,
+                Ok(_) => {}
+            }
+        }
+    }
+}
+
+/// Reads what is there, waiting for the first byte; empty at the end. Blocks: call from a thread that may.
+pub fn read_some(fd: &OwnedFd, stop: &Stop, bytes_max: usize) -> Done<Vec<u8>> {
+    let mut buffer = vec![0; bytes_max.min(READ_BYTES)];
+    loop {
+        if !stop.wait(fd.as_fd(), PollFlags::IN) {
+            return Done::Stopped;
+        }
+        match read(fd, &mut buffer) {
+            Ok(count) => {
+                buffer.truncate(count);
+                return Done::Ok(buffer);
+            }
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return Done::Closed,
+        }
+    }
+}
+
+/// Writes all bytes. Blocks: call from a thread that may.
+pub fn write_all(fd: &OwnedFd, stop: &Stop, mut bytes: &[u8]) -> Done<()> {
+    let may_block = !matches!(kind(fd), Some(FileType::RegularFile));
+    while !bytes.is_empty() {
+        let mut portion = bytes;
+        if may_block {
+            portion = &bytes[..bytes.len().min(WRITE_BYTES)];
+            if !stop.wait(fd.as_fd(), PollFlags::OUT) {
+                return Done::Stopped;
+            }
+        }
+        match write(fd, portion) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(_) => return Done::Closed,
+        }
+    }
+    Done::Ok(())
+}
+
+/// What kind of file a descriptor is.
+fn kind(fd: &OwnedFd) -> Option<FileType> {
+    fstat(fd).ok().map(|found| FileType::from_raw_mode(found.st_mode))
+}
+
+/// Whether `fd` is a terminal.
+pub fn is_terminal(fd: &OwnedFd) -> bool {
+    rustix::termios::isatty(fd)
+}
+
+/// Whether `fd` is `/dev/null`: nothing needs to be read from it or sent to it.
+pub fn is_null(fd: &OwnedFd) -> bool {
+    let null = stat("/dev/null").map(|found| found.st_rdev);
+    match (fstat(fd), null) {
+        (Ok(found), Ok(null)) => {
+            FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice && found.st_rdev == null
+        }
+        _ => false,
+    }
+}
+
+/// Whether two descriptors are one open file, so that the order of what is written to both matters.
+pub fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
+    match (fstat(one), fstat(other)) {
+        (Ok(one), Ok(other)) => one.st_dev == other.st_dev && one.st_ino == other.st_ino,
+        _ => false,
+    }
+}
+
+/// The path and offset of a regular file that is open for reading, if the path still names it.
+pub fn regular_file(fd: &OwnedFd) -> Option<(Vec<u8>, u64)> {
+    use std::os::unix::ffi::OsStringExt;
+    let opened = fstat(fd).ok()?;
+    if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
+        return None;
+    }
+    if fcntl_getfl(fd).ok()?.contains(OFlags::WRONLY) {
+        return None;
+    }
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
+    let named = stat(&path).ok()?;
+    let offset = seek(fd, SeekFrom::Current(0)).ok()?;
+    let same = named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
+    same.then(|| (path.into_os_string().into_vec(), offset))
+}
+
+/// Moves a file's offset to where the task left it.
+pub fn set_offset(fd: &OwnedFd, offset: u64) {
+    let _ = seek(fd, SeekFrom::Start(offset));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::pipe;
+
+    #[test]
+    fn a_wait_can_be_called_off() {
+        let (reader, _writer) = pipe().expect("a pipe");
+        let stop = Stop::new().expect("an event");
+        let waiting = {
+            let stop = stop.clone();
+            std::thread::spawn(move || read_some(&reader, &stop, 10))
+        };
+        stop.stop();
+        assert_eq!(waiting.join().expect("no panic"), Done::Stopped);
+    }
+
+    #[test]
+    fn a_closed_reader_is_noticed() {
+        let (reader, writer) = pipe().expect("a pipe");
+        drop(reader);
+        let stop = Stop::new().expect("an event");
+        assert_eq!(write_all(&writer, &stop, b"x"), Done::Closed);
+    }
+
+    #[test]
+    fn files_are_found_by_path_and_offset() {
+        use std::io::{Read, Seek};
+        let mut file = tempfile::NamedTempFile::new().expect("a file");
+        std::io::Write::write_all(&mut file, b"hello").expect("written");
+        let mut opened = std::fs::File::open(file.path()).expect("opened");
+        opened.read_exact(&mut [0; 2]).expect("read");
+        let fd = OwnedFd::from(opened.try_clone().expect("a copy"));
+        let (path, offset) = regular_file(&fd).expect("a regular file");
+        assert_eq!((path.as_slice(), offset), (file.path().as_os_str().as_encoded_bytes(), 2));
+        set_offset(&fd, 4);
+        assert_eq!(opened.stream_position().expect("a file"), 4, "the caller shares the offset");
+        drop(file);
+        assert_eq!(regular_file(&fd), None, "its name is gone");
+    }
+}

@@ -1,0 +1,224 @@
+//! Which task runs where: a plain state machine over the workers' free CPUs and a queue in order of arrival.
+//!
+//! No clock, no I/O. Every call returns the assignments that it made possible. A task that fits no worker even when that
+//! worker is empty is refused at once.
+
+use base::{NodeId, TaskId};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+/// Most tasks that may wait; one more is refused.
+pub const QUEUE_MAX: usize = 100_000;
+
+/// A task that got its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The task.
+    pub task: TaskId,
+    /// Where it runs.
+    pub worker: NodeId,
+    /// Why there, for a person.
+    pub why: String,
+}
+
+/// Why a task gets no place, now or ever.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Nobody has joined, or all have left.
+    #[error("no worker has joined this hub")]
+    NoWorker,
+    /// It asks for more than any worker has.
+    #[error("{asked} CPUs asked, but the largest worker lends {largest}")]
+    TooLarge {
+        /// CPUs asked for.
+        asked: u32,
+        /// CPUs of the largest worker.
+        largest: u32,
+    },
+    /// The queue is full.
+    #[error("{QUEUE_MAX} tasks are waiting already; try again later")]
+    QueueFull,
+}
+
+/// The workers, the queue, and what runs where.
+#[derive(Debug, Default)]
+pub struct Placement {
+    hosts: BTreeMap<NodeId, Host>,
+    queue: VecDeque<Waiting>,
+    running: HashMap<TaskId, Running>,
+}
+
+#[derive(Debug)]
+struct Host {
+    cpus: u32,
+    busy: u32,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    task: TaskId,
+    cpus: u32,
+    /// Workers that hold this program's view already: among equals they are preferred.
+    warm: Vec<NodeId>,
+}
+
+#[derive(Debug)]
+struct Running {
+    worker: NodeId,
+    cpus: u32,
+}
+
+impl Placement {
+    /// A worker offers `cpus`.
+    pub fn join(&mut self, worker: NodeId, cpus: u32) -> Vec<Assignment> {
+        self.hosts.insert(worker, Host { cpus: cpus.max(1), busy: 0 });
+        self.assign()
+    }
+
+    /// A worker is gone; returns the tasks that ran there, which are forgotten.
+    pub fn leave(&mut self, worker: NodeId) -> Vec<TaskId> {
+        self.hosts.remove(&worker);
+        let lost: Vec<TaskId> =
+            self.running.iter().filter(|(_, running)| running.worker == worker).map(|(task, _)| *task).collect();
+        for task in &lost {
+            self.running.remove(task);
+        }
+        lost
+    }
+
+    /// A task asks for `cpus` on one worker.
+    pub fn submit(&mut self, task: TaskId, cpus: u32, warm: Vec<NodeId>) -> Result<Vec<Assignment>, Refused> {
+        let largest = self.hosts.values().map(|host| host.cpus).max().ok_or(Refused::NoWorker)?;
+        if cpus > largest {
+            return Err(Refused::TooLarge { asked: cpus, largest });
+        }
+        if self.queue.len() >= QUEUE_MAX {
+            return Err(Refused::QueueFull);
+        }
+        self.queue.push_back(Waiting { task, cpus: cpus.max(1), warm });
+        Ok(self.assign())
+    }
+
+    /// A task has ended, was cancelled or has failed, whether it ran or waited.
+    pub fn finish(&mut self, task: TaskId) -> Vec<Assignment> {
+        if let Some(running) = self.running.remove(&task) {
+            if let Some(host) = self.hosts.get_mut(&running.worker) {
+                host.busy -= running.cpus;
+            }
+        } else {
+            self.queue.retain(|waiting| waiting.task != task);
+        }
+        self.assign()
+    }
+
+    /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
+    pub fn stranded(&mut self) -> Vec<TaskId> {
+        let largest = self.hosts.values().map(|host| host.cpus).max().unwrap_or(0);
+        let (kept, stranded) = self.queue.drain(..).partition(|waiting| waiting.cpus <= largest);
+        self.queue = kept;
+        stranded.into_iter().map(|waiting: Waiting| waiting.task).collect()
+    }
+
+    /// CPUs lent and CPUs busy, of a worker.
+    pub fn load(&self, worker: NodeId) -> Option<(u32, u32)> {
+        self.hosts.get(&worker).map(|host| (host.cpus, host.busy))
+    }
+
+    /// How many tasks run and how many wait.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.running.len(), self.queue.len())
+    }
+
+    /// Serves the queue from its head, as far as the head fits: nothing overtakes, so nothing starves.
+    fn assign(&mut self) -> Vec<Assignment> {
+        let mut made = Vec::new();
+        while let Some(head) = self.queue.front() {
+            let Some((worker, why)) = self.best(head) else { break };
+            let Some(head) = self.queue.pop_front() else { break };
+            if let Some(host) = self.hosts.get_mut(&worker) {
+                host.busy += head.cpus;
+            }
+            self.running.insert(head.task, Running { worker, cpus: head.cpus });
+            made.push(Assignment { task: head.task, worker, why });
+        }
+        self.check_invariants();
+        made
+    }
+
+    /// The worker with the most free CPUs; among equals one that holds the view, then the smallest name.
+    fn best(&self, waiting: &Waiting) -> Option<(NodeId, String)> {
+        let fits = self.hosts.iter().filter(|(_, host)| host.cpus - host.busy >= waiting.cpus);
+        let (worker, host) = fits.max_by_key(|(worker, host)| {
+            (host.cpus - host.busy, waiting.warm.contains(worker), std::cmp::Reverse(**worker))
+        })?;
+        let warm = if waiting.warm.contains(worker) { ", knows the program's files" } else { "" };
+        Some((*worker, format!("{} of {} CPUs free{warm}", host.cpus - host.busy, host.cpus)))
+    }
+
+    fn check_invariants(&self) {
+        if cfg!(debug_assertions) {
+            for (worker, host) in &self.hosts {
+                let busy: u32 = self.running.values().filter(|at| at.worker == *worker).map(|at| at.cpus).sum();
+                assert_eq!(busy, host.busy, "CPUs busy at {worker}");
+                assert!(busy <= host.cpus, "more CPUs busy than lent at {worker}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Digest;
+    use proptest::prelude::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId(Digest([number; 32]))
+    }
+
+    #[test]
+    fn spreads_over_workers_and_queues() {
+        let mut placement = Placement::default();
+        assert_eq!(placement.submit(TaskId(0), 1, vec![]), Err(Refused::NoWorker));
+        placement.join(node(1), 1);
+        placement.join(node(2), 1);
+        let first = placement.submit(TaskId(1), 1, vec![node(2)]).expect("fits");
+        assert_eq!(first[0].worker, node(2), "the one that knows the files");
+        assert_eq!(placement.submit(TaskId(2), 1, vec![]).expect("fits")[0].worker, node(1));
+        assert_eq!(placement.submit(TaskId(3), 1, vec![]), Ok(vec![]));
+        assert_eq!(placement.finish(TaskId(1))[0].task, TaskId(3));
+        assert_eq!(placement.submit(TaskId(4), 2, vec![]), Err(Refused::TooLarge { asked: 2, largest: 1 }));
+    }
+
+    #[test]
+    fn a_lost_worker_gives_up_its_tasks() {
+        let mut placement = Placement::default();
+        placement.join(node(1), 2);
+        placement.submit(TaskId(1), 2, vec![]).expect("fits");
+        placement.submit(TaskId(2), 1, vec![]).expect("waits");
+        assert_eq!(placement.leave(node(1)), vec![TaskId(1)]);
+        assert_eq!(placement.stranded(), vec![TaskId(2)]);
+        assert_eq!(placement.counts(), (0, 0));
+    }
+
+    proptest! {
+        #[test]
+        fn every_task_is_placed_once(steps in proptest::collection::vec((0u8..4, 0u8..6, 1u32..4), 1..200)) {
+            let mut placement = Placement::default();
+            let mut placed = std::collections::HashSet::new();
+            for (number, (kind, which, cpus)) in steps.into_iter().enumerate() {
+                let made = match kind {
+                    0 => placement.join(node(which), cpus),
+                    1 => { placement.leave(node(which)); vec![] }
+                    2 => placement.submit(TaskId(number as u128), cpus, vec![]).unwrap_or_default(),
+                    _ => {
+                        let some = placed.iter().next().copied();
+                        some.map_or(vec![], |task| placement.finish(task))
+                    }
+                };
+                for assignment in made {
+                    prop_assert!(placed.insert(assignment.task), "placed twice");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Who may do what: the keys that have joined, with their roles, and the tokens that still work. Kept in one JSON file,
+//! replaced as a whole at each change.
+
+use base::{Digest, NodeId, Tenant};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use wire::Role;
+
+/// How long a token works.
+pub const TOKEN_SECONDS: u64 = 15 * 60;
+/// Most tokens that may wait to be used; the oldest makes room.
+const TOKENS_MAX: usize = 1024;
+const VERSION: u32 = 1;
+
+/// The hub's list of nodes and tokens.
+#[derive(Debug)]
+pub struct Registry {
+    path: PathBuf,
+    kept: Kept,
+}
+
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    version: u32,
+    /// By the node's name in hexadecimal digits.
+    nodes: BTreeMap<String, Node>,
+    /// By the hash of the secret.
+    tokens: BTreeMap<String, Invitation>,
+    revoked: BTreeMap<String, String>,
+    next_tenant: u32,
+}
+
+/// A machine that has joined.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Node {
+    /// Name for people.
+    pub name: String,
+    /// `client`, `worker` or `admin`.
+    pub role: String,
+    /// Whose blocks it may read.
+    pub tenant: u32,
+    /// When it joined, seconds since 1970.
+    pub joined: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Invitation {
+    role: String,
+    expires: u64,
+}
+
+/// A machine is not let in, or the list cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The key has not joined and showed no secret.
+    #[error("the key {0} has not joined this hub: ask for a token (`gleaner token`) and join with it")]
+    Unknown(NodeId),
+    /// The key was revoked.
+    #[error("the key {0} was revoked")]
+    Revoked(NodeId),
+    /// No token has this secret, or it was used or is too old.
+    #[error("this token was used before, or is older than {} minutes: ask for a new one (`gleaner token`)", TOKEN_SECONDS / 60)]
+    Stale,
+    /// It joined as something else.
+    #[error("the key {node} joined as {role}, not as {wanted}")]
+    Role {
+        /// The key.
+        node: NodeId,
+        /// What it is.
+        role: String,
+        /// What it wants to be.
+        wanted: &'static str,
+    },
+    /// Nobody has such a name or key.
+    #[error("no node is called `{0}`; see `gleaner status`")]
+    NoSuchNode(String),
+    /// The file cannot be used.
+    #[error("cannot keep the list of nodes in {}: {source}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file is not ours.
+    #[error("{} does not hold a list of nodes: {why}", path.display())]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        why: String,
+    },
+}
+
+impl Registry {
+    /// The list in `path`, empty if there is none.
+    pub fn open(path: &Path) -> Result<Self, RegistryError> {
+        let kept = match std::fs::read(path) {
+            Ok(bytes) => serde_json::from_slice::<Kept>(&bytes).map_err(|error| error.to_string()).and_then(|kept| {
+                if kept.version == VERSION { Ok(kept) } else { Err(format!("version {} is unknown", kept.version)) }
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                Ok(Kept { version: VERSION, next_tenant: 1, ..Kept::default() })
+            }
+            Err(source) => return Err(RegistryError::File { path: path.to_owned(), source }),
+        };
+        match kept {
+            Ok(kept) => Ok(Self { path: path.to_owned(), kept }),
+            Err(why) => Err(RegistryError::Invalid { path: path.to_owned(), why }),
+        }
+    }
+
+    /// Remembers a token's secret. `now` in seconds since 1970.
+    pub fn invite(&mut self, secret: &[u8; 16], role: Role, seconds: u64, now: u64) -> Result<(), RegistryError> {
+        self.kept.tokens.retain(|_, invitation| invitation.expires > now);
+        while self.kept.tokens.len() >= TOKENS_MAX {
+            let oldest = self.kept.tokens.iter().min_by_key(|(_, token)| token.expires).map(|(hash, _)| hash.clone());
+            let Some(oldest) = oldest else { break };
+            self.kept.tokens.remove(&oldest);
+        }
+        let invitation = Invitation { role: role.name().into(), expires: now + seconds };
+        self.kept.tokens.insert(Digest::of(secret).to_hex(), invitation);
+        self.save()
+    }
+
+    /// Lets a machine in that holds the key `node`: it has joined before, or shows a secret that still works, which is
+    /// used up. `now` in seconds since 1970.
+    pub fn admit(
+        &mut self,
+        node: NodeId,
+        wanted: Role,
+        name: &str,
+        secret: &[u8],
+        now: u64,
+    ) -> Result<Tenant, RegistryError> {
+        let key = node.0.to_hex();
+        if !secret.is_empty() {
+            let hash = Digest::of(secret).to_hex();
+            let invitation = self.kept.tokens.get(&hash).filter(|invitation| invitation.expires > now);
+            if let Some(invitation) = invitation {
+                let role = invitation.role.clone();
+                self.kept.tokens.remove(&hash);
+                self.kept.revoked.remove(&key);
+                self.add(node, &role, name, now)?;
+            } else if !self.kept.nodes.contains_key(&key) {
+                return Err(RegistryError::Stale);
+            }
+        }
+        if self.kept.revoked.contains_key(&key) {
+            return Err(RegistryError::Revoked(node));
+        }
+        let known = self.kept.nodes.get(&key).ok_or(RegistryError::Unknown(node))?;
+        let role = Role::from_name(&known.role);
+        let fits = role == Some(wanted) || (role == Some(Role::Admin) && wanted == Role::Client);
+        if !fits {
+            return Err(RegistryError::Role { node, role: known.role.clone(), wanted: wanted.name() });
+        }
+        Ok(Tenant(known.tenant))
+    }
+
+    /// Lets the machine in without a token: the hub's own worker and its owner's client.
+    pub fn add(&mut self, node: NodeId, role: &str, name: &str, now: u64) -> Result<(), RegistryError> {
+        let key = node.0.to_hex();
+        let tenant = match self.kept.nodes.get(&key) {
+            Some(known) => known.tenant,
+            None => {
+                self.kept.next_tenant += 1;
+                self.kept.next_tenant - 1
+            }
+        };
+        let node = Node { name: name.into(), role: role.into(), tenant, joined: now };
+        self.kept.nodes.insert(key, node);
+        self.save()
+    }
+
+    /// The role of a key that has joined.
+    pub fn role(&self, node: NodeId) -> Option<Role> {
+        self.kept.nodes.get(&node.0.to_hex()).and_then(|known| Role::from_name(&known.role))
+    }
+
+    /// Ends the rights of the machine called `who`: a name, or the first digits of a key. Returns its key.
+    pub fn revoke(&mut self, who: &str) -> Result<NodeId, RegistryError> {
+        let fits = |(key, node): &(&String, &Node)| node.name == who || (who.len() >= 4 && key.starts_with(who));
+        let found = self.kept.nodes.iter().find(fits).map(|(key, node)| (key.clone(), node.name.clone()));
+        let (key, name) = found.ok_or_else(|| RegistryError::NoSuchNode(who.into()))?;
+        self.kept.nodes.remove(&key);
+        let node = Digest::from_hex(&key).map(NodeId).ok_or_else(|| RegistryError::NoSuchNode(who.into()))?;
+        self.kept.revoked.insert(key, name);
+        self.save()?;
+        Ok(node)
+    }
+
+    fn save(&self) -> Result<(), RegistryError> {
+        let failed = |source| RegistryError::File { path: self.path.clone(), source };
+        let text = serde_json::to_vec_pretty(&self.kept).map_err(|error| failed(error.into()))?;
+        let fresh = self.path.with_extension("new");
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&fresh)
+            .map_err(failed)?;
+        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
+        std::fs::rename(&fresh, &self.path).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId(Digest([number; 32]))
+    }
+
+    #[test]
+    fn a_token_lets_one_key_in_once() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("nodes.json");
+        let mut registry = Registry::open(&path).expect("opened");
+        registry.invite(&[1; 16], Role::Worker, 60, 100).expect("kept");
+        let mut registry = Registry::open(&path).expect("survives a restart");
+        assert!(matches!(registry.admit(node(1), Role::Worker, "w", &[], 100), Err(RegistryError::Unknown(_))));
+        let role = registry.admit(node(1), Role::Client, "w", &[1; 16], 110);
+        assert!(matches!(role, Err(RegistryError::Role { .. })), "a worker's token makes no client");
+        registry.admit(node(1), Role::Worker, "w", &[], 120).expect("joined");
+        registry.admit(node(1), Role::Worker, "w", &[1; 16], 120).expect("showing the old secret again is harmless");
+        assert!(matches!(registry.admit(node(2), Role::Worker, "x", &[1; 16], 130), Err(RegistryError::Stale)));
+    }
+
+    #[test]
+    fn tokens_expire_and_keys_are_revoked() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut registry = Registry::open(&folder.path().join("nodes.json")).expect("opened");
+        registry.invite(&[1; 16], Role::Client, 60, 100).expect("kept");
+        assert!(matches!(registry.admit(node(1), Role::Client, "c", &[1; 16], 161), Err(RegistryError::Stale)));
+        registry.add(node(1), "admin", "owner", 100).expect("kept");
+        registry.admit(node(1), Role::Client, "owner", &[], 100).expect("an admin is a client too");
+        assert_eq!(registry.revoke("owner").expect("known"), node(1));
+        let again = registry.admit(node(1), Role::Client, "owner", &[], 100);
+        assert!(matches!(again, Err(RegistryError::Revoked(_))));
+    }
+}

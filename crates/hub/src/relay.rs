@@ -1,0 +1,165 @@
+//! One task at the hub: placed, sent to its worker, and its two streams passed on until both sides are done.
+//!
+//! Bytes are passed on as they are encoded. Only what the hub must know is decoded: the objects of a delta, which it
+//! keeps (so that the next task's read does not cross the client's link), and the end, which frees the worker's CPUs.
+
+use crate::server::Shared;
+use crate::session::{ClientSession, WorkerSession};
+use base::{TaskId, ViewUpdate};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use wire::message::{Failed, FailedKind, InputKind, Launch, OpenKind, OutputKind, Placed, TaskInput, TaskOutput};
+use wire::{Receiver, Sender, WireError, convert};
+
+/// How long a worker may take to say that it got a launch's last frame after the client is gone.
+const WIND_UP: Duration = Duration::from_secs(10);
+
+/// Carries one launch through: answers the client on `to_client` in any case.
+pub async fn run(
+    shared: Arc<Shared>,
+    client: Arc<ClientSession>,
+    launch: Launch,
+    mut to_client: Sender,
+    mut from_client: Receiver,
+) {
+    let task = match convert::task(&launch.task) {
+        Ok(task) => task,
+        Err(error) => return fail(&mut to_client, FailedKind::Refused.because(error.to_string())).await,
+    };
+    let outcome = carry(&shared, &client, task, launch, &mut to_client, &mut from_client).await;
+    shared.finished(task);
+    if let Err(failed) = outcome {
+        fail(&mut to_client, failed).await;
+    }
+}
+
+async fn fail(to_client: &mut Sender, failed: Failed) {
+    let _ = to_client.send(&TaskOutput::from(OutputKind::Failed(failed))).await;
+    to_client.finish();
+}
+
+async fn carry(
+    shared: &Arc<Shared>,
+    client: &Arc<ClientSession>,
+    task: TaskId,
+    mut launch: Launch,
+    to_client: &mut Sender,
+    from_client: &mut Receiver,
+) -> Result<(), Failed> {
+    let update = launch.view.take().ok_or_else(|| FailedKind::Refused.because("a launch without a view"))?;
+    let update = ViewUpdate::try_from(update).map_err(|error| FailedKind::Refused.because(error.to_string()))?;
+    for object in &launch.objects {
+        client.keep(object);
+    }
+    let gap = |_| FailedKind::ViewGap.because("the hub does not know the files that this launch builds on");
+    client.advance(&update).await.map_err(gap)?;
+
+    let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
+    let queued = Instant::now();
+    let placed = shared.place(task, client, update.view, cpus);
+    let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
+    let (worker, why) = wait_for_place(placed, from_client).await?;
+    let placed = Placed {
+        worker: Bytes::copy_from_slice(&worker.node.0.0),
+        name: worker.name.clone(),
+        why,
+        queued_ns: queued.elapsed().as_nanos() as u64,
+    };
+    let gone = |error: WireError| FailedKind::Trouble.because(format!("worker {}: {error}", worker.name));
+    to_client.send(&TaskOutput::from(OutputKind::Placed(placed))).await.map_err(gone)?;
+
+    let current = worker.update_for(client, update.view);
+    let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
+    launch.view = Some((&current).into());
+    launch.client = client.key.clone();
+    let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
+    pass_both_ways(shared, client, &worker, task, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Waits until the task is placed, or the client takes it back.
+async fn wait_for_place(
+    mut placed: oneshot::Receiver<(Arc<WorkerSession>, String)>,
+    from_client: &mut Receiver,
+) -> Result<(Arc<WorkerSession>, String), Failed> {
+    loop {
+        tokio::select! {
+            place = &mut placed => {
+                return place.map_err(|_| FailedKind::NoWorker.because("the workers that could take it have left"));
+            }
+            input = from_client.next::<TaskInput>() => match input {
+                // A signal before the start: what it would do to the command is not known, so the task is taken back.
+                Ok(Some(TaskInput { kind: Some(InputKind::Resize(_)) })) => {}
+                Ok(Some(_)) => return Err(FailedKind::Cancelled.because("cancelled before it was placed")),
+                Ok(None) | Err(_) => return Err(FailedKind::Cancelled.because("the client is gone")),
+            }
+        }
+    }
+}
+
+async fn pass_both_ways(
+    shared: &Arc<Shared>,
+    client: &Arc<ClientSession>,
+    worker: &Arc<WorkerSession>,
+    task: TaskId,
+    (to_client, from_client): (&mut Sender, &mut Receiver),
+    (mut to_worker, mut from_worker): (Sender, Receiver),
+) -> Result<(), Failed> {
+    let forth = async {
+        while let Ok(Some(frame)) = from_client.next_encoded().await {
+            if to_worker.send_encoded(frame).await.is_err() {
+                return;
+            }
+        }
+        // The client is gone or has finished: the worker is told either way, and ends what still runs.
+        let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
+        to_worker.finish();
+    };
+    let back = pass_output(shared, client, worker, task, &mut from_worker, to_client);
+    tokio::pin!(forth, back);
+    tokio::select! {
+        done = &mut back => done,
+        () = &mut forth => {
+            let late = FailedKind::Trouble.because("the worker did not wind up in time");
+            tokio::time::timeout(WIND_UP, back).await.unwrap_or(Err(late))
+        }
+    }
+}
+
+/// Passes a task's output on until its end. An error means that the client has not been told of an end.
+async fn pass_output(
+    shared: &Arc<Shared>,
+    client: &Arc<ClientSession>,
+    worker: &Arc<WorkerSession>,
+    task: TaskId,
+    from_worker: &mut Receiver,
+    to_client: &mut Sender,
+) -> Result<(), Failed> {
+    let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
+    loop {
+        let frame = from_worker.next_encoded().await.map_err(|error| lost(error.to_string()))?;
+        let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
+        let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
+        let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
+        match &output.kind {
+            Some(OutputKind::Exited(exited)) => {
+                exited.objects.iter().for_each(|object| client.keep(object));
+                shared.finished(task);
+            }
+            Some(OutputKind::Object(object)) => client.keep(object),
+            Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
+            _ => {}
+        }
+        // A client that is gone must not keep the worker from ending: its frames are taken all the same.
+        let sent = to_client.send_encoded(frame).await;
+        if last {
+            to_client.finish();
+            return Ok(());
+        }
+        if sent.is_err() && client.connection.is_closed() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,468 @@
+//! Accepting connections, greeting them, and serving each role's streams.
+
+use crate::placement::{Assignment, Placement, Refused};
+use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
+use crate::relay;
+use crate::session::{ClientSession, SessionKey, WorkerSession, lock};
+use base::{NodeId, TaskId, TreePath, ViewId};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use store::BlockStore;
+use tokio::sync::oneshot;
+use wire::message::{
+    Answer, BindReply, BindRequest, Control, ControlKind, Hello, ObjectReply, ObjectsRequest, Open, OpenKind,
+    PiecesRequest, Pong, Welcome, digest_bytes,
+};
+use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, WireError, convert, now_nanos};
+
+/// How long a new connection may take to greet.
+const GREETING_LIMIT: Duration = Duration::from_secs(5);
+/// Most pieces in one request.
+const PIECES_MAX: u32 = 64;
+
+/// What a hub needs to run.
+pub struct Config {
+    /// Where to listen (UDP); port 0 lets the kernel choose.
+    pub listen: SocketAddr,
+    /// Addresses to put into tokens; empty: those that `listen` stands for.
+    pub advertise: Vec<SocketAddr>,
+    /// Folder for the key and the list of nodes; made if missing, private to its owner.
+    pub state_dir: PathBuf,
+    /// Name for people.
+    pub name: String,
+    /// Where blocks are kept; shared with the worker when both run in one process.
+    pub store: Arc<BlockStore>,
+}
+
+/// A hub that listens.
+pub struct Hub {
+    shared: Arc<Shared>,
+    listener: Listener,
+    address: SocketAddr,
+}
+
+/// A hub cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum HubError {
+    /// The network refuses.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The list of nodes cannot be used.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] wire::key::KeyError),
+    /// The state folder cannot be made.
+    #[error("cannot make the folder {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}
+
+/// What all connections of a hub share.
+pub struct Shared {
+    name: String,
+    key: Key,
+    instance: u64,
+    advertise: Vec<SocketAddr>,
+    store: Arc<BlockStore>,
+    registry: Mutex<Registry>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    clients: HashMap<SessionKey, Arc<ClientSession>>,
+    workers: HashMap<NodeId, Arc<WorkerSession>>,
+    placement: Placement,
+    waiting: HashMap<TaskId, oneshot::Sender<(Arc<WorkerSession>, String)>>,
+}
+
+impl Hub {
+    /// Starts to listen. Must be called within a tokio runtime.
+    pub fn start(config: Config) -> Result<Self, HubError> {
+        let folder = |source| HubError::Folder { path: config.state_dir.clone(), source };
+        std::fs::create_dir_all(&config.state_dir).map_err(folder)?;
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&config.state_dir, private).map_err(folder)?;
+        let key = Key::load_or_create(&config.state_dir.join("hub.key"))?;
+        let registry = Registry::open(&config.state_dir.join("nodes.json"))?;
+        let listener = Listener::bind(config.listen, &key)?;
+        let address = listener.address()?;
+        let advertise = if config.advertise.is_empty() { vec![address] } else { config.advertise };
+        let shared = Shared {
+            name: config.name,
+            key,
+            instance: rand::random(),
+            advertise,
+            store: config.store,
+            registry: Mutex::new(registry),
+            state: Mutex::default(),
+        };
+        Ok(Self { shared: Arc::new(shared), listener, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its key's name.
+    pub fn node(&self) -> NodeId {
+        self.shared.key.node()
+    }
+
+    /// A new token for `role`, good for [`TOKEN_SECONDS`].
+    pub fn token(&self, role: Role) -> Result<Token, HubError> {
+        Ok(self.shared.token(role, TOKEN_SECONDS)?)
+    }
+
+    /// Lets a machine in without a token: this process's own worker, and its owner's client.
+    pub fn admit(&self, node: NodeId, role: Role, name: &str) -> Result<(), HubError> {
+        Ok(lock(&self.shared.registry).add(node, role.name(), name, now_seconds())?)
+    }
+
+    /// Serves until `stop` completes; then every connection is told.
+    pub async fn run(self, stop: impl Future<Output = ()>) {
+        tokio::pin!(stop);
+        loop {
+            let attempt = tokio::select! {
+                () = &mut stop => break,
+                attempt = self.listener.accept() => attempt,
+            };
+            let Some(attempt) = attempt else { break };
+            let shared = self.shared.clone();
+            tokio::spawn(async move {
+                let served = async { shared.serve(attempt.finish().await?).await };
+                if let Err(error) = served.await {
+                    tracing::debug!(%error, "a connection ended");
+                }
+            });
+        }
+        self.listener.close().await;
+    }
+}
+
+impl Shared {
+    fn token(&self, role: Role, seconds: u64) -> Result<Token, RegistryError> {
+        let secret: [u8; 16] = rand::random();
+        lock(&self.registry).invite(&secret, role, seconds, now_seconds())?;
+        Ok(Token { hub: self.key.node(), addresses: self.advertise.clone(), secret, role })
+    }
+
+    async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
+        let greeting = async {
+            let (sender, mut receiver) = connection.accept_control().await?;
+            let hello = receiver.next::<Hello>().await?.ok_or_else(|| WireError::Lost("no greeting".into()))?;
+            Ok::<_, WireError>((sender, receiver, hello))
+        };
+        let greeting = tokio::time::timeout(GREETING_LIMIT, greeting).await;
+        let (mut sender, receiver, hello) = greeting.map_err(|_| WireError::Late(GREETING_LIMIT))??;
+        let admitted = self.admit(&connection, &hello);
+        let welcome = Welcome {
+            version: wire::VERSION,
+            refusal: admitted.as_ref().err().cloned().unwrap_or_default(),
+            clock: now_nanos(),
+            name: self.name.clone(),
+            instance: self.instance,
+        };
+        sender.send(&welcome).await?;
+        let Ok((role, tenant)) = admitted else {
+            tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
+            sender.finish();
+            let _ = tokio::time::timeout(GREETING_LIMIT, sender.stopped()).await;
+            return Ok(());
+        };
+        tracing::info!(node = %connection.peer(), name = hello.name, role = role.name(), "joined");
+        tokio::spawn(answer_pings(sender, receiver));
+        match role {
+            Role::Worker => self.serve_worker(connection, hello).await,
+            Role::Client | Role::Admin => self.serve_client(connection, hello, tenant).await,
+        }
+        Ok(())
+    }
+
+    fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {
+        if hello.version != wire::VERSION {
+            return Err(format!(
+                "this hub speaks protocol {}, not {}: install the same version of gleaner on both",
+                wire::VERSION,
+                hello.version
+            ));
+        }
+        let role = Role::from_number(hello.role).ok_or("an unknown role")?;
+        let mut registry = lock(&self.registry);
+        let tenant = registry
+            .admit(connection.peer(), role, &hello.name, &hello.secret, now_seconds())
+            .map_err(|error| error.to_string())?;
+        Ok((role, tenant))
+    }
+
+    async fn serve_client(self: &Arc<Self>, connection: Connection, hello: Hello, tenant: base::Tenant) {
+        let session = ClientSession::new(connection.clone(), hello.name, hello.instance, tenant, self.store.clone());
+        lock(&self.state).clients.insert(session.key.clone(), session.clone());
+        while let Ok((sender, mut receiver)) = connection.accept_control().await {
+            let (shared, session) = (self.clone(), session.clone());
+            tokio::spawn(async move {
+                match receiver.next::<Open>().await {
+                    Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
+                        relay::run(shared, session, *launch, sender, receiver).await;
+                    }
+                    Ok(Some(Open { kind: Some(OpenKind::Ask(question)) })) => {
+                        let answer = shared.answer(&session, &question).to_string();
+                        send_last(sender, &Answer { json: Bytes::from(answer) }).await;
+                    }
+                    Ok(_) | Err(_) => {}
+                }
+            });
+        }
+        tracing::info!(node = %session.node, name = session.name, "client left");
+        let mut state = lock(&self.state);
+        // A client that came back before the old connection was known to be dead has a newer session under this key.
+        if state.clients.get(&session.key).is_some_and(|current| Arc::ptr_eq(current, &session)) {
+            state.clients.remove(&session.key);
+        }
+        for worker in state.workers.values() {
+            worker.forget(&session.key);
+        }
+    }
+
+    async fn serve_worker(self: &Arc<Self>, connection: Connection, hello: Hello) {
+        let session = WorkerSession::new(connection.clone(), hello.name, hello.cpus, hello.platform);
+        {
+            let mut state = lock(&self.state);
+            if let Some(old) = state.workers.insert(session.node, session.clone()) {
+                old.connection.close("the worker has come back over another connection");
+                state.placement.leave(session.node);
+            }
+            let made = state.placement.join(session.node, session.cpus);
+            state.hand_out(made);
+        }
+        while let Ok((sender, mut receiver)) = connection.accept_control().await {
+            let shared = self.clone();
+            tokio::spawn(async move {
+                match receiver.next::<Open>().await {
+                    Ok(Some(Open { kind: Some(OpenKind::Bind(request)) })) => shared.bind(request, sender).await,
+                    Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => shared.objects(request, sender).await,
+                    Ok(Some(Open { kind: Some(OpenKind::Pieces(request)) })) => shared.pieces(request, sender).await,
+                    Ok(_) | Err(_) => {}
+                }
+            });
+        }
+        tracing::info!(node = %session.node, name = session.name, "worker left");
+        let mut state = lock(&self.state);
+        if state.workers.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, &session)) {
+            state.workers.remove(&session.node);
+            // The tasks that ran there learn it from their streams.
+            state.placement.leave(session.node);
+            for task in state.placement.stranded() {
+                state.waiting.remove(&task);
+            }
+        }
+    }
+
+    /// Asks for a place for a task. The receiver gets it, or an error if the workers that could take it leave.
+    pub fn place(
+        &self,
+        task: TaskId,
+        client: &ClientSession,
+        view: ViewId,
+        cpus: u32,
+    ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
+        let mut state = lock(&self.state);
+        let knows = |worker: &&Arc<WorkerSession>| worker.knows(&client.key, view);
+        let warm = state.workers.values().filter(knows).map(|worker| worker.node).collect();
+        let (sender, receiver) = oneshot::channel();
+        state.waiting.insert(task, sender);
+        match state.placement.submit(task, cpus, warm) {
+            Ok(made) => {
+                state.hand_out(made);
+                Ok(receiver)
+            }
+            Err(refused) => {
+                state.waiting.remove(&task);
+                Err(refused)
+            }
+        }
+    }
+
+    /// A task needs its place no more. May be called more than once.
+    pub fn finished(&self, task: TaskId) {
+        let mut state = lock(&self.state);
+        state.waiting.remove(&task);
+        let made = state.placement.finish(task);
+        state.hand_out(made);
+    }
+
+    fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
+        lock(&self.state).clients.get(key).cloned()
+    }
+
+    async fn bind(&self, request: BindRequest, sender: Sender) {
+        let bound = async {
+            let client = self.client(&request.client).ok_or("its client is gone")?;
+            let task = convert::task(&request.task).map_err(|error| error.to_string())?;
+            let path = TreePath::parse(&request.path).ok_or("not a path")?;
+            Ok(client.bind(ViewId(request.view), task, path).await)
+        };
+        const EIO: i32 = 5;
+        let reply = match bound.await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(wire::FetchError::Refused { message, errno })) => {
+                BindReply { error: message, errno, ..BindReply::default() }
+            }
+            Ok(Err(error)) => BindReply { error: error.to_string(), errno: EIO, ..BindReply::default() },
+            Err(why) => {
+                let why: String = why;
+                BindReply { error: why, errno: EIO, ..BindReply::default() }
+            }
+        };
+        send_last(sender, &reply).await;
+    }
+
+    async fn objects(&self, request: ObjectsRequest, mut sender: Sender) {
+        let client = self.client(&request.client);
+        for name in request.digests {
+            let found = match (&client, convert::digest(&name)) {
+                (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
+                (None, _) => Err("its client is gone".into()),
+                (_, Err(error)) => Err(error.to_string()),
+            };
+            let reply = match found {
+                Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
+                Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
+            };
+            if sender.send(&reply).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+        sender.stopped().await;
+    }
+
+    async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
+        let found = async {
+            let client = self.client(&request.client).ok_or("its client is gone")?;
+            let stamp = convert::digest(&request.stamp).map_err(|error| error.to_string())?;
+            let count = request.count.clamp(1, PIECES_MAX);
+            client.pieces(stamp, request.first, count).await.map_err(|error| error.to_string())
+        };
+        let replies = match found.await {
+            Ok(pieces) => pieces
+                .into_iter()
+                .map(|(digest, bytes)| ObjectReply { digest: digest_bytes(&digest), bytes, error: String::new() })
+                .collect(),
+            Err(error) => vec![ObjectReply { digest: request.stamp, bytes: Bytes::new(), error }],
+        };
+        for reply in replies {
+            if sender.send(&reply).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+        sender.stopped().await;
+    }
+
+    /// Answers a question of `gleaner`.
+    fn answer(&self, client: &ClientSession, question: &[u8]) -> Value {
+        let question: Value = serde_json::from_slice(question).unwrap_or_default();
+        let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
+        let is_admin = || lock(&self.registry).role(client.node) == Some(Role::Admin);
+        match text("ask").as_str() {
+            "status" => self.status(),
+            "token" | "revoke" if !is_admin() => json!({"error": "only the hub's owner may invite or revoke others"}),
+            "token" => {
+                let role = Role::from_name(&text("role"));
+                let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);
+                match role.map(|role| self.token(role, seconds)) {
+                    Some(Ok(token)) => json!({"token": token.to_string(), "seconds": seconds}),
+                    Some(Err(error)) => json!({"error": error.to_string()}),
+                    None => json!({"error": "the role must be worker, client or admin"}),
+                }
+            }
+            "revoke" => match self.revoke(&text("node")) {
+                Ok(node) => json!({"revoked": node.0.to_hex()}),
+                Err(error) => json!({"error": error.to_string()}),
+            },
+            other => json!({"error": format!("the hub does not know the question `{other}`")}),
+        }
+    }
+
+    fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
+        let node = lock(&self.registry).revoke(who)?;
+        let state = lock(&self.state);
+        let workers = state.workers.get(&node).map(|worker| worker.connection.clone());
+        let clients = state.clients.values().filter(|client| client.node == node);
+        let clients = clients.map(|client| client.connection.clone());
+        workers.into_iter().chain(clients).for_each(|connection| connection.close("this key was revoked"));
+        Ok(node)
+    }
+
+    fn status(&self) -> Value {
+        let state = lock(&self.state);
+        let (running, queued) = state.placement.counts();
+        let mut workers: Vec<Value> = state
+            .workers
+            .values()
+            .map(|worker| {
+                let (cpus, busy) = state.placement.load(worker.node).unwrap_or((worker.cpus, 0));
+                json!({
+                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": "ready",
+                    "address": worker.connection.address().to_string(), "platform": worker.platform,
+                    "round_trip_us": worker.connection.round_trip().as_micros() as u64,
+                })
+            })
+            .collect();
+        workers.sort_by_key(|worker| worker["name"].as_str().unwrap_or_default().to_owned());
+        json!({
+            "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
+            "tasks_running": running, "tasks_queued": queued, "clients": state.clients.len(),
+        })
+    }
+}
+
+impl State {
+    /// Tells the tasks that got a place. One that is no longer wanted gives its place up at once.
+    fn hand_out(&mut self, mut made: Vec<Assignment>) {
+        while let Some(assignment) = made.pop() {
+            let worker = self.workers.get(&assignment.worker).cloned();
+            let place = self.waiting.remove(&assignment.task).zip(worker);
+            let taken = place.is_some_and(|(waiting, worker)| waiting.send((worker, assignment.why)).is_ok());
+            if !taken {
+                made.extend(self.placement.finish(assignment.task));
+            }
+        }
+    }
+}
+
+/// Sends a stream's only message, and waits until it has arrived.
+async fn send_last<M: prost::Message>(mut sender: Sender, message: &M) {
+    if sender.send(message).await.is_ok() {
+        sender.finish();
+        sender.stopped().await;
+    }
+}
+
+async fn answer_pings(mut sender: Sender, mut receiver: Receiver) {
+    while let Ok(Some(control)) = receiver.next::<Control>().await {
+        if let Some(ControlKind::Ping(asked)) = control.kind {
+            let pong = ControlKind::Pong(Pong { asked, answered: now_nanos() });
+            if sender.send(&Control::from(pong)).await.is_err() {
+                return;
+            }
+        }
+    }
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}

@@ -1,0 +1,229 @@
+//! Connected clients and workers, as the hub sees them.
+
+use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
+use bytes::Bytes;
+use mirror::View;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use store::BlockStore;
+use tokio::sync::Notify;
+use wire::{Connection, FetchError, Fetcher, convert, message};
+
+/// How long a launch waits for the launch before it, when they come over different streams.
+const GAP_LIMIT: Duration = Duration::from_secs(5);
+/// Most files whose lazily read pieces are remembered; the table is emptied beyond.
+const STAMPS_MAX: usize = 100_000;
+
+/// A client's name for its hub and workers: its node id and the number of its daemon's start. View numbers, versions and
+/// binding numbers are unique within it.
+pub type SessionKey = Bytes;
+
+/// The session key of the daemon start `instance` at `node`.
+pub fn session_key(node: NodeId, instance: u64) -> SessionKey {
+    Bytes::from([&node.0.0[..], &instance.to_be_bytes()].concat())
+}
+
+/// A connected client.
+pub struct ClientSession {
+    /// Its node id.
+    pub node: NodeId,
+    /// Its name for workers.
+    pub key: SessionKey,
+    /// Name for people.
+    pub name: String,
+    /// Whose blocks it may read.
+    pub tenant: Tenant,
+    /// Its connection.
+    pub connection: Connection,
+    fetcher: Fetcher,
+    store: Arc<BlockStore>,
+    views: Mutex<HashMap<ViewId, View>>,
+    advanced: Notify,
+    pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+}
+
+impl ClientSession {
+    /// A session over `connection`.
+    pub fn new(
+        connection: Connection,
+        name: String,
+        instance: u64,
+        tenant: Tenant,
+        store: Arc<BlockStore>,
+    ) -> Arc<Self> {
+        let node = connection.peer();
+        let kept = store.clone();
+        let keep = Arc::new(move |digest: Digest, bytes: &Bytes| keep_object(&kept, tenant, digest, bytes));
+        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep);
+        Arc::new(Self {
+            node,
+            key: session_key(node, instance),
+            name,
+            tenant,
+            connection,
+            fetcher,
+            store,
+            views: Mutex::default(),
+            advanced: Notify::new(),
+            pieces: Mutex::default(),
+        })
+    }
+
+    /// Takes a launch's step of a view. Waits a little for the step before it, which may come over a slower stream.
+    pub async fn advance(&self, update: &ViewUpdate) -> Result<(), Gap> {
+        let arrived = async {
+            loop {
+                let advanced = self.advanced.notified();
+                tokio::pin!(advanced);
+                // Registered before the look, so that a step between the look and the wait is not missed.
+                advanced.as_mut().enable();
+                if self.lock_views().entry(update.view).or_default().apply(update).is_ok() {
+                    return;
+                }
+                advanced.await;
+            }
+        };
+        let taken = tokio::time::timeout(GAP_LIMIT, arrived).await.map_err(|_| Gap);
+        self.advanced.notify_waiters();
+        taken
+    }
+
+    /// What takes a worker that has `since` of a view to the newest version.
+    pub fn update_since(&self, view: ViewId, since: Version) -> Option<ViewUpdate> {
+        self.lock_views().get(&view).map(|known| known.update_since(view, since))
+    }
+
+    /// What a path is in a view: known, or asked of the client.
+    pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<message::BindReply, FetchError> {
+        let known = self.lock_views().get(&view).and_then(|known| known.get(&path).cloned());
+        if let Some((seq, binding)) = known {
+            let bound = message::Bound::from(&Bound { path, seq, binding });
+            return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
+        }
+        let reply = self.fetcher.bind(view, task, path).await?;
+        for object in &reply.objects {
+            self.keep(object);
+        }
+        let mut views = self.lock_views();
+        let known = views.entry(view).or_default();
+        for bound in &reply.bounds {
+            match Bound::try_from(bound.clone()) {
+                Ok(bound) if bound.seq > Seq(0) => known.learn(bound),
+                Ok(_) => {}
+                Err(error) => tracing::warn!(client = %self.node, %error, "a binding was dropped"),
+            }
+        }
+        Ok(reply)
+    }
+
+    /// An object of this client: from the store, or asked of the client.
+    pub async fn object(&self, digest: Digest) -> Result<Bytes, FetchError> {
+        match self.store.get(self.tenant, &digest) {
+            Ok(Some(bytes)) => return Ok(Bytes::from(bytes)),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(%digest, %error, "the block store failed; asking the client again"),
+        }
+        self.fetcher.object(digest).await
+    }
+
+    /// Pieces of a lazily bound file.
+    pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> Result<Vec<(Digest, Bytes)>, FetchError> {
+        if let Some(known) = self.known_pieces(stamp, first, count) {
+            return Ok(known);
+        }
+        let pieces = self.fetcher.pieces(stamp, first, count).await?;
+        let named: Vec<_> = pieces.into_iter().map(|bytes| (Digest::of(&bytes), bytes)).collect();
+        let mut table = lock(&self.pieces);
+        if table.len() > STAMPS_MAX {
+            table.clear();
+        }
+        for (number, (digest, _)) in (first..).zip(&named) {
+            table.insert((stamp, number), *digest);
+        }
+        Ok(named)
+    }
+
+    fn known_pieces(&self, stamp: Digest, first: u64, count: u32) -> Option<Vec<(Digest, Bytes)>> {
+        let digests: Vec<Digest> = {
+            let table = lock(&self.pieces);
+            (first..first + u64::from(count)).map(|at| table.get(&(stamp, at)).copied()).collect::<Option<_>>()?
+        };
+        let read = |digest: Digest| {
+            self.store.get(self.tenant, &digest).ok().flatten().map(|bytes| (digest, Bytes::from(bytes)))
+        };
+        digests.into_iter().map(read).collect()
+    }
+
+    /// Keeps an object that came unasked, if its name is right.
+    pub fn keep(&self, object: &message::Object) {
+        match convert::digest(&object.digest) {
+            Ok(digest) => keep_object(&self.store, self.tenant, digest, &object.bytes),
+            Err(error) => tracing::warn!(client = %self.node, %error, "an object was dropped"),
+        }
+    }
+
+    fn lock_views(&self) -> MutexGuard<'_, HashMap<ViewId, View>> {
+        lock(&self.views)
+    }
+}
+
+/// The hub does not have the version that a view update starts from.
+#[derive(Clone, Copy, Debug)]
+pub struct Gap;
+
+/// Keeps an object in the store; a store that fails is a cache that misses.
+fn keep_object(store: &BlockStore, tenant: Tenant, digest: Digest, bytes: &[u8]) {
+    if let Err(error) = store.put_named(tenant, digest, bytes) {
+        tracing::warn!(%digest, %error, "an object was not kept");
+    }
+}
+
+/// A connected worker.
+pub struct WorkerSession {
+    /// Its node id.
+    pub node: NodeId,
+    /// Name for people.
+    pub name: String,
+    /// CPUs that it lends.
+    pub cpus: u32,
+    /// Instruction set and CPU model.
+    pub platform: String,
+    /// Its connection.
+    pub connection: Connection,
+    /// Which version of each client's views it was sent last.
+    sent: Mutex<HashMap<(SessionKey, ViewId), Version>>,
+}
+
+impl WorkerSession {
+    /// A session over `connection`.
+    pub fn new(connection: Connection, name: String, cpus: u32, platform: String) -> Arc<Self> {
+        let node = connection.peer();
+        Arc::new(Self { node, name, cpus: cpus.max(1), platform, connection, sent: Mutex::default() })
+    }
+
+    /// The update that this worker needs before it runs a task in `view`; noted as sent.
+    pub fn update_for(&self, client: &ClientSession, view: ViewId) -> Option<ViewUpdate> {
+        let mut sent = lock(&self.sent);
+        let at = (client.key.clone(), view);
+        let since = sent.get(&at).copied().unwrap_or_default();
+        let update = client.update_since(view, since)?;
+        sent.insert(at, update.version);
+        Some(update)
+    }
+
+    /// Whether it was sent this view.
+    pub fn knows(&self, client: &SessionKey, view: ViewId) -> bool {
+        lock(&self.sent).contains_key(&(client.clone(), view))
+    }
+
+    /// Forgets what it was sent of this client: the next launch sends the whole view.
+    pub fn forget(&self, client: &SessionKey) {
+        lock(&self.sent).retain(|(key, _), _| key != client);
+    }
+}
+
+/// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

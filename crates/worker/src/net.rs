@@ -1,0 +1,87 @@
+//! The worker's connection to its hub: made, kept, and made again when lost; and the launches that come over it.
+
+use crate::clients::Clients;
+use crate::task;
+use base::NodeId;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::{Hello, Open, OpenKind};
+use wire::{DialError, Endpoint, Joined, Key, Role};
+
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+
+/// Which hub, and what this worker says of itself.
+pub struct Membership {
+    /// The hub's key.
+    pub hub: NodeId,
+    /// Where it is; tried in order.
+    pub addresses: Vec<SocketAddr>,
+    /// The token's secret, when joining for the first time.
+    pub secret: Vec<u8>,
+    /// Name for people.
+    pub name: String,
+    /// CPUs lent.
+    pub cpus: u32,
+    /// Memory lent, bytes.
+    pub memory_bytes: u64,
+}
+
+/// Keeps the connection to the hub and serves its launches, until the hub refuses this worker for good. `joined` is told
+/// of each new connection.
+pub async fn serve(
+    membership: Membership,
+    key: &Key,
+    clients: Arc<Clients>,
+    mut joined: impl FnMut(&Joined),
+) -> Result<(), DialError> {
+    let endpoint = Endpoint::new(key)?;
+    let instance = rand::random();
+    let mut pause = PAUSE_FIRST;
+    loop {
+        let hello = Hello {
+            role: Role::Worker.number().into(),
+            name: membership.name.clone(),
+            secret: membership.secret.clone().into(),
+            cpus: membership.cpus,
+            memory_bytes: membership.memory_bytes,
+            instance,
+            platform: platform(),
+            ..Hello::default()
+        };
+        match wire::dial(&endpoint, &membership.addresses, membership.hub, hello).await {
+            Ok(connection) => {
+                pause = PAUSE_FIRST;
+                joined(&connection);
+                serve_connection(connection, &clients).await;
+            }
+            Err(refused @ DialError::Refused(_)) => return Err(refused),
+            Err(error) => tracing::info!(%error, "the hub cannot be reached; trying again"),
+        }
+        // Many workers lose one hub at one moment: they must not all come back at one moment.
+        let jitter = 0.5 + rand::random::<f64>();
+        tokio::time::sleep(pause.mul_f64(jitter)).await;
+        pause = (pause * 2).min(PAUSE_LAST);
+    }
+}
+
+async fn serve_connection(joined: Joined, clients: &Arc<Clients>) {
+    clients.connected(&joined);
+    while let Ok((sender, mut receiver)) = joined.connection.accept_control().await {
+        let (clients, joined) = (clients.clone(), joined.clone());
+        tokio::spawn(async move {
+            if let Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) = receiver.next::<Open>().await {
+                task::run(clients, joined, *launch, sender, receiver).await;
+            }
+        });
+    }
+    tracing::info!(why = joined.connection.closed().await, "the connection to the hub ended");
+}
+
+/// Instruction set and CPU model.
+fn platform() -> String {
+    let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
+    format!("{} {}", std::env::consts::ARCH, model.unwrap_or("unknown CPU"))
+}
