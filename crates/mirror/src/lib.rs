@@ -1,1 +1,21 @@
-//! x
+//! The protocol of the mirrored file system: what a client's paths mean at each version of a view, what the kernel of a
+//! worker was told of it, and what must be invalidated or asked.
+//!
+//! Nothing here knows FUSE, does I/O, reads a clock or starts a thread: the adapter in `worker` does.
+//!
+//! - [`View`]: the bindings of one view, on hub and worker.
+//! - [`Lanes`]: all that one mount shows: lanes (subtrees, each one view at one version), nodes, listings.
+
+mod advance;
+mod cache;
+mod lane;
+mod lanes;
+mod node;
+mod view;
+
+pub use cache::Cache;
+pub use lanes::{
+    Attributes, Fault, Invalidation, LaneNumber, Lanes, Limits, Lookup, Names, NoLane, Shown, Source, Taken,
+};
+pub use node::{NodeId, NodeShape, ROOT};
+pub use view::{Applied, Cursor, Gap, View};

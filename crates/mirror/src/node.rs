@@ -1,0 +1,263 @@
+//! Nodes: what a kernel knows by number.
+//!
+//! Files and links are shared by all lanes of a mount, so that the kernel caches their pages once: one node for each
+//! (device, inode, attributes, content) of the client. Never by content alone: two equal files must stay two, and the
+//! names of one file must stay one. When attributes or content change it is another node, so nothing that a kernel
+//! caches of a file is ever wrong. Directories have a node in each lane.
+
+use crate::lane::Told;
+use crate::lanes::LaneNumber;
+use base::{Attr, Binding, Bound, Content, Digest, Seq, TreePath, ViewId, Xattr};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a kernel knows a directory, file or link by. Never used again for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u64);
+
+/// The root of the mount, which holds the lanes.
+pub const ROOT: NodeId = NodeId(1);
+
+/// What kind of node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NodeShape {
+    /// A directory.
+    Directory,
+    /// A regular file.
+    File,
+    /// A symbolic link.
+    Symlink,
+}
+
+/// All that a node of a file or link shows: two bindings that agree in this are one node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct FileData {
+    pub(crate) attr: Attr,
+    pub(crate) body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Body {
+    File { content: Content, xattrs: Vec<Xattr> },
+    Symlink { target: Vec<u8> },
+}
+
+impl FileData {
+    /// The data of a binding to a file or link.
+    pub(crate) fn of(binding: &Binding) -> Option<Self> {
+        match binding {
+            Binding::File { attr, content, xattrs } => {
+                Some(Self { attr: *attr, body: Body::File { content: *content, xattrs: xattrs.clone() } })
+            }
+            Binding::Symlink { attr, target } => {
+                Some(Self { attr: *attr, body: Body::Symlink { target: target.clone() } })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether `binding` has this data.
+    pub(crate) fn is_of(&self, binding: &Binding) -> bool {
+        match (binding, &self.body) {
+            (Binding::File { attr, content, xattrs }, Body::File { content: own, xattrs: own_xattrs }) => {
+                *attr == self.attr && content == own && xattrs == own_xattrs
+            }
+            (Binding::Symlink { attr, target }, Body::Symlink { target: own }) => *attr == self.attr && target == own,
+            _ => false,
+        }
+    }
+
+    /// The binding that has this data.
+    pub(crate) fn binding(&self) -> Binding {
+        match &self.body {
+            Body::File { content, xattrs } => {
+                Binding::File { attr: self.attr, content: *content, xattrs: xattrs.clone() }
+            }
+            Body::Symlink { target } => Binding::Symlink { attr: self.attr, target: target.clone() },
+        }
+    }
+
+    pub(crate) fn shape(&self) -> NodeShape {
+        match self.body {
+            Body::File { .. } => NodeShape::File,
+            Body::Symlink { .. } => NodeShape::Symlink,
+        }
+    }
+}
+
+/// A file or link.
+#[derive(Debug)]
+pub(crate) struct FileNode {
+    pub(crate) data: Arc<FileData>,
+    /// Where its bytes can be asked: the binding that was last seen to lead to it.
+    pub(crate) view: ViewId,
+    pub(crate) path: TreePath,
+    pub(crate) seq: Seq,
+    pub(crate) lookups: u64,
+}
+
+/// A directory of a lane.
+#[derive(Debug)]
+pub(crate) struct DirNode {
+    pub(crate) lane: LaneNumber,
+    pub(crate) path: TreePath,
+    /// The kernel's references; the kernel knows nothing of the directory when there are none.
+    pub(crate) lookups: u64,
+    /// Part of its lane; if not, it only waits for the kernel to forget it.
+    pub(crate) attached: bool,
+    /// The attributes that the kernel was last told; `None`: it will ask.
+    pub(crate) shown: Option<DirShown>,
+    /// What the kernel was told of its names.
+    pub(crate) told: HashMap<Box<[u8]>, Told>,
+    /// The listings that the kernel was shown.
+    pub(crate) listed: Seen,
+    /// The listings that proved absences to the kernel.
+    pub(crate) absences: Seen,
+}
+
+/// Which listings something was taken from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    Nothing,
+    One(Digest),
+    Many,
+}
+
+impl Seen {
+    /// Something was taken from `listing`.
+    pub(crate) fn add(&mut self, listing: Digest) {
+        *self = match *self {
+            Self::Nothing => Self::One(listing),
+            Self::One(held) if held == listing => Self::One(held),
+            Self::One(_) | Self::Many => Self::Many,
+        };
+    }
+
+    /// Whether all was taken from `listing`.
+    pub(crate) fn agrees(self, listing: Option<Digest>) -> bool {
+        match self {
+            Self::Nothing => true,
+            Self::One(held) => listing == Some(held),
+            Self::Many => false,
+        }
+    }
+}
+
+/// A directory as the kernel sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct DirShown {
+    pub(crate) seq: Seq,
+    pub(crate) attr: Attr,
+}
+
+impl DirShown {
+    /// How a binding to a directory is shown.
+    pub(crate) fn of(bound: &Bound) -> Option<Self> {
+        match &bound.binding {
+            Binding::Directory { attr, .. } => Some(Self { seq: bound.seq, attr: *attr }),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) enum Node {
+    Dir(DirNode),
+    File(FileNode),
+}
+
+/// All nodes of a mount but its root.
+#[derive(Debug)]
+pub(crate) struct Nodes {
+    all: HashMap<NodeId, Node>,
+    files: HashMap<Arc<FileData>, NodeId>,
+    next: u64,
+}
+
+impl Nodes {
+    pub(crate) fn new() -> Self {
+        Self { all: HashMap::new(), files: HashMap::new(), next: ROOT.0 + 1 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub(crate) fn get(&self, id: NodeId) -> Option<&Node> {
+        self.all.get(&id)
+    }
+
+    pub(crate) fn all_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.all.get_mut(&id)
+    }
+
+    pub(crate) fn file(&self, id: NodeId) -> Option<&FileNode> {
+        match self.all.get(&id)? {
+            Node::File(file) => Some(file),
+            Node::Dir(_) => None,
+        }
+    }
+
+    pub(crate) fn file_mut(&mut self, id: NodeId) -> Option<&mut FileNode> {
+        match self.all.get_mut(&id)? {
+            Node::File(file) => Some(file),
+            Node::Dir(_) => None,
+        }
+    }
+
+    pub(crate) fn dir(&self, id: NodeId) -> Option<&DirNode> {
+        match self.all.get(&id)? {
+            Node::Dir(dir) => Some(dir),
+            Node::File(_) => None,
+        }
+    }
+
+    pub(crate) fn dir_mut(&mut self, id: NodeId) -> Option<&mut DirNode> {
+        match self.all.get_mut(&id)? {
+            Node::Dir(dir) => Some(dir),
+            Node::File(_) => None,
+        }
+    }
+
+    pub(crate) fn new_dir(&mut self, lane: LaneNumber, path: TreePath) -> NodeId {
+        let dir = DirNode {
+            lane,
+            path,
+            lookups: 0,
+            attached: true,
+            shown: None,
+            told: HashMap::new(),
+            listed: Seen::Nothing,
+            absences: Seen::Nothing,
+        };
+        self.insert(Node::Dir(dir))
+    }
+
+    /// The node with `data`, made if there is none; its bytes can be asked by `bound` from now on.
+    pub(crate) fn file_with(&mut self, data: FileData, view: ViewId, bound: &Bound) -> NodeId {
+        let (path, seq) = (bound.path.clone(), bound.seq);
+        if let Some(id) = self.files.get(&data) {
+            let id = *id;
+            let file = self.file_mut(id).expect("the table of files names living files");
+            (file.view, file.path, file.seq) = (view, path, seq);
+            return id;
+        }
+        let data = Arc::new(data);
+        let id = self.insert(Node::File(FileNode { data: data.clone(), view, path, seq, lookups: 0 }));
+        self.files.insert(data, id);
+        id
+    }
+
+    pub(crate) fn remove(&mut self, id: NodeId) {
+        if let Some(Node::File(file)) = self.all.remove(&id) {
+            self.files.remove(&file.data);
+        }
+    }
+
+    fn insert(&mut self, node: Node) -> NodeId {
+        let id = NodeId(self.next);
+        self.next += 1;
+        self.all.insert(id, node);
+        id
+    }
+}

@@ -1,0 +1,263 @@
+//! A view: what the paths that one program uses mean at its client, at one version.
+//!
+//! A view never says more than was checked: what it does not hold must be asked. So at its bounds it forgets, and stays
+//! true.
+
+use base::{Binding, Bound, Digest, Listing, TreePath, Version, ViewId, ViewUpdate};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+
+/// Most paths that a view holds; further ones are not kept, and are asked each time.
+pub const PATHS_MAX: usize = 1 << 20;
+/// Most changes that a view remembers; what reaches further back gets the whole view.
+pub const LOG_MAX: usize = 1 << 16;
+
+/// What the paths of one view mean.
+#[derive(Clone, Debug)]
+pub struct View {
+    id: ViewId,
+    version: Version,
+    paths: HashMap<TreePath, Arc<Bound>>,
+    log: VecDeque<Record>,
+    /// Position of the next record; the log holds those before it.
+    position: u64,
+    /// The oldest version from which [`View::update_since`] can tell the difference.
+    floor: Version,
+}
+
+/// One path that changed.
+#[derive(Clone, Debug)]
+struct Record {
+    /// The version that the change led to, or at which the path was learned.
+    version: Version,
+    learned: bool,
+    path: TreePath,
+}
+
+/// An update does not start from the version that is held: ask for the whole view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a view update starts from version {} but version {} is held: send the whole view", base.0, held.0)]
+pub struct Gap {
+    /// The version that is held.
+    pub held: Version,
+    /// The version that the update starts from.
+    pub base: Version,
+}
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Applied {
+    /// The view was replaced as a whole.
+    pub full: bool,
+    /// Paths that were added or changed.
+    pub set: usize,
+    /// Paths that were in the view and are no longer.
+    pub dropped: usize,
+}
+
+/// A point in the life of one [`View`] object: what was changed or learned after it can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    version: Version,
+    position: u64,
+}
+
+/// What is known of a path.
+#[derive(Debug)]
+pub(crate) enum Known {
+    /// The view says it.
+    Bound(Arc<Bound>),
+    /// The listing with this digest, of the directory it would be in, does not have it.
+    Unlisted(Digest),
+    /// The listing with this digest is needed first.
+    NeedsListing(Digest),
+    /// It must be asked.
+    Unknown,
+}
+
+impl View {
+    /// An empty view at version 0, which only a whole view can follow.
+    pub fn new(id: ViewId) -> Self {
+        let start = Version(0);
+        Self { id, version: start, paths: HashMap::new(), log: VecDeque::new(), position: 0, floor: start }
+    }
+
+    /// Which view this is.
+    pub fn id(&self) -> ViewId {
+        self.id
+    }
+
+    /// The version that is held.
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Number of paths.
+    pub fn len(&self) -> usize {
+        self.paths.len()
+    }
+
+    /// Whether no path is held.
+    pub fn is_empty(&self) -> bool {
+        self.paths.is_empty()
+    }
+
+    /// What `path` is, if the view says it.
+    pub fn get(&self, path: &TreePath) -> Option<&Arc<Bound>> {
+        self.paths.get(path)
+    }
+
+    /// All bindings, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Bound>> {
+        self.paths.values()
+    }
+
+    /// Takes the step `update`. A base of 0 replaces the view: paths that are not in `set` are gone. Of two bindings of
+    /// one path the one with the larger number stays.
+    pub fn apply(&mut self, update: &ViewUpdate) -> Result<Applied, Gap> {
+        if update.base == Version(0) {
+            return Ok(self.replace(update));
+        }
+        if update.base != self.version || update.version < update.base {
+            return Err(Gap { held: self.version, base: update.base });
+        }
+        // A step that leads nowhere can still carry what was learned meanwhile.
+        let learned = update.version == update.base;
+        self.version = update.version;
+        let set = update.set.iter().filter(|bound| self.set(bound, learned)).count();
+        let mut dropped = 0;
+        for path in &update.drop {
+            if self.paths.remove(path).is_some() {
+                dropped += 1;
+                self.record(path.clone(), learned);
+            }
+        }
+        Ok(Applied { full: false, set, dropped })
+    }
+
+    /// Takes in the answer to a fault; the version stays. Returns whether it was news.
+    pub fn learn(&mut self, bound: Bound) -> bool {
+        self.set(&bound, true)
+    }
+
+    /// The step that takes a holder of version `since` here: only what changed, or the whole view if the log does not
+    /// reach back. What was learned at `since` itself is told again, since the holder may lack it: [`View::update_from`]
+    /// is exact.
+    pub fn update_since(&self, since: Version) -> ViewUpdate {
+        if since == Version(0) || since < self.floor || since > self.version {
+            return self.whole();
+        }
+        let later =
+            self.log.iter().filter(|record| record.version > since || record.learned && record.version >= since);
+        self.step(since, later)
+    }
+
+    /// Where this view is now, for [`View::update_from`] later.
+    pub fn cursor(&self) -> Cursor {
+        Cursor { version: self.version, position: self.position }
+    }
+
+    /// The step from `cursor`, taken from this same object earlier, to here.
+    pub fn update_from(&self, cursor: Cursor) -> ViewUpdate {
+        match self.records_from(cursor.position) {
+            Some(records) if cursor.version != Version(0) => self.step(cursor.version, records),
+            _ => self.whole(),
+        }
+    }
+
+    /// The position of the next change.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The paths that changed from `position` on, perhaps repeated; `None` if the log does not reach back.
+    pub(crate) fn changed_from(&self, position: u64) -> Option<impl Iterator<Item = &TreePath>> {
+        Some(self.records_from(position)?.map(|record| &record.path))
+    }
+
+    /// The same bindings without the log.
+    pub(crate) fn snapshot(&self) -> Self {
+        let (log, paths) = (VecDeque::new(), self.paths.clone());
+        Self { id: self.id, version: self.version, paths, log, position: self.position, floor: self.version }
+    }
+
+    /// What is known of `path`, where `listing` finds listings that are at hand.
+    pub(crate) fn known(&self, path: &TreePath, listing: impl FnOnce(&Digest) -> Option<Arc<Listing>>) -> Known {
+        if let Some(bound) = self.paths.get(path) {
+            return Known::Bound(bound.clone());
+        }
+        let parent = path.parent().and_then(|parent| self.paths.get(&parent));
+        let Some(Binding::Directory { listing: Some(digest), .. }) = parent.map(|parent| &parent.binding) else {
+            return Known::Unknown;
+        };
+        match listing(digest) {
+            None => Known::NeedsListing(*digest),
+            Some(listing) if listing.get(path.name()).is_some() => Known::Unknown,
+            Some(_) => Known::Unlisted(*digest),
+        }
+    }
+
+    fn set(&mut self, bound: &Bound, learned: bool) -> bool {
+        match self.paths.get(&bound.path) {
+            Some(held) if held.seq >= bound.seq => return false,
+            None if self.paths.len() >= PATHS_MAX => return false,
+            _ => {}
+        }
+        self.paths.insert(bound.path.clone(), Arc::new(bound.clone()));
+        self.record(bound.path.clone(), learned);
+        true
+    }
+
+    fn replace(&mut self, update: &ViewUpdate) -> Applied {
+        let mut before = std::mem::take(&mut self.paths);
+        let held = before.len();
+        let mut kept = 0;
+        for bound in update.set.iter().take(PATHS_MAX) {
+            let newest = match before.remove(&bound.path) {
+                Some(old) if old.seq >= bound.seq => {
+                    kept += 1;
+                    old
+                }
+                _ => Arc::new(bound.clone()),
+            };
+            self.paths.insert(bound.path.clone(), newest);
+        }
+        self.log.clear();
+        self.position += 1;
+        self.version = update.version;
+        self.floor = update.version;
+        Applied { full: true, set: self.paths.len() - kept, dropped: held - kept }
+    }
+
+    fn record(&mut self, path: TreePath, learned: bool) {
+        if self.log.len() >= LOG_MAX {
+            let oldest = self.log.pop_front().expect("a full log has a first record");
+            self.floor = self.floor.max(Version(oldest.version.0 + u64::from(oldest.learned)));
+        }
+        self.log.push_back(Record { version: self.version, learned, path });
+        self.position += 1;
+    }
+
+    fn records_from(&self, position: u64) -> Option<impl Iterator<Item = &Record>> {
+        let back = usize::try_from(self.position.checked_sub(position)?).ok()?;
+        Some(self.log.range(self.log.len().checked_sub(back)?..))
+    }
+
+    fn whole(&self) -> ViewUpdate {
+        let mut set: Vec<Bound> = self.paths.values().map(|bound| Bound::clone(bound)).collect();
+        set.sort_by(|a, b| a.path.cmp(&b.path));
+        ViewUpdate { view: self.id, base: Version(0), version: self.version, set, drop: Vec::new() }
+    }
+
+    fn step<'a>(&self, base: Version, records: impl Iterator<Item = &'a Record>) -> ViewUpdate {
+        let mut update = ViewUpdate { view: self.id, base, version: self.version, set: Vec::new(), drop: Vec::new() };
+        let mut seen = HashSet::new();
+        for record in records.filter(|record| seen.insert(&record.path)) {
+            match self.paths.get(&record.path) {
+                Some(bound) => update.set.push(Bound::clone(bound)),
+                None => update.drop.push(record.path.clone()),
+            }
+        }
+        update
+    }
+}
