@@ -68,8 +68,9 @@ struct Running {
 }
 
 impl Placement {
-    /// A worker offers `cpus`.
+    /// A worker offers `cpus`. If it was here already, it has started anew: what ran there is forgotten.
     pub fn join(&mut self, worker: NodeId, cpus: u32) -> Vec<Assignment> {
+        self.leave(worker);
         self.hosts.insert(worker, Host { cpus: cpus.max(1), busy: 0 });
         self.assign()
     }

@@ -242,7 +242,6 @@ impl Shared {
             let mut state = lock(&self.state);
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
-                state.placement.leave(session.node);
             }
             let made = state.placement.join(session.node, session.cpus);
             state.hand_out(made);

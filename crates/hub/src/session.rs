@@ -2,7 +2,7 @@
 
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
-use mirror::View;
+use mirror::{Cursor, View};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl ClientSession {
                 tokio::pin!(advanced);
                 // Registered before the look, so that a step between the look and the wait is not missed.
                 advanced.as_mut().enable();
-                if self.lock_views().entry(update.view).or_default().apply(update).is_ok() {
+                if self.take(update) {
                     return;
                 }
                 advanced.await;
@@ -89,16 +89,27 @@ impl ClientSession {
         taken
     }
 
-    /// What takes a worker that has `since` of a view to the newest version.
-    pub fn update_since(&self, view: ViewId, since: Version) -> Option<ViewUpdate> {
-        self.lock_views().get(&view).map(|known| known.update_since(view, since))
+    fn take(&self, update: &ViewUpdate) -> bool {
+        let mut views = self.lock_views();
+        views.entry(update.view).or_insert_with(|| View::new(update.view)).take(update).is_ok()
+    }
+
+    /// What takes a worker that was sent a view up to `since` to where it is now, and where that is.
+    pub fn update_from(&self, view: ViewId, since: Option<Cursor>) -> Option<(ViewUpdate, Cursor)> {
+        let views = self.lock_views();
+        let known = views.get(&view)?;
+        let update = match since {
+            Some(since) => known.update_from(since),
+            None => known.update_since(Version(0)),
+        };
+        Some((update, known.cursor()))
     }
 
     /// What a path is in a view: known, or asked of the client.
     pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<message::BindReply, FetchError> {
         let known = self.lock_views().get(&view).and_then(|known| known.get(&path).cloned());
-        if let Some((seq, binding)) = known {
-            let bound = message::Bound::from(&Bound { path, seq, binding });
+        if let Some(bound) = known {
+            let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
         }
         let reply = self.fetcher.bind(view, task, path).await?;
@@ -106,10 +117,12 @@ impl ClientSession {
             self.keep(object);
         }
         let mut views = self.lock_views();
-        let known = views.entry(view).or_default();
+        let known = views.entry(view).or_insert_with(|| View::new(view));
         for bound in &reply.bounds {
             match Bound::try_from(bound.clone()) {
-                Ok(bound) if bound.seq > Seq(0) => known.learn(bound),
+                Ok(bound) if bound.seq > Seq(0) => {
+                    known.learn(bound);
+                }
                 Ok(_) => {}
                 Err(error) => tracing::warn!(client = %self.node, %error, "a binding was dropped"),
             }
@@ -191,8 +204,8 @@ pub struct WorkerSession {
     pub platform: String,
     /// Its connection.
     pub connection: Connection,
-    /// Which version of each client's views it was sent last.
-    sent: Mutex<HashMap<(SessionKey, ViewId), Version>>,
+    /// How far it was sent each client's views.
+    sent: Mutex<HashMap<(SessionKey, ViewId), Cursor>>,
 }
 
 impl WorkerSession {
@@ -206,9 +219,8 @@ impl WorkerSession {
     pub fn update_for(&self, client: &ClientSession, view: ViewId) -> Option<ViewUpdate> {
         let mut sent = lock(&self.sent);
         let at = (client.key.clone(), view);
-        let since = sent.get(&at).copied().unwrap_or_default();
-        let update = client.update_since(view, since)?;
-        sent.insert(at, update.version);
+        let (update, cursor) = client.update_from(view, sent.get(&at).copied())?;
+        sent.insert(at, cursor);
         Some(update)
     }
 

@@ -135,6 +135,17 @@ impl View {
         Ok(Applied { full: false, set, dropped })
     }
 
+    /// As [`View::apply`], but a step that leads nowhere and starts from a version before the one held is fine: it was
+    /// overtaken on its way by a later one, and what it carries was learned, not changed.
+    pub fn take(&mut self, update: &ViewUpdate) -> Result<Applied, Gap> {
+        let overtaken = update.base == update.version && update.base != Version(0) && update.base < self.version;
+        if !overtaken {
+            return self.apply(update);
+        }
+        let set = update.set.iter().filter(|bound| self.set(bound, true)).count();
+        Ok(Applied { full: false, set, dropped: 0 })
+    }
+
     /// Takes in the answer to a fault; the version stays. Returns whether it was news.
     pub fn learn(&mut self, bound: Bound) -> bool {
         self.set(&bound, true)
