@@ -75,6 +75,7 @@ async fn carry(
     let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
     launch.view = Some((&current).into());
     launch.client = client.key.clone();
+    launch.tenant_number = client.tenant.0;
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
     pass_both_ways(shared, client, &worker, task, (to_client, from_client), (to_worker, from_worker)).await
 }

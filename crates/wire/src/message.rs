@@ -167,9 +167,12 @@ pub struct Launch {
     /// The client's signature over task, command, policy, bindings and expiry; not yet checked.
     #[prost(bytes = "bytes", tag = "13")]
     pub signature: Bytes,
-    /// Nanoseconds to add to a time of the client's clock to get the hub's; set by the hub for the worker.
+    /// Nanoseconds to add to a time of the client's clock to get the hub's, as the client measured it.
     #[prost(sint64, tag = "14")]
     pub client_to_hub: i64,
+    /// Number of the tenant in the hub's block store; set by the hub.
+    #[prost(uint32, tag = "15")]
+    pub tenant_number: u32,
 }
 
 /// A command line with its surroundings: `base::Command`.

@@ -1,0 +1,220 @@
+//! The clients whose tasks run here: for each its mirror (one FUSE mount, two if it uses `user.` attributes), its range of
+//! user ids, and where its files are fetched.
+
+use crate::content::Contents;
+use crate::fuse::{Mirror, MountOptions};
+use crate::sandbox::SandboxServer;
+use base::{Binding, Bound, Tenant, ViewId, ViewUpdate};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use store::BlockStore;
+use wire::Joined;
+
+/// Most clients with a mirror here; beyond, the one longest idle loses its mirror.
+const CLIENTS_MAX: usize = 64;
+/// A client without tasks for this long loses its mirror.
+const IDLE_LIMIT: Duration = Duration::from_secs(600);
+/// User ids of one client.
+const IDS: u32 = 65_536;
+
+/// All that tasks share.
+pub struct Clients {
+    /// How processes are started.
+    pub sandbox: SandboxServer,
+    /// Where contents are kept.
+    pub store: Arc<BlockStore>,
+    /// Which CPUs tasks may use, and how many use each.
+    pub cpus: CpuSet,
+    /// Folder for mounts and upper layers.
+    pub folder: PathBuf,
+    /// Most memory of one task, bytes.
+    pub memory_bytes: u64,
+    table: Mutex<HashMap<Bytes, Arc<Client>>>,
+    mounts: AtomicU64,
+}
+
+/// One start of one client's daemon.
+pub struct Client {
+    /// Its name at the hub.
+    pub key: Bytes,
+    /// Whose blocks it may use here.
+    pub tenant: Tenant,
+    /// The first of its user ids here.
+    pub id_base: u32,
+    /// Where its contents are, or are fetched.
+    pub contents: Arc<Contents>,
+    plain: Arc<Mirror>,
+    /// Made when a view first has `user.` attributes.
+    with_xattrs: Mutex<Option<Arc<Mirror>>>,
+    xattr_views: Mutex<HashSet<ViewId>>,
+    mount_folder: PathBuf,
+    used: Mutex<Instant>,
+}
+
+/// CPUs, and how many tasks use each.
+pub struct CpuSet(Mutex<Vec<(u32, u32)>>);
+
+/// CPUs taken for a task; given back when dropped.
+pub struct CpuShare {
+    clients: Arc<Clients>,
+    /// Their numbers.
+    pub numbers: Vec<u32>,
+}
+
+impl Clients {
+    /// No client yet. `folder` must exist and belong to this worker alone.
+    pub fn new(
+        sandbox: SandboxServer,
+        store: Arc<BlockStore>,
+        cpus: Vec<u32>,
+        folder: PathBuf,
+        memory_bytes: u64,
+    ) -> Arc<Self> {
+        let cpus = CpuSet(Mutex::new(cpus.into_iter().map(|cpu| (cpu, 0)).collect()));
+        let (table, mounts) = Default::default();
+        Arc::new(Self { sandbox, store, cpus, folder, memory_bytes, table, mounts })
+    }
+
+    /// A connection to the hub was made: contents are fetched over it from now on.
+    pub fn connected(&self, joined: &Joined) {
+        for client in lock(&self.table).values() {
+            client.contents.connect(joined);
+        }
+    }
+
+    /// The client with this name, mounted if it is new. `tenant` is its number in the hub's store, which may be this one.
+    pub fn client(&self, key: &Bytes, tenant: Tenant, joined: &Joined) -> io::Result<Arc<Client>> {
+        let mut table = lock(&self.table);
+        if let Some(client) = table.get(key) {
+            *lock(&client.used) = Instant::now();
+            return Ok(client.clone());
+        }
+        drop_idle(&mut table);
+        let id_base = free_range(&self.sandbox, &table)
+            .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
+        let number = self.mounts.fetch_add(1, Ordering::Relaxed);
+        let contents = Contents::new(key.clone(), tenant, self.store.clone());
+        contents.connect(joined);
+        let mount_folder = self.folder.join("mirrors").join(number.to_string());
+        let plain = Mirror::mount(MountOptions::new(&mount_folder, id_base), contents.clone())?;
+        let client = Arc::new(Client {
+            key: key.clone(),
+            tenant,
+            id_base,
+            contents,
+            plain,
+            with_xattrs: Mutex::new(None),
+            xattr_views: Mutex::default(),
+            mount_folder,
+            used: Mutex::new(Instant::now()),
+        });
+        table.insert(key.clone(), client.clone());
+        Ok(client)
+    }
+
+    /// Takes `count` CPUs: those that the fewest tasks use.
+    pub fn take_cpus(self: &Arc<Self>, count: u32) -> CpuShare {
+        let mut cpus = lock(&self.cpus.0);
+        let mut order: Vec<usize> = (0..cpus.len()).collect();
+        order.sort_by_key(|at| cpus[*at].1);
+        order.truncate(count.max(1) as usize);
+        let numbers = order.iter().map(|at| cpus[*at].0).collect();
+        order.into_iter().for_each(|at| cpus[at].1 += 1);
+        CpuShare { clients: self.clone(), numbers }
+    }
+}
+
+impl Drop for CpuShare {
+    fn drop(&mut self) {
+        let mut cpus = lock(&self.clients.cpus.0);
+        cpus.iter_mut().filter(|(number, _)| self.numbers.contains(number)).for_each(|(_, users)| *users -= 1);
+    }
+}
+
+/// Forgets clients that have had no task for long, and the longest idle one if there are too many.
+fn drop_idle(table: &mut HashMap<Bytes, Arc<Client>>) {
+    let idle = |client: &Arc<Client>| Arc::strong_count(client) == 1;
+    table.retain(|_, client| !idle(client) || lock(&client.used).elapsed() < IDLE_LIMIT);
+    if table.len() >= CLIENTS_MAX {
+        let oldest = table.values().filter(|client| idle(client)).min_by_key(|client| *lock(&client.used));
+        if let Some(key) = oldest.map(|client| client.key.clone()) {
+            table.remove(&key);
+        }
+    }
+}
+
+/// A range of user ids that no other client has. Without root there is one range only, which all share.
+fn free_range(sandbox: &SandboxServer, table: &HashMap<Bytes, Arc<Client>>) -> Option<u32> {
+    let first = sandbox.id_base();
+    if !sandbox.privileged() {
+        return Some(first);
+    }
+    let taken: HashSet<u32> = table.values().map(|client| client.id_base).collect();
+    (0..CLIENTS_MAX as u32).map(|number| first + number * IDS).find(|base| !taken.contains(base))
+}
+
+impl Client {
+    /// Takes a step of a view, and gives the mirror that shows it.
+    pub fn apply(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
+        let mirror = self.mirror_for(update)?;
+        match mirror.apply(update) {
+            Ok(_) => Ok(mirror),
+            Err(gap) => Err(ApplyError::Gap(gap)),
+        }
+    }
+
+    /// The mirror for a view: the one with `user.` attributes from the update on that brings the first.
+    fn mirror_for(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
+        let mut views = lock(&self.xattr_views);
+        if !views.contains(&update.view) {
+            if !update.set.iter().any(has_xattrs) {
+                return Ok(self.plain.clone());
+            }
+            views.insert(update.view);
+            // The other mirror knows nothing of this view: it must be sent whole.
+            if update.base.0 != 0 {
+                return Err(ApplyError::Whole);
+            }
+        }
+        let mut mirror = lock(&self.with_xattrs);
+        if let Some(mirror) = &*mirror {
+            return Ok(mirror.clone());
+        }
+        let folder = self.mount_folder.with_extension("xattrs");
+        let options = MountOptions { with_xattrs: true, ..MountOptions::new(folder, self.id_base) };
+        let made = Mirror::mount(options, self.contents.clone()).map_err(ApplyError::Mount)?;
+        *mirror = Some(made.clone());
+        Ok(made)
+    }
+}
+
+/// Why a view's step cannot be taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// It does not start from what is held.
+    #[error(transparent)]
+    Gap(mirror::Gap),
+    /// The view must be sent whole.
+    #[error("the view must be sent whole")]
+    Whole,
+    /// The mirror cannot be mounted.
+    #[error("the mirror cannot be mounted: {0}")]
+    Mount(io::Error),
+}
+
+fn has_xattrs(bound: &Bound) -> bool {
+    match &bound.binding {
+        Binding::Directory { xattrs, .. } | Binding::File { xattrs, .. } => !xattrs.is_empty(),
+        _ => false,
+    }
+}
+
+/// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

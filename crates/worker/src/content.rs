@@ -1,0 +1,320 @@
+//! Where the mirror gets what it is asked for: from the store on this machine, else over the link to the hub.
+
+use crate::clients::lock;
+use crate::fuse::{Done, Fetch, FileSource};
+use base::{Bound, Content, Digest, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId};
+use bytes::Bytes;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use store::{BlockStore, RecipeIndex, Span};
+use tokio::runtime::Handle;
+use wire::{FetchError, Fetcher, Joined, convert, message};
+
+/// Most pieces of lazily bound files whose names are remembered.
+const PIECES_MAX: usize = 200_000;
+/// Most files whose pieces' offsets are kept at hand.
+const INDICES_MAX: usize = 4096;
+/// Pieces asked for at once when one is read: 1 MiB.
+const RUN: u64 = 4;
+/// Runs asked for ahead of a reader that reads in order, at most: 16 MiB.
+const RUNS_AHEAD_MAX: u64 = 16;
+
+/// The contents of one client's files.
+pub struct Contents {
+    client: Bytes,
+    tenant: Tenant,
+    store: Arc<BlockStore>,
+    runtime: Handle,
+    fetcher: Mutex<Option<Fetcher>>,
+    pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+    readers: Mutex<HashMap<Digest, Reader>>,
+    indices: Mutex<HashMap<Digest, Arc<RecipeIndex>>>,
+    fetched: Arc<AtomicU64>,
+    myself: Weak<Self>,
+}
+
+/// How a file is being read.
+#[derive(Clone, Copy, Default)]
+struct Reader {
+    /// The run after the last one read.
+    next: u64,
+    /// Runs to ask for ahead.
+    ahead: u64,
+    /// The first run that has not been asked for.
+    asked: u64,
+}
+
+impl Contents {
+    /// Not connected yet. Must be called within a tokio runtime.
+    pub fn new(client: Bytes, tenant: Tenant, store: Arc<BlockStore>) -> Arc<Self> {
+        let (fetcher, pieces, readers, indices, fetched) = Default::default();
+        let runtime = Handle::current();
+        Arc::new_cyclic(|myself| Self {
+            client,
+            tenant,
+            store,
+            runtime,
+            fetcher,
+            pieces,
+            readers,
+            indices,
+            fetched,
+            myself: myself.clone(),
+        })
+    }
+
+    /// Asks over this connection from now on.
+    pub fn connect(&self, joined: &Joined) {
+        let (store, tenant, fetched) = (self.store.clone(), self.tenant, self.fetched.clone());
+        let keep = Arc::new(move |digest: Digest, bytes: &Bytes| {
+            fetched.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+            if let Err(error) = store.put_named(tenant, digest, bytes) {
+                tracing::warn!(%digest, %error, "an object was not kept");
+            }
+        });
+        *lock(&self.fetcher) = Some(Fetcher::new(joined.connection.clone(), self.client.clone(), keep));
+    }
+
+    /// Bytes of contents that came over the link so far.
+    pub fn fetched_bytes(&self) -> u64 {
+        self.fetched.load(Ordering::Relaxed)
+    }
+
+    /// Keeps an object that came unasked, if its name is right.
+    pub fn keep(&self, object: &message::Object) {
+        let kept = convert::digest(&object.digest)
+            .map_err(|error| error.to_string())
+            .and_then(|digest| {
+                self.store.put_named(self.tenant, digest, &object.bytes).map_err(|error| error.to_string())
+            });
+        if let Err(error) = kept {
+            tracing::warn!(error, "an object was not kept");
+        }
+    }
+
+    fn fetcher(&self) -> Result<Fetcher, Errno> {
+        lock(&self.fetcher).clone().ok_or(Errno::IO)
+    }
+
+    /// An object: from the store or over the link.
+    async fn object(&self, digest: Digest) -> Result<Bytes, Errno> {
+        if let Ok(Some(bytes)) = self.store.get(self.tenant, &digest) {
+            return Ok(Bytes::from(bytes));
+        }
+        self.fetcher()?.object(digest).await.map_err(|error| errno(&error))
+    }
+
+    fn read_block(&self, digest: &Digest, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        out.resize(start + len, 0);
+        let read = self.store.read_at(self.tenant, digest, offset, &mut out[start..]);
+        let whole = matches!(read, Ok(Some(count)) if count == len);
+        if !whole {
+            out.truncate(start);
+        }
+        whole
+    }
+
+    /// Where the pieces of a file start.
+    fn index(&self, file: &FileSource) -> Option<Arc<RecipeIndex>> {
+        let Content::Recipe(name) = file.content else { return None };
+        let mut indices = lock(&self.indices);
+        if let Some(index) = indices.get(&name) {
+            return Some(index.clone());
+        }
+        let index = Arc::new(RecipeIndex::new(Recipe::clone(file.recipe.as_ref()?)));
+        if indices.len() >= INDICES_MAX {
+            indices.clear();
+        }
+        indices.insert(name, index.clone());
+        Some(index)
+    }
+
+    /// The parts of blocks that make up a range of a file; `None` if the names of some are not known yet.
+    fn spans(&self, file: &FileSource, offset: u64, len: usize) -> Option<Vec<Part>> {
+        match file.content {
+            Content::Block(digest) => Some(vec![Part { block: Some(digest), offset, len }]),
+            Content::Recipe(_) => {
+                let part =
+                    |span: Span| Part { block: span.block, offset: span.offset_in_block, len: span.len as usize };
+                Some(self.index(file)?.pieces_in(offset, len as u64).map(part).collect())
+            }
+            Content::Lazy(stamp) => {
+                let pieces = lock(&self.pieces);
+                let mut parts = Vec::new();
+                let (mut at, end) = (offset, offset + len as u64);
+                while at < end {
+                    let number = at / LAZY_PIECE_BYTES;
+                    let within = at % LAZY_PIECE_BYTES;
+                    let part = (LAZY_PIECE_BYTES - within).min(end - at);
+                    let block = *pieces.get(&(stamp, number))?;
+                    parts.push(Part { block: Some(block), offset: within, len: part as usize });
+                    at += part;
+                }
+                Some(parts)
+            }
+            Content::Empty | Content::Unreadable(_) => Some(Vec::new()),
+        }
+    }
+
+    /// Reads a range, fetching what is missing.
+    async fn read_range(&self, file: &FileSource, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        if let Content::Lazy(stamp) = file.content {
+            self.learn_pieces(stamp, file.size, offset, len).await?;
+        }
+        let parts = self.spans(file, offset, len).ok_or(Errno::IO)?;
+        let mut out = Vec::with_capacity(len);
+        for part in parts {
+            match part.block {
+                None => out.resize(out.len() + part.len, 0),
+                Some(block) if self.read_block(&block, part.offset, part.len, &mut out) => {}
+                Some(block) => {
+                    let bytes = self.object(block).await?;
+                    let end = part.offset as usize + part.len;
+                    out.extend_from_slice(bytes.get(part.offset as usize..end).ok_or(Errno::IO)?);
+                }
+            }
+        }
+        Ok(out)
+    }
+
+    /// Makes the names of the pieces in a range known, by fetching the runs that hold them.
+    async fn learn_pieces(&self, stamp: Digest, size: u64, offset: u64, len: usize) -> Result<(), Errno> {
+        let first = offset / LAZY_PIECE_BYTES / RUN;
+        let last = (offset + len as u64 - 1) / LAZY_PIECE_BYTES / RUN;
+        for run in first..=last {
+            self.fetch_run(stamp, size, run).await?;
+        }
+        Ok(())
+    }
+
+    async fn fetch_run(&self, stamp: Digest, size: u64, run: u64) -> Result<(), Errno> {
+        let first = run * RUN;
+        let count = size.div_ceil(LAZY_PIECE_BYTES).saturating_sub(first).min(RUN);
+        let missing = {
+            let pieces = lock(&self.pieces);
+            let lacks = |number| {
+                pieces.get(&(stamp, number)).is_none_or(|digest| !self.store.contains(self.tenant, digest))
+            };
+            (first..first + count).any(lacks)
+        };
+        if !missing {
+            return Ok(());
+        }
+        let found = self.fetcher()?.pieces(stamp, first, count as u32).await.map_err(|error| errno(&error))?;
+        let mut pieces = lock(&self.pieces);
+        if pieces.len() > PIECES_MAX {
+            pieces.clear();
+        }
+        for (number, bytes) in (first..).zip(&found) {
+            pieces.insert((stamp, number), Digest::of(bytes));
+        }
+        if found.len() as u64 == count { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// The runs worth asking for ahead of a reader that has just read up to `end`: more, the longer it reads in order.
+    fn runs_ahead(&self, stamp: Digest, size: u64, offset: u64, end: u64) -> std::ops::Range<u64> {
+        let runs = size.div_ceil(LAZY_PIECE_BYTES * RUN);
+        let first = offset / LAZY_PIECE_BYTES / RUN;
+        let after = (end - 1) / LAZY_PIECE_BYTES / RUN + 1;
+        let mut readers = lock(&self.readers);
+        if readers.len() > PIECES_MAX {
+            readers.clear();
+        }
+        let reader = readers.entry(stamp).or_default();
+        if first == reader.next || first + 1 == reader.next {
+            if after > reader.next {
+                reader.ahead = (reader.ahead * 2).clamp(1, RUNS_AHEAD_MAX);
+            }
+        } else {
+            *reader = Reader::default();
+        }
+        reader.next = after;
+        let from = after.max(reader.asked);
+        let to = (after + reader.ahead).min(runs);
+        reader.asked = to.max(reader.asked);
+        from..to.max(from)
+    }
+}
+
+/// Part of a block, or of a hole.
+struct Part {
+    block: Option<Digest>,
+    offset: u64,
+    len: usize,
+}
+
+fn errno(error: &FetchError) -> Errno {
+    match error {
+        FetchError::Refused { errno, .. } => Errno::from_raw_os_error(*errno),
+        FetchError::Wire(_) | FetchError::Forged(_) => Errno::IO,
+    }
+}
+
+impl Fetch for Contents {
+    fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Bound>) {
+        let Ok(fetcher) = self.fetcher() else { return done(Err(Errno::IO)) };
+        let (path, store, tenant) = (path.clone(), self.store.clone(), self.tenant);
+        self.runtime.spawn(async move {
+            let reply = match fetcher.bind(view, task, path.clone()).await {
+                Ok(reply) => reply,
+                Err(error) => {
+                    tracing::debug!(%path, %error, "a path could not be bound");
+                    return done(Err(errno(&error)));
+                }
+            };
+            for object in &reply.objects {
+                if let Ok(digest) = convert::digest(&object.digest) {
+                    // A store that fails is a cache that misses.
+                    let _ = store.put_named(tenant, digest, &object.bytes);
+                }
+            }
+            let wanted = reply.bounds.into_iter().find(|bound| bound.path == path.as_bytes());
+            done(wanted.and_then(|bound| Bound::try_from(bound).ok()).ok_or(Errno::IO));
+        });
+    }
+
+    fn blob(&self, digest: Digest, done: Done<Vec<u8>>) {
+        if let Ok(Some(bytes)) = self.store.get(self.tenant, &digest) {
+            return done(Ok(bytes));
+        }
+        let Ok(fetcher) = self.fetcher() else { return done(Err(Errno::IO)) };
+        self.runtime.spawn(async move {
+            let fetched = fetcher.object(digest).await;
+            done(fetched.map(|bytes| bytes.to_vec()).map_err(|error| errno(&error)));
+        });
+    }
+
+    fn read_now(&self, file: &FileSource, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
+        let start = out.len();
+        let Some(parts) = self.spans(file, offset, len) else { return false };
+        for part in parts {
+            let there = match part.block {
+                None => {
+                    out.resize(out.len() + part.len, 0);
+                    true
+                }
+                Some(block) => self.read_block(&block, part.offset, part.len, out),
+            };
+            if !there {
+                out.truncate(start);
+                return false;
+            }
+        }
+        true
+    }
+
+    fn read(&self, file: &FileSource, offset: u64, len: usize, done: Done<Vec<u8>>) {
+        let Some(contents) = self.myself.upgrade() else { return done(Err(Errno::IO)) };
+        let file = file.clone();
+        if let Content::Lazy(stamp) = file.content {
+            for run in self.runs_ahead(stamp, file.size, offset, offset + len as u64) {
+                let contents = contents.clone();
+                self.runtime.spawn(async move { contents.fetch_run(stamp, file.size, run).await });
+            }
+        }
+        self.runtime.spawn(async move { done(contents.read_range(&file, offset, len).await) });
+    }
+}

@@ -1,0 +1,518 @@
+//! One task at the worker: from the launch to the delta.
+//!
+//! [`run`] prepares a lane of the client's mirror and an empty upper layer, has the sandbox start the program on the two,
+//! passes its streams on, and when nothing of it is left reads the upper layer into a delta.
+
+use crate::clients::{ApplyError, Client, Clients, CpuShare};
+use crate::fuse::{LaneError, LaneGuard};
+use crate::result::{Made, collect};
+use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE};
+use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
+use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, Usage, ViewUpdate, WindowSize};
+use bytes::BytesMut;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use wire::message::{Exited, Failed, FailedKind, InputKind, Launch, Moment, Object, OutputKind, TaskInput, TaskOutput};
+use wire::{Joined, Receiver, Sender, convert, now_nanos};
+
+/// Launches of one view come over different streams: how long one waits for the one before it.
+const GAP_LIMIT: Duration = Duration::from_secs(5);
+const GAP_PAUSE: Duration = Duration::from_millis(1);
+/// Most time by which a start is delayed until this clock has passed the client's at the launch.
+const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
+/// Frames of output that wait for the link; then the task waits.
+const FRAMES_WAITING: usize = 8;
+/// How long after its end a task's output may take to come out of its pipes.
+const DRAIN_LIMIT: Duration = Duration::from_secs(60);
+/// Most processes and threads of one task.
+const PIDS_MAX: u32 = 8192;
+
+static SCRATCH_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+/// A launch, checked.
+struct Request {
+    task: TaskId,
+    command: Command,
+    stdin: Stdin,
+    stdout: Output,
+    stderr: Output,
+    window: WindowSize,
+    update: ViewUpdate,
+    launched: Time,
+    /// Nanoseconds to add to this machine's clock to get the client's.
+    to_client_clock: i64,
+}
+
+/// Runs a launch, and answers it on `to_hub` in any case.
+pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
+    let arrived = Instant::now();
+    let (out, writer) = Out::start(to_hub);
+    let client = clients.client(&launch.client, base::Tenant(launch.tenant_number), &joined);
+    let outcome = match client {
+        Err(error) => Err(trouble(format!("the client's files cannot be mounted: {error}"))),
+        Ok(client) => {
+            for object in std::mem::take(&mut launch.objects) {
+                client.contents.keep(&object);
+            }
+            match Request::new(launch, joined.clock_offset_ns()) {
+                Ok(request) => carry(&clients, &client, request, arrived, &out, from_hub).await,
+                Err(error) => Err(FailedKind::Refused.because(error.to_string())),
+            }
+        }
+    };
+    if let Err(failed) = outcome {
+        out.say(OutputKind::Failed(failed));
+    }
+    drop(out);
+    let _ = writer.await;
+}
+
+fn trouble(why: String) -> Failed {
+    FailedKind::Trouble.because(why)
+}
+
+impl Request {
+    fn new(launch: Launch, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
+        let missing = || wire::Invalid("a launch without command, input or view");
+        Ok(Self {
+            task: convert::task(&launch.task)?,
+            command: launch.command.ok_or_else(missing)?.try_into()?,
+            stdin: launch.stdin.ok_or_else(missing)?.try_into()?,
+            stdout: convert::output(launch.stdout)?,
+            stderr: convert::output(launch.stderr)?,
+            window: convert::window(launch.window),
+            update: launch.view.ok_or_else(missing)?.try_into()?,
+            launched: Time(launch.launched),
+            to_client_clock: to_hub_clock - launch.client_to_hub,
+        })
+    }
+
+    fn has_terminal(&self) -> bool {
+        self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
+    }
+}
+
+/// What a task says, on its way to the hub: words at once, output as the link takes it.
+struct Out {
+    words: mpsc::UnboundedSender<TaskOutput>,
+    output: mpsc::Sender<TaskOutput>,
+}
+
+impl Out {
+    fn start(to_hub: Sender) -> (Self, JoinHandle<()>) {
+        // Words are few: a start, stops, credit for input that was asked for.
+        let (words, word_queue) = mpsc::unbounded_channel();
+        let (output, output_queue) = mpsc::channel(FRAMES_WAITING);
+        (Self { words, output }, tokio::spawn(write_out(to_hub, word_queue, output_queue)))
+    }
+
+    fn say(&self, kind: OutputKind) {
+        let _ = self.words.send(kind.into());
+    }
+}
+
+async fn write_out(
+    mut to_hub: Sender,
+    mut words: mpsc::UnboundedReceiver<TaskOutput>,
+    mut output: mpsc::Receiver<TaskOutput>,
+) {
+    loop {
+        let frame = tokio::select! {
+            biased;
+            Some(word) = words.recv() => word,
+            Some(frame) = output.recv() => frame,
+            else => break,
+        };
+        if to_hub.send(&frame).await.is_err() {
+            // Nobody listens. The reading side of the stream learns it and ends the task.
+            return;
+        }
+    }
+    to_hub.finish();
+    to_hub.stopped().await;
+}
+
+/// A task whose program runs.
+struct Live {
+    guest: Guest,
+    control: Control,
+    lane: Arc<LaneGuard>,
+    scratch: Scratch,
+    _cpus: CpuShare,
+    timeline: Vec<Moment>,
+    arrived: Instant,
+}
+
+async fn carry(
+    clients: &Arc<Clients>,
+    client: &Arc<Client>,
+    request: Request,
+    arrived: Instant,
+    out: &Out,
+    from_hub: Receiver,
+) -> Result<(), Failed> {
+    let fetched_before = client.contents.fetched_bytes();
+    let lane = Arc::new(take_lane(client, &request).await?);
+    let mut timeline = Vec::new();
+    mark(&mut timeline, arrived, "files ready");
+    wait_for_clock(request.launched).await;
+    let scratch = Scratch::new(&clients.folder).map_err(|error| trouble(format!("no room for a task: {error}")))?;
+    let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
+    let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
+    let cpus = clients.take_cpus(request.command.cpus);
+    let order = Order {
+        command: request.command.clone(),
+        lower: lane.path(),
+        scratch: scratch.folder.clone(),
+        stdin: std::mem::take(&mut streams.stdin),
+        stdout: std::mem::take(&mut streams.stdout),
+        stderr: std::mem::take(&mut streams.stderr),
+        terminal: request.has_terminal().then_some(request.window),
+        id_base: client.id_base,
+        cpus: cpus.numbers.clone(),
+        memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
+        pids_max: Some(PIDS_MAX),
+    };
+    let started_at = Time(now_nanos());
+    let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
+    mark(&mut timeline, arrived, "process made");
+    let control = guest.control();
+    let mut live = Live { guest, control, lane, scratch, _cpus: cpus, timeline, arrived };
+    let ended = live.attend(&request, streams, out, from_hub).await;
+    let End { status, usage, stdin_offset } = match ended {
+        Ok(end) => end,
+        Err(failed) => {
+            live.wind_up(clients.clone());
+            return Err(failed);
+        }
+    };
+    mark(&mut live.timeline, arrived, "process ended");
+    let ended_at = Time(now_nanos());
+    let made = collect(clients, client, &live.lane, &live.scratch.folder, &request.clock(started_at, ended_at)).await;
+    let made = match made {
+        Ok(made) => made,
+        Err(why) => {
+            live.wind_up(clients.clone());
+            return Err(trouble(why));
+        }
+    };
+    mark(&mut live.timeline, arrived, "result read");
+    let faults = live.lane.faults();
+    let exited = Exited {
+        code: if let ExitStatus::Code(code) = status { code.into() } else { 0 },
+        signal: if let ExitStatus::Signal(signal) = status { signal.into() } else { 0 },
+        user_us: usage.user_us,
+        system_us: usage.system_us,
+        max_rss_kib: usage.max_rss_kib,
+        stdin_offset,
+        changes: made.delta.changes.iter().map(Into::into).collect(),
+        objects: made.small.iter().map(|(digest, bytes)| Object::new(*digest, bytes.clone())).collect(),
+        faults: faults.paths.iter().map(|path| path.as_bytes().to_vec()).collect(),
+        skipped: made.skipped.iter().map(|path| path.as_bytes().to_vec()).collect(),
+        timeline: std::mem::take(&mut live.timeline),
+        fetched_bytes: client.contents.fetched_bytes().saturating_sub(fetched_before),
+        ..Exited::default()
+    };
+    live.wind_up(clients.clone());
+    send_result(clients, client, exited, made, out).await
+}
+
+/// Sends the end of a task, and the larger objects of its delta after it.
+async fn send_result(
+    clients: &Arc<Clients>,
+    client: &Arc<Client>,
+    exited: Exited,
+    made: Made,
+    out: &Out,
+) -> Result<(), Failed> {
+    let gone = |_| FailedKind::Cancelled.because("the client is gone");
+    out.output.send(OutputKind::Exited(Box::new(exited)).into()).await.map_err(gone)?;
+    for digest in &made.large {
+        let bytes = clients.store.get(client.tenant, digest).ok().flatten();
+        let bytes = bytes.ok_or_else(|| trouble("a result was lost from the worker's store: is its disk full?".into()))?;
+        out.output.send(OutputKind::Object(Object::new(*digest, bytes)).into()).await.map_err(gone)?;
+    }
+    out.output.send(OutputKind::End(true).into()).await.map_err(gone)
+}
+
+fn mark(timeline: &mut Vec<Moment>, arrived: Instant, what: &str) {
+    timeline.push(Moment { what: what.into(), at_ns: arrived.elapsed().as_nanos() as u64 });
+}
+
+/// A lane of the client's mirror at the launch's version.
+async fn take_lane(client: &Arc<Client>, request: &Request) -> Result<LaneGuard, Failed> {
+    let gap = |why: String| FailedKind::ViewGap.because(why);
+    let deadline = Instant::now() + GAP_LIMIT;
+    let mirror = loop {
+        match client.apply(&request.update) {
+            Ok(mirror) => break mirror,
+            Err(ApplyError::Gap(_)) if Instant::now() < deadline => tokio::time::sleep(GAP_PAUSE).await,
+            Err(error @ (ApplyError::Gap(_) | ApplyError::Whole)) => return Err(gap(error.to_string())),
+            Err(error) => return Err(trouble(error.to_string())),
+        }
+    };
+    let (view, version, task) = (request.update.view, request.update.version, request.task);
+    let taken = tokio::task::spawn_blocking(move || mirror.take_lane(view, version, task)).await;
+    match taken {
+        Ok(Ok(lane)) => Ok(lane),
+        Ok(Err(LaneError::View(error))) => Err(gap(error.to_string())),
+        Ok(Err(error)) => Err(trouble(error.to_string())),
+        Err(error) => Err(trouble(format!("the mirror failed: {error}"))),
+    }
+}
+
+/// `make` inside compares what it writes with what it finds: this clock must have passed the client's at the launch.
+async fn wait_for_clock(launched: Time) {
+    let ahead = launched.since(Time(now_nanos()));
+    if ahead > 0 {
+        tokio::time::sleep(Duration::from_nanos(ahead as u64).min(CLOCK_WAIT_MAX)).await;
+    }
+}
+
+impl Request {
+    fn clock(&self, started: Time, ended: Time) -> crate::result::Clock {
+        crate::result::Clock { started, ended, launched: self.launched, to_client: self.to_client_clock }
+    }
+}
+
+/// How a program ended.
+struct End {
+    status: ExitStatus,
+    usage: Usage,
+    stdin_offset: u64,
+}
+
+/// The tasks that carry a program's streams.
+struct Pumps {
+    stdout: Option<JoinHandle<()>>,
+    stderr: Option<JoinHandle<()>>,
+    terminal: Option<(Arc<Terminal>, JoinHandle<()>)>,
+    input: Option<mpsc::Sender<InputItem>>,
+}
+
+impl Live {
+    /// Passes everything between the program and the hub until the program has ended.
+    async fn attend(
+        &mut self,
+        request: &Request,
+        streams: Streams,
+        out: &Out,
+        mut from_hub: Receiver,
+    ) -> Result<End, Failed> {
+        let mut pumps = self.start_pumps(streams, out);
+        let mut connected = true;
+        let mut cancelled = false;
+        let ended = loop {
+            tokio::select! {
+                event = self.guest.event() => {
+                    let event = event.map_err(|error| trouble(error.to_string()))?;
+                    if let Some(ended) = self.on_event(event, request, &mut pumps, out)? {
+                        break ended;
+                    }
+                }
+                input = from_hub.next::<TaskInput>(), if connected => match input {
+                    Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) | Ok(None) | Err(_) => {
+                        connected = false;
+                        cancelled = true;
+                        self.control.kill();
+                        self.lane.cancel();
+                    }
+                    Ok(Some(TaskInput { kind: Some(kind) })) => self.on_input(kind, &mut pumps).await,
+                    Ok(Some(TaskInput { kind: None })) => {}
+                },
+            }
+        };
+        if cancelled {
+            pumps.abort();
+            return Err(FailedKind::Cancelled.because("cancelled"));
+        }
+        pumps.drain().await;
+        Ok(ended)
+    }
+
+    fn start_pumps(&self, mut streams: Streams, out: &Out) -> Pumps {
+        let pump = |reader: Option<pipe::Receiver>, wrap: fn(bytes::Bytes) -> OutputKind| {
+            reader.map(|reader| tokio::spawn(pump_output(reader, out.output.clone(), wrap)))
+        };
+        let input = streams.input.take().map(|pipe| {
+            let (items, queue) = mpsc::channel(64);
+            let (credit, mut granted) = mpsc::channel(64);
+            let demand_of = self.control.process_id().map(|init| (init, streams.input_inode));
+            tokio::spawn(feed_pipe(pipe, demand_of, queue, credit));
+            let words = out.words.clone();
+            tokio::spawn(async move {
+                while let Some(more) = granted.recv().await {
+                    let _ = words.send(OutputKind::StdinCredit(more).into());
+                }
+            });
+            items
+        });
+        Pumps {
+            stdout: pump(streams.output.take(), OutputKind::Stdout),
+            stderr: pump(streams.error.take(), OutputKind::Stderr),
+            terminal: None,
+            input,
+        }
+    }
+
+    fn on_event(
+        &mut self,
+        event: Event,
+        request: &Request,
+        pumps: &mut Pumps,
+        out: &Out,
+    ) -> Result<Option<End>, Failed> {
+        match event {
+            Event::Started { terminal } => {
+                mark(&mut self.timeline, self.arrived, "program started");
+                out.say(OutputKind::Started(now_nanos()));
+                if let Some(master) = terminal {
+                    let terminal = Terminal::new(master).map_err(|error| trouble(error.to_string()))?;
+                    pumps.open_terminal(terminal, out, request.stdin == Stdin::Terminal);
+                }
+            }
+            Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
+            Event::Continued => {}
+            Event::Exited { status, usage, stdin_offset } => {
+                return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0) }));
+            }
+            Event::Failed(failure) => return Err(not_started(&failure, &request.command)),
+        }
+        Ok(None)
+    }
+
+    async fn on_input(&mut self, kind: InputKind, pumps: &mut Pumps) {
+        match kind {
+            InputKind::Signal(signal) => self.control.signal(signal as u8, true),
+            InputKind::OutputClosed(1) => pumps.stdout.take().into_iter().for_each(|pump| pump.abort()),
+            InputKind::OutputClosed(_) => pumps.stderr.take().into_iter().for_each(|pump| pump.abort()),
+            InputKind::Resize(window) => {
+                if let Some((terminal, _)) = &pumps.terminal {
+                    terminal.resize(convert::window(window));
+                }
+            }
+            InputKind::Stdin(bytes) => pumps.feed(InputItem::Bytes(bytes)).await,
+            InputKind::StdinEnd(_) => pumps.feed(InputItem::End).await,
+            InputKind::Cancel(_) | InputKind::Settled(_) => {}
+        }
+    }
+
+    /// Gives everything back once nothing of the task is left.
+    fn wind_up(self, clients: Arc<Clients>) {
+        let Self { guest, lane, scratch, .. } = self;
+        tokio::spawn(async move {
+            if let Err(error) = guest.gone().await {
+                tracing::error!(%error, "a task is not gone; its folder and lane stay until the worker ends");
+                std::mem::forget((lane, scratch));
+                return;
+            }
+            drop(lane);
+            let removed = tokio::task::spawn_blocking(move || drop(scratch)).await;
+            if let Err(error) = removed {
+                tracing::warn!(%error, "a task's folder was not removed");
+            }
+            drop(clients);
+        });
+    }
+}
+
+fn not_started(failure: &Failure, command: &Command) -> Failed {
+    let program = base::path::printable(&command.argv[0]);
+    if failure.step == STEP_EXECUTE || failure.step == STEP_DIRECTORY {
+        let message = match failure.errno {
+            libc::ENOENT if failure.step == STEP_EXECUTE => format!("{program}: command not found"),
+            _ if failure.step == STEP_EXECUTE => format!("{program}: {}", failure.message),
+            _ => format!("{}: {}", base::path::printable(&command.cwd), failure.message),
+        };
+        return Failed { errno: failure.errno, ..FailedKind::Exec.because(message) };
+    }
+    trouble(format!("the sandbox failed: {failure}"))
+}
+
+impl Pumps {
+    fn open_terminal(&mut self, terminal: Terminal, out: &Out, takes_input: bool) {
+        let terminal = Arc::new(terminal);
+        let (shown, output) = (terminal.clone(), out.output.clone());
+        let pump = tokio::spawn(async move {
+            while let Some(bytes) = shown.read().await {
+                if output.send(OutputKind::Terminal(bytes).into()).await.is_err() {
+                    return;
+                }
+            }
+        });
+        if takes_input {
+            out.say(OutputKind::StdinCredit(u32::MAX));
+        }
+        self.terminal = Some((terminal, pump));
+    }
+
+    /// Takes input, which its credit bounds.
+    async fn feed(&self, item: InputItem) {
+        if let Some(input) = &self.input {
+            let _ = input.send(item).await;
+        } else if let Some((terminal, _)) = &self.terminal {
+            match item {
+                InputItem::Bytes(bytes) => {
+                    let _ = terminal.write(&bytes).await;
+                }
+                InputItem::End => terminal.end().await,
+            }
+        }
+    }
+
+    fn abort(self) {
+        let terminal = self.terminal.map(|(_, pump)| pump);
+        [self.stdout, self.stderr, terminal].into_iter().flatten().for_each(|pump| pump.abort());
+    }
+
+    /// All processes are gone: what is left in the pipes is sent, then they end.
+    async fn drain(self) {
+        let terminal = self.terminal.map(|(_, pump)| pump);
+        for mut pump in [self.stdout, self.stderr, terminal].into_iter().flatten() {
+            if tokio::time::timeout(DRAIN_LIMIT, &mut pump).await.is_err() {
+                pump.abort();
+            }
+        }
+    }
+}
+
+async fn pump_output(reader: pipe::Receiver, output: mpsc::Sender<TaskOutput>, wrap: fn(bytes::Bytes) -> OutputKind) {
+    let mut buffer = BytesMut::new();
+    let mut reader = Some(reader);
+    while let Some(bytes) = next_output(&mut reader, &mut buffer).await {
+        if output.send(wrap(bytes).into()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A task's folder: upper layer, work folder, mount point. Removed when dropped.
+struct Scratch {
+    folder: PathBuf,
+}
+
+impl Scratch {
+    fn new(folder: &std::path::Path) -> std::io::Result<Self> {
+        let number = SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
+        let folder = folder.join("tasks").join(number.to_string());
+        std::fs::create_dir_all(&folder)?;
+        let scratch = Self { folder };
+        for name in ["upper", "work", "root"] {
+            std::fs::create_dir(scratch.folder.join(name))?;
+        }
+        Ok(scratch)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");
+        }
+    }
+}
