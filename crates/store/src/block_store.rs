@@ -45,8 +45,8 @@ pub struct BlockStore {
     pub(crate) counters: Counters,
     /// The count of changes (see `make_room`) at which no room could be made; 0 if it always could.
     pub(crate) full_at: AtomicU64,
-    /// Held, so that no other process opens the store; let go when this is dropped.
-    _lock: File,
+    /// Held, so that no other process opens the store.
+    _lock: FolderLock,
 }
 
 /// Where the next record goes.
@@ -416,8 +416,21 @@ impl BlockStore {
     }
 }
 
-/// Takes the folder's lock, which the system lets go of however the process ends.
-fn lock_folder(dir: &Path) -> Result<File, StoreError> {
+/// The lock on the store's folder. The system lets go of it however the process ends, once no child that was forked from
+/// it without executing another program still holds the descriptor.
+#[derive(Debug)]
+struct FolderLock(File);
+
+impl Drop for FolderLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child between fork and exec has the same lock.
+        if let Err(error) = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock) {
+            tracing::warn!(%error, "cannot unlock the block store");
+        }
+    }
+}
+
+fn lock_folder(dir: &Path) -> Result<FolderLock, StoreError> {
     let path = dir.join("lock");
     let file = OpenOptions::new()
         .write(true)
@@ -427,7 +440,7 @@ fn lock_folder(dir: &Path) -> Result<File, StoreError> {
         .open(&path)
         .map_err(|error| StoreError::io("open", &path, error))?;
     match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
+        Ok(()) => Ok(FolderLock(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Locked { dir: dir.to_owned() }),
         Err(errno) => Err(StoreError::io("lock", &path, errno.into())),
     }
