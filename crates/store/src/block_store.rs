@@ -416,8 +416,8 @@ impl BlockStore {
     }
 }
 
-/// The lock on the store's folder. The system lets go of it however the process ends, once no child that was forked from
-/// it without executing another program still holds the descriptor.
+/// The lock on the store's folder. The system lets go of it however the process ends, once no child that was forked
+/// from it, and has not executed another program, still holds the descriptor.
 #[derive(Debug)]
 struct FolderLock(File);
 
