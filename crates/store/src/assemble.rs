@@ -74,7 +74,7 @@ impl RecipeIndex {
             let start = self.starts[piece];
             let Piece { len, block } = self.pieces[piece];
             let from = start.max(offset);
-            let to = (start + len).min(end);
+            let to = start.saturating_add(len).min(end);
             Span { piece, block, offset: from, offset_in_block: from - start, len: to - from }
         })
     }

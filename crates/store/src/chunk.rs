@@ -3,8 +3,9 @@
 //! Cut points depend on content (FastCDC, 2020 version), so that an insertion changes few blocks, and are the same for
 //! the same bytes and holes wherever the file is. A hole is a piece without a block, where the file system reports one.
 //!
-//! Speed, one thread, file in the page cache, on a 2-core virtual machine with AVX-512
-//! (`cargo run --release -p store --example speed`): MEASURED.
+//! Speed: 1,200 to 1,400 MB/s for cutting and hashing 512 MiB of noise in the page cache, in CPU time of one thread on
+//! a busy 2-core virtual machine with AVX-512 (`cargo run --release -p store --example speed`). Two thirds of the time
+//! go into finding cut points.
 
 use base::codec::Encode;
 use base::{BLOB_BYTES_MAX, BLOCK_BYTES_MAX, Content, Digest, LAZY_PIECE_BYTES, Piece, Recipe};

@@ -55,17 +55,21 @@ impl BlockStore {
         let pinned = self.pinned_bytes();
         let mut budget = self.options.segment_bytes / 2;
         let victims: Vec<Arc<Segment>> = lock(&self.segments).values().cloned().collect();
+        let mut is_vain = true;
         for segment in victims {
             // Copying forward most of a segment gains little, for much work.
             let is_worth_it = pinned.get(&segment.id).copied().unwrap_or(0) <= segment.end.load(Relaxed) / 4 * 3;
             if is_worth_it {
-                self.drop_segment(&segment, &mut budget);
+                // A copy that the disk refused may be possible the next time.
+                is_vain &= self.drop_segment(&segment, &mut budget);
             }
             if self.fits(need, 0, 0) {
                 return Ok(());
             }
         }
-        self.full_at.store(changes, Relaxed);
+        if is_vain {
+            self.full_at.store(changes, Relaxed);
+        }
         Err(full())
     }
 
@@ -142,7 +146,7 @@ impl BlockStore {
         if is_oldest {
             return;
         }
-        let (found, _) = scan(&*segment.file, segment.end.load(Relaxed));
+        let found = scan(&*segment.file, segment.end.load(Relaxed)).found;
         for Found { header, .. } in found.iter().filter(|found| found.header.kind == Kind::Alias) {
             let mut writer = lock(&self.writer);
             let place = self.index.segment_of(header.tenant, &header.digest);

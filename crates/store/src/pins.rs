@@ -16,6 +16,14 @@ pub struct Pin {
     digests: Vec<Digest>,
 }
 
+impl Pin {
+    /// Pins further blocks of the same tenant.
+    pub fn extend(&mut self, digests: &[Digest]) {
+        self.pins.add(self.tenant, digests);
+        self.digests.extend_from_slice(digests);
+    }
+}
+
 impl Drop for Pin {
     fn drop(&mut self) {
         let mut counts = lock(&self.pins.counts);
@@ -42,12 +50,15 @@ pub(crate) struct Pins {
 impl Pins {
     /// Pins blocks.
     pub fn pin(self: &Arc<Self>, tenant: Tenant, digests: &[Digest]) -> Pin {
+        self.add(tenant, digests);
+        Pin { pins: self.clone(), tenant, digests: digests.to_vec() }
+    }
+
+    fn add(&self, tenant: Tenant, digests: &[Digest]) {
         let mut counts = lock(&self.counts);
         for digest in digests {
             *counts.entry((tenant, *digest)).or_default() += 1;
         }
-        drop(counts);
-        Pin { pins: self.clone(), tenant, digests: digests.to_vec() }
     }
 
     /// Whether any of these tenants has pinned a block.

@@ -5,6 +5,7 @@ use crate::record::{HEADER_BYTES, Header, Kind};
 use base::{BLOB_BYTES_MAX, Digest};
 use std::ffi::OsStr;
 use std::fmt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 
@@ -51,21 +52,37 @@ pub(crate) struct Found {
     pub verified: bool,
 }
 
-/// Reads the headers of a segment of `len` bytes from the front, up to the first that is torn, damaged or unreadable.
-/// Returns the records and where the last of them ends.
-pub(crate) fn scan(file: &dyn DiskFile, len: u64) -> (Vec<Found>, u64) {
-    let mut found = Vec::new();
+/// What a segment holds.
+#[derive(Debug, Default)]
+pub(crate) struct Scan {
+    /// The records up to the first that is torn, damaged or unreadable.
+    pub found: Vec<Found>,
+    /// Where the last of them ends.
+    pub end: u64,
+    /// Whether they end there because the disk failed: then there may be more, and it must not be cut off.
+    pub is_unreadable: bool,
+}
+
+/// Reads the headers of a segment of `len` bytes from the front.
+pub(crate) fn scan(file: &dyn DiskFile, len: u64) -> Scan {
+    let mut scan = Scan::default();
     let mut window = Window { file, bytes: [0; 4096], start: 0, len: 0 };
-    let mut at = 0;
-    while at + HEADER_BYTES as u64 <= len {
-        let Some(header) = window.header(at) else { break };
-        if at + header.record_bytes() > len {
+    while scan.end + HEADER_BYTES as u64 <= len {
+        let header = match window.header(scan.end) {
+            Ok(Some(header)) => header,
+            Ok(None) => break,
+            Err(_) => {
+                scan.is_unreadable = true;
+                break;
+            }
+        };
+        if scan.end + header.record_bytes() > len {
             break;
         }
-        found.push(Found { header, offset: at + HEADER_BYTES as u64, verified: false });
-        at += header.record_bytes();
+        scan.found.push(Found { header, offset: scan.end + HEADER_BYTES as u64, verified: false });
+        scan.end += header.record_bytes();
     }
-    (found, at)
+    scan
 }
 
 /// A page of a segment, so that the headers of small records need no read each.
@@ -77,44 +94,41 @@ struct Window<'a> {
 }
 
 impl Window<'_> {
-    fn header(&mut self, at: u64) -> Option<Header> {
-        if at < self.start || at + HEADER_BYTES as u64 > self.start + self.len as u64 {
-            self.len = self.file.read_at(&mut self.bytes, at).ok()?;
+    fn header(&mut self, at: u64) -> io::Result<Option<Header>> {
+        let end = at + HEADER_BYTES as u64;
+        if at < self.start || end > self.start + self.len as u64 {
             self.start = at;
+            self.len = self.file.read_at(&mut self.bytes, at)?;
             if self.len < HEADER_BYTES {
-                let end = at + HEADER_BYTES as u64;
-                read_exact_at(
-                    self.file,
-                    &mut self.bytes[self.len..HEADER_BYTES],
-                    end - (HEADER_BYTES - self.len) as u64,
-                )
-                .ok()?;
+                let rest = &mut self.bytes[self.len..HEADER_BYTES];
+                read_exact_at(self.file, rest, at + self.len as u64)?;
                 self.len = HEADER_BYTES;
             }
         }
         let from = (at - self.start) as usize;
-        Header::decode(self.bytes[from..from + HEADER_BYTES].try_into().expect("the range has a header's length"))
+        let bytes = self.bytes[from..from + HEADER_BYTES].try_into().expect("the range has a header's length");
+        Ok(Header::decode(bytes))
     }
 }
 
-/// Compares the records at the end of a segment with their digests, and cuts the list off at the first bad one. Returns
-/// where the good records end.
-pub(crate) fn verify_tail(file: &dyn DiskFile, found: &mut Vec<Found>, end: u64) -> u64 {
+/// Compares the records at the end of a segment with their digests, and cuts the scan off at the first bad one.
+pub(crate) fn verify_tail(file: &dyn DiskFile, scan: &mut Scan) {
     let mut bytes = Vec::new();
-    for at in 0..found.len() {
-        let Found { header, offset, .. } = found[at];
-        if header.kind == Kind::Alias || offset + u64::from(header.len) + TAIL_BYTES <= end {
+    for at in 0..scan.found.len() {
+        let Found { header, offset, .. } = scan.found[at];
+        if header.kind == Kind::Alias || offset + u64::from(header.len) + TAIL_BYTES <= scan.end {
             continue;
         }
         bytes.resize(header.len as usize, 0);
         let read = read_exact_at(file, &mut bytes, offset);
         if read.is_err() || Digest::of(&bytes) != header.digest {
-            found.truncate(at);
-            return offset - HEADER_BYTES as u64;
+            scan.is_unreadable |= read.is_err();
+            scan.found.truncate(at);
+            scan.end = offset - HEADER_BYTES as u64;
+            return;
         }
-        found[at].verified = true;
+        scan.found[at].verified = true;
     }
-    end
 }
 
 #[cfg(test)]

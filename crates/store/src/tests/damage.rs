@@ -4,8 +4,10 @@ use super::{A, B, noise, put_all, segment_files, small};
 use crate::{BlockStore, Options};
 use base::Digest;
 use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 /// A store of two blocks and a last record; returns the digests of the blocks.
 fn three_records(dir: &Path, last_is_alias: bool) -> [Digest; 3] {
@@ -137,4 +139,40 @@ fn a_segment_of_noise_is_no_error() {
     let store = BlockStore::open(folder.path(), Options::default()).unwrap();
     assert_eq!(store.get(A, &digest).unwrap().unwrap(), b"x");
     assert_eq!(store.stats().entries, 1);
+}
+
+/// Not a test of its own: the process that the next test kills. It writes blocks, and says how many there are.
+#[test]
+fn writes_until_killed() {
+    let Some(dir) = std::env::var_os("GLEANER_TEST_STORE") else { return };
+    let store = BlockStore::open(Path::new(&dir), small(64 << 20)).unwrap();
+    let (mut stdout, start) = (std::io::stdout(), store.stats().blocks);
+    for seed in start..10_000 {
+        store.put(A, &noise(seed, 3000)).unwrap();
+        writeln!(stdout, "block {}", seed + 1).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_process_loses_nothing_that_it_has_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    for round in 1..=4 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tests::damage::writes_until_killed", "--nocapture"])
+            .env("GLEANER_TEST_STORE", folder.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let mut blocks = lines.filter_map(|line| line.rsplit_once("block ")?.1.parse::<u64>().ok());
+        let mut stored = blocks.by_ref().take(100 * round).last().expect("the process writes blocks");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        stored = blocks.last().unwrap_or(stored);
+        let store = BlockStore::open(folder.path(), small(64 << 20)).expect("the lock went with the process");
+        for seed in 0..stored {
+            let bytes = noise(seed, 3000);
+            assert_eq!(store.get(A, &Digest::of(&bytes)).unwrap(), Some(bytes), "block {seed} of {stored}");
+        }
+    }
 }

@@ -88,7 +88,8 @@ fn pins_count() {
     let store = open(folder.path());
     let digest = put(&store, 0);
     let pin = store.pin(A, &[digest, digest]);
-    let second = store.pin(A, &[digest]);
+    let mut second = store.pin(A, &[]);
+    second.extend(&[digest]);
     drop(pin);
     put_all(&store, 1..100);
     assert!(store.contains(A, &digest));

@@ -1,7 +1,7 @@
 //! A disk that fails.
 
 use super::{A, FaultyDisk, noise, put, put_all, segment_files, small};
-use crate::{BlockStore, StoreError};
+use crate::{BlockStore, Options, StoreError};
 use base::Digest;
 
 fn check(store: &BlockStore, digests: &[Digest]) {
@@ -151,4 +151,78 @@ fn a_segment_that_cannot_be_removed_is_dropped_all_the_same() {
     let store = disk.open(folder.path(), small(24 * 556));
     assert!(store.stats().bytes <= 24 * 556, "the next start drops it for good");
     assert!(store.contains(A, &digests[49]) && !store.contains(A, &digests[0]));
+}
+
+#[test]
+fn a_store_that_could_not_copy_what_is_pinned_tries_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let store = disk.open(folder.path(), small(24 * 556));
+    let digests = put_all(&store, 0..24);
+    let pinned: Vec<Digest> = digests.iter().copied().step_by(3).collect();
+    let _pin = store.pin(A, &pinned);
+    disk.set(|faults| faults.fail_create = true);
+    assert!(matches!(store.put(A, &noise(90, 500)), Err(StoreError::Full { .. })));
+    disk.set(|faults| faults.fail_create = false);
+    put(&store, 90);
+    assert!(pinned.iter().all(|digest| store.contains(A, digest)));
+}
+
+#[test]
+fn what_cannot_be_read_at_the_start_is_not_cut_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = FaultyDisk::default();
+    let digests = put_all(&disk.open(folder.path(), small(24 * 556)), 0..5);
+    disk.set(|faults| faults.fail_reads = true);
+    let store = disk.open(folder.path(), small(24 * 556));
+    assert_eq!((store.stats().entries, store.stats().bytes), (0, 5 * 556));
+    put(&store, 6);
+    disk.set(|faults| faults.fail_reads = false);
+    drop(store);
+    check(&disk.open(folder.path(), small(24 * 556)), &digests);
+}
+
+/// A small file system of its own, unmounted at the end.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    /// `None` where mounting is not allowed.
+    fn new(bytes: u64) -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let options = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        match rustix::mount::mount("gleaner-test", folder.path(), "tmpfs", flags, Some(options.as_c_str())) {
+            Ok(()) => Some(Self(folder)),
+            Err(errno) => {
+                eprintln!("SKIPPED: cannot mount a small file system: {errno}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+#[test]
+fn a_real_full_disk_keeps_the_newest_blocks() {
+    let Some(mounted) = Mounted::new(1 << 20) else { return };
+    let options = Options { bytes_max: 64 << 20, segment_bytes: 128 << 10, ..Options::default() };
+    let store = BlockStore::open(&mounted.0.path().join("store"), options).unwrap();
+    let digests: Vec<Digest> = (0..300).map(|seed| store.put(A, &noise(seed, 20_000)).unwrap()).collect();
+    assert!(store.stats().segments_dropped > 10);
+    assert!(digests[270..].iter().all(|digest| store.contains(A, digest)));
+    let kept: Vec<Digest> = digests.iter().copied().filter(|digest| store.contains(A, digest)).collect();
+    let _pins = store.pin(A, &kept);
+    for seed in 300..400 {
+        match store.put(A, &noise(seed, 20_000)) {
+            // Written since and not pinned, so it makes room for the next.
+            Ok(_) | Err(StoreError::DiskFull { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+    }
+    assert!(kept.iter().all(|digest| store.get(A, digest).unwrap().is_some()));
 }

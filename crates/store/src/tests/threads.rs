@@ -81,3 +81,24 @@ fn work(store: &BlockStore, thread: u64, hits: &AtomicUsize, refused: &AtomicUsi
         }
     }
 }
+
+#[test]
+fn a_block_that_many_put_at_once_is_written_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = BlockStore::open(folder.path(), small(1 << 20)).unwrap();
+    let start = std::sync::Barrier::new(THREADS as usize);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (store, start) = (&store, &start);
+            scope.spawn(move || {
+                for number in 0..50 {
+                    start.wait();
+                    store.put(Tenant(thread as u32), &block(number)).unwrap();
+                }
+            });
+        }
+    });
+    let stats = store.stats();
+    assert_eq!((stats.blocks, stats.blocks_written), (50, 50));
+    assert_eq!((stats.entries, stats.blocks_shared), (50 * THREADS, 50 * (THREADS - 1)));
+}
