@@ -3,7 +3,7 @@
 
 use crate::caller::{Replies, Requests};
 use crate::outputs::{Differs, Stream};
-use crate::report::TaskReport;
+use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
 use crate::spool::Spool;
 use crate::stdio::{self, Done, READ_BYTES, Stop};
@@ -76,7 +76,7 @@ pub struct Exchange<'a> {
     session: &'a mut Session,
     to_task: Sender,
     from_task: Receiver,
-    report: &'a mut TaskReport,
+    report: &'a mut Record,
     begun: Instant,
     started: bool,
     /// Input that waits for credit.
@@ -105,7 +105,7 @@ impl<'a> Exchange<'a> {
         session: &'a mut Session,
         to_task: Sender,
         from_task: Receiver,
-        report: &'a mut TaskReport,
+        report: &'a mut Record,
         begun: Instant,
     ) -> Self {
         let spool = Spool::new(session.daemon.spool_folder());
@@ -254,16 +254,16 @@ impl<'a> Exchange<'a> {
             OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
             OutputKind::Terminal(bytes) => return self.deliver(Stream::Terminal, bytes),
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
-            OutputKind::Placed(placed) => self.report.placed(&placed, self.begun),
+            OutputKind::Placed(placed) => self.report.placed(&placed),
             OutputKind::Started(_) => {
                 self.started = true;
-                self.report.moment("command started", self.begun);
+                self.report.moment("command started");
             }
             OutputKind::Stopped(signal) => {
                 let _ = replies.send(&Reply::Stopped(signal as u8)).await;
             }
             OutputKind::Exited(exited) => {
-                self.report.moment("command ended", self.begun);
+                self.report.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| keep(&mut self.spool, object));
                 self.exited = Some(exited);
                 return kept.err().map(Outcome::Lost);
@@ -276,7 +276,7 @@ impl<'a> Exchange<'a> {
     }
 
     async fn on_end(&mut self) -> Outcome {
-        self.report.moment("result arrived", self.begun);
+        self.report.moment("result arrived");
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         let spool = std::mem::replace(&mut self.spool, Spool::new(self.session.daemon.spool_folder()));

@@ -8,7 +8,7 @@ use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input};
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{Plan, Standard};
-use crate::report::TaskReport;
+use crate::record::Record;
 use crate::serve::{Running, blocking, lock};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
@@ -54,7 +54,7 @@ pub async fn run(
     mut replies: Replies,
 ) {
     let task = TaskId(rand::random());
-    let mut report = TaskReport::new(task, &command);
+    let mut report = Record::new(task, &command);
     let verbose = options.verbose;
     let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut report).await {
         Ok(mut session) => session.carry(&mut requests, &mut replies, &mut report).await,
@@ -92,7 +92,7 @@ impl Session {
         options: Options,
         window: Option<WindowSize>,
         descriptors: Vec<OwnedFd>,
-        report: &mut TaskReport,
+        report: &mut Record,
     ) -> Result<Self, Reply> {
         let here = |why: String, no_local: bool| match no_local {
             false => Reply::RunHere { why },
@@ -134,7 +134,7 @@ impl Session {
     }
 
     /// Launches until it is done or given up.
-    async fn carry(&mut self, requests: &mut Requests, replies: &mut Replies, report: &mut TaskReport) -> Reply {
+    async fn carry(&mut self, requests: &mut Requests, replies: &mut Replies, report: &mut Record) -> Reply {
         let terminal = self.plan.has_terminal();
         if replies.send(&Reply::Launched { task: self.task, terminal }).await.is_err() {
             return self.gone();
@@ -214,7 +214,7 @@ impl Session {
         attempt: u32,
         requests: &mut Requests,
         replies: &mut Replies,
-        report: &mut TaskReport,
+        report: &mut Record,
     ) -> Outcome {
         let (joined, connection) = match self.daemon.connect().await {
             Ok(connected) => connected,
@@ -254,7 +254,7 @@ impl Session {
         };
         let bytes_before = joined.connection.bytes();
         let opened = joined.connection.open(OpenKind::Launch(Box::new(message))).await;
-        report.moment("sent to the hub", begun);
+        report.moment("sent to the hub");
         let (to_task, from_task) = match opened {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
@@ -273,7 +273,7 @@ impl Session {
     }
 
     /// The command has ended: its output is delivered, its result committed.
-    async fn conclude(&mut self, exited: Exited, spool: Spool, report: &mut TaskReport) -> Reply {
+    async fn conclude(&mut self, exited: Exited, spool: Spool, report: &mut Record) -> Reply {
         let begun = Instant::now();
         let finished = [self.stdout.finish().await, self.stderr.finish().await, self.terminal.finish().await];
         self.stop.stop();
@@ -283,7 +283,7 @@ impl Session {
         if let Standard::File = self.plan.standard_input() {
             stdio::set_offset(self.input.fd(), exited.stdin_offset);
         }
-        report.moment("output delivered", begun);
+        report.moment("output delivered");
         match settle(&self.daemon, self.task, &self.plan, exited, spool, report).await {
             Settled::Committed(status) => Reply::Done(status),
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },

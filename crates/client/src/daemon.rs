@@ -1,0 +1,252 @@
+//! The client daemon: one for each user, behind a Unix socket (the door), started by the first `remrun` that finds none.
+//!
+//! It holds the connection to the hub, the views and profiles, the recipe cache, and the committer. Each caller is served
+//! by its own task: a command by `run`, a question of `gleaner` by `ask`.
+
+use crate::ask;
+use crate::caller::{First, receive_first};
+use crate::commit::Committer;
+use crate::link::{HubAddress, Link};
+use crate::recipes::Recipes;
+use crate::record::Records;
+use crate::run;
+use crate::serve::{Server, blocking, lock};
+use crate::snapshot::Snapshot;
+use crate::views::Views;
+use base::TreePath;
+use base::door::{self, Reply, Request};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use wire::{Joined, Key};
+
+/// How often caches are saved.
+const SAVE_INTERVAL: Duration = Duration::from_secs(30);
+/// Memory for recipes, bytes.
+const RECIPE_BYTES_MAX: usize = 64 << 20;
+
+/// How a client daemon is set up.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Folder of the door: private to the user.
+    pub runtime_dir: PathBuf,
+    /// Folder for key, caches and deltas that were not committed: private to the user.
+    pub state_dir: PathBuf,
+    /// The user's home.
+    pub home: Option<TreePath>,
+    /// Name for people.
+    pub name: String,
+    /// Which hub; `None`: commands run on this machine alone.
+    pub hub: Option<HubAddress>,
+    /// Flush commits to disk.
+    pub durable: bool,
+    /// The workers are the user's own: variables that look secret may go there.
+    pub own_workers: bool,
+}
+
+/// All that callers share.
+pub struct Daemon {
+    /// How it is set up.
+    pub config: Config,
+    /// Answers the hub.
+    pub server: Arc<Server>,
+    /// Changes the user's files.
+    pub committer: Committer,
+    /// What became of the last tasks.
+    pub records: Records,
+    link: Option<Arc<Link>>,
+    recipes: Arc<Recipes>,
+    stopping: tokio::sync::Notify,
+    /// Held for the daemon's life.
+    _lock: std::fs::File,
+    closed: Mutex<bool>,
+}
+
+/// A client daemon cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// A folder cannot be used.
+    #[error("cannot use the folder {}: {source}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another daemon serves this user.
+    #[error("a client daemon is running already: it holds {}", .0.display())]
+    Running(PathBuf),
+    /// The socket cannot be made.
+    #[error("cannot listen on {}: {source}", path.display())]
+    Listen {
+        /// The socket.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The key cannot be used.
+    #[error(transparent)]
+    Key(#[from] wire::key::KeyError),
+    /// The network cannot be used.
+    #[error(transparent)]
+    Wire(#[from] wire::WireError),
+    /// What earlier commits left cannot be settled.
+    #[error("the state folder's commits cannot be settled: {0}")]
+    Commit(#[from] crate::commit::CommitError),
+}
+
+/// Runs the daemon until it is told to stop. `ready` is called once callers can connect. Must run in a tokio runtime.
+pub async fn run(config: Config, ready: impl FnOnce()) -> Result<(), DaemonError> {
+    private_folder(&config.runtime_dir)?;
+    private_folder(&config.state_dir)?;
+    let lock = take_lock(&config.runtime_dir)?;
+    let socket = config.runtime_dir.join(door::SOCKET_NAME);
+    let daemon = Daemon::new(config, lock)?;
+    let failed = |source| DaemonError::Listen { path: socket.clone(), source };
+    match std::fs::remove_file(&socket) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let listener = UnixListener::bind(&socket).map_err(failed)?;
+    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o600)).map_err(failed)?;
+    ready();
+    daemon.serve(listener, &socket).await;
+    daemon.save().await;
+    Ok(())
+}
+
+fn private_folder(path: &Path) -> Result<(), DaemonError> {
+    let folder = |source| DaemonError::Folder { path: path.to_owned(), source };
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(folder)?;
+    let found = std::fs::symlink_metadata(path).map_err(folder)?;
+    let mine = found.is_dir() && found.uid() == rustix::process::geteuid().as_raw();
+    if !mine {
+        return Err(folder(io::Error::new(io::ErrorKind::PermissionDenied, "it is not a folder of this user's")));
+    }
+    std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)).map_err(folder)
+}
+
+fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
+    use rustix::fs::{FlockOperation, flock};
+    let path = runtime_dir.join("daemon.lock");
+    let opened = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
+    let file = opened.map_err(|source| DaemonError::Folder { path: path.clone(), source })?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| DaemonError::Running(path))?;
+    Ok(file)
+}
+
+impl Daemon {
+    fn new(config: Config, lock: std::fs::File) -> Result<Arc<Self>, DaemonError> {
+        let key = Key::load_or_create(&config.state_dir.join("client.key"))?;
+        let committer = Committer::open(&config.state_dir.join("commit"))?;
+        committer.recover()?;
+        private_folder(&config.state_dir.join("spool"))?;
+        let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
+        let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes.clone()));
+        let views = Arc::new(Views::new(snapshot, Some(config.state_dir.join("profiles"))));
+        let server = Server::new(views);
+        let link = match &config.hub {
+            Some(hub) => Some(Link::new(hub.clone(), &key, config.name.clone(), rand::random(), server.clone())?),
+            None => None,
+        };
+        let records = Records::open(&config.state_dir);
+        Ok(Arc::new(Self {
+            server,
+            committer,
+            records,
+            link,
+            recipes,
+            stopping: tokio::sync::Notify::new(),
+            _lock: lock,
+            closed: Mutex::new(false),
+            config,
+        }))
+    }
+
+    async fn serve(self: &Arc<Self>, listener: UnixListener, socket: &Path) {
+        let mut save = tokio::time::interval(SAVE_INTERVAL);
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => {
+                    if let Ok((stream, _)) = accepted {
+                        let daemon = self.clone();
+                        tokio::spawn(async move { daemon.serve_caller(stream).await });
+                    }
+                }
+                _ = save.tick() => self.save().await,
+                () = self.stopping.notified() => break,
+            }
+        }
+        // Only our own socket: a daemon of another version may have put its own there.
+        if !*lock(&self.closed) {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+
+    async fn serve_caller(self: Arc<Self>, stream: UnixStream) {
+        let own = rustix::process::geteuid().as_raw();
+        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+            return;
+        }
+        let first = match receive_first(stream).await {
+            Ok(first) => first,
+            Err(error) => {
+                tracing::warn!(%error, "a caller was not understood");
+                return;
+            }
+        };
+        let First { request, descriptors, requests, mut replies } = first;
+        match request {
+            Request::Run { command, options, window, .. } => {
+                run::run(self, *command, options, window, descriptors, requests, replies).await;
+            }
+            Request::Outcome(task) => {
+                let outcome = self.committer.outcome(task);
+                let _ = replies.send(&Reply::Outcome(outcome)).await;
+            }
+            Request::Ask(question) => {
+                let answer = ask::answer(&self, &question).await;
+                let _ = replies.send(&Reply::Answer(answer)).await;
+            }
+            Request::Signal(_) | Request::Resize(_) | Request::Foreground(_) => {}
+        }
+    }
+
+    /// The connection to the hub, and its number. The error says why there is none.
+    pub async fn connect(&self) -> Result<(Joined, u64), String> {
+        match &self.link {
+            None => Err("no pool is configured (gleaner up, or gleaner use TOKEN)".into()),
+            Some(link) => link.connect().await.map_err(|error| error.to_string()),
+        }
+    }
+
+    /// The link to the hub, if one is configured.
+    pub fn link(&self) -> Option<&Arc<Link>> {
+        self.link.as_ref()
+    }
+
+    /// Where results wait for their commit.
+    pub fn spool_folder(&self) -> PathBuf {
+        self.config.state_dir.join("spool")
+    }
+
+    /// Ends the daemon.
+    pub fn stop(&self) {
+        self.stopping.notify_one();
+    }
+
+    async fn save(self: &Arc<Self>) {
+        let daemon = self.clone();
+        let saved = blocking(move || {
+            daemon.recipes.save(&daemon.config.state_dir)?;
+            daemon.server.views().save()
+        });
+        if let Some(Err(error)) = saved.await {
+            tracing::warn!(%error, "caches could not be saved");
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! What became of each command: collected while it runs, kept for `gleaner explain`.
+//!
+//! The last tasks are kept in memory, and as one JSON object a line in a file that a new daemon reads, so that a restart
+//! forgets none.
+
+use crate::commit::{NoteKind, Report};
+use crate::plan::Plan;
+use crate::report::{Moment, TaskLine, TaskReport};
+use crate::serve::{Asked, lock};
+use base::door::Reply;
+use base::path::printable;
+use base::{Command, ExitStatus, TaskId, TreePath};
+use std::collections::{HashMap, VecDeque};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use tokio::sync::Notify;
+use wire::message::{Exited, Placed};
+use wire::now_nanos;
+
+/// Tasks that are kept.
+const KEPT_MAX: usize = 1000;
+/// The file is rewritten once it has this many lines.
+const LINES_MAX: usize = 4 * KEPT_MAX;
+/// Paths of one kind that are kept of one task.
+const PATHS_MAX: usize = 100;
+
+/// One command, while it runs.
+pub struct Record {
+    task: TaskId,
+    report: TaskReport,
+    begun: Instant,
+    /// Times it was launched.
+    pub attempts: u32,
+    notes: Vec<String>,
+}
+
+impl Record {
+    /// It has just been asked for.
+    pub fn new(task: TaskId, command: &Command) -> Self {
+        let report = TaskReport {
+            task: task.to_hex(),
+            argv: command.argv.iter().map(|word| printable(word)).collect(),
+            status: "running".into(),
+            started_ms: now_nanos() / 1_000_000,
+            ..TaskReport::default()
+        };
+        Self { task, report, begun: Instant::now(), attempts: 0, notes: Vec::new() }
+    }
+
+    fn at(&mut self, what: impl Into<String>) {
+        let at_us = self.begun.elapsed().as_micros() as u64;
+        self.report.timeline.push(Moment { at_us, what: what.into() });
+    }
+
+    /// Something happened.
+    pub fn moment(&mut self, what: &str) {
+        self.at(what);
+    }
+
+    /// Something worth telling happened.
+    pub fn note(&mut self, what: String) {
+        self.at(what.clone());
+        self.notes.push(what);
+    }
+
+    /// It can run elsewhere.
+    pub fn planned(&mut self, plan: &Plan) {
+        self.at("planned");
+        self.report.paths_in_view = plan.view.len() as u64;
+    }
+
+    /// The files that the program uses were checked.
+    pub fn swept(&mut self, paths: usize, changed: usize, objects: usize) {
+        self.report.paths_in_view = paths as u64;
+        self.at(format!("{paths} paths checked, {changed} sent, with {objects} objects"));
+    }
+
+    /// The hub chose a worker.
+    pub fn placed(&mut self, placed: &Placed) {
+        self.report.place = "remote".into();
+        self.report.worker = Some(placed.name.clone());
+        self.report.why = placed.why.clone();
+        self.at(format!("placed after {} us in the hub's queue", placed.queued_ns / 1000));
+    }
+
+    /// What crossed the link, and what was asked over it.
+    pub fn traffic(&mut self, before: (u64, u64), after: (u64, u64), asked: &Asked) {
+        self.report.bytes_up += after.0.saturating_sub(before.0);
+        self.report.bytes_down += after.1.saturating_sub(before.1);
+        // The launch itself is one; each question that the task waited for is another.
+        self.report.round_trips += 1 + asked.questions;
+        self.report.faults += asked.questions;
+        self.report.faulted_paths = shown(&asked.paths);
+        self.report.late = shown(&asked.late);
+    }
+
+    /// The command ended at the worker, which tells what it did when.
+    pub fn ended(&mut self, exited: &Exited) {
+        let started = self.report.timeline.iter().rev().find(|moment| moment.what.starts_with("placed"));
+        let from = started.map_or(0, |moment| moment.at_us);
+        for moment in &exited.timeline {
+            let what = format!("worker: {}", printable(moment.what.as_bytes()));
+            self.report.timeline.push(Moment { at_us: from + moment.at_ns / 1000, what });
+        }
+        self.report.timeline.sort_by_key(|moment| moment.at_us);
+        for path in &exited.skipped {
+            self.notes.push(format!("{} does not travel: a socket or device", printable(path)));
+        }
+    }
+
+    /// Its result is in the tree.
+    pub fn committed(&mut self, report: &Report) {
+        self.at(format!("committed {} changes", report.committed.len() + report.removed.len()));
+        let made: Vec<TreePath> = report.committed.iter().map(|made| made.path.clone()).collect();
+        self.report.committed = shown(made.iter().chain(&report.removed));
+        self.report.scratch = shown(&report.scratch);
+        for note in report.notes.iter().filter(|note| note.kind != NoteKind::Identical).take(PATHS_MAX) {
+            self.report.conflicts.push(format!("{} {}", note.path, note.kind));
+        }
+    }
+
+    /// Its result was refused.
+    pub fn not_committed(&mut self, paths: &[TreePath]) {
+        self.at("nothing committed");
+        self.report.conflicts = shown(paths);
+    }
+
+    /// It is over for the daemon: this is what the caller is told.
+    fn finish(mut self, reply: &Reply) -> TaskReport {
+        let (place, status) = match reply {
+            Reply::RunHere { why } => {
+                self.report.why = why.clone();
+                self.report.worker = None;
+                ("local", "handed back".to_owned())
+            }
+            Reply::Done(ExitStatus::Code(code)) => ("remote", format!("exit {code}")),
+            Reply::Done(ExitStatus::Signal(signal)) => ("remote", format!("signal {signal}")),
+            Reply::Failed { message, code } => {
+                self.at(message.clone());
+                ("remote", format!("failed {code}"))
+            }
+            _ => ("remote", "unknown".to_owned()),
+        };
+        self.report.place = place.into();
+        self.report.status = status;
+        self.at("answered");
+        self.report
+    }
+
+    /// One line for `remrun --verbose`.
+    pub fn summary(&self) -> String {
+        let report = &self.report;
+        let place = report.worker.as_ref().map_or("not placed".into(), |worker| format!("ran on {worker}"));
+        let ms = self.begun.elapsed().as_secs_f64() * 1e3;
+        format!(
+            "{place} in {ms:.1} ms: {} round trips, {} bytes up, {} down, {} faults, {} paths; gleaner explain {}",
+            report.round_trips,
+            report.bytes_up,
+            report.bytes_down,
+            report.faults,
+            report.paths_in_view,
+            self.task.short()
+        )
+    }
+}
+
+fn shown<'a>(paths: impl IntoIterator<Item = &'a TreePath>) -> Vec<String> {
+    paths.into_iter().take(PATHS_MAX).map(TreePath::to_string).collect()
+}
+
+/// The tasks that run, and the last that did.
+pub struct Records {
+    path: PathBuf,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: HashMap<TaskId, Running>,
+    ended: VecDeque<TaskReport>,
+    lines: usize,
+}
+
+struct Running {
+    line: TaskLine,
+    begun: Instant,
+    cancel: Arc<Notify>,
+}
+
+impl Records {
+    /// The records in `folder`; lines that cannot be read are forgotten.
+    pub fn open(folder: &Path) -> Self {
+        let path = folder.join("tasks.jsonl");
+        let text = std::fs::read_to_string(&path).unwrap_or_default();
+        let mut ended: VecDeque<TaskReport> =
+            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        while ended.len() > KEPT_MAX {
+            ended.pop_front();
+        }
+        let lines = text.lines().count();
+        Self { path, state: Mutex::new(State { running: HashMap::new(), ended, lines }) }
+    }
+
+    /// A command begins. The notice ends it, if somebody asks for that.
+    pub fn begin(&self, record: &Record) -> Arc<Notify> {
+        let cancel = Arc::new(Notify::new());
+        let line = TaskLine {
+            task: record.report.task.clone(),
+            argv: record.report.argv.clone(),
+            place: "remote".into(),
+            status: "running".into(),
+            started_ms: record.report.started_ms,
+            ..TaskLine::default()
+        };
+        let running = Running { line, begun: record.begun, cancel: cancel.clone() };
+        lock(&self.state).running.insert(record.task, running);
+        cancel
+    }
+
+    /// A command is over.
+    pub fn end(&self, record: Record, reply: &Reply) {
+        let task = record.task;
+        let report = record.finish(reply);
+        let mut state = lock(&self.state);
+        state.running.remove(&task);
+        let line = serde_json::to_string(&report).unwrap_or_default();
+        state.ended.push_back(report);
+        if state.ended.len() > KEPT_MAX {
+            state.ended.pop_front();
+        }
+        state.lines += 1;
+        let written = if state.lines > LINES_MAX { self.rewrite(&mut state) } else { self.append(&line) };
+        if let Err(error) = written {
+            tracing::debug!(%error, "the record of a task was not kept");
+        }
+    }
+
+    fn append(&self, line: &str) -> std::io::Result<()> {
+        let mut file = std::fs::File::options().append(true).create(true).mode(0o600).open(&self.path)?;
+        file.write_all(format!("{line}\n").as_bytes())
+    }
+
+    fn rewrite(&self, state: &mut State) -> std::io::Result<()> {
+        let lines: Vec<String> = state.ended.iter().filter_map(|report| serde_json::to_string(report).ok()).collect();
+        let fresh = self.path.with_extension("new");
+        let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.write_all((lines.join("\n") + "\n").as_bytes())?;
+        state.lines = lines.len();
+        std::fs::rename(fresh, &self.path)
+    }
+
+    /// The last report whose number starts with these digits; with none, the last of all.
+    pub fn find(&self, digits: &str) -> Option<TaskReport> {
+        lock(&self.state).ended.iter().rev().find(|report| report.task.starts_with(digits)).cloned()
+    }
+
+    /// All that run and the last that ended, newest first.
+    pub fn list(&self) -> Vec<TaskLine> {
+        let state = lock(&self.state);
+        let mut lines: Vec<TaskLine> = state
+            .running
+            .values()
+            .map(|running| TaskLine { elapsed_us: running.begun.elapsed().as_micros() as u64, ..running.line.clone() })
+            .chain(state.ended.iter().map(line_of))
+            .collect();
+        lines.sort_by_key(|line| std::cmp::Reverse(line.started_ms));
+        lines
+    }
+
+    /// Ends the running task whose number starts with these digits; returns its line.
+    pub fn cancel(&self, digits: &str) -> Option<TaskLine> {
+        let state = lock(&self.state);
+        let running = state.running.values().find(|running| running.line.task.starts_with(digits))?;
+        running.cancel.notify_one();
+        Some(running.line.clone())
+    }
+
+    /// How many tasks run.
+    pub fn running(&self) -> usize {
+        lock(&self.state).running.len()
+    }
+}
+
+fn line_of(report: &TaskReport) -> TaskLine {
+    TaskLine {
+        task: report.task.clone(),
+        argv: report.argv.clone(),
+        place: report.place.clone(),
+        worker: report.worker.clone(),
+        status: report.status.clone(),
+        started_ms: report.started_ms,
+        elapsed_us: report.timeline.last().map_or(0, |moment| moment.at_us),
+    }
+}

@@ -1,0 +1,156 @@
+//! The end of a task: its delta is committed, or kept and refused; and what the commit changed is remembered, so that
+//! the next launch neither hashes nor sends what the task made.
+
+use crate::commit::{CommitError, Committer, Contents, Evidence, Report, Request, WriteDecision};
+use crate::daemon::Daemon;
+use crate::plan::Plan;
+use crate::recipes::Cut;
+use crate::record::Record;
+use crate::serve::blocking;
+use crate::snapshot::Stamp;
+use crate::spool::Spool;
+use crate::views::Views;
+use base::{Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+use wire::message::Exited;
+use wire::{convert, now_nanos};
+
+/// How a task's result came out.
+pub enum Settled {
+    /// It is in the client's tree.
+    Committed(ExitStatus),
+    /// Nothing was committed: a message for the caller.
+    NotCommitted(String),
+}
+
+/// Commits the delta of a task that ended.
+pub async fn settle(
+    daemon: &Arc<Daemon>,
+    task: TaskId,
+    plan: &Plan,
+    exited: Exited,
+    spool: Spool,
+    record: &mut Record,
+) -> Settled {
+    let begun = Instant::now();
+    let status = exited.status();
+    record.ended(&exited);
+    let delta = match convert::delta(exited.changes) {
+        Ok(delta) => delta,
+        Err(error) => return Settled::NotCommitted(format!("nothing committed: the worker's result is no result: {error}")),
+    };
+    if delta.changes.is_empty() {
+        daemon.committer.note_outcome(task, status);
+        return Settled::Committed(status);
+    }
+    let work = {
+        let (daemon, write, launch) = (daemon.clone(), plan.write.clone(), plan.launched());
+        move || {
+            let write = |path: &TreePath| write.decide(path);
+            commit(&daemon, task, status, &delta, &spool, &write, launch)
+        }
+    };
+    match blocking(work).await {
+        Some(Ok(report)) => {
+            record.committed(&report);
+            Settled::Committed(status)
+        }
+        Some(Err((message, paths))) => {
+            record.not_committed(&paths);
+            Settled::NotCommitted(message)
+        }
+        None => Settled::NotCommitted("nothing committed: the client daemon failed".into()),
+    }
+}
+
+fn commit(
+    daemon: &Daemon,
+    task: TaskId,
+    status: ExitStatus,
+    delta: &Delta,
+    spool: &Spool,
+    write: &dyn Fn(&TreePath) -> WriteDecision,
+    launch: Time,
+) -> Result<Report, (String, Vec<TreePath>)> {
+    let committer: &Committer = &daemon.committer;
+    let views = daemon.server.views();
+    let now = Time(now_nanos());
+    let request = Request {
+        task,
+        status,
+        delta,
+        evidence: &Seen(views),
+        contents: &Spooled(spool),
+        write,
+        durable: daemon.config.durable,
+        launch,
+        now,
+    };
+    match committer.commit(&request) {
+        Ok(report) => {
+            remember(views, spool, &report);
+            Ok(report)
+        }
+        Err(error) => {
+            let keeps = matches!(
+                error,
+                CommitError::Refused(_) | CommitError::Conflict(_) | CommitError::NoSpace(_) | CommitError::Io { .. }
+            );
+            let kept = keeps
+                && committer.keep(task, delta, &Spooled(spool), &error.to_string(), now).unwrap_or_else(|failed| {
+                    tracing::warn!(%task, error = %failed, "a delta that was not committed could not be kept");
+                    false
+                });
+            let paths = error.paths().into_iter().cloned().collect();
+            Err((error.explain(task, daemon.config.home.as_ref(), kept), paths))
+        }
+    }
+}
+
+/// Notes what a commit made, with its contents, and what the views must look at anew.
+fn remember(views: &Views, spool: &Spool, report: &Report) {
+    for made in &report.committed {
+        let Some(content) = made.content else { continue };
+        let recipe = match content {
+            Content::Recipe(_) => match spool.recipe(&content) {
+                Ok(recipe) => Some(recipe),
+                Err(_) => continue,
+            },
+            _ => None,
+        };
+        views.snapshot().prime(&made.path, made.stamp, Cut { content, recipe });
+    }
+    let changed: Vec<TreePath> = report
+        .committed
+        .iter()
+        .map(|made| made.path.clone())
+        .chain(report.removed.iter().cloned())
+        .chain(report.directories.iter().cloned())
+        .collect();
+    views.committed(&changed);
+}
+
+/// What the client's views know of what its tasks saw.
+struct Seen<'a>(&'a Views);
+
+impl Evidence for Seen<'_> {
+    fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
+        self.0.stamp_of(path, seq)
+    }
+}
+
+/// Contents from a task's spool.
+struct Spooled<'a>(&'a Spool);
+
+impl Contents for Spooled<'_> {
+    fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
+        self.0.write_from(content, 0, file)
+    }
+
+    fn append_to(&self, content: &Content, from: u64, file: &File) -> io::Result<()> {
+        self.0.write_from(content, from, file)
+    }
+}
