@@ -1,0 +1,96 @@
+//! Regular files: contents by hash, never torn.
+
+use super::directory::user_xattrs;
+use super::stamp::stat_open;
+use super::{Grain, Snapshot, Stamp, attr_of, now, open, pause_nanos};
+use base::{Attr, Binding, Content, EAGER_FILE_BYTES_MAX, TreePath};
+use rustix::fs::{OFlags, Statx};
+use rustix::io::Errno;
+use std::fs::File;
+
+impl Snapshot {
+    /// Binds the regular file that `stat` was of; `None`: it changed meanwhile.
+    pub(super) fn file(&self, path: &TreePath, stat: &Statx) -> Result<Option<Binding>, Errno> {
+        let (attr, stamp) = (attr_of(stat), Stamp::of(stat));
+        let bind = |content, xattrs| Some(Binding::File { attr, content, xattrs });
+        let file = match open(path, OFlags::RDONLY) {
+            Ok(file) => File::from(file),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(errno) => return Ok(bind(Content::Unreadable(errno.raw_os_error()), Vec::new())),
+        };
+        if Stamp::of(&stat_open(&file)?) != stamp {
+            return Ok(None);
+        }
+        let xattrs = user_xattrs(&file);
+        if let Some(cut) = self.recipes.get(path, &stamp) {
+            self.sources_of_cut(path, stamp, &cut);
+            return Ok(bind(cut.content, xattrs));
+        }
+        if stamp.size > EAGER_FILE_BYTES_MAX {
+            return Ok(self.lazy(path, &file, stamp)?.and_then(|content| bind(content, xattrs)));
+        }
+        Ok(self.hashed(path, &file, &attr)?.and_then(|content| bind(content, xattrs)))
+    }
+
+    /// Hashes a file between two looks at its stamp.
+    fn hashed(&self, path: &TreePath, file: &File, attr: &Attr) -> Result<Option<Content>, Errno> {
+        let stamp = Stamp::of_attr(attr);
+        let grain = self.places.of(stamp.dev, file).grain;
+        if !self.outwait(file, &stamp)? {
+            return Ok(None);
+        }
+        let racy = grain.is_racy(&stamp, now());
+        await_writes(file);
+        let cut = match self.cutter.cut(file, stamp.size) {
+            Ok(cut) => cut,
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+            Err(error) => return Ok(Some(Content::Unreadable(error.raw_os_error().unwrap_or(libc::EIO)))),
+        };
+        if Stamp::of(&stat_open(file)?) != stamp {
+            return Ok(None);
+        }
+        self.sources_of_cut(path, stamp, &cut);
+        let content = cut.content;
+        if !racy {
+            self.recipes.put(path.clone(), stamp, cut);
+        }
+        Ok(Some(content))
+    }
+
+    /// Names a file by its stamp, once a change would show in it.
+    fn lazy(&self, path: &TreePath, file: &File, stamp: Stamp) -> Result<Option<Content>, Errno> {
+        if !self.outwait(file, &stamp)? {
+            return Ok(None);
+        }
+        let digest = stamp.digest();
+        self.sources.add_lazy(digest, path, stamp);
+        Ok(Some(Content::Lazy(digest)))
+    }
+
+    /// Waits until a write after the last look would give the file a new stamp, where stamps are as coarse as the kernel's
+    /// tick. (Where they are as coarse as seconds, nothing waits that long: the file is looked at again before each launch
+    /// until then.) Returns whether the file is still in this state.
+    fn outwait(&self, file: &File, stamp: &Stamp) -> Result<bool, Errno> {
+        let grain = self.places.of(stamp.dev, file).grain;
+        let looked = now();
+        if grain.multigrain || !grain.is_racy(stamp, looked) {
+            return Ok(true);
+        }
+        let longest = grain.nanos.min(Grain::TICK.nanos);
+        pause_nanos((longest - looked.since(stamp.ctime)).clamp(0, longest));
+        Ok(Stamp::of(&stat_open(file)?) == *stamp)
+    }
+}
+
+/// Waits for the end of a `write` that is under way. A write sets the file's times first and then copies its bytes, so
+/// that two looks at the stamp around a read do not show one that began before the first look: call this between the
+/// first look and the read. A write that begins later shows in the second look.
+///
+/// Looking for a hole takes the lock that writes hold on the file systems whose reads do not wait for writes by
+/// themselves (ext4, tmpfs, btrfs, f2fs).
+pub(super) fn await_writes(file: &File) {
+    use rustix::fs::{SeekFrom, seek};
+    // What it finds does not matter, nor that an empty file has none.
+    let _ = seek(file, SeekFrom::Hole(0));
+    let _ = seek(file, SeekFrom::Start(0));
+}

@@ -1,0 +1,132 @@
+//! Directories: listings that prove what is absent.
+
+use super::stamp::stat_open;
+use super::{Snapshot, Stamp, attr_of, open, places};
+use crate::policy::Access;
+use base::{Binding, Listing, ListingEntry, NodeKind, TreePath, Xattr};
+use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Statx};
+use rustix::io::Errno;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Attributes of one file that are read; the kernel's own bound on their names together is 64 KiB.
+const XATTRS_MAX: usize = 256;
+/// Largest value of an attribute, in bytes.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+impl Snapshot {
+    /// Binds the directory that `stat` was of; `None`: it changed meanwhile.
+    pub(super) fn directory(&self, path: &TreePath, stat: &Statx, access: Access) -> Result<Option<Binding>, Errno> {
+        let attr = attr_of(stat);
+        let closed = Binding::Directory { attr, listing: None, xattrs: Vec::new() };
+        if access == Access::Pass {
+            return Ok(Some(closed));
+        }
+        let directory = match open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(directory) => directory,
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some(closed)),
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            Err(errno) => return Err(errno),
+        };
+        let stamp = Stamp::of(stat);
+        if Stamp::of(&stat_open(&directory)?) != stamp {
+            return Ok(None);
+        }
+        let xattrs = user_xattrs(&directory);
+        let place = self.places.of(stamp.dev, &directory);
+        let proves = place.lists_all
+            && !places::is_hidden_folder(path)
+            && !(place.may_fold_case && places::folds_case(&directory));
+        if !proves {
+            return Ok(Some(Binding::Directory { attr, listing: None, xattrs }));
+        }
+        let Some(listing) = list(&directory)? else {
+            return Ok(Some(Binding::Directory { attr, listing: None, xattrs }));
+        };
+        if Stamp::of(&stat_open(&directory)?) != stamp {
+            return Ok(None);
+        }
+        let listing = Some(self.keep_listing(path, &listing));
+        Ok(Some(Binding::Directory { attr, listing, xattrs }))
+    }
+}
+
+/// All names of a directory; `None` if they are too many to be sent as one.
+fn list(directory: &OwnedFd) -> Result<Option<Listing>, Errno> {
+    let mut buffer = vec![MaybeUninit::uninit(); 64 << 10];
+    let mut names = RawDir::new(directory, &mut buffer);
+    let mut entries = Vec::new();
+    // As many bytes as the encoding has: a kind, an inode number, a length and the name.
+    let mut bytes = 8;
+    while let Some(entry) = names.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if matches!(name, b"." | b"..") {
+            continue;
+        }
+        bytes += 13 + name.len();
+        if bytes > base::BLOB_BYTES_MAX || !base::path::is_plain_name(name) {
+            return Ok(None);
+        }
+        let kind = match entry.file_type() {
+            FileType::Unknown => kind_at(directory, name)?,
+            known => known,
+        };
+        entries.push(ListingEntry { name: name.to_vec(), kind: node_kind(kind), ino: entry.ino() });
+    }
+    let listing = Listing::new(entries);
+    // A directory that changes while it is read can name an entry twice.
+    let unique = listing.entries.windows(2).all(|pair| pair[0].name != pair[1].name);
+    if unique { Ok(Some(listing)) } else { Err(Errno::AGAIN) }
+}
+
+fn kind_at(directory: &OwnedFd, name: &[u8]) -> Result<FileType, Errno> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    match rustix::fs::statx(directory, name, flags, rustix::fs::StatxFlags::TYPE) {
+        Ok(stat) => Ok(FileType::from_raw_mode(stat.stx_mode.into())),
+        Err(Errno::NOENT) => Err(Errno::AGAIN),
+        Err(errno) => Err(errno),
+    }
+}
+
+fn node_kind(kind: FileType) -> NodeKind {
+    match kind {
+        FileType::Directory => NodeKind::Directory,
+        FileType::RegularFile => NodeKind::File,
+        FileType::Symlink => NodeKind::Symlink,
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+        FileType::BlockDevice | FileType::CharacterDevice | FileType::Unknown => NodeKind::Device,
+    }
+}
+
+/// The attributes in the `user.` namespace of an open file, sorted by name. What cannot be read is left out.
+pub(super) fn user_xattrs(file: impl AsFd) -> Vec<Xattr> {
+    let file = file.as_fd();
+    let mut names = [0u8; 4096];
+    let found = match rustix::fs::flistxattr(file, &mut names[..]) {
+        Ok(0) => return Vec::new(),
+        Ok(len) => names[..len].to_vec(),
+        Err(Errno::RANGE) => {
+            let mut names = vec![0u8; 64 << 10];
+            let Ok(len) = rustix::fs::flistxattr(file, &mut names[..]) else { return Vec::new() };
+            names.truncate(len);
+            names
+        }
+        Err(_) => return Vec::new(),
+    };
+    let mirrored = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    let mut xattrs: Vec<Xattr> = found
+        .split(|byte| *byte == 0)
+        .filter(mirrored)
+        .take(XATTRS_MAX)
+        .filter_map(|name| {
+            let mut value = vec![0u8; XATTR_BYTES_MAX];
+            let len = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
+            value.truncate(len);
+            Some(Xattr { name: name.to_vec(), value })
+        })
+        .collect();
+    xattrs.sort_by(|a, b| a.name.cmp(&b.name));
+    xattrs
+}

@@ -1,0 +1,246 @@
+//! What the client's paths are now: attributes, listings, link targets and contents, never torn, and the bytes of
+//! whatever it has told others of.
+//!
+//! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the network.
+
+mod content;
+mod directory;
+pub(crate) mod lru;
+mod places;
+mod read;
+mod sources;
+mod stamp;
+
+pub use read::ReadError;
+pub(crate) use stamp::stat_at;
+pub use stamp::{Grain, Stamp, attr_of, now};
+
+use crate::policy::{Access, FileFacts, Gate};
+use crate::recipes::{Cut, Cutter, Recipes};
+use base::{Attr, Binding, Content, Digest, Listing, TreePath};
+use places::{Mirrored, Places};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
+use rustix::io::Errno;
+use sources::Sources;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// How often a path is looked at that changes while it is being looked at.
+const ATTEMPTS_MAX: u32 = 6;
+/// First pause before looking again, in milliseconds; each next one is twice as long.
+const PAUSE_MS_FIRST: i64 = 5;
+/// Longest part of a path that is given to the kernel at once (`PATH_MAX` is 4096).
+const PATH_BYTES_AT_ONCE: usize = 4000;
+
+/// What a path was found to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// What it is.
+    pub binding: Binding,
+    /// The state it was seen in; `None` of what is absent or not mirrored.
+    pub stamp: Option<Stamp>,
+    /// What the policy said of it.
+    pub access: Access,
+    /// What the policy was told of it.
+    pub facts: FileFacts,
+    /// A later change would show in the stamp. If not (it was changed within the clock's grain), it is to be looked at
+    /// again before it is relied on again.
+    pub settled: bool,
+}
+
+impl Observed {
+    fn absent() -> Self {
+        let facts = FileFacts::default();
+        Self { binding: Binding::Absent, stamp: None, access: Access::Allow, facts, settled: true }
+    }
+}
+
+/// Why a path could not be bound.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// It changed every time it was being read.
+    #[error("{path} keeps changing while it is being read: run the command when whatever writes to it is done")]
+    KeepsChanging {
+        /// Which.
+        path: TreePath,
+    },
+    /// The kernel refused, and not because the path is absent or closed to the user.
+    #[error("{path} cannot be looked at: {source}")]
+    Io {
+        /// Which.
+        path: TreePath,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+}
+
+/// The client's file system as its daemon sees it.
+pub struct Snapshot {
+    cutter: Arc<dyn Cutter>,
+    recipes: Arc<Recipes>,
+    places: Places,
+    sources: Sources,
+}
+
+impl Snapshot {
+    /// Files are cut by `cutter`, unless `recipes` knows them.
+    pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>) -> Self {
+        Self { cutter, recipes, places: Places::new(), sources: Sources::new() }
+    }
+
+    /// The recipe cache, to be saved from time to time.
+    pub fn recipes(&self) -> &Arc<Recipes> {
+        &self.recipes
+    }
+
+    /// What `path` is now. A path beneath what is not a directory (but a link, say) is absent.
+    ///
+    /// # Errors
+    /// See [`BindError`]. That the user may not read something is not an error, but part of the answer.
+    pub fn bind(&self, path: &TreePath, gate: &dyn Gate) -> Result<Observed, BindError> {
+        match places::mirrored(path) {
+            Mirrored::Not => return Ok(Observed::absent()),
+            Mirrored::Empty => return self.bind_empty(path),
+            Mirrored::Yes => {}
+        }
+        for attempt in 0..ATTEMPTS_MAX {
+            pause(attempt);
+            match self.bind_once(path, gate) {
+                Ok(Some(observed)) => return Ok(observed),
+                Ok(None) | Err(Errno::INTR | Errno::AGAIN) => {}
+                Err(errno) => return Err(BindError::Io { path: path.clone(), source: errno.into() }),
+            }
+        }
+        Err(BindError::KeepsChanging { path: path.clone() })
+    }
+
+    /// Remembers what a file holds that the caller has just written, and whose stamp it took after it wrote: the file
+    /// need not be hashed again. Nothing is remembered where a change since then might not show in the stamp.
+    pub fn prime(&self, path: &TreePath, stamp: Stamp, cut: Cut) {
+        let Ok(file) = open(path, OFlags::PATH) else { return };
+        let grain = self.places.of(stamp.dev, &file).grain;
+        if grain.multigrain || !grain.is_racy(&stamp, now()) {
+            self.sources_of_cut(path, stamp, &cut);
+            self.recipes.put(path.clone(), stamp, cut);
+        }
+    }
+
+    /// The name of the file system at `path` if names that its listings do not show may exist (FAT ignores case, FUSE
+    /// may do anything): commands in such folders had better run here.
+    pub fn odd_file_system(&self, path: &TreePath) -> Option<&'static str> {
+        let file = open(path, OFlags::PATH).ok()?;
+        let stamp = Stamp::of(&stamp::stat_open(&file).ok()?);
+        let place = self.places.of(stamp.dev, &file);
+        (!place.lists_all).then_some(place.name)
+    }
+
+    fn bind_empty(&self, path: &TreePath) -> Result<Observed, BindError> {
+        let Ok(stat) = stat_at(path.as_bytes()) else { return Ok(Observed::absent()) };
+        let listing = Listing::default();
+        let digest = self.keep_listing(path, &listing);
+        // Only what does not change by itself: these folders change their times and link counts all day.
+        let found = attr_of(&stat);
+        let attr = Attr { mode: found.mode, dev: found.dev, ino: found.ino, nlink: 2, ..Attr::default() };
+        let binding = Binding::Directory { attr, listing: Some(digest), xattrs: Vec::new() };
+        Ok(Observed { binding, ..Observed::absent() })
+    }
+
+    /// `None`: it changed meanwhile.
+    fn bind_once(&self, path: &TreePath, gate: &dyn Gate) -> Result<Option<Observed>, Errno> {
+        let node = match open(path, OFlags::PATH) {
+            Ok(node) => node,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG) => {
+                return Ok(Some(Observed::absent()));
+            }
+            // A folder on the way that the user may not search.
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some(closed(None, FileFacts::default(), true))),
+            Err(errno) => return Err(errno),
+        };
+        let stat = stamp::stat_open(&node)?;
+        let stamp = Stamp::of(&stat);
+        let settled = !self.places.of(stamp.dev, &node).grain.is_racy(&stamp, now());
+        let kind = FileType::from_raw_mode(stat.stx_mode.into());
+        let facts = facts_of(&stat, kind);
+        let access = gate.access(path, &facts);
+        if access == Access::Deny || (access == Access::Pass && kind != FileType::Directory) {
+            return Ok(Some(closed(Some(stamp), facts, settled)));
+        }
+        let observed = |binding| Observed { binding, stamp: Some(stamp), access, facts, settled };
+        Ok(match kind {
+            FileType::Directory => self.directory(path, &stat, access)?.map(observed),
+            FileType::RegularFile => self.file(path, &stat)?.map(observed),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&node, c"", Vec::new())?.into_bytes();
+                Some(observed(Binding::Symlink { attr: attr_of(&stat), target }))
+            }
+            _ => Some(observed(Binding::Special)),
+        })
+    }
+
+    fn keep_listing(&self, path: &TreePath, listing: &Listing) -> Digest {
+        let bytes = base::codec::Encode::to_bytes(listing);
+        let digest = Digest::of(&bytes);
+        self.sources.add_blob(digest, path, || bytes);
+        digest
+    }
+
+    fn sources_of_cut(&self, path: &TreePath, stamp: Stamp, cut: &Cut) {
+        self.sources.add_blocks(path, &cut.blocks(stamp.size));
+        if let (Content::Recipe(digest), Some(recipe)) = (cut.content, &cut.recipe) {
+            self.sources.add_blob(digest, path, || base::codec::Encode::to_bytes(&**recipe));
+        }
+    }
+}
+
+fn closed(stamp: Option<Stamp>, facts: FileFacts, settled: bool) -> Observed {
+    Observed { binding: Binding::Denied, stamp, access: Access::Deny, facts, settled }
+}
+
+fn facts_of(stat: &Statx, kind: FileType) -> FileFacts {
+    FileFacts { uid: stat.stx_uid, mode: u32::from(stat.stx_mode) & 0o7777, directory: kind == FileType::Directory }
+}
+
+/// Opens a path of which no component is a link; the last may be one, with `O_PATH`.
+pub(crate) fn open(path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
+    // `openat2` refuses flags that mean nothing together with O_PATH.
+    let patience = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | patience;
+    let resolve = ResolveFlags::NO_SYMLINKS;
+    let bytes = path.as_bytes();
+    if bytes.len() <= PATH_BYTES_AT_ONCE {
+        return rustix::fs::openat2(CWD, bytes, flags, Mode::empty(), resolve);
+    }
+    let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut at = rustix::fs::openat2(CWD, "/", step, Mode::empty(), resolve)?;
+    let mut rest = &bytes[1..];
+    while rest.len() > PATH_BYTES_AT_ONCE {
+        // Names have at most 255 bytes, so there is a slash.
+        let cut = rest[..PATH_BYTES_AT_ONCE].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+        at = rustix::fs::openat2(&at, &rest[..cut], step, Mode::empty(), resolve)?;
+        rest = &rest[cut + 1..];
+    }
+    rustix::fs::openat2(&at, rest, flags, Mode::empty(), resolve)
+}
+
+/// Waits before the given attempt: not at all before the first, then longer each time.
+fn pause(attempt: u32) {
+    if attempt > 0 {
+        pause_nanos((PAUSE_MS_FIRST << (attempt - 1)) * 1_000_000);
+    }
+}
+
+/// Waits for a moment in which a writer may finish: there is no event to wait for.
+pub(crate) fn pause_nanos(nanos: i64) {
+    let timeout = rustix::time::Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
+    // An early end by a signal only means looking sooner.
+    let _ = rustix::event::poll(&mut [], Some(&timeout));
+}
+
+/// Locks a table. A thread that panicked while it held the lock has left it usable: every change of a table is complete
+/// in itself.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

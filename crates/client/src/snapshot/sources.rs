@@ -1,0 +1,103 @@
+//! Where the bytes are that the client has told others of: tables from digests to files, so that no bytes are kept twice.
+
+use super::lru::Lru;
+use super::{Stamp, lock};
+use base::{Digest, TreePath};
+use std::sync::{Arc, Mutex};
+
+/// Blocks whose place is remembered.
+const BLOCKS_MAX: usize = 262_144;
+/// Lazily bound files that are remembered.
+const LAZY_MAX: usize = 65_536;
+/// Listings and recipes that are kept as they are, in bytes.
+const BLOB_BYTES_MAX: usize = 64 << 20;
+/// Listings and recipes whose path is remembered, so that they can be made again.
+const ORIGINS_MAX: usize = 262_144;
+/// Files with the same block that are remembered.
+const PLACES_MAX: usize = 3;
+
+/// Part of a file. Whether it still holds the block is for the hash to say.
+#[derive(Clone, Debug)]
+pub(crate) struct BlockPlace {
+    pub path: TreePath,
+    pub offset: u64,
+    pub len: u32,
+}
+
+/// The tables.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    blocks: Mutex<Lru<Digest, Vec<BlockPlace>>>,
+    lazy: Mutex<Lru<Digest, (TreePath, Stamp)>>,
+    blobs: Mutex<Lru<Digest, Arc<[u8]>>>,
+    origins: Mutex<Lru<Digest, TreePath>>,
+}
+
+impl Sources {
+    pub fn new() -> Self {
+        Self {
+            blocks: Mutex::new(Lru::new(BLOCKS_MAX)),
+            lazy: Mutex::new(Lru::new(LAZY_MAX)),
+            blobs: Mutex::new(Lru::new(BLOB_BYTES_MAX)),
+            origins: Mutex::new(Lru::new(ORIGINS_MAX)),
+        }
+    }
+
+    /// Remembers where blocks of a file are.
+    pub fn add_blocks(&self, path: &TreePath, blocks: &[(Digest, u64, u32)]) {
+        let mut table = lock(&self.blocks);
+        for (digest, offset, len) in blocks {
+            let place = BlockPlace { path: path.clone(), offset: *offset, len: *len };
+            match table.get(digest) {
+                Some(places) => {
+                    places.retain(|other| other.path != *path);
+                    places.truncate(PLACES_MAX - 1);
+                    places.insert(0, place);
+                }
+                None => table.insert(*digest, vec![place], 1),
+            }
+        }
+    }
+
+    /// Where a block is, the latest place first.
+    pub fn blocks(&self, digest: &Digest) -> Vec<BlockPlace> {
+        lock(&self.blocks).get(digest).cloned().unwrap_or_default()
+    }
+
+    /// Remembers which file in which state a stamp's digest stands for.
+    pub fn add_lazy(&self, digest: Digest, path: &TreePath, stamp: Stamp) {
+        lock(&self.lazy).insert(digest, (path.clone(), stamp), 1);
+    }
+
+    /// The file and state that a stamp's digest stands for.
+    pub fn lazy(&self, digest: &Digest) -> Option<(TreePath, Stamp)> {
+        lock(&self.lazy).get(digest).cloned()
+    }
+
+    /// Keeps a listing or recipe, and the path it is of.
+    pub fn add_blob(&self, digest: Digest, path: &TreePath, bytes: impl FnOnce() -> Vec<u8>) {
+        lock(&self.origins).insert(digest, path.clone(), 1);
+        let mut blobs = lock(&self.blobs);
+        if blobs.get(&digest).is_none() {
+            let bytes: Arc<[u8]> = bytes().into();
+            let weight = bytes.len() + 128;
+            blobs.insert(digest, bytes, weight);
+        }
+    }
+
+    /// A listing or recipe that is kept.
+    pub fn blob(&self, digest: &Digest) -> Option<Arc<[u8]>> {
+        lock(&self.blobs).get(digest).cloned()
+    }
+
+    /// The path that a listing or recipe is of.
+    pub fn origin(&self, digest: &Digest) -> Option<TreePath> {
+        lock(&self.origins).get(digest).cloned()
+    }
+
+    /// Forgets a kept listing or recipe, not where it was from.
+    #[cfg(test)]
+    pub fn forget_blob(&self, digest: &Digest) {
+        lock(&self.blobs).remove(digest);
+    }
+}

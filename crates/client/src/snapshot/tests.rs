@@ -1,0 +1,270 @@
+use super::*;
+use crate::policy::Open;
+use crate::recipes::tests::FixedCutter;
+use base::codec::Encode;
+use base::{EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, NodeKind, Recipe, Xattr};
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, symlink};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+struct Tree {
+    folder: tempfile::TempDir,
+    snapshot: Snapshot,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let recipes = Arc::new(Recipes::new(1 << 20));
+        Self { folder: tempfile::tempdir().unwrap(), snapshot: Snapshot::new(Arc::new(FixedCutter(64 << 10)), recipes) }
+    }
+
+    fn path(&self, name: &str) -> TreePath {
+        use std::os::unix::ffi::OsStrExt;
+        let root = fs::canonicalize(self.folder.path()).unwrap();
+        TreePath::parse(root.as_os_str().as_bytes()).unwrap().resolve(name.as_bytes()).unwrap()
+    }
+
+    fn at(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn bind(&self, name: &str) -> Binding {
+        self.snapshot.bind(&self.path(name), &Open).unwrap().binding
+    }
+
+    fn content(&self, name: &str) -> Content {
+        match self.bind(name) {
+            Binding::File { content, .. } => content,
+            other => panic!("not a file: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn every_kind_of_file() {
+    let tree = Tree::new();
+    fs::write(tree.at("empty"), b"").unwrap();
+    fs::write(tree.at("small"), b"hello").unwrap();
+    fs::write(tree.at("large"), vec![7u8; 200_000]).unwrap();
+    symlink("../x y", tree.at("link")).unwrap();
+    rustix::fs::mknodat(CWD, tree.at("pipe"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+    assert_eq!(tree.content("empty"), Content::Empty);
+    assert_eq!(tree.content("small"), Content::Block(Digest::of(b"hello")));
+    assert!(matches!(tree.content("large"), Content::Recipe(_)));
+    assert!(matches!(tree.bind("link"), Binding::Symlink { target, .. } if target == b"../x y"));
+    assert_eq!(tree.bind("pipe"), Binding::Special);
+    assert_eq!(tree.bind("none"), Binding::Absent);
+    let Binding::Directory { listing: Some(digest), .. } = tree.bind(".") else { panic!("no listing") };
+    let listing = Listing::from_bytes(&tree.snapshot.read_block(&digest).unwrap().unwrap()).unwrap();
+    let kinds: Vec<_> = listing.entries.iter().map(|entry| (entry.name.as_slice(), entry.kind)).collect();
+    let file = NodeKind::File;
+    let want: [(&[u8], _); 5] =
+        [(b"empty", file), (b"large", file), (b"link", NodeKind::Symlink), (b"pipe", NodeKind::Fifo), (b"small", file)];
+    assert_eq!(kinds, want);
+}
+
+#[test]
+fn a_path_through_a_link_is_absent() {
+    let tree = Tree::new();
+    fs::create_dir(tree.at("real")).unwrap();
+    fs::write(tree.at("real/file"), b"x").unwrap();
+    symlink("real", tree.at("link")).unwrap();
+    assert_eq!(tree.bind("link/file"), Binding::Absent);
+    assert_eq!(tree.bind("real/file/beneath"), Binding::Absent);
+}
+
+#[test]
+fn the_workers_own_folders_are_empty() {
+    let tree = Tree::new();
+    for name in ["/proc", "/sys", "/dev"] {
+        let Binding::Directory { listing: Some(digest), attr, .. } = tree.bind(name) else { panic!("{name}") };
+        assert_eq!(tree.snapshot.read_block(&digest).unwrap().unwrap(), Listing::default().to_bytes());
+        assert_eq!(attr.mtime, base::Time(0), "what changes by itself is not bound");
+    }
+    assert_eq!(tree.bind("/dev/null"), Binding::Absent);
+}
+
+#[test]
+fn a_listing_on_a_file_system_that_hides_names_proves_nothing() {
+    let tree = Tree::new();
+    for odd in ["/proc/self/fdinfo", "/sys/kernel"] {
+        let path = TreePath::parse(odd.as_bytes()).unwrap();
+        let Ok(file) = open(&path, OFlags::PATH) else { continue };
+        let place = tree.snapshot.places.of(Stamp::of(&stamp::stat_open(&file).unwrap()).dev, &file);
+        assert!(!place.lists_all, "{odd}");
+        assert!(tree.snapshot.odd_file_system(&path).is_some());
+    }
+}
+
+#[test]
+fn user_attributes() {
+    let tree = Tree::new();
+    fs::write(tree.at("file"), b"x").unwrap();
+    let file = File::open(tree.at("file")).unwrap();
+    for (name, value) in [("user.b", "2"), ("user.a", "1"), ("user.overlay.opaque", "y")] {
+        if rustix::fs::fsetxattr(&file, name, value.as_bytes(), rustix::fs::XattrFlags::empty()).is_err() {
+            println!("SKIPPED: the temporary folder takes no user attributes");
+            return;
+        }
+    }
+    let Binding::File { xattrs, .. } = tree.bind("file") else { panic!("not a file") };
+    let xattr = |name: &str, value: &str| Xattr { name: name.into(), value: value.into() };
+    assert_eq!(xattrs, [xattr("user.a", "1"), xattr("user.b", "2")]);
+}
+
+#[test]
+fn blocks_and_recipes_can_be_read_again() {
+    let tree = Tree::new();
+    let bytes: Vec<u8> = (0..200_000u32).map(|number| (number / 1000) as u8).collect();
+    fs::write(tree.at("large"), &bytes).unwrap();
+    let Content::Recipe(digest) = tree.content("large") else { panic!("not cut") };
+    tree.snapshot.sources.forget_blob(&digest);
+    let recipe = Recipe::from_bytes(&tree.snapshot.read_block(&digest).unwrap().unwrap()).unwrap();
+    let blocks = recipe.pieces.iter().map(|piece| tree.snapshot.read_block(&piece.block.unwrap()).unwrap().unwrap());
+    assert_eq!(blocks.collect::<Vec<_>>().concat(), bytes);
+    assert_eq!(tree.snapshot.read_block(&Digest::of(b"never told of")).unwrap(), None);
+}
+
+#[test]
+fn a_block_is_read_from_a_copy_or_not_at_all() {
+    let tree = Tree::new();
+    fs::write(tree.at("one"), b"same").unwrap();
+    fs::write(tree.at("two"), b"same").unwrap();
+    let Content::Block(digest) = tree.content("one") else { panic!("not a block") };
+    tree.content("two");
+    fs::remove_file(tree.at("two")).unwrap();
+    assert_eq!(tree.snapshot.read_block(&digest).unwrap().unwrap(), b"same");
+    fs::write(tree.at("one"), b"else").unwrap();
+    let error = tree.snapshot.read_block(&digest).unwrap_err();
+    assert!(matches!(&error, ReadError::ChangedUnderneath { .. }), "{error}");
+}
+
+#[test]
+fn a_listing_that_was_dropped_is_made_again_or_known_to_be_gone() {
+    let tree = Tree::new();
+    let Binding::Directory { listing: Some(digest), .. } = tree.bind(".") else { panic!("no listing") };
+    tree.snapshot.sources.forget_blob(&digest);
+    assert!(tree.snapshot.read_block(&digest).unwrap().is_some());
+    tree.snapshot.sources.forget_blob(&digest);
+    fs::write(tree.at("new"), b"").unwrap();
+    assert!(matches!(tree.snapshot.read_block(&digest), Err(ReadError::ChangedUnderneath { .. })));
+}
+
+#[test]
+fn large_files_are_read_piece_by_piece_while_they_stay() {
+    let tree = Tree::new();
+    let size = EAGER_FILE_BYTES_MAX + 10;
+    let file = File::create(tree.at("big")).unwrap();
+    file.set_len(size).unwrap();
+    file.write_all_at(b"end", size - 3).unwrap();
+    let Content::Lazy(stamp) = tree.content("big") else { panic!("hashed") };
+    let last = size / LAZY_PIECE_BYTES;
+    let piece = tree.snapshot.read_piece(&stamp, last).unwrap();
+    assert_eq!((piece.len() as u64, &piece[piece.len() - 3..]), (size % LAZY_PIECE_BYTES, &b"end"[..]));
+    assert_eq!(tree.snapshot.read_piece(&stamp, 0).unwrap().len() as u64, LAZY_PIECE_BYTES);
+    assert!(matches!(tree.snapshot.read_piece(&stamp, last + 1), Err(ReadError::NoSuchPiece { .. })));
+    assert!(matches!(tree.snapshot.read_piece(&stamp, u64::MAX), Err(ReadError::NoSuchPiece { .. })));
+    file.write_all_at(b"END", 0).unwrap();
+    let error = tree.snapshot.read_piece(&stamp, 0).unwrap_err();
+    assert!(error.to_string().contains("big was changed"), "{error}");
+    assert!(matches!(tree.snapshot.read_piece(&Digest([1; 32]), 0), Err(ReadError::UnknownStamp(_))));
+}
+
+#[test]
+fn holes_of_a_gigabyte_cost_nothing() {
+    let tree = Tree::new();
+    let file = File::create(tree.at("sparse")).unwrap();
+    file.set_len(1 << 30).unwrap();
+    let Binding::File { attr, content: Content::Lazy(_), .. } = tree.bind("sparse") else { panic!("hashed") };
+    assert_eq!((attr.size, attr.blocks), (1 << 30, 0));
+}
+
+#[test]
+fn what_a_task_made_is_not_hashed_again() {
+    let tree = Tree::new();
+    fs::write(tree.at("made"), b"bytes").unwrap();
+    let stamp = Stamp::of(&stat_at(tree.path("made").as_bytes()).unwrap());
+    let claim = Content::Block(Digest::of(b"what the committer says"));
+    tree.snapshot.prime(&tree.path("made"), stamp, Cut { content: claim, recipe: None });
+    let file = File::open(tree.at("made")).unwrap();
+    if tree.snapshot.places.of(stamp.dev, &file).grain.multigrain {
+        assert_eq!(tree.content("made"), claim);
+    }
+    fs::write(tree.at("made"), b"other").unwrap();
+    assert_eq!(tree.content("made"), Content::Block(Digest::of(b"other")));
+}
+
+#[test]
+fn long_paths() {
+    let tree = Tree::new();
+    let name = "n".repeat(250);
+    let mut path = tree.path(".");
+    let mut directory = open(&path, OFlags::PATH | OFlags::DIRECTORY).unwrap();
+    for _ in 0..20 {
+        rustix::fs::mkdirat(&directory, &name, Mode::RWXU).unwrap();
+        directory = rustix::fs::openat(&directory, &name, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        path = path.join(name.as_bytes());
+    }
+    assert!(path.as_bytes().len() > 5000);
+    assert!(matches!(tree.snapshot.bind(&path, &Open).unwrap().binding, Binding::Directory { listing: Some(_), .. }));
+    assert_eq!(tree.snapshot.bind(&path.join(b"none"), &Open).unwrap().binding, Binding::Absent);
+}
+
+/// A writer fills a file with one byte after the other in large writes; what is bound must be all of one byte.
+#[test]
+fn never_torn() {
+    const LEN: usize = 1 << 20;
+    let tree = Tree::new();
+    let snapshot = Snapshot::new(Arc::new(FixedCutter(LEN)), Arc::new(Recipes::new(1 << 20)));
+    fs::write(tree.at("file"), vec![0u8; LEN]).unwrap();
+    let whole: HashSet<Digest> = (0..=255u8).map(|byte| Digest::of(&vec![byte; LEN])).collect();
+    let stop = AtomicBool::new(false);
+    let path = tree.path("file");
+    let (mut bound, mut refused) = (0, 0);
+    let writer_end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let file = File::options().write(true).open(tree.at("file")).unwrap();
+            let mut byte = 0u8;
+            // Ends by itself, too, if the other side has failed.
+            while !stop.load(Ordering::Relaxed) && std::time::Instant::now() < writer_end {
+                byte = byte.wrapping_add(1);
+                file.write_all_at(&vec![byte; LEN], 0).unwrap();
+                pause_nanos(if byte.is_multiple_of(4) { 12_000_000 } else { 300_000 });
+            }
+        });
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(2);
+        while std::time::Instant::now() < end {
+            match snapshot.bind(&path, &Open) {
+                Ok(observed) => {
+                    let Binding::File { content: Content::Block(digest), .. } = observed.binding else { panic!("cut") };
+                    assert!(whole.contains(&digest), "bound torn");
+                    bound += 1;
+                }
+                Err(BindError::KeepsChanging { .. }) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    println!("bound {bound} times, refused {refused} times");
+    assert!(bound > 0);
+}
+
+#[test]
+fn a_file_that_never_rests_is_refused_by_name() {
+    let tree = Tree::new();
+    fs::write(tree.at("log"), b"x").unwrap();
+    /// Changes the file whenever it is read.
+    struct Restless(std::path::PathBuf);
+    impl Cutter for Restless {
+        fn cut(&self, _file: &File, _size: u64) -> std::io::Result<Cut> {
+            fs::OpenOptions::new().append(true).open(&self.0)?.write_at(b"y", 0)?;
+            Ok(Cut { content: Content::Empty, recipe: None })
+        }
+    }
+    let snapshot = Snapshot::new(Arc::new(Restless(tree.at("log"))), Arc::new(Recipes::new(1000)));
+    let error = snapshot.bind(&tree.path("log"), &Open).unwrap_err();
+    assert!(error.to_string().contains("/log keeps changing"), "{error}");
+}

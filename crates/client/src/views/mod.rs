@@ -1,0 +1,302 @@
+//! Views: for each program the paths that it uses, with what they are now; checked before each launch, extended at first
+//! use, and remembered between runs of the daemon.
+//!
+//! A launch shares a sweep with others if the sweep *starts* after the launch arrived. Every binding gets a number of its
+//! own ([`Seq`]), by which the committer finds the state that a task saw.
+
+pub mod closure;
+mod elf;
+mod ledger;
+mod saved;
+mod table;
+mod turns;
+
+pub use ledger::Known;
+
+use crate::policy::{Access, Gate};
+use crate::profile::ViewKey;
+use crate::snapshot::lru::Lru;
+use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
+use base::{Binding, Bound, Content, Digest, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use ledger::Ledger;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use table::Table;
+use turns::Turns;
+
+/// Views that are kept; beyond, the one longest unused goes (its paths stay on disk).
+pub const VIEWS_MAX: usize = 64;
+/// Paths of one view; a view that would grow beyond is emptied and learned anew.
+pub const PATHS_MAX: usize = 20_000;
+/// What travels unasked with a launch, in bytes, unless the caller says otherwise.
+pub const TRAVEL_BYTES: usize = 256 << 10;
+
+/// All views of this client.
+pub struct Views {
+    snapshot: Arc<Snapshot>,
+    ledger: Arc<Ledger>,
+    folder: Option<PathBuf>,
+    views: Mutex<Lru<ViewKey, Arc<View>>>,
+    next_id: AtomicU64,
+}
+
+/// The paths that one program uses.
+pub struct View {
+    id: ViewId,
+    key: ViewKey,
+    table: Mutex<Table>,
+    turns: Turns,
+}
+
+/// What a launch wants to know of the client's files.
+pub struct Launch<'a> {
+    /// The version of the view that the hub is known to have; 0 for none.
+    pub hub_knows: Version,
+    /// What may be read.
+    pub gate: &'a dyn Gate,
+    /// Paths that are to be in the view whatever the profile says: the working directory, `/tmp`.
+    pub include: &'a [TreePath],
+    /// Whether the hub has a blob or block already.
+    pub hub_has: &'a dyn Fn(&Digest) -> bool,
+    /// How much may travel unasked, in bytes.
+    pub travel_bytes: usize,
+}
+
+/// What a launch takes along.
+#[derive(Debug)]
+pub struct Swept {
+    /// The step from the version that the hub has to the one that is now.
+    pub update: ViewUpdate,
+    /// Listings, recipes and small blocks of what the step sets, as many as may travel, by digest.
+    pub blobs: Vec<(Digest, Vec<u8>)>,
+}
+
+/// The answer to a first use.
+#[derive(Debug)]
+pub struct Faulted {
+    /// What the path is.
+    pub bound: Bound,
+    /// Its `ctime` is later than the launch: the task does not see the state at its start.
+    pub late: bool,
+    /// The step that the view took: the path, and directories on the way to it that were not in the view.
+    pub update: ViewUpdate,
+}
+
+/// Why a view could not be swept.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The sweep that this launch waited for did not end.
+    #[error("the files that {0} uses could not be checked within {secs} s: is a network file system hanging?", secs = turns::WAIT_SECS_MAX)]
+    Stalled(TreePath),
+}
+
+impl View {
+    /// Its number, by which the hub knows it.
+    pub fn id(&self) -> ViewId {
+        self.id
+    }
+
+    /// Which program's it is.
+    pub fn key(&self) -> &ViewKey {
+        &self.key
+    }
+
+    /// How many paths it has.
+    pub fn len(&self) -> usize {
+        lock(&self.table).len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Views {
+    /// No views yet. Their paths are kept in `folder`, if one is given.
+    pub fn new(snapshot: Arc<Snapshot>, folder: Option<PathBuf>) -> Self {
+        Self {
+            snapshot,
+            ledger: Arc::default(),
+            folder,
+            views: Mutex::new(Lru::new(VIEWS_MAX)),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// The client's files.
+    pub fn snapshot(&self) -> &Arc<Snapshot> {
+        &self.snapshot
+    }
+
+    /// The view of a program: the one in use, or one with the paths on disk, or one with the paths that `first_sight`
+    /// guesses. The paths are looked at by the next sweep. Hold the view for as long as a task of it runs.
+    pub fn open(&self, key: &ViewKey, first_sight: impl FnOnce() -> Vec<TreePath>) -> Arc<View> {
+        if let Some(view) = lock(&self.views).get(key) {
+            return view.clone();
+        }
+        let saved = self.folder.as_deref().and_then(|folder| saved::load(folder, key));
+        let known = saved.is_some();
+        let paths = saved.unwrap_or_else(first_sight);
+        let mut views = lock(&self.views);
+        if let Some(view) = views.get(key) {
+            return view.clone();
+        }
+        let evicted = (views.len() >= VIEWS_MAX).then(|| views.pop_oldest()).flatten();
+        let id = ViewId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let table = Table::new(paths, !known);
+        let view = Arc::new(View { id, key: key.clone(), table: Mutex::new(table), turns: Turns::default() });
+        views.insert(key.clone(), view.clone(), 1);
+        drop(views);
+        if let Some((_, view)) = evicted
+            && let Err(error) = self.save_view(&view)
+        {
+            tracing::warn!(%error, "the profile of {} could not be saved", view.key.program);
+        }
+        view
+    }
+
+    /// Checks all paths of the view, or shares a check that started after this call. Blocks for the time of one or two
+    /// sweeps.
+    pub fn sweep(&self, view: &View, launch: &Launch<'_>) -> Result<Swept, SweepError> {
+        let fingerprint = launch.gate.fingerprint();
+        let mut ticket = view.turns.ticket();
+        loop {
+            let turn = view.turns.take(&mut ticket, fingerprint);
+            let turn = turn.ok_or_else(|| SweepError::Stalled(view.key.program.clone()))?;
+            let mut table = lock(&view.table);
+            if let turns::Turn::Mine(guard) = turn {
+                table.sweep(&self.snapshot, &self.ledger, launch.gate);
+                guard.done(fingerprint);
+            } else if table.fingerprint() != Some(fingerprint) {
+                // Another policy's sweep came between: ours has to be made after all.
+                continue;
+            }
+            let missing = launch.include.iter().filter(|path| !table.has(path)).cloned().collect::<Vec<_>>();
+            table.add_all(missing, &self.snapshot, &self.ledger, launch.gate);
+            let update = table.update_since(view.id, launch.hub_knows);
+            drop(table);
+            let blobs = self.blobs_of(&update.set, launch.hub_has, launch.travel_bytes);
+            return Ok(Swept { update, blobs });
+        }
+    }
+
+    /// Binds a path at its first use by a task that was launched at `launched`, and adds it to the view with all
+    /// directories on the way to it.
+    pub fn fault(&self, view: &View, path: &TreePath, gate: &dyn Gate, launched: Time) -> Result<Faulted, BindError> {
+        let mut table = lock(&view.table);
+        let before = table.version();
+        let bound = table.fault(path, &self.snapshot, &self.ledger, gate)?;
+        let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
+        let update = table.update_since(view.id, before);
+        Ok(Faulted { bound, late, update })
+    }
+
+    /// Notes that a task used these paths, so that they outlive those that none uses.
+    pub fn touched(&self, view: &View, paths: &[TreePath]) {
+        let mut table = lock(&view.table);
+        for path in paths {
+            table.touch(path);
+        }
+    }
+
+    /// Notes that these paths were changed by a commit: all views that have them, or the directories they are in, look
+    /// at them anew at their next sweep.
+    pub fn committed(&self, paths: &[TreePath]) {
+        let parents: Vec<TreePath> = paths.iter().filter_map(TreePath::parent).collect();
+        let views: Vec<Arc<View>> = lock(&self.views).oldest_first().map(|(_, view)| view.clone()).collect();
+        for view in views {
+            let mut table = lock(&view.table);
+            for path in paths.iter().chain(&parents) {
+                table.mark_stale(path);
+            }
+        }
+    }
+
+    /// What the binding of `path` with this number was: its stamp and content. `None` if it is long forgotten.
+    pub fn known(&self, path: &TreePath, seq: Seq) -> Option<Known> {
+        if let Some(known) = self.ledger.get(path, seq) {
+            return Some(known);
+        }
+        let views: Vec<Arc<View>> = lock(&self.views).oldest_first().map(|(_, view)| view.clone()).collect();
+        views.iter().find_map(|view| lock(&view.table).known(path, seq))
+    }
+
+    /// The stamp of what was bound at `path` with this number; `None` also if it was absent.
+    pub fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
+        self.known(path, seq)?.stamp
+    }
+
+    /// Writes the path sets that changed to the folder.
+    pub fn save(&self) -> std::io::Result<()> {
+        let views: Vec<Arc<View>> = lock(&self.views).oldest_first().map(|(_, view)| view.clone()).collect();
+        let results = views.iter().map(|view| self.save_view(view)).collect::<Vec<_>>();
+        if let Some(folder) = &self.folder {
+            saved::prune(folder);
+        }
+        results.into_iter().collect()
+    }
+
+    fn save_view(&self, view: &View) -> std::io::Result<()> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        let Some(paths) = lock(&view.table).take_unsaved() else { return Ok(()) };
+        let saved = saved::save(folder, &view.key, &paths);
+        if saved.is_err() {
+            lock(&view.table).set_unsaved();
+        }
+        saved
+    }
+
+    /// The bytes of listings first, then recipes, then the blocks of small files, as far as they fit into `bytes_max`
+    /// and the hub has them not. What has changed since it was bound is left out: who wants it will ask, and be told.
+    pub fn blobs_of(
+        &self,
+        set: &[Bound],
+        hub_has: &dyn Fn(&Digest) -> bool,
+        bytes_max: usize,
+    ) -> Vec<(Digest, Vec<u8>)> {
+        let listing = |bound: &Bound| match &bound.binding {
+            Binding::Directory { listing, .. } => *listing,
+            _ => None,
+        };
+        let recipe = |bound: &Bound| match &bound.binding {
+            Binding::File { content: Content::Recipe(digest), .. } => Some(*digest),
+            _ => None,
+        };
+        let block = |bound: &Bound| match &bound.binding {
+            Binding::File { content: Content::Block(digest), attr, .. } if attr.size <= bytes_max as u64 => {
+                Some(*digest)
+            }
+            _ => None,
+        };
+        let wanted = set.iter().filter_map(listing);
+        let wanted = wanted.chain(set.iter().filter_map(recipe)).chain(set.iter().filter_map(block));
+        let mut room = bytes_max;
+        let mut taken = std::collections::HashSet::new();
+        let mut blobs = Vec::new();
+        for digest in wanted {
+            if room == 0 {
+                break;
+            }
+            if hub_has(&digest) || !taken.insert(digest) {
+                continue;
+            }
+            if let Ok(Some(bytes)) = self.snapshot.read_block(&digest)
+                && bytes.len() <= room
+            {
+                room -= bytes.len();
+                blobs.push((digest, bytes));
+            }
+        }
+        blobs
+    }
+}
+
+/// Whether two looks at a path found the same.
+fn is_same(entry: &table::Entry, observed: &Observed) -> bool {
+    entry.binding == observed.binding && (entry.access == Access::Deny) == (observed.access == Access::Deny)
+}
+
+#[cfg(test)]
+mod tests;

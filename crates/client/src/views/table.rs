@@ -1,0 +1,366 @@
+//! One view's table: its paths in order, what each is, and how to check them all quickly.
+
+use super::ledger::{Known, Ledger};
+use super::{PATHS_MAX, is_same};
+use crate::policy::{Access, FileFacts, Gate};
+use crate::snapshot::{BindError, Observed, Snapshot, Stamp, stat_at};
+use base::{Binding, Bound, Seq, TreePath, Version, ViewId, ViewUpdate};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound::{Included, Unbounded};
+
+/// Drops that are remembered: a hub that is further behind gets the whole view.
+const DROPS_MAX: usize = 8192;
+/// Paths known to be absent one by one; beyond, all of them are learned anew.
+const ABSENT_MAX: usize = 2_000;
+/// A view with more paths than this forgets those that were not used in the last [`UNUSED_SWEEPS_MAX`] sweeps.
+const PATHS_BEFORE_AGEING: usize = 4_000;
+const UNUSED_SWEEPS_MAX: u32 = 512;
+
+/// One path of a view.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub seq: Seq,
+    /// The version of the view that brought this binding.
+    pub version: u64,
+    pub stamp: Option<Stamp>,
+    pub binding: Binding,
+    pub access: Access,
+    facts: FileFacts,
+    /// A change would show in the stamp.
+    settled: bool,
+    /// To be bound anew whatever the stamp says.
+    stale: bool,
+    /// The sweep after which it was last used.
+    used: u32,
+}
+
+/// The paths of one view.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: BTreeMap<TreePath, Entry>,
+    /// Paths that were learned and not yet looked at.
+    pending: BTreeSet<TreePath>,
+    version: u64,
+    /// Who is behind this version gets the whole view.
+    floor: u64,
+    dropped: VecDeque<(u64, TreePath)>,
+    absent: usize,
+    sweeps: u32,
+    fingerprint: Option<u64>,
+    unsaved: bool,
+}
+
+impl Table {
+    /// A table of paths that are yet to be looked at.
+    pub fn new(paths: Vec<TreePath>, unsaved: bool) -> Self {
+        let pending = paths.into_iter().take(PATHS_MAX).collect();
+        Self { pending, unsaved, ..Self::default() }
+    }
+
+    pub fn len(&self) -> usize {
+        self.entries.len() + self.pending.len()
+    }
+
+    pub fn version(&self) -> Version {
+        Version(self.version)
+    }
+
+    pub fn has(&self, path: &TreePath) -> bool {
+        self.entries.contains_key(path)
+    }
+
+    /// The policy under which all of it was last checked.
+    pub fn fingerprint(&self) -> Option<u64> {
+        self.fingerprint
+    }
+
+    #[cfg(test)]
+    pub fn sweeps(&self) -> u32 {
+        self.sweeps
+    }
+
+    pub fn touch(&mut self, path: &TreePath) {
+        if let Some(entry) = self.entries.get_mut(path) {
+            entry.used = self.sweeps;
+        }
+    }
+
+    pub fn mark_stale(&mut self, path: &TreePath) {
+        if let Some(entry) = self.entries.get_mut(path) {
+            entry.stale = true;
+        }
+    }
+
+    pub fn known(&self, path: &TreePath, seq: Seq) -> Option<Known> {
+        let entry = self.entries.get(path).filter(|entry| entry.seq == seq)?;
+        Some(Known::of(entry.stamp, &entry.binding))
+    }
+
+    /// Checks every path, and binds anew what changed.
+    pub fn sweep(&mut self, snapshot: &Snapshot, ledger: &Ledger, gate: &dyn Gate) {
+        self.sweeps = self.sweeps.wrapping_add(1);
+        let fingerprint = gate.fingerprint();
+        let policy = (self.fingerprint != Some(fingerprint)).then_some(gate);
+        let is_suspect = |(path, entry): &(&TreePath, &Entry)| entry.is_suspect(path, policy);
+        let mut suspects: BTreeSet<TreePath> =
+            self.entries.iter().filter(is_suspect).map(|(path, _)| path.clone()).collect();
+        self.take_pending(&mut suspects);
+        self.rebind_all(suspects, snapshot, ledger, gate);
+        self.fingerprint = Some(fingerprint);
+        self.age();
+    }
+
+    /// Adds paths and looks at them.
+    pub fn add_all(&mut self, paths: Vec<TreePath>, snapshot: &Snapshot, ledger: &Ledger, gate: &dyn Gate) {
+        if paths.is_empty() {
+            return;
+        }
+        self.pending.extend(paths);
+        let mut suspects = BTreeSet::new();
+        self.take_pending(&mut suspects);
+        self.rebind_all(suspects, snapshot, ledger, gate);
+    }
+
+    /// What a path is at its first use.
+    pub fn fault(
+        &mut self,
+        path: &TreePath,
+        snapshot: &Snapshot,
+        ledger: &Ledger,
+        gate: &dyn Gate,
+    ) -> Result<Bound, BindError> {
+        if !self.has(path) && self.entries.len() + path.components().count() >= PATHS_MAX {
+            self.empty();
+        }
+        let next = self.version + 1;
+        let mut way: Vec<TreePath> = std::iter::successors(path.parent(), TreePath::parent).collect();
+        way.reverse();
+        for directory in way {
+            if self.entries.get(&directory).is_none_or(|entry| entry.stale) {
+                let observed = snapshot.bind(&directory, gate)?;
+                self.put(&directory, observed, next, ledger);
+            }
+            match self.entries.get(&directory).map(|entry| &entry.binding) {
+                Some(Binding::Directory { .. }) => {}
+                Some(Binding::Denied) => return Ok(unbound(path, Binding::Denied, ledger)),
+                _ => return Ok(unbound(path, Binding::Absent, ledger)),
+            }
+        }
+        if let Some(entry) = self.entries.get_mut(path).filter(|entry| !entry.stale) {
+            entry.used = self.sweeps;
+            return Ok(Bound { path: path.clone(), seq: entry.seq, binding: entry.binding.clone() });
+        }
+        let observed = snapshot.bind(path, gate)?;
+        let binding = observed.binding.clone();
+        self.put(path, observed, next, ledger);
+        match self.entries.get(path) {
+            Some(entry) => Ok(Bound { path: path.clone(), seq: entry.seq, binding: entry.binding.clone() }),
+            None => Ok(unbound(path, binding, ledger)),
+        }
+    }
+
+    /// The step from `from` to now; from nothing, if it is not known any more what `from` was.
+    pub fn update_since(&self, view: ViewId, from: Version) -> ViewUpdate {
+        let version = Version(self.version);
+        let bound = |(path, entry): (&TreePath, &Entry)| Bound {
+            path: path.clone(),
+            seq: entry.seq,
+            binding: entry.binding.clone(),
+        };
+        if from.0 == 0 || from.0 < self.floor || from > version {
+            let set = self.entries.iter().map(bound).collect();
+            return ViewUpdate { view, base: Version(0), version, set, drop: Vec::new() };
+        }
+        if from == version {
+            return ViewUpdate { view, base: from, version, set: Vec::new(), drop: Vec::new() };
+        }
+        let set = self.entries.iter().filter(|(_, entry)| entry.version > from.0).map(bound).collect();
+        let gone = self.dropped.iter().filter(|(at, path)| *at > from.0 && !self.entries.contains_key(path));
+        let drop: BTreeSet<TreePath> = gone.map(|(_, path)| path.clone()).collect();
+        ViewUpdate { view, base: from, version, set, drop: drop.into_iter().collect() }
+    }
+
+    /// The paths, if they are others than when they were last taken.
+    pub fn take_unsaved(&mut self) -> Option<Vec<TreePath>> {
+        if !std::mem::take(&mut self.unsaved) {
+            return None;
+        }
+        let present = self.entries.iter().filter(|(_, entry)| entry.binding != Binding::Absent);
+        Some(present.map(|(path, _)| path.clone()).chain(self.pending.iter().cloned()).collect())
+    }
+
+    pub fn set_unsaved(&mut self) {
+        self.unsaved = true;
+    }
+
+    /// Moves the paths that were not yet looked at to `suspects`, with the directories on the way to them.
+    fn take_pending(&mut self, suspects: &mut BTreeSet<TreePath>) {
+        for path in std::mem::take(&mut self.pending) {
+            let mut next = Some(path);
+            while let Some(path) = next.filter(|path| !self.entries.contains_key(path) && !suspects.contains(path)) {
+                next = path.parent();
+                suspects.insert(path);
+            }
+        }
+        if self.entries.len() + suspects.len() > PATHS_MAX {
+            self.empty();
+            suspects.clear();
+        }
+    }
+
+    /// Binds paths anew, in order: directories before what is in them.
+    fn rebind_all(&mut self, paths: BTreeSet<TreePath>, snapshot: &Snapshot, ledger: &Ledger, gate: &dyn Gate) {
+        let next = self.version + 1;
+        for path in paths {
+            let parent = path.parent().and_then(|parent| self.entries.get(&parent));
+            let in_directory = parent.is_some_and(|entry| matches!(entry.binding, Binding::Directory { .. }));
+            if !path.is_root() && !in_directory {
+                self.drop_within(&path, next);
+                continue;
+            }
+            match snapshot.bind(&path, gate) {
+                Ok(observed) => self.put(&path, observed, next, ledger),
+                // Who uses it will ask, and be told the error; who does not is not bothered.
+                Err(error) => {
+                    tracing::debug!(%error, "left out of the view");
+                    self.drop_within(&path, next);
+                }
+            }
+        }
+    }
+
+    /// Enters what a path was found to be. An absence that the directory's listing shows is not kept.
+    fn put(&mut self, path: &TreePath, observed: Observed, next: u64, ledger: &Ledger) {
+        let is_directory = matches!(observed.binding, Binding::Directory { .. });
+        if !is_directory {
+            self.drop_beneath(path, next);
+        }
+        let parent = path.parent().and_then(|parent| self.entries.get(&parent));
+        let listed = parent.is_some_and(|entry| matches!(entry.binding, Binding::Directory { listing: Some(_), .. }));
+        if observed.binding == Binding::Absent && listed {
+            self.drop_within(path, next);
+            return;
+        }
+        if matches!(observed.binding, Binding::Directory { listing: Some(_), .. }) && self.absent > 0 {
+            self.drop_absent_in(path, next);
+        }
+        let before = self.entries.get(path);
+        let (seq, version) = match before {
+            Some(entry) if is_same(entry, &observed) => (entry.seq, entry.version),
+            _ => (ledger.enter(path, &observed), next),
+        };
+        if version == next {
+            self.version = next;
+            self.unsaved |= before.is_none();
+        }
+        let used = before.map_or(self.sweeps, |entry| entry.used);
+        let was_absent = before.is_some_and(|entry| entry.binding == Binding::Absent);
+        self.absent += usize::from(observed.binding == Binding::Absent);
+        self.absent -= usize::from(was_absent);
+        let Observed { binding, stamp, access, facts, settled } = observed;
+        let entry = Entry { seq, version, stamp, binding, access, facts, settled, stale: false, used };
+        self.entries.insert(path.clone(), entry);
+    }
+
+    fn drop_within(&mut self, path: &TreePath, next: u64) {
+        self.drop_beneath(path, next);
+        self.remove(path, next);
+    }
+
+    fn drop_beneath(&mut self, path: &TreePath, next: u64) {
+        // No name sorts before this one.
+        let first = path.join(b"\x01");
+        let beneath = self.entries.range((Included(first), Unbounded)).map(|(path, _)| path);
+        let gone: Vec<TreePath> = beneath.take_while(|other| other.is_within(path)).cloned().collect();
+        for path in gone {
+            self.remove(&path, next);
+        }
+    }
+
+    fn drop_absent_in(&mut self, directory: &TreePath, next: u64) {
+        let first = directory.join(b"\x01");
+        let beneath =
+            self.entries.range((Included(first), Unbounded)).take_while(|(path, _)| path.is_within(directory));
+        let absent = beneath.filter(|(path, entry)| {
+            entry.binding == Binding::Absent && path.parent().is_some_and(|parent| parent == *directory)
+        });
+        let gone: Vec<TreePath> = absent.map(|(path, _)| path.clone()).collect();
+        for path in gone {
+            self.remove(&path, next);
+        }
+    }
+
+    fn remove(&mut self, path: &TreePath, next: u64) {
+        let Some(entry) = self.entries.remove(path) else { return };
+        self.absent -= usize::from(entry.binding == Binding::Absent);
+        self.version = next;
+        self.unsaved = true;
+        self.dropped.push_back((next, path.clone()));
+        if self.dropped.len() > DROPS_MAX
+            && let Some((at, _)) = self.dropped.pop_front()
+        {
+            self.floor = self.floor.max(at);
+        }
+    }
+
+    /// Forgets everything: a view that grew beyond its bound is learned anew.
+    fn empty(&mut self) {
+        self.entries.clear();
+        self.dropped.clear();
+        self.absent = 0;
+        self.version += 1;
+        self.floor = self.version;
+        self.unsaved = true;
+    }
+
+    fn age(&mut self) {
+        let next = self.version + 1;
+        let crowded = self.entries.len() > PATHS_BEFORE_AGEING;
+        if self.absent <= ABSENT_MAX && !crowded {
+            return;
+        }
+        let too_many_absent = self.absent > ABSENT_MAX;
+        let now = self.sweeps;
+        let old = |entry: &Entry| {
+            let unused = now.wrapping_sub(entry.used) > UNUSED_SWEEPS_MAX;
+            match entry.binding {
+                Binding::Absent => too_many_absent || (crowded && unused),
+                // What is in it would be lost with it.
+                Binding::Directory { .. } => false,
+                _ => crowded && unused,
+            }
+        };
+        let gone = self.entries.iter().filter(|(_, entry)| old(entry)).map(|(path, _)| path.clone());
+        for path in gone.collect::<Vec<_>>() {
+            self.remove(&path, next);
+        }
+    }
+}
+
+impl Entry {
+    /// Whether the path has to be bound anew: its stamp changed, or would not show it, or the policy has changed.
+    fn is_suspect(&self, path: &TreePath, policy: Option<&dyn Gate>) -> bool {
+        if self.stale || !self.settled {
+            return true;
+        }
+        let Some(stamp) = self.stamp else {
+            return match (&self.binding, stat_at(path.as_bytes())) {
+                (Binding::Absent, Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::NAMETOOLONG)) => false,
+                (Binding::Denied, Err(Errno::ACCESS | Errno::PERM)) => false,
+                // A folder that every worker has of its own.
+                (Binding::Directory { .. }, Ok(_)) => false,
+                _ => true,
+            };
+        };
+        if policy.is_some_and(|gate| gate.access(path, &self.facts) != self.access) {
+            return true;
+        }
+        stat_at(path.as_bytes()).map_or(true, |stat| Stamp::of(&stat) != stamp)
+    }
+}
+
+fn unbound(path: &TreePath, binding: Binding, ledger: &Ledger) -> Bound {
+    let observed = Observed { binding, stamp: None, access: Access::Allow, facts: FileFacts::default(), settled: true };
+    Bound { path: path.clone(), seq: ledger.enter(path, &observed), binding: observed.binding }
+}
