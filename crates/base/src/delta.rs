@@ -5,8 +5,15 @@ use crate::binding::Content;
 use crate::id::Seq;
 use crate::path::TreePath;
 
-/// All changes of one task, in the order in which they are to be applied: directory renames first, then removals, then
-/// the rest with parents before children. No path occurs twice among removals, nor twice among the rest.
+/// All changes of one task: directory renames, then removals, then the rest with parents before children.
+///
+/// Renames and removals speak of the tree as it was *before* the task and happen all at once: `from` and the path of a
+/// removal are paths before, so that two directories can swap their names. The target of a rename and all paths of the
+/// rest are paths *after* the task. A removed directory's entries are removals of their own, children before parents
+/// (save those within a directory that is renamed), so that what the task did not see there is never lost. A path can
+/// be among the removals and among the rest: what was there goes, and something new comes.
+///
+/// No path occurs twice among the targets of renames, nor among removals, nor among the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Delta {
     /// The changes.
@@ -18,7 +25,8 @@ pub struct Delta {
 pub struct Change {
     /// Where.
     pub path: TreePath,
-    /// What the task saw there before it changed it.
+    /// What the task saw there before it changed it; for a rename, and beneath a renamed directory, what it saw at the
+    /// path before.
     pub base: Base,
     /// What is to be done.
     pub action: Action,
@@ -36,9 +44,11 @@ pub enum Base {
 /// What a task did at a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Removed it, with all beneath if it was a directory.
+    /// Removed it. A directory's entries are removed or renamed away by changes of their own.
     Remove,
-    /// Renamed the directory at `from` to this path, with all beneath; changes beneath follow under the new path.
+    /// Renamed the directory at `from` to this path, with all beneath; changes beneath follow under the new path, and
+    /// changed attributes of the directory itself (its mtime, say) as a [`Action::Directory`]. What was at this path
+    /// before is a removal or another rename.
     RenameDirectory {
         /// Its path before.
         from: TreePath,
@@ -49,10 +59,11 @@ pub enum Action {
         attr: Attr,
         /// `user.` attributes to give it; others of that kind are removed.
         xattrs: Vec<Xattr>,
-        /// The task removed the directory that was here and made a new one: the old one's entries go.
+        /// The task removed the directory that was here and made a new one: this path is among the removals, too.
         replaces: bool,
     },
-    /// Made a file, or gave one new contents or attributes.
+    /// Made a file, or gave one new contents or attributes. If the path is among the removals it is another file than
+    /// before; else it is the same one, and all names it has show the change.
     File {
         /// Attributes to give it (mode, uid, gid, size, mtime).
         attr: Attr,

@@ -1,8 +1,33 @@
 //! The client daemon: what it knows of its own file system, what it lets out and in, and how it commits.
+//!
+//! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches, [`exchange`] passes its streams,
+//! [`settle`] commits its delta. Beside that, [`serve`] answers what the hub asks while the command runs.
+//!
+//! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
+//!   (which paths a program uses).
+//! * What it allows: [`policy`], [`remote_ability`].
+//! * Its changes: [`commit`], [`spool`].
+//! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
+pub mod ask;
+pub mod caller;
+pub mod commit;
+pub mod cutter;
+pub mod daemon;
+pub mod exchange;
+pub mod link;
+pub mod outputs;
+pub mod plan;
 pub mod policy;
 pub mod profile;
 pub mod recipes;
+pub mod record;
 pub mod remote_ability;
+pub mod report;
+pub mod run;
+pub mod serve;
+pub mod settle;
 pub mod snapshot;
+pub mod spool;
+pub mod stdio;
 pub mod views;

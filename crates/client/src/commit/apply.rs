@@ -1,0 +1,381 @@
+//! Doing and undoing the steps of a plan. Each is one change of the tree, or can be repeated.
+
+use super::crash;
+use super::error::CommitError;
+use super::files;
+use super::plan::{Plan, Step};
+use super::stage::{Slot, Stages, names_in};
+use super::stamp::Seen;
+use super::tree::{self, Meta, Tree, os, set_meta};
+use base::{Digest, TreePath};
+use rustix::fs::{AtFlags, OFlags, RenameFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+/// Why a step was not done.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Somebody changed the path since it was looked at; the step left it as it was.
+    Late(TreePath),
+    /// What should be in the staging folder is not.
+    Incomplete(TreePath),
+    /// The system refused.
+    Io { what: &'static str, path: TreePath, source: io::Error },
+}
+
+impl Failure {
+    /// The error of a commit that failed like this.
+    pub(crate) fn into_error(self) -> CommitError {
+        match self {
+            Self::Late(path) => {
+                CommitError::Conflict(vec![super::Conflict { path, why: super::ConflictKind::Changed }])
+            }
+            Self::Incomplete(path) => {
+                let source = io::Error::other("its new content is missing in the staging folder");
+                CommitError::Io { what: "put into place", path, source }
+            }
+            Self::Io { what, path, source } => io_error(what, &path, source),
+        }
+    }
+}
+
+/// The error for a failed system call: no room, or what the system said.
+pub(crate) fn io_error(what: &'static str, path: &TreePath, source: io::Error) -> CommitError {
+    match source.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT) => CommitError::NoSpace(path.clone()),
+        _ => CommitError::Io { what, path: path.clone(), source },
+    }
+}
+
+/// Carries out steps on a tree.
+pub(crate) struct Applier<'a> {
+    pub tree: &'a Tree,
+    pub stages: &'a Stages<'a>,
+    /// Steps may have been done already, in a life of the daemon that ended.
+    pub recovering: bool,
+}
+
+type Done = Result<(), Failure>;
+
+impl Applier<'_> {
+    /// Does all steps.
+    ///
+    /// # Errors
+    /// The first step that failed, with its number; those before it are done.
+    pub(crate) fn forward(&self, plan: &Plan) -> Result<(), (usize, Failure)> {
+        for (at, step) in plan.steps.iter().enumerate() {
+            let crashed = |source| (at, Failure::Io { what: "change", path: step.path().clone(), source });
+            crash::point().map_err(crashed)?;
+            self.do_step(step).map_err(|failure| (at, failure))?;
+        }
+        Ok(())
+    }
+
+    /// Undoes the first `count` steps, last first. All are tried, whatever fails.
+    ///
+    /// # Errors
+    /// The first step that could not be undone.
+    pub(crate) fn backward(&self, plan: &Plan, count: usize) -> Done {
+        let mut result = Ok(());
+        for step in plan.steps[..count].iter().rev() {
+            let crashed = |source| Failure::Io { what: "restore", path: step.path().clone(), source };
+            crash::point().map_err(crashed)?;
+            let undone = self.undo_step(step);
+            result = result.and(undone);
+        }
+        result
+    }
+
+    fn do_step(&self, step: &Step) -> Done {
+        let path = step.path();
+        let io = |what| move |source| Failure::Io { what, path: path.clone(), source };
+        match step {
+            Step::Open { path, ino, new, .. } => self.give(path, *ino, new).map_err(io("change the mode of")).map(drop),
+            Step::Attributes { path, ino, new, .. } => {
+                match self.give(path, *ino, new).map_err(io("change the attributes of"))? {
+                    true => Ok(()),
+                    false if self.recovering => Ok(()),
+                    false => Err(Failure::Late(path.clone())),
+                }
+            }
+            Step::Detach { path, slot, seen, beneath, moves } => self.detach(path, *slot, seen, beneath, *moves),
+            Step::Place { path, slot, ino, over, .. } => self.place(path, *slot, *ino, over.as_ref()),
+            Step::Overwrite { path, slot, seen, meta, .. } => {
+                if !self.recovering && self.look(path).map_err(io("look at"))? != Some(*seen) {
+                    return Err(Failure::Late(path.clone()));
+                }
+                self.overwrite(path, *slot, seen.ino, meta).map_err(io("write"))
+            }
+            Step::Append { path, slot, ino, at, len, meta, .. } => {
+                self.append(path, *slot, (*ino, *at, *len), meta).map_err(io("append to"))
+            }
+        }
+    }
+
+    fn undo_step(&self, step: &Step) -> Done {
+        let path = step.path();
+        let io = |source| Failure::Io { what: "restore", path: path.clone(), source };
+        match step {
+            Step::Open { path, ino, old, .. } | Step::Attributes { path, ino, old, .. } => {
+                self.give(path, *ino, old).map(drop).map_err(io)
+            }
+            Step::Detach { path, slot, seen, .. } => match self.stages.node(*slot).map_err(io)? {
+                Some(node) if node.ino == seen.ino => self.from_slot(*slot, path).map_err(io),
+                _ => Ok(()),
+            },
+            Step::Place { path, slot, ino, over, moved } => {
+                let Some(node) = self.tree.node(path).map_err(io)?.filter(|node| node.ino == *ino) else {
+                    return Ok(());
+                };
+                if node.is_directory() && !moved && !self.is_empty(path).map_err(io)? {
+                    // Somebody has put something into the new directory: it is theirs now.
+                    return Ok(());
+                }
+                match over {
+                    Some(_) => self.exchange(*slot, path).map_err(io),
+                    None => self.to_slot(path, *slot).map_err(io),
+                }
+            }
+            Step::Overwrite { path, undo, seen, old, .. } => {
+                if self.look(path).map_err(io)? == Some(*seen) {
+                    return Ok(());
+                }
+                self.overwrite(path, *undo, seen.ino, old).map_err(io)
+            }
+            Step::Append { path, ino, at, len, old, .. } => {
+                self.cut_back(path, (*ino, *at, *len), old).map_err(io)
+            }
+        }
+    }
+
+    fn is_empty(&self, path: &TreePath) -> io::Result<bool> {
+        let parent = self.tree.parent(path)?;
+        let held = tree::open_beneath(parent.as_fd(), path.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
+        Ok(names_in(&held)?.is_empty())
+    }
+
+    /// What is at `path` now.
+    fn look(&self, path: &TreePath) -> io::Result<Option<Seen>> {
+        Ok(self.tree.node(path)?.as_ref().map(Seen::of))
+    }
+
+    /// Gives `meta` to what is at `path`, if it has this inode number.
+    fn give(&self, path: &TreePath, ino: u64, meta: &Meta) -> io::Result<bool> {
+        let held = match self.tree.hold(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            other => other?,
+        };
+        if tree::node_of(&held)?.ino != ino {
+            return Ok(false);
+        }
+        set_meta(&held, meta)?;
+        Ok(true)
+    }
+
+    fn detach(&self, path: &TreePath, slot: Slot, seen: &Seen, beneath: &Option<Digest>, moves: bool) -> Done {
+        let io = |source| Failure::Io { what: "move away", path: path.clone(), source };
+        let waiting = self.recovering && self.stages.node(slot).map_err(io)?.is_some();
+        if self.recovering && !waiting {
+            let there = self.look(path).map_err(io)?;
+            if there.is_none_or(|there| moves && there.ino != seen.ino) {
+                return Ok(());
+            }
+        }
+        if !waiting {
+            match self.to_slot(path, slot) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    return if moves { Err(Failure::Late(path.clone())) } else { Ok(()) };
+                }
+                other => other.map_err(io)?,
+            }
+        }
+        crash::point().map_err(io)?;
+        let taken = self.stages.node(slot).map_err(io)?;
+        let mut same = taken.as_ref().map(Seen::of) == Some(*seen);
+        if let (true, Some(digest)) = (same, beneath) {
+            let held = self.stages.held(slot.folder);
+            same = subtree_digest(held, &self.stages.name(slot)).map_err(io)? == *digest;
+        }
+        if same {
+            return Ok(());
+        }
+        self.from_slot(slot, path).map_err(io)?;
+        Err(Failure::Late(path.clone()))
+    }
+
+    fn place(&self, path: &TreePath, slot: Slot, ino: u64, over: Option<&Seen>) -> Done {
+        let io = |source| Failure::Io { what: "put into place", path: path.clone(), source };
+        if self.recovering {
+            let waiting = self.stages.node(slot).map_err(io)?.is_some_and(|node| node.ino == ino);
+            if !waiting {
+                let there = self.look(path).map_err(io)?.is_some_and(|seen| seen.ino == ino);
+                return if there { Ok(()) } else { Err(Failure::Incomplete(path.clone())) };
+            }
+        }
+        let late = || Failure::Late(path.clone());
+        let Some(over) = over else {
+            return match self.from_slot(slot, path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(late()),
+                other => other.map_err(io),
+            };
+        };
+        match self.exchange(slot, path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(late()),
+            other => other.map_err(io)?,
+        }
+        crash::point().map_err(io)?;
+        if self.stages.node(slot).map_err(io)?.as_ref().map(Seen::of) == Some(*over) {
+            return Ok(());
+        }
+        self.exchange(slot, path).map_err(io)?;
+        Err(late())
+    }
+
+    fn exchange(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
+        let (held, name) = (self.stages.held(slot.folder), self.stages.name(slot));
+        let parent = self.tree.parent(path)?;
+        Ok(rustix::fs::renameat_with(held, os(&name), &*parent, os(path.name()), RenameFlags::EXCHANGE)?)
+    }
+
+    fn to_slot(&self, path: &TreePath, slot: Slot) -> io::Result<()> {
+        let parent = self.tree.parent(path)?;
+        self.tree.forget();
+        rename_to_new(parent.as_fd(), path.name(), self.stages.held(slot.folder), &self.stages.name(slot))
+    }
+
+    fn from_slot(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
+        let parent = self.tree.parent(path)?;
+        rename_to_new(self.stages.held(slot.folder), &self.stages.name(slot), parent.as_fd(), path.name())
+    }
+
+    /// Opens the file at `path`, if it has this inode number, for writing, even where its mode forbids that to its owner.
+    fn open_to_write(&self, path: &TreePath, ino: u64) -> io::Result<File> {
+        let open = |tree: &Tree| tree.open_file(path, OFlags::RDWR);
+        let opened: OwnedFd = match open(self.tree) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let held = self.tree.hold(path)?;
+                let node = tree::node_of(&held)?;
+                let mode = node.mode | 0o600;
+                set_meta(&held, &Meta { mode, uid: node.uid, gid: node.gid, mtime: node.mtime, xattrs: None })?;
+                open(self.tree)?
+            }
+            other => other?,
+        };
+        if tree::node_of(&opened)?.ino != ino {
+            return Err(io::Error::other("it is another file than a moment ago"));
+        }
+        Ok(File::from(opened))
+    }
+
+    fn overwrite(&self, path: &TreePath, slot: Slot, ino: u64, meta: &Meta) -> io::Result<()> {
+        let from = self.stages.open(slot)?;
+        let to = self.open_to_write(path, ino)?;
+        files::copy_content(&from, &to)?;
+        crash::point()?;
+        set_meta(&to.into(), meta)
+    }
+
+    /// Adds what is in `slot` to the end of the file; in recovery, only what was not added before.
+    fn append(&self, path: &TreePath, slot: Slot, state: (u64, u64, u64), meta: &Meta) -> io::Result<()> {
+        let (ino, at, len) = state;
+        let from = self.stages.open(slot)?;
+        let to = self.open_to_write(path, ino)?;
+        let end = to.metadata()?.len();
+        let done = if self.recovering { added_before(&from, &to, at, len, end)? } else { 0 };
+        files::copy_range(&from, &to, done, end, len - done)?;
+        crash::point()?;
+        set_meta(&to.into(), meta)
+    }
+
+    /// Takes away what [`Self::append`] added, unless somebody else has added more since.
+    fn cut_back(&self, path: &TreePath, state: (u64, u64, u64), old: &Meta) -> io::Result<()> {
+        let (ino, at, len) = state;
+        let Some(node) = self.tree.node(path)?.filter(|node| node.ino == ino) else { return Ok(()) };
+        if node.size <= at || node.size > at + len {
+            return Ok(());
+        }
+        let to = self.open_to_write(path, ino)?;
+        rustix::fs::ftruncate(&to, at)?;
+        set_meta(&to.into(), old)
+    }
+}
+
+/// How many of the `len` bytes of `from` are at `at` in `to`, which ends at `end`, and end it or are followed by others'.
+fn added_before(from: &File, to: &File, at: u64, len: u64, end: u64) -> io::Result<u64> {
+    use std::os::unix::fs::FileExt;
+    let there = end.saturating_sub(at).min(len);
+    let (mut left, mut right) = (vec![0u8; 1 << 16], vec![0u8; 1 << 16]);
+    let mut done = 0;
+    while done < there {
+        let want = (there - done).min(1 << 16) as usize;
+        from.read_exact_at(&mut left[..want], done)?;
+        to.read_exact_at(&mut right[..want], at + done)?;
+        if left[..want] != right[..want] {
+            return Ok(0);
+        }
+        done += want as u64;
+    }
+    Ok(done)
+}
+
+/// Renames to a name that nothing has, on file systems old and new.
+fn rename_to_new(
+    from: std::os::fd::BorrowedFd<'_>,
+    name: &[u8],
+    to: std::os::fd::BorrowedFd<'_>,
+    new: &[u8],
+) -> io::Result<()> {
+    match rustix::fs::renameat_with(from, os(name), to, os(new), RenameFlags::NOREPLACE) {
+        Err(Errno::INVAL | Errno::NOSYS) => {}
+        other => return Ok(other?),
+    }
+    // No such flag here (NFS): a link does not replace either; a directory, which has none, replaces at most an empty one.
+    match rustix::fs::linkat(from, os(name), to, os(new), AtFlags::empty()) {
+        Ok(()) => Ok(rustix::fs::unlinkat(from, os(name), AtFlags::empty())?),
+        Err(Errno::PERM | Errno::OPNOTSUPP) => match tree::node_at(to, new)? {
+            Some(_) => Err(io::ErrorKind::AlreadyExists.into()),
+            None => Ok(rustix::fs::renameat(from, os(name), to, os(new))?),
+        },
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A digest of all that is beneath directory `name`: relative path, inode, and for all but directories size and mtime.
+pub(crate) fn subtree_digest(parent: impl AsFd, name: &[u8]) -> io::Result<Digest> {
+    let mut sum = SubtreeSum::default();
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+    let mut open = vec![(Vec::new(), tree::open_beneath(parent.as_fd(), name, flags)?)];
+    while let Some((at, directory)) = open.pop() {
+        for name in names_in(&directory)? {
+            let Some(node) = tree::node_at(&directory, &name)? else { continue };
+            let path = [&at[..], b"/", &name].concat();
+            sum.add(&path, &Seen::of(&node));
+            if node.is_directory() {
+                open.push((path, tree::open_beneath(directory.as_fd(), &name, flags)?));
+            }
+        }
+    }
+    Ok(sum.finish())
+}
+
+/// Sums up entries in any order.
+#[derive(Default)]
+pub(crate) struct SubtreeSum {
+    lines: Vec<[u8; 32]>,
+}
+
+impl SubtreeSum {
+    /// Counts an entry in.
+    pub(crate) fn add(&mut self, path: &[u8], seen: &Seen) {
+        let numbers = [seen.ino.to_le_bytes(), seen.size.to_le_bytes(), seen.mtime.0.to_le_bytes()].concat();
+        self.lines.push(Digest::of(&[&numbers, path].concat()).0);
+    }
+
+    /// The digest of all.
+    pub(crate) fn finish(mut self) -> Digest {
+        self.lines.sort_unstable();
+        Digest::of(&self.lines.concat())
+    }
+}

@@ -1,0 +1,48 @@
+//! Points at which tests let a commit die.
+
+/// Passes, or in a test that asked for it fails as if the process had been killed here.
+#[cfg(not(test))]
+#[inline(always)]
+pub(crate) fn point() -> std::io::Result<()> {
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) use armed::*;
+
+#[cfg(test)]
+mod armed {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
+        static DEAD: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Dies at the point after `after` others; `None`: never.
+    pub(crate) fn arm(after: Option<u32>) {
+        LEFT.set(after);
+        DEAD.set(false);
+    }
+
+    /// Whether the armed crash has come: everything fails from then on, as nothing is done by the dead.
+    pub(crate) fn is_dead() -> bool {
+        DEAD.get()
+    }
+
+    pub(crate) fn point() -> io::Result<()> {
+        match LEFT.get() {
+            _ if DEAD.get() => Err(io::Error::other("crashed")),
+            Some(0) => {
+                DEAD.set(true);
+                Err(io::Error::other("crashed"))
+            }
+            Some(left) => {
+                LEFT.set(Some(left - 1));
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+}

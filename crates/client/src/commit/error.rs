@@ -1,0 +1,168 @@
+//! Why a commit did not happen.
+
+use base::{ExitStatus, TaskId, TreePath};
+use std::fmt::Write;
+
+/// Nothing was committed, and why. Whatever the reason, the tree is as it was, save for
+/// [`CommitError::HalfUndone`].
+#[derive(Debug, thiserror::Error)]
+pub enum CommitError {
+    /// The delta breaks the rules that every honest worker keeps.
+    #[error("nothing committed: the worker sent changes that break the rules: {0}")]
+    Invalid(String),
+    /// The write policy keeps these paths from being written.
+    #[error("nothing committed: {}", list(.0))]
+    Refused(Vec<Refusal>),
+    /// These paths changed at the client since the task saw them.
+    #[error("nothing committed: {}", list(.0))]
+    Conflict(Vec<Conflict>),
+    /// There is no room.
+    #[error("nothing committed: no room on the disk for {0}: make room, then: gleaner recover")]
+    NoSpace(TreePath),
+    /// The bytes of a file could not be had, or are not what the delta says.
+    #[error("nothing committed: the new content of {path} cannot be had: {why}")]
+    Content {
+        /// Which file.
+        path: TreePath,
+        /// What went wrong.
+        why: String,
+    },
+    /// This task's changes were committed before.
+    #[error("the changes of this task are committed already")]
+    AlreadyCommitted(ExitStatus),
+    /// The file system did not do what was asked.
+    #[error("nothing committed: cannot {what} {path}: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        what: &'static str,
+        /// On which path.
+        path: TreePath,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The daemon's own state folder failed.
+    #[error("nothing committed: the state folder cannot be used: {0}")]
+    State(#[source] std::io::Error),
+    /// A commit failed in the middle, and undoing it failed as well. The record stays, and is tried again at the
+    /// daemon's next start.
+    #[error("a commit failed in the middle ({why}), and so did undoing it at {path} ({source}); it is tried again when \
+             the daemon starts")]
+    HalfUndone {
+        /// What failed first.
+        why: String,
+        /// Where undoing failed.
+        path: TreePath,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+/// A path that the write policy refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} {reason}")]
+pub struct Refusal {
+    /// Which.
+    pub path: TreePath,
+    /// Why, as what follows the path in a sentence: "is outside the write policy".
+    pub reason: String,
+}
+
+/// A path on which the task and somebody else disagree.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} {why}")]
+pub struct Conflict {
+    /// Which.
+    pub path: TreePath,
+    /// How.
+    pub why: ConflictKind,
+}
+
+/// How a path conflicts, as what follows the path in a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConflictKind {
+    /// Both changed it.
+    #[error("was changed here while the task ran")]
+    Changed,
+    /// The task changed it, somebody else removed it.
+    #[error("was removed here while the task ran")]
+    Gone,
+    /// The task removed a directory that somebody else put this into.
+    #[error("is new or changed in a directory that the task removed")]
+    InRemovedDirectory,
+    /// The task made a file where somebody else made a directory, or the like.
+    #[error("is a directory here, and the task made something else")]
+    DirectoryInTheWay,
+    /// The directory that should hold it is gone, or is none.
+    #[error("has no directory to be in any more")]
+    ParentGone,
+    /// What the task saw there is not known any more.
+    #[error("was changed by the task, and what it saw there is not known any more")]
+    NoEvidence,
+}
+
+/// At most ten of `items`, and how many more there are.
+fn list<T: std::fmt::Display>(items: &[T]) -> String {
+    let mut text = String::new();
+    for (at, item) in items.iter().take(10).enumerate() {
+        let _ = write!(text, "{}{item}", if at == 0 { "" } else { "\n                " });
+    }
+    if items.len() > 10 {
+        let _ = write!(text, "\n                and {} more", items.len() - 10);
+    }
+    text
+}
+
+impl CommitError {
+    /// The paths at which it failed, for those who list them.
+    pub fn paths(&self) -> Vec<&TreePath> {
+        match self {
+            Self::Refused(refusals) => refusals.iter().map(|refusal| &refusal.path).collect(),
+            Self::Conflict(conflicts) => conflicts.iter().map(|conflict| &conflict.path).collect(),
+            Self::NoSpace(path)
+            | Self::Content { path, .. }
+            | Self::Io { path, .. }
+            | Self::HalfUndone { path, .. } => vec![path],
+            Self::Invalid(_) | Self::AlreadyCommitted(_) | Self::State(_) => Vec::new(),
+        }
+    }
+
+    /// What a user reads, with what to do next; `home` is shown as `~`, `kept` tells that [`super::Committer::keep`]
+    /// kept the delta.
+    pub fn explain(&self, task: TaskId, home: Option<&TreePath>, kept: bool) -> String {
+        let mut text = format!("remrun: {self}");
+        let mut first = self.paths().first().map_or(String::new(), |path| path.to_string());
+        if let Some(home) = home.filter(|home| !home.is_root()) {
+            let home = home.to_string();
+            text = text.replace(&format!("{home}/"), "~/");
+            first = first.replacen(&format!("{home}/"), "~/", 1);
+        }
+        if kept {
+            let _ = write!(text, "\n  kept: gleaner recover {}", task.short());
+        }
+        if let Self::Refused(_) = self {
+            let gap = if kept { "      " } else { "\n  " };
+            let _ = write!(text, "{gap}once: remrun --allow-write {first} ...");
+            let _ = write!(text, "\n  project: write = [\"{first}\"] in .gleaner.toml, then gleaner trust");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_reads_as_promised() {
+        let path = TreePath::parse(b"/home/u/.bashrc").expect("a normal path");
+        let refusal = Refusal { path, reason: "is outside the write policy".to_owned() };
+        let home = TreePath::parse(b"/home/u").expect("a normal path");
+        let task = TaskId(0x8f3a_0000 << 96);
+        assert_eq!(
+            CommitError::Refused(vec![refusal]).explain(task, Some(&home), true),
+            "remrun: nothing committed: ~/.bashrc is outside the write policy\n  kept: gleaner recover 8f3a0000      \
+             once: remrun --allow-write ~/.bashrc ...\n  project: write = [\"~/.bashrc\"] in .gleaner.toml, then \
+             gleaner trust"
+        );
+    }
+}

@@ -1,0 +1,280 @@
+//! Deltas that could not be committed are kept for a while, so that no work is lost.
+//!
+//! Each is a folder `kept/<task>/`: `info` (task, time, why), `changes` (one line of text for each change) and `files/`
+//! (the task's files, beneath as many folders as their paths have).
+
+use super::tree::{Tree, os};
+use super::{CommitError, Committer, Contents, files, stage, validate};
+use base::codec::{Encode, Malformed, Reader, Writer};
+use base::{Action, Content, Delta, TaskId, Time, TreePath};
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Most deltas kept; the oldest go first.
+pub const KEPT_MAX: usize = 32;
+/// Most bytes of kept files together (of one delta that is larger, nothing is kept); the oldest go first.
+pub const KEPT_BYTES_MAX: u64 = 8 << 30;
+
+/// A delta that is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptInfo {
+    /// Whose.
+    pub task: TaskId,
+    /// When it was kept, by the client's clock.
+    pub at: Time,
+    /// Why it was not committed.
+    pub why: String,
+    /// How many changes it has.
+    pub changes: u64,
+    /// How many bytes its files have.
+    pub bytes: u64,
+}
+
+impl Encode for KeptInfo {
+    fn encode(&self, out: &mut Writer) {
+        out.u8(1);
+        out.u128(self.task.0);
+        out.i64(self.at.0);
+        out.bytes(self.why.as_bytes());
+        out.u64(self.changes);
+        out.u64(self.bytes);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        if from.u8()? != 1 {
+            return Err(Malformed("notes on a kept delta, of an unknown version"));
+        }
+        Ok(Self {
+            task: TaskId(from.u128()?),
+            at: Time(from.i64()?),
+            why: String::from_utf8_lossy(from.bytes()?).into_owned(),
+            changes: from.u64()?,
+            bytes: from.u64()?,
+        })
+    }
+}
+
+impl Committer {
+    fn kept_folder(&self) -> PathBuf {
+        self.state.join("kept")
+    }
+
+    /// Keeps the files of a delta that was not committed, for `why`. Returns whether it did: not if it breaks the rules
+    /// or has more than [`KEPT_BYTES_MAX`].
+    ///
+    /// # Errors
+    /// [`CommitError::State`] if the files cannot be written, [`CommitError::Content`] if they cannot be had.
+    pub fn keep(
+        &self,
+        task: TaskId,
+        delta: &Delta,
+        contents: &dyn Contents,
+        why: &str,
+        at: Time,
+    ) -> Result<bool, CommitError> {
+        let sizes = delta.changes.iter().map(|change| match &change.action {
+            Action::File { attr, .. } => attr.size,
+            _ => 0,
+        });
+        let bytes = sizes.fold(0u64, u64::saturating_add);
+        if validate(delta).is_err() || bytes > KEPT_BYTES_MAX {
+            return Ok(false);
+        }
+        let io = CommitError::State;
+        files::make_private_folder(&self.kept_folder()).map_err(io)?;
+        self.make_room(bytes).map_err(io)?;
+        let folder = self.kept_folder().join(format!("{}.new", task.to_hex()));
+        let result = fill(&folder, task, delta, contents, why, at, bytes).and_then(|()| {
+            let done = self.kept_folder().join(task.to_hex());
+            remove(&done)?;
+            std::fs::rename(&folder, done)
+        });
+        if result.is_err() {
+            // A folder that stays is removed with the next that is kept.
+            let _ = remove(&folder);
+        }
+        result.map(|()| true).map_err(io)
+    }
+
+    /// Drops the oldest until another one with `bytes` fits, and what was never completed.
+    fn make_room(&self, bytes: u64) -> io::Result<()> {
+        for entry in std::fs::read_dir(self.kept_folder())? {
+            let path = entry?.path();
+            if path.extension().is_some() {
+                remove(&path)?;
+            }
+        }
+        let mut kept = self.kept();
+        let mut sum = kept.iter().fold(bytes, |sum, info| sum.saturating_add(info.bytes));
+        while let Some(oldest) = kept.pop_if(|_| sum > KEPT_BYTES_MAX) {
+            sum -= oldest.bytes;
+            remove(&self.kept_folder().join(oldest.task.to_hex()))?;
+        }
+        while kept.len() >= KEPT_MAX {
+            let oldest = kept.pop().expect("the list is longer than the limit");
+            remove(&self.kept_folder().join(oldest.task.to_hex()))?;
+        }
+        Ok(())
+    }
+
+    /// All deltas that are kept, the newest first.
+    pub fn kept(&self) -> Vec<KeptInfo> {
+        let Ok(entries) = std::fs::read_dir(self.kept_folder()) else { return Vec::new() };
+        let read = |path: PathBuf| {
+            let bytes = files::read_bounded(&path.join("info"), 1 << 20).ok()?;
+            KeptInfo::from_bytes(&bytes).ok()
+        };
+        let mut kept: Vec<KeptInfo> = entries
+            .filter_map(|entry| Some(entry.ok()?.path()).filter(|path| path.extension().is_none()).and_then(read))
+            .collect();
+        kept.sort_by_key(|info| std::cmp::Reverse((info.at, info.task)));
+        kept
+    }
+
+    /// Copies the kept files of `task` beneath `into`, which is made if need be and must be empty. A file
+    /// `GLEANER-CHANGES` lists all changes, removals and renames too.
+    ///
+    /// # Errors
+    /// [`CommitError::State`] if nothing is kept for `task`, `into` is not empty, or copying fails.
+    pub fn recover_kept(&self, task: TaskId, into: &Path) -> Result<(), CommitError> {
+        let copy = || -> io::Result<()> {
+            let kept = self.kept_folder().join(task.to_hex());
+            if !kept.join("info").exists() {
+                return Err(io::Error::new(io::ErrorKind::NotFound, "nothing is kept for this task"));
+            }
+            std::fs::create_dir_all(into)?;
+            if std::fs::read_dir(into)?.next().is_some() {
+                return Err(io::Error::other(format!("{} is not empty: name another folder", into.display())));
+            }
+            std::fs::copy(kept.join("changes"), into.join("GLEANER-CHANGES"))?;
+            copy_tree(&kept.join("files"), into)
+        };
+        copy().map_err(CommitError::State)
+    }
+
+    /// Forgets the kept delta of `task`; that nothing is kept is fine.
+    ///
+    /// # Errors
+    /// [`CommitError::State`] if it cannot be removed.
+    pub fn drop_kept(&self, task: TaskId) -> Result<(), CommitError> {
+        remove(&self.kept_folder().join(task.to_hex())).map_err(CommitError::State)
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    let Some(parent) = path.parent() else { return Ok(()) };
+    let name = path.file_name().map(|name| name.as_encoded_bytes()).unwrap_or_default();
+    stage::remove_all(&File::open(parent)?, name)
+}
+
+fn fill(
+    folder: &Path,
+    task: TaskId,
+    delta: &Delta,
+    contents: &dyn Contents,
+    why: &str,
+    at: Time,
+    bytes: u64,
+) -> io::Result<()> {
+    files::make_private_folder(&folder.join("files"))?;
+    let tree = Tree::open(&folder.join("files"))?;
+    let mut lines = io::BufWriter::new(File::create(folder.join("changes"))?);
+    for change in &delta.changes {
+        writeln!(lines, "{}", line(&change.path, &change.action))?;
+        make(&tree, &change.path, &change.action, contents)?;
+    }
+    lines.flush()?;
+    let changes = delta.changes.len() as u64;
+    let info = KeptInfo { task, at, why: why.to_owned(), changes, bytes };
+    std::fs::write(folder.join("info"), info.to_bytes())
+}
+
+fn line(path: &TreePath, action: &Action) -> String {
+    match action {
+        Action::Remove => format!("removed    {path}"),
+        Action::RenameDirectory { from } => format!("renamed    {from} -> {path}"),
+        Action::Directory { attr, .. } => format!("directory  {path} (mode {:o})", attr.mode),
+        Action::File { attr, .. } => format!("file       {path} (mode {:o}, {} bytes)", attr.mode, attr.size),
+        Action::Symlink { target, .. } => format!("link       {path} -> {}", base::path::printable(target)),
+        Action::HardLink { to } => format!("hard link  {path} = {to}"),
+        Action::Fifo { .. } => format!("pipe       {path}"),
+    }
+}
+
+/// Makes the file or link of a change beneath the kept folder, with the folders above it.
+fn make(tree: &Tree, path: &TreePath, action: &Action, contents: &dyn Contents) -> io::Result<()> {
+    let parents = |tree: &Tree| match path.parent() {
+        Some(parent) => make_folders(tree, &parent),
+        None => Ok(()),
+    };
+    match action {
+        Action::File { attr, content, change, .. } if *change != base::delta::FileChange::Attributes => {
+            parents(tree)?;
+            let parent = tree.parent(path)?;
+            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let mode = Mode::from_raw_mode(0o600 | attr.mode & 0o100);
+            let file = File::from(rustix::fs::openat(&*parent, os(path.name()), flags, mode)?);
+            match content {
+                Content::Empty => Ok(()),
+                _ => contents.write_to(content, &file),
+            }
+        }
+        Action::Symlink { target, .. } => {
+            parents(tree)?;
+            Ok(rustix::fs::symlinkat(os(target), &*tree.parent(path)?, os(path.name()))?)
+        }
+        Action::HardLink { to } => {
+            parents(tree)?;
+            let (from, into) = (tree.parent(to), tree.parent(path)?);
+            let Ok(from) = from else { return Ok(()) };
+            match rustix::fs::linkat(&*from, os(to.name()), &*into, os(path.name()), AtFlags::empty()) {
+                // The other name is not part of the delta.
+                Ok(()) | Err(Errno::NOENT) => Ok(()),
+                Err(error) => Err(error.into()),
+            }
+        }
+        Action::Directory { .. } => make_folders(tree, path),
+        Action::File { .. } | Action::Remove | Action::RenameDirectory { .. } | Action::Fifo { .. } => Ok(()),
+    }
+}
+
+fn make_folders(tree: &Tree, path: &TreePath) -> io::Result<()> {
+    if tree.directory(path).is_ok() {
+        return Ok(());
+    }
+    let mut at = TreePath::root();
+    for name in path.components() {
+        let parent = tree.directory(&at)?;
+        match rustix::fs::mkdirat(parent.as_fd(), os(name), Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => at = at.join(name),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Copies files, folders and links, holes as holes.
+fn copy_tree(from: &Path, into: &Path) -> io::Result<()> {
+    let mut open = vec![(from.to_owned(), into.to_owned())];
+    while let Some((from, into)) = open.pop() {
+        for entry in std::fs::read_dir(&from)? {
+            let entry = entry?;
+            let (kind, target) = (entry.file_type()?, into.join(entry.file_name()));
+            if kind.is_dir() {
+                std::fs::create_dir(&target)?;
+                open.push((entry.path(), target));
+            } else if kind.is_symlink() {
+                std::os::unix::fs::symlink(std::fs::read_link(entry.path())?, target)?;
+            } else {
+                let (old, new) = (File::open(entry.path())?, File::create_new(target)?);
+                files::copy_content(&old, &new)?;
+                new.set_permissions(old.metadata()?.permissions())?;
+            }
+        }
+    }
+    Ok(())
+}

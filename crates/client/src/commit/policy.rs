@@ -1,0 +1,148 @@
+//! What of a delta the write policy lets through.
+
+use super::check::is_staging;
+use super::error::{CommitError, Refusal};
+use super::tree::{self, Tree};
+use super::validate::committed_xattrs;
+use super::{WriteDecision, WritePolicy};
+use base::{Action, Attr, Change, Delta, TreePath, Xattr};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet};
+
+/// What is to be committed, and the paths that the policy drops.
+pub(crate) struct Allowed<'a> {
+    pub(crate) changes: Vec<Cow<'a, Change>>,
+    pub(crate) scratch: Vec<TreePath>,
+}
+
+/// Asks the policy about each change. `own` is the daemon's own folder, which nothing may touch.
+///
+/// A directory of which only the mtime changed, as it does with each file made in it, is never a reason to refuse. A
+/// directory that is to be dropped is made all the same if something that is committed is in it.
+pub(crate) fn allow<'a>(
+    tree: &Tree,
+    delta: &'a Delta,
+    policy: WritePolicy<'_>,
+    own: Option<&TreePath>,
+) -> Result<Allowed<'a>, CommitError> {
+    let mut verdicts = Vec::with_capacity(delta.changes.len());
+    let mut refusals = Vec::new();
+    for change in &delta.changes {
+        let decision = match decide(&change.path, policy, own) {
+            WriteDecision::Refuse(_) | WriteDecision::Scratch if is_mtime_only(tree, change) => Decision::Drop,
+            WriteDecision::Refuse(reason) => {
+                refusals.push(Refusal { path: change.path.clone(), reason });
+                Decision::Drop
+            }
+            WriteDecision::Scratch => Decision::Scratch,
+            WriteDecision::Commit => Decision::Commit,
+        };
+        let decision = match &change.action {
+            Action::RenameDirectory { from } => match (decision, decide(from, policy, own)) {
+                (_, WriteDecision::Refuse(reason)) => {
+                    refusals.push(Refusal { path: from.clone(), reason });
+                    Decision::Drop
+                }
+                (Decision::Commit, WriteDecision::Scratch) | (Decision::Scratch, WriteDecision::Commit) => {
+                    let reason = "is moved between what is kept and what the write policy drops".to_owned();
+                    refusals.push(Refusal { path: from.clone(), reason });
+                    Decision::Drop
+                }
+                (decision, _) => decision,
+            },
+            _ => decision,
+        };
+        verdicts.push(decision);
+    }
+    match refusals.is_empty() {
+        true => Ok(sort_out(delta, &verdicts)),
+        false => Err(CommitError::Refused(refusals)),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Decision {
+    Commit,
+    Scratch,
+    Drop,
+}
+
+fn decide(path: &TreePath, policy: WritePolicy<'_>, own: Option<&TreePath>) -> WriteDecision {
+    let touches_own = own.is_some_and(|own| path.is_within(own) || (own.is_within(path) && own != path));
+    match policy(path) {
+        WriteDecision::Commit if is_staging(path) => WriteDecision::Refuse("is a name that gleaner keeps".to_owned()),
+        WriteDecision::Commit if touches_own && own.is_some_and(|own| path.is_within(own)) => {
+            WriteDecision::Refuse("is gleaner's own state".to_owned())
+        }
+        decision => decision,
+    }
+}
+
+/// Whether `change` is of a directory that stays, with all but its mtime as it is.
+fn is_mtime_only(tree: &Tree, change: &Change) -> bool {
+    let Action::Directory { attr, xattrs, replaces: false } = &change.action else { return false };
+    let there = tree.node(&change.path).ok().flatten();
+    let Some(node) = there.filter(|node| node.is_directory()) else { return false };
+    let same = |attr: &Attr| (node.mode & 0o1777, node.uid, node.gid) == (attr.mode & 0o1777, attr.uid, attr.gid);
+    same(attr) && has_xattrs(tree, &change.path, xattrs)
+}
+
+fn has_xattrs(tree: &Tree, path: &TreePath, wanted: &[Xattr]) -> bool {
+    let there = tree.hold(path).and_then(|held| tree::xattrs_of(&held));
+    there.is_ok_and(|there| there == committed_xattrs(wanted))
+}
+
+fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
+    let mut needed: HashSet<TreePath> = HashSet::new();
+    let mut dropped: HashMap<&TreePath, &Change> = HashMap::new();
+    for (change, verdict) in delta.changes.iter().zip(verdicts) {
+        let mut parent = change.path.parent().filter(|_| *verdict == Decision::Commit);
+        while let Some(path) = parent.take_if(|path| !needed.contains(path)) {
+            parent = path.parent();
+            needed.insert(path);
+        }
+        if *verdict != Decision::Commit && matches!(change.action, Action::File { .. }) {
+            dropped.insert(&change.path, change);
+        }
+    }
+    let mut allowed = Allowed { changes: Vec::with_capacity(delta.changes.len()), scratch: Vec::new() };
+    // A second name of a dropped file becomes a file of its own, and further names are names of that.
+    let mut stands_for: HashMap<&TreePath, &TreePath> = HashMap::new();
+    for (change, verdict) in delta.changes.iter().zip(verdicts) {
+        let directory = matches!(change.action, Action::Directory { .. });
+        match verdict {
+            Decision::Commit => {}
+            Decision::Scratch if directory && needed.contains(&change.path) => {}
+            Decision::Scratch => {
+                allowed.scratch.push(change.path.clone());
+                continue;
+            }
+            Decision::Drop => continue,
+        }
+        let changed = match &change.action {
+            Action::HardLink { to } => match (stands_for.get(to), dropped.get(to)) {
+                (Some(first), _) => {
+                    let action = Action::HardLink { to: (*first).clone() };
+                    Cow::Owned(Change { path: change.path.clone(), base: change.base, action })
+                }
+                (None, Some(original)) => {
+                    stands_for.insert(to, &change.path);
+                    Cow::Owned(standing_for(change, original))
+                }
+                (None, None) => Cow::Borrowed(change),
+            },
+            _ => Cow::Borrowed(change),
+        };
+        allowed.changes.push(changed);
+    }
+    allowed
+}
+
+/// The file that `original` makes, at the path of `link`.
+fn standing_for(link: &Change, original: &Change) -> Change {
+    let mut action = original.action.clone();
+    if let Action::File { change, .. } = &mut action {
+        *change = base::delta::FileChange::Written;
+    }
+    Change { path: link.path.clone(), base: link.base, action }
+}

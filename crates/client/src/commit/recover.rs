@@ -1,0 +1,99 @@
+//! After a crash: commits that were under way are finished or undone.
+
+use super::apply::Applier;
+use super::plan::Plan;
+use super::stage::Stages;
+use super::{CommitError, Committer, files};
+use base::TaskId;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// Largest redo record that is read, in bytes.
+const RECORD_BYTES_MAX: u64 = 4 << 30;
+
+/// What [`Committer::recover`] did.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Recovered {
+    /// Tasks whose commit was finished.
+    pub finished: Vec<TaskId>,
+    /// Tasks whose commit was undone.
+    pub undone: Vec<TaskId>,
+    /// Tasks whose commit could be neither finished nor undone, and why. Their records stay.
+    pub stuck: Vec<(TaskId, String)>,
+}
+
+impl Committer {
+    /// Finishes each commit that a crash interrupted, or undoes it if its new contents are not all there or somebody has
+    /// changed what it was to replace; and clears the staging folders. To be called before the first commit.
+    ///
+    /// # Errors
+    /// [`CommitError::State`] if the state folder cannot be read.
+    pub fn recover(&self) -> Result<Recovered, CommitError> {
+        let mut recovered = Recovered::default();
+        let tree = self.tree()?;
+        let folder = self.state.join("redo");
+        let mut records: Vec<_> = std::fs::read_dir(&folder)
+            .and_then(|entries| entries.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>())
+            .map_err(CommitError::State)?;
+        records.sort();
+        for path in records {
+            let extension = path.extension().and_then(|extension| extension.to_str());
+            if !matches!(extension, Some("redo" | "undo")) {
+                // A record that was never completed: nothing of its commit was begun.
+                std::fs::remove_file(&path).map_err(CommitError::State)?;
+                continue;
+            }
+            self.recover_one(&tree, &path, extension == Some("redo"), &mut recovered)?;
+        }
+        if recovered.stuck.is_empty() && !self.begun.load(Ordering::SeqCst) {
+            self.yard.sweep(&tree).map_err(CommitError::State)?;
+        }
+        Ok(recovered)
+    }
+
+    fn recover_one(
+        &self,
+        tree: &super::Tree,
+        path: &Path,
+        finish: bool,
+        recovered: &mut Recovered,
+    ) -> Result<(), CommitError> {
+        let bytes = files::read_bounded(path, RECORD_BYTES_MAX).map_err(CommitError::State)?;
+        let Ok(plan) = Plan::from_record(&bytes) else {
+            // Renamed before its bytes were on the disk, by a power failure: nothing was begun with fsync, and without
+            // it nothing is promised.
+            return std::fs::remove_file(path).map_err(CommitError::State);
+        };
+        let mut stages = match Stages::reopen(&self.yard, &plan, tree) {
+            Ok(stages) => stages,
+            Err(error) => {
+                recovered.stuck.push((plan.task, error.to_string()));
+                return Ok(());
+            }
+        };
+        let applier = Applier { tree, stages: &stages, recovering: true };
+        let mut outcomes = self.turn();
+        tree.forget();
+        let finished = finish && applier.forward(&plan).is_ok();
+        let result = match finished {
+            true => self.close(tree, &plan, &mut outcomes).map_err(|error| error.to_string()),
+            false => {
+                tree.forget();
+                let undone = self.undo(&applier, &plan, plan.steps.len());
+                undone.map_err(|(path, error)| format!("{path}: {error}"))
+            }
+        };
+        match result {
+            Err(why) => recovered.stuck.push((plan.task, why)),
+            Ok(()) => {
+                let tasks = if finished { &mut recovered.finished } else { &mut recovered.undone };
+                tasks.push(plan.task);
+                if let Err(error) = stages.clear(tree) {
+                    tracing::warn!(task = %plan.task, %error, "a staging folder could not be cleared");
+                }
+            }
+        }
+        Ok(())
+    }
+}

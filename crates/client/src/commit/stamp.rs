@@ -1,0 +1,53 @@
+//! What tells one state of a file at the client from another.
+
+use super::tree::Node;
+use base::Time;
+
+/// Identifies a file's state: two equal stamps mean that nothing changed in between (save stores through a mapping,
+/// which no file system shows).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    /// Device number.
+    pub dev: u64,
+    /// Inode number.
+    pub ino: u64,
+    /// Length in bytes.
+    pub size: u64,
+    /// Time of the last change of content.
+    pub mtime: Time,
+    /// Time of the last change of content or attributes.
+    pub ctime: Time,
+}
+
+impl Stamp {
+    /// The stamp of what is open, or named, in `node`.
+    pub(crate) fn of(node: &Node) -> Self {
+        Self { dev: node.dev, ino: node.ino, size: node.size, mtime: node.mtime, ctime: node.ctime }
+    }
+
+    /// Whether content is the same in both as far as inode, size and mtime tell: attributes or names may differ.
+    pub(crate) fn same_content(&self, other: &Self) -> bool {
+        (self.dev, self.ino, self.size, self.mtime) == (other.dev, other.ino, other.size, other.mtime)
+    }
+}
+
+/// What still compares after a file was renamed, which changes its ctime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    /// Inode number.
+    pub ino: u64,
+    /// Length in bytes; 0 for directories, whose size is no sign.
+    pub size: u64,
+    /// Time of the last change of content; 0 for directories, whose entries are compared instead.
+    pub mtime: Time,
+}
+
+impl Seen {
+    /// What a later look will be compared with.
+    pub(crate) fn of(node: &Node) -> Self {
+        match node.is_directory() {
+            true => Self { ino: node.ino, size: 0, mtime: Time(0) },
+            false => Self { ino: node.ino, size: node.size, mtime: node.mtime },
+        }
+    }
+}

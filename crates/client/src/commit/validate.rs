@@ -1,0 +1,310 @@
+//! A delta is hostile input: what every honest worker keeps to is checked before anything else.
+
+use super::error::CommitError;
+use super::tree::is_mirrored_xattr;
+use base::delta::FileChange;
+use base::{Action, Attr, Base, Change, Content, Delta, TreePath, Xattr};
+use std::collections::{HashMap, HashSet};
+
+/// Most changes in a delta.
+pub const CHANGES_MAX: usize = 1_000_000;
+/// Most bytes of all files of a delta together, holes not counted where they are known as such.
+pub const BYTES_MAX: u64 = 1 << 42;
+/// Longest path in bytes.
+pub const PATH_BYTES_MAX: usize = 1 << 16;
+/// Most `user.` attributes of one file.
+const XATTRS_MAX: usize = 256;
+/// Longest target of a symbolic link in bytes.
+const TARGET_BYTES_MAX: usize = 4095;
+
+/// The position in the order of a delta.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Group {
+    Renames,
+    Removals,
+    Rest,
+}
+
+/// Checks the rules that [`Delta`] states, and the limits above.
+///
+/// # Errors
+/// [`CommitError::Invalid`] with the first rule that is broken.
+pub fn validate(delta: &Delta) -> Result<(), CommitError> {
+    if delta.changes.len() > CHANGES_MAX {
+        return Err(invalid(format!("{} changes, more than {CHANGES_MAX}", delta.changes.len())));
+    }
+    let mut seen = Seen::default();
+    delta.changes.iter().try_for_each(|change| seen.accept(change))?;
+    delta.changes.iter().try_for_each(|change| seen.accept_whole(change))
+}
+
+fn invalid(why: impl Into<String>) -> CommitError {
+    CommitError::Invalid(why.into())
+}
+
+#[derive(Default)]
+struct Seen<'a> {
+    group: Option<Group>,
+    from: HashSet<&'a TreePath>,
+    to: HashSet<&'a TreePath>,
+    removed: HashSet<&'a TreePath>,
+    /// Whether what the rest has at a path is a directory; and whether a file.
+    rest: HashMap<&'a TreePath, (bool, bool)>,
+    /// A directory above which all is known to be in order.
+    parent: Option<TreePath>,
+    bytes: u64,
+}
+
+impl<'a> Seen<'a> {
+    fn accept(&mut self, change: &'a Change) -> Result<(), CommitError> {
+        let path = &change.path;
+        self.accept_path(path)?;
+        let group = match &change.action {
+            Action::RenameDirectory { .. } => Group::Renames,
+            Action::Remove => Group::Removals,
+            _ => Group::Rest,
+        };
+        if self.group.is_some_and(|last| last > group) {
+            return Err(invalid(format!("{path} is out of order")));
+        }
+        self.group = Some(group);
+        let directory = matches!(change.action, Action::Directory { .. });
+        let file = matches!(change.action, Action::File { .. });
+        let fresh = match &change.action {
+            Action::RenameDirectory { from } => {
+                self.accept_path(from)?;
+                self.from.insert(from) && self.to.insert(path) && !from.is_root()
+            }
+            Action::Remove => self.removed.insert(path),
+            _ => self.accept_parents(path)? && self.rest.insert(path, (directory, file)).is_none(),
+        };
+        if !fresh {
+            return Err(invalid(format!("{path} occurs twice")));
+        }
+        let replaces = matches!(change.action, Action::Directory { replaces: true, .. });
+        if path.is_root() && (!directory || replaces) {
+            return Err(invalid("the root cannot be replaced"));
+        }
+        if replaces && !self.removed.contains(path) {
+            return Err(invalid(format!("{path} is replaced, but not among the removals")));
+        }
+        self.accept_action(change)
+    }
+
+    fn accept_path(&self, path: &TreePath) -> Result<(), CommitError> {
+        if path.as_bytes().len() > PATH_BYTES_MAX || !path.components().all(base::path::is_plain_name) {
+            return Err(invalid(format!("{path} is no path that a file can have")));
+        }
+        Ok(())
+    }
+
+    /// No ancestor in the rest may be anything but a directory. (That it comes first is checked with `accept_whole`.)
+    fn accept_parents(&mut self, path: &TreePath) -> Result<bool, CommitError> {
+        let parent = path.parent();
+        if parent == self.parent {
+            return Ok(true);
+        }
+        let mut at = parent.clone();
+        while let Some(ancestor) = at {
+            if self.rest.get(&ancestor).is_some_and(|(directory, _)| !directory) {
+                return Err(invalid(format!("{path} is in something that is no directory")));
+            }
+            at = ancestor.parent();
+        }
+        self.parent = parent;
+        Ok(true)
+    }
+
+    fn accept_action(&mut self, change: &Change) -> Result<(), CommitError> {
+        let path = &change.path;
+        match &change.action {
+            Action::Remove | Action::RenameDirectory { .. } if change.base == Base::Absent => {
+                Err(invalid(format!("{path}: nothing was there")))
+            }
+            Action::Remove | Action::RenameDirectory { .. } => Ok(()),
+            Action::Directory { attr, xattrs, .. } => {
+                accept_attr(path, attr)?;
+                accept_xattrs(path, xattrs)
+            }
+            Action::File { attr, xattrs, content, change: how } => {
+                accept_attr(path, attr)?;
+                accept_xattrs(path, xattrs)?;
+                self.bytes = self.bytes.saturating_add(attr.size);
+                if self.bytes > BYTES_MAX {
+                    return Err(invalid(format!("more than {BYTES_MAX} bytes")));
+                }
+                accept_content(change, attr, content, how)
+            }
+            Action::Symlink { target, attr } => {
+                accept_attr(path, attr)?;
+                match target.is_empty() || target.len() > TARGET_BYTES_MAX || target.contains(&0) {
+                    true => Err(invalid(format!("{path} is a link to nothing that a link can point to"))),
+                    false => Ok(()),
+                }
+            }
+            Action::HardLink { to } => {
+                self.accept_path(to)?;
+                match self.rest.get(to) {
+                    _ if to == path => Err(invalid(format!("{path} is a link to itself"))),
+                    Some((_, false)) => Err(invalid(format!("{path} is a second name of what is no file"))),
+                    _ => Ok(()),
+                }
+            }
+            Action::Fifo { attr } => accept_attr(path, attr),
+        }
+    }
+
+    /// What can only be told when all changes are known: a directory comes before what is in it, and a link after what
+    /// it is a name of.
+    fn accept_whole(&mut self, change: &'a Change) -> Result<(), CommitError> {
+        if matches!(change.action, Action::RenameDirectory { .. } | Action::Remove) {
+            return Ok(());
+        }
+        let path = &change.path;
+        let before = [path.parent(), match &change.action {
+            Action::HardLink { to } => Some(to.clone()),
+            _ => None,
+        }];
+        // Those passed are taken out of `rest`: what is still in it comes later.
+        self.rest.remove(path);
+        match before.iter().flatten().any(|other| self.rest.contains_key(other)) {
+            true => Err(invalid(format!("{path} comes before what it needs"))),
+            false => Ok(()),
+        }
+    }
+}
+
+fn accept_attr(path: &TreePath, attr: &Attr) -> Result<(), CommitError> {
+    match attr.mode & !0o7777 != 0 || attr.size > i64::MAX as u64 || attr.uid == u32::MAX || attr.gid == u32::MAX {
+        true => Err(invalid(format!("{path} has attributes that no file can have"))),
+        false => Ok(()),
+    }
+}
+
+fn accept_xattrs(path: &TreePath, xattrs: &[Xattr]) -> Result<(), CommitError> {
+    let plain = |xattr: &Xattr| {
+        xattr.name.starts_with(b"user.")
+            && (6..=255).contains(&xattr.name.len())
+            && !xattr.name.contains(&0)
+            && xattr.value.len() <= 1 << 16
+    };
+    let mut names: Vec<&[u8]> = xattrs.iter().map(|xattr| xattr.name.as_slice()).collect();
+    names.sort_unstable();
+    let repeated = names.windows(2).any(|pair| pair[0] == pair[1]);
+    match xattrs.len() > XATTRS_MAX || repeated || !xattrs.iter().all(plain) {
+        true => Err(invalid(format!("{path} has extended attributes other than plain `user.` ones"))),
+        false => Ok(()),
+    }
+}
+
+fn accept_content(change: &Change, attr: &Attr, content: &Content, how: &FileChange) -> Result<(), CommitError> {
+    let path = &change.path;
+    match content {
+        Content::Lazy(_) | Content::Unreadable(_) if *how != FileChange::Attributes => {
+            return Err(invalid(format!("{path} has no content")));
+        }
+        Content::Empty if attr.size != 0 => return Err(invalid(format!("{path} is empty and is not"))),
+        Content::Block(_) if attr.size > base::BLOCK_BYTES_MAX as u64 => {
+            return Err(invalid(format!("{path} is one block and larger than a block can be")));
+        }
+        _ => {}
+    }
+    match how {
+        FileChange::Written => Ok(()),
+        _ if change.base == Base::Absent => Err(invalid(format!("{path} is new, and is said to be old"))),
+        FileChange::Appended { from } if *from == 0 || *from > attr.size => {
+            Err(invalid(format!("{path} is said to have grown, and has not")))
+        }
+        FileChange::Appended { .. } | FileChange::Attributes => Ok(()),
+    }
+}
+
+/// The attributes of `xattrs` that are committed.
+pub(crate) fn committed_xattrs(xattrs: &[Xattr]) -> Vec<Xattr> {
+    let mut kept: Vec<Xattr> = xattrs.iter().filter(|xattr| is_mirrored_xattr(&xattr.name)).cloned().collect();
+    kept.sort_by(|a, b| a.name.cmp(&b.name));
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Seq;
+
+    fn path(text: &str) -> TreePath {
+        TreePath::parse(text.as_bytes()).expect("a normal path")
+    }
+
+    fn change(at: &str, base: Base, action: Action) -> Change {
+        Change { path: path(at), base, action }
+    }
+
+    fn file(at: &str) -> Change {
+        let action = Action::File {
+            attr: Attr::default(),
+            xattrs: vec![],
+            content: Content::Empty,
+            change: FileChange::Written,
+        };
+        change(at, Base::Absent, action)
+    }
+
+    fn directory(at: &str, replaces: bool) -> Change {
+        change(at, Base::Absent, Action::Directory { attr: Attr::default(), xattrs: vec![], replaces })
+    }
+
+    fn with(action: impl FnOnce(&mut Attr, &mut Vec<Xattr>, &mut Content, &mut FileChange)) -> Vec<Change> {
+        let mut made = file("/a");
+        let Action::File { attr, xattrs, content, change } = &mut made.action else { panic!("a file") };
+        action(attr, xattrs, content, change);
+        vec![made]
+    }
+
+    fn xattr(name: &str) -> Xattr {
+        Xattr { name: name.into(), value: vec![] }
+    }
+
+    #[test]
+    fn what_no_honest_worker_sends_is_refused() {
+        let symlink = |at: &str, target: &str| {
+            change(at, Base::Absent, Action::Symlink { attr: Attr::default(), target: target.into() })
+        };
+        let link = |at: &str, to: &str| change(at, Base::Absent, Action::HardLink { to: path(to) });
+        let seen = Base::Bound(Seq(1));
+        let bad: Vec<(&str, Vec<Change>)> = vec![
+            ("twice", vec![file("/a"), file("/a")]),
+            ("in a file", vec![file("/a"), file("/a/b")]),
+            ("in a link", vec![symlink("/a", "/etc"), file("/a/b/c")]),
+            ("before its directory", vec![file("/a/b"), directory("/a", false)]),
+            ("removal late", vec![file("/a"), change("/b", seen, Action::Remove)]),
+            ("root", vec![change("/", seen, Action::Remove)]),
+            ("root file", vec![file("/")]),
+            ("removal of nothing", vec![change("/b", Base::Absent, Action::Remove)]),
+            ("unlisted replacement", vec![directory("/a", true)]),
+            ("link to itself", vec![link("/a", "/a")]),
+            ("link before file", vec![link("/a", "/b"), file("/b")]),
+            ("link to directory", vec![directory("/b", false), link("/c", "/b")]),
+            ("empty link", vec![symlink("/a", "")]),
+            ("NUL in link", vec![symlink("/a", "a\0b")]),
+            ("mode", with(|attr, _, _, _| attr.mode = 0o100644)),
+            ("owner", with(|attr, _, _, _| attr.uid = u32::MAX)),
+            ("size", with(|attr, _, _, _| attr.size = 5)),
+            ("xattr", with(|_, xattrs, _, _| xattrs.push(xattr("security.capability")))),
+            ("xattr twice", with(|_, xattrs, _, _| xattrs.extend([xattr("user.a"), xattr("user.a")]))),
+            ("lazy", with(|_, _, content, _| *content = Content::Lazy(base::Digest([0; 32])))),
+            ("append to nothing", with(|_, _, _, how| *how = FileChange::Appended { from: 0 })),
+        ];
+        for (name, changes) in bad {
+            let result = validate(&Delta { changes });
+            assert!(matches!(result, Err(CommitError::Invalid(_))), "{name}: {result:?}");
+        }
+        let good = vec![
+            change("/new", seen, Action::RenameDirectory { from: path("/old") }),
+            change("/d", seen, Action::Remove),
+            directory("/d", true),
+            file("/d/a"),
+            link("/d/b", "/d/a"),
+        ];
+        assert!(validate(&Delta { changes: good }).is_ok());
+    }
+}
