@@ -42,6 +42,7 @@ impl Caller {
             let count = match got {
                 Ok(got) => got.bytes,
                 Err(rustix::io::Errno::CONNRESET) => 0,
+                Err(rustix::io::Errno::INTR) => continue,
                 Err(error) => panic!("the caller said nothing: {error}"),
             };
             for message in beside.drain() {

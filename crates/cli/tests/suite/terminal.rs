@@ -174,7 +174,8 @@ fn what_was_typed_to_end_the_task_ends_the_group() {
     assert_eq!(child.wait().expect("it ends").signal(), Some(libc::SIGINT));
     daemon.join().expect("the daemon saw what it should");
     user.write_all(b"x").expect("the terminal is still there");
-    drop(programs);
+    // The last copies of the other side, so that reading ends.
+    drop((shell, programs));
     let mut seen = String::new();
     let _ = std::io::Read::read_to_string(&mut user, &mut seen);
     assert!(!seen.contains("went on"), "{seen}");
