@@ -2,6 +2,12 @@
 //!
 //! Each message is a 32-bit little-endian length and that many bytes. `remrun`'s first message carries its descriptors
 //! 0, 1 and 2 beside the bytes (`SCM_RIGHTS`); a closed descriptor is replaced by `/dev/null`.
+//!
+//! A daemon that meets another [`VERSION`] gives up its socket (removes the name), closes the connection and ends when
+//! its tasks have: the caller then starts a daemon of its own version.
+//!
+//! A daemon is started as `gleaner daemon --ready-fd N`, and writes [`READY`] to that descriptor once it listens; any
+//! other text there says why it cannot.
 
 use crate::codec::{Encode, Malformed, Reader, Writer};
 use crate::command::{Command, ExitStatus, WindowSize};
@@ -15,6 +21,9 @@ pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
 
 /// Name of the socket in the daemon's runtime folder.
 pub const SOCKET_NAME: &str = "door";
+
+/// What a daemon that was just started writes to its readiness pipe once its socket accepts connections.
+pub const READY: &[u8] = b"ready\n";
 
 /// Path at which a guest finds out that it is one: `remrun` in a guest runs its command in place.
 pub const GUEST_MARK: &str = "/dev/gleaner";
@@ -52,6 +61,10 @@ pub enum Request {
     Signal(u8),
     /// The caller's terminal changed its size.
     Resize(WindowSize),
+    /// Whether the caller owns its terminal just now: while it does not (it runs in the background of a shell, or
+    /// another command reads the terminal), the daemon must not read standard input if that is a terminal. Until this
+    /// message comes, it does.
+    Foreground(bool),
 }
 
 /// From the daemon.
@@ -89,6 +102,61 @@ pub enum Reply {
     Outcome(Option<ExitStatus>),
 }
 
+/// The folder of the daemon's socket and lock, absolute: the first that applies of `$GLEANER_RUNTIME_DIR`,
+/// `$XDG_RUNTIME_DIR/gleaner`, `/run/user/UID/gleaner` and `/tmp/gleaner-UID`. Values that are not absolute paths count
+/// as unset. `usable` tells whether a path is a folder that belongs to `uid`; it is asked of the parents of the second
+/// and third, which may be stale or another user's (as after `su`).
+///
+/// Who uses the folder must first see that it is a real folder, owned by `uid`, with mode 0700.
+pub fn runtime_folder(
+    gleaner_runtime_dir: Option<&[u8]>,
+    xdg_runtime_dir: Option<&[u8]>,
+    uid: u32,
+    usable: impl Fn(&[u8]) -> bool,
+) -> Vec<u8> {
+    let absolute = |value: Option<&[u8]>| value.filter(|value| value.starts_with(b"/")).map(<[u8]>::to_vec);
+    if let Some(folder) = absolute(gleaner_runtime_dir) {
+        return folder;
+    }
+    let of_system = format!("/run/user/{uid}").into_bytes();
+    let parents = [absolute(xdg_runtime_dir), Some(of_system)];
+    match parents.into_iter().flatten().find(|parent| usable(parent)) {
+        Some(mut parent) => {
+            parent.extend_from_slice(b"/gleaner");
+            parent
+        }
+        None => format!("/tmp/gleaner-{uid}").into_bytes(),
+    }
+}
+
+/// A message with its length before it, as it goes over the socket. Fails if it is longer than [`MESSAGE_BYTES_MAX`].
+pub fn frame(message: &impl Encode) -> Result<Vec<u8>, Malformed> {
+    let mut out = Writer(vec![0; 4]);
+    message.encode(&mut out);
+    let len = out.0.len() - 4;
+    if len > MESSAGE_BYTES_MAX {
+        return Err(Malformed("a message longer than the door allows (16 MiB)"));
+    }
+    out.0[..4].copy_from_slice(&(len as u32).to_le_bytes());
+    Ok(out.0)
+}
+
+/// Takes the first whole message off the front of what was received, without its length; `None` if more must come.
+/// Fails if the message claims to be longer than [`MESSAGE_BYTES_MAX`].
+pub fn take_frame(received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Malformed> {
+    let Some(head) = received.first_chunk::<4>() else { return Ok(None) };
+    let len = u32::from_le_bytes(*head) as usize;
+    if len > MESSAGE_BYTES_MAX {
+        return Err(Malformed("a message longer than the door allows (16 MiB)"));
+    }
+    if received.len() < 4 + len {
+        return Ok(None);
+    }
+    let message = received[4..4 + len].to_vec();
+    received.drain(..4 + len);
+    Ok(Some(message))
+}
+
 impl Encode for Request {
     fn encode(&self, out: &mut Writer) {
         match self {
@@ -113,6 +181,10 @@ impl Encode for Request {
             Self::Resize(window) => {
                 out.u8(4);
                 write_window(out, window);
+            }
+            Self::Foreground(owned) => {
+                out.u8(5);
+                out.bool(*owned);
             }
         }
     }
@@ -139,6 +211,7 @@ impl Encode for Request {
             2 => Self::Ask(from.bytes()?.to_vec()),
             3 => Self::Signal(from.u8()?),
             4 => Self::Resize(read_window(from)?),
+            5 => Self::Foreground(from.bool()?),
             _ => return Err(Malformed("an unknown request")),
         })
     }
@@ -225,7 +298,8 @@ mod tests {
             options: Options { no_local: true, allow_write: vec![b"/x".to_vec()], verbose: false },
             window: Some(WindowSize { rows: 24, columns: 80 }),
         };
-        for request in [run, Request::Signal(2), Request::Ask(b"{}".to_vec()), Request::Outcome(TaskId(7))] {
+        let others = [Request::Signal(2), Request::Ask(b"{}".to_vec()), Request::Outcome(TaskId(7))];
+        for request in others.into_iter().chain([run, Request::Foreground(false)]) {
             assert_eq!(Request::from_bytes(&request.to_bytes()), Ok(request));
         }
         for reply in [
@@ -236,5 +310,28 @@ mod tests {
         ] {
             assert_eq!(Reply::from_bytes(&reply.to_bytes()), Ok(reply));
         }
+    }
+
+    #[test]
+    fn runtime_folders_by_strength() {
+        let all = |_: &[u8]| true;
+        assert_eq!(runtime_folder(Some(b"/g"), Some(b"/x"), 7, all), b"/g");
+        assert_eq!(runtime_folder(Some(b""), Some(b"/x"), 7, all), b"/x/gleaner");
+        assert_eq!(runtime_folder(Some(b"relative"), None, 7, all), b"/run/user/7/gleaner");
+        assert_eq!(runtime_folder(None, Some(b"/x"), 7, |path| path == b"/run/user/7"), b"/run/user/7/gleaner");
+        assert_eq!(runtime_folder(None, Some(b"/x"), 7, |_| false), b"/tmp/gleaner-7");
+    }
+
+    #[test]
+    fn frames_come_whole_or_not_at_all() {
+        let framed = frame(&Request::Signal(2)).expect("short");
+        let mut received = framed[..5].to_vec();
+        assert_eq!(take_frame(&mut received), Ok(None));
+        received.extend_from_slice(&framed[5..]);
+        received.extend_from_slice(&[9]);
+        assert_eq!(take_frame(&mut received), Ok(Some(vec![3, 2])));
+        assert_eq!(received, [9]);
+        assert!(take_frame(&mut vec![0xff; 8]).is_err());
+        assert!(frame(&Request::Ask(vec![0; MESSAGE_BYTES_MAX])).is_err());
     }
 }

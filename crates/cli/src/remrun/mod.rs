@@ -1,0 +1,196 @@
+//! `remrun`: hands one command over to the client daemon, waits for its end, and ends the same way.
+//!
+//! [`options`] reads the line, [`gather`] collects what the command sees of this process, [`session`] talks with the
+//! daemon, [`local`] runs the command here when it is to run here.
+
+pub mod gather;
+pub mod local;
+pub mod options;
+pub mod session;
+pub mod signals;
+pub mod terminal;
+
+use crate::door::{Door, DoorError, Folder};
+use base::ExitStatus;
+use base::door::{GUEST_MARK, Request, VERSION};
+use options::{Line, Run};
+use rustix::io::Errno;
+use session::{End, Session};
+use signals::Signals;
+use std::time::{Duration, Instant};
+
+/// Exit status when remrun itself fails.
+pub const FAILED: u8 = 125;
+
+/// How long it may take to have a daemon that listens.
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How long it may take to learn what became of a command whose daemon died.
+const OUTCOME_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// Runs `remrun` with the arguments after its own name; returns the status to exit with, if it returns at all.
+pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
+    let run = match options::parse(arguments) {
+        Ok(Line::Run(run)) => run,
+        Ok(Line::Help) => return print(options::HELP),
+        Ok(Line::Version) => return print(concat!("remrun ", env!("CARGO_PKG_VERSION"), "\n")),
+        Err(what) => return fail(&format!("{what}\n  help: remrun --help"), FAILED),
+    };
+    // A guest's commands run where it runs: the daemon is out of its reach, and its files are all here.
+    if rustix::fs::access(GUEST_MARK, rustix::fs::Access::EXISTS).is_ok() {
+        return here(&run);
+    }
+    if let Err(error) = gather::open_closed_streams() {
+        return fail(&format!("opening /dev/null: {error}"), FAILED);
+    }
+    elsewhere(&run)
+}
+
+/// Has the daemon run the command.
+fn elsewhere(run: &Run) -> i32 {
+    let folder = Folder::of_environment();
+    // Until the command is handed over, signals act on us as they would on it.
+    let mut door = match Door::open_or_start(&folder, Instant::now() + START_TIME_MAX) {
+        Ok(door) => door,
+        Err(error) => return without_daemon(run, &error),
+    };
+    let request = match gather::command(run.argv.clone(), run.cpus) {
+        Ok(command) => Request::Run {
+            version: VERSION,
+            command: Box::new(command),
+            options: run.options.clone(),
+            window: gather::window(),
+        },
+        Err(error) => return fail(&error.to_string(), FAILED),
+    };
+    let signals = match Signals::take_over() {
+        Ok(signals) => signals,
+        Err(error) => return fail(&format!("taking over the signals: {error}"), FAILED),
+    };
+    let mut session = Session::new(&folder, &signals);
+    let mut again = true;
+    loop {
+        let lost = match session.run(&mut door, &request) {
+            Ok(End::Done(status)) => return end_as(status, session.close()),
+            Ok(End::RunHere(why)) => {
+                session.close();
+                signals.restore();
+                if run.options.verbose {
+                    say(&format!("runs here: {why}"));
+                }
+                return here(run);
+            }
+            Ok(End::Failed { message, code }) => {
+                session.close();
+                return fail(&message, code);
+            }
+            Ok(End::Interrupted(signal)) => return end_as(ExitStatus::Signal(signal), session.close()),
+            Ok(End::Lost) => DoorError::NotListening,
+            Err(error) => error,
+        };
+        if let Some(task) = session.launched() {
+            session.close();
+            return outcome(&folder, task);
+        }
+        // Nothing was launched, so nothing can happen twice: once more with a new daemon, then without one.
+        if !std::mem::take(&mut again) {
+            session.close();
+            signals.restore();
+            return without_daemon(run, &lost);
+        }
+        door = match Door::open_or_start(&folder, Instant::now() + START_TIME_MAX) {
+            Ok(door) => door,
+            Err(error) => {
+                signals.restore();
+                return without_daemon(run, &error);
+            }
+        };
+    }
+}
+
+/// The daemon cannot be had: runs the command here, if the caller allows that.
+fn without_daemon(run: &Run, error: &DoorError) -> i32 {
+    let untrusted = matches!(error, DoorError::Folder { .. } | DoorError::Stranger { .. });
+    if run.options.no_local || untrusted {
+        return fail(&error.to_string(), FAILED);
+    }
+    say(&format!("{error}; running here"));
+    here(run)
+}
+
+/// Runs the command in our place.
+fn here(run: &Run) -> i32 {
+    let (what, status) = local::become_command(&run.argv);
+    fail(&what, status)
+}
+
+/// The daemon died while the command ran: a new one knows from its journal whether the end was committed.
+fn outcome(folder: &Folder, task: base::TaskId) -> i32 {
+    let deadline = Instant::now() + OUTCOME_TIME_MAX;
+    let asked = Door::open_or_start(folder, deadline).and_then(|mut door| {
+        door.send(&Request::Outcome(task), &[])?;
+        door.receive(deadline)
+    });
+    match asked {
+        Ok(Some(base::door::Reply::Outcome(Some(status)))) => end_as(status, false),
+        Ok(Some(base::door::Reply::Outcome(None))) => {
+            fail("the client daemon died while the command ran; nothing was committed", FAILED)
+        }
+        Ok(_) => fail("the client daemon died while the command ran, and again when asked what became of it", FAILED),
+        Err(error) => {
+            let hint = format!("  what became of it: gleaner explain {task}");
+            fail(&format!("the client daemon died while the command ran; {error}\n{hint}"), FAILED)
+        }
+    }
+}
+
+/// Ends as the command ended. `terminal_was_raw`: what ended it may have been typed, as Ctrl-C, and locally would have
+/// reached all of the foreground.
+fn end_as(status: ExitStatus, terminal_was_raw: bool) -> i32 {
+    match status {
+        ExitStatus::Code(code) => code.into(),
+        ExitStatus::Signal(signal) => {
+            let typed = [libc::SIGINT, libc::SIGQUIT].contains(&signal.into());
+            signals::die_by(signal, typed && terminal_was_raw)
+        }
+    }
+}
+
+/// Writes lines to standard error: each with our name before it, except those that continue one (indented).
+fn say(message: &str) {
+    say_lines(message, "\n");
+}
+
+/// The same with `end` after each line: a raw terminal wants a carriage return as well.
+fn say_lines(message: &str, end: &str) {
+    let mut text = String::with_capacity(message.len() + 16);
+    for line in message.lines() {
+        if !line.starts_with(' ') {
+            text.push_str("remrun: ");
+        }
+        text.push_str(line);
+        text.push_str(end);
+    }
+    write_all(2, text.as_bytes());
+}
+
+fn fail(message: &str, code: u8) -> i32 {
+    say(message);
+    code.into()
+}
+
+fn print(text: &str) -> i32 {
+    if write_all(1, text.as_bytes()) { 0 } else { FAILED.into() }
+}
+
+/// Writes to one of the standard streams; whether all was written.
+fn write_all(stream: usize, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        match rustix::io::write(gather::standard_streams()[stream], bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+    true
+}

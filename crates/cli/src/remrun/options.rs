@@ -1,0 +1,151 @@
+//! What stands before the command on `remrun`'s line. By hand: an argument parser would cost more than all the rest.
+
+use base::path::printable;
+
+/// Text of `--help`.
+pub const HELP: &str = "\
+Run a command on the pool's machines as if it ran here.
+
+Usage: remrun [OPTIONS] COMMAND [ARGUMENT...]
+
+Options:
+  -c, --cpus N            CPUs that the command asks for (default 1)
+      --no-local          fail rather than run the command on this machine
+      --allow-write PATH  let this command change PATH too; may be repeated
+  -v, --verbose           say on standard error where it ran, and why
+      --help              print this help
+      --version           print the version
+      --                  end of the options
+
+Exit status: that of the command; death by a signal is passed on as such.
+  125  remrun itself failed, and nothing was committed
+  126  the command cannot be executed
+  127  the command was not found
+";
+
+/// A line of `remrun`, understood.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Line {
+    /// `--help`.
+    Help,
+    /// `--version`.
+    Version,
+    /// A command.
+    Run(Run),
+}
+
+/// A command with the options before it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// CPUs asked for, at least 1.
+    pub cpus: u32,
+    /// `--no-local`, `--allow-write` and `--verbose`.
+    pub options: base::door::Options,
+    /// The command and its arguments; at least one.
+    pub argv: Vec<Vec<u8>>,
+}
+
+/// Reads the arguments after the program's own name. Fails with what is wrong with them.
+pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
+    let mut run = Run { cpus: 1, options: base::door::Options::default(), argv: Vec::new() };
+    let mut rest = arguments.into_iter();
+    while let Some(argument) = rest.next() {
+        let (name, attached) = split(&argument);
+        match name {
+            b"--help" if attached.is_none() => return Ok(Line::Help),
+            b"--version" if attached.is_none() => return Ok(Line::Version),
+            b"-v" | b"--verbose" if attached.is_none() => run.options.verbose = true,
+            b"--no-local" if attached.is_none() => run.options.no_local = true,
+            b"-c" | b"--cpus" => run.cpus = cpus(&value(name, attached, &mut rest)?)?,
+            b"--allow-write" => run.options.allow_write.push(value(name, attached, &mut rest)?),
+            b"--" => {
+                run.argv.extend(rest.next());
+                break;
+            }
+            _ if argument.starts_with(b"-") && argument.len() > 1 => {
+                return Err(format!("unknown option {}", printable(&argument)));
+            }
+            _ => {
+                run.argv.push(argument);
+                break;
+            }
+        }
+    }
+    run.argv.extend(rest);
+    if run.argv.is_empty() { Err("no command given".into()) } else { Ok(Line::Run(run)) }
+}
+
+/// Splits `--name=value` and `-cVALUE` into their parts.
+fn split(argument: &[u8]) -> (&[u8], Option<&[u8]>) {
+    if argument.starts_with(b"--") {
+        return match argument.iter().position(|byte| *byte == b'=') {
+            Some(at) => (&argument[..at], Some(&argument[at + 1..])),
+            None => (argument, None),
+        };
+    }
+    match argument.starts_with(b"-c") && argument.len() > 2 {
+        true => (&argument[..2], Some(&argument[2..])),
+        false => (argument, None),
+    }
+}
+
+fn value(
+    name: &[u8],
+    attached: Option<&[u8]>,
+    rest: &mut impl Iterator<Item = Vec<u8>>,
+) -> Result<Vec<u8>, String> {
+    let value = attached.map(<[u8]>::to_vec).or_else(|| rest.next());
+    value.filter(|value| !value.is_empty()).ok_or_else(|| format!("option {} wants a value", printable(name)))
+}
+
+fn cpus(text: &[u8]) -> Result<u32, String> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number
+        .filter(|cpus| (1..=4096).contains(cpus))
+        .ok_or_else(|| format!("--cpus wants a number from 1 to 4096, not {}", printable(text)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Line, String> {
+        parse(line.split_whitespace().map(|word| word.as_bytes().to_vec()).collect())
+    }
+
+    fn run(line: &str) -> Run {
+        match parsed(line) {
+            Ok(Line::Run(run)) => run,
+            other => panic!("{line}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_end_where_the_command_begins() {
+        let got = run("-c 4 --no-local --allow-write /x --allow-write=/y -v gcc -c x.c --help");
+        assert_eq!((got.cpus, got.options.no_local, got.options.verbose), (4, true, true));
+        assert_eq!(got.options.allow_write, [b"/x", b"/y"]);
+        assert_eq!(got.argv, [&b"gcc"[..], b"-c", b"x.c", b"--help"]);
+        assert_eq!(run("-c8 make").cpus, 8);
+        assert_eq!(run("--cpus=2 -- -odd -v").argv, [&b"-odd"[..], b"-v"]);
+        assert_eq!(run("-").argv, [b"-"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said() {
+        for (line, want) in [
+            ("", "no command given"),
+            ("-v", "no command given"),
+            ("--", "no command given"),
+            ("--frob x", "unknown option --frob"),
+            ("-x y", "unknown option -x"),
+            ("--verbose=1 y", "unknown option --verbose=1"),
+            ("-c 0 y", "--cpus wants a number from 1 to 4096, not 0"),
+            ("-c", "option -c wants a value"),
+        ] {
+            assert_eq!(parsed(line), Err(want.into()), "{line}");
+        }
+        assert_eq!(parsed("-v --help"), Ok(Line::Help));
+        assert_eq!(parsed("--version gcc"), Ok(Line::Version));
+    }
+}

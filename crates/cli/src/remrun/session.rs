@@ -1,0 +1,227 @@
+//! One command at the daemon, from handing it over until its end: passes signals and the terminal's changes on.
+
+use super::signals::Signals;
+use super::terminal::Terminal;
+use super::{gather, say_lines};
+use crate::door::{Door, DoorError, Folder, Received, system, timespec_until};
+use base::door::{Reply, Request};
+use base::{ExitStatus, TaskId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+/// How long a daemon that has not yet launched the command may take to answer a signal that would end it.
+const INTERRUPT_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// How often to look whether a terminal that another command has became free.
+const TERMINAL_LOOK: Duration = Duration::from_millis(200);
+
+/// How the talk with the daemon ended.
+#[derive(Debug, PartialEq, Eq)]
+pub enum End {
+    /// The command ended.
+    Done(ExitStatus),
+    /// It is to run here, for this reason.
+    RunHere(String),
+    /// It did not take place.
+    Failed {
+        /// What, where, and what to do.
+        message: String,
+        /// Exit status.
+        code: u8,
+    },
+    /// This signal came before the command was launched, and the daemon did not react.
+    Interrupted(u8),
+    /// The daemon is gone.
+    Lost,
+}
+
+/// The state of one command's run.
+#[derive(Debug)]
+pub struct Session<'a> {
+    folder: &'a Folder,
+    signals: &'a Signals,
+    terminal: Terminal,
+    /// The task, once launched, and whether it has a terminal.
+    launched: Option<(TaskId, bool)>,
+    /// What the daemon was last told by [`Request::Foreground`].
+    told_foreground: bool,
+    /// A signal that would have ended us came before the launch: when to stop waiting, and which.
+    interrupted: Option<(Instant, u8)>,
+}
+
+impl<'a> Session<'a> {
+    /// A session whose locks are in `folder`.
+    pub fn new(folder: &'a Folder, signals: &'a Signals) -> Self {
+        let terminal = Terminal::new(gather::standard_streams()[0]);
+        Self { folder, signals, terminal, launched: None, told_foreground: true, interrupted: None }
+    }
+
+    /// The task, if it was launched.
+    pub fn launched(&self) -> Option<TaskId> {
+        self.launched.map(|(task, _)| task)
+    }
+
+    /// Gives the terminal back; whether it was raw.
+    pub fn close(&mut self) -> bool {
+        let raw = self.terminal.is_raw();
+        self.terminal.release();
+        raw
+    }
+
+    /// Hands the command over and waits for its end, however long the command takes.
+    pub fn run(&mut self, door: &mut Door, request: &Request) -> Result<End, DoorError> {
+        self.told_foreground = true;
+        passed(door.send(request, &gather::standard_streams()))?;
+        if self.terminal.is_terminal() && !self.terminal.in_foreground() {
+            self.tell_foreground(door, false)?;
+        }
+        loop {
+            while let Some(signal) = self.signals.next() {
+                self.on_signal(door, signal)?;
+            }
+            loop {
+                match door.receive_now()? {
+                    Received::Reply(reply) => {
+                        if let Some(end) = self.on_reply(door, reply)? {
+                            return Ok(end);
+                        }
+                    }
+                    Received::Nothing => break,
+                    Received::End => return Ok(End::Lost),
+                }
+            }
+            if let Some((deadline, signal)) = self.interrupted
+                && Instant::now() >= deadline
+            {
+                return Ok(End::Interrupted(signal));
+            }
+            self.claim_terminal(door)?;
+            self.wait(door)?;
+        }
+    }
+
+    fn wait(&self, door: &Door) -> Result<(), DoorError> {
+        let mut polled = [
+            PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
+        ];
+        let look = self.wants_terminal().then(|| Instant::now() + TERMINAL_LOOK);
+        let interrupted = self.interrupted.map(|(deadline, _)| deadline);
+        let timeout: Option<Timespec> = look.into_iter().chain(interrupted).min().map(timespec_until);
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(system("waiting for the client daemon")(error)),
+        }
+    }
+
+    fn on_signal(&mut self, door: &mut Door, signal: c_int) -> Result<(), DoorError> {
+        match signal {
+            libc::SIGWINCH => match gather::window() {
+                Some(window) => tell(door, &Request::Resize(window)),
+                None => Ok(()),
+            },
+            libc::SIGCONT => {
+                // The shell may have set the terminal anew, and in the foreground or not.
+                self.terminal.release();
+                self.continue_task(door)
+            }
+            libc::SIGTSTP if self.launched.is_none() => {
+                self.signals.stop_by(signal, false);
+                self.continue_task(door)
+            }
+            signal => {
+                // The numbers that are taken over are below 32.
+                let number = signal as u8;
+                let ends_us = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal);
+                if ends_us && self.launched.is_none() && self.interrupted.is_none() {
+                    self.interrupted = Some((Instant::now() + INTERRUPT_TIME_MAX, number));
+                }
+                tell(door, &Request::Signal(number))
+            }
+        }
+    }
+
+    fn on_reply(&mut self, door: &mut Door, reply: Reply) -> Result<Option<End>, DoorError> {
+        match reply {
+            Reply::Launched { task, terminal } => {
+                self.launched = Some((task, terminal));
+                self.interrupted = None;
+                self.claim_terminal(door)?;
+            }
+            Reply::Stopped(signal) => {
+                let typed = self.terminal.is_raw();
+                self.terminal.release();
+                self.signals.stop_by(signal.into(), typed);
+                self.continue_task(door)?;
+            }
+            Reply::Note(line) => self.note(&line),
+            Reply::Done(status) => return Ok(Some(End::Done(status))),
+            Reply::RunHere { why } => return Ok(Some(End::RunHere(why))),
+            Reply::Failed { message, code } => return Ok(Some(End::Failed { message, code })),
+            Reply::Answer(_) | Reply::Outcome(_) => {
+                return Err(base::codec::Malformed("an answer that was not asked for").into());
+            }
+        }
+        Ok(None)
+    }
+
+    /// After we were stopped and continued: the terminal, its size, and the task, as far as they are ours.
+    fn continue_task(&mut self, door: &mut Door) -> Result<(), DoorError> {
+        if self.terminal.is_terminal() {
+            let foreground = match self.launched {
+                Some((_, true)) => self.terminal.acquire(self.folder.path()),
+                _ => self.terminal.in_foreground(),
+            };
+            self.tell_foreground(door, foreground)?;
+        }
+        if self.launched.is_none() {
+            return Ok(());
+        }
+        if let Some(window) = gather::window() {
+            tell(door, &Request::Resize(window))?;
+        }
+        tell(door, &Request::Signal(libc::SIGCONT as u8))
+    }
+
+    /// Whether the task has a terminal, and ours is another's just now.
+    fn wants_terminal(&self) -> bool {
+        self.terminal.is_terminal() && matches!(self.launched, Some((_, true))) && !self.terminal.is_raw()
+    }
+
+    /// Takes the terminal if the task has one, and it is free.
+    fn claim_terminal(&mut self, door: &Door) -> Result<(), DoorError> {
+        if self.wants_terminal() {
+            let acquired = self.terminal.acquire(self.folder.path());
+            self.tell_foreground(door, acquired)?;
+        }
+        Ok(())
+    }
+
+    fn tell_foreground(&mut self, door: &Door, foreground: bool) -> Result<(), DoorError> {
+        if self.told_foreground != foreground {
+            self.told_foreground = foreground;
+            tell(door, &Request::Foreground(foreground))?;
+        }
+        Ok(())
+    }
+
+    /// A line of the daemon's, on standard error; a raw terminal wants the carriage return as well.
+    fn note(&self, line: &str) {
+        say_lines(line, if self.terminal.is_raw() { "\r\n" } else { "\n" });
+    }
+}
+
+/// Sends a message that needs no answer.
+fn tell(door: &Door, request: &Request) -> Result<(), DoorError> {
+    passed(door.send(request, &[]))
+}
+
+/// A daemon that closed the connection may have said why before: what it said is still to be read, and then its end.
+fn passed(sent: Result<(), DoorError>) -> Result<(), DoorError> {
+    match sent {
+        Err(DoorError::System { .. }) => Ok(()),
+        other => other,
+    }
+}

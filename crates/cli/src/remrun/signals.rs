@@ -1,0 +1,143 @@
+//! Signals: while a command runs elsewhere they are read from a descriptor and passed on, instead of acting here.
+
+use crate::door::start::last_error;
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// The signals that are taken over.
+const TAKEN: [c_int; 10] = [
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGALRM,
+    libc::SIGCONT,
+    libc::SIGTSTP,
+    libc::SIGWINCH,
+];
+
+/// The signals taken over from this process, until the original mask is set again.
+#[derive(Debug)]
+pub struct Signals {
+    original: libc::sigset_t,
+    descriptor: OwnedFd,
+}
+
+impl Signals {
+    /// Blocks the signals and opens a descriptor for them. Signals that the caller ignores or blocks stay so: a command
+    /// under `nohup` does not hear SIGHUP.
+    pub fn take_over() -> Result<Self, Errno> {
+        // SAFETY: plain calls on sets that live on this stack, in a process of one thread.
+        unsafe {
+            let mut original = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+            libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut original);
+            let mut taken = empty();
+            for signal in TAKEN {
+                if libc::sigismember(&original, signal) == 0 && !is_ignored(signal) {
+                    libc::sigaddset(&mut taken, signal);
+                }
+            }
+            let descriptor = libc::signalfd(-1, &taken, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if descriptor == -1 {
+                return Err(last_error());
+            }
+            let descriptor = OwnedFd::from_raw_fd(descriptor);
+            // Terminal settings are changed only in the foreground; should that be lost in between, the change must not
+            // stop us half-way.
+            libc::sigaddset(&mut taken, libc::SIGTTOU);
+            if libc::sigprocmask(libc::SIG_BLOCK, &taken, std::ptr::null_mut()) != 0 {
+                return Err(last_error());
+            }
+            Ok(Self { original, descriptor })
+        }
+    }
+
+    /// The next signal that came, if any.
+    pub fn next(&self) -> Option<c_int> {
+        let mut info = MaybeUninit::<libc::signalfd_siginfo>::zeroed();
+        let size = size_of::<libc::signalfd_siginfo>();
+        // SAFETY: the buffer has the size given.
+        let count = unsafe { libc::read(self.descriptor.as_raw_fd(), info.as_mut_ptr().cast(), size) };
+        // SAFETY: a read gives whole records, and any bits are a valid record.
+        (count == size as isize).then(|| unsafe { info.assume_init() }.ssi_signo as c_int)
+    }
+
+    /// Becomes readable when a signal came.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.descriptor.as_fd()
+    }
+
+    /// Sets the mask that the caller had: signals that came meanwhile act at once.
+    pub fn restore(&self) {
+        // SAFETY: sets this thread's own mask to what it was.
+        unsafe { libc::sigprocmask(libc::SIG_SETMASK, &self.original, std::ptr::null_mut()) };
+    }
+
+    /// Stops as if by `signal`, this process or (`whole_group`) its group, and returns when continued; at once if nobody
+    /// could continue it (an orphaned group ignores the terminal's stop signals, as it does locally).
+    pub fn stop_by(&self, signal: c_int, whole_group: bool) {
+        let signal = match signal {
+            libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU => signal,
+            _ => libc::SIGSTOP,
+        };
+        // SAFETY: signals to ourselves or our group, with the mask opened for this signal alone.
+        unsafe {
+            let target = if whole_group { 0 } else { libc::getpid() };
+            let mut only = empty();
+            libc::sigaddset(&mut only, signal);
+            libc::kill(target, signal);
+            libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
+            // Stopped here, until SIGCONT.
+            libc::sigprocmask(libc::SIG_BLOCK, &only, std::ptr::null_mut());
+            let mut continued = empty();
+            libc::sigaddset(&mut continued, libc::SIGCONT);
+            let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+            libc::sigtimedwait(&continued, std::ptr::null_mut(), &at_once);
+        }
+    }
+}
+
+fn empty() -> libc::sigset_t {
+    // SAFETY: sigemptyset fills the set.
+    unsafe {
+        let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
+        libc::sigemptyset(&mut set);
+        set
+    }
+}
+
+fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks for the action; zeroes are a valid one.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
+
+/// Ends this process as `signal` would have ended the command, so that the caller sees a death by signal. Without a core
+/// file: the core would be ours, not the command's. Returns only if the signal does not end a process: with the status
+/// to exit with.
+pub fn die_by(signal: u8, whole_group: bool) -> c_int {
+    let number = c_int::from(signal);
+    // SAFETY: plain calls on this process.
+    unsafe {
+        let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        libc::setrlimit(libc::RLIMIT_CORE, &none);
+        libc::prctl(libc::PR_SET_DUMPABLE, 0);
+        libc::signal(number, libc::SIG_DFL);
+        if whole_group {
+            libc::kill(0, number);
+        } else {
+            libc::kill(libc::getpid(), number);
+        }
+        let mut only = empty();
+        libc::sigaddset(&mut only, number);
+        libc::sigprocmask(libc::SIG_UNBLOCK, &only, std::ptr::null_mut());
+    }
+    128 + number
+}
