@@ -128,7 +128,7 @@ fn kept(daemon: &Daemon) -> Vec<KeptDelta> {
             argv: argv(&task),
             task,
             reason: info.why,
-            paths: info.paths.iter().map(ToString::to_string).collect(),
+            paths: Vec::new(),
             bytes: info.bytes,
             kept_ms: info.at.0 / 1_000_000,
         }
@@ -149,8 +149,7 @@ async fn recover(daemon: &Arc<Daemon>, task: Option<String>, into: Option<String
         };
         let failed = |error: crate::commit::CommitError| problem(ProblemKind::Environment, error.to_string());
         daemon.committer.recover_kept(info.task, &PathBuf::from(&into)).map_err(failed)?;
-        let paths = info.paths.iter().map(ToString::to_string).collect();
-        Ok(Recovered { task: info.task.to_hex(), into: Some(into), paths })
+        Ok(Recovered { task: info.task.to_hex(), into: Some(into), paths: Vec::new() })
     });
     match recovered.await {
         Some(recovered) => recovered.and_then(value),

@@ -49,7 +49,12 @@ pub async fn receive_first(stream: UnixStream) -> io::Result<First> {
         }
     };
     let (read, write) = stream.into_split();
-    Ok(First { request, descriptors, requests: Requests { stream: read, received }, replies: Replies { stream: write } })
+    Ok(First {
+        request,
+        descriptors,
+        requests: Requests { stream: read, received },
+        replies: Replies { stream: write },
+    })
 }
 
 fn receive_some(stream: &UnixStream, received: &mut Vec<u8>, descriptors: &mut Vec<OwnedFd>) -> io::Result<usize> {
@@ -93,7 +98,8 @@ impl Requests {
 impl Replies {
     /// Says something to the caller; an error if it is gone.
     pub async fn send(&mut self, reply: &Reply) -> io::Result<()> {
-        let frame = door::frame(reply).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
+        let frame =
+            door::frame(reply).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
         self.stream.write_all(&frame).await
     }
 }

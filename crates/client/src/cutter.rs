@@ -4,6 +4,7 @@ use crate::recipes::{Cut, Cutter};
 use std::convert::Infallible;
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 use store::CutError;
 
 /// Cuts with `store`.
@@ -13,7 +14,7 @@ impl Cutter for FileCutter {
     fn cut(&self, file: &File, size: u64) -> io::Result<Cut> {
         let cut = store::chunk::cut::<Infallible>(file, size, &mut |_, _| Ok(()));
         match cut {
-            Ok(cut) => Ok(Cut { content: cut.content, recipe: cut.recipe.map(|recipe| recipe.recipe) }),
+            Ok(cut) => Ok(Cut { content: cut.content, recipe: cut.recipe.map(|recipe| Arc::new(recipe.recipe)) }),
             Err(CutError::Read(error)) => Err(error),
             Err(CutError::TooManyPieces) => Err(io::Error::other("it has too many pieces")),
             Err(CutError::Sink(never)) => match never {},

@@ -13,8 +13,7 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
 use wire::{Receiver, Sender, WireError, convert};
@@ -76,8 +75,7 @@ pub struct Exchange<'a> {
     session: &'a mut Session,
     to_task: Sender,
     from_task: Receiver,
-    report: &'a mut Record,
-    begun: Instant,
+    record: &'a mut Record,
     started: bool,
     /// Input that waits for credit.
     unsent: VecDeque<Bytes>,
@@ -97,17 +95,12 @@ enum Next {
     Room(Option<mpsc::OwnedPermit<Bytes>>),
     Input(Done<Vec<u8>>),
     Frame(Result<Option<TaskOutput>, WireError>),
+    Cancel,
 }
 
 impl<'a> Exchange<'a> {
-    /// Over the two halves of a launch's stream. `begun` is when the launch began.
-    pub fn new(
-        session: &'a mut Session,
-        to_task: Sender,
-        from_task: Receiver,
-        report: &'a mut Record,
-        begun: Instant,
-    ) -> Self {
+    /// Over the two halves of a launch's stream.
+    pub fn new(session: &'a mut Session, to_task: Sender, from_task: Receiver, record: &'a mut Record) -> Self {
         let spool = Spool::new(session.daemon.spool_folder());
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
@@ -115,8 +108,7 @@ impl<'a> Exchange<'a> {
             session,
             to_task,
             from_task,
-            report,
-            begun,
+            record,
             started: false,
             unsent,
             end_sent: false,
@@ -136,6 +128,7 @@ impl<'a> Exchange<'a> {
             let outcome = match next {
                 Next::Caller(request) => self.on_caller(request).await,
                 Next::Closed(stream) => self.on_closed(stream).await,
+                Next::Cancel => self.on_cancel().await,
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read),
                 Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
@@ -158,6 +151,7 @@ impl<'a> Exchange<'a> {
             biased;
             request = requests.next() => Next::Caller(request),
             Some(stream) = session.closed.recv() => Next::Closed(stream),
+            () = asked(&session.cancel) => Next::Cancel,
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             frame = self.from_task.next::<TaskOutput>(), if self.waiting.is_none() => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
@@ -220,6 +214,12 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    async fn on_cancel(&mut self) -> Option<Outcome> {
+        self.tell(InputKind::Cancel(true)).await;
+        self.to_task.finish();
+        Some(Outcome::Refused("cancelled by gleaner cancel: nothing was committed".into()))
+    }
+
     async fn on_closed(&mut self, stream: Stream) -> Option<Outcome> {
         match stream {
             Stream::Stdout => self.tell(InputKind::OutputClosed(1)).await,
@@ -254,16 +254,16 @@ impl<'a> Exchange<'a> {
             OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
             OutputKind::Terminal(bytes) => return self.deliver(Stream::Terminal, bytes),
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
-            OutputKind::Placed(placed) => self.report.placed(&placed),
+            OutputKind::Placed(placed) => self.record.placed(&placed),
             OutputKind::Started(_) => {
                 self.started = true;
-                self.report.moment("command started");
+                self.record.moment("command started");
             }
             OutputKind::Stopped(signal) => {
                 let _ = replies.send(&Reply::Stopped(signal as u8)).await;
             }
             OutputKind::Exited(exited) => {
-                self.report.moment("command ended");
+                self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| keep(&mut self.spool, object));
                 self.exited = Some(exited);
                 return kept.err().map(Outcome::Lost);
@@ -276,7 +276,7 @@ impl<'a> Exchange<'a> {
     }
 
     async fn on_end(&mut self) -> Outcome {
-        self.report.moment("result arrived");
+        self.record.moment("result arrived");
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         let spool = std::mem::replace(&mut self.spool, Spool::new(self.session.daemon.spool_folder()));
@@ -323,10 +323,16 @@ async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermi
     writer?.reserve_owned().await.ok()
 }
 
+async fn asked(cancel: &Option<Arc<Notify>>) {
+    match cancel {
+        Some(cancel) => cancel.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
 async fn finished(reading: &mut Option<JoinHandle<Done<Vec<u8>>>>) -> Done<Vec<u8>> {
     match reading {
         Some(reading) => reading.await.unwrap_or(Done::Closed),
         None => std::future::pending().await,
     }
 }
-

@@ -52,13 +52,7 @@ impl Output {
     pub fn new(stream: Stream, fd: Arc<OwnedFd>, stop: Stop, closed: mpsc::UnboundedSender<Stream>) -> Self {
         let (sender, receiver) = mpsc::channel(FRAMES_WAITING);
         let writer = tokio::spawn(write_frames(stream, fd, stop, closed, receiver));
-        Self {
-            sender: Some(sender),
-            writer: Some(writer),
-            delivered: 0,
-            hasher: blake3::Hasher::new(),
-            repeat: None,
-        }
+        Self { sender: Some(sender), writer: Some(writer), delivered: 0, hasher: blake3::Hasher::new(), repeat: None }
     }
 
     /// Bytes delivered so far.

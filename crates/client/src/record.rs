@@ -195,8 +195,7 @@ impl Records {
     pub fn open(folder: &Path) -> Self {
         let path = folder.join("tasks.jsonl");
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        let mut ended: VecDeque<TaskReport> =
-            text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let mut ended: VecDeque<TaskReport> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
         while ended.len() > KEPT_MAX {
             ended.pop_front();
         }

@@ -289,7 +289,10 @@ mod tests {
         let json = |question| serde_json::to_string(&question).expect("plain data");
         assert_eq!(json(Question::Status), r#"{"ask":"status"}"#);
         assert_eq!(json(Question::Explain { task: Some("8f".into()) }), r#"{"ask":"explain","task":"8f"}"#);
-        assert_eq!(serde_json::from_str::<Question>(r#"{"ask":"explain"}"#).ok(), Some(Question::Explain { task: None }));
+        assert_eq!(
+            serde_json::from_str::<Question>(r#"{"ask":"explain"}"#).ok(),
+            Some(Question::Explain { task: None })
+        );
     }
 
     #[test]

@@ -7,18 +7,17 @@ use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input};
 use crate::outputs::{Differs, Output, Stream};
-use crate::plan::{Plan, Standard};
+use crate::plan::Plan;
 use crate::record::Record;
 use crate::serve::{Running, blocking, lock};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use base::door::{Options, Reply};
-use base::{Command, Digest, ExitStatus, TaskId, Time, WindowSize};
+use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use wire::message::{Exited, Failed, Launch, Object, OpenKind};
 use wire::{convert, now_nanos};
 
@@ -54,18 +53,21 @@ pub async fn run(
     mut replies: Replies,
 ) {
     let task = TaskId(rand::random());
-    let mut report = Record::new(task, &command);
+    let mut record = Record::new(task, &command);
+    let cancel = daemon.records.begin(&record);
     let verbose = options.verbose;
-    let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut report).await {
-        Ok(mut session) => session.carry(&mut requests, &mut replies, &mut report).await,
+    let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut record).await {
+        Ok(mut session) => {
+            session.cancel = Some(cancel);
+            session.carry(&mut requests, &mut replies, &mut record).await
+        }
         Err(reply) => reply,
     };
-    report.finish(&reply);
     if verbose {
-        let _ = replies.send(&Reply::Note(report.summary())).await;
+        let _ = replies.send(&Reply::Note(record.summary())).await;
     }
-    daemon.reports.add(report);
     let _ = replies.send(&reply).await;
+    daemon.records.end(record, &reply);
 }
 
 /// A command on its way.
@@ -81,6 +83,8 @@ pub(crate) struct Session {
     pub(crate) closed: mpsc::UnboundedReceiver<Stream>,
     pub(crate) stop: Stop,
     pub(crate) input: Input,
+    /// Told when somebody asks `gleaner cancel`.
+    pub(crate) cancel: Option<Arc<Notify>>,
 }
 
 impl Session {
@@ -92,11 +96,13 @@ impl Session {
         options: Options,
         window: Option<WindowSize>,
         descriptors: Vec<OwnedFd>,
-        report: &mut Record,
+        record: &mut Record,
     ) -> Result<Self, Reply> {
         let here = |why: String, no_local: bool| match no_local {
             false => Reply::RunHere { why },
-            true => Reply::Failed { message: format!("{why}, and --no-local forbids to run it here"), code: CODE_FAILED },
+            true => {
+                Reply::Failed { message: format!("{why}, and --no-local forbids to run it here"), code: CODE_FAILED }
+            }
         };
         let no_local = options.no_local;
         let [stdin, stdout, stderr]: [OwnedFd; 3] = match descriptors.try_into() {
@@ -114,7 +120,7 @@ impl Session {
             Some(Err(why)) => return Err(here(why, no_local)),
             None => return Err(here("the client daemon failed".into(), no_local)),
         };
-        report.planned(&plan);
+        record.planned(&plan);
         let stop = Stop::new().map_err(failed)?;
         let (closing, closed) = mpsc::unbounded_channel();
         let output = |stream, fd: &Arc<OwnedFd>| Output::new(stream, fd.clone(), stop.clone(), closing.clone());
@@ -126,6 +132,7 @@ impl Session {
             terminal: output(Stream::Terminal, shown),
             closed,
             input: Input::new(fds[0].clone()),
+            cancel: None,
             daemon: daemon.clone(),
             plan,
             options,
@@ -134,27 +141,32 @@ impl Session {
     }
 
     /// Launches until it is done or given up.
-    async fn carry(&mut self, requests: &mut Requests, replies: &mut Replies, report: &mut Record) -> Reply {
+    async fn carry(&mut self, requests: &mut Requests, replies: &mut Replies, record: &mut Record) -> Reply {
         let terminal = self.plan.has_terminal();
         if replies.send(&Reply::Launched { task: self.task, terminal }).await.is_err() {
             return self.gone();
         }
         let mut trouble = String::new();
         for attempt in 1..=ATTEMPTS_MAX {
-            report.attempts = attempt;
-            let outcome = self.attempt(attempt, requests, replies, report).await;
+            record.attempts = attempt;
+            let outcome = self.attempt(attempt, requests, replies, record).await;
             match outcome {
-                Outcome::Ended(exited, spool) => return self.conclude(*exited, spool, report).await,
+                Outcome::Ended(exited, spool) => return self.conclude(*exited, spool, record).await,
                 Outcome::NotExecuted(failed) => return self.not_executed(&failed),
-                Outcome::Cancelled(signal) => return signal.map_or_else(|| self.gone(), |signal| {
-                    self.stop.stop();
-                    Reply::Done(ExitStatus::Signal(signal))
-                }),
+                Outcome::Cancelled(signal) => {
+                    return signal.map_or_else(
+                        || self.gone(),
+                        |signal| {
+                            self.stop.stop();
+                            Reply::Done(ExitStatus::Signal(signal))
+                        },
+                    );
+                }
                 Outcome::Refused(why) => return self.fail(why),
                 Outcome::Unplaced(why) => return self.fall_back(why),
                 Outcome::Lost(why) => {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
-                    report.note(format!("attempt {attempt} came to nothing: {why}"));
+                    record.note(format!("attempt {attempt} came to nothing: {why}"));
                     trouble = why;
                     if !self.can_repeat() {
                         break;
@@ -214,21 +226,20 @@ impl Session {
         attempt: u32,
         requests: &mut Requests,
         replies: &mut Replies,
-        report: &mut Record,
+        record: &mut Record,
     ) -> Outcome {
         let (joined, connection) = match self.daemon.connect().await {
             Ok(connected) => connected,
             Err(why) => return Outcome::Unplaced(why),
         };
         let launched = Time(now_nanos());
-        let begun = Instant::now();
         let view = self.plan.view.clone();
         let running = Running { view: view.clone(), gate: self.plan.gate.clone(), launched, asked: Default::default() };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
         let swept = {
-            let (daemon, plan) = (self.daemon.clone(), self.plan.sweep_input());
+            let (daemon, plan) = (self.daemon.clone(), self.plan.clone());
             blocking(move || plan.sweep(&daemon, connection)).await
         };
         let swept = match swept {
@@ -236,7 +247,7 @@ impl Session {
             Some(Err(why)) => return Outcome::Unplaced(why),
             None => return Outcome::Unplaced("the client daemon failed".into()),
         };
-        report.swept(&swept, begun);
+        record.swept(view.len(), swept.update.set.len(), swept.blobs.len());
         self.daemon.server.note_sent(connection, swept.blobs.iter().map(|(digest, _)| *digest));
         let message = Launch {
             task: convert::task_bytes(self.task),
@@ -254,37 +265,35 @@ impl Session {
         };
         let bytes_before = joined.connection.bytes();
         let opened = joined.connection.open(OpenKind::Launch(Box::new(message))).await;
-        report.moment("sent to the hub");
+        record.moment("sent to the hub");
         let (to_task, from_task) = match opened {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
         };
-        let outcome = Exchange::new(self, to_task, from_task, report, begun).pass(requests, replies).await;
-        report.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
-        if let Outcome::Ended(exited, spool) = &outcome {
+        let outcome = Exchange::new(self, to_task, from_task, record).pass(requests, replies).await;
+        record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
+        if let Outcome::Ended(_, spool) = &outcome {
             // What the task made is at the hub already: the next task's launch need not send it.
-            let made = exited.objects.iter().filter_map(|object| Digest::from_slice(&object.digest));
-            self.daemon.server.note_sent(connection, made.chain(spool.digests()));
+            self.daemon.server.note_sent(connection, spool.digests());
         }
         if let Outcome::Lost(_) = &outcome {
-            self.daemon.server.views().forget_sent(&view);
+            view.forget_sent();
         }
         outcome
     }
 
     /// The command has ended: its output is delivered, its result committed.
-    async fn conclude(&mut self, exited: Exited, spool: Spool, report: &mut Record) -> Reply {
-        let begun = Instant::now();
+    async fn conclude(&mut self, exited: Exited, spool: Spool, record: &mut Record) -> Reply {
         let finished = [self.stdout.finish().await, self.stderr.finish().await, self.terminal.finish().await];
         self.stop.stop();
         if finished.contains(&Err(Differs)) {
             return self.fail(REPEATED_DIFFERENTLY.into());
         }
-        if let Standard::File = self.plan.standard_input() {
+        if let Stdin::File { .. } = self.plan.stdin {
             stdio::set_offset(self.input.fd(), exited.stdin_offset);
         }
-        report.moment("output delivered");
-        match settle(&self.daemon, self.task, &self.plan, exited, spool, report).await {
+        record.moment("output delivered");
+        match settle(&self.daemon, self.task, &self.plan, exited, spool, record).await {
             Settled::Committed(status) => Reply::Done(status),
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
         }

@@ -174,7 +174,7 @@ impl Server {
             let read = blocking(move || server.snapshot().read_piece(&stamp, number));
             let bytes = match read.await {
                 Some(Ok(bytes)) => bytes,
-                Some(Err(ReadError::PastTheEnd)) if number > request.first => return Ok(()),
+                Some(Err(ReadError::NoSuchPiece { .. })) if number > request.first => return Ok(()),
                 Some(Err(error)) => return sender.send(&refuse(error.to_string())).await,
                 None => return sender.send(&refuse("the client failed".into())).await,
             };

@@ -1,20 +1,19 @@
 //! The end of a task: its delta is committed, or kept and refused; and what the commit changed is remembered, so that
 //! the next launch neither hashes nor sends what the task made.
 
-use crate::commit::{CommitError, Committer, Contents, Evidence, Report, Request, WriteDecision};
+use crate::commit::{CommitError, Committer, Contents, Evidence, Report, Request, Stamp, WriteDecision};
 use crate::daemon::Daemon;
 use crate::plan::Plan;
 use crate::recipes::Cut;
 use crate::record::Record;
 use crate::serve::blocking;
-use crate::snapshot::Stamp;
+use crate::snapshot;
 use crate::spool::Spool;
 use crate::views::Views;
 use base::{Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 use wire::message::Exited;
 use wire::{convert, now_nanos};
 
@@ -35,12 +34,13 @@ pub async fn settle(
     spool: Spool,
     record: &mut Record,
 ) -> Settled {
-    let begun = Instant::now();
     let status = exited.status();
     record.ended(&exited);
     let delta = match convert::delta(exited.changes) {
         Ok(delta) => delta,
-        Err(error) => return Settled::NotCommitted(format!("nothing committed: the worker's result is no result: {error}")),
+        Err(error) => {
+            return Settled::NotCommitted(format!("nothing committed: the worker's result is no result: {error}"));
+        }
     };
     if delta.changes.is_empty() {
         daemon.committer.note_outcome(task, status);
@@ -116,12 +116,14 @@ fn remember(views: &Views, spool: &Spool, report: &Report) {
         let Some(content) = made.content else { continue };
         let recipe = match content {
             Content::Recipe(_) => match spool.recipe(&content) {
-                Ok(recipe) => Some(recipe),
+                Ok(recipe) => Some(Arc::new(recipe)),
                 Err(_) => continue,
             },
             _ => None,
         };
-        views.snapshot().prime(&made.path, made.stamp, Cut { content, recipe });
+        let Stamp { dev, ino, size, mtime, ctime } = made.stamp;
+        let stamp = snapshot::Stamp { dev, ino, size, mtime, ctime };
+        views.snapshot().prime(&made.path, stamp, Cut { content, recipe });
     }
     let changed: Vec<TreePath> = report
         .committed
@@ -138,7 +140,8 @@ struct Seen<'a>(&'a Views);
 
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
-        self.0.stamp_of(path, seq)
+        let snapshot::Stamp { dev, ino, size, mtime, ctime } = self.0.stamp_of(path, seq)?;
+        Some(Stamp { dev, ino, size, mtime, ctime })
     }
 }
 

@@ -31,7 +31,10 @@ impl Spool {
     /// Takes an object in; `InvalidData` if its bytes do not have that hash.
     pub fn put(&mut self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
         if Digest::of(bytes) != digest {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("a result does not have the hash {digest}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("a result does not have the hash {digest}"),
+            ));
         }
         if self.memory.contains_key(&digest) || self.filed.contains_key(&digest) {
             return Ok(());
@@ -61,6 +64,11 @@ impl Spool {
         let mut bytes = vec![0; len];
         self.file.as_ref().ok_or_else(missing)?.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
+    }
+
+    /// The names of all objects.
+    pub fn digests(&self) -> impl Iterator<Item = Digest> {
+        self.memory.keys().chain(self.filed.keys()).copied()
     }
 
     /// The blocks of a file's content, in order.

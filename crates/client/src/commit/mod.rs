@@ -30,8 +30,8 @@ mod tests;
 
 pub use error::{CommitError, Conflict, ConflictKind, Refusal};
 pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, KeptInfo};
-pub use recover::Recovered;
 pub use outcome::OUTCOMES_MAX;
+pub use recover::Recovered;
 pub use stamp::Stamp;
 pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
 
@@ -215,6 +215,13 @@ impl Committer {
     /// How `task` ended, if its changes are committed and among the last [`OUTCOMES_MAX`].
     pub fn outcome(&self, task: TaskId) -> Option<ExitStatus> {
         self.turn().get(task)
+    }
+
+    /// Notes how a task ended that changed nothing.
+    pub fn note_outcome(&self, task: TaskId, status: ExitStatus) {
+        if let Err(error) = self.turn().add(task, status, false) {
+            tracing::warn!(%task, %error, "the outcome of a task could not be noted");
+        }
     }
 
     fn turn(&self) -> MutexGuard<'_, Outcomes> {

@@ -47,12 +47,14 @@ pub struct View {
     key: ViewKey,
     table: Mutex<Table>,
     turns: Turns,
+    /// The version that was sent to the hub last, and over which connection.
+    sent: Mutex<(u64, Version)>,
 }
 
 /// What a launch wants to know of the client's files.
 pub struct Launch<'a> {
-    /// The version of the view that the hub is known to have; 0 for none.
-    pub hub_knows: Version,
+    /// Number of the connection over which the step will be sent: the hub knows of a view what was sent over this one.
+    pub connection: u64,
     /// What may be read.
     pub gate: &'a dyn Gate,
     /// Paths that are to be in the view whatever the profile says: the working directory, `/tmp`.
@@ -102,6 +104,11 @@ impl View {
         &self.key
     }
 
+    /// The hub may not have what was sent last: the next launch sends the whole view.
+    pub fn forget_sent(&self) {
+        *lock(&self.sent) = Default::default();
+    }
+
     /// How many paths it has.
     pub fn len(&self) -> usize {
         lock(&self.table).len()
@@ -146,7 +153,13 @@ impl Views {
         let evicted = (views.len() >= VIEWS_MAX).then(|| views.pop_oldest()).flatten();
         let id = ViewId(self.next_id.fetch_add(1, Ordering::Relaxed));
         let table = Table::new(paths, !known);
-        let view = Arc::new(View { id, key: key.clone(), table: Mutex::new(table), turns: Turns::default() });
+        let view = Arc::new(View {
+            id,
+            key: key.clone(),
+            table: Mutex::new(table),
+            turns: Turns::default(),
+            sent: Mutex::default(),
+        });
         views.insert(key.clone(), view.clone(), 1);
         drop(views);
         if let Some((_, view)) = evicted
@@ -175,7 +188,14 @@ impl Views {
             }
             let missing = launch.include.iter().filter(|path| !table.has(path)).cloned().collect::<Vec<_>>();
             table.add_all(missing, &self.snapshot, &self.ledger, launch.gate);
-            let update = table.update_since(view.id, launch.hub_knows);
+            // Taken under the table's lock: the steps of launches at the same time follow one another without a gap.
+            let update = {
+                let mut sent = lock(&view.sent);
+                let known = if sent.0 == launch.connection { sent.1 } else { Version(0) };
+                let update = table.update_since(view.id, known);
+                *sent = (launch.connection, update.version);
+                update
+            };
             drop(table);
             let blobs = self.blobs_of(&update.set, launch.hub_has, launch.travel_bytes);
             return Ok(Swept { update, blobs });
