@@ -397,6 +397,13 @@ impl Lanes {
         }
     }
 
+    /// The fault for `name` in the directory `parent`, for when its listing cannot be had.
+    pub fn fault(&self, parent: NodeId, name: &[u8]) -> Option<Fault> {
+        let dir = self.nodes.dir(parent).filter(|dir| dir.attached && base::path::is_plain_name(name))?;
+        let (lane, _) = self.in_use(dir.lane)?;
+        Some(Fault { lane: lane.number, view: lane.view, task: lane.tasks[0], path: dir.path.join(name) })
+    }
+
     /// The attributes of `node`.
     pub fn attributes(&mut self, node: NodeId) -> Attributes {
         match self.nodes.get(node) {
