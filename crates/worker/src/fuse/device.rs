@@ -135,7 +135,8 @@ impl MountHandle {
 /// Detaches mirrors that a killed worker left mounted beneath `folder`, in the caller's mount namespace. Returns how
 /// many.
 pub fn detach_left_over(folder: &Path) -> io::Result<usize> {
-    let mounts = std::fs::read("/proc/self/mountinfo")?;
+    // The calling thread's: threads can differ in their namespace.
+    let mounts = std::fs::read("/proc/thread-self/mountinfo")?;
     let mut count = 0;
     for line in mounts.split(|byte| *byte == b'\n') {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
