@@ -102,6 +102,9 @@ pub struct Fault {
 pub enum Lookup {
     /// The kernel may keep name and attributes for ever, and has one reference more to the node.
     Found(Shown),
+    /// As `Found`, for the root of a lane whose attributes are not known yet: the kernel must ask for them. So nobody
+    /// who waits for a lane's root holds up the directory of lanes.
+    FoundRoot(NodeId),
     /// There is nothing of this name.
     Absent {
         /// The kernel may keep that.
@@ -596,13 +599,11 @@ impl Lanes {
         let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()).map(LaneNumber);
         let lane = number.and_then(|number| self.lanes.get(&number)).filter(|lane| !lane.is_idle());
         let Some(root) = lane.map(|lane| lane.root) else { return Lookup::Absent { keep: false } };
-        match self.directory_attributes(root) {
-            Attributes::Found(shown) => {
-                self.nodes.dir_mut(root).expect("a lane's root is a directory").lookups += 1;
-                Lookup::Found(shown)
-            }
-            Attributes::Fault(fault) => Lookup::Fault(fault),
-            Attributes::Stale => Lookup::Stale,
+        let attributes = self.directory_attributes(root);
+        self.nodes.dir_mut(root).expect("a lane's root is a directory").lookups += 1;
+        match attributes {
+            Attributes::Found(shown) => Lookup::Found(shown),
+            Attributes::Fault(_) | Attributes::Stale => Lookup::FoundRoot(root),
         }
     }
 

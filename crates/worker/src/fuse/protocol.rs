@@ -181,6 +181,13 @@ pub(super) fn entry_answer(shown: &Shown, ids: Ids) -> Vec<u8> {
     out
 }
 
+/// The answer to a LOOKUP that found a directory whose attributes the kernel must ask for.
+pub(super) fn root_answer(node: NodeId, ids: Ids) -> Vec<u8> {
+    let mut out = entry_answer(&Shown { node, ..root_shown() }, ids);
+    out[24..32].fill(0);
+    out
+}
+
 /// The answer to a LOOKUP that found nothing, for the kernel to keep.
 pub(super) fn absent_answer() -> Vec<u8> {
     let mut out = vec![0; 128];

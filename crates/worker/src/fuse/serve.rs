@@ -263,6 +263,7 @@ impl Shared {
         let mut lanes = self.lanes();
         Ok(match lanes.lookup(parent, name) {
             Lookup::Found(shown) => Ok(protocol::entry_answer(&shown, self.ids)),
+            Lookup::FoundRoot(root) => Ok(protocol::root_answer(root, self.ids)),
             Lookup::Absent { keep: true } => Ok(protocol::absent_answer()),
             Lookup::Absent { keep: false } => Err(Errno::NOENT),
             Lookup::Denied => Err(Errno::ACCESS),
