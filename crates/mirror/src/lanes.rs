@@ -102,6 +102,9 @@ pub struct Fault {
 pub enum Lookup {
     /// The kernel may keep name and attributes for ever, and has one reference more to the node.
     Found(Shown),
+    /// As `Found`, for the root of a lane whose attributes are not known yet: the kernel must ask for them. So nobody
+    /// who waits for a lane's root holds up the directory of lanes.
+    FoundRoot(NodeId),
     /// There is nothing of this name.
     Absent {
         /// The kernel may keep that.
@@ -397,6 +400,13 @@ impl Lanes {
         }
     }
 
+    /// The fault for `name` in the directory `parent`, for when its listing cannot be had.
+    pub fn fault(&self, parent: NodeId, name: &[u8]) -> Option<Fault> {
+        let dir = self.nodes.dir(parent).filter(|dir| dir.attached && base::path::is_plain_name(name))?;
+        let (lane, _) = self.in_use(dir.lane)?;
+        Some(Fault { lane: lane.number, view: lane.view, task: lane.tasks[0], path: dir.path.join(name) })
+    }
+
     /// The attributes of `node`.
     pub fn attributes(&mut self, node: NodeId) -> Attributes {
         match self.nodes.get(node) {
@@ -589,13 +599,11 @@ impl Lanes {
         let number = std::str::from_utf8(name).ok().and_then(|name| name.parse().ok()).map(LaneNumber);
         let lane = number.and_then(|number| self.lanes.get(&number)).filter(|lane| !lane.is_idle());
         let Some(root) = lane.map(|lane| lane.root) else { return Lookup::Absent { keep: false } };
-        match self.directory_attributes(root) {
-            Attributes::Found(shown) => {
-                self.nodes.dir_mut(root).expect("a lane's root is a directory").lookups += 1;
-                Lookup::Found(shown)
-            }
-            Attributes::Fault(fault) => Lookup::Fault(fault),
-            Attributes::Stale => Lookup::Stale,
+        let attributes = self.directory_attributes(root);
+        self.nodes.dir_mut(root).expect("a lane's root is a directory").lookups += 1;
+        match attributes {
+            Attributes::Found(shown) => Lookup::Found(shown),
+            Attributes::Fault(_) | Attributes::Stale => Lookup::FoundRoot(root),
         }
     }
 

@@ -272,3 +272,109 @@ impl View {
         update
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Seq;
+    use proptest::prelude::*;
+
+    const ID: ViewId = ViewId(1);
+
+    fn bound(name: u8, seq: u64) -> Bound {
+        Bound { path: TreePath::root().join(&[b'a' + name]), seq: Seq(seq), binding: Binding::Special }
+    }
+
+    fn step(base: u64, version: u64, set: Vec<Bound>, drop: Vec<TreePath>) -> ViewUpdate {
+        ViewUpdate { view: ID, base: Version(base), version: Version(version), set, drop }
+    }
+
+    #[test]
+    fn a_gap_is_refused_and_nothing_is_changed() {
+        let mut view = View::new(ID);
+        view.apply(&step(0, 1, vec![bound(0, 1)], vec![])).expect("a whole view always fits");
+        let gap = view.apply(&step(2, 3, vec![bound(1, 2)], vec![]));
+        assert_eq!(gap, Err(Gap { held: Version(1), base: Version(2) }));
+        assert_eq!((view.len(), view.version()), (1, Version(1)));
+    }
+
+    #[test]
+    fn the_larger_number_stays() {
+        let mut view = View::new(ID);
+        view.apply(&step(0, 1, vec![bound(0, 5)], vec![])).expect("a whole view always fits");
+        assert!(!view.learn(bound(0, 4)));
+        assert!(view.learn(bound(0, 7)));
+        view.apply(&step(1, 2, vec![bound(0, 6)], vec![])).expect("it follows");
+        assert_eq!(view.get(&bound(0, 0).path).map(|bound| bound.seq), Some(Seq(7)));
+        let applied =
+            view.apply(&step(0, 9, vec![bound(0, 6), bound(1, 8)], vec![])).expect("a whole view always fits");
+        assert_eq!(applied, Applied { full: true, set: 1, dropped: 0 });
+        assert_eq!(view.get(&bound(0, 0).path).map(|bound| bound.seq), Some(Seq(7)));
+    }
+
+    #[test]
+    fn the_log_is_bounded_and_says_so() {
+        let mut view = View::new(ID);
+        view.apply(&step(0, 1, vec![], vec![])).expect("a whole view always fits");
+        let cursor = view.cursor();
+        for seq in 0..LOG_MAX as u64 {
+            view.learn(bound(0, seq + 1));
+        }
+        assert_eq!(view.update_from(cursor).set.len(), 1);
+        view.learn(bound(0, LOG_MAX as u64 + 1));
+        assert_eq!(view.update_from(cursor).base, Version(0), "the log does not reach back");
+        assert_eq!(view.update_since(Version(1)).base, Version(0));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Op {
+        Step { set: Vec<u8>, drop: Vec<u8>, whole: bool },
+        Learn(u8),
+        Send { exact: bool },
+    }
+
+    fn any_op() -> impl Strategy<Value = Op> {
+        let names = || proptest::collection::vec(0..6u8, 0..3);
+        prop_oneof![
+            (names(), names(), prop::bool::weighted(0.1)).prop_map(|(set, drop, whole)| Op::Step { set, drop, whole }),
+            (0..6u8).prop_map(Op::Learn),
+            any::<bool>().prop_map(|exact| Op::Send { exact }),
+        ]
+    }
+
+    proptest! {
+        /// A worker that gets what a hub's view says changed has what the hub has, whatever it learned by itself.
+        #[test]
+        fn a_worker_follows_a_hub(ops in proptest::collection::vec(any_op(), 1..60)) {
+            let (mut hub, mut worker) = (View::new(ID), View::new(ID));
+            let mut cursor = hub.cursor();
+            let (mut seq, mut version) = (0, 0);
+            for op in ops {
+                match op {
+                    Op::Step { set, drop, whole } => {
+                        let base = if whole { 0 } else { version };
+                        version += 1;
+                        let set = set.iter().map(|name| { seq += 1; bound(*name, seq) }).collect();
+                        let drop = drop.iter().map(|name| bound(*name, 0).path).collect();
+                        hub.apply(&step(base, version, set, drop)).expect("it follows");
+                    }
+                    Op::Learn(name) => {
+                        seq += 1;
+                        hub.learn(bound(name, seq));
+                        // The worker that asked learns it too.
+                        if worker.version() == hub.version() && seq % 2 == 0 {
+                            worker.learn(bound(name, seq));
+                        }
+                    }
+                    Op::Send { exact } => {
+                        let update = if exact { hub.update_from(cursor) } else { hub.update_since(worker.version()) };
+                        worker.apply(&update).expect("it starts from what the worker has");
+                        cursor = hub.cursor();
+                        prop_assert_eq!(worker.version(), hub.version());
+                        prop_assert_eq!(&worker.paths, &hub.paths);
+                    }
+                }
+            }
+        }
+    }
+}
