@@ -200,12 +200,14 @@ fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     Ok(Guest { status: setup.status, signals, exec: Some(exec), program: id, stdin, terminal, has_terminal })
 }
 
-/// Limits of single processes where there are no control groups for all of them.
+/// No limit that lets a guest raise its priority; and limits of single processes where there are no control groups for
+/// all of them.
 fn bounds(order: &Order, limits: Limits) -> Vec<Limit> {
     let bound = |resource: u32, value: u64| Limit { resource, soft: value, hard: value };
-    let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(libc::RLIMIT_DATA as u32, bytes));
-    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(libc::RLIMIT_NPROC as u32, pids.into()));
-    memory.into_iter().chain(pids).collect()
+    let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(libc::RLIMIT_DATA, bytes));
+    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(libc::RLIMIT_NPROC, pids.into()));
+    let priority = [libc::RLIMIT_NICE, libc::RLIMIT_RTPRIO].map(|resource| bound(resource, 0));
+    priority.into_iter().chain(memory).chain(pids).collect()
 }
 
 /// A terminal of the task's own: master and slave. It becomes this session's.

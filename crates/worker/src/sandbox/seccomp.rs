@@ -140,10 +140,10 @@ enum Verdict {
 
 fn verdict(number: c_long) -> Verdict {
     match number {
-        SYS_clone => Verdict::Clone,
-        SYS_socket => Verdict::Socket,
-        SYS_ioctl => Verdict::Ioctl,
-        SYS_personality => Verdict::Personality,
+        _ if number == SYS_clone => Verdict::Clone,
+        _ if number == SYS_socket => Verdict::Socket,
+        _ if number == SYS_ioctl => Verdict::Ioctl,
+        _ if number == SYS_personality => Verdict::Personality,
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
         _ if REFUSED.contains(&number) || REFUSED_HERE.contains(&number) => Verdict::Return(REFUSE),
         // clone3 too: its flags are out of a filter's sight, and libc falls back to clone.

@@ -36,11 +36,12 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<Optio
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
-    let received = rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, flags)
-    });
-    let received = match received {
-        Err(Errno::CONNRESET) => return Ok(None),
+    let mut once = || {
+        rustix::io::retry_on_intr(|| rustix::net::recvmsg(&socket, &mut [IoSliceMut::new(buffer)], &mut control, flags))
+    };
+    let received = match once() {
+        // The other side closed without having read all. It is told once, ahead of what that side had sent before.
+        Err(Errno::CONNRESET) => once()?,
         other => other?,
     };
     let mut descriptors = Vec::new();
@@ -54,4 +55,20 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> rustix::io::Result<Optio
     }
     // Nobody sends an empty packet: no bytes mean the end.
     Ok((received.bytes > 0).then_some((received.bytes, descriptors)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_words_arrive() {
+        let (ours, theirs) = pair().expect("a pair");
+        send(&theirs, b"last words", &[], true).expect("sent");
+        send(&ours, b"never read", &[], true).expect("sent");
+        drop(theirs);
+        let mut buffer = [0; 64];
+        assert_eq!(receive(&ours, &mut buffer).expect("received").map(|(count, _)| count), Some(10));
+        assert!(receive(&ours, &mut buffer).expect("an end").is_none());
+    }
 }
