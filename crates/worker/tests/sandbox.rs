@@ -34,7 +34,7 @@ impl World {
             println!("SKIPPED: needs root");
             return None;
         }
-        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let folder = folder_in_memory();
         let config = Config { place: folder.path().join("place"), cgroup };
         let server = sandbox::prepare(&config).expect("a sandbox");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
@@ -133,6 +133,10 @@ impl Drop for World {
         let place = self.folder.path().join("place");
         let _ = rustix::mount::unmount(&place, rustix::mount::UnmountFlags::DETACH);
     }
+}
+
+fn folder_in_memory() -> tempfile::TempDir {
+    tempfile::Builder::new().prefix("gleaner-sandbox-").tempdir_in("/dev/shm").expect("a folder in memory")
 }
 
 macro_rules! world {
@@ -357,7 +361,7 @@ fn pseudo_terminals_can_be_had_inside() {
 #[test]
 fn stops_and_continues() {
     let world = world!();
-    let mut guest = world.started(world.shell("sleep 1000"));
+    let mut guest = world.started(world.order(&["sleep", "1000"]));
     guest.control().signal(libc::SIGTSTP as u8, true);
     assert!(matches!(world.event(&mut guest), Event::Stopped(20)));
     guest.control().signal(libc::SIGCONT as u8, true);
@@ -471,11 +475,13 @@ fn guests_die_with_the_worker() {
         play_worker(base, write);
     }
     drop(write);
-    let mut told = [0; 1];
-    if rustix::io::read(&read, &mut told) != Ok(1) {
+    let mut told = [0; 256];
+    let count = rustix::io::read(&read, &mut told).expect("its word");
+    if count == 0 {
         println!("SKIPPED: needs root");
         return;
     }
+    let folder = PathBuf::from(String::from_utf8_lossy(&told[..count]).into_owned());
     assert!(!processes_of(base).is_empty());
     // SAFETY: this is our child.
     unsafe {
@@ -483,16 +489,17 @@ fn guests_die_with_the_worker() {
         libc::waitpid(worker, std::ptr::null_mut(), 0);
     }
     eventually("all guests are gone", || processes_of(base).is_empty());
+    std::fs::remove_dir_all(folder).expect("nothing is mounted there");
 }
 
-/// Starts a guest, says so, and waits to be killed.
+/// Starts a guest, says in which folder, and waits to be killed.
 fn play_worker(base: u32, tell: OwnedFd) -> ! {
     if let Some(world) = World::new() {
         let mut order = world.shell("sleep 1000 & sleep 1000");
         order.id_base = base;
         let guest = world.started(order);
         eventually("both run", || processes_of(base).len() >= 3);
-        let _ = rustix::io::write(&tell, b"s");
+        let _ = rustix::io::write(&tell, world.folder.path().as_os_str().as_encoded_bytes());
         world.runtime.block_on(tokio::time::sleep(Duration::from_secs(60)));
         drop(guest);
     }
@@ -568,10 +575,14 @@ fn works_without_root() {
         return;
     }
     let (read, write) = rustix::pipe::pipe().expect("a pipe");
+    // The machine's root is mounted here in the child's view alone; removed by the parent, to whom it is empty: nothing
+    // that the child removes recursively may have it beneath.
+    let lower = tempfile::Builder::new().prefix("gleaner-lower-").tempdir_in("/dev/shm").expect("a folder").keep();
     // SAFETY: the child uses memory and threads of its own making only, as the C library allows after a fork.
     let worker = unsafe { libc::fork() };
     if worker == 0 {
-        let told = std::panic::catch_unwind(play_unprivileged_worker).unwrap_or_else(|_| "it panicked".into());
+        let told =
+            std::panic::catch_unwind(|| play_unprivileged_worker(&lower)).unwrap_or_else(|_| "it panicked".into());
         let _ = rustix::io::write(&write, told.as_bytes());
         // SAFETY: a forked child must not return into the test harness.
         unsafe { libc::_exit(0) }
@@ -581,15 +592,16 @@ fn works_without_root() {
     File::from(read).read_to_string(&mut told).expect("what it says");
     // SAFETY: this is our child.
     unsafe { libc::waitpid(worker, std::ptr::null_mut(), 0) };
+    std::fs::remove_dir(&lower).expect("an empty folder");
     if told.starts_with("SKIPPED") {
         return println!("{told}");
     }
     assert_eq!(told, "1000\nclient\n0000000000000000\nnull\n2001:2001 1001:1001");
 }
 
-fn play_unprivileged_worker() -> String {
+fn play_unprivileged_worker(lower: &Path) -> String {
     const DAEMON: u32 = 1;
-    let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+    let folder = folder_in_memory();
     let ids = folder.path().join("ids");
     std::fs::write(&ids, "daemon:200000:65536\n").expect("a file");
     // SAFETY: descriptors are not unshared.
@@ -602,10 +614,14 @@ fn play_unprivileged_worker() -> String {
         }
     }
     std::os::unix::fs::chown(folder.path(), Some(DAEMON), Some(DAEMON)).expect("its folder");
+    // Without what is mounted beneath: a layer with mounts that the user may not undo is refused.
+    rustix::mount::mount_bind("/", lower).expect("a lower layer");
     let (user, group) = (rustix::fs::Uid::from_raw(DAEMON), rustix::fs::Gid::from_raw(DAEMON));
     rustix::thread::set_thread_groups(&[]).expect("no groups");
     rustix::thread::set_thread_res_gid(group, group, group).expect("another group");
     rustix::thread::set_thread_res_uid(user, user, user).expect("another user");
+    // A program that the user had started would be.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable).expect("dumpable");
     let config = Config { place: folder.path().join("place"), cgroup: None };
     let server = match sandbox::prepare(&config) {
         Err(error @ Error::NoUserNamespaces(_)) => return format!("SKIPPED: {error}"),
@@ -617,6 +633,11 @@ fn play_unprivileged_worker() -> String {
     let mut order = world
         .shell("id -u; hostname; grep CapEff /proc/self/status | cut -f2; echo x > /dev/null && echo null; touch made");
     order.id_base = world.server.id_base();
+    order.lower = lower.into();
+    // The machine's own folder belongs to an id that the user does not have, so it could not be copied up.
+    let tmp = order.scratch.join("upper/tmp");
+    std::fs::create_dir(&tmp).expect("a folder");
+    std::fs::set_permissions(&tmp, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("its mode");
     let made = order.scratch.join("upper/tmp/made");
     let (mut text, _) = world.run(order);
     // In the worker's own namespace the file is the guest's; outside it is of a subordinate id.
