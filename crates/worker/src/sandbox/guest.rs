@@ -25,7 +25,8 @@ const REPORT_BYTES_MAX: usize = 16 << 10;
 pub enum Event {
     /// The program runs. With a terminal: its master side.
     Started {
-        /// Master side of the task's terminal, if it has one.
+        /// Master side of the task's terminal, if it has one: to be read and written, and told new sizes
+        /// (`tcsetwinsize`). Reading fails with EIO once the last process has let go of the terminal.
         terminal: Option<OwnedFd>,
     },
     /// The program was stopped by this signal.

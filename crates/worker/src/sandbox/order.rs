@@ -30,7 +30,7 @@ pub struct Order {
     pub terminal: Option<WindowSize>,
     /// Ids 0 to 65535 inside are `id_base` and up outside. One number per client, never shared.
     pub id_base: u32,
-    /// CPUs that the task may use; empty: all.
+    /// CPUs that the task is to use, and that `nproc` shows; empty: all. A program can undo this.
     pub cpus: Vec<u32>,
     /// Most memory in bytes; `None`: unlimited.
     pub memory_bytes_max: Option<u64>,

@@ -31,6 +31,7 @@ const IO_PGETEVENTS: c_long = 333;
 #[cfg(target_arch = "aarch64")]
 const IO_PGETEVENTS: c_long = 292;
 const CACHESTAT: c_long = 451;
+const FCHMODAT2: c_long = 452;
 
 const ALLOW: u32 = SECCOMP_RET_ALLOW;
 const REFUSE: u32 = SECCOMP_RET_ERRNO | EPERM as u32;
@@ -51,14 +52,13 @@ const NAMESPACE_FLAGS: u32 =
 const ALLOWED: &[c_long] = &[
     // Files.
     SYS_close, SYS_close_range, SYS_copy_file_range, SYS_dup, SYS_dup3, SYS_faccessat, SYS_faccessat2, SYS_fadvise64,
-    SYS_fallocate, SYS_fchdir, SYS_fchmod, SYS_fchmodat, SYS_fchmodat2, SYS_fchown, SYS_fchownat, SYS_fcntl,
+    SYS_fallocate, SYS_fchdir, SYS_fchmod, SYS_fchmodat, FCHMODAT2, SYS_fchown, SYS_fchownat, SYS_fcntl,
     SYS_fdatasync, SYS_fgetxattr, SYS_flistxattr, SYS_flock, SYS_fremovexattr, SYS_fsetxattr, SYS_fstat, SYS_fstatfs,
     SYS_fsync, SYS_ftruncate, SYS_getcwd, SYS_getdents64, SYS_getxattr, SYS_chdir, SYS_lgetxattr, SYS_linkat,
     SYS_listxattr, SYS_llistxattr, SYS_lremovexattr, SYS_lseek, SYS_lsetxattr, SYS_mkdirat, SYS_mknodat,
     SYS_newfstatat, SYS_openat, SYS_openat2, SYS_pread64, SYS_preadv, SYS_preadv2, SYS_pwrite64, SYS_pwritev,
-    SYS_pwritev2, SYS_read, SYS_readahead, SYS_readlinkat, SYS_readv, SYS_removexattr, SYS_renameat, SYS_renameat2,
-    SYS_sendfile, SYS_setxattr, SYS_splice, SYS_statfs, SYS_statx, SYS_symlinkat, SYS_sync, SYS_sync_file_range,
-    SYS_syncfs, SYS_tee, SYS_truncate, SYS_umask, SYS_unlinkat, SYS_utimensat, SYS_vmsplice, SYS_write, SYS_writev,
+    SYS_pwritev2, SYS_read, SYS_readahead, SYS_readlinkat, SYS_readv, SYS_removexattr, SYS_renameat2,
+    SYS_sendfile, SYS_setxattr, SYS_splice, SYS_statfs, SYS_statx, SYS_symlinkat, SYS_sync,     SYS_syncfs, SYS_tee, SYS_truncate, SYS_umask, SYS_unlinkat, SYS_utimensat, SYS_vmsplice, SYS_write, SYS_writev,
     SYS_inotify_add_watch, SYS_inotify_init1, SYS_inotify_rm_watch, SYS_io_cancel, SYS_io_destroy, SYS_io_getevents,
     SYS_io_setup, SYS_io_submit, IO_PGETEVENTS, SYS_memfd_create, SYS_memfd_secret, SYS_pipe2, SYS_eventfd2,
     SYS_landlock_add_rule, SYS_landlock_create_ruleset, SYS_landlock_restrict_self, CACHESTAT,
@@ -70,7 +70,7 @@ const ALLOWED: &[c_long] = &[
     // Processes, threads, signals.
     SYS_capget, SYS_capset, SYS_execve, SYS_execveat, SYS_exit, SYS_exit_group, SYS_futex, SYS_futex_waitv,
     SYS_get_robust_list, SYS_getcpu, SYS_getegid, SYS_geteuid, SYS_getgid, SYS_getgroups, SYS_getpgid, SYS_getpid,
-    SYS_getppid, SYS_getpriority, SYS_getresgid, SYS_getresuid, SYS_getrlimit, SYS_getrusage, SYS_getsid, SYS_gettid,
+    SYS_getppid, SYS_getpriority, SYS_getresgid, SYS_getresuid, SYS_getrusage, SYS_getsid, SYS_gettid,
     SYS_getuid, SYS_ioprio_get, SYS_ioprio_set, SYS_kcmp, SYS_kill, SYS_pidfd_getfd, SYS_pidfd_open,
     SYS_pidfd_send_signal, SYS_prctl, SYS_prlimit64, SYS_ptrace, SYS_restart_syscall, SYS_rseq, SYS_rt_sigaction,
     SYS_rt_sigpending, SYS_rt_sigprocmask, SYS_rt_sigqueueinfo, SYS_rt_sigreturn, SYS_rt_sigsuspend,
@@ -78,8 +78,7 @@ const ALLOWED: &[c_long] = &[
     SYS_sched_getaffinity, SYS_sched_getattr, SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_rr_get_interval,
     SYS_sched_setaffinity, SYS_sched_setattr, SYS_sched_setparam, SYS_sched_setscheduler, SYS_sched_yield,
     SYS_seccomp, SYS_set_robust_list, SYS_set_tid_address, SYS_setfsgid, SYS_setfsuid, SYS_setgid, SYS_setgroups,
-    SYS_setpgid, SYS_setpriority, SYS_setregid, SYS_setresgid, SYS_setresuid, SYS_setreuid, SYS_setrlimit,
-    SYS_setsid, SYS_setuid, SYS_sigaltstack, SYS_signalfd4, SYS_tgkill, SYS_tkill, SYS_wait4, SYS_waitid,
+    SYS_setpgid, SYS_setpriority, SYS_setregid, SYS_setresgid, SYS_setresuid, SYS_setreuid,     SYS_setsid, SYS_setuid, SYS_sigaltstack, SYS_signalfd4, SYS_tgkill, SYS_tkill, SYS_wait4, SYS_waitid,
     // Time.
     SYS_adjtimex, SYS_clock_adjtime, SYS_clock_getres, SYS_clock_gettime, SYS_clock_nanosleep, SYS_getitimer,
     SYS_gettimeofday, SYS_nanosleep, SYS_setitimer, SYS_timer_create, SYS_timer_delete, SYS_timer_getoverrun,
@@ -103,10 +102,11 @@ const ALLOWED_HERE: &[c_long] = &[
     SYS_epoll_wait, SYS_eventfd, SYS_fork, SYS_futimesat, SYS_getdents, SYS_getpgrp, SYS_inotify_init, SYS_lchown,
     SYS_link, SYS_lstat, SYS_mkdir, SYS_mknod, SYS_modify_ldt, SYS_open, SYS_pause, SYS_pipe, SYS_poll, SYS_readlink,
     SYS_rename, SYS_rmdir, SYS_select, SYS_signalfd, SYS_stat, SYS_symlink, SYS_time, SYS_unlink, SYS_utime,
-    SYS_utimes, SYS_vfork,
+    SYS_utimes, SYS_vfork, SYS_getrlimit, SYS_setrlimit, SYS_renameat, SYS_sync_file_range,
 ];
-#[cfg(not(target_arch = "x86_64"))]
-const ALLOWED_HERE: &[c_long] = &[];
+/// renameat, sync_file_range, getrlimit, setrlimit.
+#[cfg(target_arch = "aarch64")]
+const ALLOWED_HERE: &[c_long] = &[38, 84, 163, 164];
 
 /// Known, and refused with EPERM.
 #[rustfmt::skip]
@@ -121,7 +121,7 @@ const REFUSED: &[c_long] = &[
 ];
 #[cfg(target_arch = "x86_64")]
 const REFUSED_HERE: &[c_long] = &[SYS_iopl, SYS_ioperm, SYS_kexec_file_load];
-#[cfg(not(target_arch = "x86_64"))]
+#[cfg(target_arch = "aarch64")]
 const REFUSED_HERE: &[c_long] = &[];
 
 /// What becomes of one call.

@@ -69,11 +69,9 @@ pub fn run(zygote: Zygote) -> ! {
     sys::close_all_but(&mut [zygote.socket.as_raw_fd()]);
     let _ = rustix::process::setsid();
     let _ = rustix::thread::set_name(c"gleaner-zygote");
-    let code = match serve(zygote) {
-        Ok(()) => 0,
-        Err(_) => 1,
-    };
-    sys::exit_now(code)
+    // A panic, here or in an init, must not unwind into what called `prepare`: that is another process's code.
+    let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| serve(zygote)));
+    sys::exit_now(i32::from(!matches!(served, Ok(Ok(())))))
 }
 
 fn serve(zygote: Zygote) -> Result<(), Errno> {
