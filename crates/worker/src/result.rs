@@ -1,0 +1,180 @@
+//! What a task left behind, read into a delta, its contents kept in the store.
+
+use crate::clients::{Client, Clients};
+use crate::delta::{self, Lens, Options};
+use crate::fuse::LaneGuard;
+use base::delta::FileChange;
+use base::{Action, Base, Binding, Content, Delta, Digest, Recipe, Tenant, Time, TreePath, codec::Encode};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use store::{BlockStore, CutError, Cutter, Pin};
+
+/// Objects of a result that travel in the message that tells its end, bytes in all; the rest follow one by one.
+const INLINE_BYTES: usize = 256 << 10;
+
+/// When a task ran, and what the client's clock showed.
+pub struct Clock {
+    /// Start, by this machine's clock.
+    pub started: Time,
+    /// End, by this machine's clock.
+    pub ended: Time,
+    /// Launch, by the client's clock.
+    pub launched: Time,
+    /// Nanoseconds to add to this machine's clock to get the client's.
+    pub to_client: i64,
+}
+
+/// A task's result.
+pub struct Made {
+    /// What changed.
+    pub delta: Delta,
+    /// Sockets and devices, which do not travel.
+    pub skipped: Vec<TreePath>,
+    /// Small objects.
+    pub small: Vec<(Digest, Vec<u8>)>,
+    /// Names of the other objects, which are in the store.
+    pub large: Vec<Digest>,
+    /// Keeps these from being evicted.
+    _pin: Pin,
+}
+
+/// Reads a task's upper layer. The error is for a person.
+pub async fn collect(
+    clients: &Arc<Clients>,
+    client: &Arc<Client>,
+    lane: &Arc<LaneGuard>,
+    scratch: &Path,
+    clock: &Clock,
+) -> Result<Made, String> {
+    let options = Options {
+        id_base: client.id_base,
+        clock_offset_ns: clock.to_client,
+        privileged: clients.sandbox.privileged(),
+        xattrs_mirrored: lane.with_xattrs(),
+        ..Options::new(clock.started, clock.ended, clock.launched)
+    };
+    let (store, tenant) = (clients.store.clone(), client.tenant);
+    let seen = Seen { lane: lane.clone(), lower: lane.path() };
+    let upper = scratch.join("upper");
+    let collected = tokio::task::spawn_blocking(move || collect_blocking(&store, tenant, &seen, &upper, &options));
+    collected.await.map_err(|error| format!("the worker failed: {error}"))?
+}
+
+fn collect_blocking(
+    store: &Arc<BlockStore>,
+    tenant: Tenant,
+    seen: &Seen,
+    upper: &Path,
+    options: &Options,
+) -> Result<Made, String> {
+    let mut keeper = Keeper::new(store, tenant);
+    let mut cutter = Cutter::default();
+    let collected = delta::collect(upper, seen, options, &mut |file, size| keeper.keep(&mut cutter, file, size));
+    let collected = collected.map_err(|error| error.to_string())?;
+    let wanted = wanted(&collected.delta, &keeper.recipes);
+    keeper.small.retain(|(digest, _)| wanted.contains(digest));
+    keeper.large.retain(|digest| wanted.contains(digest));
+    Ok(Made {
+        delta: collected.delta,
+        skipped: collected.skipped.into_iter().map(|skipped| skipped.path).collect(),
+        small: keeper.small,
+        large: keeper.large,
+        _pin: keeper.pin,
+    })
+}
+
+/// The objects that the client needs: not those of files of which only attributes changed.
+fn wanted(delta: &Delta, recipes: &[(Digest, Recipe)]) -> HashSet<Digest> {
+    let mut wanted = HashSet::new();
+    for change in &delta.changes {
+        let Action::File { content, change, .. } = &change.action else { continue };
+        if *change == FileChange::Attributes {
+            continue;
+        }
+        match content {
+            Content::Block(digest) => {
+                wanted.insert(*digest);
+            }
+            Content::Recipe(name) => {
+                wanted.insert(*name);
+                let recipe = recipes.iter().find(|(digest, _)| digest == name);
+                wanted.extend(recipe.iter().flat_map(|(_, recipe)| &recipe.pieces).filter_map(|piece| piece.block));
+            }
+            Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => {}
+        }
+    }
+    wanted
+}
+
+/// Keeps contents as they are cut.
+struct Keeper<'a> {
+    store: &'a Arc<BlockStore>,
+    tenant: Tenant,
+    pin: Pin,
+    small: Vec<(Digest, Vec<u8>)>,
+    small_bytes: usize,
+    large: Vec<Digest>,
+    known: HashSet<Digest>,
+    recipes: Vec<(Digest, Recipe)>,
+}
+
+impl<'a> Keeper<'a> {
+    fn new(store: &'a Arc<BlockStore>, tenant: Tenant) -> Self {
+        let (small, small_bytes, large, known, recipes) = Default::default();
+        Self { store, tenant, pin: store.pin(tenant, &[]), small, small_bytes, large, known, recipes }
+    }
+
+    fn keep(&mut self, cutter: &mut Cutter, file: &File, size: u64) -> io::Result<Content> {
+        let cut = cutter.cut(file, size, &mut |digest, bytes| self.put(digest, bytes));
+        let cut = match cut {
+            Ok(cut) => cut,
+            Err(CutError::Read(error) | CutError::Sink(error)) => return Err(error),
+            Err(CutError::TooManyPieces) => return Err(io::Error::other("the file has too many pieces")),
+        };
+        if let Some(recipe) = cut.recipe {
+            let name = Digest::of(&recipe.encoded);
+            self.put(name, &recipe.encoded)?;
+            debug_assert_eq!(recipe.recipe.to_bytes(), recipe.encoded);
+            self.recipes.push((name, recipe.recipe));
+        }
+        Ok(cut.content)
+    }
+
+    fn put(&mut self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
+        if !self.known.insert(digest) {
+            return Ok(());
+        }
+        self.pin.extend(&[digest]);
+        self.store.put_named(self.tenant, digest, bytes).map_err(io::Error::other)?;
+        if self.small_bytes + bytes.len() <= INLINE_BYTES {
+            self.small_bytes += bytes.len();
+            self.small.push((digest, bytes.to_vec()));
+        } else {
+            self.large.push(digest);
+        }
+        Ok(())
+    }
+}
+
+/// What the task saw.
+struct Seen {
+    lane: Arc<LaneGuard>,
+    lower: PathBuf,
+}
+
+impl Lens for Seen {
+    fn base_of(&self, path: &TreePath) -> Option<Base> {
+        self.lane.base_of(path)
+    }
+
+    fn binding_of(&self, path: &TreePath) -> Option<Binding> {
+        self.lane.binding_of(path).map(|bound| bound.binding.clone())
+    }
+
+    fn lower(&self) -> &Path {
+        &self.lower
+    }
+}

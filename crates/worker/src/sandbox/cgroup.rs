@@ -1,0 +1,272 @@
+//! Control groups: guests get the CPU that nobody else wants, and no more memory and processes than granted.
+//!
+//! One group per worker at the top of the hierarchy, with `cpu.idle`; beneath it one group per running task, kept for
+//! the next task once it is empty, since making one costs more than using one. Version 2 where it has the controllers,
+//! otherwise version 1. Where neither can be written, resource limits alone must do (see [`Limits`]).
+
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags};
+
+use super::sys;
+
+/// Empty groups kept for later tasks.
+const SPARE_MAX: usize = 64;
+/// How often, and how long apart, the removal of a group is tried: its last process may still be on its way out.
+const REMOVE_TRIES: u32 = 200;
+const REMOVE_PAUSE_NS: i64 = 5_000_000;
+
+/// What control groups hold on this machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Guests run only when nobody else wants the CPU, whatever they do to their own priority (`cpu.idle`).
+    pub cpu_idle: bool,
+    /// A task's memory is bounded as a whole; otherwise each process's data segment (`RLIMIT_DATA`).
+    pub memory: bool,
+    /// A task's processes are counted; otherwise those of all tasks of a client together (`RLIMIT_NPROC`).
+    pub pids: bool,
+}
+
+/// The worker's groups.
+#[derive(Debug)]
+pub struct Cgroups {
+    /// The worker's own group in version 2, if that is what is used.
+    unified: Option<PathBuf>,
+    /// The worker's own groups in version 1.
+    cpu: Option<PathBuf>,
+    memory: Option<PathBuf>,
+    pids: Option<PathBuf>,
+    spare: Vec<Slot>,
+    next: u64,
+}
+
+/// The group of one task.
+#[derive(Debug)]
+pub struct Slot {
+    name: String,
+    /// Version 2: the folder, for `CLONE_INTO_CGROUP`.
+    pub folder: Option<OwnedFd>,
+    /// Version 1: the `tasks` files; a process that writes 0 joins, which is cheap only for itself.
+    pub tasks: Vec<OwnedFd>,
+    memory_bytes_max: Option<u64>,
+    pids_max: Option<u32>,
+}
+
+impl Cgroups {
+    /// Makes the group `name`, after killing and removing what an earlier worker of this name left. `None`: there is no
+    /// hierarchy that could be used.
+    pub fn prepare(name: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+        let mut made = Self { unified: None, cpu: None, memory: None, pids: None, spare: Vec::new(), next: 0 };
+        if let Some(root) = find(&mounts, "cgroup2", "") {
+            made.unified = prepare_unified(&root, name);
+        }
+        if made.unified.is_none() {
+            made.cpu = find(&mounts, "cgroup", "cpu").and_then(|root| prepare_group(&root, name));
+            made.cpu = made.cpu.filter(|group| fs::write(group.join("cpu.idle"), "1").is_ok());
+            made.memory = find(&mounts, "cgroup", "memory").and_then(|root| prepare_group(&root, name));
+            made.pids = find(&mounts, "cgroup", "pids").and_then(|root| prepare_group(&root, name));
+        }
+        (made.limits() != Limits::default()).then_some(made)
+    }
+
+    /// What holds.
+    pub fn limits(&self) -> Limits {
+        let unified = self.unified.is_some();
+        Limits {
+            cpu_idle: self.unified.as_ref().is_some_and(|group| group.join("cpu.idle").exists()) || self.cpu.is_some(),
+            memory: unified || self.memory.is_some(),
+            pids: unified || self.pids.is_some(),
+        }
+    }
+
+    /// A group for one task.
+    pub fn take(&mut self, memory_bytes_max: Option<u64>, pids_max: Option<u32>) -> io::Result<Slot> {
+        let fits = |slot: &Slot| slot.memory_bytes_max == memory_bytes_max && slot.pids_max == pids_max;
+        let at = self.spare.iter().rposition(fits).or(self.spare.len().checked_sub(1));
+        let mut slot = match at {
+            Some(at) => self.spare.swap_remove(at),
+            None => self.make()?,
+        };
+        if slot.memory_bytes_max != memory_bytes_max {
+            self.write(&self.memory, &slot, ["memory.limit_in_bytes", "memory.max"], memory_bytes_max)?;
+            slot.memory_bytes_max = memory_bytes_max;
+        }
+        if slot.pids_max != pids_max {
+            self.write(&self.pids, &slot, ["pids.max", "pids.max"], pids_max.map(u64::from))?;
+            slot.pids_max = pids_max;
+        }
+        Ok(slot)
+    }
+
+    /// Gives back a group whose task is gone.
+    pub fn give_back(&mut self, slot: Slot) {
+        if self.spare.len() < SPARE_MAX {
+            return self.spare.push(slot);
+        }
+        for group in self.groups() {
+            remove(&group.join(&slot.name));
+        }
+    }
+
+    /// Removes all groups; every task must be gone.
+    pub fn remove(self) {
+        for group in self.groups() {
+            remove(&group);
+        }
+    }
+
+    fn groups(&self) -> Vec<PathBuf> {
+        [&self.unified, &self.cpu, &self.memory, &self.pids].into_iter().flatten().cloned().collect()
+    }
+
+    fn make(&mut self) -> io::Result<Slot> {
+        let name = format!("task{}", self.next);
+        self.next += 1;
+        let mut slot = Slot { name, folder: None, tasks: Vec::new(), memory_bytes_max: None, pids_max: None };
+        if let Some(group) = &self.unified {
+            let path = group.join(&slot.name);
+            fs::create_dir(&path)?;
+            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            slot.folder = Some(rustix::fs::open(&path, flags, Mode::empty())?);
+        }
+        if let Some(group) = &self.cpu {
+            slot.tasks.push(open_tasks(group)?);
+        }
+        for group in [&self.memory, &self.pids].into_iter().flatten() {
+            let path = group.join(&slot.name);
+            fs::create_dir(&path)?;
+            slot.tasks.push(open_tasks(&path)?);
+        }
+        Ok(slot)
+    }
+
+    /// Writes a limit to the file of version 1 in `old`, or of version 2; the names are in this order.
+    fn write(&self, old: &Option<PathBuf>, slot: &Slot, names: [&str; 2], limit: Option<u64>) -> io::Result<()> {
+        let path = match (&self.unified, old) {
+            (Some(group), _) => group.join(&slot.name).join(names[1]),
+            (None, Some(group)) => group.join(&slot.name).join(names[0]),
+            (None, None) => return Ok(()),
+        };
+        let unlimited = if names[0].ends_with("in_bytes") && self.unified.is_none() { "-1" } else { "max" };
+        fs::write(path, limit.map_or(unlimited.to_owned(), |limit| limit.to_string()))
+    }
+}
+
+fn open_tasks(group: &Path) -> io::Result<OwnedFd> {
+    Ok(rustix::fs::open(group.join("tasks"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Where the hierarchy of this type, and of version 1 with this controller, is mounted.
+fn find(mounts: &str, kind: &str, controller: &str) -> Option<PathBuf> {
+    mounts.lines().find_map(|line| {
+        let (place, source) = line.split_once(" - ")?;
+        let mut source = source.split(' ');
+        if source.next() != Some(kind) {
+            return None;
+        }
+        let options = source.nth(1).unwrap_or_default();
+        let wanted = controller.is_empty() || options.split(',').any(|option| option == controller);
+        wanted.then(|| place.split(' ').nth(4).map(PathBuf::from)).flatten()
+    })
+}
+
+/// The worker's group in version 2, with the controllers that tasks need.
+fn prepare_unified(root: &Path, name: &str) -> Option<PathBuf> {
+    let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
+    if !["memory", "pids"].iter().all(|wanted| controllers.split_whitespace().any(|have| have == *wanted)) {
+        return None;
+    }
+    // Enabled already is fine; refused shows below, where the group's own files are missing.
+    let _ = fs::write(root.join("cgroup.subtree_control"), "+memory +pids");
+    let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu");
+    let group = prepare_group(root, name)?;
+    let _ = fs::write(group.join("cpu.idle"), "1");
+    if fs::write(group.join("cgroup.subtree_control"), "+memory +pids").is_err() {
+        remove(&group);
+        return None;
+    }
+    Some(group)
+}
+
+/// An empty group: processes and groups that an earlier worker left are killed and removed.
+fn prepare_group(root: &Path, name: &str) -> Option<PathBuf> {
+    let group = root.join(name);
+    if group.exists() {
+        kill_all(&group);
+        remove(&group);
+    }
+    match fs::create_dir(&group) {
+        Ok(()) => Some(group),
+        // What could not be removed in time is used on.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Some(group),
+        Err(_) => None,
+    }
+}
+
+fn kill_all(group: &Path) {
+    for child in children(group) {
+        kill_all(&child);
+    }
+    let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    for process in processes.lines().filter_map(|line| line.parse::<i32>().ok()).filter(|process| *process > 1) {
+        let _ = sys::kill(process, libc::SIGKILL);
+    }
+}
+
+/// Removes a group and what is beneath it, trying for a second at most.
+fn remove(group: &Path) {
+    for child in children(group) {
+        remove(&child);
+    }
+    for _ in 0..REMOVE_TRIES {
+        match fs::remove_dir(group) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {}
+            _ => return,
+        }
+        let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: REMOVE_PAUSE_NS };
+        let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+}
+
+fn children(group: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(group) else { return Vec::new() };
+    let folders = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    folders.map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hierarchies_are_found() {
+        let mounts = "30 25 0:26 / /sys/fs/cgroup/cpu rw,relatime - cgroup cgroup rw,cpu,cpuacct\n\
+                      31 25 0:27 / /sys/fs/cgroup/unified rw shared:3 - cgroup2 cgroup2 rw\n";
+        assert_eq!(find(mounts, "cgroup", "cpu"), Some("/sys/fs/cgroup/cpu".into()));
+        assert_eq!(find(mounts, "cgroup", "memory"), None);
+        assert_eq!(find(mounts, "cgroup2", ""), Some("/sys/fs/cgroup/unified".into()));
+    }
+
+    #[test]
+    fn groups_are_reused_and_removed() {
+        let name = format!("gleaner-test-{}", std::process::id());
+        let Some(mut groups) = Cgroups::prepare(&name) else {
+            println!("SKIPPED: no control group hierarchy can be written here");
+            return;
+        };
+        let slot = groups.take(Some(64 << 20), Some(10)).expect("a group");
+        let first = slot.name.clone();
+        groups.give_back(slot);
+        let slot = groups.take(None, Some(10)).expect("a group");
+        assert_eq!(slot.name, first);
+        groups.give_back(slot);
+        let places = groups.groups();
+        assert!(!places.is_empty());
+        groups.remove();
+        assert!(places.iter().all(|place| !place.exists()), "{places:?}");
+    }
+}

@@ -1,0 +1,163 @@
+//! The worker's side of one task: its events, and the means to signal and end it.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::codec::Encode;
+use base::{ExitStatus, Usage};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::Error;
+use super::order::{Deliver, Failure, Report};
+use super::socket;
+
+/// How long a killed task may take to be gone: longer than a mirror takes to end a pending request.
+const GONE_TIMEOUT: Duration = Duration::from_secs(45);
+/// Longest report in bytes.
+const REPORT_BYTES_MAX: usize = 16 << 10;
+
+/// What happens to a task.
+#[derive(Debug)]
+pub enum Event {
+    /// The program runs. With a terminal: its master side.
+    Started {
+        /// Master side of the task's terminal, if it has one: to be read and written, and told new sizes
+        /// (`tcsetwinsize`). Reading fails with EIO once the last process has let go of the terminal.
+        terminal: Option<OwnedFd>,
+    },
+    /// The program was stopped by this signal.
+    Stopped(u8),
+    /// The program goes on.
+    Continued,
+    /// The program ended, and no process of the task is left: the upper layer is complete.
+    Exited {
+        /// How.
+        status: ExitStatus,
+        /// What all processes of the task took; zero if the task was killed as a whole.
+        usage: Usage,
+        /// Where a standard input that is a file was left.
+        stdin_offset: Option<u64>,
+    },
+    /// The program could not be started; no process of the task is left.
+    Failed(Failure),
+}
+
+/// A task that was started. Dropping it kills the task.
+#[derive(Debug)]
+pub struct Guest {
+    status: AsyncFd<Arc<OwnedFd>>,
+    control: Control,
+    ended: bool,
+}
+
+/// Signals and ends a task; can be cloned, and does nothing once the task is gone.
+#[derive(Clone, Debug)]
+pub struct Control {
+    status: Arc<OwnedFd>,
+    process: Arc<OwnedFd>,
+}
+
+impl Guest {
+    /// Waits for the zygote's word on a task whose status socket is `status`.
+    pub(super) async fn adopt(status: OwnedFd) -> Result<Self, Error> {
+        rustix::io::ioctl_fionbio(&status, true).map_err(|errno| Error::socket(errno.into()))?;
+        let shared = Arc::new(status);
+        let status = watch(shared.clone()).map_err(Error::socket)?;
+        match receive(&status).await? {
+            Some((Report::Forked, descriptors)) => {
+                let process = descriptors.into_iter().next().ok_or(Error::Confused)?;
+                let control = Control { status: shared, process: Arc::new(process) };
+                Ok(Self { status, control, ended: false })
+            }
+            Some((Report::Failed(failure), _)) => Err(Error::Refused(failure)),
+            Some(_) => Err(Error::Confused),
+            None => Err(Error::ZygoteGone),
+        }
+    }
+
+    /// The next event. After `Exited` or `Failed` there is none: an error. Can be cancelled without losing one.
+    ///
+    /// A task that is killed as a whole (by [`Control::kill`], or because its init was) ends as by SIGKILL.
+    pub async fn event(&mut self) -> Result<Event, Error> {
+        if self.ended {
+            return Err(Error::Ended);
+        }
+        let event = match receive(&self.status).await? {
+            Some((Report::Started, descriptors)) => Event::Started { terminal: descriptors.into_iter().next() },
+            Some((Report::Stopped(signal), _)) => Event::Stopped(signal),
+            Some((Report::Continued, _)) => Event::Continued,
+            Some((Report::Exited { status, usage, stdin_offset }, _)) => Event::Exited { status, usage, stdin_offset },
+            Some((Report::Failed(failure), _)) => Event::Failed(failure),
+            Some((Report::Forked, _)) => return Err(Error::Confused),
+            None => {
+                self.gone().await?;
+                let status = ExitStatus::Signal(libc::SIGKILL as u8);
+                Event::Exited { status, usage: Usage::default(), stdin_offset: None }
+            }
+        };
+        self.ended = matches!(event, Event::Exited { .. } | Event::Failed(_));
+        Ok(event)
+    }
+
+    /// A handle to signal and end the task.
+    pub fn control(&self) -> Control {
+        self.control.clone()
+    }
+
+    /// Waits until nothing of the task is left: no process, no mount. Then its folders can be removed, and the lower
+    /// layer changed. Soon true after `Exited` or `Failed`; before, only if the task is killed.
+    pub async fn gone(&self) -> Result<(), Error> {
+        let process = watch(self.control.process.clone()).map_err(Error::socket)?;
+        match tokio::time::timeout(GONE_TIMEOUT, process.readable()).await {
+            Ok(ready) => ready.map(drop).map_err(Error::socket),
+            Err(_) => Err(Error::Undead(GONE_TIMEOUT.as_secs())),
+        }
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.control.kill();
+    }
+}
+
+impl Control {
+    /// Sends a signal to the program, or to its process group.
+    pub fn signal(&self, number: u8, group: bool) {
+        let order = Deliver { signal: number, group };
+        // Without room in the socket there are hundreds of signals on their way; without a task there is no need.
+        let _ = socket::send(&*self.status, &order.to_bytes(), &[], false);
+    }
+
+    /// Kills all processes of the task at once.
+    pub fn kill(&self) {
+        let _ = rustix::process::pidfd_send_signal(self.process.as_fd(), Signal::KILL);
+    }
+}
+
+/// Registers a descriptor with the runtime, to be told when it is readable.
+pub(super) fn watch(descriptor: Arc<OwnedFd>) -> std::io::Result<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: what the AsyncFd holds keeps this one descriptor open.
+    Ok(unsafe { AsyncFd::register_with_interest(descriptor, Interest::READABLE) }?)
+}
+
+/// The next report and its descriptors; `None`: the other side is gone.
+async fn receive(status: &AsyncFd<Arc<OwnedFd>>) -> Result<Option<(Report, Vec<OwnedFd>)>, Error> {
+    let mut bytes = [0; REPORT_BYTES_MAX];
+    loop {
+        let mut ready = status.readable().await.map_err(Error::socket)?;
+        match socket::receive(&**status.get_ref(), &mut bytes) {
+            Ok(Some((count, descriptors))) => {
+                let report = Report::from_bytes(&bytes[..count]).map_err(|_| Error::Confused)?;
+                return Ok(Some((report, descriptors)));
+            }
+            Ok(None) => return Ok(None),
+            Err(Errno::AGAIN) => ready.clear_ready(),
+            Err(errno) => return Err(Error::socket(errno.into())),
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! The first process of a task: builds the task's world, starts the program in it, and stays as its init.
+//!
+//! It is forked by the zygote into fresh namespaces, gives up every right that the program must not have before the
+//! program exists, and cannot be traced by it. The worker talks with it over the status socket: a closed socket ends
+//! the task.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use base::codec::Encode;
+use base::{ExitStatus, Limit};
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Signal};
+use rustix::pty::OpenptFlags;
+use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid};
+use seccompiler::BpfProgram;
+
+use super::cgroup::Limits;
+use super::exec::{Program, STEPS};
+use super::order::{Deliver, Failure, Input, Order, Report, Sink};
+use super::rootfs::{self, Root};
+use super::{socket, sys};
+
+/// What root keeps over the task's own files and processes: as the same command has it at the client.
+const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID);
+/// Largest id that is mapped, and what stands for those above.
+const ID_MAX: u32 = 65_535;
+const ID_OVERFLOW: u32 = 65_534;
+/// How long a task's last processes may take to die, in seconds. Longer than a mirror answers.
+const KILL_SECONDS_MAX: u32 = 40;
+
+/// What the zygote hands over.
+#[derive(Debug)]
+pub struct Setup<'a> {
+    pub status: &'a OwnedFd,
+    pub order: Order,
+    pub users: &'a OwnedFd,
+    pub network: &'a OwnedFd,
+    /// The `tasks` files of control groups to join.
+    pub tasks: &'a [OwnedFd],
+    pub root: Root<'a>,
+    pub filter: &'a BpfProgram,
+    /// The worker's own hard resource limits.
+    pub hard: &'a [u64],
+    pub limits: Limits,
+    /// The zygote's process.
+    pub zygote: BorrowedFd<'a>,
+}
+
+/// Runs the task to its end, and ends this process.
+pub fn run(setup: Setup<'_>) -> ! {
+    let status = setup.status;
+    let report = match start(setup) {
+        Ok(guest) => guest.supervise(),
+        Err(failure) => Some(Report::Failed(failure)),
+    };
+    if let Some(report) = report {
+        let _ = socket::send(status, &report.to_bytes(), &[], true);
+    }
+    sys::exit_now(0)
+}
+
+/// The running task as its init sees it.
+struct Guest<'a> {
+    status: &'a OwnedFd,
+    signals: OwnedFd,
+    /// Told where exec failed; closed by a successful exec.
+    exec: Option<OwnedFd>,
+    program: i32,
+    /// A standard input that is a file.
+    stdin: Option<&'a OwnedFd>,
+    /// The terminal's master side, until the worker has it.
+    terminal: Option<OwnedFd>,
+    has_terminal: bool,
+}
+
+fn step(name: &'static str) -> impl Fn(Errno) -> Failure {
+    move |errno| Failure::new(name, errno)
+}
+
+fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
+    die_with(setup.zygote)?;
+    for tasks in setup.tasks {
+        rustix::io::write(tasks, b"0").map_err(step("control group"))?;
+    }
+    // Out of memory, guests go first. Before the credentials change, for the file is root's.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    let network = Some(LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(setup.network.as_fd(), network).map_err(step("network namespace"))?;
+    rustix::process::setsid().map_err(step("session"))?;
+    let name = &setup.order.command.hostname;
+    rustix::system::sethostname(&name[..name.len().min(64)]).map_err(step("host name"))?;
+    let [uid, gid] = [setup.order.command.uid, setup.order.command.gid].map(map_id);
+    own_pipes(&setup.order, setup.root.id_base + uid, setup.root.id_base + gid);
+    rootfs::enter(&setup.root)?;
+
+    become_user(&setup, uid, gid).map_err(step("user"))?;
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(step("user"))?;
+    // The change of user has undone it.
+    die_with(setup.zygote)?;
+    if let Err(error) = seccompiler::apply_filter(setup.filter) {
+        return Err(Failure { step: "system call filter".into(), errno: 0, message: error.to_string() });
+    }
+    launch(setup)
+}
+
+/// Has this process killed when the zygote dies.
+fn die_with(zygote: BorrowedFd<'_>) -> Result<(), Failure> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).map_err(step("parent"))?;
+    // It may have died just before: its process descriptor is readable then.
+    let mut poll = [PollFd::from_borrowed_fd(zygote, PollFlags::IN)];
+    match rustix::event::poll(&mut poll, Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Ok(0) => Ok(()),
+        _ => sys::exit_now(1),
+    }
+}
+
+fn map_id(id: u32) -> u32 {
+    if id > ID_MAX { ID_OVERFLOW } else { id }
+}
+
+/// The guest may open its pipes again by name (`/dev/stderr`), as it may at home.
+fn own_pipes(order: &Order, uid: u32, gid: u32) {
+    let stdin = if let Input::Stream(stream) = &order.stdin { Some(stream) } else { None };
+    let sinks =
+        [&order.stdout, &order.stderr].map(|sink| if let Sink::Stream(stream) = sink { Some(stream) } else { None });
+    for stream in sinks.into_iter().chain([stdin]).flatten() {
+        let is_pipe = rustix::fs::fstat(stream)
+            .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Fifo);
+        if is_pipe {
+            // A convenience: without it only opening by name fails.
+            let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+        }
+    }
+}
+
+fn become_user(setup: &Setup<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
+    rustix::thread::move_into_link_name_space(setup.users.as_fd(), Some(LinkNameSpaceType::User))?;
+    let keeps = if uid == 0 { ROOT_KEEPS } else { CapabilitySet::empty() };
+    for capability in 0..64 {
+        if keeps.bits() & (1 << capability) == 0 {
+            match sys::drop_bounding(capability) {
+                Ok(()) => {}
+                Err(Errno::INVAL) => break,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    let groups: Vec<Gid> = setup.order.command.groups.iter().map(|group| Gid::from_raw(map_id(*group))).collect();
+    rustix::thread::set_thread_groups(&groups)?;
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    rustix::thread::set_thread_res_gid(gid, gid, gid)?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid)?;
+    let sets = CapabilitySets { effective: keeps, permitted: keeps, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets)
+}
+
+/// Standard streams, terminal, fork.
+fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
+    // What is made here must live as long as the process: nothing is dropped, exit_now ends it.
+    let order: &'a mut Order = Box::leak(Box::new(setup.order));
+    let bounds = bounds(order, setup.limits);
+    let command = std::mem::take(&mut order.command);
+    let order: &'a Order = order;
+    let terminal = order.terminal.map(open_terminal).transpose().map_err(step("terminal"))?;
+    let (streams, stdin) = streams(order, terminal.as_ref().map(|(_, slave)| slave))?;
+    let program = Program::new(command, &order.cpus, setup.hard, &bounds).ok_or_else(|| Failure {
+        step: super::STEP_EXECUTE.into(),
+        errno: libc::EINVAL,
+        message: "a NUL byte in the command".into(),
+    })?;
+    let flags = rustix::pipe::PipeFlags::CLOEXEC;
+    let (exec, tell) = rustix::pipe::pipe_with(flags).map_err(step("pipe"))?;
+    let signals = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGHUP]).map_err(step("signals"))?;
+    // SAFETY: this process has one thread, and the child ends in exec or exit_now.
+    let id = unsafe { sys::fork() }.map_err(step("fork"))?;
+    if id == 0 {
+        let (at, errno) = program.run(streams, terminal.as_ref().map(|(_, slave)| slave));
+        let mut told = vec![at];
+        told.extend(errno.raw_os_error().to_le_bytes());
+        let _ = rustix::io::write(&tell, &told);
+        sys::exit_now(127);
+    }
+    let (has_terminal, terminal) = match terminal {
+        Some((master, _slave)) => (true, Some(master)),
+        None => (false, None),
+    };
+    let mut keep = vec![setup.status.as_raw_fd(), signals.as_raw_fd(), exec.as_raw_fd()];
+    keep.extend(stdin.iter().chain(&terminal.as_ref()).map(|fd| fd.as_raw_fd()));
+    std::mem::forget(tell);
+    sys::close_all_but(&mut keep);
+    Ok(Guest { status: setup.status, signals, exec: Some(exec), program: id, stdin, terminal, has_terminal })
+}
+
+/// No limit that lets a guest raise its priority; and limits of single processes where there are no control groups for
+/// all of them.
+fn bounds(order: &Order, limits: Limits) -> Vec<Limit> {
+    let bound = |resource: u32, value: u64| Limit { resource, soft: value, hard: value };
+    let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(libc::RLIMIT_DATA, bytes));
+    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(libc::RLIMIT_NPROC, pids.into()));
+    let priority = [libc::RLIMIT_NICE, libc::RLIMIT_RTPRIO].map(|resource| bound(resource, 0));
+    priority.into_iter().chain(memory).chain(pids).collect()
+}
+
+/// A terminal of the task's own: master and slave. It becomes this session's.
+fn open_terminal(window: base::WindowSize) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let master = rustix::pty::openpt(flags)?;
+    rustix::pty::unlockpt(&master)?;
+    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
+    let size = rustix::termios::Winsize { ws_row: window.rows, ws_col: window.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&master, size)?;
+    rustix::process::ioctl_tiocsctty(&slave)?;
+    Ok((master, slave))
+}
+
+/// Descriptors for standard input, output and error, and the input's if it is a file.
+fn streams<'a>(order: &'a Order, terminal: Option<&OwnedFd>) -> Result<([RawFd; 3], Option<&'a OwnedFd>), Failure> {
+    let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    let null: &'static OwnedFd = Box::leak(Box::new(null.map_err(step("/dev/null"))?));
+    let terminal = terminal.map(|terminal| terminal.as_raw_fd());
+    let of_terminal = || {
+        let message = "no terminal was ordered".to_owned();
+        terminal.ok_or_else(|| Failure { step: "standard streams".into(), errno: 0, message })
+    };
+    let mut file = None;
+    let stdin = match &order.stdin {
+        Input::Null => null.as_raw_fd(),
+        Input::Stream(stream) => stream.as_raw_fd(),
+        Input::Terminal => of_terminal()?,
+        Input::File { path, offset } => {
+            let opened = open_input(path, *offset).map_err(step("standard input"))?;
+            file.insert(&*Box::leak(Box::new(opened))).as_raw_fd()
+        }
+    };
+    let sink = |sink: &Sink, same: RawFd| {
+        Ok(match sink {
+            Sink::Null => null.as_raw_fd(),
+            Sink::Stream(stream) => stream.as_raw_fd(),
+            Sink::SameAsStdout => same,
+            Sink::Terminal => of_terminal()?,
+        })
+    };
+    let stdout = sink(&order.stdout, null.as_raw_fd())?;
+    Ok(([stdin, stdout, sink(&order.stderr, stdout)?], file))
+}
+
+fn open_input(path: &[u8], offset: u64) -> Result<OwnedFd, Errno> {
+    let path = CString::new(path).map_err(|_| Errno::INVAL)?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = rustix::fs::open(&*path, flags, Mode::empty())?;
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(offset))?;
+    Ok(file)
+}
+
+impl Guest<'_> {
+    /// Until the program has ended: the last report. `None`: the worker is gone, or wants no more of this task.
+    fn supervise(mut self) -> Option<Report> {
+        loop {
+            let [told, ordered, signalled] = self.wait();
+            // First, for exec comes before the end.
+            if told && let Some(failure) = self.on_exec() {
+                return Some(Report::Failed(failure));
+            }
+            if ordered && !self.on_order() {
+                self.end_all();
+                return None;
+            }
+            if signalled && let Some(status) = self.on_signal() {
+                return Some(self.on_end(status));
+            }
+        }
+    }
+
+    /// Waits for exec, the worker or a signal: which of them have something.
+    fn wait(&self) -> [bool; 3] {
+        let mut poll = vec![PollFd::new(self.status, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
+        poll.extend(self.exec.as_ref().map(|exec| PollFd::new(exec, PollFlags::IN)));
+        // Without an end of its own: a task may run for ever, and its worker's death closes the status socket.
+        let _ = rustix::event::poll(&mut poll, None);
+        let ready = |at: usize| poll.get(at).is_some_and(|polled| !polled.revents().is_empty());
+        [ready(2), ready(0), ready(1)]
+    }
+
+    fn report(&self, report: &Report, descriptors: &[BorrowedFd<'_>]) {
+        // A worker that is gone shows as a closed socket in the next round.
+        let _ = socket::send(self.status, &report.to_bytes(), descriptors, true);
+    }
+
+    fn on_exec(&mut self) -> Option<Failure> {
+        let mut told = [0; 5];
+        let count = self.exec.take().map_or(Ok(0), |exec| rustix::io::read(&exec, &mut told));
+        if count == Ok(told.len()) {
+            let [at, errno @ ..] = told;
+            let _ = sys::wait_for(self.program, 0);
+            let name = STEPS.get(usize::from(at)).copied().unwrap_or("start");
+            return Some(Failure::new(name, Errno::from_raw_os_error(i32::from_le_bytes(errno))));
+        }
+        let terminal = self.terminal.take();
+        let descriptors: Vec<_> = terminal.iter().map(|terminal| terminal.as_fd()).collect();
+        self.report(&Report::Started, &descriptors);
+        None
+    }
+
+    /// Carries out one order; `false`: there will be no more.
+    fn on_order(&self) -> bool {
+        let mut bytes = [0; 16];
+        let (count, _) = match socket::receive(self.status, &mut bytes) {
+            Ok(Some(received)) => received,
+            Err(Errno::AGAIN) => return true,
+            Ok(None) | Err(_) => return false,
+        };
+        if let Ok(Deliver { signal, group }) = Deliver::from_bytes(&bytes[..count]) {
+            let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
+        }
+        true
+    }
+
+    /// Reaps, and passes on what happened to the program; its raw status if it ended.
+    fn on_signal(&self) -> Option<i32> {
+        while let Some((signal, by_kernel)) = sys::read_signal(&self.signals) {
+            // The terminal is gone: the session's leader is told, and tells the program.
+            if signal == libc::SIGHUP && by_kernel && self.has_terminal {
+                let _ = sys::kill(-self.program, libc::SIGHUP);
+                let _ = sys::kill(-self.program, libc::SIGCONT);
+            }
+        }
+        let options = libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED;
+        let mut ended = None;
+        while let Ok(Some((id, status))) = sys::wait_any(options) {
+            if id != self.program {
+                continue;
+            }
+            if libc::WIFSTOPPED(status) {
+                self.report(&Report::Stopped(libc::WSTOPSIG(status) as u8), &[]);
+            } else if libc::WIFCONTINUED(status) {
+                self.report(&Report::Continued, &[]);
+            } else {
+                ended = Some(status);
+            }
+        }
+        ended
+    }
+
+    fn on_end(&self, status: i32) -> Report {
+        if !self.end_all() {
+            let message = format!("processes of the task do not die within {KILL_SECONDS_MAX} s");
+            return Report::Failed(Failure { step: "end".into(), errno: 0, message });
+        }
+        Report::Exited {
+            status: ExitStatus::from_wait(status),
+            usage: sys::usage_of_children(),
+            stdin_offset: self.stdin.and_then(|stdin| rustix::fs::tell(stdin).ok()),
+        }
+    }
+
+    /// Kills and reaps every other process of the task; `false` if one does not die.
+    fn end_all(&self) -> bool {
+        for _ in 0..KILL_SECONDS_MAX {
+            loop {
+                match sys::wait_any(libc::WNOHANG) {
+                    Ok(Some(_)) => {}
+                    // Orphans become this process's children, so without children there are no others.
+                    Err(Errno::CHILD) => return true,
+                    Ok(None) | Err(_) => break,
+                }
+            }
+            let _ = sys::kill(-1, libc::SIGKILL);
+            let mut poll = [PollFd::new(&self.signals, PollFlags::IN)];
+            let second = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
+            let _ = rustix::event::poll(&mut poll, Some(&second));
+            while sys::read_signal(&self.signals).is_some() {}
+        }
+        false
+    }
+}

@@ -1,0 +1,329 @@
+//! What the worker orders of the sandbox, what a guest's init reports, and the encodings of both.
+
+use std::io::{Read, Seek, SeekFrom};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
+
+use base::codec::{Encode, Malformed, Reader, Writer};
+use base::{Command, ExitStatus, Usage, WindowSize};
+
+/// Longest order in bytes: arguments and environment.
+const ORDER_BYTES_MAX: u64 = 32 << 20;
+
+/// One task to be started.
+#[derive(Debug)]
+pub struct Order {
+    /// What to run. Ids above 65535 are mapped to 65534.
+    pub command: Command,
+    /// Folder that is the lower layer of the task's root: a lane of a mirror, mounted where the worker sees it.
+    pub lower: PathBuf,
+    /// Folder that holds the empty folders `upper`, `work` and `root`; made by the caller, never used twice.
+    pub scratch: PathBuf,
+    /// Standard input.
+    pub stdin: Input,
+    /// Standard output.
+    pub stdout: Sink,
+    /// Standard error.
+    pub stderr: Sink,
+    /// The task has a terminal of this size.
+    pub terminal: Option<WindowSize>,
+    /// Ids 0 to 65535 inside are `id_base` and up outside. One number per client, never shared.
+    pub id_base: u32,
+    /// CPUs that the task is to use, and that `nproc` shows; empty: all. A program can undo this.
+    pub cpus: Vec<u32>,
+    /// Most memory in bytes; `None`: unlimited.
+    pub memory_bytes_max: Option<u64>,
+    /// Most processes and threads; `None`: unlimited.
+    pub pids_max: Option<u32>,
+}
+
+/// Where standard input comes from.
+#[derive(Debug, Default)]
+pub enum Input {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// A file inside, opened for reading at this offset.
+    File {
+        /// Absolute path inside.
+        path: Vec<u8>,
+        /// Offset in bytes.
+        offset: u64,
+    },
+    /// This descriptor: the reading end of a pipe.
+    Stream(OwnedFd),
+    /// The task's terminal.
+    Terminal,
+}
+
+/// Where standard output or standard error goes.
+#[derive(Debug, Default)]
+pub enum Sink {
+    /// `/dev/null`.
+    #[default]
+    Null,
+    /// This descriptor: the writing end of a pipe.
+    Stream(OwnedFd),
+    /// Standard error only: the same open file as standard output.
+    SameAsStdout,
+    /// The task's terminal.
+    Terminal,
+}
+
+impl Order {
+    /// The bytes, and the descriptors that go with them, in order.
+    pub(super) fn pack(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
+        let mut descriptors = Vec::new();
+        let mut out = Writer::default();
+        self.command.encode(&mut out);
+        out.bytes(self.lower.as_os_str().as_bytes());
+        out.bytes(self.scratch.as_os_str().as_bytes());
+        match &self.stdin {
+            Input::Null => out.u8(0),
+            Input::File { path, offset } => {
+                out.u8(1);
+                out.bytes(path);
+                out.u64(*offset);
+            }
+            Input::Stream(stream) => {
+                out.u8(2);
+                descriptors.push(stream.as_fd());
+            }
+            Input::Terminal => out.u8(3),
+        }
+        for sink in [&self.stdout, &self.stderr] {
+            match sink {
+                Sink::Null => out.u8(0),
+                Sink::SameAsStdout => out.u8(1),
+                Sink::Stream(stream) => {
+                    out.u8(2);
+                    descriptors.push(stream.as_fd());
+                }
+                Sink::Terminal => out.u8(3),
+            }
+        }
+        out.option(self.terminal.as_ref(), |out, window| {
+            out.u32(window.rows.into());
+            out.u32(window.columns.into());
+        });
+        out.u32(self.id_base);
+        out.list(&self.cpus, |out, cpu| out.u32(*cpu));
+        out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
+        out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
+        (out.0, descriptors)
+    }
+
+    /// The order in these bytes; takes its descriptors from the front of the list.
+    pub(super) fn unpack(bytes: &[u8], descriptors: Vec<OwnedFd>) -> Result<Self, Malformed> {
+        let mut descriptors = descriptors.into_iter();
+        let mut next = || descriptors.next().ok_or(Malformed("an order with too few descriptors"));
+        let from = &mut Reader::new(bytes);
+        let command = Command::decode(from)?;
+        let lower = PathBuf::from(std::ffi::OsString::from_vec(from.bytes()?.to_vec()));
+        let scratch = PathBuf::from(std::ffi::OsString::from_vec(from.bytes()?.to_vec()));
+        let stdin = match from.u8()? {
+            0 => Input::Null,
+            1 => Input::File { path: from.bytes()?.to_vec(), offset: from.u64()? },
+            2 => Input::Stream(next()?),
+            3 => Input::Terminal,
+            _ => return Err(Malformed("an unknown kind of standard input")),
+        };
+        let mut sink = || {
+            Ok(match from.u8()? {
+                0 => Sink::Null,
+                1 => Sink::SameAsStdout,
+                2 => Sink::Stream(next()?),
+                3 => Sink::Terminal,
+                _ => return Err(Malformed("an unknown kind of output")),
+            })
+        };
+        let (stdout, stderr) = (sink()?, sink()?);
+        let terminal = from.option(|from| {
+            let mut side = || u16::try_from(from.u32()?).map_err(|_| Malformed("a terminal of impossible size"));
+            Ok(WindowSize { rows: side()?, columns: side()? })
+        })?;
+        let order = Self {
+            command,
+            lower,
+            scratch,
+            stdin,
+            stdout,
+            stderr,
+            terminal,
+            id_base: from.u32()?,
+            cpus: from.list(|from| from.u32())?,
+            memory_bytes_max: from.option(|from| from.u64())?,
+            pids_max: from.option(|from| from.u32())?,
+        };
+        if from.is_empty() { Ok(order) } else { Err(Malformed("bytes left over")) }
+    }
+}
+
+/// A memory file with these bytes, for what does not fit a packet.
+pub(super) fn to_memory_file(bytes: &[u8]) -> std::io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(c"order", rustix::fs::MemfdFlags::CLOEXEC)?;
+    std::io::Write::write_all(&mut std::fs::File::from(file.try_clone()?), bytes)?;
+    Ok(file)
+}
+
+/// The bytes of a [`to_memory_file`].
+pub(super) fn from_memory_file(file: OwnedFd) -> std::io::Result<Vec<u8>> {
+    let mut file = std::fs::File::from(file);
+    let mut bytes = Vec::new();
+    file.seek(SeekFrom::Start(0))?;
+    file.take(ORDER_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// What the zygote and a guest's init tell the worker.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Report {
+    /// The guest's init exists; a descriptor of its process comes with this.
+    Forked,
+    /// The task could not be started.
+    Failed(Failure),
+    /// The program runs. With a terminal, its master side comes with this.
+    Started,
+    /// The program was stopped by this signal.
+    Stopped(u8),
+    /// The program goes on.
+    Continued,
+    /// The program ended, and no process of the task is left.
+    Exited {
+        /// How.
+        status: ExitStatus,
+        /// What all processes of the task took.
+        usage: Usage,
+        /// Where a standard input that is a file was left.
+        stdin_offset: Option<u64>,
+    },
+}
+
+/// Why a task could not be started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// What was being done; [`super::STEP_EXECUTE`] and [`super::STEP_DIRECTORY`] are the command's own fault.
+    pub step: String,
+    /// The system's error number; 0 if it is none of the system's.
+    pub errno: i32,
+    /// More, for a person.
+    pub message: String,
+}
+
+impl Failure {
+    pub(super) fn new(step: &str, errno: rustix::io::Errno) -> Self {
+        Self { step: step.to_owned(), errno: errno.raw_os_error(), message: errno.to_string() }
+    }
+
+    /// The status that a shell gives a command that could not be executed: 127 where it was not found, otherwise 126.
+    pub fn shell_code(&self) -> u8 {
+        if self.errno == libc::ENOENT { 127 } else { 126 }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.step, self.message)
+    }
+}
+
+impl Encode for Report {
+    fn encode(&self, out: &mut Writer) {
+        match self {
+            Self::Forked => out.u8(0),
+            Self::Failed(failure) => {
+                out.u8(1);
+                out.bytes(failure.step.as_bytes());
+                out.i32(failure.errno);
+                out.bytes(failure.message.as_bytes());
+            }
+            Self::Started => out.u8(2),
+            Self::Stopped(signal) => out.raw(&[3, *signal]),
+            Self::Continued => out.u8(4),
+            Self::Exited { status, usage, stdin_offset } => {
+                out.u8(5);
+                status.encode(out);
+                out.u64(usage.user_us);
+                out.u64(usage.system_us);
+                out.u64(usage.max_rss_kib);
+                out.option(stdin_offset.as_ref(), |out, offset| out.u64(*offset));
+            }
+        }
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let text = |from: &mut Reader<'_>| Ok(String::from_utf8_lossy(from.bytes()?).into_owned());
+        Ok(match from.u8()? {
+            0 => Self::Forked,
+            1 => Self::Failed(Failure { step: text(from)?, errno: from.i32()?, message: text(from)? }),
+            2 => Self::Started,
+            3 => Self::Stopped(from.u8()?),
+            4 => Self::Continued,
+            5 => Self::Exited {
+                status: ExitStatus::decode(from)?,
+                usage: Usage { user_us: from.u64()?, system_us: from.u64()?, max_rss_kib: from.u64()? },
+                stdin_offset: from.option(|from| from.u64())?,
+            },
+            _ => return Err(Malformed("an unknown report")),
+        })
+    }
+}
+
+/// A signal for a running task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Deliver {
+    /// Number of the signal.
+    pub signal: u8,
+    /// For the program's process group rather than the program alone.
+    pub group: bool,
+}
+
+impl Encode for Deliver {
+    fn encode(&self, out: &mut Writer) {
+        out.u8(self.signal);
+        out.bool(self.group);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { signal: from.u8()?, group: from.bool()? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_and_reports_round_trip() {
+        let (read, write) = rustix::pipe::pipe().expect("a pipe");
+        let order = Order {
+            command: Command { argv: vec![b"x".to_vec()], ..Command::default() },
+            lower: "/l".into(),
+            scratch: "/s".into(),
+            stdin: Input::Stream(read),
+            stdout: Sink::Stream(write),
+            stderr: Sink::SameAsStdout,
+            terminal: Some(WindowSize { rows: 2, columns: 3 }),
+            id_base: 7,
+            cpus: vec![1],
+            memory_bytes_max: Some(9),
+            pids_max: None,
+        };
+        let (bytes, descriptors) = order.pack();
+        let copies = descriptors.iter().map(|fd| fd.try_clone_to_owned().expect("a copy")).collect();
+        let again = Order::unpack(&bytes, copies).expect("a good order");
+        assert_eq!(again.pack().0, bytes);
+        assert!(Order::unpack(&bytes, Vec::new()).is_err(), "descriptors are missing");
+
+        let report = Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4) };
+        assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
+    }
+
+    #[test]
+    fn large_orders_travel_in_memory_files() {
+        let bytes = vec![7; 3 << 20];
+        let file = to_memory_file(&bytes).expect("a memory file");
+        assert_eq!(from_memory_file(file).expect("its bytes"), bytes);
+    }
+}

@@ -1,0 +1,123 @@
+//! The task's root: an overlay on the mirror, with `/proc`, `/sys` and `/dev` of its own, and nothing else.
+//!
+//! Where the client's tree lacks one of the three folders it is made in the upper layer; the delta ignores the three
+//! paths and all beneath them, so that this never shows.
+
+use std::ffi::{CString, OsStr};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags, mount};
+
+use super::order::Failure;
+
+/// Overlay options as root: all that keeps renames, hard links and inode numbers as they are on one file system.
+const OPTIONS: [&str; 2] =
+    [",redirect_dir=on,index=on,xino=on,metacopy=off,volatile", ",redirect_dir=on,xino=on,metacopy=off,volatile"];
+/// Without root.
+const OPTIONS_UNPRIVILEGED: [&str; 2] = [",userxattr,volatile", ",userxattr"];
+
+/// What a root is made of.
+#[derive(Debug)]
+pub struct Root<'a> {
+    /// The lower layer.
+    pub lower: &'a Path,
+    /// Holds `upper`, `work` and `root`.
+    pub scratch: &'a Path,
+    /// The template of `/dev`, and whether it has mounts beneath it.
+    pub devices: &'a (PathBuf, bool),
+    /// The template of `/sys`.
+    pub system: Option<&'a Path>,
+    /// Where the guest's ids start.
+    pub id_base: u32,
+    /// Most bytes in `/dev/shm`; `None`: what the kernel gives.
+    pub shared_bytes_max: Option<u64>,
+    /// Whether the worker is root.
+    pub privileged: bool,
+}
+
+/// Builds the root in this process's own mount namespace and moves into it. Afterwards nothing else can be seen.
+pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
+    let step = |step: &'static str| move |errno: Errno| Failure::new(step, errno);
+    rustix::process::chdir(root.scratch).map_err(step("scratch folder"))?;
+    mount_overlay(root).map_err(step("overlay"))?;
+    rustix::process::chdir("root").map_err(step("overlay"))?;
+
+    let plain = MountFlags::NOSUID | MountFlags::NODEV;
+    make_folder("proc").map_err(step("/proc"))?;
+    mount("proc", "proc", "proc", plain | MountFlags::NOEXEC, None).map_err(step("/proc"))?;
+    if let Some(system) = root.system {
+        make_folder("sys").map_err(step("/sys"))?;
+        rustix::mount::mount_bind(system, "sys").map_err(step("/sys"))?;
+    }
+    make_folder("dev").map_err(step("/dev"))?;
+    let (devices, nested) = root.devices;
+    let bind = if *nested { rustix::mount::mount_bind_recursive } else { rustix::mount::mount_bind };
+    bind(devices, Path::new("dev")).map_err(step("/dev"))?;
+    let (id, size) = (root.id_base, root.shared_bytes_max.map_or(String::new(), |bytes| format!(",size={bytes}")));
+    let options = text(format!("mode=1777,uid={id},gid={id}{size}"));
+    mount("shm", "dev/shm", "tmpfs", plain, Some(&*options)).map_err(step("/dev/shm"))?;
+    let options = text(format!("newinstance,ptmxmode=0666,mode=0620,gid={}", id + 5));
+    let silent = MountFlags::NOSUID | MountFlags::NOEXEC;
+    mount("devpts", "dev/pts", "devpts", silent, Some(&*options)).map_err(step("/dev/pts"))?;
+
+    // The new root covers the old one, and the old one, then on top, is detached.
+    rustix::process::pivot_root(".", ".").map_err(step("pivot_root"))?;
+    rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(step("pivot_root"))?;
+    rustix::process::chdir("/").map_err(step("pivot_root"))
+}
+
+fn mount_overlay(root: &Root<'_>) -> Result<(), Errno> {
+    let mut last = Errno::INVAL;
+    for options in if root.privileged { OPTIONS } else { OPTIONS_UNPRIVILEGED } {
+        let mut data = b"lowerdir=".to_vec();
+        data.extend(escape(root.lower.as_os_str()));
+        data.extend(b",upperdir=upper,workdir=work");
+        data.extend(options.as_bytes());
+        let data = CString::new(data).map_err(|_| Errno::INVAL)?;
+        // Whatever the lower layer holds: no set-user-id programs and no devices work in a guest.
+        match mount("gleaner", "root", "overlay", MountFlags::NOSUID | MountFlags::NODEV, Some(&*data)) {
+            Ok(()) => return Ok(()),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+/// The overlay's options are separated by commas, its layers by colons.
+fn escape(path: &OsStr) -> Vec<u8> {
+    let mut escaped = Vec::new();
+    for byte in path.as_bytes() {
+        if matches!(byte, b'\\' | b':' | b',') {
+            escaped.push(b'\\');
+        }
+        escaped.push(*byte);
+    }
+    escaped
+}
+
+/// Sees to it that `name` in the new root is a folder, and no link to elsewhere: the tree is the client's.
+fn make_folder(name: &str) -> Result<(), Errno> {
+    match rustix::fs::statat(CWD, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::Directory => Ok(()),
+        Ok(_) => Err(Errno::NOTDIR),
+        Err(Errno::NOENT) => rustix::fs::mkdirat(CWD, name, Mode::from_raw_mode(0o755)),
+        Err(error) => Err(error),
+    }
+}
+
+fn text(text: String) -> CString {
+    CString::new(text).expect("built from numbers and words without a NUL")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_escaped() {
+        assert_eq!(escape(OsStr::new("/a:b,c\\d")), b"/a\\:b\\,c\\\\d");
+    }
+}

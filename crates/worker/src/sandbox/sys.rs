@@ -1,0 +1,249 @@
+//! System calls that rustix does not offer in the form needed here, each behind a safe function that returns the error
+//! as a [`Errno`].
+
+use std::ffi::CStr;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::Errno;
+
+/// Result of a system call.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+/// What a libc call returned, or the error that it left in `errno`.
+fn check(result: libc::c_long) -> Result<libc::c_long> {
+    if result >= 0 {
+        return Ok(result);
+    }
+    let number = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
+    Err(Errno::from_raw_os_error(number))
+}
+
+/// The libc crate's constant of this name overflows its type.
+const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
+
+/// Where a process finds itself after a fork.
+pub enum Fork {
+    /// In the new process.
+    Child,
+    /// In the old one: the new one's id, and a descriptor of it.
+    Parent(i32, OwnedFd),
+}
+
+/// Forks with `clone3`. `namespaces`: `CLONE_NEW*`. `cgroup`: a folder of cgroup v2 in which the child starts.
+///
+/// # Safety
+/// As for `fork`: the calling process must be single-threaded, or the child must keep to what is safe in a signal
+/// handler; and the child must never return to a caller that owns something outside (it ends with `_exit` or `exec`).
+pub unsafe fn fork_into(namespaces: i32, cgroup: Option<BorrowedFd<'_>>) -> Result<Fork> {
+    let mut pidfd: RawFd = -1;
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
+    arguments.flags = namespaces as u32 as u64 | libc::CLONE_PIDFD as u64;
+    arguments.pidfd = (&raw mut pidfd) as u64;
+    arguments.exit_signal = libc::SIGCHLD as u64;
+    if let Some(cgroup) = cgroup {
+        arguments.flags |= CLONE_INTO_CGROUP;
+        arguments.cgroup = cgroup.as_raw_fd() as u64;
+    }
+    // SAFETY: without CLONE_VM this is a fork; the arguments outlive the call. The rest is the caller's promise.
+    let id = check(unsafe { libc::syscall(libc::SYS_clone3, &raw mut arguments, size_of::<libc::clone_args>()) })?;
+    if id == 0 {
+        return Ok(Fork::Child);
+    }
+    // SAFETY: the kernel has just made this descriptor for us.
+    Ok(Fork::Parent(id as i32, unsafe { OwnedFd::from_raw_fd(pidfd) }))
+}
+
+/// A plain fork, by the C library: 0 in the child.
+///
+/// # Safety
+/// As for [`fork_into`].
+pub unsafe fn fork() -> Result<i32> {
+    // SAFETY: the caller's promise.
+    check(unsafe { libc::fork() }.into()).map(|id| id as i32)
+}
+
+/// Takes a capability out of the bounding set; `EINVAL` says that there is none of this number.
+pub fn drop_bounding(capability: u32) -> Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::prctl(libc::PR_CAPBSET_DROP, libc::c_ulong::from(capability), 0, 0, 0) }.into()).map(drop)
+}
+
+/// Ends this process at once, without destructors or exit handlers: what a forked child must do.
+pub fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit is always allowed.
+    unsafe { libc::_exit(code) }
+}
+
+/// One change of a child's state as `waitpid` tells it: process and raw status. `None`: nothing to tell now.
+/// `ECHILD`: there are no children.
+pub fn wait_any(options: i32) -> Result<Option<(i32, i32)>> {
+    wait_for(-1, options)
+}
+
+/// [`wait_any`] for one process.
+pub fn wait_for(process: i32, options: i32) -> Result<Option<(i32, i32)>> {
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` is a valid place for an int.
+        match check(unsafe { libc::waitpid(process, &raw mut status, options) }.into()) {
+            Ok(0) => return Ok(None),
+            Ok(id) => return Ok(Some((id as i32, status))),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Sends a signal: to a process, or with a negative number to a group, or with -1 to all that may be signalled.
+pub fn kill(target: i32, signal: i32) -> Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::kill(target, signal) }.into()).map(drop)
+}
+
+/// Sets every signal's disposition to the default.
+pub fn default_signals() {
+    // SAFETY: all zeroes is SIG_DFL without flags; numbers that cannot be changed are refused, which does no harm.
+    unsafe {
+        let action: libc::sigaction = std::mem::zeroed();
+        for signal in 1..=64 {
+            libc::sigaction(signal, &raw const action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Blocks every signal (`true`) or none.
+pub fn block_signals(all: bool) {
+    // SAFETY: the set is filled before it is used.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        if all {
+            libc::sigfillset(&raw mut set);
+        } else {
+            libc::sigemptyset(&raw mut set);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, std::ptr::null_mut());
+    }
+}
+
+/// A descriptor from which blocked signals of these numbers can be read; does not block.
+pub fn signal_descriptor(signals: &[i32]) -> Result<OwnedFd> {
+    // SAFETY: the set is filled before it is used; the kernel makes a descriptor for us.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in signals {
+            libc::sigaddset(&raw mut set, *signal);
+        }
+        let flags = libc::SFD_CLOEXEC | libc::SFD_NONBLOCK;
+        check(libc::signalfd(-1, &raw const set, flags).into()).map(|fd| OwnedFd::from_raw_fd(fd as RawFd))
+    }
+}
+
+/// The next signal of a [`signal_descriptor`]: its number, and whether the kernel itself sent it.
+pub fn read_signal(descriptor: &OwnedFd) -> Option<(i32, bool)> {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut info: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
+    let size = size_of::<libc::signalfd_siginfo>();
+    // SAFETY: the place is as long as is said.
+    let count = unsafe { libc::read(descriptor.as_raw_fd(), (&raw mut info).cast(), size) };
+    (count == size as isize).then_some((info.ssi_signo as i32, info.ssi_code == libc::SI_KERNEL))
+}
+
+/// Runs this process only when nobody else wants the CPU, and its disk requests likewise.
+pub fn be_idle() -> Result<()> {
+    const IOPRIO_WHO_PROCESS: libc::c_long = 1;
+    const IOPRIO_CLASS_IDLE: libc::c_long = 3 << 13;
+    // SAFETY: the parameter outlives the call; the rest are plain integers.
+    unsafe {
+        let parameter: libc::sched_param = std::mem::zeroed();
+        check(libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter).into())?;
+        check(libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_CLASS_IDLE)).map(drop)
+    }
+}
+
+/// A resource limit, soft and hard; `u64::MAX` is none.
+pub fn limit(resource: u32) -> Option<(u64, u64)> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the place is valid; an unknown resource is refused.
+    check(unsafe { libc::getrlimit(resource as _, &raw mut limit) }.into()).ok()?;
+    Some((limit.rlim_cur, limit.rlim_max))
+}
+
+/// Sets a resource limit, soft and hard.
+pub fn set_limit(resource: u32, soft: u64, hard: u64) -> Result<()> {
+    let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+    // SAFETY: the limit outlives the call.
+    check(unsafe { libc::setrlimit(resource as _, &raw const limit) }.into()).map(drop)
+}
+
+/// Closes every descriptor from 3 up that is not in `keep` (which is sorted by this).
+pub fn close_all_but(keep: &mut [RawFd]) {
+    keep.sort_unstable();
+    let mut from: u32 = 3;
+    for kept in keep.iter().map(|kept| *kept as u32).filter(|kept| *kept >= 3) {
+        if kept > from {
+            // SAFETY: the caller gives up every descriptor that is not in `keep`.
+            unsafe { libc::syscall(libc::SYS_close_range, from, kept - 1, 0) };
+        }
+        from = kept + 1;
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
+}
+
+/// Makes `to` a copy of `from`, one that outlives an exec.
+pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
+    if from == to {
+        // SAFETY: plain integers.
+        return check(unsafe { libc::fcntl(from, libc::F_SETFD, 0) }.into()).map(drop);
+    }
+    // SAFETY: the caller owns what is at `to`, and gives it up.
+    check(unsafe { libc::dup2(from, to) }.into()).map(drop)
+}
+
+/// Replaces this process; returns only to say why it could not. The lists end in a null pointer.
+pub fn execute(path: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_char]) -> Errno {
+    debug_assert!(argv.last().is_some_and(|last| last.is_null()) && env.last().is_some_and(|last| last.is_null()));
+    // SAFETY: the lists end in a null pointer, and their strings are the caller's and live.
+    match check(unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) }.into()) {
+        Err(error) => error,
+        Ok(_) => Errno::INVAL,
+    }
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub fn loopback_up() -> Result<()> {
+    // SAFETY: the request is a plain structure with a NUL-terminated name and outlives the calls; the socket is closed.
+    unsafe {
+        let socket = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
+        let socket = OwnedFd::from_raw_fd(socket as RawFd);
+        let mut request: libc::ifreq = std::mem::zeroed();
+        request.ifr_name[0] = b'l' as libc::c_char;
+        request.ifr_name[1] = b'o' as libc::c_char;
+        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request).into()).map(drop)
+    }
+}
+
+/// Makes `group` the foreground group of this session's terminal.
+pub fn foreground(terminal: RawFd, group: i32) -> Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::tcsetpgrp(terminal, group) }.into()).map(drop)
+}
+
+/// CPU time and memory of all children that were waited for: user and system time in microseconds, KiB.
+pub fn usage_of_children() -> base::Usage {
+    // SAFETY: all zeroes is a valid value of this plain structure, which the call fills.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage);
+        usage
+    };
+    let micros = |time: libc::timeval| time.tv_sec as u64 * 1_000_000 + time.tv_usec as u64;
+    base::Usage {
+        user_us: micros(usage.ru_utime),
+        system_us: micros(usage.ru_stime),
+        max_rss_kib: usage.ru_maxrss as u64,
+    }
+}

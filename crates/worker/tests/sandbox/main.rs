@@ -1,0 +1,296 @@
+//! The sandbox as the worker uses it, with real namespaces and overlays. The machine's own root serves as the lower layer.
+
+mod lives;
+mod world;
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use base::{ExitStatus, Limit, WindowSize};
+use worker::sandbox::{self, Error, Event, Input, Sink};
+
+use world::{BASE, UID, world};
+
+#[test]
+fn ends_as_the_program_ends() {
+    let world = world!();
+    assert_eq!(world.run(world.order(&["true"])).1, ExitStatus::Code(0));
+    assert_eq!(world.run(world.order(&["/bin/false"])).1, ExitStatus::Code(1));
+    assert_eq!(world.run(world.shell("exit 77")).1, ExitStatus::Code(77));
+    assert_eq!(world.run(world.shell("kill -TERM $$")).1, ExitStatus::Signal(15));
+    assert_eq!(world.run(world.shell("sleep 1000 & echo left")).0, "left\n", "what it leaves behind is killed");
+    // Rust ignores SIGPIPE; a guest must not inherit that.
+    assert_eq!(world.output("yes | head -n1; sh -c 'kill -PIPE $$'; echo $?"), "y\n141");
+}
+
+#[test]
+fn sees_what_the_client_has() {
+    let world = world!();
+    assert_eq!(world.output("hostname; pwd; umask"), "client\n/tmp\n0022");
+    assert_eq!(world.output("id -u; id -g; id -G"), "1000\n1000\n1000");
+    let mut order = world.shell("ulimit -n; ulimit -Hn; nproc; echo \"$0\"");
+    order.command.limits = vec![Limit { resource: libc::RLIMIT_NOFILE, soft: 99, hard: u64::MAX }];
+    order.cpus = vec![0];
+    let (text, _) = world.run(order);
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!([lines[0], lines[2], lines[3]], ["99", "1", "sh"]);
+    let mut order = world.order(&["id", "-u"]);
+    order.command.uid = 4_000_000;
+    assert_eq!(world.run(order).0, "65534\n");
+}
+
+#[test]
+fn files_are_the_clients_users() {
+    let world = world!();
+    let order = world.shell("echo x > made; mkdir folder; touch folder/in; ls -ln made | cut -d' ' -f3,4");
+    let upper = order.scratch.join("upper/tmp");
+    assert_eq!(world.run(order).0, "1000 1000\n");
+    for name in ["made", "folder", "folder/in"] {
+        let found = std::fs::metadata(upper.join(name)).expect("it is in the upper layer");
+        assert_eq!((found.uid(), found.gid()), (BASE + UID, BASE + UID), "{name}");
+    }
+}
+
+#[test]
+fn has_no_rights() {
+    let world = world!();
+    let text = world.output("grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status");
+    for line in text.lines().filter(|line| line.starts_with("Cap")) {
+        assert!(line.ends_with("\t0000000000000000"), "{line}");
+    }
+    assert!(text.contains("NoNewPrivs:\t1") && text.contains("Seccomp:\t2"), "{text}");
+
+    // CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID: bits 0, 1, 3, 4, 5, 6, 7.
+    let mut order = world.shell("grep -E '^Cap(Prm|Eff|Bnd)' /proc/self/status; id -u");
+    order.command.uid = 0;
+    let (text, _) = world.run(order);
+    assert_eq!(text.matches("00000000000000fb\n").count(), 3, "{text}");
+    assert!(text.ends_with("\n0\n"));
+    let mut order = world.shell(
+        "cd /tmp && touch a && chown 5:6 a && chmod 600 a && cat a && stat -c %u:%g a; \
+         mount -t tmpfs x /mnt; unshare -U true; unshare -n true; mknod d c 1 3; hostname other; chroot / true; true",
+    );
+    order.command.uid = 0;
+    let (text, _) = world.run(order);
+    assert!(text.starts_with("5:6\n"), "{text}");
+    for refused in ["mount:", "unshare: unshare failed", "mknod: ", "hostname: ", "chroot: "] {
+        assert!(text.contains(refused), "{refused} in {text}");
+    }
+}
+
+#[test]
+fn calls_are_filtered() {
+    let world = world!();
+    let script = "import ctypes, os, socket, errno
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*a):
+    r = libc.syscall(*a); return 0 if r >= 0 else ctypes.get_errno()
+print(call(425, 1, 0), call(323, 0), call(321, 0, 0, 0), call(435, 0, 0), call(9999))
+def family(f, t, p=0):
+    try: socket.socket(f, t, p).close(); return 'ok'
+    except OSError as e: return errno.errorcode[e.errno]
+print(family(38, 5), family(40, 1), family(17, 3), family(16, 3, 0), family(16, 3, 9), family(1, 1))
+print(call(16, 0, 0x5412, 0))
+import threading; t = threading.Thread(target=lambda: print('thread')); t.start(); t.join()
+";
+    let Some(python) = python() else { return };
+    let (text, _) = world.run(world.order(&[&python, "-c", script]));
+    let want = "1 1 1 38 38\nEAFNOSUPPORT EAFNOSUPPORT EAFNOSUPPORT ok EAFNOSUPPORT ok\n1\nthread\n";
+    if cfg!(target_arch = "x86_64") {
+        assert_eq!(text, want);
+    }
+}
+
+/// A Python that a guest can run.
+fn python() -> Option<String> {
+    let found = ["/usr/bin/python3", "/usr/local/bin/python3"].iter().find(|path| Path::new(path).exists());
+    if found.is_none() {
+        println!("SKIPPED: no python3 for everyone here");
+    }
+    found.map(|path| (*path).to_owned())
+}
+
+#[test]
+fn network_is_loopback_alone() {
+    let world = world!();
+    assert_eq!(world.output("tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '"), "lo");
+    // The kernel's table of local addresses names 127.0.0.1 once the interface is up.
+    assert!(world.output("cat /proc/net/fib_trie").contains("127.0.0.1"));
+    if let Some(python) = python() {
+        let script = "import socket; s = socket.socket(); s.bind(('127.0.0.1', 7777)); s.listen()
+c = socket.create_connection(('127.0.0.1', 7777)); a, _ = s.accept(); c.send(b'hi'); print(a.recv(2)); a.close()";
+        for _ in 0..2 {
+            let (text, _) = world.run(world.order(&[&python, "-c", script]));
+            assert_eq!(text, "b'hi'\n", "also at once after another task closed the port");
+        }
+    }
+}
+
+#[test]
+fn nothing_of_the_worker_shows() {
+    let world = world!();
+    let mounts = world.output("cut -d' ' -f2,3 /proc/mounts | sort");
+    let want = "/ overlay\n/dev tmpfs\n/dev/pts devpts\n/dev/shm tmpfs\n/proc proc\n/sys sysfs";
+    assert_eq!(mounts, want);
+    let options = world.output("head -1 /proc/mounts");
+    assert!(options.contains("nosuid,nodev"), "{options}");
+    assert_eq!(world.output("ls /proc | grep -c '^[0-9]*$'"), "4", "init, sh, ls, grep");
+    assert_eq!(world.output("ls -l /proc/self/fd | grep -c pipe:"), "2", "no descriptors but the streams");
+    assert!(!world.run(world.shell("ls -l /proc/1/fd /proc/1/root/ && ls /proc/1/cwd/")).1.eq(&ExitStatus::Code(0)));
+    let (text, status) =
+        world.run(world.shell("echo x > /sys/kernel/x; echo x > /proc/sys/vm/swappiness; touch /dev/x"));
+    assert_ne!(status, ExitStatus::Code(0), "{text}");
+    assert_eq!(world.output("test -e /dev/gleaner && echo guest"), "guest");
+    assert_eq!(world.output("cat /proc/sys/user/max_user_namespaces"), "0");
+    assert_eq!(
+        world.output("cat /proc/self/oom_score_adj; echo x > /dev/null && head -c4 /dev/zero | wc -c"),
+        "1000\n4"
+    );
+    assert_eq!(world.output("echo in > /dev/shm/x && cat /dev/shm/x && echo err > /dev/stderr"), "in\nerr");
+}
+
+#[test]
+fn init_cannot_be_touched() {
+    let world = world!();
+    for uid in [UID, 0] {
+        let mut order = world.shell("kill -KILL 1; kill -STOP 1; cat /proc/1/environ; echo alive");
+        order.command.uid = uid;
+        let (text, status) = world.run(order);
+        assert!(text.ends_with("alive\n") && status == ExitStatus::Code(0), "{text}");
+        assert!(text.contains("Permission denied"), "{text}");
+    }
+}
+
+#[test]
+fn terminal_is_a_terminal() {
+    let world = world!();
+    let mut order = world.shell("tty; stty size; echo ready; exec sleep 1000");
+    order.terminal = Some(WindowSize { rows: 33, columns: 77 });
+    (order.stdin, order.stdout, order.stderr) = (Input::Terminal, Sink::Terminal, Sink::Terminal);
+    let mut guest = world.spawn(order).expect("a guest");
+    let Event::Started { terminal: Some(terminal) } = world.event(&mut guest) else { panic!("no terminal") };
+    let mut terminal = File::from(terminal);
+    let mut text = String::new();
+    let mut read = |terminal: &mut File, until: &str| {
+        while !text.contains(until) {
+            let mut some = [0; 256];
+            let count = terminal.read(&mut some).expect("what it printed");
+            text.push_str(&String::from_utf8_lossy(&some[..count]));
+        }
+        text.clone()
+    };
+    assert_eq!(read(&mut terminal, "ready\r\n"), "/dev/pts/0\r\n33 77\r\nready\r\n");
+    terminal.write_all(b"\x1a").expect("Ctrl-Z");
+    assert!(matches!(world.event(&mut guest), Event::Stopped(20)));
+    guest.control().signal(libc::SIGCONT as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Continued));
+    terminal.write_all(b"\x03").expect("Ctrl-C");
+    let Event::Exited { status, .. } = world.event(&mut guest) else { panic!("no end") };
+    assert_eq!(status, ExitStatus::Signal(2));
+    let mut rest = [0; 64];
+    while terminal.read(&mut rest).is_ok_and(|count| count > 0) {}
+}
+
+#[test]
+fn hangup_reaches_the_program() {
+    let world = world!();
+    let mut order = world.order(&["sleep", "1000"]);
+    order.terminal = Some(WindowSize::default());
+    order.stdin = Input::Terminal;
+    let mut guest = world.spawn(order).expect("a guest");
+    let Event::Started { terminal } = world.event(&mut guest) else { panic!("no terminal") };
+    drop(terminal);
+    let Event::Exited { status, .. } = world.event(&mut guest) else { panic!("no end") };
+    assert_eq!(status, ExitStatus::Signal(1));
+}
+
+#[test]
+fn pseudo_terminals_can_be_had_inside() {
+    let world = world!();
+    let (text, status) = world.run(world.order(&["script", "-qec", "tty", "/dev/null"]));
+    assert_eq!((text.trim_end(), status), ("/dev/pts/0", ExitStatus::Code(0)));
+}
+
+#[test]
+fn stops_and_continues() {
+    let world = world!();
+    let mut guest = world.started(world.order(&["sleep", "1000"]));
+    guest.control().signal(libc::SIGTSTP as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Stopped(20)));
+    guest.control().signal(libc::SIGCONT as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Continued));
+    guest.control().signal(libc::SIGTERM as u8, true);
+    let Event::Exited { status, .. } = world.event(&mut guest) else { panic!("no end") };
+    assert_eq!(status, ExitStatus::Signal(15));
+    assert!(matches!(world.runtime.block_on(guest.event()), Err(Error::Ended)));
+}
+
+#[test]
+fn exec_failures_are_told() {
+    let world = world!();
+    let failure = world.failure(world.order(&["no-such-program"]));
+    assert_eq!((failure.step.as_str(), failure.shell_code()), (sandbox::STEP_EXECUTE, 127));
+    let failure = world.failure(world.order(&["/etc/passwd"]));
+    assert_eq!((failure.errno, failure.shell_code()), (libc::EACCES, 126));
+    let failure = world.failure(world.order(&[""]));
+    assert_eq!(failure.errno, libc::ENOENT);
+    let mut order = world.order(&["true"]);
+    order.command.cwd = b"/no/such/folder".to_vec();
+    assert_eq!(world.failure(order).step, sandbox::STEP_DIRECTORY);
+    let mut order = world.order(&["true"]);
+    order.stdin = Input::File { path: b"/no/such/file".to_vec(), offset: 0 };
+    assert_eq!(world.failure(order).errno, libc::ENOENT);
+    let mut order = world.order(&["true"]);
+    order.lower = "/no/such/lane".into();
+    assert_eq!(world.failure(order).step, "overlay");
+    // A script without a first line is the shell's.
+    assert_eq!(world.output("printf 'echo script $1' > s && chmod +x s && exec env ./s one"), "script one");
+    let mut order = world.order(&["./s", "two"]);
+    std::fs::create_dir(order.scratch.join("upper/tmp")).expect("a folder");
+    let script = order.scratch.join("upper/tmp/s");
+    std::fs::write(&script, "echo script $1").expect("a script");
+    std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
+    order.command.umask = 0o077;
+    assert_eq!(world.run(order).0, "script two\n");
+}
+
+#[test]
+fn file_input_starts_and_ends_at_an_offset() {
+    let world = world!();
+    let mut order = world.shell("read line; echo $line");
+    std::fs::create_dir(order.scratch.join("upper/tmp")).expect("a folder");
+    std::fs::write(order.scratch.join("upper/tmp/in"), "one\ntwo\nthree\n").expect("a file");
+    order.stdin = Input::File { path: b"/tmp/in".to_vec(), offset: 4 };
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).expect("a pipe");
+    order.stdout = Sink::Stream(write);
+    let mut guest = world.spawn(order).expect("a guest");
+    assert!(matches!(world.event(&mut guest), Event::Started { terminal: None }));
+    let Event::Exited { stdin_offset, usage, .. } = world.event(&mut guest) else { panic!("no end") };
+    assert_eq!(stdin_offset, Some(8), "sh reads byte by byte, or seeks back");
+    assert!(usage.max_rss_kib > 0);
+    let mut text = String::new();
+    File::from(read).read_to_string(&mut text).expect("what it printed");
+    assert_eq!(text, "two\n");
+}
+
+#[test]
+fn large_environments_pass() {
+    let world = world!();
+    let mut order = world.shell("echo ${#A}");
+    order.command.env.push([b"A=".to_vec(), vec![b'x'; 100_000]].concat());
+    assert_eq!(world.run(order).0, "100000\n");
+}
+
+#[test]
+fn clients_roots_cannot_lead_astray() {
+    let world = world!();
+    let tree = world.folder.path().join("tree");
+    std::fs::create_dir(&tree).expect("a folder");
+    std::os::unix::fs::symlink("/etc", tree.join("proc")).expect("a link");
+    let mut order = world.order(&["/true"]);
+    order.lower = tree;
+    let failure = world.failure(order);
+    assert_eq!((failure.step.as_str(), failure.errno), ("/proc", libc::ENOTDIR));
+}
