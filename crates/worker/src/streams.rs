@@ -131,7 +131,9 @@ pub struct Terminal {
 impl Terminal {
     /// Must run in a tokio runtime.
     pub fn new(master: OwnedFd) -> io::Result<Self> {
-        Ok(Self { master: AsyncFd::new(nonblocking(master)?)? })
+        let master = nonblocking(master)?;
+        // SAFETY: the AsyncFd owns the descriptor, which stays open and the same for as long as it lives.
+        Ok(Self { master: unsafe { AsyncFd::register(master) }? })
     }
 
     /// What the terminal shows; `None` once no process has it open any more.

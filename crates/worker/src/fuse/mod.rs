@@ -105,6 +105,7 @@ pub struct Counters {
 pub struct Mirror {
     shared: Arc<Shared>,
     mount_point: PathBuf,
+    with_xattrs: bool,
     /// Held while lanes are prepared, so that no task gets one whose invalidations are still under way.
     preparing: Mutex<()>,
     keeper: Option<JoinHandle<()>>,
@@ -125,7 +126,8 @@ impl Mirror {
                 return Err(error);
             }
         };
-        Ok(Arc::new(Self { shared, mount_point: options.mount_point, preparing: Mutex::new(()), keeper }))
+        let MountOptions { mount_point, with_xattrs, .. } = options;
+        Ok(Arc::new(Self { shared, mount_point, with_xattrs, preparing: Mutex::new(()), keeper }))
     }
 
     /// Where it is mounted.
@@ -253,6 +255,11 @@ impl LaneGuard {
     /// The directory that shows the client's `/`: the overlay's lower layer.
     pub fn path(&self) -> PathBuf {
         self.mirror.mount_point.join(self.lane.0.to_string())
+    }
+
+    /// Whether the mirror shows `user.` attributes.
+    pub fn with_xattrs(&self) -> bool {
+        self.mirror.with_xattrs
     }
 
     /// What tasks of this lane saw at `path`, for the delta; `None` if they cannot have seen anything.

@@ -133,6 +133,13 @@ impl Control {
         let _ = socket::send(&*self.status, &order.to_bytes(), &[], false);
     }
 
+    /// The number of the task's first process, its init, as this process sees it; `None` once it is gone.
+    pub fn process_id(&self) -> Option<u32> {
+        use std::os::fd::AsRawFd;
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.process.as_raw_fd())).ok()?;
+        info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
+    }
+
     /// Kills all processes of the task at once.
     pub fn kill(&self) {
         let _ = rustix::process::pidfd_send_signal(self.process.as_fd(), Signal::KILL);
