@@ -1,1 +1,3 @@
-//! x
+//! The client daemon.
+
+pub mod report;

@@ -109,7 +109,9 @@ impl Folder {
         let stat = rustix::fs::statat(CWD, &self.0, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| refuse(format!("cannot look at this folder: {error}")))?;
         if !FileType::from_raw_mode(stat.st_mode).is_dir() {
-            return Err(refuse("is not a folder (a link is not trusted): remove it, or set GLEANER_RUNTIME_DIR".into()));
+            return Err(refuse(
+                "is not a folder (a link is not trusted): remove it, or set GLEANER_RUNTIME_DIR".into(),
+            ));
         }
         if stat.st_uid != rustix::process::geteuid().as_raw() {
             return Err(refuse(format!("belongs to user {}: remove it, or set GLEANER_RUNTIME_DIR", stat.st_uid)));

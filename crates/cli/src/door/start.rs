@@ -117,9 +117,10 @@ fn programs() -> Vec<CString> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = path.as_bytes().split(|byte| *byte == b':').filter(|folder| folder.starts_with(b"/"));
     let in_path = in_path.map(|folder| Path::new(OsStr::from_bytes(folder)).join("gleaner"));
-    let all = beside.into_iter().chain(in_path).filter(|program: &PathBuf| {
-        rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok()
-    });
+    let all = beside
+        .into_iter()
+        .chain(in_path)
+        .filter(|program: &PathBuf| rustix::fs::access(program, rustix::fs::Access::EXEC_OK).is_ok());
     all.filter_map(|program| CString::new(program.into_os_string().into_vec()).ok()).collect()
 }
 

@@ -89,11 +89,7 @@ fn split(argument: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-fn value(
-    name: &[u8],
-    attached: Option<&[u8]>,
-    rest: &mut impl Iterator<Item = Vec<u8>>,
-) -> Result<Vec<u8>, String> {
+fn value(name: &[u8], attached: Option<&[u8]>, rest: &mut impl Iterator<Item = Vec<u8>>) -> Result<Vec<u8>, String> {
     let value = attached.map(<[u8]>::to_vec).or_else(|| rest.next());
     value.filter(|value| !value.is_empty()).ok_or_else(|| format!("option {} wants a value", printable(name)))
 }

@@ -118,10 +118,7 @@ fn failures_say_what_and_how() {
     });
     let (code, _, err) = output(place.remrun().arg("x"));
     assert_eq!(code, Some(125));
-    assert_eq!(
-        err,
-        "remrun: nothing committed: ~/.bashrc is outside the write policy\n  kept: gleaner recover 8f3a\n"
-    );
+    assert_eq!(err, "remrun: nothing committed: ~/.bashrc is outside the write policy\n  kept: gleaner recover 8f3a\n");
     daemon.join().expect("the daemon saw what it should");
     let (code, _, err) = output(place.remrun().arg("--frob"));
     assert_eq!((code, err.as_str()), (Some(125), "remrun: unknown option --frob\n  help: remrun --help\n"));
@@ -145,9 +142,7 @@ fn signals_reach_the_task() {
     let mut stdout = child.stdout.take().expect("piped");
     crate::fake::read_until(&mut stdout, "up");
     use rustix::process::Signal;
-    for number in
-        [Signal::USR1, Signal::USR2, Signal::HUP, Signal::INT, Signal::QUIT, Signal::ALARM, Signal::TERM]
-    {
+    for number in [Signal::USR1, Signal::USR2, Signal::HUP, Signal::INT, Signal::QUIT, Signal::ALARM, Signal::TERM] {
         signal(&child, number);
         crate::fake::read_until(&mut stdout, "next");
     }
@@ -248,7 +243,9 @@ fn a_daemon_that_dies_after_the_launch_is_asked_for_the_outcome() {
         caller.run();
         caller.launched(false);
     };
-    for (word, want, say) in [("outcome", 9, ""), ("nothing", 125, "nothing was committed"), ("die", 125, "again")] {
+    for (word, want, say) in
+        [("outcome", 9, ""), ("nothing", 125, "nothing was committed"), ("die", 125, "died while the command ran")]
+    {
         let place = Place::new();
         place.script(word);
         let daemon = place.daemon(1, die);

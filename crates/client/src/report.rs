@@ -1,0 +1,303 @@
+//! What `gleaner` asks the client daemon over the door, and what it answers: the JSON of `base::door::Request::Ask` and
+//! `base::door::Reply::Answer`.
+//!
+//! A question is an object whose `ask` names it, as in `{"ask": "explain", "task": "8f3a"}`: see [`Question`]. The answer
+//! to each is the structure that the question's documentation names, or a [`Refusal`], told apart by its only member
+//! `error`. `gleaner --json` prints answers as they are, so members are added, but never renamed or removed. Members
+//! that a version does not know are ignored; those that are missing have their default.
+
+use serde::{Deserialize, Serialize};
+
+/// A question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "ask", rename_all = "snake_case")]
+pub enum Question {
+    /// How the pool is. Answer: [`Status`].
+    Status,
+    /// What became of a task, and why. Answer: [`TaskReport`].
+    Explain {
+        /// The first digits of the task's number; the last task if there is none.
+        task: Option<String>,
+    },
+    /// The tasks that run, wait or ended lately, newest first. Answer: [`Tasks`].
+    Tasks,
+    /// End a task. Answer: [`Cancelled`].
+    Cancel {
+        /// The first digits of the task's number.
+        task: String,
+    },
+    /// Shut a machine out of the pool. Answer: [`Revoked`].
+    Revoke {
+        /// The machine's name, or the first digits of its id.
+        node: String,
+    },
+    /// Make a token for a machine that is to join. Answer: [`Token`].
+    Token {
+        /// What the joiner may be: `worker`, `client` or `admin`.
+        role: String,
+        /// How long the token is good for, in seconds.
+        ttl_s: u64,
+    },
+    /// What deltas are kept because they were not committed. Answer: [`Kept`].
+    Kept,
+    /// Write a kept delta out. Answer: [`Recovered`].
+    Recover {
+        /// The first digits of the task's number; the newest kept delta if there is none.
+        task: Option<String>,
+        /// The folder to write it into, absolute; without one it is committed where it belongs, if it now can be.
+        into: Option<String>,
+    },
+    /// Read the configuration again. Answer: [`Done`].
+    Reload,
+    /// End the daemon once its tasks have been ended. Answer: [`Done`].
+    Stop,
+}
+
+/// A question that cannot be answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// Why.
+    pub error: Problem,
+}
+
+/// What is wrong, whose it is, and what to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Problem {
+    /// Whose fault it is.
+    pub kind: ProblemKind,
+    /// What is wrong, printable.
+    pub message: String,
+    /// What to do.
+    #[serde(default)]
+    pub hint: Option<String>,
+}
+
+/// Whose fault a problem is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProblemKind {
+    /// What was typed.
+    User,
+    /// The configuration.
+    Config,
+    /// Something is missing or cannot be reached.
+    Environment,
+    /// A fault of this program.
+    Internal,
+}
+
+/// How the pool is, as this client sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Status {
+    /// The hub's address; none if no pool is configured.
+    pub hub: Option<String>,
+    /// Whether the hub is connected now.
+    pub connected: bool,
+    /// The round trip to the hub, in microseconds.
+    pub round_trip_us: Option<u64>,
+    /// What hinders, if something does.
+    pub problem: Option<String>,
+    /// The machines that run tasks.
+    pub workers: Vec<WorkerStatus>,
+    /// Tasks that run.
+    pub tasks_running: u64,
+    /// Tasks that wait for a worker.
+    pub tasks_queued: u64,
+}
+
+/// One machine that runs tasks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct WorkerStatus {
+    /// Its name.
+    pub name: String,
+    /// The first digits of its id.
+    pub id: String,
+    /// CPUs that it offers.
+    pub cpus: u32,
+    /// CPUs that tasks have now.
+    pub busy: u32,
+    /// `ready`, `full`, `waiting for approval`, `gone`, and the like.
+    pub state: String,
+}
+
+/// The tasks that run, wait or ended lately.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Tasks {
+    /// Newest first.
+    pub tasks: Vec<TaskLine>,
+}
+
+/// One task in a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskLine {
+    /// All digits of its number.
+    pub task: String,
+    /// The command, each word printable.
+    pub argv: Vec<String>,
+    /// `remote` or `local`.
+    pub place: String,
+    /// The worker's name, if it ran remotely.
+    pub worker: Option<String>,
+    /// `queued`, `running`, `exit 0`, `signal 9`, `failed`, `cancelled`.
+    pub status: String,
+    /// When it started: milliseconds since 1970 UTC.
+    pub started_ms: i64,
+    /// How long it took, or has taken until now, in microseconds.
+    pub elapsed_us: u64,
+}
+
+/// What became of one task, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TaskReport {
+    /// All digits of its number.
+    pub task: String,
+    /// The command, each word printable.
+    pub argv: Vec<String>,
+    /// `remote` or `local`.
+    pub place: String,
+    /// The worker's name, if it ran remotely.
+    pub worker: Option<String>,
+    /// Why it ran there.
+    pub why: String,
+    /// As in [`TaskLine`].
+    pub status: String,
+    /// When it started: milliseconds since 1970 UTC.
+    pub started_ms: i64,
+    /// What happened when.
+    pub timeline: Vec<Moment>,
+    /// Round trips between client and hub that the command waited for.
+    pub round_trips: u64,
+    /// Bytes sent for it.
+    pub bytes_up: u64,
+    /// Bytes received for it.
+    pub bytes_down: u64,
+    /// Paths and pieces that the worker had to ask the client for.
+    pub faults: u64,
+    /// The first of those paths.
+    pub faulted_paths: Vec<String>,
+    /// Paths that changed after the launch, before they were first used.
+    pub late: Vec<String>,
+    /// Paths that were sent or known beforehand.
+    pub paths_in_view: u64,
+    /// Paths that the task changed, and that were committed.
+    pub committed: Vec<String>,
+    /// Paths that the task changed, and that were dropped, as the write policy says.
+    pub scratch: Vec<String>,
+    /// Paths that changed here while the task ran, so that nothing was committed.
+    pub conflicts: Vec<String>,
+}
+
+/// One line of a task's time line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Moment {
+    /// When: microseconds since the command was handed over.
+    pub at_us: u64,
+    /// What happened.
+    pub what: String,
+}
+
+/// A task that was told to end.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cancelled {
+    /// All digits of its number.
+    pub task: String,
+    /// The command, each word printable.
+    pub argv: Vec<String>,
+}
+
+/// A machine that is shut out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Revoked {
+    /// Its name.
+    pub name: String,
+    /// The first digits of its id.
+    pub id: String,
+}
+
+/// A token for a machine that is to join.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Token {
+    /// The token: a secret.
+    pub token: String,
+    /// What the joiner may be.
+    pub role: String,
+    /// How long it is good for, in seconds.
+    pub expires_in_s: u64,
+}
+
+/// Deltas that are kept because they were not committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// Newest first.
+    pub kept: Vec<KeptDelta>,
+}
+
+/// One kept delta.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptDelta {
+    /// All digits of its task's number.
+    pub task: String,
+    /// The command, each word printable.
+    pub argv: Vec<String>,
+    /// Why it was not committed.
+    pub reason: String,
+    /// Paths that it changes.
+    pub paths: Vec<String>,
+    /// Bytes that it holds.
+    pub bytes: u64,
+    /// When it was kept: milliseconds since 1970 UTC.
+    pub kept_ms: i64,
+}
+
+/// A kept delta that was written out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Recovered {
+    /// All digits of its task's number.
+    pub task: String,
+    /// Where it was written; none if it was committed where it belongs.
+    pub into: Option<String>,
+    /// Paths that were written.
+    pub paths: Vec<String>,
+}
+
+/// What was asked is done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Done {
+    /// What there is to say of it.
+    pub note: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn questions_are_named() {
+        let json = |question| serde_json::to_string(&question).expect("plain data");
+        assert_eq!(json(Question::Status), r#"{"ask":"status"}"#);
+        assert_eq!(json(Question::Explain { task: Some("8f".into()) }), r#"{"ask":"explain","task":"8f"}"#);
+        assert_eq!(
+            serde_json::from_str::<Question>(r#"{"ask":"explain"}"#).ok(),
+            Some(Question::Explain { task: None })
+        );
+    }
+
+    #[test]
+    fn unknown_and_missing_members_are_no_fault() {
+        let status: Status = serde_json::from_str(r#"{"hub": "a:1", "news": 3}"#).expect("readable");
+        assert_eq!((status.hub.as_deref(), status.connected), (Some("a:1"), false));
+    }
+}
