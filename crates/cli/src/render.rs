@@ -22,7 +22,8 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// The table as text, or `empty` on a line of its own if it has no rows. Columns of numbers are aligned to the right.
+    /// The table as text, or `empty` on a line of its own if it has no rows. Columns of numbers (and not ids) are aligned to the
+    /// right.
     pub fn text(&self, empty: &str) -> String {
         if self.rows.is_empty() {
             return format!("{empty}\n");
@@ -34,7 +35,9 @@ impl Table {
         let widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
         let is_number = |cell: &String| cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains('-');
         let numbers: Vec<bool> = (0..widths.len())
-            .map(|column| self.headings[column] != "TASK" && self.rows.iter().all(|row| is_number(&row[column])))
+            .map(|column| {
+                !["TASK", "ID"].contains(&self.headings[column]) && self.rows.iter().all(|row| is_number(&row[column]))
+            })
             .collect();
         let mut text = String::new();
         let headings: Vec<String> = self.headings.iter().map(|heading| heading.to_string()).collect();

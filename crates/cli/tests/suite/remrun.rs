@@ -264,3 +264,35 @@ fn an_unsafe_folder_is_not_used() {
     assert_eq!((code, out.as_str()), (Some(125), ""));
     assert!(err.contains("chmod 700"), "{err}");
 }
+
+#[test]
+fn starts_quickly() {
+    const ROUNDS: usize = 100;
+    let place = Place::new();
+    let daemon = place.daemon(ROUNDS, |_, mut caller| {
+        caller.run();
+        caller.launched(false);
+        caller.reply(Reply::Done(ExitStatus::Code(0)));
+    });
+    let median = |program: &std::path::Path, arguments: &[&str]| {
+        let mut times: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                let mut process = std::process::Command::new(program);
+                process.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+                place.set_environment(&mut process);
+                let begun = Instant::now();
+                assert!(process.status().expect("it starts").success());
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[ROUNDS / 2]
+    };
+    let remrun = place.remrun_path();
+    let (spawn, version) = (median("/bin/true".as_ref(), &[]), median(&remrun, &["--version"]));
+    let round_trip = median(&remrun, &["true"]);
+    daemon.join().expect("the daemon saw what it should");
+    println!("median of {ROUNDS}: /bin/true {spawn:?}, remrun --version {version:?}, whole round trip {round_trip:?}");
+    // Twenty times what a release build takes on a quiet machine: only a blunder gets there.
+    assert!(round_trip.as_millis() < 40, "{round_trip:?}");
+}
