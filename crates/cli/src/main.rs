@@ -1,1 +1,12 @@
-fn main() {}
+//! The `gleaner` binary.
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments = cli::args::Arguments::parse();
+    match cli::commands::run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}

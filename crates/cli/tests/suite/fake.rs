@@ -90,7 +90,9 @@ impl Place {
     pub fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let programs = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
-        std::fs::hard_link(env!("CARGO_BIN_EXE_remrun"), programs.path().join("remrun")).expect("a link");
+        // To measure a release build: REMRUN_BINARY=target/release/remrun, absolute.
+        let remrun = std::env::var_os("REMRUN_BINARY").unwrap_or(env!("CARGO_BIN_EXE_remrun").into());
+        std::fs::hard_link(remrun, programs.path().join("remrun")).expect("a link");
         let fake = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/suite/fake-gleaner");
         std::os::unix::fs::symlink(fake, programs.path().join("gleaner")).expect("a link");
         std::fs::create_dir(dir.path().join("run")).expect("a folder");

@@ -243,7 +243,9 @@ fn a_daemon_that_dies_after_the_launch_is_asked_for_the_outcome() {
         caller.run();
         caller.launched(false);
     };
-    for (word, want, say) in [("outcome", 9, ""), ("nothing", 125, "nothing was committed"), ("die", 125, "again")] {
+    for (word, want, say) in
+        [("outcome", 9, ""), ("nothing", 125, "nothing was committed"), ("die", 125, "died while the command ran")]
+    {
         let place = Place::new();
         place.script(word);
         let daemon = place.daemon(1, die);
@@ -261,4 +263,36 @@ fn an_unsafe_folder_is_not_used() {
     let (code, out, err) = output(place.remrun().args(["echo", "hi"]));
     assert_eq!((code, out.as_str()), (Some(125), ""));
     assert!(err.contains("chmod 700"), "{err}");
+}
+
+#[test]
+fn starts_quickly() {
+    const ROUNDS: usize = 100;
+    let place = Place::new();
+    let daemon = place.daemon(ROUNDS, |_, mut caller| {
+        caller.run();
+        caller.launched(false);
+        caller.reply(Reply::Done(ExitStatus::Code(0)));
+    });
+    let median = |program: &std::path::Path, arguments: &[&str]| {
+        let mut times: Vec<_> = (0..ROUNDS)
+            .map(|_| {
+                let mut process = std::process::Command::new(program);
+                process.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
+                place.set_environment(&mut process);
+                let begun = Instant::now();
+                assert!(process.status().expect("it starts").success());
+                begun.elapsed()
+            })
+            .collect();
+        times.sort();
+        times[ROUNDS / 2]
+    };
+    let remrun = place.remrun_path();
+    let (spawn, version) = (median("/bin/true".as_ref(), &[]), median(&remrun, &["--version"]));
+    let round_trip = median(&remrun, &["true"]);
+    daemon.join().expect("the daemon saw what it should");
+    println!("median of {ROUNDS}: /bin/true {spawn:?}, remrun --version {version:?}, whole round trip {round_trip:?}");
+    // Twenty times what a release build takes on a quiet machine: only a blunder gets there.
+    assert!(round_trip.as_millis() < 40, "{round_trip:?}");
 }

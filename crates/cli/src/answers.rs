@@ -1,0 +1,258 @@
+//! The client daemon's answers as text. Their JSON, which `--json` prints, is defined in [`client::report`].
+
+use crate::render::{Facts, Table, bytes, command_line, micros, time};
+use client::report::{Cancelled, Done, Kept, Recovered, Revoked, Status, TaskReport, Tasks, Token};
+
+/// Characters of a command that a list shows.
+const COMMAND_WIDTH: usize = 60;
+
+/// An answer that people can read.
+pub trait Render {
+    /// The answer as lines of text.
+    fn render(&self) -> String;
+}
+
+/// The digits of a task's number that people see and type.
+fn short(task: &str) -> String {
+    task.chars().take(8).collect()
+}
+
+impl Render for Status {
+    fn render(&self) -> String {
+        let mut facts = Facts::default();
+        match (&self.hub, self.connected) {
+            (None, _) => {
+                facts.fact("hub", "none: commands run on this machine");
+                facts.fact("", "start a pool: gleaner up     use one: gleaner use TOKEN");
+            }
+            (Some(hub), true) => {
+                let trip = self.round_trip_us.map(|us| format!(", round trip {}", micros(us))).unwrap_or_default();
+                facts.fact("hub", format!("{hub}, connected{trip}"));
+            }
+            (Some(hub), false) => {
+                facts.fact("hub", format!("{hub}, NOT connected: commands run on this machine"));
+            }
+        }
+        if let Some(problem) = &self.problem {
+            facts.fact("problem", problem);
+        }
+        facts.fact("tasks", format!("{} running, {} waiting", self.tasks_running, self.tasks_queued));
+        if self.hub.is_none() {
+            return facts.text().to_owned();
+        }
+        let mut table = Table::new(&["WORKER", "ID", "CPUS", "BUSY", "STATE"]);
+        for worker in &self.workers {
+            table.row(vec![
+                worker.name.clone(),
+                worker.id.clone(),
+                worker.cpus.to_string(),
+                worker.busy.to_string(),
+                worker.state.clone(),
+            ]);
+        }
+        format!("{}\n{}", facts.text(), table.text("no workers: `gleaner token` makes a token for `gleaner join`"))
+    }
+}
+
+impl Render for Tasks {
+    fn render(&self) -> String {
+        let mut table = Table::new(&["TASK", "STATUS", "TIME", "PLACE", "COMMAND"]);
+        for task in &self.tasks {
+            table.row(vec![
+                short(&task.task),
+                task.status.clone(),
+                micros(task.elapsed_us),
+                task.worker.clone().unwrap_or_else(|| task.place.clone()),
+                command_line(&task.argv, COMMAND_WIDTH),
+            ]);
+        }
+        table.text("no tasks yet: remrun COMMAND starts one")
+    }
+}
+
+impl Render for TaskReport {
+    fn render(&self) -> String {
+        let mut facts = Facts::default();
+        let place = match &self.worker {
+            Some(worker) => format!("{} on {worker}", self.place),
+            None => self.place.clone(),
+        };
+        facts
+            .fact("task", &self.task)
+            .fact("command", command_line(&self.argv, 400))
+            .fact("started", time(self.started_ms))
+            .fact("status", &self.status)
+            .fact("ran", place)
+            .fact("because", &self.why)
+            .fact("round trips", self.round_trips.to_string())
+            .fact("bytes", format!("{} up, {} down", bytes(self.bytes_up), bytes(self.bytes_down)))
+            .fact("paths", format!("{} known beforehand, {} asked for", self.paths_in_view, self.faults))
+            .list("asked for", &self.faulted_paths)
+            .list("late", &self.late)
+            .list("committed", &self.committed)
+            .list("dropped", &self.scratch)
+            .list("CONFLICT", &self.conflicts);
+        let mut text = facts.text().to_owned();
+        if !self.timeline.is_empty() {
+            text.push_str("\ntime line\n");
+        }
+        for moment in &self.timeline {
+            text.push_str(&format!("{:>12}  {}\n", micros(moment.at_us), moment.what));
+        }
+        text
+    }
+}
+
+impl Render for Cancelled {
+    fn render(&self) -> String {
+        format!("cancelled {}: {}\n", short(&self.task), command_line(&self.argv, COMMAND_WIDTH))
+    }
+}
+
+impl Render for Revoked {
+    fn render(&self) -> String {
+        format!("revoked {} ({})\n", self.name, self.id)
+    }
+}
+
+/// Only the token: it is piped into `gleaner join -`.
+impl Render for Token {
+    fn render(&self) -> String {
+        format!("{}\n", self.token)
+    }
+}
+
+impl Render for Kept {
+    fn render(&self) -> String {
+        let mut table = Table::new(&["TASK", "KEPT", "PATHS", "SIZE", "WHY", "COMMAND"]);
+        for delta in &self.kept {
+            table.row(vec![
+                short(&delta.task),
+                time(delta.kept_ms),
+                delta.paths.len().to_string(),
+                bytes(delta.bytes),
+                delta.reason.clone(),
+                command_line(&delta.argv, COMMAND_WIDTH),
+            ]);
+        }
+        table.text("nothing is kept: every task's changes were committed")
+    }
+}
+
+impl Render for Recovered {
+    fn render(&self) -> String {
+        let place = self.into.as_ref().map(|into| format!("into {into}")).unwrap_or("where they belong".into());
+        let mut text = format!("task {}: {} paths written {place}\n", short(&self.task), self.paths.len());
+        for path in &self.paths {
+            text.push_str(&format!("  {path}\n"));
+        }
+        text
+    }
+}
+
+impl Render for Done {
+    fn render(&self) -> String {
+        self.note.as_ref().map(|note| format!("{note}\n")).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::report::{Moment, TaskLine, WorkerStatus};
+
+    #[test]
+    fn status_of_a_pool() {
+        let worker = |name: &str, busy, state: &str| WorkerStatus {
+            name: name.into(),
+            id: "01ab23cd".into(),
+            cpus: 16,
+            busy,
+            state: state.into(),
+        };
+        let status = Status {
+            hub: Some("rack:7433".into()),
+            connected: true,
+            round_trip_us: Some(310),
+            problem: None,
+            workers: vec![worker("rack", 16, "full"), worker("desk-of-ada", 0, "ready")],
+            tasks_running: 16,
+            tasks_queued: 2,
+        };
+        let want = "\
+hub           rack:7433, connected, round trip 310 us
+tasks         16 running, 2 waiting
+
+WORKER       ID        CPUS  BUSY  STATE
+rack         01ab23cd    16    16  full
+desk-of-ada  01ab23cd    16     0  ready
+";
+        assert_eq!(status.render(), want);
+    }
+
+    #[test]
+    fn status_without_a_pool() {
+        let want = "\
+hub           none: commands run on this machine
+              start a pool: gleaner up     use one: gleaner use TOKEN
+tasks         0 running, 0 waiting
+";
+        assert_eq!(Status::default().render(), want);
+    }
+
+    #[test]
+    fn explanation() {
+        let report = TaskReport {
+            task: "8f3a0000000000000000000000000001".into(),
+            argv: vec!["gcc".into(), "-c".into(), "x.c".into()],
+            place: "remote".into(),
+            worker: Some("rack".into()),
+            why: "most idle CPUs".into(),
+            status: "exit 0".into(),
+            timeline: vec![Moment { at_us: 0, what: "received".into() }, Moment { at_us: 9300, what: "done".into() }],
+            round_trips: 1,
+            bytes_up: 4100,
+            bytes_down: 900,
+            paths_in_view: 383,
+            committed: vec!["/src/x.o".into()],
+            ..TaskReport::default()
+        };
+        let want = "\
+task          8f3a0000000000000000000000000001
+command       gcc -c x.c
+started       1970-01-01 00:00:00 UTC
+status        exit 0
+ran           remote on rack
+because       most idle CPUs
+round trips   1
+bytes         4.1 KB up, 900 B down
+paths         383 known beforehand, 0 asked for
+committed     /src/x.o
+
+time line
+        0 us  received
+      9.3 ms  done
+";
+        assert_eq!(report.render(), want);
+    }
+
+    #[test]
+    fn lists() {
+        let task = TaskLine {
+            task: "8f3a1234000000000000000000000001".into(),
+            argv: vec!["make".into()],
+            place: "local".into(),
+            status: "exit 2".into(),
+            elapsed_us: 1_500_000,
+            ..TaskLine::default()
+        };
+        let want = "\
+TASK      STATUS    TIME  PLACE  COMMAND
+8f3a1234  exit 2  1.50 s  local  make
+";
+        assert_eq!(Tasks { tasks: vec![task] }.render(), want);
+        assert_eq!(Kept::default().render(), "nothing is kept: every task's changes were committed\n");
+        let recovered = Recovered { task: "8f3a1234aa".into(), into: Some("/t".into()), paths: vec!["/t/a".into()] };
+        assert_eq!(recovered.render(), "task 8f3a1234: 1 paths written into /t\n  /t/a\n");
+    }
+}

@@ -1,0 +1,334 @@
+//! The arguments of `gleaner`: help, man pages and completions all come from here.
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Run commands on other machines' spare cycles as if they ran here.
+///
+/// Two commands make a pool: `gleaner up` on one machine, and the line that it prints on each of the others. Then
+/// `remrun COMMAND` runs a command there.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "gleaner", version, propagate_version = true, max_term_width = 100)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The subcommands.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Start a pool on this machine: hub and worker in one process; prints the line that joins others
+    Up(Up),
+    /// Start a hub alone
+    Hub(Hub),
+    /// Start the worker of a pool that this machine has joined
+    Worker(Worker),
+    /// Join a pool as a worker
+    Join(Join),
+    /// Use a pool from this account: its commands then run there
+    Use(TokenArgument),
+    /// Make a token for a machine that is to join
+    Token(Token),
+    /// Run a command on the pool; the same as `remrun`
+    #[command(disable_help_flag = true, disable_version_flag = true)]
+    Run(Run),
+    /// Show the pool: hub, workers, tasks
+    Status(Json),
+    /// Tell where a task ran and why, what it cost, and what happened when
+    Explain(Explain),
+    /// List the tasks that run, wait or ended lately
+    Tasks(Json),
+    /// End a task
+    Cancel(TaskArgument),
+    /// Shut a machine out of the pool, at once
+    Revoke(Node),
+    /// Get back what a task wrote that could not be committed
+    Recover(Recover),
+    /// Show the settings in effect, and where each comes from
+    Config(Json),
+    /// Stop what `up`, `hub`, `worker` or `join` started here, and the client daemon
+    Stop(Stop),
+    /// Find out what is missing on this machine, and what to do about it
+    Doctor(Json),
+    /// Print the completions for a shell
+    Completions(Completions),
+    /// Write the manual pages into a folder
+    Man(Man),
+    /// Run the client daemon; remrun starts it when it is needed
+    #[command(hide = true)]
+    Daemon(Daemon),
+}
+
+/// Whether the output is for a program.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Json {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Settings of what runs on this machine. Each can also be set by the environment or in node.toml.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NodeFlags {
+    /// Folder for keys, journal and blocks [env: GLEANER_STATE_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Name of this machine in the pool; its host name if not given [env: GLEANER_NAME]
+    #[arg(long)]
+    pub name: Option<String>,
+}
+
+/// How a process that stays is started.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Background {
+    /// Return once it is ready, and leave it running
+    #[arg(long)]
+    pub detach: bool,
+    /// Descriptor of the pipe that waits for readiness
+    #[arg(long, hide = true, value_name = "N")]
+    pub ready_fd: Option<i32>,
+}
+
+/// `gleaner up`.
+#[derive(Clone, Debug, Args)]
+pub struct Up {
+    /// Settings of both.
+    #[command(flatten)]
+    pub node: NodeFlags,
+    /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// CPUs to offer; all if not given [env: GLEANER_CPUS]
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<u32>,
+    /// How it is started.
+    #[command(flatten)]
+    pub background: Background,
+    /// Print where the hub listens and the token as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner hub`.
+#[derive(Clone, Debug, Args)]
+pub struct Hub {
+    /// Settings.
+    #[command(flatten)]
+    pub node: NodeFlags,
+    /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// How it is started.
+    #[command(flatten)]
+    pub background: Background,
+    /// Print where the hub listens and the token as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner worker`.
+#[derive(Clone, Debug, Args)]
+pub struct Worker {
+    /// Settings.
+    #[command(flatten)]
+    pub node: NodeFlags,
+    /// CPUs to offer; all if not given [env: GLEANER_CPUS]
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<u32>,
+    /// How it is started.
+    #[command(flatten)]
+    pub background: Background,
+}
+
+/// `gleaner join`.
+#[derive(Clone, Debug, Args)]
+pub struct Join {
+    /// The token.
+    #[command(flatten)]
+    pub token: TokenArgument,
+    /// How the worker is run.
+    #[command(flatten)]
+    pub worker: Worker,
+}
+
+/// A token that is given to `join` or `use`.
+#[derive(Clone, Debug, Args)]
+pub struct TokenArgument {
+    /// The token, or `-` to read it from standard input, where other users of this machine cannot see it
+    #[arg(allow_hyphen_values = true)]
+    pub token: String,
+}
+
+/// What a joiner may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Runs tasks
+    Worker,
+    /// Sends tasks
+    Client,
+    /// Sends tasks, makes tokens and shuts machines out
+    Admin,
+}
+
+impl Role {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Worker => "worker",
+            Self::Client => "client",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// `gleaner token`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Token {
+    /// What the joiner may be
+    #[arg(long, value_enum, default_value = "worker")]
+    pub role: Role,
+    /// How long the token is good for: a number with s, m or h
+    #[arg(long, value_parser = duration, default_value = "15m")]
+    pub ttl: Duration,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner run`.
+#[derive(Clone, Debug, Args)]
+pub struct Run {
+    /// Options of remrun (see `remrun --help`), then the command and its arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION|COMMAND")]
+    pub arguments: Vec<OsString>,
+}
+
+/// A task.
+#[derive(Clone, Debug, Args)]
+pub struct TaskArgument {
+    /// The first digits of the task's number
+    pub task: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner explain`.
+#[derive(Clone, Debug, Args)]
+pub struct Explain {
+    /// The first digits of the task's number; the last task if not given
+    pub task: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner revoke`.
+#[derive(Clone, Debug, Args)]
+pub struct Node {
+    /// The machine's name, or the first digits of its id
+    pub node: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner recover`.
+#[derive(Clone, Debug, Args)]
+pub struct Recover {
+    /// The first digits of the task's number; the newest kept one if not given
+    pub task: Option<String>,
+    /// Write the files into this folder instead of where they belong
+    #[arg(long, value_name = "DIR")]
+    pub into: Option<PathBuf>,
+    /// Only list what is kept
+    #[arg(long, conflicts_with_all = ["task", "into"])]
+    pub list: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner stop`.
+#[derive(Clone, Debug, Args)]
+pub struct Stop {
+    /// Folder of what is to be stopped, if it was started with another [env: GLEANER_STATE_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+}
+
+/// `gleaner completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Completions {
+    /// The shell
+    pub shell: clap_complete::Shell,
+}
+
+/// `gleaner man`.
+#[derive(Clone, Debug, Args)]
+pub struct Man {
+    /// The folder; made if it is missing
+    pub dir: PathBuf,
+}
+
+/// `gleaner daemon`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Daemon {
+    /// Descriptor of the pipe that waits for readiness
+    #[arg(long, hide = true, value_name = "N")]
+    pub ready_fd: Option<i32>,
+}
+
+/// Reads a number of seconds, minutes or hours.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("not a time such as 90s, 15m or 2h: {text}");
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let unit = match &text[digits.len()..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let seconds = number.checked_mul(unit).filter(|seconds| (1..=7 * 24 * 3600).contains(seconds));
+    seconds.map(Duration::from_secs).ok_or_else(|| format!("{text}: at least 1s and at most 168h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn parsed(line: &str) -> Result<Command, clap::Error> {
+        Arguments::try_parse_from(line.split_whitespace()).map(|arguments| arguments.command)
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn run_passes_everything_on() {
+        let Ok(Command::Run(run)) = parsed("gleaner run -c 4 --no-local gcc -c x.c --help") else { panic!("not run") };
+        assert_eq!(run.arguments, ["-c", "4", "--no-local", "gcc", "-c", "x.c", "--help"]);
+        let Ok(Command::Run(run)) = parsed("gleaner run --help") else { panic!("not run") };
+        assert_eq!(run.arguments, ["--help"]);
+    }
+
+    #[test]
+    fn tokens_and_times() {
+        let Ok(Command::Join(join)) = parsed("gleaner join - --cpus 2 --detach") else { panic!("not join") };
+        assert_eq!((join.token.token.as_str(), join.worker.cpus, join.worker.background.detach), ("-", Some(2), true));
+        let Ok(Command::Token(token)) = parsed("gleaner token --role client --ttl 2h") else { panic!("not token") };
+        assert_eq!((token.role, token.ttl), (Role::Client, Duration::from_secs(7200)));
+        for wrong in ["0s", "m", "5", "200h", "-1s", "15 m", "\u{e9}"] {
+            assert!(duration(wrong).is_err(), "{wrong}");
+        }
+        assert!(parsed("gleaner recover abc --list").is_err());
+        assert!(parsed("gleaner frob").is_err());
+    }
+}

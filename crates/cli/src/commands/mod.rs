@@ -1,0 +1,118 @@
+//! The subcommands of `gleaner`, a file for each.
+
+pub mod cancel;
+pub mod completions;
+pub mod daemon;
+pub mod doctor;
+pub mod explain;
+pub mod hub;
+pub mod join;
+pub mod man;
+pub mod recover;
+pub mod revoke;
+pub mod run;
+pub mod settings;
+pub mod status;
+pub mod stop;
+pub mod tasks;
+pub mod token;
+pub mod up;
+pub mod use_hub;
+pub mod worker;
+
+use crate::answers::Render;
+use crate::args::{Arguments, Command};
+use crate::config::KnownHub;
+use crate::door::{Door, Folder};
+use crate::error::{CliError, Result};
+use crate::parts::PartError;
+use crate::render;
+use client::report::{Question, Refusal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::Read;
+use std::time::{Duration, Instant};
+
+/// How long the daemon may take to be started.
+const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long it may take to answer: it may have to ask the hub, across a slow link.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
+/// Longest token.
+const TOKEN_BYTES_MAX: u64 = 4096;
+
+/// Runs a subcommand. The process must have a single thread.
+pub fn run(arguments: Arguments) -> Result {
+    match arguments.command {
+        Command::Up(arguments) => up::run(arguments),
+        Command::Hub(arguments) => hub::run(arguments),
+        Command::Worker(arguments) => worker::run(arguments),
+        Command::Join(arguments) => join::run(arguments),
+        Command::Use(arguments) => use_hub::run(arguments),
+        Command::Token(arguments) => token::run(arguments),
+        Command::Run(arguments) => run::run(arguments),
+        Command::Status(arguments) => status::run(arguments),
+        Command::Explain(arguments) => explain::run(arguments),
+        Command::Tasks(arguments) => tasks::run(arguments),
+        Command::Cancel(arguments) => cancel::run(arguments),
+        Command::Revoke(arguments) => revoke::run(arguments),
+        Command::Recover(arguments) => recover::run(arguments),
+        Command::Config(arguments) => settings::run(arguments),
+        Command::Stop(arguments) => stop::run(arguments),
+        Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Completions(arguments) => completions::run(arguments),
+        Command::Man(arguments) => man::run(arguments),
+        Command::Daemon(arguments) => daemon::run(arguments),
+    }
+}
+
+/// Asks the client daemon, which is started if it does not run.
+fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
+    let mut door = Door::open_or_start(&Folder::of_environment(), Instant::now() + START_TIME_MAX)?;
+    ask_through(&mut door, question)
+}
+
+/// Asks the daemon at the other end of `door`.
+fn ask_through<T: DeserializeOwned>(door: &mut Door, question: &Question) -> Result<T> {
+    let json = serde_json::to_vec(question).map_err(|error| CliError::internal(error.to_string()))?;
+    let answer = door.ask(json, ANSWER_TIME_MAX)?;
+    if let Ok(refusal) = serde_json::from_slice::<Refusal>(&answer) {
+        return Err(refusal.error.into());
+    }
+    serde_json::from_slice(&answer).map_err(|error| {
+        CliError::internal(format!("the client daemon's answer cannot be read: {error}"))
+            .hint("`gleaner stop`, then try again: the daemon may be of another version")
+    })
+}
+
+/// Asks, and prints the answer as text or JSON.
+fn ask_and_print<T: DeserializeOwned + Serialize + Render>(question: &Question, json: bool) -> Result {
+    let answer: T = ask(question)?;
+    if json { render::print_json(&answer) } else { render::print(&answer.render()) }
+}
+
+/// The token that was given, or read from standard input for `-`.
+fn token_text(argument: &str) -> Result<String> {
+    if argument != "-" {
+        return Ok(argument.to_owned());
+    }
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(TOKEN_BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| CliError::user(format!("reading the token from standard input: {error}")))?;
+    match text.trim() {
+        "" => Err(CliError::user("no token came on standard input").hint("gleaner token | ssh HOST gleaner join -")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+/// What a part says went wrong.
+fn part_failed(error: PartError) -> CliError {
+    match error {
+        PartError::Unavailable(_) => CliError::environment(error.to_string()).hint("use a complete build of gleaner"),
+        PartError::Failed(_) => CliError::environment(error.to_string()).hint("`gleaner doctor` shows what is missing"),
+    }
+}
+
+/// The hub as text: its first address.
+fn hub_name(hub: &KnownHub) -> &str {
+    hub.addresses.first().map_or("(no address)", String::as_str)
+}

@@ -1,0 +1,40 @@
+//! `gleaner up`: a pool in one process. This account uses it from then on.
+
+use super::{hub, use_hub, worker};
+use crate::args::Up;
+use crate::config::{Config, Surroundings};
+use crate::detach::{self, Ready, lock_role};
+use crate::error::Result;
+use crate::parts::{self, HubReady, PartError};
+use crate::render::say;
+
+/// Starts hub and worker.
+pub fn run(arguments: Up) -> Result {
+    let ready = Ready::new(arguments.background.ready_fd)?;
+    let flags = hub::flags(arguments.node, arguments.listen, arguments.cpus);
+    let config = Config::load(&Surroundings::of_process(), flags)?;
+    if arguments.background.detach {
+        return worker::start_in_background(&config, &detach::own_arguments());
+    }
+    let hub_config = hub::own_config(&config)?;
+    let worker_config = worker::own_config(&config)?;
+    let _locks = (lock_role(&config.state_dir.value, "hub")?, lock_role(&config.state_dir.value, "worker")?);
+    // Before any thread exists.
+    let sandbox = parts::prepare_sandbox(&worker_config).map_err(super::part_failed)?;
+    let json = arguments.json;
+    let tell = Box::new(move |hub: HubReady| {
+        use_here(&config, &hub.client_token)?;
+        hub::tell(ready, &hub, json, Some("commands of this account now run on it: remrun COMMAND"))
+    });
+    parts::run_both(hub_config, worker_config, sandbox, tell).map_err(super::part_failed)
+}
+
+/// Has this account use the hub.
+fn use_here(config: &Config, token: &str) -> Result<(), PartError> {
+    let failed = |error: crate::error::CliError| PartError::Failed(error.to_string());
+    use_hub::redeem(config, token).map_err(failed)?;
+    if let Err(error) = use_hub::reload() {
+        say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
+    }
+    Ok(())
+}

@@ -1,0 +1,44 @@
+//! `gleaner use`: has this account's commands run on a pool.
+
+use crate::args::TokenArgument;
+use crate::config::{self, CLIENT_FILE, ClientFile, Config, Flags, KnownHub, Surroundings};
+use crate::detach::make_private_folder;
+use crate::door::{Door, DoorError, Folder};
+use crate::error::{CliError, Result};
+use crate::parts::{self, Joiner};
+use crate::render::say;
+use client::report::{Done, Question};
+
+/// Redeems a token as a client.
+pub fn run(arguments: TokenArgument) -> Result {
+    let config = Config::load(&Surroundings::of_process(), Flags::default())?;
+    let token = super::token_text(&arguments.token)?;
+    let hub = redeem(&config, &token)?;
+    say(&format!("commands of this account now run on the pool of {}: try `remrun true`", super::hub_name(&hub)));
+    // Last, since redeeming may have left threads behind, and only a running daemon must know.
+    reload()
+}
+
+/// Redeems `token` and writes `client.toml`.
+pub fn redeem(config: &Config, token: &str) -> Result<KnownHub> {
+    let state_dir = config.state_dir.value.join("client");
+    make_private_folder(&state_dir)?;
+    let hub = parts::redeem(token, Joiner::Client, &state_dir).map_err(super::part_failed)?;
+    let path = config.dir.join(CLIENT_FILE);
+    let before: ClientFile = config::read(&path)?;
+    if !before.hub.is_empty() && before.hub_key.as_ref().is_some_and(|key| *key != hub.key.to_hex()) {
+        say(&format!("{} named another hub before: {}", path.display(), before.hub.join(", ")));
+    }
+    let after = ClientFile { hub: hub.addresses.clone(), hub_key: Some(hub.key.to_hex()), state_dir: before.state_dir };
+    config::write(&path, &after)?;
+    Ok(hub)
+}
+
+/// Has a daemon that runs read the configuration again.
+pub fn reload() -> Result {
+    match Door::open(&Folder::of_environment()) {
+        Ok(mut door) => super::ask_through::<Done>(&mut door, &Question::Reload).map(drop),
+        Err(DoorError::NotListening) => Ok(()),
+        Err(error) => Err(CliError::from(error)),
+    }
+}

@@ -1,0 +1,439 @@
+//! Settings: TOML file, then environment, then flags, the later the stronger; and where each one came from.
+//!
+//! `client.toml` says which hub this account uses; `node.toml` is for hub and worker on this machine. Both lie in
+//! `$GLEANER_CONFIG_DIR`, else `$XDG_CONFIG_HOME/gleaner`, else `~/.config/gleaner`.
+
+use crate::error::{CliError, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Where hubs listen if nothing else is said.
+pub const LISTEN_DEFAULT: &str = "0.0.0.0:7433";
+/// Name of the client's file.
+pub const CLIENT_FILE: &str = "client.toml";
+/// Name of the file for hub and worker.
+pub const NODE_FILE: &str = "node.toml";
+
+/// What `client.toml` may hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ClientFile {
+    /// The hub's addresses, `HOST:PORT` each.
+    pub hub: Vec<String>,
+    /// The hub's key: 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hub_key: Option<String>,
+    /// Folder for the client's keys, journal and caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What `node.toml` may hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct NodeFile {
+    /// The addresses of the hub that this machine works for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hub: Vec<String>,
+    /// That hub's key: 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hub_key: Option<String>,
+    /// Address and port that a hub on this machine listens on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// Folder for keys, journal and blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state_dir: Option<PathBuf>,
+    /// CPUs that a worker on this machine offers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Name of this machine in the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+}
+
+/// What the flags of a subcommand say.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    /// `--listen`.
+    pub listen: Option<String>,
+    /// `--state`.
+    pub state_dir: Option<PathBuf>,
+    /// `--cpus`.
+    pub cpus: Option<u32>,
+    /// `--name`.
+    pub name: Option<String>,
+}
+
+/// Where a setting came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nothing was said.
+    Default,
+    /// A file.
+    File(PathBuf),
+    /// A variable of the environment.
+    Environment(&'static str),
+    /// A flag.
+    Flag(&'static str),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Environment(name) => write!(f, "${name}"),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// A setting with its source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting<T> {
+    /// Its value.
+    pub value: T,
+    /// Where it came from.
+    pub source: Source,
+}
+
+/// A hub that is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KnownHub {
+    /// Its addresses.
+    pub addresses: Vec<String>,
+    /// Its key.
+    pub key: base::Digest,
+}
+
+/// The environment, and what of the machine decides defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// Variables.
+    pub variables: BTreeMap<String, String>,
+    /// Whether this is the superuser.
+    pub is_root: bool,
+    /// The host's name.
+    pub hostname: String,
+    /// CPUs that this process may use.
+    pub cpus: u32,
+}
+
+impl Surroundings {
+    /// Those of this process.
+    pub fn of_process() -> Self {
+        Self {
+            variables: std::env::vars_os()
+                .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+                .collect(),
+            is_root: rustix::process::geteuid().is_root(),
+            hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+        }
+    }
+
+    fn variable(&self, name: &str) -> Option<&str> {
+        self.variables.get(name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn home(&self, xdg: &str, below_home: &str) -> Result<PathBuf> {
+        if let Some(path) = self.variable(xdg).filter(|path| path.starts_with('/')) {
+            return Ok(Path::new(path).join("gleaner"));
+        }
+        let home = self.variable("HOME").filter(|path| path.starts_with('/'));
+        let home = home.ok_or_else(|| {
+            CliError::environment("neither HOME nor its XDG variables are set")
+                .hint("set HOME, or GLEANER_CONFIG_DIR and GLEANER_STATE_DIR")
+        })?;
+        Ok(Path::new(home).join(below_home).join("gleaner"))
+    }
+
+    /// The folder of the configuration.
+    pub fn config_dir(&self) -> Result<PathBuf> {
+        match self.variable("GLEANER_CONFIG_DIR") {
+            Some(path) => Ok(PathBuf::from(path)),
+            None => self.home("XDG_CONFIG_HOME", ".config"),
+        }
+    }
+
+    fn state_dir_default(&self) -> Result<PathBuf> {
+        if self.is_root && self.variable("XDG_STATE_HOME").is_none() {
+            return Ok(PathBuf::from("/var/lib/gleaner"));
+        }
+        self.home("XDG_STATE_HOME", ".local/state")
+    }
+}
+
+/// The settings in effect.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Folder of the files.
+    pub dir: PathBuf,
+    /// The hub that this account's commands go to, if any.
+    pub client_hub: Option<Setting<KnownHub>>,
+    /// The hub that this machine works for, if any.
+    pub worker_hub: Option<Setting<KnownHub>>,
+    /// Where a hub on this machine listens.
+    pub listen: Setting<SocketAddr>,
+    /// Folder for state; each part has a folder of its own in it.
+    pub state_dir: Setting<PathBuf>,
+    /// CPUs that a worker offers.
+    pub cpus: Setting<u32>,
+    /// This machine's name.
+    pub name: Setting<String>,
+}
+
+impl Config {
+    /// Reads files and environment, and puts the flags on top.
+    pub fn load(around: &Surroundings, flags: Flags) -> Result<Self> {
+        let dir = around.config_dir()?;
+        let (client_path, node_path) = (dir.join(CLIENT_FILE), dir.join(NODE_FILE));
+        let client: ClientFile = read(&client_path)?;
+        let node: NodeFile = read(&node_path)?;
+        let pick = Pick { around, file: &node_path };
+        let listen = pick.text("GLEANER_LISTEN", ("--listen", flags.listen), node.listen, || LISTEN_DEFAULT.into());
+        let listen = parse(listen, "listen", "an address and port such as 0.0.0.0:7433")?;
+        let cpus_flag = flags.cpus.map(|cpus| cpus.to_string());
+        let cpus_file = node.cpus.map(|cpus| cpus.to_string());
+        let cpus = pick.text("GLEANER_CPUS", ("--cpus", cpus_flag), cpus_file, || around.cpus.to_string());
+        let cpus: Setting<u32> = parse(cpus, "cpus", "a number from 1 to 4096")?;
+        if !(1..=4096).contains(&cpus.value) {
+            return Err(wrong("cpus", &cpus.source, &cpus.value.to_string(), "a number from 1 to 4096"));
+        }
+        let state_default = around.state_dir_default()?;
+        let state_file = node.state_dir.or(client.state_dir);
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        let state_flag = ("--state", flags.state_dir.map(text));
+        let state = pick.text("GLEANER_STATE_DIR", state_flag, state_file.map(text), || text(state_default));
+        let name = pick.text("GLEANER_NAME", ("--name", flags.name), node.name, || around.hostname.clone());
+        Ok(Self {
+            client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
+            worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
+            listen,
+            state_dir: Setting {
+                value: std::path::absolute(&state.value).unwrap_or(state.value.into()),
+                source: state.source,
+            },
+            cpus,
+            name,
+            dir,
+        })
+    }
+
+    /// Key, value and source of every setting.
+    pub fn table(&self) -> Vec<(&'static str, serde_json::Value, String)> {
+        let hub = |hub: &Option<Setting<KnownHub>>| match hub {
+            Some(hub) => (hub.value.addresses.clone().into(), hub.value.key.to_hex().into(), hub.source.to_string()),
+            None => (serde_json::Value::Null, serde_json::Value::Null, Source::Default.to_string()),
+        };
+        let (client_hub, client_key, client_source) = hub(&self.client_hub);
+        let (worker_hub, worker_key, worker_source) = hub(&self.worker_hub);
+        let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
+        vec![
+            ("client.hub", client_hub, client_source.clone()),
+            ("client.hub_key", client_key, client_source),
+            ("node.hub", worker_hub, worker_source.clone()),
+            ("node.hub_key", worker_key, worker_source),
+            ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
+            ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
+            ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
+            ("state_dir", path(&self.state_dir.value), self.state_dir.source.to_string()),
+        ]
+    }
+}
+
+/// Chooses the strongest of a setting's sources.
+struct Pick<'a> {
+    around: &'a Surroundings,
+    file: &'a Path,
+}
+
+impl Pick<'_> {
+    fn text(
+        &self,
+        variable: &'static str,
+        (flag, flag_value): (&'static str, Option<String>),
+        file_value: Option<String>,
+        default: impl FnOnce() -> String,
+    ) -> Setting<String> {
+        if let Some(value) = flag_value {
+            return Setting { value, source: Source::Flag(flag) };
+        }
+        if let Some(value) = self.around.variable(variable) {
+            return Setting { value: value.into(), source: Source::Environment(variable) };
+        }
+        match file_value {
+            Some(value) => Setting { value, source: Source::File(self.file.to_owned()) },
+            None => Setting { value: default(), source: Source::Default },
+        }
+    }
+}
+
+fn hub(
+    around: &Surroundings,
+    file: &Path,
+    addresses: Vec<String>,
+    key: Option<String>,
+) -> Result<Option<Setting<KnownHub>>> {
+    // The two go together: a hub's address with another hub's key would only fail later.
+    let (addresses, key, source) = match around.variable("GLEANER_HUB") {
+        Some(list) => (
+            list.split(',').map(|address| address.trim().to_owned()).collect(),
+            around.variable("GLEANER_HUB_KEY").map(String::from),
+            Source::Environment("GLEANER_HUB"),
+        ),
+        None => (addresses, key, Source::File(file.to_owned())),
+    };
+    if addresses.is_empty() {
+        return Ok(None);
+    }
+    for address in &addresses {
+        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
+        if !matches!(port, Some(Ok(1..))) {
+            return Err(wrong("hub", &source, address, "a host and port such as hub.example:7433"));
+        }
+    }
+    let Some(text) = key else {
+        return Err(CliError::config(format!("{source}: a hub is given, but not its key"))
+            .hint("`gleaner use TOKEN` and `gleaner join TOKEN` write both; beside GLEANER_HUB set GLEANER_HUB_KEY"));
+    };
+    let key = base::Digest::from_hex(&text)
+        .ok_or_else(|| wrong("hub_key", &source, &text, "a key of 64 hexadecimal digits"))?;
+    Ok(Some(Setting { value: KnownHub { addresses, key }, source }))
+}
+
+fn parse<T: std::str::FromStr>(text: Setting<String>, key: &str, want: &str) -> Result<Setting<T>> {
+    match text.value.parse() {
+        Ok(value) => Ok(Setting { value, source: text.source }),
+        Err(_) => Err(wrong(key, &text.source, &text.value, want)),
+    }
+}
+
+fn wrong(key: &str, source: &Source, value: &str, want: &str) -> CliError {
+    let value = base::path::printable(value.as_bytes());
+    let error = match source {
+        Source::Flag(flag) => return CliError::user(format!("{flag} {value}: not {want}")),
+        Source::Environment(name) => CliError::config(format!("${name} is `{value}`: not {want}")),
+        source => CliError::config(format!("{source}: {key} = `{value}`: not {want}")),
+    };
+    error.hint(format!("set {key} to {want}, or leave it out"))
+}
+
+/// Reads a file of settings; one that is missing is empty.
+pub fn read<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(T::default()),
+        Err(error) => return Err(CliError::config(format!("{}: {error}", path.display()))),
+    };
+    toml::from_str(&text).map_err(|error| {
+        CliError::config(format!("{}: {}", path.display(), error.to_string().trim_end()))
+            .hint(format!("correct that line, or move {} away", path.display()))
+    })
+}
+
+/// Writes a file of settings, readable by its owner only; all or nothing.
+pub fn write<T: Serialize>(path: &Path, settings: &T) -> Result {
+    use std::io::Write;
+    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+    let fail = |error: &dyn fmt::Display| CliError::file("writing", path, error);
+    let text = toml::to_string(settings).map_err(|error| CliError::internal(error.to_string()))?;
+    if let Some(dir) = path.parent() {
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| fail(&error))?;
+    }
+    let beside = path.with_extension(format!("toml.{}", std::process::id()));
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&beside)
+        .map_err(|error| fail(&error))?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.and_then(|()| std::fs::rename(&beside, path)).map_err(|error| {
+        let _ = std::fs::remove_file(&beside);
+        fail(&error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+    fn around(dir: &Path, variables: &[(&str, &str)]) -> Surroundings {
+        let mut all: BTreeMap<_, _> =
+            variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        all.insert("GLEANER_CONFIG_DIR".into(), dir.to_string_lossy().into_owned());
+        all.insert("HOME".into(), "/home/u".into());
+        Surroundings { variables: all, is_root: false, hostname: "desk".into(), cpus: 8 }
+    }
+
+    fn error(dir: &Path, variables: &[(&str, &str)]) -> CliError {
+        Config::load(&around(dir, variables), Flags::default()).expect_err("a fault")
+    }
+
+    #[test]
+    fn flags_beat_environment_beats_file_beats_default() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let load =
+            |variables: &[(&str, &str)], flags| Config::load(&around(dir.path(), variables), flags).expect("sound");
+        let config = load(&[], Flags::default());
+        assert_eq!((config.cpus.value, config.cpus.source), (8, Source::Default));
+        assert_eq!(config.state_dir.value, Path::new("/home/u/.local/state/gleaner"));
+        assert_eq!((config.name.value.as_str(), config.client_hub), ("desk", None));
+        let path = dir.path().join(NODE_FILE);
+        write(&path, &NodeFile { cpus: Some(3), listen: Some("1.2.3.4:5".into()), ..NodeFile::default() })
+            .expect("written");
+        let config = load(&[], Flags::default());
+        assert_eq!((config.cpus.value, config.cpus.source), (3, Source::File(path)));
+        assert_eq!(config.listen.value.to_string(), "1.2.3.4:5");
+        let config = load(&[("GLEANER_CPUS", "5")], Flags::default());
+        assert_eq!((config.cpus.value, config.cpus.source), (5, Source::Environment("GLEANER_CPUS")));
+        let config = load(&[("GLEANER_CPUS", "5")], Flags { cpus: Some(7), ..Flags::default() });
+        assert_eq!((config.cpus.value, config.cpus.source), (7, Source::Flag("--cpus")));
+    }
+
+    #[test]
+    fn a_hub_from_file_or_environment() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let file = ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), state_dir: None };
+        write(&dir.path().join(CLIENT_FILE), &file).expect("written");
+        let config = Config::load(&around(dir.path(), &[]), Flags::default()).expect("sound");
+        assert_eq!(config.client_hub.expect("a hub").value.addresses, ["a:1"]);
+        assert_eq!(config.worker_hub, None);
+        let config = Config::load(&around(dir.path(), &[("GLEANER_HUB", "b:2, c:3")]), Flags::default());
+        assert!(config.expect_err("no key").message.contains("$GLEANER_HUB: a hub is given, but not its key"));
+        let both = [("GLEANER_HUB", "b:2, c:3"), ("GLEANER_HUB_KEY", KEY)];
+        let config = Config::load(&around(dir.path(), &both), Flags::default()).expect("sound");
+        let hub = config.client_hub.expect("a hub");
+        assert_eq!(
+            (hub.value.addresses.join(" ").as_str(), hub.source.to_string().as_str()),
+            ("b:2 c:3", "$GLEANER_HUB")
+        );
+    }
+
+    #[test]
+    fn faults_name_file_key_and_remedy() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let path = dir.path().join(NODE_FILE);
+        std::fs::write(&path, "cpus = 0\n").expect("written");
+        let fault = error(dir.path(), &[]);
+        assert_eq!(fault.message, format!("{}: cpus = `0`: not a number from 1 to 4096", path.display()));
+        assert_eq!(fault.exit_status(), 78);
+        assert!(fault.hint.is_some());
+        std::fs::write(&path, "cpu = 1\n").expect("written");
+        let fault = error(dir.path(), &[]);
+        assert!(fault.message.contains("node.toml") && fault.message.contains("unknown field `cpu`"), "{fault}");
+        std::fs::write(&path, "").expect("written");
+        let fault = error(dir.path(), &[("GLEANER_LISTEN", "nowhere")]);
+        assert!(fault.message.starts_with("$GLEANER_LISTEN is `nowhere`"), "{fault}");
+        std::fs::write(dir.path().join(CLIENT_FILE), "hub = [\"x\"]\n").expect("written");
+        assert!(error(dir.path(), &[]).message.contains("hub = `x`"));
+    }
+}

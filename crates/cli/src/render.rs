@@ -1,0 +1,205 @@
+//! Text for people: tables and lists of facts, and the two ways of printing (text or JSON).
+
+use crate::error::{CliError, Result};
+use std::io::Write;
+
+/// Rows of text under headings, with columns that line up.
+#[derive(Clone, Debug, Default)]
+pub struct Table {
+    headings: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// An empty table with these columns.
+    pub fn new(headings: &[&'static str]) -> Self {
+        Self { headings: headings.to_vec(), rows: Vec::new() }
+    }
+
+    /// Adds a row, with a cell for each column.
+    pub fn row(&mut self, cells: Vec<String>) {
+        debug_assert_eq!(cells.len(), self.headings.len(), "a cell for each column");
+        self.rows.push(cells);
+    }
+
+    /// The table as text, or `empty` on a line of its own if it has no rows. Columns of numbers (and not ids) are aligned to the
+    /// right.
+    pub fn text(&self, empty: &str) -> String {
+        if self.rows.is_empty() {
+            return format!("{empty}\n");
+        }
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([self.headings[column].len()]).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
+        let is_number = |cell: &String| cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains('-');
+        let numbers: Vec<bool> = (0..widths.len())
+            .map(|column| {
+                !["TASK", "ID"].contains(&self.headings[column]) && self.rows.iter().all(|row| is_number(&row[column]))
+            })
+            .collect();
+        let mut text = String::new();
+        let headings: Vec<String> = self.headings.iter().map(|heading| heading.to_string()).collect();
+        for row in [&headings].into_iter().chain(&self.rows) {
+            let mut line = String::new();
+            for ((cell, width), number) in row.iter().zip(&widths).zip(&numbers) {
+                let pad = " ".repeat(width - cell.chars().count());
+                let parts = if *number { [&pad, cell.as_str(), "  "] } else { [cell.as_str(), &pad, "  "] };
+                line.extend(parts);
+            }
+            text.push_str(line.trim_end());
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Named facts, one to a line; lists go below their name, and are cut after some lines.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    text: String,
+}
+
+/// Column in which the values of [`Facts`] begin.
+const VALUE_COLUMN: usize = 14;
+/// Lines of a list that are shown.
+const LIST_LINES_MAX: usize = 20;
+
+impl Facts {
+    /// Adds a fact.
+    pub fn fact(&mut self, name: &str, value: impl AsRef<str>) -> &mut Self {
+        let line = format!("{name:VALUE_COLUMN$}{}", value.as_ref());
+        self.text.push_str(line.trim_end());
+        self.text.push('\n');
+        self
+    }
+
+    /// Adds a list, unless it is empty.
+    pub fn list(&mut self, name: &str, items: &[String]) -> &mut Self {
+        for (at, item) in items.iter().take(LIST_LINES_MAX).enumerate() {
+            self.fact(if at == 0 { name } else { "" }, item);
+        }
+        if items.len() > LIST_LINES_MAX {
+            self.fact("", format!("... and {} more (--json shows all)", items.len() - LIST_LINES_MAX));
+        }
+        self
+    }
+
+    /// All of it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// A number of bytes with a unit.
+pub fn bytes(count: u64) -> String {
+    let units = ["B", "KB", "MB", "GB", "TB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 999.5 && unit + 1 < units.len() {
+        value /= 1000.0;
+        unit += 1;
+    }
+    if unit == 0 || value >= 99.5 {
+        format!("{value:.0} {}", units[unit])
+    } else {
+        format!("{value:.1} {}", units[unit])
+    }
+}
+
+/// A time span in microseconds with a unit.
+pub fn micros(count: u64) -> String {
+    match count {
+        0..1_000 => format!("{count} us"),
+        1_000..1_000_000 => format!("{:.1} ms", count as f64 / 1e3),
+        1_000_000..120_000_000 => format!("{:.2} s", count as f64 / 1e6),
+        _ => format!("{} min {} s", count / 60_000_000, count / 1_000_000 % 60),
+    }
+}
+
+/// A point in time, in milliseconds since 1970, as UTC.
+pub fn time(millis: i64) -> String {
+    let (days, second) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000) / 1000);
+    // Days since 1970 to a date of the Gregorian calendar, by eras of 400 years that begin in March.
+    let day = days + 719_468;
+    let (era, day_of_era) = (day.div_euclid(146_097), day.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let date = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!("{year:04}-{month:02}-{date:02} {:02}:{:02}:{:02} UTC", second / 3600, second / 60 % 60, second % 60)
+}
+
+/// The command as a line, cut after `width` characters.
+pub fn command_line(argv: &[String], width: usize) -> String {
+    let line = argv.join(" ");
+    match line.chars().count() > width {
+        true => line.chars().take(width.saturating_sub(3)).chain("...".chars()).collect(),
+        false => line,
+    }
+}
+
+/// Prints to standard output. A reader that went away early is no error.
+pub fn print(text: &str) -> Result {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(CliError::environment(format!("writing to standard output: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Prints JSON, indented, to standard output.
+pub fn print_json(value: &impl serde::Serialize) -> Result {
+    let mut text = serde_json::to_string_pretty(value).map_err(|error| CliError::internal(error.to_string()))?;
+    text.push('\n');
+    print(&text)
+}
+
+/// Says something to the person, on standard error.
+pub fn say(text: &str) {
+    // Nothing is left to be done if standard error is closed.
+    let _ = writeln!(std::io::stderr(), "gleaner: {text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_line_up() {
+        let mut table = Table::new(&["NAME", "CPUS", "STATE"]);
+        table.row(vec!["desk".into(), "16".into(), "ready".into()]);
+        table.row(vec!["b\u{fc}ro-2".into(), "4".into(), String::new()]);
+        assert_eq!(table.text("none"), "NAME    CPUS  STATE\ndesk      16  ready\nb\u{fc}ro-2     4\n");
+        assert_eq!(Table::new(&["NAME"]).text("no workers"), "no workers\n");
+    }
+
+    #[test]
+    fn lists_are_cut() {
+        let mut facts = Facts::default();
+        facts.fact("task", "8f3a").list("late", &[]).list("paths", &vec!["/x".to_string(); 22]);
+        assert!(facts.text().starts_with("task          8f3a\npaths         /x\n              /x\n"));
+        assert!(facts.text().ends_with("              ... and 2 more (--json shows all)\n"));
+    }
+
+    #[test]
+    fn units() {
+        assert_eq!(
+            [bytes(0), bytes(999), bytes(1000), bytes(123_456), bytes(999_999)].join(", "),
+            "0 B, 999 B, 1.0 KB, 123 KB, 1.0 MB"
+        );
+        assert_eq!(
+            [micros(7), micros(9_300), micros(2_500_000), micros(125_000_000)].join(", "),
+            "7 us, 9.3 ms, 2.50 s, 2 min 5 s"
+        );
+        assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(time(951_827_696_000), "2000-02-29 12:34:56 UTC");
+        assert_eq!(time(-1), "1969-12-31 23:59:59 UTC");
+        assert_eq!(command_line(&["gcc".into(), "-c".into(), "foo.c".into()], 10), "gcc -c ...");
+    }
+}

@@ -1,0 +1,157 @@
+//! `gleaner` as it is called.
+
+use crate::fake::Place;
+use base::door::{Reply, Request};
+use std::process::Command;
+
+/// `gleaner` that uses `place`, and nothing of the account that runs the tests.
+fn gleaner(place: &Place) -> Command {
+    let mut process = Command::new(env!("CARGO_BIN_EXE_gleaner"));
+    place.set_environment(&mut process);
+    process.env("GLEANER_CONFIG_DIR", place.path().join("config"));
+    process.env("GLEANER_STATE_DIR", place.path().join("state"));
+    process.env_remove("GLEANER_HUB").env_remove("GLEANER_CPUS").env_remove("GLEANER_LISTEN");
+    process
+}
+
+fn output(process: &mut Command) -> (Option<i32>, String, String) {
+    let output = process.output().expect("gleaner starts");
+    let text = |bytes| String::from_utf8(bytes).expect("text");
+    (output.status.code(), text(output.stdout), text(output.stderr))
+}
+
+/// Answers one question with `answer`, after checking it.
+fn answering(place: &Place, question: &'static str, answer: &'static str) -> std::thread::JoinHandle<()> {
+    place.daemon(1, move |_, mut caller| {
+        assert_eq!(caller.request(), Some(Request::Ask(question.as_bytes().to_vec())));
+        caller.reply(Reply::Answer(answer.as_bytes().to_vec()));
+    })
+}
+
+const SUBCOMMANDS: [&str; 18] = [
+    "up",
+    "hub",
+    "worker",
+    "join",
+    "use",
+    "token",
+    "run",
+    "status",
+    "explain",
+    "tasks",
+    "cancel",
+    "revoke",
+    "recover",
+    "config",
+    "stop",
+    "doctor",
+    "completions",
+    "man",
+];
+
+#[test]
+fn manual_and_completions_know_every_subcommand() {
+    let place = Place::new();
+    let dir = place.path().join("man");
+    assert_eq!(output(gleaner(&place).arg("man").arg(&dir)).0, Some(0));
+    let (_, help, _) = output(gleaner(&place).arg("--help"));
+    for name in SUBCOMMANDS {
+        let page = std::fs::read_to_string(dir.join(format!("gleaner-{name}.1"))).expect(name);
+        assert!(page.contains(".SH SYNOPSIS"), "{name}");
+        assert!(help.contains(&format!("\n  {name} ")), "{name}: {help}");
+    }
+    assert!(!dir.join("gleaner-daemon.1").exists() && !help.contains("\n  daemon "));
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let (code, script, _) = output(gleaner(&place).args(["completions", shell]));
+        assert_eq!(code, Some(0));
+        for name in SUBCOMMANDS {
+            assert!(script.contains(name), "{shell}: {name}");
+        }
+    }
+}
+
+#[test]
+fn answers_as_text_and_as_json() {
+    let place = Place::new();
+    let answer = r#"{"tasks": [{"task": "8f3a1234", "argv": ["make"], "place": "local", "status": "exit 2"}]}"#;
+    let daemon = answering(&place, r#"{"ask":"tasks"}"#, answer);
+    let want = "TASK      STATUS  TIME  PLACE  COMMAND\n8f3a1234  exit 2  0 us  local  make\n";
+    assert_eq!(output(gleaner(&place).arg("tasks")), (Some(0), want.into(), String::new()));
+    daemon.join().expect("the daemon saw what it should");
+
+    let place = Place::new();
+    let question = r#"{"ask":"token","role":"client","ttl_s":120}"#;
+    let daemon = answering(&place, question, r#"{"token": "secret", "role": "client", "expires_in_s": 120}"#);
+    let (code, out, err) = output(gleaner(&place).args(["token", "--role", "client", "--ttl", "2m"]));
+    assert_eq!((code, out.as_str()), (Some(0), "secret\n"));
+    assert_eq!(err, "gleaner: good once, for 2 min; as input of: gleaner use -\n");
+    daemon.join().expect("the daemon saw what it should");
+
+    let place = Place::new();
+    let daemon = answering(&place, r#"{"ask":"explain","task":null}"#, r#"{"task": "8f", "round_trips": 1}"#);
+    let (code, out, _) = output(gleaner(&place).args(["explain", "--json"]));
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!((code, &json["round_trips"], &json["conflicts"]), (Some(0), &1.into(), &serde_json::json!([])));
+    daemon.join().expect("the daemon saw what it should");
+}
+
+#[test]
+fn refusals_say_what_and_whose() {
+    let place = Place::new();
+    let answer = r#"{"error": {"kind": "user", "message": "there is no task 8f", "hint": "gleaner tasks lists them"}}"#;
+    let daemon = answering(&place, r#"{"ask":"cancel","task":"8f"}"#, answer);
+    let want = "gleaner: error: there is no task 8f\nhint: gleaner tasks lists them\n";
+    assert_eq!(output(gleaner(&place).args(["cancel", "8f"])), (Some(2), String::new(), want.into()));
+    daemon.join().expect("the daemon saw what it should");
+    assert_eq!(output(gleaner(&place).arg("frob")).0, Some(2));
+    place.script("complain");
+    let _ = std::fs::remove_file(place.path().join("run/door"));
+    let (code, _, err) =
+        output(gleaner(&place).arg("status").env("PATH", place.remrun_path().parent().expect("its folder")));
+    assert_eq!(code, Some(69), "{err}");
+    assert!(err.contains("the client daemon did not start") && err.contains("hint: "), "{err}");
+}
+
+#[test]
+fn settings_and_their_sources() {
+    let place = Place::new();
+    std::fs::create_dir(place.path().join("config")).expect("a folder");
+    std::fs::write(place.path().join("config/node.toml"), "cpus = 3\nname = \"desk\"\n").expect("written");
+    let (code, out, _) = output(gleaner(&place).args(["config", "--json"]).env("GLEANER_CPUS", "5"));
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(code, Some(0));
+    assert_eq!(json["settings"]["node.cpus"], serde_json::json!({"value": 5, "source": "$GLEANER_CPUS"}));
+    assert_eq!(json["settings"]["node.name"]["value"], "desk");
+    assert_eq!(json["settings"]["client.hub"], serde_json::json!({"value": null, "source": "default"}));
+    let text = output(gleaner(&place).arg("config")).1;
+    let row: Vec<&str> =
+        text.lines().find(|line| line.starts_with("node.cpus")).expect("a row").split_whitespace().collect();
+    assert_eq!((row[1], row[2].ends_with("node.toml")), ("3", true), "{text}");
+    std::fs::write(place.path().join("config/node.toml"), "cpus = \"many\"\n").expect("written");
+    let (code, _, err) = output(gleaner(&place).arg("config"));
+    assert_eq!(code, Some(78));
+    assert!(err.contains("node.toml") && err.contains("cpus") && err.contains("hint: "), "{err}");
+}
+
+#[test]
+fn nothing_runs_that_could_be_stopped() {
+    let place = Place::new();
+    let (code, _, err) = output(gleaner(&place).arg("stop"));
+    assert_eq!(code, Some(0));
+    assert!(err.starts_with("gleaner: nothing runs here"), "{err}");
+    let (code, _, err) = output(gleaner(&place).arg("worker"));
+    assert_eq!((code, err.contains("hint: gleaner join TOKEN")), (Some(78), true), "{err}");
+}
+
+#[test]
+fn run_is_remrun() {
+    let place = Place::new();
+    let (code, out, _) = output(gleaner(&place).args(["run", "--help"]));
+    assert_eq!((code, out.starts_with("Run a command on the pool's machines")), (Some(0), true), "{out}");
+    let daemon = place.daemon(1, |_, mut caller| {
+        assert_eq!(caller.run().0.argv, [&b"x"[..], b"-c"]);
+        caller.reply(Reply::Done(base::ExitStatus::Code(9)));
+    });
+    assert_eq!(output(gleaner(&place).args(["run", "-v", "x", "-c"])).0, Some(9));
+    daemon.join().expect("the daemon saw what it should");
+}
