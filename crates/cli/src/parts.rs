@@ -3,16 +3,26 @@
 //! [`prepare_sandbox`] must come before any thread: the others start an async runtime of their own.
 
 use crate::config::KnownHub;
-use std::net::SocketAddr;
+use base::{NodeId, TreePath};
+use client::link::HubAddress;
+use std::future::Future;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use store::BlockStore;
+use tokio::runtime::Runtime;
+use tokio::signal::unix::{SignalKind, signal};
+use wire::{Key, Role, Token};
+use worker::clients::Clients;
+use worker::net::Membership;
+use worker::sandbox::{self, SandboxServer};
 
 /// A part failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PartError {
-    /// This build does not have the part.
-    #[error("this build has no {0}")]
-    Unavailable(&'static str),
     /// The part ended with an error: what, where, and what to do.
     #[error("{0}")]
     Failed(String),
@@ -79,43 +89,269 @@ pub enum Joiner {
     Client,
 }
 
+/// How long a stopping process waits for what still runs in it.
+const WIND_UP: Duration = Duration::from_secs(2);
+
 /// A sandbox that was prepared while the process had a single thread.
 #[derive(Debug)]
-pub struct Sandbox(());
+pub struct Sandbox(SandboxServer);
 
 /// Prepares this process to run guests. Call it before any thread exists.
-pub fn prepare_sandbox(_worker: &WorkerConfig) -> Result<Sandbox, PartError> {
-    Err(PartError::Unavailable("worker"))
+pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
+    // Named after the folder, so that two workers on one machine do not clean up after one another.
+    let number = base::Digest::of(worker.state_dir.as_os_str().as_encoded_bytes()).to_hex();
+    let config =
+        sandbox::Config { place: worker.state_dir.join("templates"), cgroup: Some(format!("gleaner-{}", &number[..8])) };
+    sandbox::prepare(&config).map(Sandbox).map_err(failed)
 }
 
 /// Runs a hub until it is told to end by SIGTERM or SIGINT.
-pub fn run_hub(_hub: HubConfig, _ready: OnReady<HubReady>) -> Result<(), PartError> {
-    Err(PartError::Unavailable("hub"))
+pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError> {
+    let store = open_store(&hub.state_dir)?;
+    run(async move {
+        let running = start_hub(&hub, store)?;
+        announce(&running, ready);
+        running.run(told_to_end()?).await;
+        Ok(())
+    })
 }
 
 /// Runs a hub and a worker of it in this process, until told to end by SIGTERM or SIGINT.
 pub fn run_both(
-    _hub: HubConfig,
-    _worker: WorkerConfig,
-    _sandbox: Sandbox,
-    _ready: OnReady<HubReady>,
+    hub: HubConfig,
+    worker: WorkerConfig,
+    sandbox: Sandbox,
+    ready: OnReady<HubReady>,
 ) -> Result<(), PartError> {
-    Err(PartError::Unavailable("hub"))
+    let store = open_store(&hub.state_dir)?;
+    run(async move {
+        let running = start_hub(&hub, store.clone())?;
+        let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
+        running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
+        let address = match running.address() {
+            address if address.ip().is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
+            address => address,
+        };
+        let hub_at = HubAddress { node: running.node(), addresses: vec![address], secret: Vec::new() };
+        let working = work(worker, hub_at, key, sandbox, store, || ());
+        announce(&running, ready);
+        tokio::select! {
+            () = running.run(told_to_end()?) => Ok(()),
+            ended = working => ended,
+        }
+    })
 }
 
 /// Runs a worker until told to end by SIGTERM or SIGINT. It is ready once the hub has accepted it.
-pub fn run_worker(_worker: WorkerConfig, _sandbox: Sandbox, _ready: OnReady<()>) -> Result<(), PartError> {
-    Err(PartError::Unavailable("worker"))
+pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) -> Result<(), PartError> {
+    let store = open_store(&worker.state_dir)?;
+    run(async move {
+        let hub = worker.hub.as_ref().ok_or_else(|| failed("the worker was given no hub"))?;
+        let hub = resolve(hub).await?;
+        let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
+        let mut ready = Some(ready);
+        let tell = move || {
+            if let Some(ready) = ready.take() {
+                tokio::task::spawn_blocking(move || report(ready(())));
+            }
+        };
+        tokio::select! {
+            () = told_to_end()? => Ok(()),
+            ended = work(worker, hub, key, sandbox, store, tell) => ended,
+        }
+    })
 }
 
 /// Runs the client daemon until [`client::report::Question::Stop`] or SIGTERM. `ready`: where it writes
 /// [`base::door::READY`] once it listens, or why it cannot.
-pub fn run_client(_client: ClientConfig, _ready: Option<OwnedFd>) -> Result<(), PartError> {
-    Err(PartError::Unavailable("client daemon"))
+pub fn run_client(client: ClientConfig, ready: Option<OwnedFd>) -> Result<(), PartError> {
+    let told = ready.as_ref().and_then(|ready| ready.try_clone().ok());
+    let ended = run(async move {
+        let hub = match &client.hub {
+            Some(hub) => Some(resolve(hub).await?),
+            None => None,
+        };
+        let home = std::env::var_os("HOME").and_then(|home| TreePath::parse(&home.into_vec()));
+        let config = client::daemon::Config {
+            runtime_dir: client.runtime_dir,
+            state_dir: client.state_dir,
+            home,
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            hub,
+            durable: false,
+            own_workers: true,
+        };
+        let listens = move || {
+            if let Some(ready) = ready {
+                let _ = rustix::io::write(&ready, base::door::READY);
+            }
+        };
+        tokio::select! {
+            () = told_to_end()? => Ok(()),
+            ended = client::daemon::run(config, listens) => ended.map_err(failed),
+        }
+    });
+    if let (Err(error), Some(told)) = (&ended, told) {
+        let _ = rustix::io::write(&told, error.to_string().as_bytes());
+    }
+    ended
 }
 
 /// Redeems a token: makes this machine's key in `state_dir` if there is none, binds it at the hub, and tells which hub
 /// that is. May start threads, so the process must not go on to prepare a sandbox.
-pub fn redeem(_token: &str, _joiner: Joiner, _state_dir: &std::path::Path) -> Result<KnownHub, PartError> {
-    Err(PartError::Unavailable("connection to a hub"))
+pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path) -> Result<KnownHub, PartError> {
+    let token = Token::parse(token).map_err(failed)?;
+    let (file, role) = match joiner {
+        Joiner::Worker => ("worker.key", Role::Worker),
+        Joiner::Client => ("client.key", Role::Client),
+    };
+    if !(token.role == role || joiner == Joiner::Client && token.role.launches()) {
+        return Err(failed(format!("this token makes a {}, not a {}", token.role.name(), role.name())));
+    }
+    let key = Key::load_or_create(&state_dir.join(file)).map_err(failed)?;
+    run(async move {
+        let endpoint = wire::Endpoint::new(&key).map_err(failed)?;
+        let hello = wire::message::Hello {
+            role: role.number().into(),
+            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            secret: token.secret.to_vec().into(),
+            ..Default::default()
+        };
+        let joined = wire::dial(&endpoint, &token.addresses, token.hub, hello).await.map_err(failed)?;
+        joined.connection.close("joined");
+        Ok(KnownHub { addresses: token.addresses.iter().map(ToString::to_string).collect(), key: token.hub.0 })
+    })
+}
+
+fn failed(error: impl std::fmt::Display) -> PartError {
+    PartError::Failed(error.to_string())
+}
+
+fn report(result: Result<(), PartError>) {
+    if let Err(error) = result {
+        tracing::error!(%error, "telling that it is ready failed");
+    }
+}
+
+/// Runs `work` in an async runtime of its own.
+fn run<T>(work: impl Future<Output = Result<T, PartError>>) -> Result<T, PartError> {
+    let runtime = Runtime::new().map_err(|error| failed(format!("no async runtime: {error}")))?;
+    let result = runtime.block_on(work);
+    runtime.shutdown_timeout(WIND_UP);
+    result
+}
+
+/// Completes at SIGTERM or SIGINT.
+fn told_to_end() -> Result<impl Future<Output = ()>, PartError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    })
+}
+
+fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {
+    let options = store::Options::default();
+    BlockStore::open(&state_dir.join("blocks"), options).map(Arc::new).map_err(failed)
+}
+
+fn start_hub(hub: &HubConfig, store: Arc<BlockStore>) -> Result<hub::Hub, PartError> {
+    let advertise = if hub.listen.ip().is_unspecified() { own_addresses() } else { Vec::new() };
+    let config = hub::Config {
+        listen: hub.listen,
+        advertise,
+        state_dir: hub.state_dir.clone(),
+        name: hub.name.clone(),
+        store,
+    };
+    hub::Hub::start(config).map_err(failed)
+}
+
+/// Tells, on a thread that may block, how a hub is joined.
+fn announce(hub: &hub::Hub, ready: OnReady<HubReady>) {
+    let told = || {
+        let worker = hub.token(Role::Worker)?;
+        let addresses = worker.addresses.iter().map(ToString::to_string).collect();
+        let (worker_token, client_token) = (worker.to_string(), hub.token(Role::Admin)?.to_string());
+        Ok::<_, hub::HubError>(HubReady { addresses, key: hub.node().0, worker_token, client_token })
+    };
+    match told() {
+        Ok(told) => drop(tokio::task::spawn_blocking(move || report(ready(told)))),
+        Err(error) => tracing::error!(%error, "no tokens could be made"),
+    }
+}
+
+/// The addresses at which others reach a hub that listens on all: the one towards the rest of the network first.
+fn own_addresses() -> Vec<IpAddr> {
+    // Connecting a UDP socket sends nothing: it only has the kernel choose a route. The address is one for documentation.
+    let outward = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
+        .and_then(|socket| socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| socket.local_addr()));
+    let outward = outward.ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
+    outward.into_iter().chain([Ipv4Addr::LOCALHOST.into()]).collect()
+}
+
+async fn resolve(hub: &KnownHub) -> Result<HubAddress, PartError> {
+    let names = hub.addresses.clone();
+    let look_up = move || {
+        let found: Vec<SocketAddr> = names.iter().filter_map(|name| name.to_socket_addrs().ok()).flatten().collect();
+        if found.is_empty() { Err(failed(format!("no address is known for {}", names.join(", ")))) } else { Ok(found) }
+    };
+    let addresses = tokio::task::spawn_blocking(look_up).await.map_err(failed)??;
+    Ok(HubAddress { node: NodeId(hub.key), addresses, secret: Vec::new() })
+}
+
+/// Works for a hub until it refuses this worker. `joined` is called at each connection.
+async fn work(
+    worker: WorkerConfig,
+    hub: HubAddress,
+    key: Key,
+    sandbox: Sandbox,
+    store: Arc<BlockStore>,
+    mut joined: impl FnMut(),
+) -> Result<(), PartError> {
+    let folder = worker.state_dir.join("run");
+    clear(&folder)?;
+    let memory_bytes = memory_of_machine();
+    let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
+    let membership = Membership {
+        hub: hub.node,
+        addresses: hub.addresses,
+        secret: hub.secret,
+        name: worker.name,
+        cpus: worker.cpus,
+        memory_bytes,
+    };
+    worker::net::serve(membership, &key, clients, |_| joined()).await.map_err(failed)
+}
+
+/// Removes what an earlier worker left. Its mounts went with it: they were in a mount namespace of its own.
+fn clear(folder: &Path) -> Result<(), PartError> {
+    let name = folder.display();
+    match std::fs::remove_dir_all(folder) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(failed(format!("clearing {name}: {error}"))),
+    }
+    for part in ["mirrors", "tasks"] {
+        std::fs::create_dir_all(folder.join(part)).map_err(|error| failed(format!("making {name}: {error}")))?;
+    }
+    Ok(())
+}
+
+/// `count` numbers of CPUs that this process may use; some occur more than once if there are not as many.
+fn cpu_numbers(count: u32) -> Vec<u32> {
+    let allowed = rustix::thread::sched_getaffinity(None);
+    let allowed: Vec<u32> = match &allowed {
+        Ok(set) => (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect(),
+        Err(_) => vec![0],
+    };
+    allowed.iter().cycle().take(count as usize).copied().collect()
+}
+
+fn memory_of_machine() -> u64 {
+    let info = rustix::system::sysinfo();
+    info.totalram as u64 * u64::from(info.mem_unit)
 }

@@ -8,7 +8,7 @@ use base::{NodeId, TaskId, TreePath, ViewId};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -29,8 +29,8 @@ const PIECES_MAX: u32 = 64;
 pub struct Config {
     /// Where to listen (UDP); port 0 lets the kernel choose.
     pub listen: SocketAddr,
-    /// Addresses to put into tokens; empty: those that `listen` stands for.
-    pub advertise: Vec<SocketAddr>,
+    /// Addresses to put into tokens, with the port that it listens on; empty: the one in `listen`.
+    pub advertise: Vec<IpAddr>,
     /// Folder for the key and the list of nodes; made if missing, private to its owner.
     pub state_dir: PathBuf,
     /// Name for people.
@@ -98,7 +98,10 @@ impl Hub {
         let registry = Registry::open(&config.state_dir.join("nodes.json"))?;
         let listener = Listener::bind(config.listen, &key)?;
         let address = listener.address()?;
-        let advertise = if config.advertise.is_empty() { vec![address] } else { config.advertise };
+        let advertise = match config.advertise.as_slice() {
+            [] => vec![address],
+            known => known.iter().map(|ip| SocketAddr::new(*ip, address.port())).collect(),
+        };
         let shared = Shared {
             name: config.name,
             key,

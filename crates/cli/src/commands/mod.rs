@@ -106,10 +106,7 @@ fn token_text(argument: &str) -> Result<String> {
 
 /// What a part says went wrong.
 fn part_failed(error: PartError) -> CliError {
-    match error {
-        PartError::Unavailable(_) => CliError::environment(error.to_string()).hint("use a complete build of gleaner"),
-        PartError::Failed(_) => CliError::environment(error.to_string()).hint("`gleaner doctor` shows what is missing"),
-    }
+    CliError::environment(error.to_string()).hint("`gleaner doctor` shows what is missing")
 }
 
 /// The hub as text: its first address.
