@@ -502,8 +502,16 @@ fn dropping_ends_all_who_wait() {
 fn helper_that_mounts_and_waits() {
     let Some(folder) = std::env::var_os("GLEANER_TEST_MOUNT") else { return };
     let options = MountOptions::new(Path::new(&folder).join("mirror"), 0);
-    let mirror = Mirror::mount(options, Arc::new(Client::new(&folder))).expect("root may mount");
+    let client = Arc::new(Client::new(&folder));
+    let mirror = Mirror::mount(options, client.clone()).expect("root may mount");
     println!("mounted");
+    let update = client.launch();
+    mirror.apply(&update).expect("a whole view");
+    let lane = mirror.take_lane(VIEW, update.version, TaskId(1)).expect("the version was just applied");
+    if let Ok(text) = fs::read_to_string(lane.path().join("f")) {
+        println!("read {text}");
+    }
+    drop(lane);
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the other end lives");
     drop(mirror);
@@ -574,6 +582,77 @@ fn a_compiler_runs_on_the_mirror_of_this_machine() {
         // Only names that are new each time (of temporary files) are looked up again.
         assert!(run == 0 || asked.lookups <= 12 && faults.count <= 4, "{asked:?} {:?}", faults.paths);
     }
+}
+
+/// Many tasks at once, with changes at the client between launches: no answer is lost, none waits for ever, and in the
+/// end all is as at the client.
+#[test]
+fn many_tasks_at_once() {
+    let Some(world) = World::with(|_| {}, |client| client.far = true) else { return };
+    for dir in 0..4 {
+        fs::create_dir(world.at(&format!("d{dir}"))).expect("the client can make folders");
+    }
+    let change = |seed: usize| {
+        let path = world.at(&format!("d{}/f{}", seed % 4, seed / 4 % 5));
+        match seed % 3 {
+            0 => drop(fs::remove_file(path)),
+            _ => fs::write(path, vec![b'x'; seed % 50]).expect("the client can write"),
+        }
+    };
+    let launching = std::sync::Mutex::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (world, launching, change) = (&world, &launching, &change);
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let lane = {
+                        let mut seed = launching.lock().expect("no task panics");
+                        *seed += 7;
+                        change(*seed);
+                        world.launch()
+                    };
+                    for at in 0..20 {
+                        // Files can go while they are read: only the waiting is of interest.
+                        let path = lane.path().join(format!("d{}/f{}", at % 4, (at + thread + round) % 6));
+                        let _ = fs::read(path);
+                        let _ = fs::read_dir(lane.path().join(format!("d{}", at % 4))).map(Iterator::count);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(world.mirror.counters().waiting, 0);
+    // Times are of a later version than the one that was bound when a file changed while a task ran.
+    for seed in 0..40 {
+        change(seed);
+    }
+    let lane = world.launch();
+    compare(&world.at(""), &lane.path());
+    println!("{} lanes, {} names, {:?}", world.mirror.lanes(), world.mirror.names(), world.mirror.counters());
+}
+
+/// Without privilege: a user namespace in which only one id is mapped.
+#[test]
+fn it_mounts_in_a_user_namespace() {
+    if !private() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("f"), b"f").expect("tmp can be written");
+    let child = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount"])
+        .arg(std::env::current_exe().expect("it runs"))
+        .args(["--exact", "helper_that_mounts_and_waits", "--nocapture"])
+        .env("GLEANER_TEST_MOUNT", folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare is there");
+    let text = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+    if text.contains("unshare failed") {
+        println!("SKIPPED: no user namespaces: {text}");
+        return;
+    }
+    assert!(child.status.success() && text.contains("read f"), "{text}");
 }
 
 /// Prints what warm calls cost.
