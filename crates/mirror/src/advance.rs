@@ -2,8 +2,9 @@
 //!
 //! Only names on the view's change log are looked at, if it reaches back to the lane's version; otherwise all.
 
+use crate::answer::{Invalidation, LaneNumber};
 use crate::lane::Told;
-use crate::lanes::{Invalidation, LaneNumber, Lanes};
+use crate::lanes::Lanes;
 use crate::node::{DirShown, Node, NodeId, Seen};
 use crate::view::Known;
 use base::{Binding, Bound, Digest, TreePath};

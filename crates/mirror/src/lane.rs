@@ -1,6 +1,6 @@
 //! A lane: a subtree of the mount that shows one view at one version, and what the kernel was told of it.
 
-use crate::lanes::LaneNumber;
+use crate::answer::LaneNumber;
 use crate::node::NodeId;
 use base::{Seq, TaskId, TreePath, Version, ViewId};
 use std::collections::HashMap;

@@ -3,38 +3,15 @@
 //! A kernel keeps every name, attribute, absence and page that it is told, without limit of time. That is right while a
 //! lane stays at one version; when it is taken to another ([`Lanes::take`]), what no longer holds is invalidated.
 
+use crate::answer::{Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken};
 use crate::cache::Cache;
 use crate::lane::{Lane, Told};
 use crate::node::{Body, DirShown, FileData, Node, NodeId, NodeShape, Nodes, ROOT};
 use crate::view::{Applied, Gap, Known, View};
 use base::delta::Base;
-use base::{Attr, Binding, Bound, Content, Digest, Listing, Seq, TaskId, TreePath, Version, ViewId, ViewUpdate, Xattr};
+use base::{Attr, Binding, Bound, Digest, Listing, TaskId, TreePath, Version, ViewId, ViewUpdate, Xattr};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-/// Number of a lane within its mount: its root's name there. Never used again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LaneNumber(pub u64);
-
-/// Bounds of what one mount keeps.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Names told to the kernel beyond which idle lanes are dropped, the least recently used first. At twice this,
-    /// absences proved by listings are no longer left in the kernel's cache.
-    pub names: usize,
-    /// Lanes beyond which idle ones are dropped.
-    pub lanes: usize,
-    /// Views beyond which those without a lane are forgotten, the least recently used first.
-    pub views: usize,
-    /// Bytes of listings.
-    pub listing_bytes: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self { names: 200_000, lanes: 256, views: 1024, listing_bytes: 64 << 20 }
-    }
-}
 
 /// All that one mount shows.
 #[derive(Debug)]
@@ -68,150 +45,6 @@ impl Held {
             false => self.old.iter().find(|view| view.version() == version),
         }
     }
-}
-
-/// A node with what a kernel is to know of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shown {
-    /// The node.
-    pub node: NodeId,
-    /// The inode number to show: the client's, with a mark in bits 40 and up for files of its second and further file
-    /// systems, since the mirror is one.
-    pub ino: u64,
-    /// Directory, file or link.
-    pub shape: NodeShape,
-    /// Attributes at the client.
-    pub attr: Attr,
-}
-
-/// A path that must be asked of the client.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// The lane in which it is needed.
-    pub lane: LaneNumber,
-    /// The lane's view.
-    pub view: ViewId,
-    /// The first of the tasks that use the lane.
-    pub task: TaskId,
-    /// The path.
-    pub path: TreePath,
-}
-
-/// The answer to a lookup.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Lookup {
-    /// The kernel may keep name and attributes for ever, and has one reference more to the node.
-    Found(Shown),
-    /// As `Found`, for the root of a lane whose attributes are not known yet: the kernel must ask for them. So nobody
-    /// who waits for a lane's root holds up the directory of lanes.
-    FoundRoot(NodeId),
-    /// There is nothing of this name.
-    Absent {
-        /// The kernel may keep that.
-        keep: bool,
-    },
-    /// `EACCES`: the policy keeps it at the client, or it is not a file, directory or link.
-    Denied,
-    /// The path must be bound ([`Lanes::learn`]) first.
-    Fault(Fault),
-    /// The listing with this digest is needed ([`Lanes::put_listing`]) first, in this lane.
-    NeedsListing(LaneNumber, Digest),
-    /// The directory is no longer in a lane that tasks use.
-    Stale,
-}
-
-/// The answer to a question for attributes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Attributes {
-    /// The kernel may keep them for ever.
-    Found(Shown),
-    /// The path must be bound first.
-    Fault(Fault),
-    /// The node shows nothing any more.
-    Stale,
-}
-
-/// The answer to a question for a directory's names.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Names {
-    /// The names; the kernel may keep them for ever.
-    Found {
-        /// All names.
-        listing: Arc<Listing>,
-        /// The directory's own inode number, to show.
-        ino: u64,
-        /// The inode number of the directory above, to show.
-        parent_ino: u64,
-        /// What to combine with the entries' inode numbers, by exclusive or, to show them.
-        ino_mark: u64,
-    },
-    /// The path must be bound first.
-    Fault(Fault),
-    /// The listing with this digest is needed first, in this lane.
-    NeedsListing(LaneNumber, Digest),
-    /// The client cannot list it, or it is too large.
-    Unlistable,
-    /// The node is no directory that tasks use.
-    Stale,
-}
-
-/// Where the bytes of a file can be asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
-    /// A view that has the file.
-    pub view: ViewId,
-    /// A path of it there.
-    pub path: TreePath,
-    /// The binding of that path.
-    pub seq: Seq,
-    /// Its content.
-    pub content: Content,
-    /// Its length in bytes.
-    pub size: u64,
-}
-
-/// What a kernel must be told to forget.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Invalidation {
-    /// A name of a directory, or its absence, with all beneath.
-    Entry {
-        /// The directory.
-        parent: NodeId,
-        /// The name.
-        name: Vec<u8>,
-    },
-    /// The attributes and the listing of a directory.
-    Inode {
-        /// The directory.
-        node: NodeId,
-    },
-}
-
-/// A lane given to a task.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taken {
-    /// The lane.
-    pub lane: LaneNumber,
-    /// What the kernel must forget before the task starts.
-    pub invalidations: Vec<Invalidation>,
-    /// Other tasks use it already.
-    pub shared: bool,
-}
-
-/// Why a task gets no lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NoLane {
-    /// The view was never sent here, or was forgotten.
-    #[error("view {} is not known: send the whole view", .0.0)]
-    View(ViewId),
-    /// The view is at another version.
-    #[error("version {} of the view is not held, version {} is: apply the launch's view update first", wanted.0, held.0)]
-    Version {
-        /// The version asked for.
-        wanted: Version,
-        /// The version that is held.
-        held: Version,
-    },
 }
 
 impl Lanes {
@@ -474,25 +307,6 @@ impl Lanes {
         self.nodes.dir(node).map(|dir| dir.lane)
     }
 
-    /// The kernel has `count` references less to `node`.
-    pub fn forget(&mut self, node: NodeId, count: u64) {
-        match self.nodes.all_mut(node) {
-            Some(Node::File(file)) => {
-                file.lookups = file.lookups.saturating_sub(count);
-                if file.lookups == 0 {
-                    self.nodes.remove(node);
-                }
-            }
-            Some(Node::Dir(dir)) => {
-                dir.lookups = dir.lookups.saturating_sub(count);
-                if dir.lookups == 0 {
-                    self.forgotten_directory(node);
-                }
-            }
-            None => {}
-        }
-    }
-
     /// What a task in `lane` saw at `path`, if it was told anything, else what it would be told; `None` if that is not
     /// known.
     pub fn base_of(&self, lane: LaneNumber, path: &TreePath) -> Option<Base> {
@@ -676,102 +490,6 @@ impl Lanes {
         self.nodes.dir_mut(node).expect("found above").shown = Some(shown);
         let attr = shown.attr;
         Attributes::Found(Shown { node, ino: self.ino(&attr), shape, attr })
-    }
-
-    /// Records what the kernel is told of a name.
-    fn tell(&mut self, parent: NodeId, name: &[u8], told: Told) {
-        let dir = self.nodes.dir_mut(parent).expect("the caller found the directory");
-        let number = dir.lane;
-        // No allocation when the name was told before.
-        let before = match dir.told.get_mut(name) {
-            Some(held) => Some(std::mem::replace(held, told)),
-            None => dir.told.insert(name.into(), told),
-        };
-        match (before, told) {
-            (None, _) => {
-                self.names += 1;
-                if let Some(lane) = self.lanes.get_mut(&number) {
-                    lane.names += 1;
-                }
-            }
-            (Some(Told::Node { node: old, .. }), Told::Node { node, .. }) if old == node => {}
-            (Some(Told::Node { node: old, .. }), _) => self.detach(old),
-            _ => {}
-        }
-    }
-
-    /// The kernel has no reference to a directory any more.
-    fn forgotten_directory(&mut self, node: NodeId) {
-        let Some(dir) = self.nodes.dir(node) else { return };
-        if !dir.attached {
-            self.nodes.remove(node);
-            return;
-        }
-        match self.lanes.get_mut(&dir.lane) {
-            Some(lane) if lane.root == node => {}
-            // What running tasks saw stays on record until they end.
-            Some(lane) if !lane.is_idle() => lane.forgotten = true,
-            _ => self.prune(node),
-        }
-    }
-
-    /// Removes the directories that the kernel has forgotten.
-    fn sweep(&mut self, lane: LaneNumber) {
-        let Some(lane) = self.lanes.get(&lane) else { return };
-        let unused = |id: &&NodeId| **id != lane.root && self.nodes.dir(**id).is_some_and(|dir| dir.lookups == 0);
-        let unused: Vec<NodeId> = lane.dirs.values().filter(unused).copied().collect();
-        for id in unused {
-            self.prune(id);
-        }
-    }
-
-    /// Removes a directory that the kernel has forgotten, and its name.
-    fn prune(&mut self, id: NodeId) {
-        let Some(dir) = self.nodes.dir(id).filter(|dir| dir.attached) else { return };
-        let (number, path) = (dir.lane, dir.path.clone());
-        let parent = path.parent().and_then(|parent| self.lanes.get(&number)?.dirs.get(&parent).copied());
-        if let Some(parent) = parent {
-            self.untell(parent, path.name());
-        }
-        self.detach(id);
-    }
-
-    /// Removes the record of a name; a directory of that name is detached.
-    pub(crate) fn untell(&mut self, parent: NodeId, name: &[u8]) {
-        let Some(dir) = self.nodes.dir_mut(parent) else { return };
-        let number = dir.lane;
-        let Some(told) = dir.told.remove(name) else { return };
-        self.names -= 1;
-        if let Some(lane) = self.lanes.get_mut(&number) {
-            lane.names -= 1;
-        }
-        if let Told::Node { node, .. } = told {
-            self.detach(node);
-        }
-    }
-
-    /// Takes a directory with all beneath out of its lane: its nodes wait for the kernel to forget them, and are never
-    /// shown again.
-    fn detach(&mut self, top: NodeId) {
-        let mut rest = vec![top];
-        while let Some(id) = rest.pop() {
-            let Some(dir) = self.nodes.dir_mut(id).filter(|dir| dir.attached) else { continue };
-            dir.attached = false;
-            let told = std::mem::take(&mut dir.told);
-            let unreferenced = dir.lookups == 0;
-            self.names -= told.len();
-            if let Some(lane) = self.lanes.get_mut(&dir.lane) {
-                lane.names -= told.len();
-                lane.dirs.remove(&dir.path);
-            }
-            rest.extend(told.values().filter_map(|told| match told {
-                Told::Node { node, .. } => Some(*node),
-                _ => None,
-            }));
-            if unreferenced {
-                self.nodes.remove(id);
-            }
-        }
     }
 
     /// The inode number to show.

@@ -7,15 +7,16 @@
 //! - [`Lanes`]: all that one mount shows: lanes (subtrees, each one view at one version), nodes, listings.
 
 mod advance;
+mod answer;
 mod cache;
 mod lane;
 mod lanes;
 mod node;
+mod record;
 mod view;
 
+pub use answer::{Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken};
 pub use cache::Cache;
-pub use lanes::{
-    Attributes, Fault, Invalidation, LaneNumber, Lanes, Limits, Lookup, Names, NoLane, Shown, Source, Taken,
-};
+pub use lanes::Lanes;
 pub use node::{NodeId, NodeShape, ROOT};
 pub use view::{Applied, Cursor, Gap, View};

@@ -5,8 +5,8 @@
 //! names of one file must stay one. When attributes or content change it is another node, so nothing that a kernel
 //! caches of a file is ever wrong. Directories have a node in each lane.
 
+use crate::answer::LaneNumber;
 use crate::lane::Told;
-use crate::lanes::LaneNumber;
 use base::{Attr, Binding, Bound, Content, Digest, Seq, TreePath, ViewId, Xattr};
 use std::collections::HashMap;
 use std::sync::Arc;

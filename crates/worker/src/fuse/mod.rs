@@ -9,6 +9,7 @@
 
 mod device;
 mod fetch;
+mod holes;
 mod pending;
 mod protocol;
 mod serve;

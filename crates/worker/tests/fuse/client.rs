@@ -154,7 +154,7 @@ impl Client {
                 Binding::File { attr, content: self.content(&local, &attr), xattrs: self.xattrs(&local) }
             }
             FileType::Symlink => {
-                let target = rustix::fs::readlinkat(CWD, &local, Vec::new()).expect("the link was there");
+                let Ok(target) = rustix::fs::readlinkat(CWD, &local, Vec::new()) else { return Binding::Absent };
                 Binding::Symlink { attr, target: target.into_bytes() }
             }
             _ => Binding::Special,
@@ -267,18 +267,18 @@ impl Fetch for Client {
         }
         let from = out.len();
         out.resize(from + len, 0);
-        let local = std::fs::File::open(self.local(&file.path)).expect("the file is there");
-        local.read_exact_at(&mut out[from..], offset).expect("the file is as long as it was");
-        true
+        let local = std::fs::File::open(self.local(&file.path));
+        let read = local.and_then(|local| local.read_exact_at(&mut out[from..], offset)).is_ok();
+        out.truncate(if read { from + len } else { from });
+        read
     }
 
     fn read(&self, file: &FileSource, offset: u64, len: usize, done: Done<Vec<u8>>) {
         let local = self.local(&file.path);
         drop(std::thread::spawn(move || {
             let mut bytes = vec![0; len];
-            let local = std::fs::File::open(local).expect("the file is there");
-            local.read_exact_at(&mut bytes, offset).expect("the file is as long as it was");
-            done(Ok(bytes));
+            let read = std::fs::File::open(local).and_then(|local| local.read_exact_at(&mut bytes, offset));
+            done(read.map(|()| bytes).map_err(|_| Errno::IO));
         }));
     }
 }

@@ -3,7 +3,7 @@
 mod client;
 
 use base::delta::Base;
-use base::{TaskId, ViewUpdate};
+use base::{Binding, Bound, Seq, TaskId, Version, ViewUpdate};
 use client::{Client, VIEW, path_of};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, XattrFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -502,8 +502,16 @@ fn dropping_ends_all_who_wait() {
 fn helper_that_mounts_and_waits() {
     let Some(folder) = std::env::var_os("GLEANER_TEST_MOUNT") else { return };
     let options = MountOptions::new(Path::new(&folder).join("mirror"), 0);
-    let mirror = Mirror::mount(options, Arc::new(Client::new(&folder))).expect("root may mount");
+    let client = Arc::new(Client::new(&folder));
+    let mirror = Mirror::mount(options, client.clone()).expect("root may mount");
     println!("mounted");
+    let update = client.launch();
+    mirror.apply(&update).expect("a whole view");
+    let lane = mirror.take_lane(VIEW, update.version, TaskId(1)).expect("the version was just applied");
+    if let Ok(text) = fs::read_to_string(lane.path().join("f")) {
+        println!("read {text}");
+    }
+    drop(lane);
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the other end lives");
     drop(mirror);
@@ -576,6 +584,77 @@ fn a_compiler_runs_on_the_mirror_of_this_machine() {
     }
 }
 
+/// Many tasks at once, with changes at the client between launches: no answer is lost, none waits for ever, and in the
+/// end all is as at the client.
+#[test]
+fn many_tasks_at_once() {
+    let Some(world) = World::with(|_| {}, |client| client.far = true) else { return };
+    for dir in 0..4 {
+        fs::create_dir(world.at(&format!("d{dir}"))).expect("the client can make folders");
+    }
+    let change = |seed: usize| {
+        let path = world.at(&format!("d{}/f{}", seed % 4, seed / 4 % 5));
+        match seed % 3 {
+            0 => drop(fs::remove_file(path)),
+            _ => fs::write(path, vec![b'x'; seed % 50]).expect("the client can write"),
+        }
+    };
+    let launching = std::sync::Mutex::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let (world, launching, change) = (&world, &launching, &change);
+            scope.spawn(move || {
+                for round in 0..40 {
+                    let lane = {
+                        let mut seed = launching.lock().expect("no task panics");
+                        *seed += 7;
+                        change(*seed);
+                        world.launch()
+                    };
+                    for at in 0..20 {
+                        // Files can go while they are read: only the waiting is of interest.
+                        let path = lane.path().join(format!("d{}/f{}", at % 4, (at + thread + round) % 6));
+                        let _ = fs::read(path);
+                        let _ = fs::read_dir(lane.path().join(format!("d{}", at % 4))).map(Iterator::count);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(world.mirror.counters().waiting, 0);
+    // Times are of a later version than the one that was bound when a file changed while a task ran.
+    for seed in 0..40 {
+        change(seed);
+    }
+    let lane = world.launch();
+    compare(&world.at(""), &lane.path());
+    println!("{} lanes, {} names, {:?}", world.mirror.lanes(), world.mirror.names(), world.mirror.counters());
+}
+
+/// Without privilege: a user namespace in which only one id is mapped.
+#[test]
+fn it_mounts_in_a_user_namespace() {
+    if !private() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("f"), b"f").expect("tmp can be written");
+    let child = Command::new("unshare")
+        .args(["--user", "--map-root-user", "--mount"])
+        .arg(std::env::current_exe().expect("it runs"))
+        .args(["--exact", "helper_that_mounts_and_waits", "--nocapture"])
+        .env("GLEANER_TEST_MOUNT", folder.path())
+        .stdin(Stdio::null())
+        .output()
+        .expect("unshare is there");
+    let text = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+    if text.contains("unshare failed") {
+        println!("SKIPPED: no user namespaces: {text}");
+        return;
+    }
+    assert!(child.status.success() && text.contains("read f"), "{text}");
+}
+
 /// Prints what warm calls cost.
 #[test]
 fn warm_costs() {
@@ -600,4 +679,30 @@ fn warm_costs() {
     let (_, asked) = world.asked(|| fs::read(merged.join("f")).expect("mirrored"));
     assert_eq!(asked, Counters::default(), "warm, nothing is asked");
     end_overlay(&merged);
+    drop(lane);
+    let mut update = world.client.launch();
+    let mut take = |changed: u64| {
+        let started = Instant::now();
+        for round in 0..200 {
+            // Paths that the kernel was told to be absent, bound anew each time.
+            let bound = |at| Bound {
+                path: path_of(&format!("/name{at}")),
+                seq: Seq(1_000_000 + update.version.0 * 1000 + at),
+                binding: if round % 2 == 0 { Binding::Special } else { Binding::Absent },
+            };
+            if changed > 0 {
+                update = ViewUpdate {
+                    base: update.version,
+                    version: Version(update.version.0 + 1),
+                    set: (0..changed).map(bound).collect(),
+                    ..update.clone()
+                };
+                world.mirror.apply(&update).expect("the updates are in order");
+            }
+            let lane = world.mirror.take_lane(VIEW, update.version, TaskId(7)).expect("just applied");
+            (0..changed).for_each(|at| drop(fs::symlink_metadata(lane.path().join(format!("name{at}")))));
+        }
+        started.elapsed().as_nanos() / 200
+    };
+    println!("a lane taken and released: {} ns; with 10 changes, each looked up: {} ns", take(0), take(10));
 }
