@@ -100,8 +100,10 @@ pub struct Sandbox(SandboxServer);
 pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
     // Named after the folder, so that two workers on one machine do not clean up after one another.
     let number = base::Digest::of(worker.state_dir.as_os_str().as_encoded_bytes()).to_hex();
-    let config =
-        sandbox::Config { place: worker.state_dir.join("templates"), cgroup: Some(format!("gleaner-{}", &number[..8])) };
+    let config = sandbox::Config {
+        place: worker.state_dir.join("templates"),
+        cgroup: Some(format!("gleaner-{}", &number[..8])),
+    };
     sandbox::prepare(&config).map(Sandbox).map_err(failed)
 }
 
@@ -260,13 +262,8 @@ fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {
 
 fn start_hub(hub: &HubConfig, store: Arc<BlockStore>) -> Result<hub::Hub, PartError> {
     let advertise = if hub.listen.ip().is_unspecified() { own_addresses() } else { Vec::new() };
-    let config = hub::Config {
-        listen: hub.listen,
-        advertise,
-        state_dir: hub.state_dir.clone(),
-        name: hub.name.clone(),
-        store,
-    };
+    let config =
+        hub::Config { listen: hub.listen, advertise, state_dir: hub.state_dir.clone(), name: hub.name.clone(), store };
     hub::Hub::start(config).map_err(failed)
 }
 

@@ -84,11 +84,9 @@ impl Contents {
 
     /// Keeps an object that came unasked, if its name is right.
     pub fn keep(&self, object: &message::Object) {
-        let kept = convert::digest(&object.digest)
-            .map_err(|error| error.to_string())
-            .and_then(|digest| {
-                self.store.put_named(self.tenant, digest, &object.bytes).map_err(|error| error.to_string())
-            });
+        let kept = convert::digest(&object.digest).map_err(|error| error.to_string()).and_then(|digest| {
+            self.store.put_named(self.tenant, digest, &object.bytes).map_err(|error| error.to_string())
+        });
         if let Err(error) = kept {
             tracing::warn!(error, "an object was not kept");
         }
@@ -195,9 +193,8 @@ impl Contents {
         let count = size.div_ceil(LAZY_PIECE_BYTES).saturating_sub(first).min(RUN);
         let missing = {
             let pieces = lock(&self.pieces);
-            let lacks = |number| {
-                pieces.get(&(stamp, number)).is_none_or(|digest| !self.store.contains(self.tenant, digest))
-            };
+            let lacks =
+                |number| pieces.get(&(stamp, number)).is_none_or(|digest| !self.store.contains(self.tenant, digest));
             (first..first + count).any(lacks)
         };
         if !missing {

@@ -87,8 +87,7 @@ enum Wait {
 }
 
 fn input_argument(number: i64) -> Wait {
-    const READS: [i64; 5] =
-        [libc::SYS_read, libc::SYS_readv, libc::SYS_splice, libc::SYS_tee, libc::SYS_vmsplice];
+    const READS: [i64; 5] = [libc::SYS_read, libc::SYS_readv, libc::SYS_splice, libc::SYS_tee, libc::SYS_vmsplice];
     #[cfg(target_arch = "x86_64")]
     const WAITS: [i64; 7] = [
         libc::SYS_poll,
@@ -124,7 +123,8 @@ mod tests {
         let mut child =
             Command::new(program[0]).args(&program[1..]).stdin(Stdio::from(reader)).spawn().expect("spawned");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
-        let wanted = runtime.block_on(async { tokio::time::timeout(limit, wait(std::process::id(), inode)).await.is_ok() });
+        let wanted =
+            runtime.block_on(async { tokio::time::timeout(limit, wait(std::process::id(), inode)).await.is_ok() });
         assert!(writer.as_raw_fd() >= 0);
         drop(writer);
         child.kill().expect("ours to end");

@@ -54,10 +54,7 @@ impl Streams {
             Output::Terminal => Ok((None, Sink::Terminal)),
             Output::Stream => {
                 let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-                Ok::<_, io::Error>((
-                    Some(pipe::Receiver::from_owned_fd(nonblocking(reader)?)?),
-                    Sink::Stream(writer),
-                ))
+                Ok::<_, io::Error>((Some(pipe::Receiver::from_owned_fd(nonblocking(reader)?)?), Sink::Stream(writer)))
             }
         };
         let (output, stdout) = sink(stdout)?;
@@ -166,12 +163,7 @@ impl Terminal {
 
     /// Tells the terminal's programs its size.
     pub fn resize(&self, window: WindowSize) {
-        let size = rustix::termios::Winsize {
-            ws_row: window.rows,
-            ws_col: window.columns,
-            ws_xpixel: 0,
-            ws_ypixel: 0,
-        };
+        let size = rustix::termios::Winsize { ws_row: window.rows, ws_col: window.columns, ws_xpixel: 0, ws_ypixel: 0 };
         let _ = rustix::termios::tcsetwinsize(self.master.get_ref().as_fd(), size);
     }
 

@@ -234,7 +234,8 @@ async fn send_result(
     out.output.send(OutputKind::Exited(Box::new(exited)).into()).await.map_err(gone)?;
     for digest in &made.large {
         let bytes = clients.store.get(client.tenant, digest).ok().flatten();
-        let bytes = bytes.ok_or_else(|| trouble("a result was lost from the worker's store: is its disk full?".into()))?;
+        let bytes =
+            bytes.ok_or_else(|| trouble("a result was lost from the worker's store: is its disk full?".into()))?;
         out.output.send(OutputKind::Object(Object::new(*digest, bytes)).into()).await.map_err(gone)?;
     }
     out.output.send(OutputKind::End(true).into()).await.map_err(gone)
