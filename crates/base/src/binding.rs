@@ -38,16 +38,23 @@ pub enum Binding {
         /// Where it points, as written.
         target: Vec<u8>,
     },
-    /// A socket, pipe or device: listed, but not usable elsewhere (`EACCES`).
-    Special,
+    /// A socket, pipe or device. It can be seen, renamed and removed elsewhere, but not used: it is shown as a socket,
+    /// which cannot be opened (`ENXIO`).
+    Special {
+        /// Attributes.
+        attr: Attr,
+    },
 }
 
 impl Binding {
     /// The attributes, of what has any.
     pub fn attr(&self) -> Option<&Attr> {
         match self {
-            Self::Directory { attr, .. } | Self::File { attr, .. } | Self::Symlink { attr, .. } => Some(attr),
-            Self::Absent | Self::Denied | Self::Special => None,
+            Self::Directory { attr, .. }
+            | Self::File { attr, .. }
+            | Self::Symlink { attr, .. }
+            | Self::Special { attr } => Some(attr),
+            Self::Absent | Self::Denied => None,
         }
     }
 }

@@ -100,7 +100,7 @@ enum Next {
 
 impl<'a> Exchange<'a> {
     /// Over the two halves of a launch's stream.
-    pub fn new(session: &'a mut Session, to_task: Sender, from_task: Receiver, record: &'a mut Record) -> Self {
+    pub(crate) fn new(session: &'a mut Session, to_task: Sender, from_task: Receiver, record: &'a mut Record) -> Self {
         let spool = Spool::new(session.daemon.spool_folder());
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
@@ -121,7 +121,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// Passes everything both ways until the end.
-    pub async fn pass(mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
+    pub(crate) async fn pass(mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
         loop {
             self.feed().await;
             let next = self.next(requests).await;

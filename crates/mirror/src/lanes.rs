@@ -277,7 +277,7 @@ impl Lanes {
     pub fn readlink(&self, node: NodeId) -> Option<&[u8]> {
         match &self.nodes.file(node)?.data.body {
             Body::Symlink { target } => Some(target),
-            Body::File { .. } => None,
+            Body::File { .. } | Body::Special => None,
         }
     }
 
@@ -293,7 +293,7 @@ impl Lanes {
         match self.nodes.get(node)? {
             Node::File(file) => match &file.data.body {
                 Body::File { xattrs, .. } => Some(xattrs.clone()),
-                Body::Symlink { .. } => Some(Vec::new()),
+                Body::Symlink { .. } | Body::Special => Some(Vec::new()),
             },
             Node::Dir(dir) => match &self.view_of(dir.lane)?.get(&dir.path)?.binding {
                 Binding::Directory { xattrs, .. } => Some(xattrs.clone()),
@@ -429,12 +429,12 @@ impl Lanes {
                 self.tell(parent, name, Told::Absent { seq: Some(seq) });
                 return Lookup::Absent { keep: true };
             }
-            Binding::Denied | Binding::Special => {
+            Binding::Denied => {
                 self.tell(parent, name, Told::Refused { seq });
                 return Lookup::Denied;
             }
             Binding::Directory { attr, .. } => (self.directory_at(number, &bound.path), NodeShape::Directory, *attr),
-            Binding::File { .. } | Binding::Symlink { .. } => {
+            Binding::File { .. } | Binding::Symlink { .. } | Binding::Special { .. } => {
                 let data = FileData::of(&bound.binding).expect("a file or link has data");
                 let (shape, attr) = (data.shape(), data.attr);
                 (self.nodes.file_with(data, view, bound), shape, attr)

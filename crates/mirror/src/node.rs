@@ -27,6 +27,8 @@ pub enum NodeShape {
     File,
     /// A symbolic link.
     Symlink,
+    /// What cannot be used elsewhere; shown as a socket.
+    Special,
 }
 
 /// All that a node of a file or link shows: two bindings that agree in this are one node.
@@ -40,6 +42,7 @@ pub(crate) struct FileData {
 pub(crate) enum Body {
     File { content: Content, xattrs: Vec<Xattr> },
     Symlink { target: Vec<u8> },
+    Special,
 }
 
 impl FileData {
@@ -52,7 +55,8 @@ impl FileData {
             Binding::Symlink { attr, target } => {
                 Some(Self { attr: *attr, body: Body::Symlink { target: target.clone() } })
             }
-            _ => None,
+            Binding::Special { attr } => Some(Self { attr: *attr, body: Body::Special }),
+            Binding::Absent | Binding::Denied | Binding::Directory { .. } => None,
         }
     }
 
@@ -63,6 +67,7 @@ impl FileData {
                 *attr == self.attr && content == own && xattrs == own_xattrs
             }
             (Binding::Symlink { attr, target }, Body::Symlink { target: own }) => *attr == self.attr && target == own,
+            (Binding::Special { attr }, Body::Special) => *attr == self.attr,
             _ => false,
         }
     }
@@ -74,6 +79,7 @@ impl FileData {
                 Binding::File { attr: self.attr, content: *content, xattrs: xattrs.clone() }
             }
             Body::Symlink { target } => Binding::Symlink { attr: self.attr, target: target.clone() },
+            Body::Special => Binding::Special { attr: self.attr },
         }
     }
 
@@ -81,6 +87,7 @@ impl FileData {
         match self.body {
             Body::File { .. } => NodeShape::File,
             Body::Symlink { .. } => NodeShape::Symlink,
+            Body::Special => NodeShape::Special,
         }
     }
 }

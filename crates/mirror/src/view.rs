@@ -282,7 +282,7 @@ mod tests {
     const ID: ViewId = ViewId(1);
 
     fn bound(name: u8, seq: u64) -> Bound {
-        Bound { path: TreePath::root().join(&[b'a' + name]), seq: Seq(seq), binding: Binding::Special }
+        Bound { path: TreePath::root().join(&[b'a' + name]), seq: Seq(seq), binding: Binding::Denied }
     }
 
     fn step(base: u64, version: u64, set: Vec<Bound>, drop: Vec<TreePath>) -> ViewUpdate {

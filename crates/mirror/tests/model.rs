@@ -357,7 +357,8 @@ impl World {
             Binding::Directory { attr, .. } => Walk::Found(NodeShape::Directory, attr),
             Binding::File { attr, .. } => Walk::Found(NodeShape::File, attr),
             Binding::Symlink { attr, .. } => Walk::Found(NodeShape::Symlink, attr),
-            Binding::Denied | Binding::Special => Walk::Denied,
+            Binding::Special { attr } => Walk::Found(NodeShape::Special, attr),
+            Binding::Denied => Walk::Denied,
         }
     }
 

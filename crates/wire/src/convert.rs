@@ -240,7 +240,7 @@ impl From<&Bound> for proto::Bound {
                 made.kind = 4;
                 made.target = target.clone();
             }
-            Binding::Special => made.kind = 5,
+            Binding::Special { .. } => made.kind = 5,
         }
         made
     }
@@ -264,7 +264,7 @@ impl TryFrom<proto::Bound> for Bound {
                 xattrs: xattrs(bound.xattrs)?,
             },
             4 => Binding::Symlink { attr: attr(bound.attr)?, target: bound.target },
-            5 => Binding::Special,
+            5 => Binding::Special { attr: attr(bound.attr)? },
             _ => return Err(Invalid("an unknown kind of binding")),
         };
         Ok(Self { path: path(&bound.path)?, seq: Seq(bound.seq), binding })
@@ -416,7 +416,7 @@ mod tests {
         for binding in [
             Binding::Absent,
             Binding::Denied,
-            Binding::Special,
+            Binding::Special { attr: example_attr() },
             Binding::Directory { attr: example_attr(), listing: Some(some), xattrs: xattrs.clone() },
             Binding::Directory { attr: example_attr(), listing: None, xattrs: vec![] },
             Binding::File { attr: example_attr(), content: Content::Lazy(some), xattrs },

@@ -173,7 +173,7 @@ impl Snapshot {
                 let target = rustix::fs::readlinkat(&node, c"", Vec::new())?.into_bytes();
                 Some(observed(Binding::Symlink { attr: attr_of(&stat), target }))
             }
-            _ => Some(observed(Binding::Special)),
+            _ => Some(observed(Binding::Special { attr: attr_of(&stat) })),
         })
     }
 

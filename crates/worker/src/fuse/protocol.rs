@@ -282,6 +282,7 @@ fn put_attr(out: &mut Vec<u8>, shown: &Shown, ids: Ids) {
         NodeShape::Directory => libc::S_IFDIR,
         NodeShape::File => libc::S_IFREG,
         NodeShape::Symlink => libc::S_IFLNK,
+        NodeShape::Special => libc::S_IFSOCK,
     };
     let secs = |time: Time| time.secs() as u64;
     let size = attr.size.min(i64::MAX as u64);

@@ -157,7 +157,7 @@ impl Client {
                 let Ok(target) = rustix::fs::readlinkat(CWD, &local, Vec::new()) else { return Binding::Absent };
                 Binding::Symlink { attr, target: target.into_bytes() }
             }
-            _ => Binding::Special,
+            _ => Binding::Special { attr },
         }
     }
 

@@ -688,7 +688,7 @@ fn warm_costs() {
             let bound = |at| Bound {
                 path: path_of(&format!("/name{at}")),
                 seq: Seq(1_000_000 + update.version.0 * 1000 + at),
-                binding: if round % 2 == 0 { Binding::Special } else { Binding::Absent },
+                binding: if round % 2 == 0 { Binding::Denied } else { Binding::Absent },
             };
             if changed > 0 {
                 update = ViewUpdate {
