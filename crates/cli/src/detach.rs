@@ -36,10 +36,11 @@ pub fn start(arguments: &[OsString], log: &Path) -> Result<String> {
     let log_file = OpenOptions::new().create(true).append(true).mode(0o600).open(log);
     let log_file = log_file.map_err(|error| CliError::file("opening", log, error))?;
     let begins_at = log_file.metadata().map_or(0, |metadata| metadata.len());
-    let (ready, ready_end) =
+    let (ready, low_end) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(|error| fail(error.into()))?;
     // Not one of the standard streams, which are set up in between.
-    let ready_end = rustix::io::fcntl_dupfd_cloexec(&ready_end, 10).map_err(|error| fail(error.into()))?;
+    let ready_end = rustix::io::fcntl_dupfd_cloexec(&low_end, 10).map_err(|error| fail(error.into()))?;
+    drop(low_end);
     let mut process = Command::new("/proc/self/exe");
     process.arg0("gleaner").args(arguments).arg("--ready-fd").arg(ready_end.as_raw_fd().to_string());
     process.stdin(Stdio::null()).stdout(log_file.try_clone().map_err(fail)?).stderr(log_file);
@@ -224,5 +225,29 @@ mod tests {
         let (out, into) = pipe();
         drop(into);
         assert_eq!(listen(out).expect("heard"), None);
+    }
+
+    /// Not a test by itself: what [`start`] starts in the tests.
+    #[test]
+    fn stand_in() {
+        let arguments: Vec<String> = std::env::args().collect();
+        if let Some(at) = arguments.iter().position(|argument| argument == "--ready-fd") {
+            let ready = Ready::new(arguments[at + 1].parse().ok()).expect("a pipe");
+            ready.tell("join line\n").expect("told");
+        }
+    }
+
+    #[test]
+    fn starts_in_the_background_and_waits_until_ready() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let log = dir.path().join("log");
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let said = start(&words(&["--exact", "detach::tests::stand_in", "--nocapture", "--"]), &log).expect("ready");
+        assert_eq!(said, "join line\n");
+        let begun = Instant::now();
+        let error = start(&words(&["--no-such-option"]), &log).expect_err("it ends at once");
+        assert!(error.message.contains("ended before it was ready"), "{error}");
+        assert!(error.message.contains("no-such-option"), "the log's end is shown: {error}");
+        assert!(begun.elapsed() < Duration::from_secs(10));
     }
 }

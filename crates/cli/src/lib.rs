@@ -11,6 +11,7 @@ pub mod config;
 pub mod detach;
 pub mod door;
 pub mod error;
+pub mod logging;
 pub mod parts;
 pub mod remrun;
 pub mod render;

@@ -13,6 +13,7 @@ use std::io::Write;
 /// Runs the client daemon until it is told to stop.
 pub fn run(arguments: Daemon) -> Result {
     let ready = arguments.ready_fd.map(take_ready_descriptor).transpose()?;
+    crate::logging::begin();
     let started = configured().and_then(|config| {
         let ready = ready.as_ref().map(|ready| ready.try_clone()).transpose();
         let ready = ready.map_err(|error| crate::error::CliError::environment(error.to_string()))?;

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 /// Exit status when remrun itself fails.
 pub const FAILED: u8 = 125;
 
+/// How often a daemon that goes away is tried. More than twice, since a dying one may still accept a caller.
+const TRIES_MAX: u32 = 3;
+
 /// How long it may take to have a daemon that listens.
 const START_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -68,7 +71,7 @@ fn elsewhere(run: &Run) -> i32 {
         Err(error) => return fail(&format!("taking over the signals: {error}"), FAILED),
     };
     let mut session = Session::new(&folder, &signals);
-    let mut again = true;
+    let mut tries = TRIES_MAX;
     loop {
         let lost = match session.run(&mut door, &request) {
             Ok(End::Done(status)) => return end_as(status, session.close()),
@@ -92,8 +95,9 @@ fn elsewhere(run: &Run) -> i32 {
             session.close();
             return outcome(&folder, task);
         }
-        // Nothing was launched, so nothing can happen twice: once more with a new daemon, then without one.
-        if !std::mem::take(&mut again) {
+        // Nothing was launched, so nothing can happen twice: again with a new daemon, and at last without one.
+        tries -= 1;
+        if tries == 0 {
             session.close();
             signals.restore();
             return without_daemon(run, &lost);
@@ -127,10 +131,18 @@ fn here(run: &Run) -> i32 {
 /// The daemon died while the command ran: a new one knows from its journal whether the end was committed.
 fn outcome(folder: &Folder, task: base::TaskId) -> i32 {
     let deadline = Instant::now() + OUTCOME_TIME_MAX;
-    let asked = Door::open_or_start(folder, deadline).and_then(|mut door| {
+    let ask = || {
+        let mut door = Door::open_or_start(folder, deadline)?;
         door.send(&Request::Outcome(task), &[])?;
         door.receive(deadline)
-    });
+    };
+    let mut asked = ask();
+    for _ in 1..TRIES_MAX {
+        if !matches!(asked, Ok(None) | Err(DoorError::System { .. })) {
+            break;
+        }
+        asked = ask();
+    }
     match asked {
         Ok(Some(base::door::Reply::Outcome(Some(status)))) => end_as(status, false),
         Ok(Some(base::door::Reply::Outcome(None))) => {
