@@ -130,3 +130,38 @@ fn the_table_of_cases_agrees_with_itself() {
     suite::run("", 4, &place, &report, |case| Ok(if case.as_nobody { &nobody } else { &stub.client })).unwrap();
     assert!(report.close());
 }
+
+/// The command that runs `program` in an empty root, by way of the suite's binary.
+fn in_empty_root(scratch: &Scratch, program: &str, arguments: &[&str]) -> std::process::Command {
+    let (root, state) = (scratch.folder("root", 0o755).unwrap(), scratch.folder("state", 0o700).unwrap());
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_e2e"));
+    command.arg("empty-root").args([&root, std::path::Path::new(program), &state, scratch.path()]).args(arguments);
+    command
+}
+
+#[test]
+fn an_empty_root_is_empty_and_leaves_nothing() {
+    if !rustix::process::getuid().is_root() || !std::path::Path::new("/dev/fuse").exists() {
+        println!("SKIPPED: a mount namespace with devices needs root and /dev/fuse");
+        return;
+    }
+    let scratch = Scratch::new().unwrap();
+    let before = e2e::leftovers::Before::look();
+    let list = in_empty_root(&scratch, "/usr/bin/find", &["/", "-xdev", "-not", "-type", "d"]);
+    let text = e2e::process::Run::new(list).run().unwrap().expect_ok("find").unwrap().text();
+    let names: Vec<&str> = text.lines().filter(|name| !name.starts_with("/dev/") && !name.contains("/lib")).collect();
+    assert_eq!(names, ["/bin/gleaner"], "{text}");
+    std::fs::write(scratch.path().join("state/kept"), b"state\n").unwrap();
+    let read = in_empty_root(&scratch, "/bin/cat", &["/state/kept", "/dev/null", "/proc/self/comm"]);
+    assert_eq!(e2e::process::Run::new(read).run().unwrap().text(), "state\ngleaner");
+    let stay = in_empty_root(&scratch, "/bin/sleep", &["60"]);
+    let mut daemon = e2e::process::Daemon::start("sleep", stay, &scratch.path().join("log")).unwrap();
+    let found = || Some(e2e::leftovers::processes(scratch.path())).filter(|pids| !pids.is_empty());
+    assert!(
+        e2e::process::wait_for(std::time::Duration::from_secs(5), found).is_some(),
+        "a process in an empty root is seen"
+    );
+    daemon.kill();
+    assert_eq!(before.leftovers(scratch.path(), std::time::Duration::from_secs(5)), Vec::<String>::new());
+    scratch.remove().unwrap();
+}
