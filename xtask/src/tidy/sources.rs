@@ -22,7 +22,15 @@ const FORBIDDEN: &[(&str, &str)] = &[
     ("std::process", "processes"),
     ("std::env", "the environment"),
     ("std::thread", "threads"),
-    ("std::sync", "threads"),
+    ("std::sync::Mutex", "threads"),
+    ("std::sync::RwLock", "threads"),
+    ("std::sync::Condvar", "threads"),
+    ("std::sync::Barrier", "threads"),
+    ("std::sync::Once", "threads"),
+    ("std::sync::OnceLock", "threads"),
+    ("std::sync::LazyLock", "threads"),
+    ("std::sync::mpsc", "threads"),
+    ("std::sync::atomic", "threads"),
     ("std::time::Instant", "a clock"),
     ("std::time::SystemTime", "a clock"),
     ("std::time::UNIX_EPOCH", "a clock"),
@@ -206,6 +214,7 @@ mod tests {
             "use std::time::Duration;",
             "fn printable(instance: u8, brand: u8) {}",
             "use std::fmt::Write;",
+            "use std::sync::Arc;",
         ];
         for text in good {
             assert_eq!(core(text), Vec::<String>::new(), "{text}");
