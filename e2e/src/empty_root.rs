@@ -29,13 +29,12 @@ pub struct EmptyRoot {
 pub const SUBCOMMAND: &str = "empty-root";
 
 impl EmptyRoot {
-    /// The command that starts `gleaner` with `arguments` in this root, by way of the suite's own binary.
-    pub fn command(&self, arguments: &[&str]) -> Result<Command> {
-        let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
-        let mut command = Command::new(own);
+    /// The command that starts `gleaner` with `arguments` in this root, by way of the suite's binary.
+    pub fn command(&self, suite: &Path, arguments: &[&str]) -> Command {
+        let mut command = Command::new(suite);
         command.arg(SUBCOMMAND).args([&self.mount_point, &self.program, &self.state, &self.mark]).args(arguments);
-        command.env_clear().env(MARK, &self.mark);
-        Ok(command)
+        command.env_clear().env(MARK, &self.mark).env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+        command
     }
 
     /// Builds the root and becomes `gleaner` in it. Returns only on failure. Must be called while the process has a single

@@ -46,9 +46,14 @@ const SCENARIOS: [Scenario; 9] = [
 
 /// Runs the scenarios whose name contains `filter`, each on a pool of its own.
 pub fn run(filter: &str, report: &Report) -> Result<()> {
+    run_on(&Options::new(2, 2)?, filter, report)
+}
+
+/// The same with pools of this kind.
+pub fn run_on(options: &Options, filter: &str, report: &Report) -> Result<()> {
     for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| name.contains(filter)) {
         let started = Instant::now();
-        let verdict = match one(*scenario) {
+        let verdict = match one(options, *scenario) {
             Ok(wrong) if wrong.is_empty() => Verdict::Passed,
             Ok(wrong) => Verdict::Failed(wrong),
             Err(Error::Missing(why)) => Verdict::Skipped(why),
@@ -59,8 +64,8 @@ pub fn run(filter: &str, report: &Report) -> Result<()> {
     Ok(())
 }
 
-fn one(scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Result<Vec<String>> {
-    let mut pool = Pool::start(Options::new(2, 2)?)?;
+fn one(options: &Options, scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Result<Vec<String>> {
+    let mut pool = Pool::start(options.clone())?;
     let place = pool.place("");
     std::fs::create_dir_all(&place).at("create", &place)?;
     let mut wrong = scenario(&mut pool)?;

@@ -31,14 +31,16 @@ pub struct Options {
     pub nobody: bool,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
+    /// The suite's own binary, which makes empty roots.
+    pub suite: PathBuf,
 }
 
 impl Options {
     /// Programs beside the suite's own binary, no ordinary user.
     pub fn new(workers: usize, cpus: usize) -> Result<Self> {
-        let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
-        let programs = own.parent().unwrap_or(Path::new("/")).to_path_buf();
-        Ok(Self { workers, cpus, nobody: false, programs })
+        let suite = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
+        let programs = suite.parent().unwrap_or(Path::new("/")).to_path_buf();
+        Ok(Self { workers, cpus, nobody: false, programs, suite })
     }
 }
 
@@ -117,7 +119,8 @@ impl Pool {
         let place = EmptyRoot { mount_point, program, state, mark: root.to_path_buf() };
         let cpus = self.options.cpus.to_string();
         let token = self.token("worker")?;
-        let command = place.command(&["join", &token, "--state", "/state", "--cpus", &cpus, "--name", &name])?;
+        let arguments = ["join", &token, "--state", "/state", "--cpus", &cpus, "--name", &name];
+        let command = place.command(&self.options.suite, &arguments);
         Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
     }
 
