@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 const FILE_LINES_MAX: usize = 600;
 const FILE_LINES_MAX_WITH_REASON: usize = 700;
 /// Files between the two, each with its reason.
-const LONGER: &[(&str, &str)] = &[];
+const LONGER: &[(&str, &str)] = &[("crates/wire/src/message.rs", "every message of the wire, on one page")];
 /// Longest function, in lines, before it is told.
 const FUNCTION_LINES_MAX: usize = 70;
 
