@@ -41,9 +41,22 @@ impl Before {
         let ours = |line: &&String| line.contains(scratch.as_ref());
         found.extend(mounts().difference(&self.mounts).filter(ours).map(|line| format!("mount {line}")));
         let empty = |group: &&PathBuf| std::fs::read(group.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
-        found.extend(groups().difference(&self.groups).filter(empty).map(|path| format!("group {}", path.display())));
+        found.extend(
+            groups()
+                .difference(&self.groups)
+                .filter(empty)
+                .filter(|path| !is_of_others(path))
+                .map(|path| format!("group {}", path.display())),
+        );
         found
     }
+}
+
+/// Whether a control group is named after a process that lives and is none of the run's, which is stopped by now.
+fn is_of_others(group: &Path) -> bool {
+    let name = group.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
+    let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
+    numbers.into_iter().any(|number| Path::new("/proc").join(number).exists())
 }
 
 /// Processes of the run: those that carry its mark, hold its folder as their folder or program, or see it among their mounts
