@@ -1,1 +1,53 @@
-fn main() {}
+//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `tidy`.
+
+mod need;
+mod run;
+mod test;
+mod tidy;
+
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask <command>
+
+  demo [--keep]                      the main job on real input: build it on workers with empty roots, compare, clean up
+  test [--real | --real-only]        all tests, then the end-to-end suite; --real adds the heavy ones on real input
+       [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
+  bench launch [--json]              what a launch costs, beside local runs and the peers that install here
+       [--rounds N] [--no-build] [--no-peers]
+  tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["demo", rest @ ..] => demo(rest),
+        ["test", rest @ ..] => test::run(rest),
+        ["bench", rest @ ..] => bench(rest),
+        ["tidy", rest @ ..] => tidy::run(rest.contains(&"--quick")),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn demo(rest: &[&str]) -> Result<(), String> {
+    need::root("the demo")?;
+    need::programs(&need::DEMO)?;
+    let programs = run::build(true)?;
+    run::e2e(&programs, &[&["demo"], rest].concat())
+}
+
+fn bench(rest: &[&str]) -> Result<(), String> {
+    need::root("the benchmark")?;
+    need::programs(&need::DEMO)?;
+    if !rest.contains(&"--no-peers") {
+        need::wanted(&need::PEERS);
+    }
+    let programs = run::build(true)?;
+    run::e2e(&programs, &[&["bench"], rest].concat())
+}

@@ -1,0 +1,238 @@
+//! `bench launch`: the figures of SPECIFICATION.md, "Speed".
+
+use super::Options;
+use super::peers;
+use super::samples::{Figures, Samples};
+use crate::error::{Context, Error, Result};
+use crate::pool::{self, Pool};
+use crate::process::{Run, shell};
+use crate::source;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long launches per second are counted.
+const RATE_TIME: Duration = Duration::from_secs(5);
+/// Clients that launch at the same time while they are counted.
+const RATE_CLIENTS: usize = 8;
+/// Fresh pools for the first use of a program.
+const COLD_ROUNDS: usize = 3;
+
+/// Measures and prints.
+pub fn run(options: &Options) -> Result<()> {
+    let say = |text: &str| eprintln!("bench: {text}");
+    let mut figures = Figures::default();
+    let mut samples = Samples::default();
+    say("a pool of one worker");
+    let cpus = std::thread::available_parallelism().map_or(2, usize::from);
+    let pool = Pool::start(pool::Options::new(1, cpus)?)?;
+    let place = pool.place("bench");
+    std::fs::create_dir_all(&place).at("create", &place)?;
+    std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
+    say("launches, in interleaved rounds");
+    let peers = if options.peers { peers::start(&pool, &place, &mut figures, &say)? } else { Vec::new() };
+    rounds(&pool, &place, options.rounds, &peers, &mut samples)?;
+    launch_figures(&samples, &mut figures);
+    peers.iter().for_each(|peer| peer.figures(&samples, &mut figures));
+    say("launches per second, and what they cost the client");
+    rate(&pool, &place, &mut figures)?;
+    figures.add("worker_rss_mb", resident_mb(pool.workers[0].pid().as_raw_nonzero().get()));
+    drop(peers);
+    if options.build {
+        say("coreutils, locally and remotely");
+        match build(&pool, &say) {
+            Ok((local, remote)) => {
+                figures.add("build_local_s", Some(local));
+                figures.add("build_remote_s", Some(remote));
+                figures.add("build_ratio", Some(remote / local));
+            }
+            Err(error) => figures.missing("build_ratio", &error.to_string()),
+        }
+    } else {
+        figures.missing("build_ratio", "left out by --no-build");
+    }
+    stop(pool)?;
+    say("first use, on fresh pools");
+    cold(&samples, &mut figures)?;
+    if options.json {
+        println!("{}", figures.to_json())
+    } else {
+        print!("{}", figures.to_table())
+    }
+    Ok(())
+}
+
+fn stop(pool: Pool) -> Result<()> {
+    let wrong = pool.stop(false)?;
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Product(format!("left behind: {}", wrong.join("; ")))) }
+}
+
+/// A C file of a usual length: some six hundred lines after its headers.
+fn medium_source() -> String {
+    let mut text = String::from("#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\n#include <unistd.h>\n");
+    for function in 0..60 {
+        text.push_str(&format!(
+            "static int work{function}(int x, const char *s) {{\n    int sum = {function};\n    for (int i = 0; i < x; i++) {{\n        \
+             sum += (int)strlen(s) * i;\n        if (sum > 100000) sum -= x;\n    }}\n    return sum;\n}}\n\n"
+        ));
+    }
+    text.push_str("int main(int argc, char **argv) {\n    int sum = 0;\n");
+    (0..60).for_each(|function| text.push_str(&format!("    sum += work{function}(argc, argv[0]);\n")));
+    text.push_str("    printf(\"%d\\n\", sum);\n    return 0;\n}\n");
+    text
+}
+
+/// How long a command takes, in milliseconds.
+pub fn time_ms(mut command: Command) -> Result<f64> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let started = Instant::now();
+    let status = command.status().context(|| "cannot run a command of the benchmark".to_owned())?;
+    let took = started.elapsed().as_secs_f64() * 1000.0;
+    match status.success() {
+        true => Ok(took),
+        false => Err(Error::Product(format!("{:?} failed: {status}", command.get_program()))),
+    }
+}
+
+fn local(pool: &Pool, place: &Path, program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).current_dir(place);
+    pool.client.dress(&mut command);
+    command
+}
+
+fn remote(pool: &Pool, place: &Path, arguments: &[&str]) -> Command {
+    let mut command = pool.client.remrun(&[&["--no-local"], arguments].concat());
+    command.current_dir(place);
+    command
+}
+
+const COMPILE: [&str; 6] = ["-O2", "-c", "medium.c", "-o", "medium.o", "-pipe"];
+
+fn rounds(pool: &Pool, place: &Path, count: usize, peers: &[peers::Peer], samples: &mut Samples) -> Result<()> {
+    let compile: Vec<&str> = [&["gcc"], &COMPILE[..]].concat();
+    for round in 0..count + 3 {
+        let spawn = time_ms(local(pool, place, "/bin/true", &[]))?;
+        let launched = time_ms(remote(pool, place, &["/bin/true"]))?;
+        let (gcc, remote_gcc) = if round % 5 < 2 || count < 20 {
+            (Some(time_ms(local(pool, place, "gcc", &COMPILE))?), Some(time_ms(remote(pool, place, &compile))?))
+        } else {
+            (None, None)
+        };
+        // The first rounds warm everything up.
+        if round < 3 {
+            continue;
+        }
+        samples.add("spawn", spawn);
+        samples.add("true", launched);
+        gcc.into_iter().for_each(|value| samples.add("gcc_local", value));
+        remote_gcc.into_iter().for_each(|value| samples.add("gcc", value));
+        if round % 5 == 0 {
+            peers.iter().try_for_each(|peer| peer.round(samples))?;
+        }
+    }
+    Ok(())
+}
+
+fn launch_figures(samples: &Samples, figures: &mut Figures) {
+    figures.add("true_ms_p50", samples.median("true"));
+    figures.add("true_ms_p99", samples.quantile("true", 0.99));
+    figures.add("spawn_ms_p50", samples.median("spawn"));
+    figures.add("gcc_local_ms_p50", samples.median("gcc_local"));
+    figures.add("gcc_ms_p50", samples.median("gcc"));
+    figures.add("gcc_overhead_ms_p50", samples.median_of_pairs("gcc", "gcc_local", |remote, local| remote - local));
+}
+
+/// CPU time, in milliseconds, that a process has used; its ended children not counted.
+fn cpu_ms(pid: i32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let after = stat.rsplit(')').next().unwrap_or("");
+    let field =
+        |index: usize| after.split_whitespace().nth(index).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
+    (field(11) + field(12)) * 1000.0 / rustix::param::clock_ticks_per_second() as f64
+}
+
+fn resident_mb(pid: i32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)
+}
+
+fn rate(pool: &Pool, place: &Path, figures: &mut Figures) -> Result<()> {
+    let daemons = pool.client_daemons();
+    let before: f64 = daemons.iter().map(|pid| cpu_ms(*pid)).sum();
+    let (stop, count, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    let started = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..RATE_CLIENTS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let good = time_ms(remote(pool, place, &["/bin/true"])).is_ok();
+                    if good { &count } else { &failed }.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        crate::process::pause(RATE_TIME);
+        stop.store(true, Ordering::Relaxed);
+    });
+    let launches = count.load(Ordering::Relaxed) as f64;
+    if failed.load(Ordering::Relaxed) > 0 || launches < 1.0 {
+        let failed = failed.load(Ordering::Relaxed);
+        return Err(Error::Product(format!("{failed} of {launches} launches failed under load\n{}", pool.logs(10))));
+    }
+    figures.add("launches_per_s", Some(launches / started.elapsed().as_secs_f64()));
+    let after: f64 = daemons.iter().map(|pid| cpu_ms(*pid)).sum();
+    figures.add("client_cpu_ms", Some((after - before) / launches));
+    Ok(())
+}
+
+/// Seconds of `make -j8` of coreutils, locally and through `remrun`, configured once.
+fn build(pool: &Pool, say: &dyn Fn(&str)) -> Result<(f64, f64)> {
+    let input = pool.scratch.path().join("coreutils");
+    std::fs::create_dir_all(&input).at("create", &input)?;
+    let source: PathBuf = source::fetch("coreutils", &input)?;
+    let script = |text: &str, prefix: &str| pool.client.script(&source, text, prefix, Duration::from_secs(1500));
+    say("configure");
+    script("FORCE_UNSAFE_CONFIGURE=1 ./configure --quiet --disable-nls > log 2>&1", "")?.expect_ok("configure")?;
+    let mut times = Samples::default();
+    let prefix = format!("{} --no-local", pool.client.remrun.display());
+    for _ in 0..2 {
+        for (side, prefix) in [("local", ""), ("remote", prefix.as_str())] {
+            script("make -s clean > log 2>&1", "")?.expect_ok("make clean")?;
+            say(&format!("make -j8, {side}"));
+            let outcome = script("make -j8 CC=\"$R gcc\" > log 2>&1 || { tail -n 20 log; exit 1; }", prefix)?;
+            times.add(side, outcome.expect_ok("make")?.elapsed.as_secs_f64());
+        }
+    }
+    let best = |side: &str| times.quantile(side, 0.0).unwrap_or(f64::NAN);
+    Ok((best("local"), best("remote")))
+}
+
+/// The first use of a program by a pool that has seen nothing, against the median of warm use.
+fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
+    let mut samples = Samples::default();
+    for _ in 0..COLD_ROUNDS {
+        for (name, arguments) in [("true", vec!["/bin/true"]), ("gcc", [&["gcc"], &COMPILE[..]].concat())] {
+            let pool = Pool::start(pool::Options::new(1, 2)?)?;
+            let place = pool.place("cold");
+            std::fs::create_dir_all(&place).at("create", &place)?;
+            std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
+            samples.add(name, time_ms(remote(&pool, &place, &arguments))?);
+            stop(pool)?;
+        }
+    }
+    for name in ["true", "gcc"] {
+        let ratio = samples.median(name).zip(warm.median(name)).map(|(cold, warm)| cold / warm);
+        figures.add(&format!("cold_{name}_ms_p50"), samples.median(name));
+        figures.add(&format!("cold_{name}_ratio"), ratio);
+    }
+    Ok(())
+}
+
+/// Whether a program is in PATH.
+pub fn installed(program: &str) -> bool {
+    let mut probe = shell("command -v \"$1\"");
+    probe.arg("sh").arg(program);
+    Run::new(probe).run().is_ok_and(|outcome| outcome.ok())
+}

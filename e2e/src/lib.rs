@@ -1,0 +1,26 @@
+//! The end-to-end suite: the product as its user meets it, compared with the same commands run locally.
+//!
+//! A [`pool::Pool`] is a hub, workers whose root is empty ([`empty_root`]) and clients, all in one temporary folder. The
+//! [`differential`] harness runs a [`case::Case`] once locally and once through `remrun`, at the same path, and compares
+//! everything that can be seen. Beside the table of cases (`cases/*.case`) there are tests of [`failure`], tests on
+//! [`real`] input, a [`demo`] and the [`bench`] of launches.
+
+pub mod bench;
+pub mod case;
+pub mod client;
+pub mod demo;
+pub mod differential;
+pub mod empty_root;
+pub mod error;
+pub mod failure;
+pub mod leftovers;
+pub mod pool;
+pub mod process;
+pub mod real;
+pub mod report;
+pub mod scratch;
+pub mod source;
+pub mod suite;
+pub mod supervise;
+pub mod terminal;
+pub mod tree;

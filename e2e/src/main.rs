@@ -1,0 +1,148 @@
+//! The suite's binary: `e2e suite`, `e2e real`, `e2e demo`, `e2e bench launch`; started by `cargo xtask`.
+
+use e2e::client::Client;
+use e2e::empty_root::{self, EmptyRoot};
+use e2e::error::{Error, Result};
+use e2e::pool::{Options, Pool};
+use e2e::report::{Report, Verdict};
+use e2e::{bench, demo, failure, real, scratch::Scratch, suite, supervise};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
+       e2e real [--filter TEXT] [--keep]
+       e2e demo [--keep]
+       e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == empty_root::SUBCOMMAND) {
+        return enter_empty_root(&arguments[1..]);
+    }
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    let outcome = if supervise::is_child() { work(&arguments) } else { supervise::parent() };
+    outcome.unwrap_or_else(|error| {
+        eprintln!("e2e: {error}");
+        ExitCode::FAILURE
+    })
+}
+
+fn enter_empty_root(arguments: &[String]) -> ExitCode {
+    let [mount_point, program, state, mark, rest @ ..] = arguments else { return ExitCode::FAILURE };
+    let path = |text: &String| PathBuf::from(text);
+    let place =
+        EmptyRoot { mount_point: path(mount_point), program: path(program), state: path(state), mark: path(mark) };
+    eprintln!("e2e: {}", place.exec(rest));
+    ExitCode::FAILURE
+}
+
+/// The options of the command line, taken out one by one.
+struct Arguments(Vec<String>);
+
+impl Arguments {
+    fn flag(&mut self, name: &str) -> bool {
+        let at = self.0.iter().position(|argument| argument == name);
+        at.map(|at| self.0.remove(at)).is_some()
+    }
+
+    fn value(&mut self, name: &str) -> Result<Option<String>> {
+        let Some(at) = self.0.iter().position(|argument| argument == name) else { return Ok(None) };
+        if at + 1 >= self.0.len() {
+            return Err(Error::Missing(format!("{name} wants a value\n{USAGE}")));
+        }
+        self.0.remove(at);
+        Ok(Some(self.0.remove(at)))
+    }
+
+    fn number(&mut self, name: &str, default: usize) -> Result<usize> {
+        let Some(text) = self.value(name)? else { return Ok(default) };
+        text.parse().map_err(|_| Error::Missing(format!("{name} wants a number, not {text}")))
+    }
+
+    fn end(self) -> Result<()> {
+        match self.0.first() {
+            None => Ok(()),
+            Some(other) => Err(Error::Missing(format!("unknown argument {other}\n{USAGE}"))),
+        }
+    }
+}
+
+fn work(arguments: &[String]) -> Result<ExitCode> {
+    let mut rest = Arguments(arguments.iter().skip(1).cloned().collect());
+    let good = match arguments.first().map(String::as_str) {
+        Some("suite") => {
+            let filter = rest.value("--filter")?.unwrap_or_default();
+            let jobs = rest.number("--jobs", 4)?;
+            let (keep, verbose) = (rest.flag("--keep"), rest.flag("--verbose"));
+            let remrun = rest.value("--remrun")?;
+            rest.end()?;
+            match remrun {
+                Some(program) => suite_with(Path::new(&program), &filter, jobs, verbose)?,
+                None => suite_on_pool(&filter, jobs, keep, verbose)?,
+            }
+        }
+        Some("real") => {
+            let filter = rest.value("--filter")?.unwrap_or_default();
+            let keep = rest.flag("--keep");
+            rest.end()?;
+            let report = Report::new(true);
+            real::run(&filter, keep, &report)?;
+            report.close()
+        }
+        Some("demo") => {
+            let keep = rest.flag("--keep");
+            rest.end()?;
+            demo::run(keep)?
+        }
+        Some("bench") if rest.flag("launch") => {
+            let options = bench::Options {
+                json: rest.flag("--json"),
+                rounds: rest.number("--rounds", 50)?,
+                build: !rest.flag("--no-build"),
+                peers: !rest.flag("--no-peers"),
+            };
+            rest.end()?;
+            bench::launch::run(&options)?;
+            true
+        }
+        _ => return Err(Error::Missing(USAGE.to_owned())),
+    };
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The table of cases with any program in the place of `remrun`: tries the cases themselves, without a pool.
+fn suite_with(remrun: &Path, filter: &str, jobs: usize, verbose: bool) -> Result<bool> {
+    let scratch = Scratch::new()?;
+    let bin = scratch.folder("bin", 0o755)?;
+    let home = scratch.folder("client/home", 0o755)?;
+    let mut client = Client::new(&bin, home.parent().unwrap_or(&home), scratch.path(), 0);
+    client.remrun = remrun.to_path_buf();
+    let mut nobody = client.clone();
+    nobody.user = e2e::client::NOBODY;
+    let place = scratch.folder("place", 0o755)?;
+    let report = Report::new(verbose);
+    suite::run(filter, jobs, &place, &report, |case| Ok(if case.as_nobody { &nobody } else { &client }))?;
+    Ok(report.close())
+}
+
+fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result<bool> {
+    let report = Report::new(verbose);
+    let mut options = Options::new(2, 2)?;
+    options.nobody = true;
+    let pool = Pool::start(options)?;
+    let place = pool.place("");
+    std::fs::create_dir_all(&place).map_err(|source| Error::Io { what: "cannot make the place".into(), source })?;
+    let nobody = pool.nobody.clone();
+    suite::run(filter, jobs, &place, &report, |case| match (case.as_nobody, &nobody) {
+        (true, Some(nobody)) => Ok(nobody),
+        (true, None) => Err("needs a client of an ordinary user".to_owned()),
+        (false, _) => Ok(&pool.client),
+    })?;
+    let started = Instant::now();
+    let wrong = pool.stop(keep)?;
+    let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
+    report.add("pool/stops and leaves nothing", verdict, started.elapsed().max(Duration::from_millis(1)));
+    failure::run(filter, &report)?;
+    Ok(report.close())
+}

@@ -1,0 +1,284 @@
+//! A whole installation in one temporary folder: a hub, workers with empty roots, clients. Stopped by pid, and then nothing of
+//! it may be left.
+
+use crate::client::{Client, NOBODY};
+use crate::empty_root::EmptyRoot;
+use crate::error::{Context, Error, Result};
+use crate::leftovers::{self, Before};
+use crate::process::{Daemon, tail, wait_for};
+use crate::scratch::{MARK, Scratch};
+use crate::supervise::KEEP;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+/// How long a daemon may take until it serves.
+const START: Duration = Duration::from_secs(30);
+/// How long a daemon may take to stop when asked.
+const STOP: Duration = Duration::from_secs(10);
+/// How long after that something of the run may still be there.
+const VANISH: Duration = Duration::from_secs(10);
+
+/// What kind of pool.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Workers.
+    pub workers: usize,
+    /// CPUs that each offers.
+    pub cpus: usize,
+    /// Whether there is a second client, of an ordinary user.
+    pub nobody: bool,
+    /// Folder with `gleaner` and `remrun`.
+    pub programs: PathBuf,
+    /// The suite's own binary, which makes empty roots.
+    pub suite: PathBuf,
+}
+
+impl Options {
+    /// Programs beside the suite's own binary, no ordinary user.
+    pub fn new(workers: usize, cpus: usize) -> Result<Self> {
+        let suite = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
+        let programs = suite.parent().unwrap_or(Path::new("/")).to_path_buf();
+        Ok(Self { workers, cpus, nobody: false, programs, suite })
+    }
+}
+
+/// A running installation.
+#[derive(Debug)]
+pub struct Pool {
+    /// Everything of it is in here.
+    pub scratch: Scratch,
+    /// The hub.
+    pub hub: Daemon,
+    /// The workers, in order of their names `worker0`, `worker1`, …
+    pub workers: Vec<Daemon>,
+    /// The client as the suite's user.
+    pub client: Client,
+    /// The client as an ordinary user, if asked for.
+    pub nobody: Option<Client>,
+    options: Options,
+    hub_side: Client,
+    before: Before,
+}
+
+impl Pool {
+    /// Starts hub, workers and client, and waits until the client sees all workers.
+    pub fn start(options: Options) -> Result<Self> {
+        if !rustix::process::getuid().is_root() {
+            let what = "a pool of workers with empty roots needs root: run `sudo -E cargo xtask test` (or demo)";
+            return Err(Error::Missing(what.to_owned()));
+        }
+        let before = Before::look();
+        let scratch = Scratch::new()?;
+        let root = scratch.path().to_path_buf();
+        Self::start_in(options, scratch, before).inspect_err(|_| leftovers::sweep(&root))
+    }
+
+    fn start_in(options: Options, scratch: Scratch, before: Before) -> Result<Self> {
+        let root = scratch.path().to_path_buf();
+        let bin = make(&root, "bin", 0o755, 0)?;
+        for program in ["gleaner", "remrun"] {
+            let (from, to) = (options.programs.join(program), bin.join(program));
+            std::fs::copy(&from, &to).at("copy (build it with `cargo build -p cli`)", &from)?;
+        }
+        make(&root, "log", 0o755, 0)?;
+        let hub_side = client_in(&root, "hub", &bin, 0)?;
+        let hub = start_hub(&root, &hub_side)?;
+        let client = client_in(&root, "client", &bin, 0)?;
+        let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
+        let mut pool =
+            Self { scratch, hub, workers: Vec::new(), client, nobody, options: options.clone(), hub_side, before };
+        for index in 0..options.workers {
+            let worker = pool.start_worker(&root, index)?;
+            pool.workers.push(worker);
+        }
+        for client in [Some(&pool.client), pool.nobody.as_ref()].into_iter().flatten() {
+            let token = pool.token("client")?;
+            client.gleaner(&["use", &token])?.expect_ok("gleaner use")?;
+        }
+        pool.wait_for_workers(options.workers)?;
+        Ok(pool)
+    }
+
+    /// A fresh token for this role.
+    pub fn token(&self, role: &str) -> Result<String> {
+        let outcome = self.hub_side.gleaner(&["token", "--role", role])?.expect_ok("gleaner token")?;
+        let text = outcome.text();
+        text.split_whitespace()
+            .last()
+            .map(str::to_owned)
+            .ok_or_else(|| Error::Product("gleaner token said nothing".into()))
+    }
+
+    fn start_worker(&self, root: &Path, index: usize) -> Result<Daemon> {
+        let name = format!("worker{index}");
+        let mount_point = make(root, &format!("{name}/root"), 0o755, 0)?;
+        let state = make(root, &format!("{name}/state"), 0o700, 0)?;
+        let program = root.join("bin/gleaner");
+        let place = EmptyRoot { mount_point, program, state, mark: root.to_path_buf() };
+        let cpus = self.options.cpus.to_string();
+        let token = self.token("worker")?;
+        let arguments = ["join", &token, "--state", "/state", "--cpus", &cpus, "--name", &name];
+        let command = place.command(&self.options.suite, &arguments);
+        Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
+    }
+
+    /// Starts a worker again that was killed, on its old state.
+    pub fn restart_worker(&mut self, index: usize) -> Result<()> {
+        let root = self.scratch.path().to_path_buf();
+        self.workers[index].kill();
+        self.workers[index] = self.start_worker(&root, index)?;
+        Ok(())
+    }
+
+    /// Starts the hub again that was killed, on its old state and address.
+    pub fn restart_hub(&mut self) -> Result<()> {
+        self.hub.kill();
+        self.hub = start_hub(self.scratch.path(), &self.hub_side)?;
+        Ok(())
+    }
+
+    /// Waits until `gleaner status` at the client shows this many workers.
+    pub fn wait_for_workers(&mut self, count: usize) -> Result<()> {
+        let client = self.client.clone();
+        let found = wait_for(START, || {
+            let status = client.json(&["status", "--json"]).ok()?;
+            (workers_in(&status).len() >= count).then_some(())
+        });
+        if found.is_some() {
+            return Ok(());
+        }
+        self.hub.check()?;
+        for worker in &mut self.workers {
+            worker.check()?;
+        }
+        let logs = self.logs(15);
+        Err(Error::Product(format!("the client did not see {count} workers within {START:?}\n{logs}")))
+    }
+
+    /// The last lines of every daemon's log.
+    pub fn logs(&self, lines: usize) -> String {
+        let mut text = String::new();
+        for daemon in std::iter::once(&self.hub).chain(&self.workers) {
+            let log = std::fs::read(&daemon.log).unwrap_or_default();
+            text.push_str(&format!("--- {}\n{}\n", daemon.name, tail(&log, lines)));
+        }
+        text
+    }
+
+    /// A folder for the trees of cases.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.scratch.path().join("place").join(name)
+    }
+
+    /// Process ids of the client daemons.
+    pub fn client_daemons(&self) -> Vec<i32> {
+        let runtime = self.client.env.iter().find(|(name, _)| name == "GLEANER_RUNTIME_DIR").map(|(_, value)| value);
+        let wanted =
+            format!("GLEANER_RUNTIME_DIR={}", runtime.map_or(String::new(), |dir| dir.to_string_lossy().into()));
+        let program = self.scratch.path().join("bin/gleaner");
+        leftovers::processes(self.scratch.path())
+            .into_iter()
+            .filter(|pid| std::fs::read_link(format!("/proc/{pid}/exe")).is_ok_and(|exe| exe == program))
+            .filter(|pid| {
+                let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+                environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
+            })
+            .collect()
+    }
+
+    /// Stops everything, removes the folder, and returns what is wrong about that: what did not stop when asked, and what was
+    /// left. Empty if all is well.
+    pub fn stop(mut self, keep: bool) -> Result<Vec<String>> {
+        let mut wrong = Vec::new();
+        for client in [Some(&self.client), self.nobody.as_ref()].into_iter().flatten() {
+            let outcome = client.gleaner(&["stop"])?;
+            if !outcome.ok() {
+                wrong.push(format!("gleaner stop: {}: {}", outcome.ended, String::from_utf8_lossy(&outcome.stderr)));
+            }
+        }
+        for daemon in self.workers.iter_mut().chain(std::iter::once(&mut self.hub)) {
+            if !daemon.stop(STOP) {
+                wrong.push(format!("{} did not stop within {STOP:?} of SIGTERM", daemon.name));
+            }
+        }
+        wrong.extend(self.before.leftovers(self.scratch.path(), VANISH));
+        if keep {
+            let note = self.scratch.path().join(KEEP);
+            std::fs::write(&note, b"left for a person to look at\n").at("write", &note)?;
+            self.scratch.keep();
+            return Ok(wrong);
+        }
+        let path = self.scratch.path().to_path_buf();
+        leftovers::sweep(&path);
+        self.scratch.remove()?;
+        if path.exists() {
+            wrong.push(format!("{} is still there", path.display()));
+        }
+        Ok(wrong)
+    }
+}
+
+fn make(root: &Path, name: &str, mode: u32, user: u32) -> Result<PathBuf> {
+    let path = root.join(name);
+    std::fs::create_dir_all(&path).at("create", &path)?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).at("chmod", &path)?;
+    if user != 0 {
+        std::os::unix::fs::chown(&path, Some(user), Some(user)).at("chown", &path)?;
+    }
+    Ok(path)
+}
+
+fn client_in(root: &Path, name: &str, bin: &Path, user: u32) -> Result<Client> {
+    let folder = make(root, name, 0o755, user)?;
+    for inner in ["home", "run", "config", "state"] {
+        make(&folder, inner, 0o700, user)?;
+    }
+    Ok(Client::new(bin, &folder, root, user))
+}
+
+/// Starts the hub and waits until it prints how to join it.
+fn start_hub(root: &Path, side: &Client) -> Result<Daemon> {
+    let state = root.join("hub/state");
+    let log = root.join("log/hub.log");
+    let from = std::fs::metadata(&log).map_or(0, |meta| meta.len() as usize);
+    // A hub that is started again must be where its workers and clients look for it.
+    let address_file = root.join("hub/address");
+    let listen = std::fs::read_to_string(&address_file).unwrap_or_else(|_| free_address());
+    std::fs::write(&address_file, &listen).at("write", &address_file)?;
+    let mut command = Command::new(root.join("bin/gleaner"));
+    command.args(["hub", "--listen", &listen, "--state"]).arg(&state);
+    side.dress(&mut command);
+    command.env(MARK, root);
+    let mut hub = Daemon::start("hub", command, &log)?;
+    let ready = wait_for(START, || {
+        if hub.check().is_err() {
+            return Some(false);
+        }
+        let text = std::fs::read(&log).unwrap_or_default();
+        String::from_utf8_lossy(&text[from.min(text.len())..]).contains("gleaner join ").then_some(true)
+    });
+    match ready {
+        Some(true) => Ok(hub),
+        _ => {
+            hub.check()?;
+            let text = std::fs::read(&log).unwrap_or_default();
+            Err(Error::Product(format!(
+                "the hub printed no `gleaner join` line within {START:?}:\n{}",
+                tail(&text, 20)
+            )))
+        }
+    }
+}
+
+/// An address of this machine whose port nobody uses for UDP now.
+fn free_address() -> String {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
+    socket.map_or_else(|_| "127.0.0.1:0".to_owned(), |address| address.to_string())
+}
+
+/// The workers in what `gleaner status --json` prints.
+pub fn workers_in(status: &serde_json::Value) -> Vec<&serde_json::Value> {
+    status.get("workers").and_then(|workers| workers.as_array()).map_or(Vec::new(), |workers| workers.iter().collect())
+}

@@ -1,0 +1,55 @@
+//! Runs the table of cases against a client, several at a time.
+
+use crate::case::{self, Case};
+use crate::client::Client;
+use crate::differential::compare;
+use crate::error::Result;
+use crate::report::{Report, Verdict};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+/// Where the cases are, in the source tree from which this was built.
+pub fn cases_folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("cases")
+}
+
+/// Runs those cases whose name contains `filter`, `jobs` at a time. `client` gives the client for a case, or why there is none.
+pub fn run<'a>(
+    filter: &str,
+    jobs: usize,
+    place: &Path,
+    report: &Report,
+    client: impl Fn(&Case) -> std::result::Result<&'a Client, String> + Sync,
+) -> Result<()> {
+    let cases: Vec<Case> =
+        case::read_folder(&cases_folder())?.into_iter().filter(|case| case.name.contains(filter)).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..jobs.max(1) {
+            scope.spawn(|| {
+                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let started = Instant::now();
+                    let verdict = match client(case) {
+                        Ok(client) => one(case, place, client),
+                        Err(why) => Verdict::Skipped(why),
+                    };
+                    report.add(&case.name, verdict, started.elapsed());
+                }
+            });
+        }
+    });
+    Ok(())
+}
+
+fn one(case: &Case, place: &Path, client: &Client) -> Verdict {
+    if let Some(program) = case.missing(&client.path()) {
+        return Verdict::Skipped(format!("{program} is not installed"));
+    }
+    let folder: String = case.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    match compare(case, &place.join(folder), client) {
+        Ok(found) if found.is_empty() => Verdict::Passed,
+        Ok(found) => Verdict::Failed(found),
+        Err(error) => Verdict::Failed(vec![error.to_string()]),
+    }
+}

@@ -1,0 +1,63 @@
+//! Runs the suite in a child process and, however that ends, removes what it left: Ctrl-C leaves nothing behind.
+
+use crate::error::{Context, Result};
+use crate::leftovers::sweep;
+use crate::scratch::{PREFIX, remove_all};
+use rustix::process::Signal;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitCode};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Set in the child.
+const CHILD: &str = "GLEANER_E2E_CHILD";
+/// A scratch folder that holds a file of this name is left for a person to look at.
+pub const KEEP: &str = "KEEP";
+
+static CHILD_PID: AtomicI32 = AtomicI32::new(0);
+
+/// Whether this process is the child that does the work.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
+
+/// Starts this program again with the same arguments as the child, waits for its end, and cleans up after it.
+pub fn parent() -> Result<ExitCode> {
+    let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
+    let mut command = Command::new(own);
+    command.args(std::env::args_os().skip(1)).env(CHILD, "1");
+    // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?));
+    }
+    let mut child = command.spawn().context(|| "cannot start the suite".to_owned())?;
+    CHILD_PID.store(child.id() as i32, Ordering::SeqCst);
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: the handler makes one system call that is safe in handlers, on a number read from an atomic.
+        unsafe { libc::signal(signal, kill_child as *const () as libc::sighandler_t) };
+    }
+    let status = child.wait().context(|| "cannot wait for the suite".to_owned())?;
+    CHILD_PID.store(0, Ordering::SeqCst);
+    clean(child.id())?;
+    Ok(ExitCode::from(status.code().unwrap_or(128 + status.signal().unwrap_or(0)) as u8))
+}
+
+extern "C" fn kill_child(_signal: libc::c_int) {
+    let pid = CHILD_PID.load(Ordering::SeqCst);
+    if pid > 0 {
+        // SAFETY: kill has no memory effects; the pid is that of a child that was not yet waited for.
+        unsafe { libc::kill(pid, libc::SIGKILL) };
+    }
+}
+
+fn clean(child: u32) -> Result<()> {
+    let prefix = format!("{PREFIX}{child}-");
+    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&prefix) {
+            sweep(&entry.path());
+            if !entry.path().join(KEEP).exists() {
+                remove_all(&entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}

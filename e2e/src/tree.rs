@@ -1,0 +1,244 @@
+//! A tree of files as it can be observed, and how two of them differ.
+
+use crate::error::{Context, Result};
+use rustix::fs::{AtFlags, CWD, SeekFrom, Timespec, Timestamps};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::Metadata;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Grain of the kernel's coarse clock, with room: a file may seem this much older than the run that made it.
+const CLOCK_GRAIN: Duration = Duration::from_millis(20);
+/// The time to which the times of a set-up are put, so that they agree between two runs: 2020-01-01.
+const SETUP_SECONDS: i64 = 1_577_836_800;
+
+/// All that is in a folder, by relative path; the folder itself is the empty path.
+#[derive(Clone, Debug, Default)]
+pub struct Tree(pub BTreeMap<PathBuf, Entry>);
+
+/// What one name is.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    kind: Kind,
+    mode: u32,
+    uid: u32,
+    gid: u32,
+    mtime_ns: i128,
+    links: u64,
+    inode: u64,
+    xattrs: BTreeMap<OsString, Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    File { len: u64, hash: blake3::Hash, sparse: bool },
+    Directory,
+    Symlink(PathBuf),
+    Fifo,
+    Socket,
+    Device(u64),
+}
+
+/// When a file was last written, seen from a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stamp {
+    Kept,
+    During,
+    At(i128),
+}
+
+/// The time during which a command ran.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Before this moment, what is now there was set up.
+    pub start: SystemTime,
+    /// The moment at which all was done.
+    pub end: SystemTime,
+}
+
+impl Tree {
+    /// Reads a folder and all below it.
+    pub fn read(root: &Path) -> Result<Self> {
+        let mut tree = Self::default();
+        tree.add(root, Path::new(""))?;
+        Ok(tree)
+    }
+
+    fn add(&mut self, root: &Path, relative: &Path) -> Result<()> {
+        let path = if relative.as_os_str().is_empty() { root.to_path_buf() } else { root.join(relative) };
+        let meta = std::fs::symlink_metadata(&path).at("look at", &path)?;
+        self.0.insert(relative.to_path_buf(), Entry::read(&path, &meta)?);
+        if meta.is_dir() {
+            for entry in std::fs::read_dir(&path).at("list", &path)? {
+                let name = entry.at("list", &path)?.file_name();
+                self.add(root, &relative.join(name))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The name under which a file with several names is known: the first of them in this tree.
+    fn first_names(&self) -> BTreeMap<u64, &Path> {
+        let mut names = BTreeMap::new();
+        for (path, entry) in &self.0 {
+            if entry.kind != Kind::Directory && entry.links > 1 {
+                names.entry(entry.inode).or_insert(path.as_path());
+            }
+        }
+        names
+    }
+}
+
+impl Entry {
+    fn read(path: &Path, meta: &Metadata) -> Result<Self> {
+        let file_type = meta.file_type();
+        let kind = if file_type.is_dir() {
+            Kind::Directory
+        } else if file_type.is_symlink() {
+            Kind::Symlink(std::fs::read_link(path).at("read the link", path)?)
+        } else if file_type.is_fifo() {
+            Kind::Fifo
+        } else if file_type.is_socket() {
+            Kind::Socket
+        } else if file_type.is_file() {
+            let mut hasher = blake3::Hasher::new();
+            let file = std::fs::File::open(path).at("open", path)?;
+            std::io::copy(&mut &file, &mut hasher).at("read", path)?;
+            Kind::File { len: meta.len(), hash: hasher.finalize(), sparse: has_hole(&file, meta.len()) }
+        } else {
+            Kind::Device(meta.rdev())
+        };
+        Ok(Self {
+            kind,
+            mode: meta.mode() & 0o7777,
+            uid: meta.uid(),
+            gid: meta.gid(),
+            mtime_ns: i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
+            links: meta.nlink(),
+            inode: meta.ino(),
+            xattrs: user_xattrs(path),
+        })
+    }
+
+    fn stamp(&self, before: Option<&Entry>, window: Window) -> Stamp {
+        let ns = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+        if before.is_some_and(|before| before.mtime_ns == self.mtime_ns) {
+            Stamp::Kept
+        } else if (ns(window.start - CLOCK_GRAIN)..=ns(window.end + CLOCK_GRAIN)).contains(&self.mtime_ns) {
+            Stamp::During
+        } else {
+            Stamp::At(self.mtime_ns)
+        }
+    }
+}
+
+fn has_hole(file: &std::fs::File, len: u64) -> bool {
+    rustix::fs::seek(file, SeekFrom::Hole(0)).is_ok_and(|hole| hole < len)
+}
+
+fn user_xattrs(path: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let mut names = vec![0u8; 65536];
+    let Ok(len) = rustix::fs::llistxattr(path, &mut names[..]) else { return BTreeMap::new() };
+    let mut found = BTreeMap::new();
+    for name in names[..len].split(|byte| *byte == 0).filter(|name| name.starts_with(b"user.")) {
+        let mut value = vec![0u8; 65536];
+        if let Ok(len) = rustix::fs::lgetxattr(path, name, &mut value[..]) {
+            value.truncate(len);
+            found.insert(OsString::from_vec(name.to_vec()), value);
+        }
+    }
+    found
+}
+
+/// Puts every time that lies after `since` to one fixed moment, so that a set-up looks the same each time it is made.
+pub fn settle_times(root: &Path, since: SystemTime) -> Result<()> {
+    let meta = std::fs::symlink_metadata(root).at("look at", root)?;
+    if meta.is_dir() {
+        for entry in std::fs::read_dir(root).at("list", root)? {
+            settle_times(&entry.at("list", root)?.path(), since)?;
+        }
+    }
+    let modified = meta.modified().at("look at", root)?;
+    if modified + CLOCK_GRAIN >= since && modified <= SystemTime::now() {
+        let time = Timespec { tv_sec: SETUP_SECONDS, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        rustix::fs::utimensat(CWD, root, &times, AtFlags::SYMLINK_NOFOLLOW).at("set the times of", root)?;
+    }
+    Ok(())
+}
+
+/// One side of a comparison: a tree before and after a run, and when that was.
+pub struct Side<'a> {
+    /// The tree that the command found.
+    pub before: &'a Tree,
+    /// The tree that it left.
+    pub after: &'a Tree,
+    /// When it ran.
+    pub window: Window,
+}
+
+/// What differs, in words, one line each; paths in `ignore_mtime` may have any time.
+pub fn differences(local: &Side<'_>, remote: &Side<'_>, ignore_mtime: &[PathBuf]) -> Vec<String> {
+    let mut found = Vec::new();
+    let (local_names, remote_names) = (local.after.first_names(), remote.after.first_names());
+    for (path, here) in &local.after.0 {
+        let name = if path.as_os_str().is_empty() { "the folder itself".to_owned() } else { show(path) };
+        let Some(there) = remote.after.0.get(path) else {
+            found.push(format!("{name}: there locally, absent remotely"));
+            continue;
+        };
+        if let Some(difference) = kinds(&here.kind, &there.kind) {
+            found.push(format!("{name}: {difference}"));
+        }
+        let mut differ = |what: &str, local: String, remote: String| {
+            if local != remote {
+                found.push(format!("{name}: {what} locally {local}, remotely {remote}"));
+            }
+        };
+        if !matches!(here.kind, Kind::Symlink(_)) {
+            differ("mode", format!("{:04o}", here.mode), format!("{:04o}", there.mode));
+        }
+        differ("owner", format!("{}:{}", here.uid, here.gid), format!("{}:{}", there.uid, there.gid));
+        differ("extended attributes", format!("{:?}", here.xattrs), format!("{:?}", there.xattrs));
+        if here.kind != Kind::Directory {
+            differ("number of names", here.links.to_string(), there.links.to_string());
+            let first =
+                |names: &BTreeMap<u64, &Path>, inode| names.get(&inode).map_or(String::new(), |path| show(path));
+            differ("same file as", first(&local_names, here.inode), first(&remote_names, there.inode));
+        }
+        if !ignore_mtime.contains(path) {
+            let here = here.stamp(local.before.0.get(path), local.window);
+            let there = there.stamp(remote.before.0.get(path), remote.window);
+            differ("time of change", format!("{here:?}"), format!("{there:?}"));
+        }
+    }
+    for path in remote.after.0.keys().filter(|path| !local.after.0.contains_key(*path)) {
+        found.push(format!("{}: absent locally, there remotely", show(path)));
+    }
+    found
+}
+
+fn kinds(here: &Kind, there: &Kind) -> Option<String> {
+    match (here, there) {
+        (Kind::File { len, hash, sparse }, Kind::File { len: other_len, hash: other, sparse: other_sparse }) => {
+            if len != other_len {
+                Some(format!("length locally {len}, remotely {other_len}"))
+            } else if hash != other {
+                Some(format!("bytes differ, of {len}"))
+            } else if sparse != other_sparse {
+                Some(format!("sparse locally {sparse}, remotely {other_sparse}"))
+            } else {
+                None
+            }
+        }
+        _ if here == there => None,
+        _ => Some(format!("locally {here:?}, remotely {there:?}")),
+    }
+}
+
+fn show(path: &Path) -> String {
+    format!("{path:?}")
+}
