@@ -5,6 +5,7 @@ use crate::recipes::tests::FixedCutter;
 use base::codec::Encode;
 use base::{EAGER_FILE_BYTES_MAX, Listing};
 use proptest::prelude::*;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
@@ -33,8 +34,16 @@ fn disk(path: &TreePath) -> PathBuf {
 
 const NOTHING: &dyn Fn(&Digest) -> bool = &|_| false;
 
+/// A launch to a hub that knows the view up to `hub_knows`: over a connection of its own if it knows nothing, else over
+/// the one that this thread used last.
 fn launch(hub_knows: Version) -> Launch<'static> {
-    Launch { hub_knows, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES }
+    static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
+    thread_local!(static CONNECTION: Cell<u64> = const { Cell::new(0) });
+    if hub_knows == Version(0) {
+        CONNECTION.set(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+    let connection = CONNECTION.get();
+    Launch { connection, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES }
 }
 
 /// What a hub makes of the steps it is told.
@@ -57,9 +66,15 @@ impl Hub {
         for bound in update.set {
             let seq = bound.seq;
             let before = self.paths.insert(bound.path.clone(), bound);
-            assert!(before.is_none_or(|before| before.seq < seq), "a binding that is not newer");
+            // What was learned from a fault comes again with the next launch.
+            assert!(before.is_none_or(|before| before.seq <= seq), "a binding that is older");
         }
         self.version = update.version;
+    }
+
+    /// Takes in the answer to a fault: the version stays.
+    fn learn(&mut self, update: ViewUpdate) {
+        self.paths.extend(update.set.into_iter().map(|bound| (bound.path.clone(), bound)));
     }
 
     /// What the view says of a path; `None`: it has to be asked.
@@ -189,7 +204,7 @@ proptest! {
                         let faulted = views.fault(&view, path, &Open, crate::snapshot::now()).unwrap();
                         prop_assert_eq!(&faulted.bound.binding, &look(path), "{} in round {}", path, number);
                         prop_assert!(!faulted.late);
-                        hub.apply(faulted.update);
+                        hub.learn(faulted.update);
                     }
                 }
             }
