@@ -5,12 +5,14 @@
 
 mod content;
 mod directory;
+pub(crate) mod disk;
 pub(crate) mod lru;
 mod places;
 mod read;
 mod sources;
 mod stamp;
 
+pub use disk::Disk;
 pub use read::ReadError;
 pub(crate) use stamp::stat_at;
 pub use stamp::{Grain, Stamp, attr_of, now};

@@ -79,7 +79,9 @@ pub struct Faulted {
     pub bound: Bound,
     /// Its `ctime` is later than the launch: the task does not see the state at its start.
     pub late: bool,
-    /// The step that the view took: the path, and directories on the way to it that were not in the view.
+    /// The step that the view took: the path, and directories on the way to it that were not in the view. Steps of one
+    /// view follow each other without gaps; who passes them on out of order has to put them in order by their versions.
+    /// An absence that the directory's listing shows is not part of it.
     pub update: ViewUpdate,
 }
 
