@@ -378,7 +378,7 @@ pub(super) fn is_tool(path: &TreePath, home: &TreePath) -> bool {
 pub(super) fn leads_to_tool(path: &TreePath, home: &TreePath) -> bool {
     let Some(rest) = path.relative_to(home) else { return false };
     let leads = |known: &&str| known.as_bytes().strip_prefix(rest).is_some_and(|tail| tail.starts_with(b"/"));
-    TOOLCHAINS.iter().any(|known| leads(&known)) || SETTINGS.iter().any(|known| leads(&known)) || rest == b".cache"
+    TOOLCHAINS.iter().any(&leads) || SETTINGS.iter().any(leads) || rest == b".cache"
 }
 
 /// Whether `path` is a cache in `home`: what is written there is dropped.
@@ -430,7 +430,7 @@ fn within_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
     let starts = |known: &&str| {
         rest.strip_prefix(known.as_bytes()).is_some_and(|tail| tail.is_empty() || tail.starts_with(b"/"))
     };
-    list.iter().any(|known| starts(&known))
+    list.iter().any(starts)
 }
 
 fn under_any(path: &TreePath, list: &[&str]) -> bool {

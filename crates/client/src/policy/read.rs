@@ -19,8 +19,9 @@ pub enum ReadDecision {
 /// Decides what one command may read.
 ///
 /// In a home are readable: the project, paths named in arguments (with all beneath), toolchains and their settings,
-/// folders named in variables like `PATH`, and what belongs to root and is readable by all. Where the home itself is the
-/// working directory, also the files (not folders) in it that do not start with a dot: `gcc hello.c` finds `hello.h`.
+/// folders named in variables like `PATH`, and what belongs to root and is readable by all. Where the home itself is
+/// the working directory, also the files (not folders) in it that do not start with a dot: `gcc hello.c` finds
+/// `hello.h`.
 #[derive(Clone, Debug)]
 pub struct ReadPolicy {
     scope: Scope,

@@ -121,8 +121,8 @@ impl Scope {
     }
 }
 
-/// The project that `cwd` lies in: the nearest directory with a marker, else `cwd`; never the home, nor what is above it,
-/// nor `/`.
+/// The project that `cwd` lies in: the nearest directory with a marker, else `cwd`; never the home, nor what is above
+/// it, nor `/`.
 pub fn project_of(cwd: &TreePath, home: Option<&TreePath>, lookup: &dyn Lookup) -> Option<Project> {
     let above = |path: &TreePath| path.is_root() || home.is_some_and(|home| home.is_within(path));
     let mut way = std::iter::successors(Some(cwd.clone()), TreePath::parent).take_while(|path| !above(path));
@@ -194,7 +194,8 @@ fn folders_of(env: &[Vec<u8>]) -> Vec<TreePath> {
         let (name, value) = (&entry[..at], &entry[at + 1..]);
         let is_list = ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NOT.contains(&name);
         // XDG_CONFIG_HOME and the like name all of a user's settings.
-        if is_list && !(name.starts_with(b"XDG_") && !name.ends_with(b"_DIRS")) {
+        let of_settings = name.starts_with(b"XDG_") && !name.ends_with(b"_DIRS");
+        if is_list && !of_settings {
             let absolute = value.split(|byte| *byte == b':').filter(|part| part.starts_with(b"/"));
             folders.extend(absolute.filter_map(|part| TreePath::root().resolve(part)));
         }

@@ -32,8 +32,8 @@ pub enum WriteDecision {
 /// Decides what one command may change.
 ///
 /// Committed are changes in the project and the active environment, in `/tmp` and `/var/tmp` to what is new or the
-/// user's own, and to what arguments name, with all beneath and with what stands beside it under the same stem; never to
-/// dot-files of a home (but in a project that has a marker and lies in one). Where the home itself is the working
+/// user's own, and to what arguments name, with all beneath and with what stands beside it under the same stem; never
+/// to dot-files of a home (but in a project that has a marker and lies in one). Where the home itself is the working
 /// directory, new files and folders in it are committed too, and `a.out` and its like may be replaced.
 #[derive(Clone, Debug)]
 pub struct WritePolicy {
@@ -46,8 +46,8 @@ const DEFAULT_OUTPUTS: &[&[u8]] =
     &[b"a.out", b"gmon.out", b"nohup.out", b"perf.data", b"core", b"mon.out", b"texput.log"];
 
 impl WritePolicy {
-    /// The policy for a command about `scope`, with the paths that the caller allowed for once (`--allow-write`) or in a
-    /// trusted `.gleaner.toml`.
+    /// The policy for a command about `scope`, with the paths that the caller allowed for once (`--allow-write`) or in
+    /// a trusted `.gleaner.toml`.
     pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
         Self { scope, allowed }
     }

@@ -18,7 +18,7 @@ impl Lookup for Disk {
         let Ok(directory) = rustix::fs::openat(CWD, directory.as_bytes(), flags, Mode::empty()) else { return false };
         let there =
             |name: &&str| rustix::fs::statx(&directory, *name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE).is_ok();
-        names.iter().any(|name| there(&name))
+        names.iter().any(there)
     }
 
     fn physical(&self, path: &TreePath) -> Option<TreePath> {
@@ -26,8 +26,8 @@ impl Lookup for Disk {
     }
 }
 
-/// Goes to `path` as the kernel does, and shows each directory, link and file on the way, itself included. Returns where
-/// it ends, links followed, even if nothing is there; `None` if links lead in circles.
+/// Goes to `path` as the kernel does, and shows each directory, link and file on the way, itself included. Returns
+/// where it ends, links followed, even if nothing is there; `None` if links lead in circles.
 pub(crate) fn walk(path: &TreePath, visit: &mut dyn FnMut(&TreePath)) -> Option<TreePath> {
     let mut at = TreePath::root();
     visit(&at);

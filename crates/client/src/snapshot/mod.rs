@@ -1,7 +1,8 @@
 //! What the client's paths are now: attributes, listings, link targets and contents, never torn, and the bytes of
 //! whatever it has told others of.
 //!
-//! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the network.
+//! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the
+//! network.
 
 mod content;
 mod directory;

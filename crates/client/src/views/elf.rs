@@ -1,5 +1,5 @@
-//! What an ELF file needs to be started: its interpreter and libraries. Files are hostile: everything is bounded, and what
-//! makes no sense is left out.
+//! What an ELF file needs to be started: its interpreter and libraries. Files are hostile: everything is bounded, and
+//! what makes no sense is left out.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
