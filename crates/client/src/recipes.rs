@@ -1,5 +1,5 @@
-//! The recipe cache: which bytes a file in a known state has, so that no file is hashed twice. Kept on disk between runs
-//! of the daemon; losing it costs time, never meaning.
+//! The recipe cache: which bytes a file in a known state has, so that no file is hashed twice. Kept on disk between
+//! runs of the daemon; losing it costs time, never meaning.
 
 use crate::snapshot::lru::Lru;
 use crate::snapshot::{Stamp, lock};
@@ -111,8 +111,8 @@ impl Recipes {
         (known.stamp == *stamp).then(|| known.cut.clone())
     }
 
-    /// Remembers what the file at `path` holds in the state `stamp`. The caller knows that the stamp would differ if the
-    /// file had been changed since it was hashed (see [`crate::snapshot::Snapshot::prime`]).
+    /// Remembers what the file at `path` holds in the state `stamp`. The caller knows that the stamp would differ if
+    /// the file had been changed since it was hashed (see [`crate::snapshot::Snapshot::prime`]).
     pub fn put(&self, path: TreePath, stamp: Stamp, cut: Cut) {
         if matches!(cut.content, Content::Empty | Content::Block(_) | Content::Recipe(_)) {
             lock(&self.known).insert(path, Known { stamp, cut });

@@ -1,5 +1,16 @@
 //! What may leave the client and what may change it: pure decisions over paths and facts, without I/O.
 
+mod environment;
+mod names;
+mod read;
+mod scope;
+mod write;
+
+pub use environment::{Environment, environment};
+pub use read::{ReadDecision, ReadPolicy};
+pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};
+pub use write::{WriteDecision, WriteFacts, WritePolicy};
+
 use base::TreePath;
 
 /// What a policy is told of a file.
@@ -46,3 +57,6 @@ impl Gate for Open {
         0
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -67,9 +67,9 @@ impl Snapshot {
         Ok(Some(Content::Lazy(digest)))
     }
 
-    /// Waits until a write after the last look would give the file a new stamp, where stamps are as coarse as the kernel's
-    /// tick. (Where they are as coarse as seconds, nothing waits that long: the file is looked at again before each launch
-    /// until then.) Returns whether the file is still in this state.
+    /// Waits until a write after the last look would give the file a new stamp, where stamps are as coarse as the
+    /// kernel's tick. (Where they are as coarse as seconds, nothing waits that long: the file is looked at again before
+    /// each launch until then.) Returns whether the file is still in this state.
     fn outwait(&self, file: &File, stamp: &Stamp) -> Result<bool, Errno> {
         let grain = self.places.of(stamp.dev, file).grain;
         let looked = now();

@@ -1,16 +1,19 @@
 //! What the client's paths are now: attributes, listings, link targets and contents, never torn, and the bytes of
 //! whatever it has told others of.
 //!
-//! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the network.
+//! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the
+//! network.
 
 mod content;
 mod directory;
+pub(crate) mod disk;
 pub(crate) mod lru;
 mod places;
 mod read;
 mod sources;
 mod stamp;
 
+pub use disk::Disk;
 pub use read::ReadError;
 pub(crate) use stamp::stat_at;
 pub use stamp::{Grain, Stamp, attr_of, now};

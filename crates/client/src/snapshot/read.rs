@@ -42,8 +42,8 @@ pub enum ReadError {
 }
 
 impl Snapshot {
-    /// Piece `index` of the file bound as [`base::Content::Lazy`] with this digest: [`LAZY_PIECE_BYTES`] bytes, the last
-    /// piece fewer.
+    /// Piece `index` of the file bound as [`base::Content::Lazy`] with this digest: [`LAZY_PIECE_BYTES`] bytes, the
+    /// last piece fewer.
     ///
     /// # Errors
     /// [`ReadError::ChangedUnderneath`] if the file is no longer in the state that was bound, never torn bytes.

@@ -1,4 +1,5 @@
-//! Where the bytes are that the client has told others of: tables from digests to files, so that no bytes are kept twice.
+//! Where the bytes are that the client has told others of: tables from digests to files, so that no bytes are kept
+//! twice.
 
 use super::lru::Lru;
 use super::{Stamp, lock};

@@ -1,1 +1,223 @@
-//! x
+//! What an ELF file needs to be started: its interpreter and libraries. Files are hostile: everything is bounded, and
+//! what makes no sense is left out.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Program headers that are read.
+const HEADERS_MAX: u64 = 512;
+/// Entries of the dynamic section that are read.
+const DYNAMIC_MAX: u64 = 4096;
+/// Longest name or path, in bytes.
+const NAME_BYTES_MAX: usize = 4096;
+/// Libraries of one file that are looked for.
+const NEEDED_MAX: usize = 512;
+
+/// What one ELF file says.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(super) struct Elf {
+    /// 32 or 64 bits, byte order and machine: libraries have to agree.
+    pub kind: (bool, bool, u16),
+    pub interpreter: Option<Vec<u8>>,
+    pub needed: Vec<Vec<u8>>,
+    pub rpath: Option<Vec<u8>>,
+    pub runpath: Option<Vec<u8>>,
+}
+
+struct Source<'a> {
+    file: &'a File,
+    wide: bool,
+    big: bool,
+}
+
+struct Segment {
+    kind: u64,
+    offset: u64,
+    address: u64,
+    size: u64,
+}
+
+/// Reads what `file` says; `None` if it is not ELF, or makes no sense.
+pub(super) fn read(file: &File) -> Option<Elf> {
+    let mut ident = [0u8; 20];
+    file.read_exact_at(&mut ident, 0).ok()?;
+    if !ident.starts_with(b"\x7fELF") {
+        return None;
+    }
+    let source = Source { file, wide: ident[4] == 2, big: ident[5] == 2 };
+    let machine = source.number(18, 2)? as u16;
+    let mut elf = Elf { kind: (source.wide, source.big, machine), ..Elf::default() };
+    let segments = source.segments()?;
+    for segment in &segments {
+        match segment.kind {
+            PT_INTERP => elf.interpreter = source.bytes(segment.offset, segment.size.min(NAME_BYTES_MAX as u64)),
+            PT_DYNAMIC => source.dynamic(segment, &segments, &mut elf),
+            _ => {}
+        }
+    }
+    Some(elf)
+}
+
+const PT_LOAD: u64 = 1;
+const PT_DYNAMIC: u64 = 2;
+const PT_INTERP: u64 = 3;
+const DT_NEEDED: u64 = 1;
+const DT_STRTAB: u64 = 5;
+const DT_RPATH: u64 = 15;
+const DT_RUNPATH: u64 = 29;
+
+impl Source<'_> {
+    fn number(&self, offset: u64, len: usize) -> Option<u64> {
+        let mut bytes = [0u8; 8];
+        self.file.read_exact_at(&mut bytes[..len], offset).ok()?;
+        let number = bytes[..len].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        Some(if self.big { number.swap_bytes() >> (64 - 8 * len) } else { number })
+    }
+
+    /// The bytes up to the first NUL, at most `len`; `None` if there are none.
+    fn bytes(&self, offset: u64, len: u64) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; len.min(NAME_BYTES_MAX as u64) as usize];
+        let mut read = 0;
+        while read < bytes.len() {
+            match self.file.read_at(&mut bytes[read..], offset.checked_add(read as u64)?).ok()? {
+                0 => break,
+                count => read += count,
+            }
+        }
+        bytes.truncate(read);
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        bytes.truncate(end);
+        (!bytes.is_empty()).then_some(bytes)
+    }
+
+    fn segments(&self) -> Option<Vec<Segment>> {
+        let (table, size, count) = match self.wide {
+            true => (self.number(32, 8)?, self.number(54, 2)?, self.number(56, 2)?),
+            false => (self.number(28, 4)?, self.number(42, 2)?, self.number(44, 2)?),
+        };
+        let mut segments = Vec::new();
+        for index in 0..count.min(HEADERS_MAX) {
+            let at = table.checked_add(index * size)?;
+            let word = if self.wide { 8 } else { 4 };
+            let field =
+                |wide: u64, narrow: u64| self.number(at.checked_add(if self.wide { wide } else { narrow })?, word);
+            segments.push(Segment {
+                kind: self.number(at, 4)?,
+                offset: field(8, 4)?,
+                address: field(16, 8)?,
+                size: field(32, 16)?,
+            });
+        }
+        Some(segments)
+    }
+
+    fn dynamic(&self, dynamic: &Segment, segments: &[Segment], elf: &mut Elf) {
+        let word = if self.wide { 8 } else { 4 };
+        let mut entries = Vec::new();
+        for index in 0..(dynamic.size / (2 * word)).min(DYNAMIC_MAX) {
+            let Some(at) = dynamic.offset.checked_add(index * 2 * word) else { break };
+            let (Some(tag), Some(value)) =
+                (self.number(at, word as usize), self.number(at.saturating_add(word), word as usize))
+            else {
+                break;
+            };
+            if tag == 0 {
+                break;
+            }
+            entries.push((tag, value));
+        }
+        let table = entries.iter().find(|(tag, _)| *tag == DT_STRTAB).map(|(_, address)| *address);
+        let Some(table) = table.and_then(|address| in_file(address, segments)) else { return };
+        let text = |at: u64| self.bytes(table.checked_add(at)?, NAME_BYTES_MAX as u64);
+        for (tag, value) in entries {
+            match tag {
+                DT_NEEDED if elf.needed.len() < NEEDED_MAX => elf.needed.extend(text(value)),
+                DT_RPATH => elf.rpath = text(value),
+                DT_RUNPATH => elf.runpath = text(value),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Where in the file an address is.
+fn in_file(address: u64, segments: &[Segment]) -> Option<u64> {
+    let within = |segment: &&Segment| {
+        segment.kind == PT_LOAD && address.checked_sub(segment.address).is_some_and(|from| from < segment.size)
+    };
+    let segment = segments.iter().find(within)?;
+    segment.offset.checked_add(address - segment.address)
+}
+
+/// Libraries by name from `/etc/ld.so.cache` (glibc 2.2 and later): pairs of name and path, in the order of the file.
+pub(super) fn linker_cache(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
+    const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
+    const HEADER: usize = 48;
+    const ENTRY: usize = 24;
+    let Some(start) = bytes.windows(MAGIC.len()).position(|window| window == MAGIC) else { return Vec::new() };
+    let cache = &bytes[start..];
+    let number = |at: usize| {
+        let bytes = cache.get(at..at.checked_add(4)?)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?) as usize)
+    };
+    let text = |at: usize| {
+        let rest = cache.get(at..)?;
+        rest.iter().take(NAME_BYTES_MAX).position(|byte| *byte == 0).map(|end| &rest[..end])
+    };
+    let count = number(MAGIC.len()).unwrap_or(0).min(cache.len() / ENTRY);
+    let entry = |index: usize| {
+        let at = HEADER + index * ENTRY;
+        Some((text(number(at + 4)?)?, text(number(at + 8)?)?))
+    };
+    (0..count).filter_map(entry).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    #[test]
+    fn reads_a_program_of_this_machine() {
+        let elf = read(&File::open("/proc/self/exe").unwrap()).expect("a test is an ELF program");
+        assert!(elf.interpreter.is_some_and(|path| path.starts_with(b"/")));
+        assert!(elf.needed.iter().any(|name| name.starts_with(b"libc.")), "{:?}", elf.needed);
+    }
+
+    #[test]
+    fn what_is_not_elf_says_nothing() {
+        let mut file = tempfile::tempfile().unwrap();
+        assert_eq!(read(&file), None);
+        file.write_all(b"#!/bin/sh\necho a script, longer than a header\n").unwrap();
+        assert_eq!(read(&file), None);
+    }
+
+    #[test]
+    fn reads_the_linker_cache() {
+        let Ok(bytes) = std::fs::read("/etc/ld.so.cache") else {
+            println!("SKIPPED: no linker cache here");
+            return;
+        };
+        let libraries = linker_cache(&bytes);
+        assert!(libraries.iter().any(|(name, path)| name.starts_with(b"libc.so") && path.starts_with(b"/")));
+        for end in (0..bytes.len()).step_by(97) {
+            linker_cache(&bytes[..end]);
+        }
+    }
+
+    proptest! {
+        /// A damaged program gives something or nothing, in no time.
+        #[test]
+        fn damage_is_survived(damage in proptest::collection::vec((0..2048usize, any::<u8>()), 1..12)) {
+            let whole = std::fs::read("/proc/self/exe").unwrap();
+            let mut bytes = whole[..whole.len().min(1 << 16)].to_vec();
+            for (at, byte) in damage {
+                bytes[at] = byte;
+            }
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(&bytes).unwrap();
+            let _ = read(&file);
+        }
+    }
+}

@@ -1,8 +1,8 @@
-//! Views: for each program the paths that it uses, with what they are now; checked before each launch, extended at first
-//! use, and remembered between runs of the daemon.
+//! Views: for each program the paths that it uses, with what they are now; checked before each launch, extended at
+//! first use, and remembered between runs of the daemon.
 //!
-//! A launch shares a sweep with others if the sweep *starts* after the launch arrived. Every binding gets a number of its
-//! own ([`Seq`]), by which the committer finds the state that a task saw.
+//! A launch shares a sweep with others if the sweep *starts* after the launch arrived. Every binding gets a number of
+//! its own ([`Seq`]), by which the committer finds the state that a task saw.
 
 pub mod closure;
 mod elf;
@@ -81,7 +81,9 @@ pub struct Faulted {
     pub bound: Bound,
     /// Its `ctime` is later than the launch: the task does not see the state at its start.
     pub late: bool,
-    /// The step that the view took: the path, and directories on the way to it that were not in the view.
+    /// The step that the view took: the path, and directories on the way to it that were not in the view. Steps of one
+    /// view follow each other without gaps; who passes them on out of order has to put them in order by their versions.
+    /// An absence that the directory's listing shows is not part of it.
     pub update: ViewUpdate,
 }
 
@@ -89,7 +91,7 @@ pub struct Faulted {
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The sweep that this launch waited for did not end.
-    #[error("the files that {0} uses could not be checked within {secs} s: is a network file system hanging?", secs = turns::WAIT_SECS_MAX)]
+    #[error("the files that {0} uses could not be checked within a minute: is a network file system hanging?")]
     Stalled(TreePath),
 }
 

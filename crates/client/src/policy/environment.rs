@@ -1,0 +1,130 @@
+//! Which variables of the environment stay at home.
+
+/// An environment, sorted out.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Environment {
+    /// What travels, each `NAME=value`, in the order given.
+    pub kept: Vec<Vec<u8>>,
+    /// Names of what stays, for `explain`.
+    pub withheld: Vec<Vec<u8>>,
+}
+
+const SECRET_PARTS: &[&str] = &[
+    "TOKEN",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "API_KEY",
+    "APIKEY",
+    "CREDENTIAL",
+    "AUTH",
+    "PRIVATE_KEY",
+    "ACCESS_KEY",
+];
+const SECRET_ENDINGS: &[&str] = &["_KEY", "_PASS", "_PWD", "_PAT", "_DSN"];
+const SECRET_NAMES: &[&str] = &[
+    "SSH_AGENT_PID",
+    "GPG_AGENT_INFO",
+    "GPG_TTY",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DBUS_SYSTEM_BUS_ADDRESS",
+    "XAUTHORITY",
+    "KRB5CCNAME",
+    "GNOME_KEYRING_CONTROL",
+    "GNOME_KEYRING_PID",
+    "VAULT_ADDR",
+    "DOCKER_HOST",
+    "KUBECONFIG",
+    "NETRC",
+];
+/// Parts of names that only look secret.
+const HARMLESS_PARTS: &[&str] = &["AUTHOR", "TOKENIZER"];
+/// What secrets start with, wherever they are.
+const SECRET_VALUES: &[&str] =
+    &["-----BEGIN", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-", "AKIA", "hvs."];
+
+/// Sorts out what looks secret; where the workers are one's `own`, everything travels.
+pub fn environment(own: bool, env: &[Vec<u8>]) -> Environment {
+    let mut sorted = Environment::default();
+    for entry in env {
+        let at = entry.iter().position(|byte| *byte == b'=').unwrap_or(entry.len());
+        let (name, value) = (&entry[..at], entry.get(at + 1..).unwrap_or_default());
+        if !own && looks_secret(name, value) {
+            sorted.withheld.push(name.to_vec());
+        } else {
+            sorted.kept.push(entry.clone());
+        }
+    }
+    sorted
+}
+
+fn looks_secret(name: &[u8], value: &[u8]) -> bool {
+    let mut name = String::from_utf8_lossy(name).to_uppercase();
+    if SECRET_NAMES.contains(&name.as_str()) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+        return true;
+    }
+    for harmless in HARMLESS_PARTS {
+        name = name.replace(harmless, "");
+    }
+    if SECRET_PARTS.iter().any(|part| name.contains(part)) {
+        return true;
+    }
+    let value = String::from_utf8_lossy(value);
+    SECRET_VALUES.iter().any(|start| value.starts_with(start)) || has_password(&value)
+}
+
+/// Whether a value is an address with a user and password in it.
+fn has_password(value: &str) -> bool {
+    let Some((_, rest)) = value.split_once("://") else { return false };
+    let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    host.split_once('@').is_some_and(|(user, _)| user.contains(':'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_secret_stays() {
+        let secret = [
+            "GITHUB_TOKEN=x",
+            "AWS_SECRET_ACCESS_KEY=x",
+            "AWS_ACCESS_KEY_ID=x",
+            "DB_PASSWORD=x",
+            "OPENAI_API_KEY=x",
+            "SSH_AUTH_SOCK=/x",
+            "npm_config__auth=x",
+            "GOOGLE_APPLICATION_CREDENTIALS=/x",
+            "PGPASSWORD=x",
+            "SIGNING_KEY=x",
+            "MYSQL_PWD=x",
+            "DATABASE_URL=postgres://u:p@h/d",
+            "FOO=ghp_abc",
+            "BAR=-----BEGIN RSA PRIVATE KEY-----",
+            "XAUTHORITY=/x",
+        ];
+        let harmless = [
+            "PATH=/bin",
+            "GIT_AUTHOR_NAME=A",
+            "TOKENIZERS_PARALLELISM=false",
+            "HOME=/h",
+            "PWD=/x",
+            "OLDPWD=/x",
+            "KEYMAP=de",
+            "LANG=C",
+            "MAKEFLAGS=-j8",
+            "CFLAGS=-O2",
+            "URL=http://host/a@b:c",
+            "DISPLAY=:0",
+            "MONKEY=1",
+            "EMPTY=",
+            "NOVALUE",
+        ];
+        let env: Vec<Vec<u8>> = secret.iter().chain(&harmless).map(|entry| entry.as_bytes().to_vec()).collect();
+        let sorted = environment(false, &env);
+        assert_eq!(sorted.kept, harmless.map(|entry| entry.as_bytes().to_vec()));
+        assert_eq!(sorted.withheld.len(), secret.len());
+        assert_eq!(environment(true, &env).kept, env, "to one's own workers everything travels");
+    }
+}

@@ -1,0 +1,438 @@
+//! The lists that the policies go by: what is secret, what is a toolchain, what is a cache, what is never to be changed
+//! by a command.
+
+use base::TreePath;
+
+/// Components that are secret wherever they are.
+const SECRET_ANYWHERE: &[&str] = &[
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".kube",
+    ".azure",
+    ".netrc",
+    ".pypirc",
+    ".git-credentials",
+    ".vault-token",
+    ".password-store",
+    ".pgpass",
+    ".my.cnf",
+    ".s3cfg",
+    ".boto",
+    ".htpasswd",
+    ".kaggle",
+    ".oci",
+    ".terraform.d",
+    ".mozilla",
+    ".thunderbird",
+    ".gleaner-keys",
+    "id_rsa",
+    "id_dsa",
+    "id_ecdsa",
+    "id_ecdsa_sk",
+    "id_ed25519",
+    "id_ed25519_sk",
+];
+/// Endings of names that are secret wherever they are.
+const SECRET_ENDINGS: &[&str] = &[".kdbx", ".p12", ".pfx", ".keytab", ".jks", ".ppk", "_history"];
+/// What is secret in a home, relative to it.
+const SECRET_IN_HOME: &[&str] = &[
+    ".docker/config.json",
+    ".config/gcloud",
+    ".config/gh",
+    ".config/hub",
+    ".config/glab-cli",
+    ".config/git/credentials",
+    ".config/gleaner",
+    ".local/state/gleaner",
+    ".local/share/gleaner",
+    ".cache/gleaner",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/BraveSoftware",
+    ".config/microsoft-edge",
+    ".config/opera",
+    ".config/vivaldi",
+    ".config/op",
+    ".config/rclone",
+    ".config/doctl",
+    ".config/containers/auth.json",
+    ".config/Signal",
+    ".config/Slack",
+    ".config/keepassxc",
+    ".local/share/keyrings",
+    ".local/share/kwalletd",
+    ".local/share/TelegramDesktop",
+    ".npmrc",
+    ".yarnrc.yml",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".gradle/gradle.properties",
+    ".sbt/.credentials",
+    ".ivy2/.credentials",
+    ".Xauthority",
+    ".ICEauthority",
+    ".lesshst",
+    ".viminfo",
+    ".cache/mozilla",
+    ".cache/google-chrome",
+    ".cache/chromium",
+    ".cache/thunderbird",
+    ".cache/keyring",
+    ".huggingface/token",
+    ".cache/huggingface/token",
+];
+/// What is secret of the system.
+const SECRET_OF_SYSTEM: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/sudoers",
+    "/etc/sudoers.d",
+    "/etc/ssl/private",
+    "/etc/krb5.keytab",
+    "/etc/NetworkManager/system-connections",
+    "/etc/wireguard",
+    "/etc/letsencrypt",
+    "/etc/gleaner",
+    "/etc/security/opasswd",
+    "/run/secrets",
+    "/run/credentials",
+    "/run/gleaner",
+    "/var/lib/gleaner",
+    "/etc/kubernetes",
+];
+/// Toolchains, libraries and fonts in a home: readable.
+const TOOLCHAINS: &[&str] = &[
+    ".cargo",
+    ".rustup",
+    ".pyenv",
+    ".rbenv",
+    ".rvm",
+    ".nvm",
+    ".nodenv",
+    ".asdf",
+    ".local/bin",
+    ".local/lib",
+    ".local/share/mise",
+    ".local/share/uv",
+    ".local/share/fonts",
+    ".local/share/pnpm",
+    ".sdkman",
+    "go",
+    ".go",
+    ".gvm",
+    ".ghcup",
+    ".stack",
+    ".cabal",
+    ".opam",
+    ".elan",
+    ".julia",
+    ".juliaup",
+    ".deno",
+    ".bun",
+    ".volta",
+    ".fnm",
+    ".conda",
+    "miniconda3",
+    "miniconda",
+    "anaconda3",
+    "miniforge3",
+    "mambaforge",
+    "micromamba",
+    ".nix-profile",
+    ".nix-defexpr",
+    ".linuxbrew",
+    "texmf",
+    ".texmf",
+    ".texmf-var",
+    ".texmf-config",
+    ".fonts",
+    ".fonts.conf",
+    ".npm-global",
+    ".npm",
+    ".yarn",
+    ".pnpm-store",
+    ".m2",
+    ".gradle",
+    ".ivy2",
+    ".sbt",
+    ".cpan",
+    "perl5",
+    "R",
+    ".dotnet",
+    ".nuget",
+    ".vcpkg",
+    ".conan",
+    ".conan2",
+    ".platformio",
+    ".arduino15",
+    ".emscripten",
+    ".gem",
+    ".bundle",
+    ".pub-cache",
+    "bin",
+];
+/// Settings of tools that hold no secrets by convention: without them `git`, for one, refuses to run.
+const SETTINGS: &[&str] = &[
+    ".gitconfig",
+    ".gitignore",
+    ".gitignore_global",
+    ".gitattributes",
+    ".config/git",
+    ".config/fontconfig",
+    ".condarc",
+    ".config/pip",
+    ".pip",
+    ".config/matplotlib",
+    ".config/uv",
+    ".config/ccache",
+    ".latexmkrc",
+    ".config/latexmk",
+    ".indent.pro",
+    ".clang-format",
+    ".gdbinit",
+    ".inputrc",
+    ".profile",
+    ".bashrc",
+    ".bash_profile",
+    ".bash_aliases",
+    ".zshrc",
+    ".zshenv",
+    ".zprofile",
+    ".vimrc",
+    ".ghci",
+    ".irbrc",
+    ".Rprofile",
+    ".Renviron",
+    ".sqliterc",
+    ".perltidyrc",
+    ".perlcriticrc",
+    ".pylintrc",
+    ".config/flake8",
+    ".config/black",
+    ".povray",
+    ".magick",
+    ".config/ImageMagick",
+    ".asoundrc",
+    ".terminfo",
+    ".tool-versions",
+    ".python-version",
+    ".ruby-version",
+    ".node-version",
+    ".editorconfig",
+    ".wgetrc",
+    ".hgrc",
+];
+/// Caches in a home that commands may read; what they write there is dropped.
+const CACHES: &[&str] = &[
+    ".cache",
+    ".ccache",
+    ".cargo/registry",
+    ".cargo/git",
+    ".cargo/.package-cache",
+    ".cargo/.package-cache-mutate",
+    ".cargo/.global-cache",
+    ".cargo/.crates.toml",
+    ".cargo/.crates2.json",
+    ".rustup/tmp",
+    ".rustup/downloads",
+    ".npm",
+    ".yarn/cache",
+    ".pnpm-store",
+    ".gradle",
+    ".m2/repository",
+    ".ivy2/cache",
+    ".sbt/boot",
+    "go/pkg",
+    ".pub-cache",
+    ".nuget/packages",
+    ".fontconfig",
+    ".texmf-var",
+    ".config/matplotlib",
+    ".config/ImageMagick",
+    ".local/share/uv",
+    ".local/state",
+    ".java",
+    ".pki",
+    ".rnd",
+    ".python_history",
+    ".node_repl_history",
+    ".sqlite_history",
+    ".wget-hsts",
+    ".lesshst",
+    ".viminfo",
+    ".recently-used",
+    ".local/share/recently-used.xbel",
+    ".dotnet",
+    ".julia/logs",
+    ".conan2/p",
+    ".conan/data",
+    ".stack/pantry",
+    ".cpan/build",
+    ".dbus",
+    ".gem/specs",
+    ".bundle/cache",
+    ".pylint.d",
+];
+/// Parts of `.cache` that tools can make use of elsewhere.
+const READABLE_CACHES: &[&str] = &[
+    "pip",
+    "uv",
+    "go-build",
+    "ccache",
+    "fontconfig",
+    "matplotlib",
+    "npm",
+    "yarn",
+    "pnpm",
+    "deno",
+    "zig",
+    "bazel",
+    "bazelisk",
+    "huggingface",
+    "torch",
+    "typescript",
+    "node",
+    "node-gyp",
+    "pypoetry",
+    "pre-commit",
+    "black",
+    "mypy",
+    "ruff",
+    "pylint",
+    "golangci-lint",
+    "composer",
+    "ImageMagick",
+    "mesa_shader_cache",
+    "texlive",
+    "luatex-cache",
+    "electron",
+    "Cypress",
+];
+/// Caches of the system: what a command writes there is dropped.
+const SYSTEM_CACHES: &[&str] = &["/var/cache", "/var/lib/texmf", "/var/lib/apt", "/var/lib/dpkg", "/run", "/var/run"];
+/// What a command may not change even in its project, since it decides what runs there later: as the last components.
+const GUARDED: &[&str] = &[
+    ".git/config",
+    ".git/hooks",
+    ".git/info/attributes",
+    ".hg/hgrc",
+    ".svn/hooks",
+    ".envrc",
+    ".vscode",
+    ".idea",
+    ".cargo/config.toml",
+    ".cargo/config",
+    ".github/workflows",
+    ".github/actions",
+    ".gitlab-ci.yml",
+    ".circleci",
+    ".travis.yml",
+    ".cirrus.yml",
+    ".woodpecker.yml",
+    ".drone.yml",
+    ".buildkite",
+    "Jenkinsfile",
+    "azure-pipelines.yml",
+    "bitbucket-pipelines.yml",
+    ".gleaner.toml",
+    ".husky",
+    ".pre-commit-config.yaml",
+    ".devcontainer",
+];
+
+/// Folders whose entries are homes.
+const HOME_PARENTS: &[&str] = &["/home", "/Users", "/users", "/var/home", "/export/home"];
+
+/// Whether `path` is secret wherever it is; `home` is the home it lies in, if any.
+pub(super) fn is_secret(path: &TreePath, home: Option<&TreePath>) -> bool {
+    let secret = |name: &[u8]| {
+        SECRET_ANYWHERE.iter().any(|secret| secret.as_bytes() == name)
+            || (name.starts_with(b"ssh_host_") && name.ends_with(b"_key"))
+    };
+    if path.components().any(secret) || SECRET_ENDINGS.iter().any(|ending| path.name().ends_with(ending.as_bytes())) {
+        return true;
+    }
+    match home {
+        Some(home) => within_any(path, home, SECRET_IN_HOME),
+        None => under_any(path, SECRET_OF_SYSTEM),
+    }
+}
+
+/// Whether `path` is a toolchain or a tool's settings in `home`, or a cache there that commands may read.
+pub(super) fn is_tool(path: &TreePath, home: &TreePath) -> bool {
+    if within_any(path, home, TOOLCHAINS) || within_any(path, home, SETTINGS) {
+        return true;
+    }
+    let cache = path.relative_to(home).and_then(|rest| rest.strip_prefix(b".cache/"));
+    let first = cache.and_then(|rest| rest.split(|byte| *byte == b'/').next());
+    first.is_some_and(|first| READABLE_CACHES.iter().any(|name| name.as_bytes() == first))
+}
+
+/// Whether `path` is a directory on the way to a toolchain or to settings in `home`.
+pub(super) fn leads_to_tool(path: &TreePath, home: &TreePath) -> bool {
+    let Some(rest) = path.relative_to(home) else { return false };
+    let leads = |known: &&str| known.as_bytes().strip_prefix(rest).is_some_and(|tail| tail.starts_with(b"/"));
+    TOOLCHAINS.iter().any(&leads) || SETTINGS.iter().any(leads) || rest == b".cache"
+}
+
+/// Whether `path` is a cache in `home`: what is written there is dropped.
+pub(super) fn is_cache(path: &TreePath, home: &TreePath) -> bool {
+    within_any(path, home, CACHES)
+}
+
+/// Whether `path` is a cache outside homes.
+pub(super) fn is_system_cache(path: &TreePath) -> bool {
+    under_any(path, SYSTEM_CACHES)
+}
+
+/// What `path` is of what may not be changed even in the project.
+pub(super) fn guarded(path: &TreePath) -> Option<&'static str> {
+    let text = path.as_bytes();
+    GUARDED.iter().copied().find(|name| {
+        let name = name.as_bytes();
+        let starts = (0..text.len()).filter(|at| text[*at] == b'/').map(|at| &text[at + 1..]);
+        starts.filter_map(|rest| rest.strip_prefix(name)).any(|rest| rest.is_empty() || rest[0] == b'/')
+    })
+}
+
+/// The home that `path` lies in: the user's own, or another's.
+pub(super) fn home_of(path: &TreePath, own: Option<&TreePath>) -> Option<TreePath> {
+    if let Some(own) = own.filter(|own| path.is_within(own)) {
+        return Some(own.clone());
+    }
+    let root_home = TreePath::root().join(b"root");
+    if path.is_within(&root_home) {
+        return Some(root_home);
+    }
+    for parent in HOME_PARENTS {
+        let parent = TreePath::parse(parent.as_bytes())?;
+        let first = path.relative_to(&parent).and_then(|rest| rest.split(|byte| *byte == b'/').next());
+        if let Some(first) = first.filter(|first| !first.is_empty()) {
+            return Some(parent.join(first));
+        }
+    }
+    None
+}
+
+/// The first component of `path` beneath `home`.
+pub(super) fn first_in_home<'a>(path: &'a TreePath, home: &TreePath) -> &'a [u8] {
+    path.relative_to(home).and_then(|rest| rest.split(|byte| *byte == b'/').next()).unwrap_or_default()
+}
+
+fn within_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
+    let Some(rest) = path.relative_to(home) else { return false };
+    let starts = |known: &&str| {
+        rest.strip_prefix(known.as_bytes()).is_some_and(|tail| tail.is_empty() || tail.starts_with(b"/"))
+    };
+    list.iter().any(starts)
+}
+
+fn under_any(path: &TreePath, list: &[&str]) -> bool {
+    within_any(path, &TreePath::root(), &list.iter().map(|known| &known[1..]).collect::<Vec<_>>())
+}

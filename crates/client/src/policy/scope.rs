@@ -1,0 +1,277 @@
+//! What one command is about: its project, the paths that its arguments name, the folders that its environment names.
+
+use super::names::home_of;
+use base::TreePath;
+
+/// What the file system says, for those who decide without looking at it themselves.
+pub trait Lookup {
+    /// Whether a directory holds one of these names.
+    fn has_any(&self, directory: &TreePath, names: &[&str]) -> bool;
+
+    /// The path with all links followed; of a path whose end does not exist yet, those on the way to it. `None` if it
+    /// cannot be told.
+    fn physical(&self, path: &TreePath) -> Option<TreePath>;
+}
+
+/// What marks the root of a project.
+const MARKERS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".gleaner.toml"];
+/// Paths that are taken from one command's arguments.
+const NAMED_MAX: usize = 10_000;
+
+/// A project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Project {
+    /// Its root.
+    pub root: TreePath,
+    /// It has a version control folder or a `.gleaner.toml`: it is not just the working directory.
+    pub marked: bool,
+}
+
+/// What a scope is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct ScopeInput<'a> {
+    /// `HOME`, if it is set and absolute.
+    pub home: Option<&'a TreePath>,
+    /// The user.
+    pub uid: u32,
+    /// Working directory, links followed.
+    pub cwd: &'a TreePath,
+    /// Program and arguments.
+    pub argv: &'a [Vec<u8>],
+    /// Environment, each `NAME=value`.
+    pub env: &'a [Vec<u8>],
+}
+
+/// What one command is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// The user's home; `None` if there is none worth the name (unset, or `/`).
+    pub home: Option<TreePath>,
+    /// The user.
+    pub uid: u32,
+    /// Working directory.
+    pub cwd: TreePath,
+    /// The project; `None` in the home itself and above it.
+    pub project: Option<Project>,
+    /// What the arguments name, as written and with links followed; without the home and what is above it.
+    pub named: Vec<TreePath>,
+    /// The home itself is named in the arguments, or is the working directory: its listing may be seen.
+    pub home_listed: bool,
+    /// Folders that the environment names as places of programs and libraries.
+    pub folders: Vec<TreePath>,
+    /// The active virtual environments.
+    pub environments: Vec<TreePath>,
+}
+
+impl Scope {
+    /// Takes apart what the command says.
+    pub fn new(input: &ScopeInput<'_>, lookup: &dyn Lookup) -> Self {
+        let home = input.home.filter(|home| !home.is_root()).cloned();
+        let above = |path: &TreePath| path.is_root() || home.as_ref().is_some_and(|home| home.is_within(path));
+        let mut named = Vec::new();
+        for path in named_paths(input.argv, input.cwd) {
+            let physical = lookup.physical(&path).filter(|physical| *physical != path);
+            named.extend(physical);
+            named.push(path);
+        }
+        let home_listed = home.as_ref().is_some_and(|home| input.cwd == home || named.contains(home));
+        named.retain(|path| !above(path));
+        named.sort();
+        named.dedup();
+        let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten();
+        let useful = |path: &TreePath| !above(path);
+        let mut folders: Vec<_> = folders_of(input.env).into_iter().flat_map(both).filter(useful).collect();
+        folders.sort();
+        folders.dedup();
+        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
+        let environments = environments.filter_map(TreePath::parse).flat_map(both).filter(useful).collect();
+        let project = project_of(input.cwd, home.as_ref(), lookup);
+        Self { home, uid: input.uid, cwd: input.cwd.clone(), project, named, home_listed, folders, environments }
+    }
+
+    /// Whether `path` is in the project.
+    pub fn in_project(&self, path: &TreePath) -> bool {
+        self.project.as_ref().is_some_and(|project| path.is_within(&project.root))
+    }
+
+    /// Whether `path` is named in the arguments, or lies in a directory that is.
+    pub fn is_named(&self, path: &TreePath) -> bool {
+        // A path's ancestors sort before it, but other paths may come between.
+        std::iter::successors(Some(path.clone()), TreePath::parent).any(|path| self.named.binary_search(&path).is_ok())
+    }
+
+    /// Whether `path` stands beside a named file and starts with its name less the ending: `paper.pdf` beside
+    /// `paper.tex`, `a.txt.gz` beside `a.txt`.
+    pub fn is_beside_named(&self, path: &TreePath) -> bool {
+        self.named.iter().any(|named| {
+            let name = named.name();
+            let stem = name.iter().rposition(|byte| *byte == b'.').map_or(name, |dot| &name[..dot]);
+            !stem.is_empty() && path.name().starts_with(stem) && path.parent() == named.parent()
+        })
+    }
+
+    /// Whether the working directory is the home itself.
+    pub fn at_home(&self) -> bool {
+        self.home.as_ref() == Some(&self.cwd)
+    }
+
+    /// The home that `path` lies in.
+    pub(super) fn home_of(&self, path: &TreePath) -> Option<TreePath> {
+        home_of(path, self.home.as_ref())
+    }
+}
+
+/// The project that `cwd` lies in: the nearest directory with a marker, else `cwd`; never the home, nor what is above
+/// it, nor `/`.
+pub fn project_of(cwd: &TreePath, home: Option<&TreePath>, lookup: &dyn Lookup) -> Option<Project> {
+    let above = |path: &TreePath| path.is_root() || home.is_some_and(|home| home.is_within(path));
+    let mut way = std::iter::successors(Some(cwd.clone()), TreePath::parent).take_while(|path| !above(path));
+    if let Some(root) = way.find(|path| lookup.has_any(path, MARKERS)) {
+        return Some(Project { root, marked: true });
+    }
+    (!above(cwd)).then(|| Project { root: cwd.clone(), marked: false })
+}
+
+/// What arguments may name: each as a path, and what follows `=`, a one-letter option, `@`, commas and colons.
+fn named_paths(argv: &[Vec<u8>], cwd: &TreePath) -> Vec<TreePath> {
+    let mut named = Vec::new();
+    let mut add = |text: &[u8]| {
+        if !text.is_empty() && named.len() < NAMED_MAX {
+            named.extend(cwd.resolve(text));
+        }
+    };
+    if let Some(program) = argv.first().filter(|program| program.contains(&b'/')) {
+        add(program);
+    }
+    for argument in argv.iter().skip(1) {
+        match argument.as_slice() {
+            [b'-', b'-', rest @ ..] | [b'-', rest @ ..] if !rest.is_empty() => {
+                let value = rest.iter().position(|byte| *byte == b'=').map(|at| &rest[at + 1..]);
+                value.into_iter().for_each(&mut add);
+                // -Ipath; not --option, whose letters would be names.
+                if argument.get(1) != Some(&b'-') && rest.len() > 1 {
+                    add(&rest[1..]);
+                }
+            }
+            [b'@', rest @ ..] => add(rest),
+            whole => {
+                add(whole);
+                whole.iter().position(|byte| *byte == b'=').into_iter().for_each(|at| add(&whole[at + 1..]));
+            }
+        }
+        // -Wl,-rpath,/x and -cp /a:/b: only what is certainly a path.
+        if argument.iter().any(|byte| matches!(byte, b',' | b':')) {
+            let parts = argument.split(|byte| matches!(byte, b',' | b':' | b'='));
+            parts.filter(|part| part.starts_with(b"/")).for_each(&mut add);
+        }
+    }
+    named
+}
+
+fn variable<'a>(env: &'a [Vec<u8>], name: &str) -> Option<&'a [u8]> {
+    env.iter().find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// The folders in variables that are lists of folders, or a tool's home.
+fn folders_of(env: &[Vec<u8>]) -> Vec<TreePath> {
+    const NOT: &[&[u8]] = &[b"HOME", b"PWD", b"OLDPWD", b"DBUS_SYSTEM_BUS_ADDRESS", b"MAILPATH", b"GNUPGHOME"];
+    const ENDINGS: &[&[u8]] = &[
+        b"PATH",
+        b"_HOME",
+        b"HOME",
+        b"_PREFIX",
+        b"_ROOT",
+        b"ROOT",
+        b"_DIRS",
+        b"_DIR",
+        b"LIB",
+        b"INPUTS",
+        b"VIRTUAL_ENV",
+    ];
+    let mut folders = Vec::new();
+    for entry in env {
+        let Some(at) = entry.iter().position(|byte| *byte == b'=') else { continue };
+        let (name, value) = (&entry[..at], &entry[at + 1..]);
+        let is_list = ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NOT.contains(&name);
+        // XDG_CONFIG_HOME and the like name all of a user's settings.
+        let of_settings = name.starts_with(b"XDG_") && !name.ends_with(b"_DIRS");
+        if is_list && !of_settings {
+            let absolute = value.split(|byte| *byte == b':').filter(|part| part.starts_with(b"/"));
+            folders.extend(absolute.filter_map(|part| TreePath::root().resolve(part)));
+        }
+    }
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Marked(&'static [&'static str]);
+
+    impl Lookup for Marked {
+        fn has_any(&self, directory: &TreePath, _names: &[&str]) -> bool {
+            self.0.iter().any(|marked| marked.as_bytes() == directory.as_bytes())
+        }
+        fn physical(&self, path: &TreePath) -> Option<TreePath> {
+            Some(path.clone())
+        }
+    }
+
+    fn path(text: &str) -> TreePath {
+        TreePath::parse(text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn projects() {
+        let home = path("/home/u");
+        let marked = Marked(&["/home/u", "/home/u/p", "/srv/x", "/home"]);
+        for (cwd, root, is_marked) in [
+            ("/home/u/p", "/home/u/p", true),
+            ("/home/u/p/a/b", "/home/u/p", true),
+            ("/home/u/q/a", "/home/u/q/a", false),
+            ("/srv/x/y", "/srv/x", true),
+            ("/srv/z", "/srv/z", false),
+            ("/tmp", "/tmp", false),
+        ] {
+            let project = project_of(&path(cwd), Some(&home), &marked);
+            assert_eq!(project, Some(Project { root: path(root), marked: is_marked }), "{cwd}");
+        }
+        for cwd in ["/home/u", "/home", "/"] {
+            assert_eq!(project_of(&path(cwd), Some(&home), &marked), None, "{cwd}");
+        }
+    }
+
+    #[test]
+    fn arguments_name_paths() {
+        for (argument, wanted) in [
+            ("a.c", "/w/a.c"),
+            ("../x", "/x"),
+            ("/abs", "/abs"),
+            ("--out=b/c", "/w/b/c"),
+            ("-Iinclude", "/w/include"),
+            ("-L/lib", "/lib"),
+            ("-Wl,-rpath,/opt/x", "/opt/x"),
+            ("of=/y", "/y"),
+            ("@args", "/w/args"),
+            ("/a:/b", "/b"),
+            ("DESTDIR=out", "/w/out"),
+        ] {
+            let argv = [b"prog".to_vec(), argument.into()];
+            assert!(named_paths(&argv, &path("/w")).contains(&path(wanted)), "{argument}");
+        }
+        assert!(named_paths(&[b"prog".to_vec(), b"--long".to_vec(), b"-".to_vec()], &path("/w")).len() <= 1);
+    }
+
+    #[test]
+    fn the_home_is_never_named() {
+        let (home, cwd) = (path("/home/u"), path("/home/u"));
+        let argv = [&b"ls"[..], b"/home/u", b"/", b".", b"/home", b"x"].map(<[u8]>::to_vec);
+        let env = [&b"PATH=/home/u:/home/u/bin:/usr/bin"[..], b"XDG_CONFIG_HOME=/home/u/.config"].map(<[u8]>::to_vec);
+        let input = ScopeInput { home: Some(&home), uid: 1, cwd: &cwd, argv: &argv, env: &env };
+        let scope = Scope::new(&input, &Marked(&[]));
+        assert_eq!(scope.named, [path("/home/u/x")]);
+        assert!(scope.home_listed && scope.project.is_none());
+        assert_eq!(scope.folders, [path("/home/u/bin"), path("/usr/bin")]);
+    }
+}

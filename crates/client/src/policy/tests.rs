@@ -1,0 +1,285 @@
+use super::*;
+
+struct Marked(&'static [&'static str]);
+
+impl Lookup for Marked {
+    fn has_any(&self, directory: &TreePath, _names: &[&str]) -> bool {
+        self.0.iter().any(|marked| marked.as_bytes() == directory.as_bytes())
+    }
+    fn physical(&self, path: &TreePath) -> Option<TreePath> {
+        Some(path.clone())
+    }
+}
+
+fn path(text: &str) -> TreePath {
+    TreePath::parse(text.as_bytes()).unwrap()
+}
+
+fn scope(home: &str, uid: u32, cwd: &str, argv: &str, env: &[&str]) -> Scope {
+    let argv: Vec<Vec<u8>> = argv.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+    let env: Vec<Vec<u8>> = env.iter().map(|entry| entry.as_bytes().to_vec()).collect();
+    let input = ScopeInput { home: Some(&path(home)), uid, cwd: &path(cwd), argv: &argv, env: &env };
+    Scope::new(&input, &Marked(&["/home/u/proj", "/root/proj", "/home/u/.dotfiles", "/srv/site"]))
+}
+
+const MINE: FileFacts = FileFacts { uid: 1000, mode: 0o644, directory: false };
+const FOLDER: FileFacts = FileFacts { uid: 1000, mode: 0o755, directory: true };
+
+#[derive(Debug, PartialEq)]
+enum Sees {
+    All,
+    Way,
+    Nothing,
+}
+
+fn sees(policy: &ReadPolicy, text: &str) -> Sees {
+    let facts = if text.ends_with('/') { FOLDER } else { MINE };
+    let text = if text == "/" { text } else { text.trim_end_matches('/') };
+    match policy.decide(&path(text), &facts) {
+        ReadDecision::Allow => Sees::All,
+        ReadDecision::Pass => Sees::Way,
+        ReadDecision::Deny(_) => Sees::Nothing,
+    }
+}
+
+#[test]
+fn reading_from_a_project() {
+    let env = ["PATH=/usr/bin:/home/u/tools/bin", "VIRTUAL_ENV=/home/u/envs/x", "HOME=/home/u"];
+    let policy =
+        ReadPolicy::new(scope("/home/u", 1000, "/home/u/proj/src", "gcc -c /home/u/data/in.c -I/home/u/inc", &env));
+    for all in [
+        "/",
+        "/usr/include/stdio.h",
+        "/etc/passwd",
+        "/tmp/x",
+        "/opt/tool/bin",
+        "/home/",
+        "/home/u/proj/",
+        "/home/u/proj/a/b.c",
+        "/home/u/proj/.env",
+        "/home/u/data/in.c",
+        "/home/u/inc/deep/x.h",
+        "/home/u/tools/bin/t",
+        "/home/u/envs/x/lib/p.py",
+        "/home/u/.cargo/bin/rustc",
+        "/home/u/.rustup/toolchains/s/bin/rustc",
+        "/home/u/.gitconfig",
+        "/home/u/.local/lib/python3/x.py",
+        "/home/u/.cache/pip/x",
+        "/home/u/.config/git/config",
+    ] {
+        assert_eq!(sees(&policy, all), Sees::All, "{all}");
+    }
+    for way in [
+        "/home/u/",
+        "/home/u/data/",
+        "/home/u/tools/",
+        "/home/u/envs/",
+        "/home/u/.local/",
+        "/home/u/.config/",
+        "/home/u/.cache/",
+    ] {
+        assert_eq!(sees(&policy, way), Sees::Way, "{way}");
+    }
+    for nothing in [
+        "/home/u/diary.txt",
+        "/home/u/data/other.c",
+        "/home/u/Documents/",
+        "/home/u/.ssh/",
+        "/home/u/.ssh/id_rsa",
+        "/home/u/.aws/config",
+        "/home/u/.netrc",
+        "/home/u/.mozilla/x",
+        "/home/u/.cargo/credentials.toml",
+        "/home/u/.config/gh/hosts.yml",
+        "/home/u/.bash_history",
+        "/home/u/.docker/config.json",
+        "/home/u/.npmrc",
+        "/home/u/.cache/mozilla/x",
+        "/home/u/.local/share/keyrings/x",
+        "/home/v/x",
+        "/home/v/.bashrc",
+        "/root/x",
+        "/etc/shadow",
+        "/etc/ssh/ssh_host_rsa_key",
+        "/run/secrets/x",
+        "/home/u/proj/.ssh/config",
+        "/home/u/proj/id_ed25519",
+        "/home/u/.config/git/credentials",
+        "/home/u/.git-credentials",
+        "/home/u/keys.kdbx",
+    ] {
+        assert_eq!(sees(&policy, nothing), Sees::Nothing, "{nothing}");
+    }
+    let of_root = FileFacts { uid: 0, mode: 0o644, directory: false };
+    assert_eq!(policy.decide(&path("/home/u/vendor.so"), &of_root), ReadDecision::Allow);
+    let private = FileFacts { mode: 0o600, ..of_root };
+    assert!(matches!(policy.decide(&path("/home/u/vendor.so"), &private), ReadDecision::Deny(_)));
+}
+
+#[test]
+fn roots_home_is_a_home() {
+    let policy = ReadPolicy::new(scope("/root", 0, "/root/proj", "make", &[]));
+    let of_root = FileFacts { uid: 0, mode: 0o644, directory: false };
+    assert!(matches!(policy.decide(&path("/root/notes"), &of_root), ReadDecision::Deny(_)));
+    assert_eq!(policy.decide(&path("/root/proj/x"), &of_root), ReadDecision::Allow);
+    assert!(matches!(policy.decide(&path("/home/u/x"), &of_root), ReadDecision::Deny(_)));
+    assert_eq!(policy.decide(&path("/usr/bin/gcc"), &of_root), ReadDecision::Allow);
+}
+
+#[test]
+fn reading_at_home() {
+    let policy = ReadPolicy::new(scope("/home/u", 1000, "/home/u", "gcc hello.c -o hello -Iinc", &[]));
+    for all in ["/home/u/hello.c", "/home/u/hello.h", "/home/u/inc/x.h", "/home/u/"] {
+        assert_eq!(sees(&policy, all), Sees::All, "{all}");
+    }
+    for nothing in ["/home/u/.secrets", "/home/u/Documents/", "/home/u/Documents/x", "/home/u/id_rsa"] {
+        assert_eq!(sees(&policy, nothing), Sees::Nothing, "{nothing}");
+    }
+}
+
+#[test]
+fn an_unset_home_closes_nothing_but_homes() {
+    let policy = ReadPolicy::new(scope("/", 1000, "/srv/site", "make", &[]));
+    assert_eq!(sees(&policy, "/srv/other"), Sees::All);
+    assert_eq!(sees(&policy, "/home/v/x"), Sees::Nothing);
+}
+
+#[test]
+fn arguments_in_the_project_do_not_change_the_fingerprint() {
+    let of = |argv| ReadPolicy::new(scope("/home/u", 1000, "/home/u/proj", argv, &[])).fingerprint();
+    assert_eq!(of("gcc -c a.c"), of("gcc -c b.c /usr/lib/x.o"));
+    assert_ne!(of("gcc -c a.c"), of("gcc -c /home/u/other.c"));
+}
+
+#[derive(Debug, PartialEq)]
+enum Becomes {
+    Kept,
+    Dropped,
+    Refused,
+}
+
+const NEW: WriteFacts = WriteFacts { owner: None, directory: false, may_write: true, new_repository: false };
+const OWN: WriteFacts = WriteFacts { owner: Some(1000), ..NEW };
+
+fn becomes(policy: &WritePolicy, text: &str, facts: &WriteFacts) -> Becomes {
+    match policy.decide(&path(text), facts) {
+        WriteDecision::Commit => Becomes::Kept,
+        WriteDecision::Scratch => Becomes::Dropped,
+        WriteDecision::Refuse(why) => {
+            assert!(why.starts_with(text), "{why}");
+            Becomes::Refused
+        }
+    }
+}
+
+#[test]
+fn writing_from_a_project() {
+    let env = ["VIRTUAL_ENV=/home/u/envs/x"];
+    let argv =
+        "ffmpeg -i /home/u/in/a.mov -o /home/u/Videos/x.mp4 --log=/srv/log/y.log /home/u/.bashrc /home/u/docs/p.tex";
+    let policy =
+        WritePolicy::new(scope("/home/u", 1000, "/home/u/proj/src", argv, &env), vec![path("/home/u/.allowed")]);
+    for kept in [
+        "/home/u/proj/a.o",
+        "/home/u/proj/.git/index",
+        "/home/u/proj/.git/objects/ab/c",
+        "/home/u/proj/.cache/x",
+        "/home/u/Videos/x.mp4",
+        "/home/u/envs/x/lib/y.py",
+        "/home/u/envs/x/lib/__pycache__/y.pyc",
+        "/tmp/cc1.s",
+        "/var/tmp/x",
+        "/srv/log/y.log",
+        "/home/u/.allowed",
+        "/home/u/docs/p.pdf",
+        "/home/u/docs/p.tex",
+        "/home/u/proj/__pycache__/x.pyc",
+    ] {
+        assert_eq!(becomes(&policy, kept, &OWN), Becomes::Kept, "{kept}");
+        assert_eq!(becomes(&policy, kept, &NEW), Becomes::Kept, "{kept}");
+    }
+    for dropped in [
+        "/home/u/.cache/pip/x",
+        "/home/u/.cargo/registry/x",
+        "/home/u/.npm/x",
+        "/usr/lib/python3/__pycache__/x.pyc",
+        "/var/cache/x",
+        "/home/u/.python_history",
+        "/home/u/.local/lib/python3/__pycache__/y.pyc",
+    ] {
+        assert_eq!(becomes(&policy, dropped, &NEW), Becomes::Dropped, "{dropped}");
+    }
+    for refused in [
+        "/home/u/.bashrc",
+        "/home/u/notes.txt",
+        "/home/u/.ssh/authorized_keys",
+        "/home/u/proj/.git/config",
+        "/home/u/proj/.git/hooks/pre-commit",
+        "/home/u/proj/.envrc",
+        "/home/u/proj/.vscode/tasks.json",
+        "/home/u/proj/.cargo/config.toml",
+        "/home/u/proj/.github/workflows/ci.yml",
+        "/home/u/proj/.gleaner.toml",
+        "/home/u/proj/sub/.git/hooks/post-checkout",
+        "/etc/passwd",
+        "/usr/bin/x",
+        "/home/v/x",
+        "/tmp",
+        "/home/u",
+        "/srv/other",
+        "/home/u/Videos/y.mp4",
+        "/home/u/docs/q.pdf",
+        "/home/u/.config/autostart/x",
+    ] {
+        assert_eq!(becomes(&policy, refused, &NEW), Becomes::Refused, "{refused}");
+    }
+    assert_eq!(becomes(&policy, "/tmp/others", &WriteFacts { owner: Some(0), ..NEW }), Becomes::Refused);
+    assert_eq!(becomes(&policy, "/home/u/proj/x", &WriteFacts { may_write: false, ..NEW }), Becomes::Refused);
+    let directory = WriteFacts { directory: true, ..NEW };
+    assert_eq!(becomes(&policy, "/home/u/Videos", &directory), Becomes::Kept, "made on the way to an output");
+    let new = WriteFacts { new_repository: true, ..NEW };
+    assert_eq!(becomes(&policy, "/home/u/proj/.git/hooks/x.sample", &new), Becomes::Kept);
+    assert_eq!(becomes(&policy, "/home/u/proj/.git/hooks/x.sample", &NEW), Becomes::Refused);
+    assert_eq!(becomes(&policy, "/home/u/proj/.git/hooks/pre-commit", &new), Becomes::Refused);
+    assert_eq!(becomes(&policy, "/home/u/proj/.git/config", &new), Becomes::Refused);
+}
+
+#[test]
+fn writing_at_home() {
+    let policy = WritePolicy::new(scope("/home/u", 1000, "/home/u", "gcc hello.c -o hello", &[]), Vec::new());
+    for (text, facts, want) in [
+        ("/home/u/hello", &OWN, Becomes::Kept),
+        ("/home/u/hello.o", &OWN, Becomes::Kept),
+        ("/home/u/a.out", &OWN, Becomes::Kept),
+        ("/home/u/new.txt", &NEW, Becomes::Kept),
+        ("/home/u/newdir/x", &NEW, Becomes::Kept),
+        ("/home/u/thesis.tex", &OWN, Becomes::Refused),
+        ("/home/u/.new", &NEW, Becomes::Refused),
+        ("/home/u/.profile", &OWN, Becomes::Refused),
+    ] {
+        assert_eq!(becomes(&policy, text, facts), want, "{text}");
+    }
+}
+
+#[test]
+fn projects_in_dot_folders_need_a_marker() {
+    let marked = WritePolicy::new(scope("/home/u", 1000, "/home/u/.dotfiles/x", "make", &[]), Vec::new());
+    assert_eq!(becomes(&marked, "/home/u/.dotfiles/y", &NEW), Becomes::Kept);
+    let plain = WritePolicy::new(scope("/home/u", 1000, "/home/u/.config/x", "make", &[]), Vec::new());
+    assert_eq!(becomes(&plain, "/home/u/.config/x/y", &NEW), Becomes::Refused);
+}
+
+#[test]
+fn outside_homes_the_project_rule_is_the_same() {
+    let policy =
+        WritePolicy::new(scope("/home/u", 1000, "/srv/site/a", "make DESTDIR=/opt/x install", &[]), Vec::new());
+    for (text, want) in [
+        ("/srv/site/b", Becomes::Kept),
+        ("/opt/x/usr/bin/t", Becomes::Kept),
+        ("/srv/else", Becomes::Refused),
+        ("/home/u/x", Becomes::Refused),
+    ] {
+        assert_eq!(becomes(&policy, text, &NEW), want, "{text}");
+    }
+}
