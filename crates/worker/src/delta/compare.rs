@@ -1,0 +1,136 @@
+//! Comparing what is in the upper directory with what the task saw.
+
+use super::Options;
+use base::{Attr, Binding, Content, Time, Xattr};
+use rustix::fs::Stat;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Longest beginning of a file that is compared byte by byte with the mirror's.
+pub(crate) const COMPARED_BYTES_MAX: u64 = 64 << 20;
+/// Kernels stamp files with a clock that is behind by up to this, in nanoseconds: one tick at 100 Hz.
+const CLOCK_GRAIN_NS: i64 = 10_000_000;
+/// User and group ids of one client.
+const IDS: u32 = 65536;
+
+/// The attributes of an entry as the client will see them. `before` is what was at its place.
+pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> Attr {
+    let mtime = Time::from_parts(stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+    let mtime = match before {
+        Some(before) if before.mtime == mtime => mtime,
+        _ => client_time(mtime, options),
+    };
+    Attr {
+        mode: stat.st_mode & 0o7777,
+        uid: client_id(stat.st_uid, before.map(|before| before.uid), options.id_base),
+        gid: client_id(stat.st_gid, before.map(|before| before.gid), options.id_base),
+        nlink: u32::try_from(stat.st_nlink).unwrap_or(u32::MAX),
+        size: stat.st_size as u64,
+        blocks: stat.st_blocks as u64,
+        dev: 0,
+        ino: 0,
+        mtime,
+        ctime: mtime,
+    }
+}
+
+/// A time as the client's clock would have shown it. What falls within the run is the run's; other times were set by
+/// the task (`touch -d`, `cp -p`, `tar`) and are kept.
+fn client_time(time: Time, options: &Options) -> Time {
+    let within = time.since(options.task_start) >= -CLOCK_GRAIN_NS && time <= options.task_end;
+    if within { time.plus(options.clock_offset_ns).max(options.launch) } else { time }
+}
+
+/// An id as the client has it. Ids that do not fit into the task's range are shown to it as 65534: then what was before
+/// is still so.
+fn client_id(id: u32, before: Option<u32>, base: u32) -> u32 {
+    let inside = id.checked_sub(base).filter(|id| base == 0 || *id < IDS).unwrap_or(65534);
+    match before {
+        Some(before) if inside == 65534 && before >= IDS => before,
+        _ => inside,
+    }
+}
+
+/// Whether mode, owner, times and extended attributes are as they were. (Not the length: that is for the content.)
+pub(crate) fn same_attributes(now: &Attr, before: &Attr, xattrs: &[Xattr], xattrs_before: &[Xattr]) -> bool {
+    (now.mode, now.uid, now.gid, now.mtime) == (before.mode, before.uid, before.gid, before.mtime)
+        && same_xattrs(xattrs, xattrs_before)
+}
+
+fn same_xattrs(now: &[Xattr], before: &[Xattr]) -> bool {
+    now.len() == before.len() && before.iter().all(|old| now.contains(old))
+}
+
+/// `now` with those of `before` that it lacks: for a mirror that does not show such attributes.
+pub(crate) fn with_old_xattrs(now: &[Xattr], before: &[Xattr]) -> Vec<Xattr> {
+    let mut all = now.to_vec();
+    all.extend(before.iter().filter(|old| now.iter().all(|new| new.name != old.name)).cloned());
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// The extended attributes of a binding.
+pub(crate) fn xattrs_before(binding: &Binding) -> &[Xattr] {
+    match binding {
+        Binding::Directory { xattrs, .. } | Binding::File { xattrs, .. } => xattrs,
+        _ => &[],
+    }
+}
+
+/// Whether both contents name the same bytes; `None` if their names do not tell.
+pub(crate) fn same_content(now: &Content, before: &Content) -> Option<bool> {
+    match (now, before) {
+        (now, before) if now == before => Some(true),
+        (Content::Empty | Content::Block(_), Content::Empty | Content::Block(_)) => Some(false),
+        // Recipes differ for files with holes in other places; lazy files have no digest of their bytes.
+        _ => None,
+    }
+}
+
+/// Whether the first `len` bytes of both files are equal.
+pub(crate) fn same_beginning(now: &File, before: &File, len: u64) -> io::Result<bool> {
+    let (mut left, mut right) = (vec![0u8; 1 << 17], vec![0u8; 1 << 17]);
+    let mut at = 0;
+    while at < len {
+        let want = (len - at).min(1 << 17) as usize;
+        now.read_exact_at(&mut left[..want], at)?;
+        match before.read_exact_at(&mut right[..want], at) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            other => other?,
+        }
+        if left[..want] != right[..want] {
+            return Ok(false);
+        }
+        at += want as u64;
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_the_run_are_the_clients_and_others_are_kept() {
+        let second = 1_000_000_000;
+        let mut options = Options::new(Time(100 * second), Time(110 * second), Time(50 * second));
+        options.clock_offset_ns = -45 * second;
+        let map = |secs: i64| client_time(Time(secs * second), &options).0 / second;
+        assert_eq!(map(99), 99, "before the run: set by the task");
+        assert_eq!(map(100), 55);
+        assert_eq!(map(110), 65);
+        assert_eq!(map(111), 111);
+        options.clock_offset_ns = -55 * second;
+        assert_eq!(client_time(Time(100 * second), &options), Time(50 * second), "not before the launch");
+    }
+
+    #[test]
+    fn ids_lose_their_base() {
+        assert_eq!(client_id(100_000, None, 100_000), 0);
+        assert_eq!(client_id(101_000, Some(1000), 100_000), 1000);
+        assert_eq!(client_id(165_534, Some(70_000), 100_000), 70_000, "an id that does not fit is still the old one");
+        assert_eq!(client_id(5, None, 100_000), 65534);
+        assert_eq!(client_id(70_000, None, 0), 70_000);
+    }
+}

@@ -1,0 +1,174 @@
+//! Reads what a finished task left in its overlay's upper directory, and says it as a [`Delta`].
+//!
+//! The upper directory holds more than changes: parents that were only passed through, files that were opened for writing
+//! and not written, rewrites of the same bytes. So everything is compared with what the task saw there, which the
+//! mirror tells through a [`Lens`]. The task must have ended and its overlay be unmounted.
+//!
+//! Limits: attributes of the root directory are not reported; a file of several names that the task renamed arrives as
+//! a file of its own; the overlay itself must have been mounted without `metacopy`.
+
+mod compare;
+mod emit;
+mod upper;
+
+#[cfg(test)]
+mod differential;
+#[cfg(test)]
+mod tests;
+
+use base::{Base, Binding, Content, Delta, Time, TreePath};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use std::fs::File;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// What the mirror tells of the tree that the task saw. Paths are those before the task.
+pub trait Lens {
+    /// The number of the binding that the task saw at `path`; `None` if the mirror knows nothing of it.
+    fn base_of(&self, path: &TreePath) -> Option<Base>;
+
+    /// The binding that the task saw at `path`; `None` if the mirror knows nothing of it.
+    fn binding_of(&self, path: &TreePath) -> Option<Binding>;
+
+    /// The lower directory of the task's overlay: its lane in the mirror.
+    fn lower(&self) -> &Path;
+
+    /// Opens what is at `path` in the lower directory for reading, following no link.
+    fn open_base(&self, path: &TreePath) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let lower = rustix::fs::open(self.lower(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+        let relative = path.relative_to(&TreePath::root()).filter(|relative| !relative.is_empty()).unwrap_or(b".");
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let name = std::ffi::OsStr::from_bytes(relative);
+        Ok(rustix::fs::openat2(lower, name, flags, Mode::empty(), within)?.into())
+    }
+}
+
+/// How a task's upper directory is to be read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What was added to the client's user and group ids: id 0 of the task is this id here.
+    pub id_base: u32,
+    /// The client's clock minus this machine's, in nanoseconds.
+    pub clock_offset_ns: i64,
+    /// When the task started, by this machine's clock.
+    pub task_start: Time,
+    /// When the task ended, by this machine's clock.
+    pub task_end: Time,
+    /// When the task was launched, by the client's clock: no time that falls within the run comes out earlier.
+    pub launch: Time,
+    /// The overlay was mounted by root and keeps its notes in `trusted.overlay.`; else in `user.overlay.`.
+    pub privileged: bool,
+    /// The lower directory shows `user.` attributes, so that files copied up from it have them. If not, those that a
+    /// file had are taken to be there still.
+    pub xattrs_mirrored: bool,
+    /// Paths that are not part of the client's tree, with all beneath.
+    pub ignore: Vec<TreePath>,
+    /// Most entries of the upper directory and most removals, each.
+    pub entries_max: usize,
+}
+
+impl Options {
+    /// For an overlay that root mounted, on a machine with the client's clock and ids: what differs is to be set.
+    pub fn new(task_start: Time, task_end: Time, launch: Time) -> Self {
+        let path = |bytes: &[u8]| TreePath::parse(bytes).expect("a literal in normal form");
+        Self {
+            id_base: 0,
+            clock_offset_ns: 0,
+            task_start,
+            task_end,
+            launch,
+            privileged: true,
+            xattrs_mirrored: true,
+            ignore: vec![path(b"/proc"), path(b"/sys"), path(b"/dev")],
+            entries_max: ENTRIES_MAX,
+        }
+    }
+}
+
+/// Default of [`Options::entries_max`].
+pub const ENTRIES_MAX: usize = 1_000_000;
+/// Deepest directory that is read, in names.
+pub const DEPTH_MAX: usize = 1024;
+
+/// Takes the content of a file of this length (its holes can be seen by `SEEK_HOLE`), keeps it where the client will
+/// ask for it, and says where that is.
+pub type Cut<'a> = &'a mut dyn FnMut(&File, u64) -> io::Result<Content>;
+
+/// What a task left behind.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct Collected {
+    /// What is to be committed.
+    pub delta: Delta,
+    /// What is not part of it.
+    pub skipped: Vec<Skipped>,
+}
+
+/// Something a task made that does not travel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Where.
+    pub path: TreePath,
+    /// Why.
+    pub why: SkipReason,
+}
+
+/// Why something does not travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SkipReason {
+    /// Sockets belong to a running process.
+    #[error("is a socket")]
+    Socket,
+    /// Devices are not mirrored.
+    #[error("is a device")]
+    Device,
+}
+
+/// Why an upper directory could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum DeltaError {
+    /// The task made or removed too much.
+    #[error("the task changed more than {max} files: run it locally, or raise the worker's limit")]
+    TooMany {
+        /// The limit.
+        max: usize,
+    },
+    /// The task made directories within directories beyond reason.
+    #[error("{path} is more than {DEPTH_MAX} directories deep: run the command locally")]
+    TooDeep {
+        /// Where.
+        path: TreePath,
+    },
+    /// The mirror shows something, and cannot say what it is.
+    #[error("the mirror does not know what was at {path}, though the task saw it")]
+    NoBase {
+        /// Where.
+        path: TreePath,
+    },
+    /// The overlay's notes make no sense.
+    #[error("the overlay's note on {path} cannot be read: was it mounted with other options?")]
+    BadNote {
+        /// Where.
+        path: TreePath,
+    },
+    /// The file system failed.
+    #[error("cannot {what} {path} of the task's results: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        what: &'static str,
+        /// Where.
+        path: TreePath,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Reads the upper directory `upper` into a delta. Contents of new and changed files go to `cut`.
+///
+/// # Errors
+/// The first thing that could not be read, or the limit that was exceeded; there is no partial delta.
+pub fn collect(upper: &Path, lens: &dyn Lens, options: &Options, cut: Cut<'_>) -> Result<Collected, DeltaError> {
+    let walked = upper::walk(upper, lens, options)?;
+    emit::Emitter::new(lens, options, cut).emit(walked)
+}

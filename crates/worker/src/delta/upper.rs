@@ -1,0 +1,295 @@
+//! Walking the upper directory: what is in it, and which part of the lower directory each entry belongs to.
+
+use super::{DEPTH_MAX, DeltaError, Lens, Options};
+use base::{Binding, TreePath, Xattr};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::rc::Rc;
+
+/// An entry of the upper directory that is no whiteout.
+pub(crate) struct Entry {
+    /// Where it is after the task.
+    pub path: TreePath,
+    /// Its parent in the upper directory, held, for opening it.
+    pub parent: Rc<OwnedFd>,
+    pub stat: Stat,
+    /// What was at its place in the lower directory (its path there, which differs beneath renamed directories).
+    pub lower: Option<(TreePath, Binding)>,
+    /// `user.` attributes, sorted.
+    pub xattrs: Vec<Xattr>,
+    pub kind: Kind,
+}
+
+/// What an entry is, with the overlay's notes on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Merged with the directory in the lower directory, new, or (opaque) in place of it.
+    Directory { opaque: bool },
+    /// Was at this path of the lower directory, and is merged with it.
+    Renamed { from: TreePath },
+    /// A file; whether it was copied up from its place in the lower directory, as far as that can be told.
+    File { copied: Option<bool> },
+    /// A symbolic link to this.
+    Symlink { target: Vec<u8> },
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+    /// A device.
+    Device,
+}
+
+/// All of an upper directory, parents before children.
+#[derive(Default)]
+pub(crate) struct Walked {
+    pub entries: Vec<Entry>,
+    /// Paths of the lower directory that the overlay hides with a whiteout.
+    pub whiteouts: Vec<TreePath>,
+}
+
+struct Pending {
+    parent: Rc<OwnedFd>,
+    name: Vec<u8>,
+    path: TreePath,
+    /// The directory in the lower directory that it is merged with.
+    lower: Option<TreePath>,
+    depth: usize,
+}
+
+/// Walks `upper`.
+pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<Walked, DeltaError> {
+    let io = |source: Errno| DeltaError::Io { what: "open", path: TreePath::root(), source: source.into() };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = Rc::new(rustix::fs::open(upper, flags, Mode::empty()).map_err(io)?);
+    let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
+    let mut walker = Walker { lens, options, prefix, origins: false, walked: Walked::default(), count: 0 };
+    let notes = walker.notes_of(&TreePath::root(), &root)?;
+    walker.origins = notes.has_origin;
+    let mut pending = Vec::new();
+    walker.list(&root, &TreePath::root(), Some(&TreePath::root()), 1, &mut pending)?;
+    while let Some(next) = pending.pop() {
+        let io = |source: Errno| DeltaError::Io { what: "open", path: next.path.clone(), source: source.into() };
+        let held = rustix::fs::openat(&*next.parent, os(&next.name), flags | OFlags::NOFOLLOW, Mode::empty());
+        let held = Rc::new(held.map_err(io)?);
+        walker.list(&held, &next.path, next.lower.as_ref(), next.depth + 1, &mut pending)?;
+    }
+    Ok(walker.walked)
+}
+
+fn os(name: &[u8]) -> &OsStr {
+    OsStr::from_bytes(name)
+}
+
+struct Walker<'a> {
+    lens: &'a dyn Lens,
+    options: &'a Options,
+    prefix: &'static [u8],
+    /// The overlay notes of each copied file where it came from.
+    origins: bool,
+    walked: Walked,
+    count: usize,
+}
+
+/// The overlay's notes on an entry, and the task's own attributes.
+#[derive(Default)]
+struct Notes {
+    opaque: bool,
+    redirect: Option<Vec<u8>>,
+    whiteout: bool,
+    has_origin: bool,
+    xattrs: Vec<Xattr>,
+}
+
+impl Walker<'_> {
+    fn list(
+        &mut self,
+        held: &Rc<OwnedFd>,
+        path: &TreePath,
+        lower: Option<&TreePath>,
+        depth: usize,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), DeltaError> {
+        if depth > DEPTH_MAX {
+            return Err(DeltaError::TooDeep { path: path.clone() });
+        }
+        let io = |source: Errno| DeltaError::Io { what: "list", path: path.clone(), source: source.into() };
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&**held).map_err(io)? {
+            let entry = entry.map_err(io)?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                self.count += 1;
+                if self.count > self.options.entries_max {
+                    return Err(DeltaError::TooMany { max: self.options.entries_max });
+                }
+                names.push(name.to_vec());
+            }
+        }
+        names.sort_unstable();
+        // The last pushed is the first popped: directories come out in order.
+        let first = pending.len();
+        for name in names {
+            let here = path.join(&name);
+            if !self.options.ignore.contains(&here) {
+                self.enter(held, &here, lower.map(|lower| lower.join(&name)), depth, pending)?;
+            }
+        }
+        pending[first..].reverse();
+        Ok(())
+    }
+
+    fn enter(
+        &mut self,
+        parent: &Rc<OwnedFd>,
+        path: &TreePath,
+        lower: Option<TreePath>,
+        depth: usize,
+        pending: &mut Vec<Pending>,
+    ) -> Result<(), DeltaError> {
+        let io = |source: Errno| DeltaError::Io { what: "read", path: path.clone(), source: source.into() };
+        let stat = rustix::fs::statat(&**parent, os(path.name()), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind == FileType::CharacterDevice && stat.st_rdev == 0 {
+            self.walked.whiteouts.extend(lower);
+            return Ok(());
+        }
+        let notes = match kind {
+            FileType::Directory | FileType::RegularFile => {
+                // Held, not opened: the file may be one that nobody can read.
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let held = rustix::fs::openat(&**parent, os(path.name()), flags, Mode::empty()).map_err(io)?;
+                self.notes_of(path, &held)?
+            }
+            _ => Notes::default(),
+        };
+        if notes.whiteout && kind == FileType::RegularFile && stat.st_size == 0 {
+            self.walked.whiteouts.extend(lower);
+            return Ok(());
+        }
+        let there = match &lower {
+            Some(lower) => self.what_was(lower)?.map(|binding| (lower.clone(), binding)),
+            None => None,
+        };
+        let kind = match kind {
+            FileType::Directory => self.directory_kind(path, lower.as_ref(), &notes)?,
+            FileType::RegularFile => Kind::File { copied: self.origins.then_some(notes.has_origin) },
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(&**parent, os(path.name()), Vec::new()).map_err(io)?;
+                Kind::Symlink { target: target.into_bytes() }
+            }
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            _ => Kind::Device,
+        };
+        let merged = match &kind {
+            Kind::Renamed { from } => Some(Some(from.clone())),
+            Kind::Directory { opaque: false } => Some(match &there {
+                Some((lower, Binding::Directory { .. })) => Some(lower.clone()),
+                _ => None,
+            }),
+            Kind::Directory { opaque: true } => Some(None),
+            _ => None,
+        };
+        if let Some(lower) = merged {
+            let (parent, name) = (parent.clone(), path.name().to_vec());
+            pending.push(Pending { parent, name, path: path.clone(), lower, depth });
+        }
+        let (path, parent) = (path.clone(), parent.clone());
+        self.walked.entries.push(Entry { path, parent, stat, lower: there, xattrs: notes.xattrs, kind });
+        Ok(())
+    }
+
+    fn directory_kind(&self, path: &TreePath, lower: Option<&TreePath>, notes: &Notes) -> Result<Kind, DeltaError> {
+        let bad = || DeltaError::BadNote { path: path.clone() };
+        let Some(redirect) = notes.redirect.as_ref().filter(|_| !notes.opaque) else {
+            return Ok(Kind::Directory { opaque: notes.opaque });
+        };
+        let from = match redirect.first() {
+            // From the root of the lower directory.
+            Some(b'/') => TreePath::parse(redirect).ok_or_else(bad)?,
+            // Another name in the directory that this one's parent is merged with.
+            _ if base::path::is_plain_name(redirect) => {
+                let parent = lower.and_then(TreePath::parent).ok_or_else(bad)?;
+                parent.join(redirect)
+            }
+            _ => return Err(bad()),
+        };
+        match self.what_was(&from)? {
+            Some(Binding::Directory { .. }) if Some(&from) == lower => Ok(Kind::Directory { opaque: false }),
+            Some(Binding::Directory { .. }) => Ok(Kind::Renamed { from }),
+            _ => Err(bad()),
+        }
+    }
+
+    /// What the task saw at a path of the lower directory, if anything.
+    fn what_was(&self, lower: &TreePath) -> Result<Option<Binding>, DeltaError> {
+        match self.lens.binding_of(lower) {
+            Some(Binding::Absent) => Ok(None),
+            Some(binding) => Ok(Some(binding)),
+            None => match self.lens.open_base(lower) {
+                Err(error) if is_absence(&error) => Ok(None),
+                _ => Err(DeltaError::NoBase { path: lower.clone() }),
+            },
+        }
+    }
+
+    fn notes_of(&self, path: &TreePath, held: &OwnedFd) -> Result<Notes, DeltaError> {
+        let io = |source: Errno| DeltaError::Io { what: "read attributes of", path: path.clone(), source: source.into() };
+        let magic = format!("/proc/self/fd/{}", held.as_fd().as_raw_fd());
+        let mut names = vec![0u8; 1 << 10];
+        let count = loop {
+            match rustix::fs::listxattr(magic.as_str(), &mut names[..]) {
+                Ok(count) => break count,
+                Err(Errno::RANGE) if names.len() < 1 << 17 => names.resize(names.len() * 4, 0),
+                Err(Errno::OPNOTSUPP) => return Ok(Notes::default()),
+                Err(error) => return Err(io(error)),
+            }
+        };
+        let value_of = |name: &[u8]| {
+            let mut value = vec![0u8; 1 << 16];
+            let len = rustix::fs::getxattr(magic.as_str(), os(name), &mut value[..]).map_err(io)?;
+            value.truncate(len);
+            Ok::<_, DeltaError>(value)
+        };
+        let mut notes = Notes::default();
+        for name in names[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            match name.strip_prefix(self.prefix) {
+                Some(b"opaque") => notes.opaque = value_of(name)? == b"y",
+                Some(b"redirect") => notes.redirect = Some(value_of(name)?),
+                Some(b"whiteout") => notes.whiteout = true,
+                Some(b"origin") => notes.has_origin = true,
+                // What the task itself named like the overlay's notes is escaped by one more `overlay.`.
+                Some(own) if !self.options.privileged && own.starts_with(b"overlay.") => {
+                    let name = [self.prefix, &own[b"overlay.".len()..]].concat();
+                    let value = value_of(&[self.prefix, own].concat())?;
+                    notes.xattrs.push(Xattr { name, value });
+                }
+                Some(_) => {}
+                None if name.starts_with(b"user.") => {
+                    notes.xattrs.push(Xattr { name: name.to_vec(), value: value_of(name)? });
+                }
+                None => {}
+            }
+        }
+        notes.xattrs.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(notes)
+    }
+}
+
+/// Whether an error says that nothing is there.
+pub(crate) fn is_absence(error: &io::Error) -> bool {
+    matches!(error.raw_os_error().map(Errno::from_raw_os_error), Some(Errno::NOENT | Errno::NOTDIR))
+}
+
+impl Entry {
+    /// Opens the entry's file for reading.
+    pub(crate) fn open(&self) -> io::Result<std::fs::File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        Ok(rustix::fs::openat(&*self.parent, os(self.path.name()), flags, Mode::empty())?.into())
+    }
+}
