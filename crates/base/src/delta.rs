@@ -59,7 +59,7 @@ pub enum Action {
         attr: Attr,
         /// `user.` attributes to give it; others of that kind are removed.
         xattrs: Vec<Xattr>,
-        /// The task removed the directory that was here and made a new one: this path is among the removals, too.
+        /// The task removed the directory that was here and made a new one: the old one is among the removals, too.
         replaces: bool,
     },
     /// Made a file, or gave one new contents or attributes. If the path is among the removals it is another file than

@@ -59,6 +59,8 @@ pub(crate) struct Planner<'a, 'b> {
     pub(crate) placed: HashMap<TreePath, Slot>,
     origins: HashMap<TreePath, Option<TreePath>>,
     parents: HashMap<TreePath, Parent>,
+    /// Directories (as they will be called) whose attributes the delta changes itself.
+    own_directories: HashSet<&'a TreePath>,
     /// Steps by kind, in the order in which they come.
     pub(crate) open: Vec<Step>,
     pub(crate) detach: Vec<Step>,
@@ -83,6 +85,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         staged: &'a Slots,
     ) -> Self {
         let mut removed = HashMap::new();
+        let mut own_directories = HashSet::new();
         let (mut renamed, mut renamed_to) = (HashMap::new(), HashMap::new());
         for change in changes {
             match &change.action {
@@ -92,6 +95,9 @@ impl<'a, 'b> Planner<'a, 'b> {
                 Action::RenameDirectory { from } => {
                     renamed.insert(from, &change.path);
                     renamed_to.insert(&change.path, from);
+                }
+                Action::Directory { .. } => {
+                    own_directories.insert(&change.path);
                 }
                 _ => {}
             }
@@ -109,6 +115,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             placed: HashMap::new(),
             origins: HashMap::new(),
             parents: HashMap::new(),
+            own_directories,
             open: Vec::new(),
             detach: Vec::new(),
             place: Vec::new(),
@@ -131,6 +138,14 @@ impl<'a, 'b> Planner<'a, 'b> {
             match change.action {
                 Action::Remove | Action::RenameDirectory { .. } => {}
                 _ => self.plan_change(index, change)?,
+            }
+        }
+        // Only now is it known which directories are made.
+        for change in self.changes {
+            if let Action::RenameDirectory { .. } = change.action
+                && self.check_parent(&change.path)?
+            {
+                self.parent_of(&change.path)?;
             }
         }
         if !self.conflicts.is_empty() {
@@ -276,9 +291,6 @@ impl<'a, 'b> Planner<'a, 'b> {
             self.conflict(from, ConflictKind::Changed);
             return Ok(());
         }
-        if !self.check_parent(to)? {
-            return Ok(());
-        }
         let occupied = self.occupant(to)?;
         if occupied.is_some() {
             self.conflict(to, ConflictKind::DirectoryInTheWay);
@@ -286,7 +298,6 @@ impl<'a, 'b> Planner<'a, 'b> {
         }
         let slot = self.slot_for(from)?;
         self.parent_of(from)?;
-        self.parent_of(to)?;
         self.open_if_needed(from, &node)?;
         let seen = Seen::of(&node);
         self.detach.push(Step::Detach { path: from.clone(), slot, seen, beneath: None, moves: true });
@@ -306,8 +317,8 @@ impl<'a, 'b> Planner<'a, 'b> {
 
     fn plan_change(&mut self, index: usize, change: &'a Change) -> Checked<()> {
         let path = &change.path;
-        if let Action::Directory { attr, xattrs, .. } = &change.action {
-            return self.plan_directory(change, attr, xattrs);
+        if let Action::Directory { attr, xattrs, replaces } = &change.action {
+            return self.plan_directory(change, attr, xattrs, *replaces);
         }
         if !self.check_parent(path)? {
             return Ok(());
@@ -343,7 +354,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         })
     }
 
-    fn plan_directory(&mut self, change: &Change, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {
+    fn plan_directory(&mut self, change: &Change, attr: &Attr, xattrs: &[Xattr], replaces: bool) -> Checked<()> {
         let path = &change.path;
         let origin = self.origin(path);
         let there = match &origin {
@@ -361,6 +372,11 @@ impl<'a, 'b> Planner<'a, 'b> {
             }
             return self.make_directory(path, attr, xattrs);
         };
+        if node.is_directory() && replaces {
+            // It should be among the removals.
+            self.conflict(path, ConflictKind::DirectoryInTheWay);
+            return Ok(());
+        }
         if node.is_directory() {
             return self.change_directory(path, origin.as_ref().unwrap_or(path), &node, change.base, attr, xattrs);
         }
@@ -468,6 +484,13 @@ impl<'a, 'b> Planner<'a, 'b> {
         let sticky = node.mode & 0o1000 != 0 && user != 0 && user != node.uid;
         let held = self.tree.directory(path).map_err(io)?;
         let writable = is_writable(&*held) || self.open_if_needed(path, &node)?;
+        if let Some(after) = self.after(path) {
+            // The task's own entries would have changed its mtime, and the delta would say so: what changes it is the
+            // way in which files are replaced.
+            let as_it_is = meta_of(&node, None);
+            let (old, new) = (as_it_is.clone(), as_it_is);
+            self.directories.push(Step::Attributes { path: after, ino: node.ino, old, new });
+        }
         Ok(Parent { writable, sticky })
     }
 
@@ -483,10 +506,8 @@ impl<'a, 'b> Planner<'a, 'b> {
             return Ok(true);
         }
         self.open.push(Step::Open { path: path.clone(), ino: node.ino, old: old.clone(), new: new.clone() });
-        // Its mode comes back at the end. A change of the delta's own, if there is one, comes after that.
         if let Some(after) = self.after(path) {
-            let close = Step::Attributes { path: after, ino: node.ino, old: new, new: old };
-            self.directories.insert(0, close);
+            self.directories.push(Step::Attributes { path: after, ino: node.ino, old: new, new: old });
         }
         Ok(true)
     }
@@ -503,9 +524,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             }
             at = ancestor.parent();
         }
-        let directory = |change: &Cow<'_, Change>| matches!(change.action, Action::Directory { .. });
-        let own = self.changes.iter().any(|change| directory(change) && change.path == after);
-        (!own && !self.removed.contains_key(path)).then_some(after)
+        (!self.own_directories.contains(&after) && !self.removed.contains_key(path)).then_some(after)
     }
 
     /// A slot from which, and into which, an entry at `path` can be renamed.

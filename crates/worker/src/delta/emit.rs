@@ -94,7 +94,7 @@ impl<'a> Emitter<'a> {
     fn skip(&mut self, entry: &Entry, why: SkipReason) -> Result<(), DeltaError> {
         self.skipped.push(Skipped { path: entry.path.clone(), why });
         if let Some((lower, binding)) = &entry.lower
-            && !matches!(binding, Binding::Special { .. })
+            && !matches!(binding, Binding::Special)
         {
             self.gone.push(lower.clone());
         }
@@ -116,7 +116,7 @@ impl<'a> Emitter<'a> {
             Some((lower, binding @ Binding::Directory { .. })) => Some((lower, binding)),
             _ => None,
         };
-        let replaces = opaque && before.is_some();
+        let replaces = opaque && before.is_some_and(|(lower, _)| !self.renamed.contains(lower));
         if let Some((lower, _)) = before
             && opaque
         {
