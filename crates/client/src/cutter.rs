@@ -14,6 +14,7 @@ impl Cutter for FileCutter {
     fn cut(&self, file: &File, size: u64) -> io::Result<Cut> {
         let cut = store::chunk::cut::<Infallible>(file, size, &mut |_, _| Ok(()));
         match cut {
+            Ok(cut) if cut.size < size => Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(cut) => Ok(Cut { content: cut.content, recipe: cut.recipe.map(|recipe| Arc::new(recipe.recipe)) }),
             Err(CutError::Read(error)) => Err(error),
             Err(CutError::TooManyPieces) => Err(io::Error::other("it has too many pieces")),

@@ -15,6 +15,7 @@ use crate::snapshot::Snapshot;
 use crate::views::Views;
 use base::TreePath;
 use base::door::{self, Reply, Request};
+use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -62,7 +63,8 @@ pub struct Daemon {
     stopping: tokio::sync::Notify,
     /// Held for the daemon's life.
     _lock: std::fs::File,
-    closed: Mutex<bool>,
+    /// Trees in which commands run one after the other.
+    trees: Mutex<HashMap<TreePath, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// A client daemon cannot start.
@@ -162,7 +164,7 @@ impl Daemon {
             recipes,
             stopping: tokio::sync::Notify::new(),
             _lock: lock,
-            closed: Mutex::new(false),
+            trees: Mutex::default(),
             config,
         }))
     }
@@ -181,10 +183,7 @@ impl Daemon {
                 () = self.stopping.notified() => break,
             }
         }
-        // Only our own socket: a daemon of another version may have put its own there.
-        if !*lock(&self.closed) {
-            let _ = std::fs::remove_file(socket);
-        }
+        let _ = std::fs::remove_file(socket);
     }
 
     async fn serve_caller(self: Arc<Self>, stream: UnixStream) {
@@ -222,6 +221,13 @@ impl Daemon {
             None => Err("no pool is configured (gleaner up, or gleaner use TOKEN)".into()),
             Some(link) => link.connect().await.map_err(|error| error.to_string()),
         }
+    }
+
+    /// The turn of commands that must be alone in a tree.
+    pub fn tree(&self, root: &TreePath) -> Arc<tokio::sync::Mutex<()>> {
+        let mut trees = lock(&self.trees);
+        trees.retain(|_, turn| Arc::strong_count(turn) > 1);
+        trees.entry(root.clone()).or_default().clone()
     }
 
     /// The link to the hub, if one is configured.

@@ -5,7 +5,7 @@
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
-//! * What it allows: [`policy`], [`remote_ability`].
+//! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
 //! * Its changes: [`commit`], [`spool`].
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
@@ -31,3 +31,4 @@ pub mod snapshot;
 pub mod spool;
 pub mod stdio;
 pub mod views;
+pub mod write_rules;

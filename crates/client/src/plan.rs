@@ -1,27 +1,18 @@
 //! How a command is to run elsewhere: which program it is, which view it needs, what it may read and write, what its
 //! standard streams are. Made before anything is launched; what cannot run elsewhere is found here.
 
-use crate::commit::WriteDecision;
 use crate::daemon::Daemon;
-use crate::policy::{Gate, Open};
-use crate::profile;
+use crate::policy::{FileFacts, Gate, ReadDecision, ReadPolicy, Scope, ScopeInput};
+use crate::profile::{self, NotFound, ViewKey};
+use crate::remote_ability::{self, Surroundings};
+use crate::snapshot::Disk;
 use crate::stdio;
-use crate::views::{Launch, Swept, TRAVEL_BYTES, View};
+use crate::views::{Launch, Swept, TRAVEL_BYTES, View, closure};
+use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use wire::now_nanos;
-
-/// Decides what may be written.
-#[derive(Clone, Debug)]
-pub struct WriteRules;
-
-impl WriteRules {
-    /// What becomes of a change at `path`.
-    pub fn decide(&self, _path: &TreePath) -> WriteDecision {
-        WriteDecision::Commit
-    }
-}
 
 /// A command that can run elsewhere.
 #[derive(Clone)]
@@ -42,30 +33,75 @@ pub struct Plan {
     pub gate: Arc<dyn Gate>,
     /// What may be written.
     pub write: WriteRules,
+    /// The tree in which no other command of this kind may run meanwhile.
+    pub alone_in: Option<TreePath>,
     /// Paths that are in the view whatever the profile says.
     include: Vec<TreePath>,
     launched: Time,
 }
 
+/// Why a command does not run elsewhere.
+#[derive(Debug, thiserror::Error)]
+pub enum NotPlanned {
+    /// There is no such program: as little here as elsewhere.
+    #[error(transparent)]
+    NotFound(#[from] NotFound),
+    /// It would not do there what it does here, or there is no pool.
+    #[error("{0}")]
+    Here(String),
+}
+
 impl Plan {
-    /// Plans a command of a caller with these descriptors 0, 1 and 2. The error says why it cannot run elsewhere.
-    /// Blocks on the file system.
+    /// Plans a command of a caller with these descriptors 0, 1 and 2. Blocks on the file system.
     pub fn new(
         daemon: &Daemon,
-        command: Command,
+        mut command: Command,
         window: Option<WindowSize>,
-        _allow_write: &[Vec<u8>],
+        allow_write: &[Vec<u8>],
         fds: &[Arc<OwnedFd>; 3],
-    ) -> Result<Self, String> {
+    ) -> Result<Self, NotPlanned> {
+        let here = |why: &str| NotPlanned::Here(why.to_owned());
         if daemon.link().is_none() {
-            return Err("no pool is configured (gleaner up, or gleaner use TOKEN)".into());
+            return Err(here("no pool is configured (gleaner up, or gleaner use TOKEN)"));
         }
-        let cwd = TreePath::parse(&command.cwd).ok_or("the working directory has no path")?;
-        let resolved = profile::resolve(&command, &cwd)?;
-        let first_sight = || vec![resolved.program.clone()];
-        let view = daemon.server.views().open(&resolved.key, first_sight);
-        let (stdin, stdout, stderr) = streams(fds);
-        let tmp = TreePath::root().join(b"tmp");
+        let cwd = TreePath::parse(&command.cwd).ok_or_else(|| here("the working directory has no path"))?;
+        if let Some(kind) = daemon.server.views().snapshot().odd_file_system(&cwd) {
+            return Err(NotPlanned::Here(format!("{cwd} is on {kind}, whose changes cannot be noticed reliably")));
+        }
+        command.argv = remote_ability::unwrap(&command.argv).to_vec();
+        let program = profile::identify(&command.argv, &command.env, &cwd)?;
+        let surroundings = Surroundings {
+            set_id: remote_ability::changes_rights(&program.real),
+            stdin_terminal: stdio::is_terminal(&fds[0]),
+            device: fds.iter().any(|fd| stdio::is_device(fd)),
+        };
+        let cannot = remote_ability::cannot_run_remotely(&command.argv, &program, &command.env, &surroundings);
+        if let Some(reason) = cannot {
+            return Err(NotPlanned::Here(reason.text));
+        }
+        let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
+        let input = ScopeInput {
+            home: home.as_ref(),
+            uid: command.uid,
+            cwd: &cwd,
+            argv: &command.argv,
+            env: &command.env,
+        };
+        let scope = Scope::new(&input, &Disk);
+        let allowed = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
+        let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
+        let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
+        let write = WriteRules::new(scope.clone(), allowed);
+        let read = ReadPolicy::new(scope);
+        let (stdin, stdout, stderr) = streams(fds, &read);
+        let first_sight = || {
+            let mut paths = closure::closure(&program.path, &cwd, &command.env);
+            paths.extend(program.script.clone());
+            paths
+        };
+        let view = daemon.server.views().open(&key_under(program.key.clone(), &read), first_sight);
+        let env = crate::policy::environment(daemon.config.own_workers, &command.env);
+        command.env = remote_ability::drop_jobserver(&env.kept);
         Ok(Self {
             command,
             stdin,
@@ -73,9 +109,10 @@ impl Plan {
             stderr,
             window: window.unwrap_or_default(),
             view,
-            gate: Arc::new(Open),
-            write: WriteRules,
-            include: vec![cwd, tmp],
+            gate: Arc::new(read),
+            write,
+            alone_in,
+            include: vec![cwd, TreePath::root().join(b"tmp")],
             launched: Time(now_nanos()),
         })
     }
@@ -103,12 +140,23 @@ impl Plan {
     }
 }
 
+/// A program has a view for each read policy that it is run under: what one may see must not reach a task of another.
+fn key_under(key: ViewKey, read: &ReadPolicy) -> ViewKey {
+    let mut variant = key.variant.unwrap_or_default();
+    variant.extend_from_slice(format!("\0{:x}", read.fingerprint()).as_bytes());
+    ViewKey { variant: Some(variant), ..key }
+}
+
 /// What kind of streams the caller's descriptors are.
-fn streams(fds: &[Arc<OwnedFd>; 3]) -> (Stdin, Output, Output) {
+fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output) {
     let stdin = match &fds[0] {
         fd if stdio::is_null(fd) => Stdin::Null,
         fd if stdio::is_terminal(fd) => Stdin::Terminal,
-        fd => stdio::regular_file(fd).map_or(Stdin::Stream, |(path, offset)| Stdin::File { path, offset }),
+        // A file that the policy keeps here was opened by the caller all the same: its bytes may go, its name not.
+        fd => match stdio::regular_file(fd) {
+            Some((path, offset)) if is_readable(&path, read) => Stdin::File { path, offset },
+            _ => Stdin::Stream,
+        },
     };
     let output = |fd: &OwnedFd| match fd {
         fd if stdio::is_null(fd) => Output::Null,
@@ -121,4 +169,10 @@ fn streams(fds: &[Arc<OwnedFd>; 3]) -> (Stdin, Output, Output) {
         other => other,
     };
     (stdin, stdout, stderr)
+}
+
+fn is_readable(path: &[u8], read: &ReadPolicy) -> bool {
+    let (Some(tree_path), Ok(stat)) = (TreePath::parse(path), rustix::fs::stat(path)) else { return false };
+    let facts = FileFacts { uid: stat.st_uid, mode: stat.st_mode & 0o7777, directory: false };
+    read.decide(&tree_path, &facts) == ReadDecision::Allow
 }

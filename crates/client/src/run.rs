@@ -7,7 +7,7 @@ use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input};
 use crate::outputs::{Differs, Output, Stream};
-use crate::plan::Plan;
+use crate::plan::{NotPlanned, Plan};
 use crate::record::Record;
 use crate::serve::{Running, blocking, lock};
 use crate::settle::{Settled, settle};
@@ -17,7 +17,7 @@ use base::door::{Options, Reply};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use wire::message::{Exited, Failed, Launch, Object, OpenKind};
 use wire::{convert, now_nanos};
 
@@ -117,7 +117,10 @@ impl Session {
         };
         let plan = match planned {
             Some(Ok(plan)) => plan,
-            Some(Err(why)) => return Err(here(why, no_local)),
+            Some(Err(NotPlanned::NotFound(missing))) if no_local => {
+                return Err(Reply::Failed { code: missing.exit_code(), message: missing.to_string() });
+            }
+            Some(Err(why)) => return Err(here(why.to_string(), no_local)),
             None => return Err(here("the client daemon failed".into(), no_local)),
         };
         record.planned(&plan);
@@ -146,6 +149,7 @@ impl Session {
         if replies.send(&Reply::Launched { task: self.task, terminal }).await.is_err() {
             return self.gone();
         }
+        let Some(_alone) = self.wait_for_tree(requests).await else { return self.gone() };
         let mut trouble = String::new();
         for attempt in 1..=ATTEMPTS_MAX {
             record.attempts = attempt;
@@ -177,6 +181,17 @@ impl Session {
             }
         }
         self.fall_back(trouble)
+    }
+
+    /// Two commands that lock files in one tree run one after the other: neither would see the other's lock. `None` if
+    /// the caller went away meanwhile.
+    async fn wait_for_tree(&self, requests: &mut Requests) -> Option<Option<OwnedMutexGuard<()>>> {
+        let Some(tree) = &self.plan.alone_in else { return Some(None) };
+        let turn = self.daemon.tree(tree);
+        tokio::select! {
+            turn = turn.lock_owned() => Some(Some(turn)),
+            _ = requests.next() => None,
+        }
     }
 
     /// The caller is gone.

@@ -124,6 +124,11 @@ pub fn is_null(fd: &OwnedFd) -> bool {
     }
 }
 
+/// Whether `fd` is a device other than a terminal and `/dev/null`.
+pub fn is_device(fd: &OwnedFd) -> bool {
+    matches!(kind(fd), Some(FileType::CharacterDevice | FileType::BlockDevice)) && !is_terminal(fd) && !is_null(fd)
+}
+
 /// Whether two descriptors are one open file, so that the order of what is written to both matters.
 pub fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
     match (fstat(one), fstat(other)) {

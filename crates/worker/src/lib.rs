@@ -1,3 +1,20 @@
-//! x
+//! The worker: runs tasks on machines that have none of their files.
+//!
+//! The way of a task: [`net`] gets the launch, [`task`] prepares and attends it, [`sandbox`] runs its processes on a lane
+//! of the client's [`fuse`] mirror under an overlay, [`delta`] reads what it left behind, [`result`] keeps the contents
+//! for whoever asks.
+//!
+//! * [`clients`]: whose tasks run here, their mirrors, user ids and CPUs.
+//! * [`content`]: where a mirror's bytes come from.
+//! * [`streams`], [`demand`]: standard input and output.
 
+pub mod clients;
+pub mod content;
 pub mod delta;
+pub mod demand;
+pub mod fuse;
+pub mod net;
+pub mod result;
+pub mod sandbox;
+pub mod streams;
+pub mod task;

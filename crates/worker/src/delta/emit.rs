@@ -94,7 +94,7 @@ impl<'a> Emitter<'a> {
     fn skip(&mut self, entry: &Entry, why: SkipReason) -> Result<(), DeltaError> {
         self.skipped.push(Skipped { path: entry.path.clone(), why });
         if let Some((lower, binding)) = &entry.lower
-            && !matches!(binding, Binding::Special)
+            && !matches!(binding, Binding::Special { .. })
         {
             self.gone.push(lower.clone());
         }

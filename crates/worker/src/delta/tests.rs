@@ -85,7 +85,7 @@ fn look(path: &Path) -> (Binding, Stamp) {
         let target = std::fs::read_link(path).expect("reads").into_os_string().into_encoded_bytes();
         Binding::Symlink { attr, target }
     } else if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
-        Binding::Special
+        Binding::Special { attr }
     } else {
         let content = content_of(&std::fs::read(path).expect("reads"));
         Binding::File { attr, content, xattrs: xattrs(path) }

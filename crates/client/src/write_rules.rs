@@ -1,0 +1,54 @@
+//! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
+
+use crate::commit;
+use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy};
+use base::TreePath;
+use rustix::fs::{Access, AtFlags, CWD, accessat, statat};
+
+/// Decides what one command may change.
+#[derive(Clone, Debug)]
+pub struct WriteRules {
+    policy: WritePolicy,
+}
+
+impl WriteRules {
+    /// For a command about `scope`, with the paths that its caller allowed.
+    pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
+        Self { policy: WritePolicy::new(scope, allowed) }
+    }
+
+    /// What becomes of a change at `path`. Looks at the file system.
+    pub fn decide(&self, path: &TreePath) -> commit::WriteDecision {
+        match self.policy.decide(path, &facts(path)) {
+            WriteDecision::Commit => commit::WriteDecision::Commit,
+            WriteDecision::Scratch => commit::WriteDecision::Scratch,
+            WriteDecision::Refuse(why) => commit::WriteDecision::Refuse(why),
+        }
+    }
+}
+
+fn facts(path: &TreePath) -> WriteFacts {
+    let found = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok();
+    let is_directory = |mode| rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory;
+    WriteFacts {
+        owner: found.map(|stat| stat.st_uid),
+        directory: found.is_some_and(|stat| is_directory(stat.st_mode)),
+        may_write: may_write(path),
+        new_repository: is_in_new_repository(path),
+    }
+}
+
+/// Whether the user may change the nearest directory above `path` that exists: what the task made on the way is its own.
+fn may_write(path: &TreePath) -> bool {
+    let mut above = std::iter::successors(path.parent(), TreePath::parent);
+    let nearest = above.find(|directory| accessat(CWD, directory.as_bytes(), Access::EXISTS, AtFlags::empty()).is_ok());
+    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    nearest.is_some_and(|directory| accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()).is_ok())
+}
+
+/// Whether `path` lies in a `.git` that is not there yet.
+fn is_in_new_repository(path: &TreePath) -> bool {
+    let mut above = std::iter::successors(Some(path.clone()), TreePath::parent);
+    let repository = above.find(|path| path.name() == b".git");
+    repository.is_some_and(|path| statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_err())
+}
