@@ -51,6 +51,9 @@ pub struct Slot {
     pub folder: Option<OwnedFd>,
     /// Version 1: the `tasks` files; a process that writes 0 joins, which is cheap only for itself.
     pub tasks: Vec<OwnedFd>,
+    /// Version 1: the same of the idle group, which only the program itself joins. Its init stays out: starved of CPU
+    /// while it mounts, it would hold up others in the kernel.
+    pub idle: Option<OwnedFd>,
     memory_bytes_max: Option<u64>,
     pids_max: Option<u32>,
 }
@@ -126,7 +129,8 @@ impl Cgroups {
     fn make(&mut self) -> io::Result<Slot> {
         let name = format!("task{}", self.next);
         self.next += 1;
-        let mut slot = Slot { name, folder: None, tasks: Vec::new(), memory_bytes_max: None, pids_max: None };
+        let mut slot =
+            Slot { name, folder: None, tasks: Vec::new(), idle: None, memory_bytes_max: None, pids_max: None };
         if let Some(group) = &self.unified {
             let path = group.join(&slot.name);
             fs::create_dir(&path)?;
@@ -134,7 +138,7 @@ impl Cgroups {
             slot.folder = Some(rustix::fs::open(&path, flags, Mode::empty())?);
         }
         if let Some(group) = &self.cpu {
-            slot.tasks.push(open_tasks(group)?);
+            slot.idle = Some(open_tasks(group)?);
         }
         for group in [&self.memory, &self.pids].into_iter().flatten() {
             let path = group.join(&slot.name);

@@ -52,11 +52,11 @@ impl Program {
     }
 
     /// Becomes the program. Returns the number of the step that failed, and why. Runs in the forked child.
-    pub fn run(&self, streams: [RawFd; 3], terminal: Option<&OwnedFd>) -> (u8, Errno) {
+    pub fn run(&self, streams: [RawFd; 3], terminal: Option<&OwnedFd>, idle: Option<&OwnedFd>) -> (u8, Errno) {
         if let Err(errno) = self.settle(streams, terminal) {
             return (0, errno);
         }
-        if let Err(errno) = self.be_polite() {
+        if let Err(errno) = self.be_polite(idle) {
             return (1, errno);
         }
         if let Err(errno) = rustix::process::chdir(&*self.cwd) {
@@ -78,8 +78,11 @@ impl Program {
         Ok(())
     }
 
-    fn be_polite(&self) -> Result<(), Errno> {
+    fn be_polite(&self, idle: Option<&OwnedFd>) -> Result<(), Errno> {
         rustix::process::umask(Mode::from_raw_mode(self.umask & 0o777));
+        if let Some(idle) = idle {
+            rustix::io::write(idle, b"0")?;
+        }
         sys::be_idle()?;
         if let Some(cpus) = &self.cpus {
             rustix::thread::sched_setaffinity(None, cpus)?;

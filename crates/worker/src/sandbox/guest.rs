@@ -1,5 +1,6 @@
 //! The worker's side of one task: its events, and the means to signal and end it.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +20,12 @@ use super::socket;
 const GONE_TIMEOUT: Duration = Duration::from_secs(45);
 /// Longest report in bytes.
 const REPORT_BYTES_MAX: usize = 16 << 10;
+
+/// Most reports of an init before the zygote's own: a program can be stopped and continued in between.
+const EARLY_MAX: usize = 64;
+
+/// A report and its descriptors.
+type Told = (Report, Vec<OwnedFd>);
 
 /// What happens to a task.
 #[derive(Debug)]
@@ -51,6 +58,8 @@ pub enum Event {
 pub struct Guest {
     status: AsyncFd<Arc<OwnedFd>>,
     control: Control,
+    /// What the init told before the zygote had told of the init.
+    early: VecDeque<Told>,
     ended: bool,
 }
 
@@ -67,16 +76,24 @@ impl Guest {
         rustix::io::ioctl_fionbio(&status, true).map_err(|errno| Error::socket(errno.into()))?;
         let shared = Arc::new(status);
         let status = watch(shared.clone()).map_err(Error::socket)?;
-        match receive(&status).await? {
-            Some((Report::Forked, descriptors)) => {
-                let process = descriptors.into_iter().next().ok_or(Error::Confused)?;
-                let control = Control { status: shared, process: Arc::new(process) };
-                Ok(Self { status, control, ended: false })
+        // The init may speak before the zygote does; the zygote holds the socket open until it has spoken.
+        let mut early = VecDeque::new();
+        while early.len() <= EARLY_MAX {
+            match receive(&status).await? {
+                Some((Report::Forked, descriptors)) => {
+                    let process = descriptors.into_iter().next().ok_or(Error::Confused)?;
+                    let control = Control { status: shared, process: Arc::new(process) };
+                    return Ok(Self { status, control, early, ended: false });
+                }
+                Some(told) => early.push_back(told),
+                None => match early.pop_front() {
+                    Some((Report::Failed(failure), _)) => return Err(Error::Refused(failure)),
+                    Some(_) => return Err(Error::Confused),
+                    None => return Err(Error::ZygoteGone),
+                },
             }
-            Some((Report::Failed(failure), _)) => Err(Error::Refused(failure)),
-            Some(_) => Err(Error::Confused),
-            None => Err(Error::ZygoteGone),
         }
+        Err(Error::Confused)
     }
 
     /// The next event. After `Exited` or `Failed` there is none: an error. Can be cancelled without losing one.
@@ -86,7 +103,11 @@ impl Guest {
         if self.ended {
             return Err(Error::Ended);
         }
-        let event = match receive(&self.status).await? {
+        let told = match self.early.pop_front() {
+            Some(early) => Some(early),
+            None => receive(&self.status).await?,
+        };
+        let event = match told {
             Some((Report::Started, descriptors)) => Event::Started { terminal: descriptors.into_iter().next() },
             Some((Report::Stopped(signal), _)) => Event::Stopped(signal),
             Some((Report::Continued, _)) => Event::Continued,
@@ -153,7 +174,7 @@ pub(super) fn watch(descriptor: Arc<OwnedFd>) -> std::io::Result<AsyncFd<Arc<Own
 }
 
 /// The next report and its descriptors; `None`: the other side is gone.
-async fn receive(status: &AsyncFd<Arc<OwnedFd>>) -> Result<Option<(Report, Vec<OwnedFd>)>, Error> {
+async fn receive(status: &AsyncFd<Arc<OwnedFd>>) -> Result<Option<Told>, Error> {
     let mut bytes = [0; REPORT_BYTES_MAX];
     loop {
         let mut ready = status.readable().await.map_err(Error::socket)?;

@@ -46,6 +46,8 @@ pub struct Setup<'a> {
     pub network: &'a OwnedFd,
     /// The `tasks` files of control groups to join.
     pub tasks: &'a [OwnedFd],
+    /// The same of the group that the program alone joins.
+    pub idle: Option<&'a OwnedFd>,
     pub root: Root<'a>,
     pub filter: &'a BpfProgram,
     /// The worker's own hard resource limits.
@@ -183,7 +185,7 @@ fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     // SAFETY: this process has one thread, and the child ends in exec or exit_now.
     let id = unsafe { sys::fork() }.map_err(step("fork"))?;
     if id == 0 {
-        let (at, errno) = program.run(streams, terminal.as_ref().map(|(_, slave)| slave));
+        let (at, errno) = program.run(streams, terminal.as_ref().map(|(_, slave)| slave), setup.idle);
         let mut told = vec![at];
         told.extend(errno.raw_os_error().to_le_bytes());
         let _ = rustix::io::write(&tell, &told);

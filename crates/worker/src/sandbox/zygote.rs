@@ -191,6 +191,7 @@ impl State {
                     users: &client.users,
                     network: &network,
                     tasks: slot.map_or(&[], |slot| &slot.tasks),
+                    idle: slot.and_then(|slot| slot.idle.as_ref()),
                     root,
                     filter: &self.zygote.filter,
                     hard: &self.hard,

@@ -136,7 +136,8 @@ fn nothing_of_the_worker_shows() {
     assert_eq!(mounts, want);
     let options = world.output("head -1 /proc/mounts");
     assert!(options.contains("nosuid,nodev"), "{options}");
-    assert_eq!(world.output("ls /proc | grep -c '^[0-9]*$'"), "4", "init, sh, ls, grep");
+    let processes = world.output("ls /proc | grep -c '^[0-9]*$'");
+    assert!(["3", "4"].contains(&processes.as_str()), "init, sh, ls, perhaps grep: {processes}");
     assert_eq!(world.output("ls -l /proc/self/fd | grep -c pipe:"), "2", "no descriptors but the streams");
     assert!(!world.run(world.shell("ls -l /proc/1/fd /proc/1/root/ && ls /proc/1/cwd/")).1.eq(&ExitStatus::Code(0)));
     let (text, status) =
