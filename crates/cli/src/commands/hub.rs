@@ -1,11 +1,12 @@
 //! `gleaner hub`: a hub alone.
 
-use super::worker;
+use super::{use_hub, worker};
 use crate::args::{Hub, NodeFlags};
 use crate::config::{Config, Flags, Surroundings};
 use crate::detach::{self, Ready, lock_role, make_private_folder};
 use crate::error::Result;
 use crate::parts::{self, HubConfig, HubReady, PartError};
+use crate::render::say;
 use serde::Serialize;
 
 /// Starts the hub.
@@ -18,7 +19,10 @@ pub fn run(arguments: Hub) -> Result {
     crate::logging::begin();
     let hub = own_config(&config)?;
     let _lock = lock_role(&config.state_dir.value, "hub")?;
-    let tell = Box::new(move |hub: HubReady| tell(ready, &hub, arguments.json, None));
+    let tell = Box::new(move |hub: HubReady| {
+        use_here(&config, &hub.client_token)?;
+        tell(ready, &hub, arguments.json)
+    });
     parts::run_hub(hub, tell).map_err(super::part_failed)
 }
 
@@ -34,44 +38,48 @@ pub fn own_config(config: &Config) -> Result<HubConfig> {
     Ok(HubConfig { listen: config.listen.value, state_dir, name: config.name.value.clone() })
 }
 
+/// Has this account use the hub.
+pub fn use_here(config: &Config, token: &str) -> Result<(), PartError> {
+    let failed = |error: crate::error::CliError| PartError::Failed(error.to_string());
+    use_hub::redeem(config, token).map_err(failed)?;
+    if let Err(error) = use_hub::reload() {
+        say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
+    }
+    Ok(())
+}
+
 /// What `up --json` and `hub --json` print.
 #[derive(Debug, Serialize)]
 struct Announcement<'a> {
     addresses: &'a [String],
     hub_key: String,
     worker_token: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    client_token: Option<&'a str>,
     join: String,
 }
 
 /// Tells the person (or the program) who started a hub how to join it.
-pub fn tell(ready: Ready, hub: &HubReady, json: bool, note: Option<&str>) -> Result<(), PartError> {
+pub fn tell(ready: Ready, hub: &HubReady, json: bool) -> Result<(), PartError> {
     let failed = |error: &dyn std::fmt::Display| PartError::Failed(format!("telling that the hub is ready: {error}"));
-    ready.tell(&announcement(hub, json, note).map_err(|error| failed(&error))?).map_err(|error| failed(&error))
+    ready.tell(&announcement(hub, json).map_err(|error| failed(&error))?).map_err(|error| failed(&error))
 }
 
-fn announcement(hub: &HubReady, json: bool, note: Option<&str>) -> serde_json::Result<String> {
-    let join = format!("echo {} | gleaner join -", hub.worker_token);
+fn announcement(hub: &HubReady, json: bool) -> serde_json::Result<String> {
+    let join = format!("gleaner join {}", hub.worker_token);
     if json {
-        // With `up`, this account has used up the client's token; after `hub`, someone else will.
-        let client_token = note.is_none().then_some(hub.client_token.as_str());
         let announcement = Announcement {
             addresses: &hub.addresses,
             hub_key: hub.key.to_hex(),
             worker_token: &hub.worker_token,
-            client_token,
             join,
         };
         return Ok(serde_json::to_string(&announcement)? + "\n");
     }
-    let mut text = format!("hub at {}\n", hub.addresses.join(", "));
-    match note {
-        Some(note) => text.push_str(&format!("{note}\n")),
-        None => text.push_str(&format!("to use it:         echo {} | gleaner use -\n", hub.client_token)),
-    }
-    text.push_str(&format!("to add a machine:  {join}\n"));
-    Ok(text)
+    Ok(format!(
+        "hub at {}\n\
+         commands of this account now run on its workers: remrun COMMAND\n\
+         to add a machine, once within 15 minutes (`gleaner token` makes more):\n  {join}\n",
+        hub.addresses.join(", ")
+    ))
 }
 
 #[cfg(test)]
@@ -86,14 +94,15 @@ mod tests {
             worker_token: "W".into(),
             client_token: "C".into(),
         };
-        let text = announcement(&hub, false, None).expect("plain data");
+        let text = announcement(&hub, false).expect("plain data");
         let want = "\
 hub at 10.0.0.5:7433
-to use it:         echo C | gleaner use -
-to add a machine:  echo W | gleaner join -
+commands of this account now run on its workers: remrun COMMAND
+to add a machine, once within 15 minutes (`gleaner token` makes more):
+  gleaner join W
 ";
         assert_eq!(text, want);
-        let json = announcement(&hub, true, Some("ready")).expect("plain data");
-        assert!(json.contains(r#""join":"echo W | gleaner join -""#) && !json.contains("client_token"), "{json}");
+        let json = announcement(&hub, true).expect("plain data");
+        assert!(json.contains(r#""join":"gleaner join W""#) && !json.contains("client_token"), "{json}");
     }
 }

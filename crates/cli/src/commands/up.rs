@@ -1,12 +1,11 @@
 //! `gleaner up`: a pool in one process. This account uses it from then on.
 
-use super::{hub, use_hub, worker};
+use super::{hub, worker};
 use crate::args::Up;
 use crate::config::{Config, Surroundings};
 use crate::detach::{self, Ready, lock_role};
 use crate::error::Result;
-use crate::parts::{self, HubReady, PartError};
-use crate::render::say;
+use crate::parts::{self, HubReady};
 
 /// Starts hub and worker.
 pub fn run(arguments: Up) -> Result {
@@ -24,18 +23,8 @@ pub fn run(arguments: Up) -> Result {
     let sandbox = parts::prepare_sandbox(&worker_config).map_err(super::part_failed)?;
     let json = arguments.json;
     let tell = Box::new(move |hub: HubReady| {
-        use_here(&config, &hub.client_token)?;
-        hub::tell(ready, &hub, json, Some("commands of this account now run on it: remrun COMMAND"))
+        hub::use_here(&config, &hub.client_token)?;
+        hub::tell(ready, &hub, json)
     });
     parts::run_both(hub_config, worker_config, sandbox, tell).map_err(super::part_failed)
-}
-
-/// Has this account use the hub.
-fn use_here(config: &Config, token: &str) -> Result<(), PartError> {
-    let failed = |error: crate::error::CliError| PartError::Failed(error.to_string());
-    use_hub::redeem(config, token).map_err(failed)?;
-    if let Err(error) = use_hub::reload() {
-        say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
-    }
-    Ok(())
 }

@@ -129,7 +129,8 @@ fn describe(root: &Path, start: Time) -> BTreeMap<String, String> {
     let mut open = vec![TreePath::root()];
     while let Some(path) = open.pop() {
         let real = real(root, &path);
-        let mut children: Vec<_> = std::fs::read_dir(&real).expect("lists").map(|entry| entry.expect("lists")).collect();
+        let mut children: Vec<_> =
+            std::fs::read_dir(&real).expect("lists").map(|entry| entry.expect("lists")).collect();
         children.sort_by_key(|entry| entry.file_name());
         for entry in children {
             let path = path.join(entry.file_name().as_encoded_bytes());
@@ -337,7 +338,8 @@ fn deep_trees_have_an_end() {
     let snapshot = Snapshot::take(folder.path(), folder.path());
     let upper = tempfile::tempdir().expect("a folder");
     let deep = |depth: usize| {
-        let script = "import os,sys\nos.chdir(sys.argv[1])\nfor i in range(int(sys.argv[2])):\n os.mkdir('d')\n os.chdir('d')";
+        let script =
+            "import os,sys\nos.chdir(sys.argv[1])\nfor i in range(int(sys.argv[2])):\n os.mkdir('d')\n os.chdir('d')";
         let status = Command::new("python3").args(["-c", script]).arg(upper.path()).arg(depth.to_string()).status();
         status.is_ok_and(|status| status.success())
     };
@@ -427,7 +429,11 @@ impl Op {
             19 | 20 => Self::RemoveAll(path),
             21..=24 => Self::MakeDir(path),
             25 => Self::Fifo(path),
-            26 => Self::SetXattr(path, format!("user.{}", dice.pick(&["a", "b"])), dice.bytes()[..].iter().take(9).copied().collect()),
+            26 => Self::SetXattr(
+                path,
+                format!("user.{}", dice.pick(&["a", "b"])),
+                dice.bytes()[..].iter().take(9).copied().collect(),
+            ),
             _ if dice.roll(2) == 0 => Self::RemoveXattr(path, "user.a".to_owned()),
             _ => Self::OpenOnly(path),
         }
@@ -440,9 +446,7 @@ impl Op {
         let is_link = |path: &PathBuf| at(path).symlink_metadata().is_ok_and(|meta| meta.is_symlink());
         let absent = |path: &PathBuf| at(path).symlink_metadata().is_err();
         // One of several names of a file is not renamed or linked: see the limits that `delta` states.
-        let several = |path: &PathBuf| {
-            at(path).symlink_metadata().is_ok_and(|meta| !meta.is_dir() && meta.nlink() > 1)
-        };
+        let several = |path: &PathBuf| at(path).symlink_metadata().is_ok_and(|meta| !meta.is_dir() && meta.nlink() > 1);
         let open = |path: &PathBuf| File::options().read(true).write(true).open(at(path));
         use std::os::unix::fs::FileExt;
         match self {
@@ -479,16 +483,12 @@ impl Op {
             Self::RemoveDir(path) => std::fs::remove_dir(at(path)).is_ok(),
             Self::RemoveAll(path) => std::fs::remove_dir_all(at(path)).is_ok(),
             Self::MakeDir(path) => std::fs::create_dir(at(path)).is_ok(),
-            Self::Fifo(path) => {
-                rustix::fs::mkfifoat(CWD, at(path), rustix::fs::Mode::from_raw_mode(0o640)).is_ok()
-            }
+            Self::Fifo(path) => rustix::fs::mkfifoat(CWD, at(path), rustix::fs::Mode::from_raw_mode(0o640)).is_ok(),
             Self::SetXattr(path, name, value) => {
                 let set = || rustix::fs::setxattr(at(path), name.as_str(), value, rustix::fs::XattrFlags::empty());
                 (is_file(path) || at(path).is_dir() && !is_link(path)) && set().is_ok()
             }
-            Self::RemoveXattr(path, name) => {
-                !is_link(path) && rustix::fs::removexattr(at(path), name.as_str()).is_ok()
-            }
+            Self::RemoveXattr(path, name) => !is_link(path) && rustix::fs::removexattr(at(path), name.as_str()).is_ok(),
             Self::OpenOnly(path) => is_file(path) && open(path).is_ok(),
         }
     }
