@@ -54,7 +54,8 @@ impl ClientSession {
     ) -> Arc<Self> {
         let node = connection.peer();
         let kept = store.clone();
-        let keep = Arc::new(move |digest: Digest, bytes: &Bytes| keep_object(&kept, tenant, digest, bytes));
+        // The fetcher has compared name and bytes.
+        let keep = Arc::new(move |digest: Digest, bytes: &Bytes| report(kept.put_checked(tenant, digest, bytes), digest));
         let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep);
         Arc::new(Self {
             node,
@@ -145,8 +146,7 @@ impl ClientSession {
         if let Some(known) = self.known_pieces(stamp, first, count) {
             return Ok(known);
         }
-        let pieces = self.fetcher.pieces(stamp, first, count).await?;
-        let named: Vec<_> = pieces.into_iter().map(|bytes| (Digest::of(&bytes), bytes)).collect();
+        let named = self.fetcher.pieces(stamp, first, count).await?;
         let mut table = lock(&self.pieces);
         if table.len() > STAMPS_MAX {
             table.clear();
@@ -171,7 +171,7 @@ impl ClientSession {
     /// Keeps an object that came unasked, if its name is right.
     pub fn keep(&self, object: &message::Object) {
         match convert::digest(&object.digest) {
-            Ok(digest) => keep_object(&self.store, self.tenant, digest, &object.bytes),
+            Ok(digest) => report(self.store.put_named(self.tenant, digest, &object.bytes), digest),
             Err(error) => tracing::warn!(client = %self.node, %error, "an object was dropped"),
         }
     }
@@ -185,9 +185,9 @@ impl ClientSession {
 #[derive(Clone, Copy, Debug)]
 pub struct Gap;
 
-/// Keeps an object in the store; a store that fails is a cache that misses.
-fn keep_object(store: &BlockStore, tenant: Tenant, digest: Digest, bytes: &[u8]) {
-    if let Err(error) = store.put_named(tenant, digest, bytes) {
+/// A store that fails is a cache that misses.
+fn report(kept: Result<(), store::StoreError>, digest: Digest) {
+    if let Err(error) = kept {
         tracing::warn!(%digest, %error, "an object was not kept");
     }
 }

@@ -178,6 +178,16 @@ impl BlockStore {
         self.insert(tenant, digest, bytes)
     }
 
+    /// As [`Self::put_named`], by a caller that has just compared name and bytes, or computed the one from the other.
+    ///
+    /// # Errors
+    /// As for [`Self::put`].
+    pub fn put_checked(&self, tenant: Tenant, digest: Digest, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check_len(bytes.len())?;
+        debug_assert_eq!(Digest::of(bytes), digest, "a block under a wrong name");
+        self.insert(tenant, digest, bytes)
+    }
+
     /// The bytes of a block; `None` if the tenant has not shown it, or it is no longer here.
     ///
     /// # Errors

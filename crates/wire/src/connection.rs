@@ -23,6 +23,11 @@ pub const FRAME_BYTES_MAX: usize = 32 << 20;
 pub const IDLE_LIMIT: Duration = Duration::from_secs(6);
 /// How often an idle connection is kept alive.
 const KEEP_ALIVE: Duration = Duration::from_millis(1500);
+/// Largest packet that is tried, bytes of UDP payload: jumbo frames, and what passes within a machine.
+const PACKET_BYTES_MAX: u16 = 16 << 10;
+/// Room for packets that arrive faster than they are taken, bytes: with the kernel's default of 208 KiB a fast sender's
+/// packets would be dropped on loopback.
+const SOCKET_BUFFER_BYTES: usize = 8 << 20;
 /// How long connecting may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long an answer to a request may take.
@@ -62,6 +67,8 @@ pub enum WireError {
 #[derive(Debug)]
 pub struct Listener {
     endpoint: quinn::Endpoint,
+    /// Settings for peers on this machine.
+    within: Arc<quinn::ServerConfig>,
 }
 
 /// Opens connections.
@@ -92,14 +99,19 @@ pub struct Receiver {
     buffer: BytesMut,
 }
 
-fn transport() -> Arc<TransportConfig> {
+/// The settings of a connection with a machine at `peer`.
+fn transport(peer: IpAddr) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let idle = IdleTimeout::try_from(IDLE_LIMIT).expect("six seconds fit a QUIC time-out");
     let mut cubic = CubicConfig::default();
     // Slow start from the default of 12 KB would cost a fast network several round trips a launch.
     cubic.initial_window(1 << 20);
     let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(16 << 10);
+    discovery.upper_bound(PACKET_BYTES_MAX);
+    if peer.is_loopback() {
+        // Within a machine the widest packet passes, and need not be felt for.
+        config.initial_mtu(PACKET_BYTES_MAX);
+    }
     config
         .max_concurrent_bidi_streams(VarInt::from_u32(4096))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
@@ -118,9 +130,20 @@ fn transport() -> Arc<TransportConfig> {
 fn endpoint(address: SocketAddr, server: Option<quinn::ServerConfig>) -> Result<quinn::Endpoint, WireError> {
     let failed = |error: std::io::Error| WireError::Address { address, why: error.to_string() };
     let socket = UdpSocket::bind(address).map_err(failed)?;
+    widen(&socket);
     let mut config = EndpointConfig::default();
     config.max_udp_payload_size(65527).expect("the largest UDP payload is allowed");
     quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime)).map_err(failed)
+}
+
+/// Makes a socket's buffers as large as is allowed: root may exceed the system's limit.
+fn widen(socket: &UdpSocket) {
+    use rustix::net::sockopt;
+    let size = SOCKET_BUFFER_BYTES;
+    if sockopt::set_socket_recv_buffer_size_force(socket, size).is_err() {
+        let _ = sockopt::set_socket_recv_buffer_size(socket, size);
+    }
+    let _ = sockopt::set_socket_send_buffer_size(socket, size);
 }
 
 impl Listener {
@@ -130,8 +153,10 @@ impl Listener {
         let tls = tls::server_config(key).map_err(|error| failed(error.to_string()))?;
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
         let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(transport());
-        Ok(Self { endpoint: endpoint(address, Some(config))? })
+        config.transport_config(transport(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
+        let mut within = config.clone();
+        within.transport_config(transport(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+        Ok(Self { endpoint: endpoint(address, Some(config))?, within: Arc::new(within) })
     }
 
     /// The address that it listens on: with port 0 the kernel chose one.
@@ -142,7 +167,9 @@ impl Listener {
     /// The next attempt to connect; `None` once the listener is closed. Its handshake is done by [`Attempt::finish`], so
     /// that a slow one holds nobody up.
     pub async fn accept(&self) -> Option<Attempt> {
-        self.endpoint.accept().await.map(Attempt)
+        let incoming = self.endpoint.accept().await?;
+        let within = incoming.remote_address().ip().is_loopback().then(|| self.within.clone());
+        Some(Attempt { incoming, within })
     }
 
     /// Ends all connections and takes no more.
@@ -154,14 +181,21 @@ impl Listener {
 
 /// A connection whose handshake is not done.
 #[derive(Debug)]
-pub struct Attempt(quinn::Incoming);
+pub struct Attempt {
+    incoming: quinn::Incoming,
+    within: Option<Arc<quinn::ServerConfig>>,
+}
 
 impl Attempt {
     /// Does the handshake, within [`CONNECT_LIMIT`].
     pub async fn finish(self) -> Result<Connection, WireError> {
-        let address = self.0.remote_address();
+        let address = self.incoming.remote_address();
         let failed = |why: String| WireError::Connect { address, why };
-        let connecting = self.0.accept().map_err(|error| failed(error.to_string()))?;
+        let connecting = match self.within {
+            Some(config) => self.incoming.accept_with(config),
+            None => self.incoming.accept(),
+        };
+        let connecting = connecting.map_err(|error| failed(error.to_string()))?;
         let quic = tokio::time::timeout(CONNECT_LIMIT, connecting)
             .await
             .map_err(|_| failed("the handshake took too long".into()))?
@@ -185,7 +219,7 @@ impl Endpoint {
         let tls = tls::client_config(&self.key, expected).map_err(|error| failed(error.to_string()))?;
         let crypto = QuicClientConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport());
+        config.transport_config(transport(address.ip()));
         let endpoint = match address.ip() {
             IpAddr::V4(_) => &self.four,
             IpAddr::V6(_) => self.six.as_ref().ok_or_else(|| failed("this machine has no IPv6".into()))?,

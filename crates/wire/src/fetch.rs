@@ -45,7 +45,7 @@ pub struct Fetcher {
     connection: Connection,
     client: Bytes,
     objects: SingleFlight<Digest, Result<Bytes, FetchError>>,
-    pieces: SingleFlight<(Digest, u64, u32), Result<Vec<Bytes>, FetchError>>,
+    pieces: SingleFlight<(Digest, u64, u32), Result<Vec<(Digest, Bytes)>, FetchError>>,
     bindings: SingleFlight<(ViewId, TreePath), Result<BindReply, FetchError>>,
     wanted: mpsc::UnboundedSender<Want>,
     keep: Keep,
@@ -86,8 +86,8 @@ impl Fetcher {
         self.objects.get(digest, fetch).await.unwrap_or_else(|| Err(broken()))
     }
 
-    /// `count` pieces from number `first` of the file with this stamp; fewer if it ends before.
-    pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> Result<Vec<Bytes>, FetchError> {
+    /// `count` pieces from number `first` of the file with this stamp, with their names; fewer if it ends before.
+    pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> Result<Vec<(Digest, Bytes)>, FetchError> {
         let (connection, client, keep) = (self.connection.clone(), self.client.clone(), self.keep.clone());
         let fetch = move || fetch_pieces(connection, client, keep, stamp, first, count);
         self.pieces.get((stamp, first, count), fetch).await.unwrap_or_else(|| Err(broken()))
@@ -127,14 +127,13 @@ async fn fetch_pieces(
     stamp: Digest,
     first: u64,
     count: u32,
-) -> Result<Vec<Bytes>, FetchError> {
+) -> Result<Vec<(Digest, Bytes)>, FetchError> {
     let receive = async {
         let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count };
         let mut replies = connection.ask(OpenKind::Pieces(request)).await?;
         let mut pieces = Vec::new();
         while let Some(reply) = replies.next::<ObjectReply>().await? {
-            let (_, bytes) = checked(reply, &keep)?;
-            pieces.push(bytes);
+            pieces.push(checked(reply, &keep)?);
         }
         Ok(pieces)
     };

@@ -70,7 +70,8 @@ impl Contents {
         let (store, tenant, fetched) = (self.store.clone(), self.tenant, self.fetched.clone());
         let keep = Arc::new(move |digest: Digest, bytes: &Bytes| {
             fetched.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            if let Err(error) = store.put_named(tenant, digest, bytes) {
+            // The fetcher has compared name and bytes.
+            if let Err(error) = store.put_checked(tenant, digest, bytes) {
                 tracing::warn!(%digest, %error, "an object was not kept");
             }
         });
@@ -205,8 +206,8 @@ impl Contents {
         if pieces.len() > PIECES_MAX {
             pieces.clear();
         }
-        for (number, bytes) in (first..).zip(&found) {
-            pieces.insert((stamp, number), Digest::of(bytes));
+        for (number, (digest, _)) in (first..).zip(&found) {
+            pieces.insert((stamp, number), *digest);
         }
         if found.len() as u64 == count { Ok(()) } else { Err(Errno::IO) }
     }

@@ -148,7 +148,8 @@ impl<'a> Keeper<'a> {
             return Ok(());
         }
         self.pin.extend(&[digest]);
-        self.store.put_named(self.tenant, digest, bytes).map_err(io::Error::other)?;
+        // The cutter has just named them.
+        self.store.put_checked(self.tenant, digest, bytes).map_err(io::Error::other)?;
         if self.small_bytes + bytes.len() <= INLINE_BYTES {
             self.small_bytes += bytes.len();
             self.small.push((digest, bytes.to_vec()));
