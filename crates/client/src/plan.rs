@@ -92,6 +92,7 @@ impl Plan {
         let first_sight = || {
             let mut paths = closure::closure(&program.path, &cwd, &command.env);
             paths.extend(program.script.clone());
+            paths.extend(searched(&command, &cwd));
             paths
         };
         let view = daemon.server.views().open(&key_under(program.key.clone(), &read), first_sight);
@@ -133,6 +134,18 @@ impl Plan {
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }
+}
+
+/// The folders in which a command's program is looked for, with all on the way to them, and the worker's own mount points.
+fn searched(command: &Command, cwd: &TreePath) -> Vec<TreePath> {
+    let list = command.env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or_default();
+    let folders = list.split(|byte| *byte == b':').filter_map(|folder| cwd.resolve(folder));
+    let own = [&b"proc"[..], b"sys", b"dev"].map(|name| TreePath::root().join(name));
+    let with_way = |folder: TreePath| std::iter::successors(Some(folder), TreePath::parent);
+    let mut paths: Vec<TreePath> = folders.chain(own).flat_map(with_way).collect();
+    paths.sort();
+    paths.dedup();
+    paths
 }
 
 /// A program has a view for each read policy that it is run under: what one may see must not reach a task of another.

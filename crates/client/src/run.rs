@@ -249,7 +249,8 @@ impl Session {
         };
         let launched = Time(now_nanos());
         let view = self.plan.view.clone();
-        let running = Running { view: view.clone(), gate: self.plan.gate.clone(), launched, asked: Default::default() };
+        let (gate, asked) = (self.plan.gate.clone(), Default::default());
+        let running = Running { view: view.clone(), gate, launched, connection, asked };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 

@@ -8,6 +8,7 @@ use base::{Bound, Digest, TaskId, Time, TreePath};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+use tokio::sync::mpsc;
 use wire::message::{
     Answer, BindReply, BindRequest, Object, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
 };
@@ -16,6 +17,8 @@ use wire::{Sender, convert};
 /// Most objects that the hub is remembered to have; beyond, some are sent again.
 const SHADOW_MAX: usize = 500_000;
 const EIO: i32 = 5;
+/// Objects that wait for the link.
+const OBJECTS_AHEAD: usize = 16;
 /// Most pieces of a file in one answer.
 const PIECES_MAX: u32 = 64;
 
@@ -34,6 +37,8 @@ pub struct Running {
     pub gate: Arc<dyn Gate>,
     /// When it was launched.
     pub launched: Time,
+    /// Over which connection.
+    pub connection: u64,
     /// What was asked for it.
     pub asked: Mutex<Asked>,
 }
@@ -136,6 +141,7 @@ impl Server {
         if !bounds.iter().any(|bound| bound.path == faulted.bound.path) {
             bounds.push(faulted.bound);
         }
+        task.view.note_told(task.connection, &bounds);
         let objects = self.views.blobs_of(&bounds, &|_| false, TRAVEL_BYTES);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
@@ -145,22 +151,31 @@ impl Server {
     }
 
     async fn objects(self: Arc<Self>, request: ObjectsRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
-        for name in request.digests {
-            let server = self.clone();
-            let digest = convert::digest(&name);
-            let found = blocking(move || match digest {
-                Ok(digest) => server.snapshot().read_block(&digest).map_err(|error| error.to_string()),
-                Err(error) => Err(error.to_string()),
-            });
-            let (bytes, error) = match found.await {
-                Some(Ok(Some(bytes))) => (Bytes::from(bytes), String::new()),
-                Some(Ok(None)) => (Bytes::new(), "the file that held it has changed".into()),
-                Some(Err(error)) => (Bytes::new(), error),
-                None => (Bytes::new(), "the client failed".into()),
-            };
-            sender.send(&ObjectReply { digest: name, bytes, error }).await?;
+        // Read ahead of the link, but not far.
+        let (found, mut arriving) = mpsc::channel(OBJECTS_AHEAD);
+        tokio::task::spawn_blocking(move || {
+            for name in request.digests {
+                let reply = self.object(name);
+                if found.blocking_send(reply).is_err() {
+                    return;
+                }
+            }
+        });
+        while let Some(reply) = arriving.recv().await {
+            sender.send(&reply).await?;
         }
         Ok(())
+    }
+
+    fn object(&self, name: Bytes) -> ObjectReply {
+        let found = convert::digest(&name).map_err(|error| error.to_string());
+        let found = found.and_then(|digest| self.snapshot().read_block(&digest).map_err(|error| error.to_string()));
+        let (bytes, error) = match found {
+            Ok(Some(bytes)) => (Bytes::from(bytes), String::new()),
+            Ok(None) => (Bytes::new(), "the file that held it has changed".into()),
+            Err(error) => (Bytes::new(), error),
+        };
+        ObjectReply { digest: name, bytes, error }
     }
 
     async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use wire::message::{
     Answer, BindReply, BindRequest, Control, ControlKind, Hello, ObjectReply, ObjectsRequest, Open, OpenKind,
     PiecesRequest, Pong, Welcome, digest_bytes,
@@ -22,6 +23,8 @@ use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, WireError, 
 
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
+/// Most objects in one request.
+const OBJECTS_MAX: usize = 1024;
 /// Most pieces in one request.
 const PIECES_MAX: u32 = 64;
 
@@ -333,16 +336,23 @@ impl Shared {
 
     async fn objects(&self, request: ObjectsRequest, mut sender: Sender) {
         let client = self.client(&request.client);
-        for name in request.digests {
-            let found = match (&client, convert::digest(&name)) {
-                (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
-                (None, _) => Err("its client is gone".into()),
-                (_, Err(error)) => Err(error.to_string()),
-            };
-            let reply = match found {
-                Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
-                Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
-            };
+        let mut fetching = JoinSet::new();
+        for name in request.digests.into_iter().take(OBJECTS_MAX) {
+            let client = client.clone();
+            fetching.spawn(async move {
+                let found = match (&client, convert::digest(&name)) {
+                    (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
+                    (None, _) => Err("its client is gone".into()),
+                    (_, Err(error)) => Err(error.to_string()),
+                };
+                match found {
+                    Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
+                    Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
+                }
+            });
+        }
+        // In the order in which they arrive: none waits for another.
+        while let Some(Ok(reply)) = fetching.join_next().await {
             if sender.send(&reply).await.is_err() {
                 return;
             }

@@ -55,7 +55,8 @@ impl ClientSession {
         let node = connection.peer();
         let kept = store.clone();
         // The fetcher has compared name and bytes.
-        let keep = Arc::new(move |digest: Digest, bytes: &Bytes| report(kept.put_checked(tenant, digest, bytes), digest));
+        let keep =
+            Arc::new(move |digest: Digest, bytes: &Bytes| report(kept.put_checked(tenant, digest, bytes), digest));
         let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep);
         Arc::new(Self {
             node,

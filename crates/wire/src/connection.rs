@@ -23,8 +23,9 @@ pub const FRAME_BYTES_MAX: usize = 32 << 20;
 pub const IDLE_LIMIT: Duration = Duration::from_secs(6);
 /// How often an idle connection is kept alive.
 const KEEP_ALIVE: Duration = Duration::from_millis(1500);
-/// Largest packet that is tried, bytes of UDP payload: jumbo frames, and what passes within a machine.
-const PACKET_BYTES_MAX: u16 = 16 << 10;
+/// Largest packet that is tried, bytes of UDP payload: for jumbo frames, and within a machine. Quinn hands the kernel up to
+/// ten packets at once, and what exceeds 64 KiB together is dropped without a word.
+const PACKET_BYTES_MAX: u16 = 6400;
 /// Room for packets that arrive faster than they are taken, bytes: with the kernel's default of 208 KiB a fast sender's
 /// packets would be dropped on loopback.
 const SOCKET_BUFFER_BYTES: usize = 8 << 20;

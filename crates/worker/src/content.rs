@@ -5,11 +5,12 @@ use crate::fuse::{Done, Fetch, FileSource};
 use base::{Bound, Content, Digest, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId};
 use bytes::Bytes;
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use wire::{FetchError, Fetcher, Joined, convert, message};
 
 /// Most pieces of lazily bound files whose names are remembered.
@@ -18,6 +19,8 @@ const PIECES_MAX: usize = 200_000;
 const INDICES_MAX: usize = 4096;
 /// Pieces asked for at once when one is read: 1 MiB.
 const RUN: u64 = 4;
+/// Bytes of an eagerly hashed file that are asked for beyond what is read.
+const BLOCKS_AHEAD_BYTES: u64 = 4 << 20;
 /// Runs asked for ahead of a reader that reads in order, at most: 16 MiB.
 const RUNS_AHEAD_MAX: u64 = 16;
 
@@ -164,6 +167,7 @@ impl Contents {
             self.learn_pieces(stamp, file.size, offset, len).await?;
         }
         let parts = self.spans(file, offset, len).ok_or(Errno::IO)?;
+        self.fetch_missing(file, &parts, offset + len as u64).await?;
         let mut out = Vec::with_capacity(len);
         for part in parts {
             match part.block {
@@ -177,6 +181,34 @@ impl Contents {
             }
         }
         Ok(out)
+    }
+
+    /// Fetches all blocks that a range lacks, and some after it, at once: who reads one block of a file reads the next.
+    async fn fetch_missing(&self, file: &FileSource, parts: &[Part], end: u64) -> Result<(), Errno> {
+        let ahead = match file.content {
+            Content::Recipe(_) => (file.size - end).min(BLOCKS_AHEAD_BYTES) as usize,
+            _ => 0,
+        };
+        let ahead = if ahead > 0 { self.spans(file, end, ahead).unwrap_or_default() } else { Vec::new() };
+        let lacks = |digest: &Digest| !self.store.contains(self.tenant, digest);
+        let missing: HashSet<Digest> = parts.iter().filter_map(|part| part.block).filter(lacks).collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let fetcher = self.fetcher()?;
+        let mut needed = JoinSet::new();
+        for digest in ahead.iter().filter_map(|part| part.block).filter(lacks) {
+            let fetcher = fetcher.clone();
+            self.runtime.spawn(async move { fetcher.object(digest).await.map(drop) });
+        }
+        for digest in missing {
+            let fetcher = fetcher.clone();
+            needed.spawn(async move { fetcher.object(digest).await.map(drop) });
+        }
+        while let Some(fetched) = needed.join_next().await {
+            fetched.map_err(|_| Errno::IO)?.map_err(|error| errno(&error))?;
+        }
+        Ok(())
     }
 
     /// Makes the names of the pieces in a range known, by fetching the runs that hold them.

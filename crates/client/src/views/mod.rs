@@ -19,6 +19,7 @@ use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
 use base::{Binding, Bound, Content, Digest, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use ledger::Ledger;
+use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -48,7 +49,18 @@ pub struct View {
     table: Mutex<Table>,
     turns: Turns,
     /// The version that was sent to the hub last, and over which connection.
-    sent: Mutex<(u64, Version)>,
+    sent: Mutex<Sent>,
+}
+
+/// What the hub knows of a view.
+#[derive(Default)]
+struct Sent {
+    /// The connection over which it was told.
+    connection: u64,
+    /// The version that was sent last.
+    version: Version,
+    /// What it was told since, in answer to its questions.
+    told: HashMap<TreePath, Seq>,
 }
 
 /// What a launch wants to know of the client's files.
@@ -108,7 +120,16 @@ impl View {
 
     /// The hub may not have what was sent last: the next launch sends the whole view.
     pub fn forget_sent(&self) {
-        *lock(&self.sent) = Default::default();
+        *lock(&self.sent) = Sent::default();
+    }
+
+    /// Notes that the hub was told these bindings over this connection, in answer to a question. Should the answer be
+    /// lost, it will ask again.
+    pub fn note_told(&self, connection: u64, bounds: &[Bound]) {
+        let mut sent = lock(&self.sent);
+        if sent.connection == connection && sent.told.len() < PATHS_MAX {
+            sent.told.extend(bounds.iter().map(|bound| (bound.path.clone(), bound.seq)));
+        }
     }
 
     /// How many paths it has.
@@ -193,9 +214,15 @@ impl Views {
             // Taken under the table's lock: the steps of launches at the same time follow one another without a gap.
             let update = {
                 let mut sent = lock(&view.sent);
-                let known = if sent.0 == launch.connection { sent.1 } else { Version(0) };
-                let update = table.update_since(view.id, known);
-                *sent = (launch.connection, update.version);
+                if sent.connection != launch.connection {
+                    *sent = Sent { connection: launch.connection, ..Sent::default() };
+                }
+                let mut update = table.update_since(view.id, sent.version);
+                if update.base != Version(0) {
+                    update.set.retain(|bound| sent.told.get(&bound.path) != Some(&bound.seq));
+                }
+                sent.version = update.version;
+                sent.told.clear();
                 update
             };
             drop(table);
