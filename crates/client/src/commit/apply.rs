@@ -144,9 +144,7 @@ impl Applier<'_> {
                 }
                 self.overwrite(path, *undo, seen.ino, old).map_err(io)
             }
-            Step::Append { path, ino, at, len, old, .. } => {
-                self.cut_back(path, (*ino, *at, *len), old).map_err(io)
-            }
+            Step::Append { path, ino, at, len, old, .. } => self.cut_back(path, (*ino, *at, *len), old).map_err(io),
         }
     }
 

@@ -153,6 +153,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         }
         let depth = |step: &Step| step.path().components().count();
         self.place.sort_by_key(depth);
+        self.detach.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         self.directories.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         let mut steps = std::mem::take(&mut self.open);
         steps.append(&mut self.detach);
@@ -627,14 +628,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         node.map(|node| node.ino).ok_or_else(missing)
     }
 
-    fn overwrite(
-        &mut self,
-        path: &TreePath,
-        slot: Slot,
-        node: &Node,
-        attr: &Attr,
-        xattrs: &[Xattr],
-    ) -> Checked<()> {
+    fn overwrite(&mut self, path: &TreePath, slot: Slot, node: &Node, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {
         let io = |source| io_error("keep a copy of", path, source);
         let undo = self.stages.slot(slot.folder);
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
@@ -675,7 +669,8 @@ impl<'a, 'b> Planner<'a, 'b> {
             // Others' new attributes only, or this very result: the last wins.
             Verdict::Changed(node, Some(stamp))
                 if node.is_file()
-                    && (stamp.same_content(&Stamp::of(&node)) || (node.size, node.mtime) == (attr.size, attr.mtime)) =>
+                    && (stamp.same_content(&Stamp::of(&node))
+                        || (node.size, node.mtime) == (attr.size, attr.mtime)) =>
             {
                 self.give_attributes(path, &node, attr, xattrs)
             }

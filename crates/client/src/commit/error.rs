@@ -45,8 +45,10 @@ pub enum CommitError {
     State(#[source] std::io::Error),
     /// A commit failed in the middle, and undoing it failed as well. The record stays, and is tried again at the
     /// daemon's next start.
-    #[error("a commit failed in the middle ({why}), and so did undoing it at {path} ({source}); it is tried again when \
-             the daemon starts")]
+    #[error(
+        "a commit failed in the middle ({why}), and so did undoing it at {path} ({source}); it is tried again when \
+             the daemon starts"
+    )]
     HalfUndone {
         /// What failed first.
         why: String,

@@ -30,8 +30,8 @@ mod tests;
 
 pub use error::{CommitError, Conflict, ConflictKind, Refusal};
 pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, KeptInfo};
-pub use recover::Recovered;
 pub use outcome::OUTCOMES_MAX;
+pub use recover::Recovered;
 pub use stamp::Stamp;
 pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
 

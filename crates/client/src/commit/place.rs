@@ -194,9 +194,7 @@ impl Planner<'_, '_> {
                 let there = rustix::fs::readlinkat(&*parent, os(origin.name()), Vec::new());
                 there.is_ok_and(|there| there.as_bytes() == target)
             }
-            Action::Fifo { attr } => {
-                node.kind == rustix::fs::FileType::Fifo && node.mode == attr.mode & 0o1777
-            }
+            Action::Fifo { attr } => node.kind == rustix::fs::FileType::Fifo && node.mode == attr.mode & 0o1777,
             Action::HardLink { to } if !self.placed.contains_key(to) => {
                 let Some(to) = self.origin(to) else { return Ok(false) };
                 self.look(&to)?.is_some_and(|other| (other.dev, other.ino) == (node.dev, node.ino))

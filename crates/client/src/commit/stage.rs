@@ -194,7 +194,8 @@ impl<'a> Stages<'a> {
     }
 
     fn make_folder(&mut self, tree: &Tree, place: &TreePath, mount: (u64, u64)) -> io::Result<u32> {
-        let name = [FOLDER_PREFIX, self.task.short().as_bytes(), format!("-{}", self.folders.len()).as_bytes()].concat();
+        let name =
+            [FOLDER_PREFIX, self.task.short().as_bytes(), format!("-{}", self.folders.len()).as_bytes()].concat();
         let path = place.join(&name);
         self.yard.note(&path)?;
         crash::point()?;

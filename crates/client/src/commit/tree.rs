@@ -3,7 +3,8 @@
 
 use base::{Time, TreePath, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, Timespec, Timestamps, Uid,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, Timespec, Timestamps,
+    Uid,
 };
 use rustix::io::Errno;
 use std::cell::RefCell;

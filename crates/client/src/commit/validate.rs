@@ -158,10 +158,13 @@ impl<'a> Seen<'a> {
             return Ok(());
         }
         let path = &change.path;
-        let before = [path.parent(), match &change.action {
-            Action::HardLink { to } => Some(to.clone()),
-            _ => None,
-        }];
+        let before = [
+            path.parent(),
+            match &change.action {
+                Action::HardLink { to } => Some(to.clone()),
+                _ => None,
+            },
+        ];
         // Those passed are taken out of `rest`: what is still in it comes later.
         self.rest.remove(path);
         match before.iter().flatten().any(|other| self.rest.contains_key(other)) {

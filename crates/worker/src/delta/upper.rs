@@ -239,7 +239,8 @@ impl Walker<'_> {
     }
 
     fn notes_of(&self, path: &TreePath, held: &OwnedFd) -> Result<Notes, DeltaError> {
-        let io = |source: Errno| DeltaError::Io { what: "read attributes of", path: path.clone(), source: source.into() };
+        let io =
+            |source: Errno| DeltaError::Io { what: "read attributes of", path: path.clone(), source: source.into() };
         let magic = format!("/proc/self/fd/{}", held.as_fd().as_raw_fd());
         let mut names = vec![0u8; 1 << 10];
         let count = loop {
