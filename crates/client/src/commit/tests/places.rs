@@ -1,0 +1,286 @@
+//! File systems, policies, sizes.
+
+use super::*;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
+use std::time::Instant;
+
+/// A file system that is unmounted in the end.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    /// A tmpfs of this size, or `None` where this process may not mount.
+    fn tmpfs(at: PathBuf, options: &str) -> Option<Self> {
+        std::fs::create_dir_all(&at).expect("makes the mount point");
+        let options = std::ffi::CString::new(options).expect("no NUL");
+        match mount("tmpfs", &at, "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {
+            Ok(()) => Some(Self(at)),
+            Err(error) => {
+                println!("SKIPPED: cannot mount: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        unmount(&self.0, UnmountFlags::DETACH).expect("unmounts");
+    }
+}
+
+#[test]
+fn a_refused_path_stops_everything() {
+    let scene = Scene::new("echo a > x; mkdir scratch home");
+    let saw = scene.saw();
+    let task = Task::new(&saw)
+        .directory("/home", 0o755)
+        .write("/x", "b")
+        .write("/home/.bashrc", "evil")
+        .write("/scratch/s", "s");
+    let before = scene.describe();
+    let policy = |path: &TreePath| match path.as_bytes() {
+        at if at.starts_with(b"/home") => WriteDecision::Refuse("is outside the write policy".to_owned()),
+        at if at.starts_with(b"/scratch") => WriteDecision::Scratch,
+        _ => WriteDecision::Commit,
+    };
+    let committer = scene.committer();
+    let Err(CommitError::Refused(refusals)) = task.commit_if(&committer, 1, &policy) else { panic!("refuses") };
+    assert_eq!(refusals.iter().map(|refusal| refusal.path.to_string()).collect::<Vec<_>>(), ["/home/.bashrc"]);
+    assert_eq!(scene.describe(), before);
+    let task =
+        Task::new(&saw).directory("/home", 0o755).write("/x", "b").write("/scratch/s", "s").link("/l", "/scratch/s");
+    let report = task.commit_if(&committer, 1, &policy).expect("a directory's new mtime is no reason to refuse");
+    assert_eq!(report.scratch, [path("/scratch/s")]);
+    assert_eq!(scene.read("/x"), "b");
+    assert_eq!(scene.read("/l"), "s", "a second name of a dropped file is a file");
+    assert!(!scene.at("/scratch/s").exists());
+    assert_eq!(scene.at("/home").metadata().expect("is there").mtime(), 1_000_000_000, "kept");
+}
+
+#[test]
+fn the_daemons_own_folder_is_out_of_reach() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let committer = Committer::open_at(folder.path(), &folder.path().join("state")).expect("opens");
+    let saw = Saw(HashMap::new());
+    for at in ["/state/redo/x", "/state/outcomes", "/.gleaner-x/y"] {
+        let result = Task::new(&saw).write(at, "evil").commit(&committer, 1);
+        assert!(matches!(result, Err(CommitError::Refused(_))), "{at}: {result:?}");
+    }
+    let second = Committer::open_at(folder.path(), &folder.path().join("state"));
+    assert!(matches!(second, Err(CommitError::State(_))), "one committer at a time");
+}
+
+#[test]
+fn set_id_bits_do_not_arrive() {
+    let scene = Scene::new("mkdir sg; chmod 2755 sg; echo s > s; chmod 4755 s");
+    let saw = scene.saw();
+    Task::new(&saw)
+        .directory("/sg", 0o2755)
+        .directory("/d", 0o6755)
+        .directory("/sg/d", 0o2755)
+        .file("/f", "f", 0o6755, FileChange::Written)
+        .file("/s", "s\n", 0o4755, FileChange::Attributes)
+        .commit(&scene.committer(), 1)
+        .expect("commits");
+    let mode = |at: &str| scene.at(at).metadata().expect("is there").mode() & 0o7777;
+    assert_eq!((mode("/f"), mode("/d")), (0o755, 0o755));
+    assert_eq!((mode("/sg"), mode("/sg/d"), mode("/s")), (0o2755, 0o2755, 0o4755), "what is there already stays");
+}
+
+#[test]
+fn wrong_contents_are_refused() {
+    let scene = Scene::new("echo a > x");
+    let saw = scene.saw();
+    let mut task = Task::new(&saw).write("/x", "four");
+    let Action::File { attr, .. } = &mut task.delta.changes[0].action else { panic!("a file") };
+    attr.size = 5;
+    let result = task.commit(&scene.committer(), 1);
+    assert!(matches!(result, Err(CommitError::Content { .. })), "{result:?}");
+    scene.assert_clean();
+}
+
+#[test]
+fn a_full_disk_changes_nothing() {
+    let scene = Scene::new("mkdir small");
+    let Some(_mounted) = Mounted::tmpfs(scene.at("/small"), "size=1m") else { return };
+    scene.shell("echo a > small/x; echo b > y");
+    let saw = scene.saw();
+    let before = scene.describe();
+    let task = Task::new(&saw)
+        .write("/y", "new")
+        .write("/small/x", &"z".repeat(700_000))
+        .write("/small/z", &"z".repeat(700_000));
+    let result = task.commit(&scene.committer(), 1);
+    assert!(matches!(&result, Err(CommitError::NoSpace(at)) if *at == path("/small/z")), "{result:?}");
+    assert_eq!(scene.describe(), before);
+    scene.assert_clean();
+}
+
+#[test]
+fn across_mounts() {
+    let scene = Scene::new("mkdir m; echo a > x; echo bound > bound; echo b > source");
+    let Some(_mounted) = Mounted::tmpfs(scene.at("/m"), "size=50m") else { return };
+    scene.shell("mkdir m/d; echo d > m/d/d; echo x > m/x; echo r > m/r");
+    mount_bind(scene.at("/source"), scene.at("/bound")).expect("binds");
+    let bound = Mounted(scene.at("/bound"));
+    let saw = scene.saw();
+    let task = Task::new(&saw)
+        .remove("/m/r")
+        .directory("/m/new", 0o755)
+        .write("/m/new/n", "n")
+        .write("/m/x", "x2")
+        .write("/m/d/d", "d2")
+        .write("/x", "a2")
+        .write("/bound", "through the mount")
+        .symlink("/m/l", "x");
+    let report = task.commit(&scene.committer(), 1).expect("commits");
+    assert_eq!(report.committed.len(), 6);
+    assert_eq!(
+        (scene.read("/m/x"), scene.read("/m/d/d"), scene.read("/m/new/n")),
+        ("x2".into(), "d2".into(), "n".into())
+    );
+    assert_eq!(scene.read("/bound"), "through the mount");
+    drop(bound);
+    assert_eq!(scene.read("/source"), "through the mount");
+    let hidden: Vec<String> = scene.describe().into_keys().filter(|name| name.contains(".gleaner")).collect();
+    assert!(hidden.is_empty(), "{hidden:?}");
+    scene.assert_clean();
+}
+
+#[test]
+fn a_crash_leaves_no_folder_on_other_mounts() {
+    for point in (0..60).step_by(3) {
+        let scene = Scene::new("mkdir m; echo a > x");
+        let Some(_mounted) = Mounted::tmpfs(scene.at("/m"), "size=5m") else { return };
+        let saw = scene.saw();
+        crash::arm(Some(point));
+        let _ = Task::new(&saw).write("/m/a", "a").write("/x", "b").commit(&scene.committer(), 1);
+        crash::arm(None);
+        let committer = scene.committer();
+        committer.recover().expect("recovers");
+        let names: Vec<_> =
+            std::fs::read_dir(scene.at("/m")).expect("lists").map(|entry| entry.expect("lists").file_name()).collect();
+        let committed = committer.outcome(TaskId(1)).is_some();
+        assert_eq!(names.len(), usize::from(committed), "died at {point}: {names:?}");
+        assert_eq!(scene.read("/x"), if committed { "b" } else { "a\n" });
+        scene.assert_clean();
+    }
+}
+
+#[test]
+fn hard_linked_files_are_written_in_place() {
+    let scene = Scene::new("echo a > h1; ln h1 h2; echo b > r1; ln r1 r2");
+    let saw = scene.saw();
+    let ino = scene.at("/h1").metadata().expect("is there").ino();
+    Task::new(&saw)
+        .remove("/r1")
+        .write("/h1", "both")
+        .write("/r1", "alone")
+        .commit(&scene.committer(), 1)
+        .expect("commits");
+    assert_eq!((scene.read("/h2"), scene.at("/h1").metadata().expect("is there").ino()), ("both".to_owned(), ino));
+    assert_eq!((scene.read("/r1"), scene.read("/r2")), ("alone".to_owned(), "b\n".to_owned()));
+}
+
+#[test]
+fn ten_thousand_files() {
+    let scene = Scene::new("mkdir d old; cd old; seq 1 5000 | xargs touch");
+    let saw = scene.saw();
+    let mut task = Task::new(&saw);
+    for number in 1..=5000 {
+        task = task.remove(&format!("/old/{number}"));
+    }
+    task = task.remove("/old").directory("/d", 0o755);
+    for number in 0..10_000 {
+        task = task.write(&format!("/d/{number}"), "some text");
+    }
+    let committer = scene.committer();
+    let start = Instant::now();
+    let report = task.commit(&committer, 1).expect("commits");
+    println!("10,000 new files and 5,000 removals: {:?}", start.elapsed());
+    assert_eq!(report.committed.len(), 10_000);
+    assert_eq!(std::fs::read_dir(scene.at("/d")).expect("lists").count(), 10_000);
+    assert!(!scene.at("/old").exists());
+    scene.assert_clean();
+}
+
+#[test]
+fn a_sparse_file_of_five_gigabytes() {
+    let scene = Scene::new("truncate -s 5G there; ln there other");
+    let saw = scene.saw();
+    let mut task = Task::new(&saw);
+    task.bytes.1 = 5 << 30;
+    for at in ["/new", "/there"] {
+        let action =
+            Action::File { attr: attr(0o644, 5 << 30), xattrs: vec![], content: HOLE, change: FileChange::Written };
+        task = task.add(at, action);
+    }
+    let start = Instant::now();
+    task.commit(&scene.committer(), 1).expect("commits");
+    assert!(start.elapsed().as_secs() < 5, "{:?}", start.elapsed());
+    for at in ["/new", "/there"] {
+        let meta = scene.at(at).metadata().expect("is there");
+        assert_eq!((meta.len(), meta.blocks()), (5 << 30, 0));
+    }
+}
+
+#[test]
+fn one_small_file_is_quick() {
+    let scene = Scene::new("mkdir d; echo a > d/x");
+    let committer = scene.committer();
+    let (count, start) = (200, Instant::now());
+    for id in 0..count {
+        let saw = scene.saw();
+        let task = Task::new(&saw).write("/d/x", &id.to_string());
+        task.commit(&committer, id).expect("commits");
+    }
+    println!("a commit of one file: {:?}", start.elapsed() / count as u32);
+}
+
+#[test]
+fn a_report_tells_the_new_stamps() {
+    let scene = Scene::new("echo a > x; echo log > log");
+    let saw = scene.saw();
+    let task = Task::new(&saw).write("/x", "b").append("/log", "log\nmore\n", 4).symlink("/l", "x");
+    let report = task.commit(&scene.committer(), 1).expect("commits");
+    let now = scene.saw();
+    let want: Vec<_> = [("/x", Some("b")), ("/log", Some("log\nmore\n")), ("/l", None)]
+        .map(|(at, text)| Committed {
+            path: path(at),
+            stamp: now.0[&path(at)].1,
+            content: text.map(|text| Content::Block(Digest::of(text.as_bytes()))),
+        })
+        .into();
+    assert_eq!(report.committed, want);
+    assert_eq!(report.directories, [TreePath::root()]);
+    let next = Task::new(&now).write("/x", "c").commit(&scene.committer(), 2);
+    next.expect("the next task finds what it expects");
+}
+
+#[test]
+fn what_was_not_committed_is_kept() {
+    let scene = Scene::new("echo a > x; ln -s / escape");
+    let saw = scene.saw();
+    let committer = scene.committer();
+    let task =
+        Task::new(&saw).remove("/gone").write("/x", "precious").write("/deep/er/file", "too").symlink("/s", "/etc");
+    let mut task = task.link("/h", "/x");
+    task.delta.changes[0].base = Base::Bound(Seq(1));
+    for id in 0..KEPT_MAX as u128 + 3 {
+        let at = Time(id as i64);
+        assert!(committer.keep(TaskId(id), &task.delta, &task.bytes, "a conflict", at).expect("keeps"));
+    }
+    let kept = committer.kept();
+    assert_eq!(kept.len(), KEPT_MAX);
+    assert_eq!((kept[0].task, kept[0].changes, &*kept[0].why), (TaskId(34), 5, "a conflict"));
+    let into = scene.folder.path().join("into");
+    committer.recover_kept(TaskId(34), &into).expect("copies");
+    assert_eq!(std::fs::read_to_string(into.join("x")).expect("reads"), "precious");
+    assert_eq!(std::fs::read_to_string(into.join("deep/er/file")).expect("reads"), "too");
+    assert_eq!(std::fs::read_link(into.join("s")).expect("reads"), Path::new("/etc"));
+    assert!(std::fs::read_to_string(into.join("GLEANER-CHANGES")).expect("reads").contains("removed    /gone"));
+    assert!(committer.recover_kept(TaskId(34), &into).is_err(), "only into an empty folder");
+    committer.drop_kept(TaskId(34)).expect("drops");
+    assert_eq!(committer.kept().len(), KEPT_MAX - 1);
+    assert!(committer.recover_kept(TaskId(34), &scene.folder.path().join("into2")).is_err());
+}
