@@ -16,7 +16,7 @@ const IDS: u32 = 65536;
 
 /// The attributes of an entry as the client will see them. `before` is what was at its place.
 pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> Attr {
-    let mtime = Time::from_parts(stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+    let mtime = Time::from_parts(stat.st_mtime, stat.st_mtime_nsec as i64);
     let mtime = match before {
         Some(before) if before.mtime == mtime => mtime,
         _ => client_time(mtime, options),

@@ -336,7 +336,7 @@ fn first_names(entries: &[Entry]) -> HashMap<usize, usize> {
     let mut groups: HashMap<(u64, u64), Vec<usize>> = HashMap::new();
     for (index, entry) in entries.iter().enumerate() {
         if entry.stat.st_nlink > 1 && matches!(entry.kind, Kind::File { .. } | Kind::Symlink { .. } | Kind::Fifo) {
-            groups.entry((entry.stat.st_dev as u64, entry.stat.st_ino as u64)).or_default().push(index);
+            groups.entry((entry.stat.st_dev, entry.stat.st_ino)).or_default().push(index);
         }
     }
     let mut firsts = HashMap::new();
