@@ -123,7 +123,7 @@ impl Applier<'_> {
                 self.give(path, *ino, old).map(drop).map_err(io)
             }
             Step::Detach { path, slot, seen, .. } => match self.stages.node(*slot).map_err(io)? {
-                Some(node) if node.ino == seen.ino => self.from_slot(*slot, path).map_err(io),
+                Some(node) if node.ino == seen.ino => self.take_out_of_slot(*slot, path).map_err(io),
                 _ => Ok(()),
             },
             Step::Place { path, slot, ino, over, moved } => {
@@ -136,7 +136,7 @@ impl Applier<'_> {
                 }
                 match over {
                     Some(_) => self.exchange(*slot, path).map_err(io),
-                    None => self.to_slot(path, *slot).map_err(io),
+                    None => self.put_into_slot(path, *slot).map_err(io),
                 }
             }
             Step::Overwrite { path, undo, seen, old, .. } => {
@@ -183,7 +183,7 @@ impl Applier<'_> {
             }
         }
         if !waiting {
-            match self.to_slot(path, slot) {
+            match self.put_into_slot(path, slot) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return if moves { Err(Failure::Late(path.clone())) } else { Ok(()) };
                 }
@@ -200,7 +200,7 @@ impl Applier<'_> {
         if same {
             return Ok(());
         }
-        self.from_slot(slot, path).map_err(io)?;
+        self.take_out_of_slot(slot, path).map_err(io)?;
         Err(Failure::Late(path.clone()))
     }
 
@@ -215,7 +215,7 @@ impl Applier<'_> {
         }
         let late = || Failure::Late(path.clone());
         let Some(over) = over else {
-            return match self.from_slot(slot, path) {
+            return match self.take_out_of_slot(slot, path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(late()),
                 other => other.map_err(io),
             };
@@ -238,13 +238,13 @@ impl Applier<'_> {
         Ok(rustix::fs::renameat_with(held, os(&name), &*parent, os(path.name()), RenameFlags::EXCHANGE)?)
     }
 
-    fn to_slot(&self, path: &TreePath, slot: Slot) -> io::Result<()> {
+    fn put_into_slot(&self, path: &TreePath, slot: Slot) -> io::Result<()> {
         let parent = self.tree.parent(path)?;
         self.tree.forget();
         rename_to_new(parent.as_fd(), path.name(), self.stages.held(slot.folder), &self.stages.name(slot))
     }
 
-    fn from_slot(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
+    fn take_out_of_slot(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
         let parent = self.tree.parent(path)?;
         rename_to_new(self.stages.held(slot.folder), &self.stages.name(slot), parent.as_fd(), path.name())
     }

@@ -15,11 +15,13 @@ mod armed {
     use std::cell::{Cell, RefCell};
     use std::io;
 
+    type Meddler = Box<dyn FnOnce()>;
+
     thread_local! {
         static LEFT: Cell<Option<u32>> = const { Cell::new(None) };
         static DEAD: Cell<bool> = const { Cell::new(false) };
         static PASSED: Cell<u32> = const { Cell::new(0) };
-        static MEDDLER: RefCell<Option<(u32, Box<dyn FnOnce()>)>> = const { RefCell::new(None) };
+        static MEDDLER: RefCell<Option<(u32, Meddler)>> = const { RefCell::new(None) };
     }
 
     /// Has `meddler` do something at the point after `after` others, as another process might.

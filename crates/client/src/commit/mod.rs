@@ -11,10 +11,13 @@
 
 mod apply;
 mod check;
+mod contents;
 mod crash;
+mod directories;
 mod error;
 mod files;
 mod kept;
+mod leave;
 mod outcome;
 mod place;
 mod plan;
@@ -54,6 +57,8 @@ use tree::Tree;
 
 /// How often a commit that lost a race is tried from the start.
 const TRIES_MAX: usize = 3;
+/// Largest closed record whose file is kept for the next, in bytes.
+const SPARE_BYTES_MAX: u64 = 1 << 20;
 /// A change at most this long after `now` is a clock's error, not a time that somebody set; nanoseconds.
 const CLOCK_ERROR_NS: i64 = 200_000_000;
 
@@ -321,12 +326,29 @@ impl Committer {
         self.state.join("redo").join(format!("{}.{extension}", task.to_hex()))
     }
 
+    fn spare(&self) -> PathBuf {
+        self.state.join("redo").join("spare")
+    }
+
+    /// Closes a record. Its file is kept for the next one, unless it is large.
+    fn retire(&self, record: &Path) -> io::Result<()> {
+        match std::fs::metadata(record)?.len() > SPARE_BYTES_MAX {
+            true => std::fs::remove_file(record),
+            false => std::fs::rename(record, self.spare()),
+        }
+    }
+
     fn write_record(&self, stages: &Stages<'_>, plan: &Plan) -> io::Result<()> {
         if plan.durable {
             stages.flush()?;
         }
         crash::point()?;
         let new = self.record(plan.task, "new");
+        // The file of an earlier record, if there is one: file systems are slow to make new ones where many were removed.
+        match std::fs::rename(self.spare(), &new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut file = File::create(&new)?;
         file.write_all(&plan.to_record())?;
         crash::point()?;
@@ -355,7 +377,7 @@ impl Committer {
             Failure::Io { path, source, .. } => (path, source),
         })?;
         crash::point().map_err(state)?;
-        std::fs::remove_file(&undo).map_err(state)
+        self.retire(&undo).map_err(state)
     }
 
     /// Notes that the task's changes are in the tree, and drops the record.
@@ -373,7 +395,10 @@ impl Committer {
         outcomes.add(plan.task, plan.status, plan.durable)?;
         crash::point()?;
         if !plan.steps.is_empty() {
-            std::fs::remove_file(self.record(plan.task, "redo"))?;
+            self.retire(&self.record(plan.task, "redo"))?;
+            if plan.durable {
+                File::open(self.state.join("redo"))?.sync_all()?;
+            }
         }
         crash::point()
     }

@@ -119,7 +119,9 @@ impl Scene {
     /// Whether nothing is left of any commit.
     fn assert_clean(&self) {
         for folder in ["stage", "redo"] {
-            let left: Vec<_> = std::fs::read_dir(self.state().join(folder)).expect("lists").collect();
+            let entries = std::fs::read_dir(self.state().join(folder)).expect("lists");
+            let names = entries.map(|entry| entry.expect("lists").file_name());
+            let left: Vec<_> = names.filter(|name| name != "spare").collect();
             assert!(left.is_empty(), "{folder}: {left:?}");
         }
         assert!(!self.state().join("folders").exists(), "no folder in the tree is noted");

@@ -24,6 +24,7 @@ fn now() -> Time {
 struct Stand {
     folder: tempfile::TempDir,
     start: Time,
+    privileged: bool,
 }
 
 impl Stand {
@@ -40,8 +41,12 @@ impl Stand {
             let status = Command::new("cp").arg("-a").arg(at("lower")).arg(at(copy)).status().expect("runs cp");
             assert!(status.success());
         }
-        // The same through a mapping of user ids would be another machine's business.
-        Self { folder, start: now() }
+        Self { folder, start: now(), privileged: true }
+    }
+
+    /// The same with an overlay as users mount it, who are not root.
+    fn unprivileged(setup: impl FnOnce(&Path)) -> Self {
+        Self { privileged: false, ..Self::new(setup) }
     }
 
     fn at(&self, name: &str) -> PathBuf {
@@ -50,8 +55,9 @@ impl Stand {
 
     fn mount(&self) {
         let (lower, upper, work) = (self.at("lower"), self.at("upper"), self.at("work"));
+        let mode = if self.privileged { "redirect_dir=on,index=on,xino=on,metacopy=off" } else { "userxattr" };
         let options = format!(
-            "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=on,xino=on,metacopy=off,volatile",
+            "lowerdir={},upperdir={},workdir={},{mode},volatile",
             lower.display(),
             upper.display(),
             work.display()
@@ -76,12 +82,12 @@ impl Stand {
         self.unmount();
         result.expect("the operations succeed in the overlay");
         act(&self.at("local"));
-        self.commit_and_compare(&snapshot, true)
+        self.commit_and_compare(&snapshot)
     }
 
-    fn commit_and_compare(&self, snapshot: &Snapshot, privileged: bool) -> (Collected, Report) {
+    fn commit_and_compare(&self, snapshot: &Snapshot) -> (Collected, Report) {
         let blocks = Blocks::default();
-        let options = Options { privileged, ..Options::new(self.start, now(), self.start) };
+        let options = Options { privileged: self.privileged, ..Options::new(self.start, now(), self.start) };
         let mut cut = |file: &File, size| blocks.cut(file, size);
         let collected = collect(&self.at("upper"), snapshot, &options, &mut cut).expect("collects");
         let committer = Committer::open_at(&self.at("client"), &self.at("state")).expect("opens");
@@ -246,6 +252,32 @@ fn directories() {
             "mkdir -m 000 closed; mkdir half; echo h > half/h; chmod 000 half; chmod 000 x; chmod 0 d",
         ],
     );
+}
+
+#[test]
+fn without_privilege() {
+    if !is_root("without privilege") {
+        return;
+    }
+    for script in [
+        "echo new > new; echo more >> seq; rm x; ln -sf d link; chmod 600 g/q; mkfifo p; touch d",
+        "rm -r d; mkdir d; echo other > d/other; rm -r g; ln -s d g",
+        "mv d d2; mv g/x empty; rm -r g; mkdir -p n/m; mv n n2",
+        "echo w > h1",
+        "echo w >> h2; rm x; mkdir x; echo in > x/in; mv seq d/a; ln seq2 l || :",
+    ] {
+        println!("{script}");
+        Stand::unprivileged(|root| shell(root, TREE)).check(|root| shell(root, script));
+    }
+    let stand = Stand::unprivileged(|root| shell(root, TREE));
+    stand.check(|root| {
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(root.join("x"), "user.own", b"1", flags).expect("sets");
+        rustix::fs::setxattr(root.join("d"), "user.own", b"2", flags).expect("sets");
+    });
+    for seed in 1..25 {
+        random_case(seed, 30, 25, false);
+    }
 }
 
 #[test]
@@ -521,7 +553,7 @@ impl Op {
 }
 
 /// Random operations from `seed`: `before` of them make the tree, `during` are the task's.
-fn random_case(seed: u64, before: usize, during: usize) {
+fn random_case(seed: u64, before: usize, during: usize, privileged: bool) {
     let mut dice = Dice(seed);
     let mut setup: Vec<Op> = (0..before).map(|_| Op::choose(&mut dice)).collect();
     // A change through one name of a file that is then removed is lost to its other names (a limit that `delta` states):
@@ -529,7 +561,12 @@ fn random_case(seed: u64, before: usize, during: usize) {
     let links = seed.is_multiple_of(2);
     setup.retain(|op| links || !matches!(op, Op::Link(..)));
     let ops: Vec<Op> = (0..during).map(|_| Op::choose(&mut dice)).collect();
-    let stand = Stand::new(|root| {
+    // Without privilege directories of the lower layer cannot be renamed, and programs copy them instead.
+    let moves = |op: &Op| matches!(op, Op::Rename(..) | Op::Exchange(..) | Op::Link(..));
+    let ops: Vec<Op> = ops.into_iter().filter(|op| privileged || !moves(op)).collect();
+    setup.retain(|op| privileged || !matches!(op, Op::Link(..)));
+    let new = if privileged { Stand::new } else { Stand::unprivileged };
+    let stand = new(|root: &Path| {
         for name in ["a", "b", "a/a", "a/b", "b/c"] {
             std::fs::create_dir(root.join(name)).expect("makes");
         }
@@ -560,6 +597,6 @@ fn random_operations() {
     let count: u64 = std::env::var("GLEANER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(60);
     let first: u64 = std::env::var("GLEANER_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     for seed in first..first + count {
-        random_case(seed, 30, 25);
+        random_case(seed, 30, 25, true);
     }
 }

@@ -59,7 +59,8 @@ pub struct Options {
     pub task_end: Time,
     /// When the task was launched, by the client's clock: no time that falls within the run comes out earlier.
     pub launch: Time,
-    /// The overlay was mounted by root and keeps its notes in `trusted.overlay.`; else in `user.overlay.`.
+    /// The overlay was mounted by root with `redirect_dir=on,index=on` and keeps its notes in `trusted.overlay.`; else
+    /// with `userxattr`, and they are in `user.overlay.`.
     pub privileged: bool,
     /// The lower directory shows `user.` attributes, so that files copied up from it have them. If not, those that a
     /// file had are taken to be there still.

@@ -69,7 +69,8 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
     let mut walker = Walker { lens, options, prefix, origins: false, walked: Walked::default(), count: 0 };
     let notes = walker.notes_of(&TreePath::root(), &root)?;
-    walker.origins = notes.has_origin;
+    // Without an index, files of several names are copied up without such a note.
+    walker.origins = options.privileged && notes.has_origin;
     let mut pending = Vec::new();
     walker.list(&root, &TreePath::root(), Some(&TreePath::root()), 1, &mut pending)?;
     while let Some(next) = pending.pop() {

@@ -182,6 +182,23 @@ fn hard_linked_files_are_written_in_place() {
     assert_eq!((scene.read("/r1"), scene.read("/r2")), ("alone".to_owned(), "b\n".to_owned()));
 }
 
+/// Without root this needs the directory opened for the commit; with root it is easy.
+#[test]
+fn a_directory_closed_to_its_owner() {
+    let scene = Scene::new("mkdir -p d/e other; echo a > d/a; echo r > d/r; echo e > d/e/e; chmod 555 d/e d other");
+    let saw = scene.saw();
+    let task = Task::new(&saw).rename("/d/e", "/other/e").remove("/d/r").write("/d/a", "a2").write("/d/new", "n");
+    task.commit(&scene.committer(), 1).expect("commits");
+    let mode = |at: &str| scene.at(at).metadata().expect("is there").mode() & 0o7777;
+    assert_eq!((mode("/d"), mode("/other"), mode("/other/e")), (0o555, 0o555, 0o555));
+    assert_eq!(
+        (scene.read("/d/a"), scene.read("/d/new"), scene.read("/other/e/e")),
+        ("a2".into(), "n".into(), "e\n".into())
+    );
+    scene.assert_clean();
+    scene.shell("chmod -R u+w .");
+}
+
 #[test]
 fn ten_thousand_files() {
     let scene = Scene::new("mkdir d old; cd old; seq 1 5000 | xargs touch");

@@ -1,0 +1,148 @@
+//! Planning what goes: removals and renamed directories, all at once, in the tree as it is before the commit.
+
+use super::NoteKind;
+use super::apply::{SubtreeSum, io_error};
+use super::check::{Checked, Planner};
+use super::error::ConflictKind;
+use super::plan::Step;
+use super::stage::{Slot, names_in};
+use super::stamp::{Seen, Stamp};
+use super::tree::{self, Node};
+use base::{Action, Base, Digest, TreePath};
+use rustix::fs::OFlags;
+use std::os::fd::{AsFd, OwnedFd};
+
+impl<'a> Planner<'a, '_> {
+    /// Plans removals and renames: all at once, deepest first, in the tree as it is.
+    pub(super) fn plan_detached(&mut self) -> Checked<()> {
+        let mut leaving: Vec<(&'a TreePath, Base, Option<&'a TreePath>)> = Vec::new();
+        for change in self.changes {
+            match &change.action {
+                Action::Remove => {
+                    let covered = change.path.parent().is_some_and(|parent| self.removed.contains_key(&parent));
+                    if !covered {
+                        leaving.push((&change.path, change.base, None));
+                    }
+                }
+                Action::RenameDirectory { from } => leaving.push((from, change.base, Some(&change.path))),
+                _ => {}
+            }
+        }
+        leaving.sort_by_key(|(path, ..)| std::cmp::Reverse(path.components().count()));
+        for (path, base, to) in leaving {
+            match to {
+                Some(to) => self.plan_rename(path, base, to)?,
+                None => self.plan_removal(path, base)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn plan_removal(&mut self, path: &'a TreePath, base: Base) -> Checked<()> {
+        let Some(node) = self.look(path)? else {
+            self.note(path, NoteKind::AlreadyGone);
+            return Ok(());
+        };
+        let beneath = match node.is_directory() {
+            true => Some(self.check_beneath(path)?),
+            false => {
+                self.check_removed(path, base, &node, ConflictKind::Changed);
+                None
+            }
+        };
+        self.take_away(path, Seen::of(&node), beneath, false).map(drop)
+    }
+
+    /// Whether a file that is to go is still what the task saw.
+    pub(super) fn check_removed(&mut self, path: &TreePath, base: Base, node: &Node, why: ConflictKind) {
+        let Base::Bound(seq) = base else { return self.conflict(path, why) };
+        match self.evidence.stamp_of(path, seq) {
+            Some(stamp) if stamp == Stamp::of(node) => {}
+            Some(_) => self.conflict(path, why),
+            None => self.conflict(path, ConflictKind::NoEvidence),
+        }
+    }
+
+    /// Checks that all that is in a directory which is to go was seen by the task, and sums it up.
+    fn check_beneath(&mut self, top: &TreePath) -> Checked<Digest> {
+        let mut sum = SubtreeSum::default();
+        let mut open = vec![top.clone()];
+        while let Some(at) = open.pop() {
+            let held = self.open_directory(&at)?;
+            for name in names_in(&held).map_err(|source| io_error("list", &at, source))? {
+                let path = at.join(&name);
+                if self.renamed.contains_key(&path) {
+                    continue;
+                }
+                let node = tree::node_at(&held, &name).map_err(|source| io_error("look at", &path, source))?;
+                let Some(node) = node else { continue };
+                match self.removed.get(&path).copied() {
+                    None => self.conflict(&path, ConflictKind::InRemovedDirectory),
+                    Some(base) if !node.is_directory() => {
+                        self.check_removed(&path, base, &node, ConflictKind::InRemovedDirectory);
+                    }
+                    Some(_) => open.push(path.clone()),
+                }
+                let relative = &path.as_bytes()[top.as_bytes().len()..];
+                sum.add(relative, &Seen::of(&node));
+            }
+        }
+        Ok(sum.finish())
+    }
+
+    fn open_directory(&self, path: &TreePath) -> Checked<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let parent = self.tree.parent(path).map_err(|source| io_error("open", path, source))?;
+        tree::open_beneath(parent.as_fd(), path.name(), flags).map_err(|source| io_error("open", path, source))
+    }
+
+    fn plan_rename(&mut self, from: &'a TreePath, base: Base, to: &'a TreePath) -> Checked<()> {
+        let Some(node) = self.look(from)? else {
+            self.conflict(from, ConflictKind::Gone);
+            return Ok(());
+        };
+        let seen = match base {
+            Base::Bound(seq) => self.evidence.stamp_of(from, seq),
+            Base::Absent => None,
+        };
+        if !node.is_directory() || seen.is_some_and(|stamp| stamp.ino != node.ino) {
+            self.conflict(from, ConflictKind::Changed);
+            return Ok(());
+        }
+        let occupied = self.occupant(to)?;
+        if occupied.is_some() {
+            self.conflict(to, ConflictKind::DirectoryInTheWay);
+            return Ok(());
+        }
+        self.open_if_needed(from, &node)?;
+        let slot = self.take_away(from, Seen::of(&node), None, true)?;
+        self.place.push(Step::Place { path: to.clone(), slot, ino: node.ino, over: None, moved: true });
+        Ok(())
+    }
+
+    /// What is now where the target of a rename will be, and stays there.
+    fn occupant(&mut self, to: &TreePath) -> Checked<Option<Node>> {
+        let Some(parent) = to.parent() else { return Ok(None) };
+        let Some(here) = self.origin(&parent).map(|parent| parent.join(to.name())) else { return Ok(None) };
+        match self.removed.contains_key(&here) || self.renamed.contains_key(&here) {
+            true => Ok(None),
+            false => self.look(&here),
+        }
+    }
+
+    /// Plans to move what is at `path` (before the commit) into a slot.
+    pub(super) fn take_away(
+        &mut self,
+        path: &TreePath,
+        seen: Seen,
+        beneath: Option<Digest>,
+        moves: bool,
+    ) -> Checked<Slot> {
+        let parent = path.parent().unwrap_or_else(TreePath::root);
+        self.inspect_parent(&parent)?;
+        let folder = self.stages.folder_for(self.tree, &parent);
+        let slot = self.stages.slot(folder.map_err(|source| io_error("make a staging folder for", path, source))?);
+        self.detach.push(Step::Detach { path: path.clone(), slot, seen, beneath, moves });
+        Ok(slot)
+    }
+}
