@@ -192,7 +192,7 @@ impl Pool {
     /// left. Empty if all is well.
     pub fn stop(mut self, keep: bool) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
-        for client in [Some(&self.client), self.nobody.as_ref()].into_iter().flatten() {
+        for client in [Some(&self.client), Some(&self.hub_side), self.nobody.as_ref()].into_iter().flatten() {
             let outcome = client.gleaner(&["stop"])?;
             if !outcome.ok() {
                 wrong.push(format!("gleaner stop: {}: {}", outcome.ended, String::from_utf8_lossy(&outcome.stderr)));
