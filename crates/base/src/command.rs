@@ -25,6 +25,8 @@ pub struct Command {
     pub hostname: Vec<u8>,
     /// CPUs asked for; at least 1.
     pub cpus: u32,
+    /// Signals that the caller ignores, and so the command from its start: bit `n - 1` for signal `n`.
+    pub ignored_signals: u64,
 }
 
 /// One resource limit: the `RLIMIT_*` number of Linux, and its soft and hard value (`u64::MAX`: none).
@@ -131,6 +133,7 @@ impl Encode for Command {
         });
         out.bytes(&self.hostname);
         out.u32(self.cpus);
+        out.u64(self.ignored_signals);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -145,6 +148,7 @@ impl Encode for Command {
             limits: from.list(|from| Ok(Limit { resource: from.u32()?, soft: from.u64()?, hard: from.u64()? }))?,
             hostname: from.bytes()?.to_vec(),
             cpus: from.u32()?,
+            ignored_signals: from.u64()?,
         };
         if command.argv.is_empty() { Err(Malformed("a command without a program")) } else { Ok(command) }
     }

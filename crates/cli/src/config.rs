@@ -115,6 +115,8 @@ pub struct KnownHub {
 pub struct Surroundings {
     /// Variables.
     pub variables: BTreeMap<String, String>,
+    /// The home that the system's list of accounts gives this one.
+    pub account_home: Option<String>,
     /// Whether this is the superuser.
     pub is_root: bool,
     /// The host's name.
@@ -130,6 +132,7 @@ impl Surroundings {
             variables: std::env::vars_os()
                 .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
                 .collect(),
+            account_home: account_home(),
             is_root: rustix::process::geteuid().is_root(),
             hostname: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
@@ -144,7 +147,7 @@ impl Surroundings {
         if let Some(path) = self.variable(xdg).filter(|path| path.starts_with('/')) {
             return Ok(Path::new(path).join("gleaner"));
         }
-        let home = self.variable("HOME").filter(|path| path.starts_with('/'));
+        let home = self.variable("HOME").filter(|path| path.starts_with('/')).or(self.account_home.as_deref());
         let home = home.ok_or_else(|| {
             CliError::environment("neither HOME nor its XDG variables are set")
                 .hint("set HOME, or GLEANER_CONFIG_DIR and GLEANER_STATE_DIR")
@@ -166,6 +169,15 @@ impl Surroundings {
         }
         self.home("XDG_STATE_HOME", ".local/state")
     }
+}
+
+/// The home of this account in the system's list: for programs that are started without an environment.
+fn account_home() -> Option<String> {
+    let own = rustix::process::geteuid().as_raw().to_string();
+    let list = std::fs::read_to_string("/etc/passwd").ok()?;
+    let mut accounts = list.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let account = accounts.find(|fields| fields.len() >= 6 && fields[2] == own)?;
+    account[5].starts_with('/').then(|| account[5].to_owned())
 }
 
 /// The settings in effect.
@@ -371,7 +383,7 @@ mod tests {
             variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
         all.insert("GLEANER_CONFIG_DIR".into(), dir.to_string_lossy().into_owned());
         all.insert("HOME".into(), "/home/u".into());
-        Surroundings { variables: all, is_root: false, hostname: "desk".into(), cpus: 8 }
+        Surroundings { variables: all, account_home: None, is_root: false, hostname: "desk".into(), cpus: 8 }
     }
 
     fn error(dir: &Path, variables: &[(&str, &str)]) -> CliError {

@@ -25,6 +25,8 @@ pub struct Plan {
     pub stdout: Output,
     /// Standard error.
     pub stderr: Output,
+    /// Somebody reads the output to its end, and so waits for processes that outlive the command.
+    pub linger: bool,
     /// Size of the terminal.
     pub window: WindowSize,
     /// The program's view.
@@ -103,6 +105,7 @@ impl Plan {
             stdin,
             stdout,
             stderr,
+            linger: fds[1..].iter().any(|fd| stdio::is_pipe(fd)),
             window: window.unwrap_or_default(),
             view,
             gate: Arc::new(read),

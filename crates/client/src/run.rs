@@ -276,6 +276,7 @@ impl Session {
             view: Some((&swept.update).into()),
             objects: swept.blobs.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),
             launched: launched.0,
+            linger: self.plan.linger,
             client_to_hub: joined.clock_offset_ns(),
             ..Launch::default()
         };

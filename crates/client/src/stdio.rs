@@ -124,6 +124,11 @@ pub fn is_null(fd: &OwnedFd) -> bool {
     }
 }
 
+/// Whether `fd` is a pipe or socket.
+pub fn is_pipe(fd: &OwnedFd) -> bool {
+    matches!(kind(fd), Some(FileType::Fifo | FileType::Socket))
+}
+
 /// Whether `fd` is a device other than a terminal and `/dev/null`.
 pub fn is_device(fd: &OwnedFd) -> bool {
     matches!(kind(fd), Some(FileType::CharacterDevice | FileType::BlockDevice)) && !is_terminal(fd) && !is_null(fd)

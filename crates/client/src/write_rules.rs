@@ -3,7 +3,7 @@
 use crate::commit;
 use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy};
 use base::TreePath;
-use rustix::fs::{Access, AtFlags, CWD, accessat, statat};
+use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
 
 /// Decides what one command may change.
 #[derive(Clone, Debug)]
@@ -29,19 +29,24 @@ impl WriteRules {
 
 fn facts(path: &TreePath) -> WriteFacts {
     let found = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok();
-    let is_directory = |mode| rustix::fs::FileType::from_raw_mode(mode) == rustix::fs::FileType::Directory;
     WriteFacts {
         owner: found.map(|stat| stat.st_uid),
-        directory: found.is_some_and(|stat| is_directory(stat.st_mode)),
+        directory: found.is_some_and(is_directory),
         may_write: may_write(path),
         new_repository: is_in_new_repository(path),
     }
 }
 
+fn is_directory(stat: Stat) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == FileType::Directory
+}
+
 /// Whether the user may change the nearest directory above `path` that exists: what the task made on the way is its own.
 fn may_write(path: &TreePath) -> bool {
     let mut above = std::iter::successors(path.parent(), TreePath::parent);
-    let nearest = above.find(|directory| accessat(CWD, directory.as_bytes(), Access::EXISTS, AtFlags::empty()).is_ok());
+    // A file in the way is one that the task replaces by a directory: that is decided on its own.
+    let is_directory = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(is_directory);
+    let nearest = above.find(is_directory);
     let rights = Access::WRITE_OK | Access::EXEC_OK;
     nearest.is_some_and(|directory| accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()).is_ok())
 }

@@ -81,7 +81,7 @@ impl Lanes {
         if fits && update.version != version && self.lanes.values().any(in_use) {
             held.old.push(held.head.snapshot());
         }
-        held.head.apply(update)
+        held.head.take(update)
     }
 
     /// Takes in the answer to a fault. Returns whether it was news.

@@ -64,6 +64,7 @@ impl From<&Command> for proto::Command {
             limits: command.limits.iter().flat_map(numbers).collect(),
             hostname: command.hostname.clone(),
             cpus: command.cpus,
+            ignored_signals: command.ignored_signals,
         }
     }
 }
@@ -95,6 +96,7 @@ impl TryFrom<proto::Command> for Command {
             limits,
             hostname: command.hostname,
             cpus: command.cpus.max(1),
+            ignored_signals: command.ignored_signals,
         })
     }
 }

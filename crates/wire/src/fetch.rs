@@ -36,6 +36,9 @@ pub enum FetchError {
     Forged(Digest),
 }
 
+/// Pieces with their names, or why they cannot be had.
+type PiecesResult = Result<Vec<(Digest, Bytes)>, FetchError>;
+
 /// Called with each object that arrived and has the right hash, before anyone who waits for it goes on.
 pub type Keep = Arc<dyn Fn(Digest, &Bytes) + Send + Sync>;
 
@@ -45,7 +48,7 @@ pub struct Fetcher {
     connection: Connection,
     client: Bytes,
     objects: SingleFlight<Digest, Result<Bytes, FetchError>>,
-    pieces: SingleFlight<(Digest, u64, u32), Result<Vec<(Digest, Bytes)>, FetchError>>,
+    pieces: SingleFlight<(Digest, u64, u32), PiecesResult>,
     bindings: SingleFlight<(ViewId, TreePath), Result<BindReply, FetchError>>,
     wanted: mpsc::UnboundedSender<Want>,
     keep: Keep,
@@ -87,7 +90,7 @@ impl Fetcher {
     }
 
     /// `count` pieces from number `first` of the file with this stamp, with their names; fewer if it ends before.
-    pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> Result<Vec<(Digest, Bytes)>, FetchError> {
+    pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> PiecesResult {
         let (connection, client, keep) = (self.connection.clone(), self.client.clone(), self.keep.clone());
         let fetch = move || fetch_pieces(connection, client, keep, stamp, first, count);
         self.pieces.get((stamp, first, count), fetch).await.unwrap_or_else(|| Err(broken()))
@@ -127,7 +130,7 @@ async fn fetch_pieces(
     stamp: Digest,
     first: u64,
     count: u32,
-) -> Result<Vec<(Digest, Bytes)>, FetchError> {
+) -> PiecesResult {
     let receive = async {
         let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count };
         let mut replies = connection.ask(OpenKind::Pieces(request)).await?;

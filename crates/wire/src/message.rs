@@ -173,6 +173,9 @@ pub struct Launch {
     /// Number of the tenant in the hub's block store; set by the hub.
     #[prost(uint32, tag = "15")]
     pub tenant_number: u32,
+    /// Processes that outlive the command and hold its output are waited for: somebody reads that output to its end.
+    #[prost(bool, tag = "16")]
+    pub linger: bool,
 }
 
 /// A command line with its surroundings: `base::Command`.
@@ -208,6 +211,9 @@ pub struct Command {
     /// CPUs asked for.
     #[prost(uint32, tag = "10")]
     pub cpus: u32,
+    /// Signals that are ignored from the start: bit `n - 1` for signal `n`.
+    #[prost(uint64, tag = "11")]
+    pub ignored_signals: u64,
 }
 
 /// Standard input: `base::Stdin`.

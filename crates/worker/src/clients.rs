@@ -1,10 +1,10 @@
-//! The clients whose tasks run here: for each its mirror (one FUSE mount, two if it uses `user.` attributes), its range of
-//! user ids, and where its files are fetched.
+//! The clients whose tasks run here: for each its mirror (one FUSE mount), its range of user ids, and where its files are
+//! fetched.
 
 use crate::content::Contents;
 use crate::fuse::{Mirror, MountOptions};
 use crate::sandbox::SandboxServer;
-use base::{Binding, Bound, Tenant, ViewId, ViewUpdate};
+use base::Tenant;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -48,11 +48,8 @@ pub struct Client {
     pub id_base: u32,
     /// Where its contents are, or are fetched.
     pub contents: Arc<Contents>,
-    plain: Arc<Mirror>,
-    /// Made when a view first has `user.` attributes.
-    with_xattrs: Mutex<Option<Arc<Mirror>>>,
-    xattr_views: Mutex<HashSet<ViewId>>,
-    mount_folder: PathBuf,
+    /// Its files.
+    pub mirror: Arc<Mirror>,
     used: Mutex<Instant>,
 }
 
@@ -100,19 +97,11 @@ impl Clients {
         let number = self.mounts.fetch_add(1, Ordering::Relaxed);
         let contents = Contents::new(key.clone(), tenant, self.store.clone());
         contents.connect(joined);
-        let mount_folder = self.folder.join("mirrors").join(number.to_string());
-        let plain = Mirror::mount(MountOptions::new(&mount_folder, id_base), contents.clone())?;
-        let client = Arc::new(Client {
-            key: key.clone(),
-            tenant,
-            id_base,
-            contents,
-            plain,
-            with_xattrs: Mutex::new(None),
-            xattr_views: Mutex::default(),
-            mount_folder,
-            used: Mutex::new(Instant::now()),
-        });
+        let mount_point = self.folder.join("mirrors").join(number.to_string());
+        let options = MountOptions { with_xattrs: true, ..MountOptions::new(mount_point, id_base) };
+        let mirror = Mirror::mount(options, contents.clone())?;
+        let client =
+            Arc::new(Client { key: key.clone(), tenant, id_base, contents, mirror, used: Mutex::new(Instant::now()) });
         table.insert(key.clone(), client.clone());
         Ok(client)
     }
@@ -156,62 +145,6 @@ fn free_range(sandbox: &SandboxServer, table: &HashMap<Bytes, Arc<Client>>) -> O
     }
     let taken: HashSet<u32> = table.values().map(|client| client.id_base).collect();
     (0..CLIENTS_MAX as u32).map(|number| first + number * IDS).find(|base| !taken.contains(base))
-}
-
-impl Client {
-    /// Takes a step of a view, and gives the mirror that shows it.
-    pub fn apply(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
-        let mirror = self.mirror_for(update)?;
-        match mirror.apply(update) {
-            Ok(_) => Ok(mirror),
-            Err(gap) => Err(ApplyError::Gap(gap)),
-        }
-    }
-
-    /// The mirror for a view: the one with `user.` attributes from the update on that brings the first.
-    fn mirror_for(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
-        let mut views = lock(&self.xattr_views);
-        if !views.contains(&update.view) {
-            if !update.set.iter().any(has_xattrs) {
-                return Ok(self.plain.clone());
-            }
-            views.insert(update.view);
-            // The other mirror knows nothing of this view: it must be sent whole.
-            if update.base.0 != 0 {
-                return Err(ApplyError::Whole);
-            }
-        }
-        let mut mirror = lock(&self.with_xattrs);
-        if let Some(mirror) = &*mirror {
-            return Ok(mirror.clone());
-        }
-        let folder = self.mount_folder.with_extension("xattrs");
-        let options = MountOptions { with_xattrs: true, ..MountOptions::new(folder, self.id_base) };
-        let made = Mirror::mount(options, self.contents.clone()).map_err(ApplyError::Mount)?;
-        *mirror = Some(made.clone());
-        Ok(made)
-    }
-}
-
-/// Why a view's step cannot be taken.
-#[derive(Debug, thiserror::Error)]
-pub enum ApplyError {
-    /// It does not start from what is held.
-    #[error(transparent)]
-    Gap(mirror::Gap),
-    /// The view must be sent whole.
-    #[error("the view must be sent whole")]
-    Whole,
-    /// The mirror cannot be mounted.
-    #[error("the mirror cannot be mounted: {0}")]
-    Mount(io::Error),
-}
-
-fn has_xattrs(bound: &Bound) -> bool {
-    match &bound.binding {
-        Binding::Directory { xattrs, .. } | Binding::File { xattrs, .. } => !xattrs.is_empty(),
-        _ => false,
-    }
 }
 
 /// Locks; a panic of another holder has not broken what is inside, which changes by single steps.

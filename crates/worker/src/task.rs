@@ -3,7 +3,7 @@
 //! [`run`] prepares a lane of the client's mirror and an empty upper layer, has the sandbox start the program on the two,
 //! passes its streams on, and when nothing of it is left reads the upper layer into a delta.
 
-use crate::clients::{ApplyError, Client, Clients, CpuShare};
+use crate::clients::{Client, Clients, CpuShare};
 use crate::fuse::{LaneError, LaneGuard};
 use crate::result::{Made, collect};
 use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE};
@@ -23,6 +23,8 @@ use wire::{Joined, Receiver, Sender, convert, now_nanos};
 /// Launches of one view come over different streams: how long one waits for the one before it.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
 const GAP_PAUSE: Duration = Duration::from_millis(1);
+/// How often a lane at the newest version is asked for, while launches bring newer ones.
+const LANE_TRIES: u32 = 20;
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
 const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 /// Frames of output that wait for the link; then the task waits.
@@ -44,6 +46,8 @@ struct Request {
     window: WindowSize,
     update: ViewUpdate,
     launched: Time,
+    /// Processes that outlive the program and hold its output are waited for.
+    linger: bool,
     /// Nanoseconds to add to this machine's clock to get the client's.
     to_client_clock: i64,
 }
@@ -88,6 +92,7 @@ impl Request {
             window: convert::window(launch.window),
             update: launch.view.ok_or_else(missing)?.try_into()?,
             launched: Time(launch.launched),
+            linger: launch.linger,
             to_client_clock: to_hub_clock - launch.client_to_hub,
         })
     }
@@ -249,16 +254,27 @@ fn mark(timeline: &mut Vec<Moment>, arrived: Instant, what: &str) {
 async fn take_lane(client: &Arc<Client>, request: &Request) -> Result<LaneGuard, Failed> {
     let gap = |why: String| FailedKind::ViewGap.because(why);
     let deadline = Instant::now() + GAP_LIMIT;
-    let mirror = loop {
-        match client.apply(&request.update) {
-            Ok(mirror) => break mirror,
-            Err(ApplyError::Gap(_)) if Instant::now() < deadline => tokio::time::sleep(GAP_PAUSE).await,
-            Err(error @ (ApplyError::Gap(_) | ApplyError::Whole)) => return Err(gap(error.to_string())),
-            Err(error) => return Err(trouble(error.to_string())),
+    let mirror = client.mirror.clone();
+    while let Err(error) = mirror.apply(&request.update) {
+        if Instant::now() > deadline {
+            return Err(gap(error.to_string()));
+        }
+        tokio::time::sleep(GAP_PAUSE).await;
+    }
+    let (view, task) = (request.update.view, request.task);
+    let take = move || {
+        // A launch that came after this one may have brought a newer version, which is as good for this task; and may do
+        // so again between the two steps here.
+        let mut tries = 0..LANE_TRIES;
+        loop {
+            let version = mirror.version(view).unwrap_or_default();
+            match mirror.take_lane(view, version, task) {
+                Err(LaneError::View(_)) if tries.next().is_some() => {}
+                taken => return taken,
+            }
         }
     };
-    let (view, version, task) = (request.update.view, request.update.version, request.task);
-    let taken = tokio::task::spawn_blocking(move || mirror.take_lane(view, version, task)).await;
+    let taken = tokio::task::spawn_blocking(take).await;
     match taken {
         Ok(Ok(lane)) => Ok(lane),
         Ok(Err(LaneError::View(error))) => Err(gap(error.to_string())),
@@ -293,6 +309,8 @@ struct Pumps {
     stdout: Option<JoinHandle<()>>,
     stderr: Option<JoinHandle<()>>,
     terminal: Option<(Arc<Terminal>, JoinHandle<()>)>,
+    /// The program has ended, and what outlives it is waited for until it lets go of the output.
+    lingering: bool,
     input: Option<mpsc::Sender<InputItem>>,
 }
 
@@ -315,6 +333,10 @@ impl Live {
                     if let Some(ended) = self.on_event(event, request, &mut pumps, out)? {
                         break ended;
                     }
+                }
+                () = pumps.finished(), if pumps.lingering => {
+                    pumps.lingering = false;
+                    self.control.end_others();
                 }
                 input = from_hub.next::<TaskInput>(), if connected => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) | Ok(None) | Err(_) => {
@@ -357,6 +379,7 @@ impl Live {
             stdout: pump(streams.output.take(), OutputKind::Stdout),
             stderr: pump(streams.error.take(), OutputKind::Stderr),
             terminal: None,
+            lingering: false,
             input,
         }
     }
@@ -379,6 +402,8 @@ impl Live {
             }
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
             Event::Continued => {}
+            Event::OthersRemain if request.linger => pumps.lingering = true,
+            Event::OthersRemain => self.control.end_others(),
             Event::Exited { status, usage, stdin_offset } => {
                 return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0) }));
             }
@@ -462,6 +487,16 @@ impl Pumps {
                     let _ = terminal.write(&bytes).await;
                 }
                 InputItem::End => terminal.end().await,
+            }
+        }
+    }
+
+    /// Waits until no process holds standard output or error any more.
+    async fn finished(&mut self) {
+        for pump in [&mut self.stdout, &mut self.stderr] {
+            if let Some(running) = pump {
+                let _ = running.await;
+                *pump = None;
             }
         }
     }

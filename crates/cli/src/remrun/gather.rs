@@ -29,6 +29,7 @@ pub fn command(argv: Vec<Vec<u8>>, cpus: u32) -> Result<Command, DoorError> {
         limits: (0..LIMITS).filter_map(limit).collect(),
         hostname: rustix::system::uname().nodename().to_bytes().to_vec(),
         cpus,
+        ignored_signals: super::signals::ignored(),
     })
 }
 

@@ -110,6 +110,11 @@ fn empty() -> libc::sigset_t {
     }
 }
 
+/// The signals that this process was started to ignore: bit `n - 1` for signal `n`.
+pub fn ignored() -> u64 {
+    (1..=64).filter(|signal| is_ignored(*signal)).fold(0, |set, signal| set | 1 << (signal - 1))
+}
+
 fn is_ignored(signal: c_int) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::zeroed();
     // SAFETY: only asks for the action; zeroes are a valid one.

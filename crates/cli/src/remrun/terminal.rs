@@ -81,6 +81,10 @@ impl Terminal {
         arm_fatal_signals(&before);
         let mut raw = before.clone();
         raw.make_raw();
+        if !shows_all() {
+            // What goes to a pipe may come back to this terminal by another program, which counts on its settings.
+            raw.output_modes = before.output_modes;
+        }
         // What was typed ahead is kept: it is for the command.
         if tcsetattr(self.stdin, OptionalActions::Drain, &raw).is_err() {
             SAVED.store(std::ptr::null_mut(), Ordering::Release);
@@ -108,6 +112,11 @@ impl Terminal {
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(lock)
     }
+}
+
+/// Whether standard output and error are terminals as well.
+fn shows_all() -> bool {
+    rustix::termios::isatty(rustix::stdio::stdout()) && rustix::termios::isatty(rustix::stdio::stderr())
 }
 
 impl Drop for Terminal {

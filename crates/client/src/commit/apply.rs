@@ -283,7 +283,7 @@ impl Applier<'_> {
         let to = self.open_to_write(path, ino)?;
         let end = to.metadata()?.len();
         let done = if self.recovering { added_before(&from, &to, at, len, end)? } else { 0 };
-        files::copy_range(&from, &to, done, end, len - done)?;
+        files::copy_behind(&from, &to, done, len, end)?;
         crash::point()?;
         set_meta(&to.into(), meta)
     }

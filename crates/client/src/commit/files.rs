@@ -26,6 +26,20 @@ pub(crate) fn copy_content(from: &File, to: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Copies `from`'s bytes from `done` to `len` behind `to`'s end, which is at `end`; holes stay holes.
+pub(crate) fn copy_behind(from: &File, to: &File, done: u64, len: u64, end: u64) -> io::Result<()> {
+    let mut at = done;
+    while let Some((start, stop)) = next_data(from, at, len)? {
+        copy_range(from, to, start, end + (start - done), stop - start)?;
+        at = stop;
+    }
+    let behind = end + (len - done);
+    if to.metadata()?.len() < behind {
+        ftruncate(to, behind)?;
+    }
+    Ok(())
+}
+
 /// The next run of data of `file` at or after `at`, as start and end.
 pub(crate) fn next_data(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= size {

@@ -21,12 +21,12 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
         "ps top htop btop free df uptime vmstat iostat iotop mpstat sar pidstat lsof fuser lsblk blkid lscpu \
         lspci lsusb lsmem lshw dmidecode sensors nvidia-smi rocm-smi dmesg journalctl mount umount findmnt \
         swapon swapoff losetup fdisk parted ip ifconfig route ss netstat iptables nft arp ethtool nmcli who w \
-        last users uname arch loginctl timedatectl hostnamectl localectl sysctl modprobe insmod rmmod lsmod \
+        last users arch loginctl timedatectl hostnamectl localectl sysctl modprobe insmod rmmod lsmod \
         pgrep pkill pidof kill killall pstree renice ionice chrt crontab at batch systemctl service initctl \
         shutdown reboot poweroff halt hwclock apt apt-get apt-cache aptitude dpkg yum dnf rpm zypper pacman apk \
         snap flatpak brew emerge nix-env nixos-rebuild update-alternatives ldconfig docker docker-compose \
         podman nerdctl crictl ctr buildah skopeo lxc lxd incus vagrant virsh virt-install VBoxManage machinectl \
-        ipcs ipcrm tty stty gleaner",
+        ipcs ipcrm tty gleaner",
     ),
     (
         Interactive,
@@ -74,6 +74,9 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
             reason(Interactive, "without a script is a conversation on this machine")
         }
         "git" => git(arguments, surroundings),
+        "uname" if arguments.iter().any(|argument| tells_release(argument)) => {
+            reason(Machine, "tells which kernel this machine runs")
+        }
         "hg" | "svn"
             if matches!(first, b"clone" | b"pull" | b"push" | b"update" | b"up" | b"checkout" | b"co" | b"commit") =>
         {
@@ -111,6 +114,14 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
 }
 
 /// `git` commands that need the network, a conversation, or write what only this machine may.
+/// Whether an argument of `uname` asks for more than system, host name and kind of processor, which are the same elsewhere.
+fn tells_release(argument: &[u8]) -> bool {
+    match argument.strip_prefix(b"--") {
+        Some(long) => !matches!(long, b"kernel-name" | b"nodename" | b"machine" | b"operating-system"),
+        None => argument.iter().any(|letter| matches!(letter, b'a' | b'r' | b'v')),
+    }
+}
+
 fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
     let mut at = 0;
     while let Some(option) = arguments.get(at).filter(|argument| argument.starts_with(b"-")) {

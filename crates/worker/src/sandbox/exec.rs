@@ -24,6 +24,7 @@ pub struct Program {
     env: Vec<CString>,
     cwd: CString,
     umask: u32,
+    ignored_signals: u64,
     /// Already within what the worker itself may have.
     limits: Vec<Limit>,
     cpus: Option<rustix::thread::CpuSet>,
@@ -46,6 +47,7 @@ impl Program {
             env: strings(command.env)?,
             cwd: CString::new(command.cwd).ok()?,
             umask: command.umask,
+            ignored_signals: command.ignored_signals,
             limits,
             cpus: (set.count() > 0).then_some(set),
         })
@@ -62,6 +64,7 @@ impl Program {
         if let Err(errno) = rustix::process::chdir(&*self.cwd) {
             return (2, errno);
         }
+        sys::ignore_signals(self.ignored_signals);
         sys::block_signals(false);
         (3, self.execute())
     }

@@ -40,6 +40,9 @@ pub enum Event {
     Stopped(u8),
     /// The program goes on.
     Continued,
+    /// The program has ended, but other processes of the task have not: they run on until they end by themselves, or
+    /// [`Control::end_others`] ends them.
+    OthersRemain,
     /// The program ended, and no process of the task is left: the upper layer is complete.
     Exited {
         /// How.
@@ -111,6 +114,7 @@ impl Guest {
             Some((Report::Started, descriptors)) => Event::Started { terminal: descriptors.into_iter().next() },
             Some((Report::Stopped(signal), _)) => Event::Stopped(signal),
             Some((Report::Continued, _)) => Event::Continued,
+            Some((Report::OthersRemain, _)) => Event::OthersRemain,
             Some((Report::Exited { status, usage, stdin_offset }, _)) => Event::Exited { status, usage, stdin_offset },
             Some((Report::Failed(failure), _)) => Event::Failed(failure),
             Some((Report::Forked, _)) => return Err(Error::Confused),
@@ -159,6 +163,11 @@ impl Control {
         use std::os::fd::AsRawFd;
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.process.as_raw_fd())).ok()?;
         info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
+    }
+
+    /// Ends the processes that outlive the program.
+    pub fn end_others(&self) {
+        self.signal(0, false);
     }
 
     /// Kills all processes of the task at once.

@@ -82,6 +82,19 @@ struct Guest<'a> {
     /// The terminal's master side, until the worker has it.
     terminal: Option<OwnedFd>,
     has_terminal: bool,
+    /// The raw status of the program, once it has ended and others go on.
+    outlived: Option<i32>,
+}
+
+/// What an order says.
+#[derive(PartialEq, Eq)]
+enum Ordered {
+    /// To go on.
+    GoOn,
+    /// To end what outlives the program.
+    EndOthers,
+    /// Nothing more: the worker is gone.
+    Gone,
 }
 
 fn step(name: &'static str) -> impl Fn(Errno) -> Failure {
@@ -172,7 +185,10 @@ fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     let bounds = bounds(order, setup.limits);
     let command = std::mem::take(&mut order.command);
     let order: &'a Order = order;
-    let terminal = order.terminal.map(open_terminal).transpose().map_err(step("terminal"))?;
+    let shows_all =
+        matches!((&order.stdin, &order.stdout, &order.stderr), (Input::Terminal, Sink::Terminal, Sink::Terminal));
+    let terminal =
+        order.terminal.map(|window| open_terminal(window, shows_all)).transpose().map_err(step("terminal"))?;
     let (streams, stdin) = streams(order, terminal.as_ref().map(|(_, slave)| slave))?;
     let program = Program::new(command, &order.cpus, setup.hard, &bounds).ok_or_else(|| Failure {
         step: super::STEP_EXECUTE.into(),
@@ -199,7 +215,16 @@ fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     keep.extend(stdin.iter().chain(&terminal.as_ref()).map(|fd| fd.as_raw_fd()));
     std::mem::forget(tell);
     sys::close_all_but(&mut keep);
-    Ok(Guest { status: setup.status, signals, exec: Some(exec), program: id, stdin, terminal, has_terminal })
+    Ok(Guest {
+        status: setup.status,
+        signals,
+        exec: Some(exec),
+        program: id,
+        stdin,
+        terminal,
+        has_terminal,
+        outlived: None,
+    })
 }
 
 /// No limit that lets a guest raise its priority; and limits of single processes where there are no control groups for
@@ -212,14 +237,20 @@ fn bounds(order: &Order, limits: Limits) -> Vec<Limit> {
     priority.into_iter().chain(memory).chain(pids).collect()
 }
 
-/// A terminal of the task's own: master and slave. It becomes this session's.
-fn open_terminal(window: base::WindowSize) -> Result<(OwnedFd, OwnedFd), Errno> {
+/// A terminal of the task's own: master and slave. It becomes this session's. Unless the task's streams are all terminals,
+/// the client's terminal still turns line feeds into new lines, and this one must not.
+fn open_terminal(window: base::WindowSize, shows_all: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let master = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&master)?;
     let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
     let size = rustix::termios::Winsize { ws_row: window.rows, ws_col: window.columns, ws_xpixel: 0, ws_ypixel: 0 };
     rustix::termios::tcsetwinsize(&master, size)?;
+    if !shows_all {
+        let mut settings = rustix::termios::tcgetattr(&slave)?;
+        settings.output_modes.remove(rustix::termios::OutputModes::OPOST);
+        rustix::termios::tcsetattr(&slave, rustix::termios::OptionalActions::Now, &settings)?;
+    }
     rustix::process::ioctl_tiocsctty(&slave)?;
     Ok((master, slave))
 }
@@ -272,12 +303,24 @@ impl Guest<'_> {
             if told && let Some(failure) = self.on_exec() {
                 return Some(Report::Failed(failure));
             }
-            if ordered && !self.on_order() {
-                self.end_all();
-                return None;
+            if ordered {
+                match (self.on_order(), self.outlived) {
+                    (Ordered::Gone, _) => {
+                        self.end_all();
+                        return None;
+                    }
+                    (Ordered::EndOthers, Some(status)) => return Some(self.on_end(status)),
+                    _ => {}
+                }
             }
-            if signalled && let Some(status) = self.on_signal() {
-                return Some(self.on_end(status));
+            if signalled {
+                let ended = self.on_signal();
+                if ended.is_some() && !self.has_terminal && others_remain() {
+                    self.outlived = ended;
+                    self.report(&Report::OthersRemain, &[]);
+                } else if let Some(status) = ended.or(self.outlived.filter(|_| !others_remain())) {
+                    return Some(self.on_end(status));
+                }
             }
         }
     }
@@ -312,18 +355,22 @@ impl Guest<'_> {
         None
     }
 
-    /// Carries out one order; `false`: there will be no more.
-    fn on_order(&self) -> bool {
+    /// Carries out one order.
+    fn on_order(&self) -> Ordered {
         let mut bytes = [0; 16];
         let (count, _) = match socket::receive(self.status, &mut bytes) {
             Ok(Some(received)) => received,
-            Err(Errno::AGAIN) => return true,
-            Ok(None) | Err(_) => return false,
+            Err(Errno::AGAIN) => return Ordered::GoOn,
+            Ok(None) | Err(_) => return Ordered::Gone,
         };
-        if let Ok(Deliver { signal, group }) = Deliver::from_bytes(&bytes[..count]) {
-            let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
+        match Deliver::from_bytes(&bytes[..count]) {
+            Ok(Deliver { signal: 0, .. }) => return Ordered::EndOthers,
+            Ok(Deliver { signal, group }) => {
+                let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
+            }
+            Err(_) => {}
         }
-        true
+        Ordered::GoOn
     }
 
     /// Reaps, and passes on what happened to the program; its raw status if it ended.
@@ -382,5 +429,16 @@ impl Guest<'_> {
             while sys::read_signal(&self.signals).is_some() {}
         }
         false
+    }
+}
+
+/// Whether this process has children still: orphans of the task become its children.
+fn others_remain() -> bool {
+    loop {
+        match sys::wait_any(libc::WNOHANG) {
+            Ok(Some(_)) => {}
+            Err(Errno::CHILD) => return false,
+            Ok(None) | Err(_) => return true,
+        }
     }
 }

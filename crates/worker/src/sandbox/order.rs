@@ -189,6 +189,8 @@ pub(super) enum Report {
     Stopped(u8),
     /// The program goes on.
     Continued,
+    /// The program has ended, but other processes of the task have not.
+    OthersRemain,
     /// The program ended, and no process of the task is left.
     Exited {
         /// How.
@@ -241,6 +243,7 @@ impl Encode for Report {
             Self::Started => out.u8(2),
             Self::Stopped(signal) => out.raw(&[3, *signal]),
             Self::Continued => out.u8(4),
+            Self::OthersRemain => out.u8(6),
             Self::Exited { status, usage, stdin_offset } => {
                 out.u8(5);
                 status.encode(out);
@@ -260,6 +263,7 @@ impl Encode for Report {
             2 => Self::Started,
             3 => Self::Stopped(from.u8()?),
             4 => Self::Continued,
+            6 => Self::OthersRemain,
             5 => Self::Exited {
                 status: ExitStatus::decode(from)?,
                 usage: Usage { user_us: from.u64()?, system_us: from.u64()?, max_rss_kib: from.u64()? },
@@ -273,7 +277,7 @@ impl Encode for Report {
 /// A signal for a running task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deliver {
-    /// Number of the signal.
+    /// Number of the signal; 0: end what remains after the program.
     pub signal: u8,
     /// For the program's process group rather than the program alone.
     pub group: bool,

@@ -126,6 +126,14 @@ pub fn block_signals(all: bool) {
     }
 }
 
+/// Ignores the signals of this set: bit `n - 1` for signal `n`.
+pub fn ignore_signals(set: u64) {
+    for signal in (1..=64).filter(|signal| set & 1 << (signal - 1) != 0) {
+        // SAFETY: no handler is involved. What cannot be ignored is refused, and stays as it is.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
 /// A descriptor from which blocked signals of these numbers can be read; does not block.
 pub fn signal_descriptor(signals: &[i32]) -> Result<OwnedFd> {
     // SAFETY: the set is filled before it is used; the kernel makes a descriptor for us.

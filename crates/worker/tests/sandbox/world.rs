@@ -45,6 +45,7 @@ impl World {
         }
         Order {
             command: Command {
+                ignored_signals: 0,
                 argv: argv.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
                 env: vec![b"PATH=/usr/bin:/bin".to_vec(), b"LC_ALL=C".to_vec()],
                 cwd: b"/tmp".to_vec(),
@@ -96,6 +97,7 @@ impl World {
             match self.event(&mut guest) {
                 Event::Exited { status, .. } => break status,
                 Event::Failed(failure) => panic!("failed: {failure}"),
+                Event::OthersRemain => guest.control().end_others(),
                 _ => {}
             }
         };
