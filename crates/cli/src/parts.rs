@@ -321,7 +321,13 @@ async fn work(
         cpus: worker.cpus,
         memory_bytes,
     };
-    worker::net::serve(membership, &key, clients, |_| joined()).await.map_err(failed)
+    tokio::select! {
+        ended = worker::net::serve(membership, &key, clients.clone(), |_| joined()) => ended.map_err(failed),
+        ended = clients.sandbox.ended() => {
+            ended.map_err(failed)?;
+            Err(failed("the process that starts guests has died: start the worker again"))
+        }
+    }
 }
 
 /// Removes what an earlier worker left. Its mounts went with it: they were in a mount namespace of its own.

@@ -3,17 +3,21 @@
 //! No clock, no I/O. Every call returns the assignments that it made possible. A task that fits no worker even when that
 //! worker is empty is refused at once.
 
-use base::{NodeId, TaskId};
+use base::NodeId;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
 /// Most tasks that may wait; one more is refused.
 pub const QUEUE_MAX: usize = 100_000;
 
-/// A task that got its place.
+/// One launch, as placement knows it. A task that is launched again has another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Ticket(pub u64);
+
+/// A launch that got its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// The task.
-    pub task: TaskId,
+    /// Which launch.
+    pub ticket: Ticket,
     /// Where it runs.
     pub worker: NodeId,
     /// Why there, for a person.
@@ -44,7 +48,7 @@ pub enum Refused {
 pub struct Placement {
     hosts: BTreeMap<NodeId, Host>,
     queue: VecDeque<Waiting>,
-    running: HashMap<TaskId, Running>,
+    running: HashMap<Ticket, Running>,
 }
 
 #[derive(Debug)]
@@ -55,7 +59,7 @@ struct Host {
 
 #[derive(Debug)]
 struct Waiting {
-    task: TaskId,
+    ticket: Ticket,
     cpus: u32,
     /// Workers that hold this program's view already: among equals they are preferred.
     warm: Vec<NodeId>,
@@ -76,18 +80,18 @@ impl Placement {
     }
 
     /// A worker is gone; returns the tasks that ran there, which are forgotten.
-    pub fn leave(&mut self, worker: NodeId) -> Vec<TaskId> {
+    pub fn leave(&mut self, worker: NodeId) -> Vec<Ticket> {
         self.hosts.remove(&worker);
-        let lost: Vec<TaskId> =
-            self.running.iter().filter(|(_, running)| running.worker == worker).map(|(task, _)| *task).collect();
-        for task in &lost {
-            self.running.remove(task);
+        let lost: Vec<Ticket> =
+            self.running.iter().filter(|(_, running)| running.worker == worker).map(|(ticket, _)| *ticket).collect();
+        for ticket in &lost {
+            self.running.remove(ticket);
         }
         lost
     }
 
     /// A task asks for `cpus` on one worker.
-    pub fn submit(&mut self, task: TaskId, cpus: u32, warm: Vec<NodeId>) -> Result<Vec<Assignment>, Refused> {
+    pub fn submit(&mut self, ticket: Ticket, cpus: u32, warm: Vec<NodeId>) -> Result<Vec<Assignment>, Refused> {
         let largest = self.hosts.values().map(|host| host.cpus).max().ok_or(Refused::NoWorker)?;
         if cpus > largest {
             return Err(Refused::TooLarge { asked: cpus, largest });
@@ -95,28 +99,28 @@ impl Placement {
         if self.queue.len() >= QUEUE_MAX {
             return Err(Refused::QueueFull);
         }
-        self.queue.push_back(Waiting { task, cpus: cpus.max(1), warm });
+        self.queue.push_back(Waiting { ticket, cpus: cpus.max(1), warm });
         Ok(self.assign())
     }
 
     /// A task has ended, was cancelled or has failed, whether it ran or waited.
-    pub fn finish(&mut self, task: TaskId) -> Vec<Assignment> {
-        if let Some(running) = self.running.remove(&task) {
+    pub fn finish(&mut self, ticket: Ticket) -> Vec<Assignment> {
+        if let Some(running) = self.running.remove(&ticket) {
             if let Some(host) = self.hosts.get_mut(&running.worker) {
                 host.busy -= running.cpus;
             }
         } else {
-            self.queue.retain(|waiting| waiting.task != task);
+            self.queue.retain(|waiting| waiting.ticket != ticket);
         }
         self.assign()
     }
 
     /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
-    pub fn stranded(&mut self) -> Vec<TaskId> {
+    pub fn stranded(&mut self) -> Vec<Ticket> {
         let largest = self.hosts.values().map(|host| host.cpus).max().unwrap_or(0);
         let (kept, stranded) = self.queue.drain(..).partition(|waiting| waiting.cpus <= largest);
         self.queue = kept;
-        stranded.into_iter().map(|waiting: Waiting| waiting.task).collect()
+        stranded.into_iter().map(|waiting: Waiting| waiting.ticket).collect()
     }
 
     /// CPUs lent and CPUs busy, of a worker.
@@ -138,8 +142,8 @@ impl Placement {
             if let Some(host) = self.hosts.get_mut(&worker) {
                 host.busy += head.cpus;
             }
-            self.running.insert(head.task, Running { worker, cpus: head.cpus });
-            made.push(Assignment { task: head.task, worker, why });
+            self.running.insert(head.ticket, Running { worker, cpus: head.cpus });
+            made.push(Assignment { ticket: head.ticket, worker, why });
         }
         self.check_invariants();
         made
@@ -179,25 +183,25 @@ mod tests {
     #[test]
     fn spreads_over_workers_and_queues() {
         let mut placement = Placement::default();
-        assert_eq!(placement.submit(TaskId(0), 1, vec![]), Err(Refused::NoWorker));
+        assert_eq!(placement.submit(Ticket(0), 1, vec![]), Err(Refused::NoWorker));
         placement.join(node(1), 1);
         placement.join(node(2), 1);
-        let first = placement.submit(TaskId(1), 1, vec![node(2)]).expect("fits");
+        let first = placement.submit(Ticket(1), 1, vec![node(2)]).expect("fits");
         assert_eq!(first[0].worker, node(2), "the one that knows the files");
-        assert_eq!(placement.submit(TaskId(2), 1, vec![]).expect("fits")[0].worker, node(1));
-        assert_eq!(placement.submit(TaskId(3), 1, vec![]), Ok(vec![]));
-        assert_eq!(placement.finish(TaskId(1))[0].task, TaskId(3));
-        assert_eq!(placement.submit(TaskId(4), 2, vec![]), Err(Refused::TooLarge { asked: 2, largest: 1 }));
+        assert_eq!(placement.submit(Ticket(2), 1, vec![]).expect("fits")[0].worker, node(1));
+        assert_eq!(placement.submit(Ticket(3), 1, vec![]), Ok(vec![]));
+        assert_eq!(placement.finish(Ticket(1))[0].ticket, Ticket(3));
+        assert_eq!(placement.submit(Ticket(4), 2, vec![]), Err(Refused::TooLarge { asked: 2, largest: 1 }));
     }
 
     #[test]
     fn a_lost_worker_gives_up_its_tasks() {
         let mut placement = Placement::default();
         placement.join(node(1), 2);
-        placement.submit(TaskId(1), 2, vec![]).expect("fits");
-        placement.submit(TaskId(2), 1, vec![]).expect("waits");
-        assert_eq!(placement.leave(node(1)), vec![TaskId(1)]);
-        assert_eq!(placement.stranded(), vec![TaskId(2)]);
+        placement.submit(Ticket(1), 2, vec![]).expect("fits");
+        placement.submit(Ticket(2), 1, vec![]).expect("waits");
+        assert_eq!(placement.leave(node(1)), vec![Ticket(1)]);
+        assert_eq!(placement.stranded(), vec![Ticket(2)]);
         assert_eq!(placement.counts(), (0, 0));
     }
 
@@ -210,14 +214,14 @@ mod tests {
                 let made = match kind {
                     0 => placement.join(node(which), cpus),
                     1 => { placement.leave(node(which)); vec![] }
-                    2 => placement.submit(TaskId(number as u128), cpus, vec![]).unwrap_or_default(),
+                    2 => placement.submit(Ticket(number as u64), cpus, vec![]).unwrap_or_default(),
                     _ => {
                         let some = placed.iter().next().copied();
-                        some.map_or(vec![], |task| placement.finish(task))
+                        some.map_or(vec![], |ticket| placement.finish(ticket))
                     }
                 };
                 for assignment in made {
-                    prop_assert!(placed.insert(assignment.task), "placed twice");
+                    prop_assert!(placed.insert(assignment.ticket), "placed twice");
                 }
             }
         }

@@ -3,16 +3,17 @@
 //! Bytes are passed on as they are encoded. Only what the hub must know is decoded: the objects of a delta, which it
 //! keeps (so that the next task's read does not cross the client's link), and the end, which frees the worker's CPUs.
 
+use crate::placement::Ticket;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
-use base::{TaskId, ViewUpdate};
+use base::ViewUpdate;
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::message::{Failed, FailedKind, InputKind, Launch, OpenKind, OutputKind, Placed, TaskInput, TaskOutput};
-use wire::{Receiver, Sender, WireError, convert};
+use wire::{Receiver, Sender, WireError};
 
 /// How long a worker may take to say that it got a launch's last frame after the client is gone.
 const WIND_UP: Duration = Duration::from_secs(10);
@@ -25,12 +26,9 @@ pub async fn run(
     mut to_client: Sender,
     mut from_client: Receiver,
 ) {
-    let task = match convert::task(&launch.task) {
-        Ok(task) => task,
-        Err(error) => return fail(&mut to_client, FailedKind::Refused.because(error.to_string())).await,
-    };
-    let outcome = carry(&shared, &client, task, launch, &mut to_client, &mut from_client).await;
-    shared.finished(task);
+    let ticket = shared.ticket();
+    let outcome = carry(&shared, &client, ticket, launch, &mut to_client, &mut from_client).await;
+    shared.finished(ticket);
     if let Err(failed) = outcome {
         fail(&mut to_client, failed).await;
     }
@@ -44,7 +42,7 @@ async fn fail(to_client: &mut Sender, failed: Failed) {
 async fn carry(
     shared: &Arc<Shared>,
     client: &Arc<ClientSession>,
-    task: TaskId,
+    ticket: Ticket,
     mut launch: Launch,
     to_client: &mut Sender,
     from_client: &mut Receiver,
@@ -59,7 +57,7 @@ async fn carry(
 
     let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
     let queued = Instant::now();
-    let placed = shared.place(task, client, update.view, cpus);
+    let placed = shared.place(ticket, client, update.view, cpus);
     let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
     let (worker, why) = wait_for_place(placed, from_client).await?;
     let placed = Placed {
@@ -77,7 +75,7 @@ async fn carry(
     launch.client = client.key.clone();
     launch.tenant_number = client.tenant.0;
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
-    pass_both_ways(shared, client, &worker, task, (to_client, from_client), (to_worker, from_worker)).await
+    pass_both_ways(shared, client, &worker, ticket, (to_client, from_client), (to_worker, from_worker)).await
 }
 
 /// Waits until the task is placed, or the client takes it back.
@@ -104,7 +102,7 @@ async fn pass_both_ways(
     shared: &Arc<Shared>,
     client: &Arc<ClientSession>,
     worker: &Arc<WorkerSession>,
-    task: TaskId,
+    ticket: Ticket,
     (to_client, from_client): (&mut Sender, &mut Receiver),
     (mut to_worker, mut from_worker): (Sender, Receiver),
 ) -> Result<(), Failed> {
@@ -118,7 +116,7 @@ async fn pass_both_ways(
         let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
         to_worker.finish();
     };
-    let back = pass_output(shared, client, worker, task, &mut from_worker, to_client);
+    let back = pass_output(shared, client, worker, ticket, &mut from_worker, to_client);
     tokio::pin!(forth, back);
     tokio::select! {
         done = &mut back => done,
@@ -134,7 +132,7 @@ async fn pass_output(
     shared: &Arc<Shared>,
     client: &Arc<ClientSession>,
     worker: &Arc<WorkerSession>,
-    task: TaskId,
+    ticket: Ticket,
     from_worker: &mut Receiver,
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
@@ -147,7 +145,7 @@ async fn pass_output(
         match &output.kind {
             Some(OutputKind::Exited(exited)) => {
                 exited.objects.iter().for_each(|object| client.keep(object));
-                shared.finished(task);
+                shared.finished(ticket);
             }
             Some(OutputKind::Object(object)) => client.keep(object),
             Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),

@@ -1,15 +1,16 @@
 //! Accepting connections, greeting them, and serving each role's streams.
 
-use crate::placement::{Assignment, Placement, Refused};
+use crate::placement::{Assignment, Placement, Refused, Ticket};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
 use crate::session::{ClientSession, SessionKey, WorkerSession, lock};
-use base::{NodeId, TaskId, TreePath, ViewId};
+use base::{NodeId, TreePath, ViewId};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
@@ -80,6 +81,7 @@ pub struct Shared {
     store: Arc<BlockStore>,
     registry: Mutex<Registry>,
     state: Mutex<State>,
+    tickets: AtomicU64,
 }
 
 #[derive(Default)]
@@ -87,7 +89,7 @@ struct State {
     clients: HashMap<SessionKey, Arc<ClientSession>>,
     workers: HashMap<NodeId, Arc<WorkerSession>>,
     placement: Placement,
-    waiting: HashMap<TaskId, oneshot::Sender<(Arc<WorkerSession>, String)>>,
+    waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
 }
 
 impl Hub {
@@ -113,6 +115,7 @@ impl Hub {
             store: config.store,
             registry: Mutex::new(registry),
             state: Mutex::default(),
+            tickets: AtomicU64::new(1),
         };
         Ok(Self { shared: Arc::new(shared), listener, address })
     }
@@ -269,42 +272,46 @@ impl Shared {
             state.workers.remove(&session.node);
             // The tasks that ran there learn it from their streams.
             state.placement.leave(session.node);
-            for task in state.placement.stranded() {
-                state.waiting.remove(&task);
-            }
+            state.drop_stranded();
         }
     }
 
-    /// Asks for a place for a task. The receiver gets it, or an error if the workers that could take it leave.
+    /// A ticket for a launch.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.tickets.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Asks for a place for a launch. The receiver gets it, or an error if the workers that could take it leave.
     pub fn place(
         &self,
-        task: TaskId,
+        ticket: Ticket,
         client: &ClientSession,
         view: ViewId,
         cpus: u32,
     ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
         let mut state = lock(&self.state);
+        state.drop_dead();
         let knows = |worker: &&Arc<WorkerSession>| worker.knows(&client.key, view);
         let warm = state.workers.values().filter(knows).map(|worker| worker.node).collect();
         let (sender, receiver) = oneshot::channel();
-        state.waiting.insert(task, sender);
-        match state.placement.submit(task, cpus, warm) {
+        state.waiting.insert(ticket, sender);
+        match state.placement.submit(ticket, cpus, warm) {
             Ok(made) => {
                 state.hand_out(made);
                 Ok(receiver)
             }
             Err(refused) => {
-                state.waiting.remove(&task);
+                state.waiting.remove(&ticket);
                 Err(refused)
             }
         }
     }
 
-    /// A task needs its place no more. May be called more than once.
-    pub fn finished(&self, task: TaskId) {
+    /// A launch needs its place no more. May be called more than once.
+    pub fn finished(&self, ticket: Ticket) {
         let mut state = lock(&self.state);
-        state.waiting.remove(&task);
-        let made = state.placement.finish(task);
+        state.waiting.remove(&ticket);
+        let made = state.placement.finish(ticket);
         state.hand_out(made);
     }
 
@@ -447,11 +454,29 @@ impl State {
     fn hand_out(&mut self, mut made: Vec<Assignment>) {
         while let Some(assignment) = made.pop() {
             let worker = self.workers.get(&assignment.worker).cloned();
-            let place = self.waiting.remove(&assignment.task).zip(worker);
+            let place = self.waiting.remove(&assignment.ticket).zip(worker);
             let taken = place.is_some_and(|(waiting, worker)| waiting.send((worker, assignment.why)).is_ok());
             if !taken {
-                made.extend(self.placement.finish(assignment.task));
+                made.extend(self.placement.finish(assignment.ticket));
             }
+        }
+    }
+
+    /// Takes out workers whose connection has ended, before the task that serves them has noticed.
+    fn drop_dead(&mut self) {
+        let dead = self.workers.iter().filter(|(_, worker)| worker.connection.is_closed());
+        let dead: Vec<NodeId> = dead.map(|(node, _)| *node).collect();
+        for node in dead {
+            self.workers.remove(&node);
+            self.placement.leave(node);
+        }
+        self.drop_stranded();
+    }
+
+    /// Tells launches that no worker could take any more.
+    fn drop_stranded(&mut self) {
+        for ticket in self.placement.stranded() {
+            self.waiting.remove(&ticket);
         }
     }
 }

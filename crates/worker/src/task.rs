@@ -330,8 +330,11 @@ impl Live {
             tokio::select! {
                 event = self.guest.event() => {
                     let event = event.map_err(|error| trouble(error.to_string()))?;
+                    if cancelled && matches!(event, Event::Killed) {
+                        break None;
+                    }
                     if let Some(ended) = self.on_event(event, request, &mut pumps, out)? {
-                        break ended;
+                        break Some(ended);
                     }
                 }
                 () = pumps.finished(), if pumps.lingering => {
@@ -350,12 +353,16 @@ impl Live {
                 },
             }
         };
-        if cancelled {
-            pumps.abort();
-            return Err(FailedKind::Cancelled.because("cancelled"));
+        match ended {
+            Some(ended) if !cancelled => {
+                pumps.drain().await;
+                Ok(ended)
+            }
+            _ => {
+                pumps.abort();
+                Err(FailedKind::Cancelled.because("cancelled"))
+            }
         }
-        pumps.drain().await;
-        Ok(ended)
     }
 
     fn start_pumps(&self, mut streams: Streams, out: &Out) -> Pumps {
@@ -407,6 +414,7 @@ impl Live {
             Event::Exited { status, usage, stdin_offset } => {
                 return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0) }));
             }
+            Event::Killed => return Err(trouble("the task was killed with all its processes".into())),
             Event::Failed(failure) => return Err(not_started(&failure, &request.command)),
         }
         Ok(None)

@@ -47,11 +47,14 @@ pub enum Event {
     Exited {
         /// How.
         status: ExitStatus,
-        /// What all processes of the task took; zero if the task was killed as a whole.
+        /// What all processes of the task took.
         usage: Usage,
         /// Where a standard input that is a file was left.
         stdin_offset: Option<u64>,
     },
+    /// The task was killed as a whole: by [`Control::kill`], with its zygote, or for want of memory. No process of it is
+    /// left.
+    Killed,
     /// The program could not be started; no process of the task is left.
     Failed(Failure),
 }
@@ -99,9 +102,7 @@ impl Guest {
         Err(Error::Confused)
     }
 
-    /// The next event. After `Exited` or `Failed` there is none: an error. Can be cancelled without losing one.
-    ///
-    /// A task that is killed as a whole (by [`Control::kill`], or because its init was) ends as by SIGKILL.
+    /// The next event. After `Exited`, `Killed` or `Failed` there is none: an error. Can be cancelled without losing one.
     pub async fn event(&mut self) -> Result<Event, Error> {
         if self.ended {
             return Err(Error::Ended);
@@ -120,11 +121,10 @@ impl Guest {
             Some((Report::Forked, _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;
-                let status = ExitStatus::Signal(libc::SIGKILL as u8);
-                Event::Exited { status, usage: Usage::default(), stdin_offset: None }
+                Event::Killed
             }
         };
-        self.ended = matches!(event, Event::Exited { .. } | Event::Failed(_));
+        self.ended = matches!(event, Event::Exited { .. } | Event::Killed | Event::Failed(_));
         Ok(event)
     }
 
