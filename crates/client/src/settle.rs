@@ -105,7 +105,8 @@ fn commit(
                     false
                 });
             let paths = error.paths().into_iter().cloned().collect();
-            Err((error.explain(task, daemon.config.home.as_ref(), kept), paths))
+            let message = error.explain(task, daemon.config.home.as_ref(), kept);
+            Err((message.trim_start_matches("remrun: ").to_owned(), paths))
         }
     }
 }
