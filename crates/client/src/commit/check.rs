@@ -54,6 +54,10 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) made: HashSet<TreePath>,
     /// What is moved into place from where.
     pub(super) placed: HashMap<TreePath, Slot>,
+    /// Files that are renamed.
+    pub(super) moved_files: HashSet<&'a TreePath>,
+    /// Renamed files that a rename cannot bring to where they go: what is copied there.
+    pub(super) copies: HashMap<&'a TreePath, Slot>,
     /// Answers of [`Self::origin`].
     pub(super) origins: HashMap<TreePath, Option<TreePath>>,
     /// Directories, by what they are called now, that entries are moved into or out of.
@@ -93,7 +97,7 @@ impl<'a, 'b> Planner<'a, 'b> {
                 Action::Remove => {
                     removed.insert(&change.path, change.base);
                 }
-                Action::RenameDirectory { from } => {
+                Action::Rename { from } => {
                     renamed.insert(from, &change.path);
                     renamed_to.insert(&change.path, from);
                 }
@@ -114,6 +118,8 @@ impl<'a, 'b> Planner<'a, 'b> {
             renamed_to,
             made: HashSet::new(),
             placed: HashMap::new(),
+            moved_files: HashSet::new(),
+            copies: HashMap::new(),
             origins: HashMap::new(),
             parents: HashMap::new(),
             good_parents: HashSet::new(),
@@ -138,13 +144,13 @@ impl<'a, 'b> Planner<'a, 'b> {
         self.plan_detached()?;
         for (index, change) in self.changes.iter().enumerate() {
             match change.action {
-                Action::Remove | Action::RenameDirectory { .. } => {}
+                Action::Remove | Action::Rename { .. } => {}
                 _ => self.plan_change(index, change)?,
             }
         }
         // Only now is it known which directories are made.
         for change in self.changes {
-            if let Action::RenameDirectory { .. } = change.action
+            if let Action::Rename { .. } = change.action
                 && self.check_parent(&change.path)?
             {
                 self.parent_of(&change.path)?;

@@ -39,6 +39,7 @@ pub use stamp::Stamp;
 pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
 
 use apply::{Applier, Failure};
+use base::delta::FileChange;
 use base::{Action, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use check::Planner;
 use outcome::Outcomes;
@@ -429,7 +430,7 @@ fn settle_times(changes: &mut [Cow<'_, Change>], now: Time) {
             | Action::File { attr, .. }
             | Action::Symlink { attr, .. }
             | Action::Fifo { attr } => *attr = settled,
-            Action::Remove | Action::RenameDirectory { .. } | Action::HardLink { .. } => {}
+            Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => {}
         }
     }
 }
@@ -440,7 +441,7 @@ fn attr_of(action: &Action) -> Option<&base::Attr> {
         | Action::File { attr, .. }
         | Action::Symlink { attr, .. }
         | Action::Fifo { attr } => Some(attr),
-        Action::Remove | Action::RenameDirectory { .. } | Action::HardLink { .. } => None,
+        Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => None,
     }
 }
 
@@ -463,11 +464,12 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
     tree.forget();
     for change in changes {
         let content = match &change.action {
-            Action::Remove | Action::RenameDirectory { .. } => continue,
+            Action::Remove => continue,
             Action::Directory { .. } => {
                 directories.insert(change.path.clone());
                 continue;
             }
+            Action::File { change: FileChange::Attributes, .. } => None,
             Action::File { content, .. } if !others.contains(&change.path) => Some(*content),
             _ => None,
         };
@@ -476,7 +478,9 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
             paths.push((to, None));
         }
         for (path, content) in paths {
-            if let Ok(Some(node)) = tree.node(path) {
+            if let Ok(Some(node)) = tree.node(path)
+                && !node.is_directory()
+            {
                 let size = attr_of(&change.action).map(|attr| attr.size);
                 let content = content.filter(|_| size == Some(node.size));
                 report.committed.push(Committed { path: path.clone(), stamp: Stamp::of(&node), content });

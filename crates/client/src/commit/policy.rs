@@ -38,7 +38,7 @@ pub(crate) fn allow<'a>(
             WriteDecision::Commit => Decision::Commit,
         };
         let decision = match &change.action {
-            Action::RenameDirectory { from } => match (decision, decide(from, policy, own)) {
+            Action::Rename { from } => match (decision, decide(from, policy, own)) {
                 (_, WriteDecision::Refuse(reason)) => {
                     refusals.push(Refusal { path: from.clone(), reason });
                     Decision::Drop
