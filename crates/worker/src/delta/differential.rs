@@ -495,9 +495,15 @@ impl Op {
         let is_link = |path: &PathBuf| at(path).symlink_metadata().is_ok_and(|meta| meta.is_symlink());
         let absent = |path: &PathBuf| at(path).symlink_metadata().is_err();
         let open = |path: &PathBuf| File::options().read(true).write(true).open(at(path));
+        // An overlay gives a file whose attributes changed a new mtime when it is then opened for writing.
+        let open_only = |path: &PathBuf| {
+            let before = at(path).symlink_metadata().ok().and_then(|meta| meta.modified().ok());
+            is_file(path) && open(path).is_ok_and(|file| before.is_some_and(|time| file.set_modified(time).is_ok()))
+        };
         use std::os::unix::fs::FileExt;
         match self {
             Self::Write(path, bytes) => (is_file(path) || absent(path)) && std::fs::write(at(path), bytes).is_ok(),
+            Self::Append(path, bytes) | Self::Patch(path, _, bytes) if bytes.is_empty() => open_only(path),
             Self::Append(path, bytes) => {
                 let file = || File::options().append(true).open(at(path));
                 is_file(path) && file().is_ok_and(|mut file| io::Write::write_all(&mut file, bytes).is_ok())
@@ -545,7 +551,7 @@ impl Op {
                 (is_file(path) || at(path).is_dir() && !is_link(path)) && set().is_ok()
             }
             Self::RemoveXattr(path, name) => !is_link(path) && rustix::fs::removexattr(at(path), name.as_str()).is_ok(),
-            Self::OpenOnly(path) => is_file(path) && open(path).is_ok(),
+            Self::OpenOnly(path) => open_only(path),
         }
     }
 }
@@ -565,7 +571,11 @@ fn random_case(seed: u64, before: usize, during: usize, privileged: bool) {
             std::fs::create_dir(root.join(name)).expect("makes");
         }
         for op in &setup {
-            op.run(root);
+            // A symbolic link or pipe of several names loses those that change: a limit that `delta` states.
+            let file = |path: &PathBuf| root.join(path).symlink_metadata().is_ok_and(|meta| meta.is_file());
+            if !matches!(op, Op::Link(from, _) if !file(from)) {
+                op.run(root);
+            }
         }
     });
     println!("seed {seed}");

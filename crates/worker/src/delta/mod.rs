@@ -8,7 +8,8 @@
 //! file still, and of a file of which only names or attributes changed no byte is read (`metacopy`).
 //!
 //! Limits: attributes of the root directory are not reported. A change through a name that was then removed reaches the
-//! file's other names only if one of them is in the directory of a removed one. Without privilege (`userxattr`) a file that
+//! file's other names only if one of them is in the directory of a removed one. Symbolic links and pipes have no such
+//! identity: renamed, they are removed and made anew, and other names that they had before stay behind. Without privilege (`userxattr`) a file that
 //! is renamed, or of several names, arrives as a file of its own.
 
 mod compare;
