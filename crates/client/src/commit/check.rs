@@ -8,6 +8,7 @@ use super::apply::io_error;
 use super::error::{CommitError, Conflict, ConflictKind};
 use super::place::Slots;
 use super::plan::Step;
+use super::policy::Allowed;
 use super::stage::{FOLDER_PREFIX, Slot, Stages};
 use super::stamp::Stamp;
 use super::tree::{Meta, Node, Tree};
@@ -46,6 +47,8 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) stages: &'a mut Stages<'b>,
     pub(super) evidence: &'a dyn Evidence,
     pub(super) changes: &'a [Cow<'a, Change>],
+    /// Targets of renames and links that are to be copies.
+    pub(super) copied: &'a HashSet<TreePath>,
     pub(super) staged: &'a Slots,
     pub(super) removed: HashMap<&'a TreePath, Base>,
     pub(super) renamed: HashMap<&'a TreePath, &'a TreePath>,
@@ -81,14 +84,15 @@ pub(crate) struct Planner<'a, 'b> {
 pub(super) type Checked<T> = Result<T, CommitError>;
 
 impl<'a, 'b> Planner<'a, 'b> {
-    /// A planner for `changes`, whose new contents are staged in `staged`.
+    /// A planner for the changes in `allowed`, whose new contents are staged in `staged`.
     pub(crate) fn new(
         tree: &'a Tree,
         stages: &'a mut Stages<'b>,
         evidence: &'a dyn Evidence,
-        changes: &'a [Cow<'a, Change>],
+        allowed: &'a Allowed<'a>,
         staged: &'a Slots,
     ) -> Self {
+        let changes = &allowed.changes;
         let mut removed = HashMap::new();
         let mut own_directories = HashSet::new();
         let (mut renamed, mut renamed_to) = (HashMap::new(), HashMap::new());
@@ -112,6 +116,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             stages,
             evidence,
             changes,
+            copied: &allowed.copies,
             staged,
             removed,
             renamed,

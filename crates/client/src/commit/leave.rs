@@ -1,6 +1,5 @@
 //! Planning what goes: removals and renamed directories, all at once, in the tree as it is before the commit.
 
-use super::{NoteKind, files};
 use super::apply::{SubtreeSum, io_error};
 use super::check::{Checked, Planner, changed_or_unknown, meta_of};
 use super::error::ConflictKind;
@@ -8,6 +7,7 @@ use super::plan::Step;
 use super::stage::{Slot, names_in};
 use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node};
+use super::{NoteKind, files};
 use base::{Action, Base, Digest, TreePath};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, OwnedFd};
@@ -136,12 +136,15 @@ impl<'a> Planner<'a, '_> {
             return Ok(());
         }
         self.moved_files.insert(to);
-        let slot = self.take_away(from, Seen::of(node), None, true)?;
         let target = self.slot_for(to)?;
-        let (slot, ino, moved) = match slot.folder == target.folder {
-            true => (slot, node.ino, true),
-            // Another file system: as `mv` does.
-            false => {
+        let taken = match self.copied.contains(to) {
+            true => None,
+            false => Some(self.take_away(from, Seen::of(node), None, true)?),
+        };
+        let (slot, ino, moved) = match taken.filter(|taken| taken.folder == target.folder) {
+            Some(slot) => (slot, node.ino, true),
+            // To another file system: as `mv` does.
+            None => {
                 let copy = self.copy_to(from, target, node)?;
                 self.copies.insert(to, target);
                 self.placed.insert(to.clone(), target);
@@ -166,8 +169,8 @@ impl<'a> Planner<'a, '_> {
     }
 
     /// Copies the file at `from` with its attributes into `slot`. Returns the copy's inode number.
-    fn copy_to(&mut self, from: &TreePath, slot: Slot, node: &Node) -> Checked<u64> {
-        let io = |source| io_error("copy to another file system", from, source);
+    pub(super) fn copy_to(&mut self, from: &TreePath, slot: Slot, node: &Node) -> Checked<u64> {
+        let io = |source| io_error("copy", from, source);
         let held = self.tree.hold(from).map_err(io)?;
         let xattrs = Some(tree::xattrs_of(&held).map_err(io)?);
         let original = self.tree.open_file(from, OFlags::RDONLY).map_err(io)?;

@@ -44,6 +44,7 @@ use base::{Action, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePa
 use check::Planner;
 use outcome::Outcomes;
 use plan::{Plan, Step};
+use policy::Allowed;
 use rustix::fs::FlockOperation;
 use stage::{Stages, Yard};
 use std::borrow::Cow;
@@ -256,7 +257,7 @@ impl Committer {
             return Ok(Report { scratch: allowed.scratch, ..Report::default() });
         }
         let mut stages = Stages::new(&self.yard, request.task).map_err(CommitError::State)?;
-        let result = self.commit_staged(request, &tree, &mut stages, &allowed.changes);
+        let result = self.commit_staged(request, &tree, &mut stages, &allowed);
         let closed = !matches!(result, Err(CommitError::HalfUndone { .. })) && !crashed();
         if closed && let Err(error) = stages.clear(&tree) {
             tracing::warn!(task = %request.task, %error, "the staging folder could not be cleared; it is at the next start");
@@ -271,8 +272,9 @@ impl Committer {
         request: &Request<'_>,
         tree: &'a Tree,
         stages: &mut Stages<'a>,
-        changes: &[Cow<'_, Change>],
+        allowed: &Allowed<'_>,
     ) -> Result<Report, CommitError> {
+        let changes = &allowed.changes;
         let slots = place::stage_files(tree, stages, changes, request.contents)?;
         let mut outcomes = self.turn();
         if let Some(status) = outcomes.get(request.task) {
@@ -281,7 +283,7 @@ impl Committer {
         let mut tries = 1;
         loop {
             tree.forget();
-            let mut planner = Planner::new(tree, stages, request.evidence, changes, &slots);
+            let mut planner = Planner::new(tree, stages, request.evidence, allowed, &slots);
             let steps = planner.plan()?;
             let notes = std::mem::take(&mut planner.notes);
             let (task, status, durable) = (request.task, request.status, request.durable);

@@ -165,6 +165,10 @@ impl Planner<'_, '_> {
             return Ok(None);
         };
         match self.look(&origin)? {
+            Some(node) if node.is_file() && self.copied.contains(path) => {
+                self.copy_to(&origin, slot, &node)?;
+                return Ok(Some(slot));
+            }
             Some(node) if !node.is_directory() => {}
             _ => {
                 self.conflict(to, super::ConflictKind::Gone);

@@ -236,15 +236,22 @@ impl<'a> Emitter<'a> {
             true => (Content::Empty, FileChange::Attributes),
             false => {
                 let (file, content) = self.content(entry, &attr)?;
-                self.compared(&file, &attr, content, lower, (&before, &old))
-                    .map_err(|source| DeltaError::Io { what: "read", path: entry.path.clone(), source })?
+                self.compared(&file, &attr, content, lower, (&before, &old)).map_err(|source| DeltaError::Io {
+                    what: "read",
+                    path: entry.path.clone(),
+                    source,
+                })?
             }
         };
         if change == FileChange::Attributes && same_attributes(&attr, &before, &xattrs, &old_xattrs) {
             return Ok(());
         }
         let base = self.base(Some(lower))?;
-        self.rest.push(Change { path: entry.path.clone(), base, action: Action::File { attr, xattrs, content, change } });
+        self.rest.push(Change {
+            path: entry.path.clone(),
+            base,
+            action: Action::File { attr, xattrs, content, change },
+        });
         Ok(())
     }
 
