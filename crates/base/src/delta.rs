@@ -5,12 +5,12 @@ use crate::binding::Content;
 use crate::id::Seq;
 use crate::path::TreePath;
 
-/// All changes of one task: directory renames, then removals, then the rest with parents before children.
+/// All changes of one task: renames, then removals, then the rest with parents before children.
 ///
 /// Renames and removals speak of the tree as it was *before* the task and happen all at once: `from` and the path of a
-/// removal are paths before, so that two directories can swap their names. The target of a rename and all paths of the
+/// removal are paths before, so that two files or directories can swap their names. The target of a rename and all paths of the
 /// rest are paths *after* the task. A removed directory's entries are removals of their own, children before parents
-/// (save those within a directory that is renamed), so that what the task did not see there is never lost. A path can
+/// (save what is renamed and those within a directory that is), so that what the task did not see there is never lost. A path can
 /// be among the removals and among the rest: what was there goes, and something new comes.
 ///
 /// No path occurs twice among the targets of renames, nor among removals, nor among the rest.
@@ -46,10 +46,15 @@ pub enum Base {
 pub enum Action {
     /// Removed it. A directory's entries are removed or renamed away by changes of their own.
     Remove,
-    /// Renamed the directory at `from` to this path, with all beneath; changes beneath follow under the new path, and
-    /// changed attributes of the directory itself (its mtime, say) as a [`Action::Directory`]. What was at this path
-    /// before is a removal or another rename.
-    RenameDirectory {
+    /// Renamed the directory or regular file at `from` to this path. What was at this path before is a removal or
+    /// another rename.
+    ///
+    /// A directory moves with all beneath; changes beneath follow under the new path, and changed attributes of the
+    /// directory itself (its mtime, say) as a [`Action::Directory`].
+    ///
+    /// Of a file this one name moves; it stays the same file, and its other names stay. What else changed of it follows
+    /// as a [`Action::File`] at the new path whose base is the rename's.
+    Rename {
         /// Its path before.
         from: TreePath,
     },
@@ -69,7 +74,7 @@ pub enum Action {
         attr: Attr,
         /// `user.` attributes to give it; others of that kind are removed.
         xattrs: Vec<Xattr>,
-        /// Its bytes.
+        /// Its bytes; without meaning ([`Content::Empty`]) if only attributes changed.
         content: Content,
         /// How its bytes relate to those that the task saw.
         change: FileChange,
@@ -81,9 +86,10 @@ pub enum Action {
         /// Where it points.
         target: Vec<u8>,
     },
-    /// Made another name for the file that this delta has at `to`, earlier in the list, or that exists there unchanged.
+    /// Made another name for the file that this delta has at `to`, earlier in the list, or that was there before the
+    /// task.
     HardLink {
-        /// The other name.
+        /// The other name, after the task.
         to: TreePath,
     },
     /// Made a named pipe.

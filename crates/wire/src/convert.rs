@@ -308,7 +308,7 @@ impl From<&Change> for proto::Change {
         let mut made = Self { path: change.path.as_bytes().to_vec(), base, ..Self::default() };
         match &change.action {
             Action::Remove => made.action = 1,
-            Action::RenameDirectory { from } => {
+            Action::Rename { from } => {
                 made.action = 2;
                 made.other = from.as_bytes().to_vec();
             }
@@ -353,7 +353,7 @@ impl TryFrom<proto::Change> for Change {
     fn try_from(change: proto::Change) -> Parsed<Self> {
         let action = match change.action {
             1 => Action::Remove,
-            2 => Action::RenameDirectory { from: path(&change.other)? },
+            2 => Action::Rename { from: path(&change.other)? },
             3 => Action::Directory {
                 attr: attr(change.attr)?,
                 xattrs: xattrs(change.xattrs)?,
@@ -362,7 +362,9 @@ impl TryFrom<proto::Change> for Change {
             4 => Action::File {
                 attr: attr(change.attr)?,
                 xattrs: xattrs(change.xattrs)?,
+                // Of a file that has its bytes still, whatever is said of them is ignored.
                 content: match content(change.content, &change.digest, 0)? {
+                    _ if change.how == 2 => Content::Empty,
                     Content::Lazy(_) | Content::Unreadable(_) => return Err(Invalid("a result without its bytes")),
                     content => content,
                 },
@@ -436,9 +438,10 @@ mod tests {
         let file = |content, change| Action::File { attr: example_attr(), xattrs: vec![], content, change };
         for action in [
             Action::Remove,
-            Action::RenameDirectory { from: here.clone() },
+            Action::Rename { from: here.clone() },
             Action::Directory { attr: example_attr(), xattrs: vec![], replaces: true },
             file(Content::Empty, FileChange::Written),
+            file(Content::Empty, FileChange::Attributes),
             file(Content::Block(Digest::of(b"")), FileChange::Appended { from: 9 }),
             Action::Symlink { attr: example_attr(), target: b"t".to_vec() },
             Action::HardLink { to: here.clone() },

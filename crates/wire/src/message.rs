@@ -489,7 +489,7 @@ pub struct Change {
     /// Number of the binding that the task saw; 0: nothing was there.
     #[prost(uint64, tag = "2")]
     pub base: u64,
-    /// 1 remove, 2 rename directory, 3 directory, 4 file, 5 link, 6 hard link, 7 fifo.
+    /// 1 remove, 2 rename, 3 directory, 4 file, 5 link, 6 hard link, 7 fifo.
     #[prost(uint32, tag = "3")]
     pub action: u32,
     /// Attributes to give it.
@@ -498,7 +498,7 @@ pub struct Change {
     /// `user.` attributes: name, value, name, value.
     #[prost(bytes = "vec", repeated, tag = "5")]
     pub xattrs: Vec<Vec<u8>>,
-    /// Of a file: as in [`Bound`].
+    /// Of a file: as in [`Bound`]; without meaning if only attributes changed.
     #[prost(uint32, tag = "6")]
     pub content: u32,
     /// Of a file: digest of block or recipe.

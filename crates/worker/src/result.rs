@@ -54,6 +54,7 @@ pub async fn collect(
         clock_offset_ns: clock.to_client,
         privileged: clients.sandbox.privileged(),
         xattrs_mirrored: lane.with_xattrs(),
+        index: Some(scratch.join("work/index")),
         ..Options::new(clock.started, clock.ended, clock.launched)
     };
     let (store, tenant) = (clients.store.clone(), client.tenant);

@@ -140,10 +140,12 @@ impl Applier<'_> {
                 }
             }
             Step::Overwrite { path, undo, seen, old, .. } => {
-                if self.look(path).map_err(io)? == Some(*seen) {
-                    return Ok(());
+                match self.look(path).map_err(io)? {
+                    Some(now) if now == *seen => Ok(()),
+                    Some(now) if now.ino == seen.ino => self.overwrite(path, *undo, seen.ino, old).map_err(io),
+                    // It was restored before and is back where it came from; or somebody has replaced it.
+                    _ => Ok(()),
                 }
-                self.overwrite(path, *undo, seen.ino, old).map_err(io)
             }
             Step::Append { path, ino, at, len, old, .. } => self.cut_back(path, (*ino, *at, *len), old).map_err(io),
         }

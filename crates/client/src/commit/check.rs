@@ -8,6 +8,7 @@ use super::apply::io_error;
 use super::error::{CommitError, Conflict, ConflictKind};
 use super::place::Slots;
 use super::plan::Step;
+use super::policy::Allowed;
 use super::stage::{FOLDER_PREFIX, Slot, Stages};
 use super::stamp::Stamp;
 use super::tree::{Meta, Node, Tree};
@@ -46,6 +47,8 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) stages: &'a mut Stages<'b>,
     pub(super) evidence: &'a dyn Evidence,
     pub(super) changes: &'a [Cow<'a, Change>],
+    /// Targets of renames and links that are to be copies.
+    pub(super) copied: &'a HashSet<TreePath>,
     pub(super) staged: &'a Slots,
     pub(super) removed: HashMap<&'a TreePath, Base>,
     pub(super) renamed: HashMap<&'a TreePath, &'a TreePath>,
@@ -54,6 +57,10 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) made: HashSet<TreePath>,
     /// What is moved into place from where.
     pub(super) placed: HashMap<TreePath, Slot>,
+    /// Files that are renamed.
+    pub(super) moved_files: HashSet<&'a TreePath>,
+    /// Renamed files that a rename cannot bring to where they go: what is copied there.
+    pub(super) copies: HashMap<&'a TreePath, Slot>,
     /// Answers of [`Self::origin`].
     pub(super) origins: HashMap<TreePath, Option<TreePath>>,
     /// Directories, by what they are called now, that entries are moved into or out of.
@@ -77,14 +84,15 @@ pub(crate) struct Planner<'a, 'b> {
 pub(super) type Checked<T> = Result<T, CommitError>;
 
 impl<'a, 'b> Planner<'a, 'b> {
-    /// A planner for `changes`, whose new contents are staged in `staged`.
+    /// A planner for the changes in `allowed`, whose new contents are staged in `staged`.
     pub(crate) fn new(
         tree: &'a Tree,
         stages: &'a mut Stages<'b>,
         evidence: &'a dyn Evidence,
-        changes: &'a [Cow<'a, Change>],
+        allowed: &'a Allowed<'a>,
         staged: &'a Slots,
     ) -> Self {
+        let changes = &allowed.changes;
         let mut removed = HashMap::new();
         let mut own_directories = HashSet::new();
         let (mut renamed, mut renamed_to) = (HashMap::new(), HashMap::new());
@@ -93,7 +101,7 @@ impl<'a, 'b> Planner<'a, 'b> {
                 Action::Remove => {
                     removed.insert(&change.path, change.base);
                 }
-                Action::RenameDirectory { from } => {
+                Action::Rename { from } => {
                     renamed.insert(from, &change.path);
                     renamed_to.insert(&change.path, from);
                 }
@@ -108,12 +116,15 @@ impl<'a, 'b> Planner<'a, 'b> {
             stages,
             evidence,
             changes,
+            copied: &allowed.copies,
             staged,
             removed,
             renamed,
             renamed_to,
             made: HashSet::new(),
             placed: HashMap::new(),
+            moved_files: HashSet::new(),
+            copies: HashMap::new(),
             origins: HashMap::new(),
             parents: HashMap::new(),
             good_parents: HashSet::new(),
@@ -138,13 +149,13 @@ impl<'a, 'b> Planner<'a, 'b> {
         self.plan_detached()?;
         for (index, change) in self.changes.iter().enumerate() {
             match change.action {
-                Action::Remove | Action::RenameDirectory { .. } => {}
+                Action::Remove | Action::Rename { .. } => {}
                 _ => self.plan_change(index, change)?,
             }
         }
         // Only now is it known which directories are made.
         for change in self.changes {
-            if let Action::RenameDirectory { .. } = change.action
+            if let Action::Rename { .. } = change.action
                 && self.check_parent(&change.path)?
             {
                 self.parent_of(&change.path)?;

@@ -42,10 +42,28 @@ impl Planner<'_, '_> {
                 return Ok(());
             }
         };
+        if self.copies.contains_key(path) {
+            return self.place_instead(path, slot);
+        }
         if node.is_file() && self.must_stay(path, &node)? {
             return self.overwrite(path, slot, &node, attr, xattrs);
         }
+        if self.moved_files.contains(path) {
+            return self.place_instead(path, slot);
+        }
         self.place_over(path, slot, &node)
+    }
+
+    /// Places a new file where another one was to be moved, which then only leaves its place.
+    fn place_instead(&mut self, path: &TreePath, slot: Slot) -> Checked<()> {
+        let new = self.staged_ino(path, slot)?;
+        self.placed.insert(path.clone(), slot);
+        let staged = slot;
+        let planned = self.place.iter_mut().find(|step| step.path() == path);
+        if let Some(Step::Place { slot, ino, moved, .. }) = planned {
+            (*slot, *ino, *moved) = (staged, new, false);
+        }
+        Ok(())
     }
 
     /// Whether the file at `path` can only be written in place: it has other names, is a mount, or cannot be renamed.
@@ -122,6 +140,11 @@ impl Planner<'_, '_> {
     }
 
     fn give_attributes(&mut self, path: &TreePath, node: &Node, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {
+        if let Some(copy) = self.copies.get(path) {
+            let new = Meta { xattrs: Some(committed_xattrs(xattrs)), ..meta(attr, kept_mode(attr.mode, node.mode)) };
+            let given = self.stages.hold(*copy).and_then(|held| tree::set_meta(&held, &new));
+            return given.map_err(|source| io_error("change the attributes of", path, source));
+        }
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
         let (old, new) = self.both_metas(&origin, node, attr, xattrs, kept_mode(attr.mode, node.mode))?;
         if old != new {
@@ -196,6 +219,12 @@ impl Planner<'_, '_> {
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
         let (old, new) = self.both_metas(&origin, &node, attr, xattrs, kept_mode(attr.mode, node.mode))?;
         let meta = Meta { mtime, ..new };
+        if let Some(copy) = self.copies.get(path) {
+            let io = |source| io_error("append to", path, source);
+            let (added, copy) = (self.stages.open(slot).map_err(io)?, self.stages.open_to_write(*copy).map_err(io)?);
+            files::copy_range(&added, &copy, 0, node.size, attr.size - from).map_err(io)?;
+            return tree::set_meta(&copy.into(), &meta).map_err(io);
+        }
         let (at, len) = (node.size, attr.size - from);
         self.append.push(Step::Append { path: path.clone(), slot, ino: node.ino, at, len, old, meta });
         Ok(())

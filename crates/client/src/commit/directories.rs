@@ -110,6 +110,10 @@ impl Planner<'_, '_> {
     /// Whether there will be a directory for `path` to be in; else a conflict.
     pub(super) fn check_parent(&mut self, path: &TreePath) -> Checked<bool> {
         let Some(parent) = path.parent() else { return Ok(true) };
+        if self.moved_files.contains(&parent) {
+            self.conflict(path, ConflictKind::ParentGone);
+            return Ok(false);
+        }
         if self.made.contains(&parent) || self.renamed_to.contains_key(&parent) || self.good_parents.contains(&parent) {
             return Ok(true);
         }

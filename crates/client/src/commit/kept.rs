@@ -77,7 +77,7 @@ impl Committer {
         at: Time,
     ) -> Result<bool, CommitError> {
         let sizes = delta.changes.iter().map(|change| match &change.action {
-            Action::File { attr, .. } => attr.size,
+            Action::File { attr, change, .. } if *change != base::delta::FileChange::Attributes => attr.size,
             _ => 0,
         });
         let bytes = sizes.fold(0u64, u64::saturating_add);
@@ -196,7 +196,7 @@ fn fill(
 fn line(path: &TreePath, action: &Action) -> String {
     match action {
         Action::Remove => format!("removed    {path}"),
-        Action::RenameDirectory { from } => format!("renamed    {from} -> {path}"),
+        Action::Rename { from } => format!("renamed    {from} -> {path}"),
         Action::Directory { attr, .. } => format!("directory  {path} (mode {:o})", attr.mode),
         Action::File { attr, .. } => format!("file       {path} (mode {:o}, {} bytes)", attr.mode, attr.size),
         Action::Symlink { target, .. } => format!("link       {path} -> {}", base::path::printable(target)),
@@ -238,7 +238,7 @@ fn make(tree: &Tree, path: &TreePath, action: &Action, contents: &dyn Contents) 
             }
         }
         Action::Directory { .. } => make_folders(tree, path),
-        Action::File { .. } | Action::Remove | Action::RenameDirectory { .. } | Action::Fifo { .. } => Ok(()),
+        Action::File { .. } | Action::Remove | Action::Rename { .. } | Action::Fifo { .. } => Ok(()),
     }
 }
 

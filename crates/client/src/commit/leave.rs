@@ -1,13 +1,13 @@
 //! Planning what goes: removals and renamed directories, all at once, in the tree as it is before the commit.
 
-use super::NoteKind;
 use super::apply::{SubtreeSum, io_error};
-use super::check::{Checked, Planner};
+use super::check::{Checked, Planner, changed_or_unknown, meta_of};
 use super::error::ConflictKind;
 use super::plan::Step;
 use super::stage::{Slot, names_in};
 use super::stamp::{Seen, Stamp};
-use super::tree::{self, Node};
+use super::tree::{self, Meta, Node};
+use super::{NoteKind, files};
 use base::{Action, Base, Digest, TreePath};
 use rustix::fs::OFlags;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,7 +24,7 @@ impl<'a> Planner<'a, '_> {
                         leaving.push((&change.path, change.base, None));
                     }
                 }
-                Action::RenameDirectory { from } => leaving.push((from, change.base, Some(&change.path))),
+                Action::Rename { from } => leaving.push((from, change.base, Some(&change.path))),
                 _ => {}
             }
         }
@@ -105,6 +105,9 @@ impl<'a> Planner<'a, '_> {
             Base::Bound(seq) => self.evidence.stamp_of(from, seq),
             Base::Absent => None,
         };
+        if node.is_file() {
+            return self.plan_file_rename(from, &node, seen, to);
+        }
         if !node.is_directory() || seen.is_some_and(|stamp| stamp.ino != node.ino) {
             self.conflict(from, ConflictKind::Changed);
             return Ok(());
@@ -120,13 +123,71 @@ impl<'a> Planner<'a, '_> {
         Ok(())
     }
 
-    /// What is now where the target of a rename will be, and stays there.
-    fn occupant(&mut self, to: &TreePath) -> Checked<Option<Node>> {
+    fn plan_file_rename(
+        &mut self,
+        from: &'a TreePath,
+        node: &Node,
+        seen: Option<Stamp>,
+        to: &'a TreePath,
+    ) -> Checked<()> {
+        // Its attributes may have changed, and go with it.
+        if !seen.is_some_and(|stamp| stamp.same_content(&Stamp::of(node))) {
+            self.conflict(from, changed_or_unknown(seen));
+            return Ok(());
+        }
+        self.moved_files.insert(to);
+        let target = self.slot_for(to)?;
+        let taken = match self.copied.contains(to) {
+            true => None,
+            false => Some(self.take_away(from, Seen::of(node), None, true)?),
+        };
+        let (slot, ino, moved) = match taken.filter(|taken| taken.folder == target.folder) {
+            Some(slot) => (slot, node.ino, true),
+            // To another file system: as `mv` does.
+            None => {
+                let copy = self.copy_to(from, target, node)?;
+                self.copies.insert(to, target);
+                self.placed.insert(to.clone(), target);
+                (target, copy, false)
+            }
+        };
+        let step = |over| Step::Place { path: to.clone(), slot, ino, over, moved };
+        match self.occupant(to)? {
+            None => self.place.push(step(None)),
+            Some((_, there)) if there.is_directory() => self.conflict(to, ConflictKind::DirectoryInTheWay),
+            Some((here, there)) => {
+                self.note(to, NoteKind::LastWins);
+                if self.stages.exchanges(slot.folder) {
+                    self.place.push(step(Some(Seen::of(&there))));
+                } else {
+                    self.place.push(step(None));
+                    self.take_away(&here, Seen::of(&there), None, false)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the file at `from` with its attributes into `slot`. Returns the copy's inode number.
+    pub(super) fn copy_to(&mut self, from: &TreePath, slot: Slot, node: &Node) -> Checked<u64> {
+        let io = |source| io_error("copy", from, source);
+        let held = self.tree.hold(from).map_err(io)?;
+        let xattrs = Some(tree::xattrs_of(&held).map_err(io)?);
+        let original = self.tree.open_file(from, OFlags::RDONLY).map_err(io)?;
+        let copy = self.stages.create(slot).map_err(io)?;
+        files::copy_content(&original.into(), &copy).map_err(io)?;
+        let copy = OwnedFd::from(copy);
+        tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, ..meta_of(node, xattrs) }).map_err(io)?;
+        Ok(tree::node_of(&copy).map_err(io)?.ino)
+    }
+
+    /// What is now where the target of a rename will be, and stays there, with its path now.
+    fn occupant(&mut self, to: &TreePath) -> Checked<Option<(TreePath, Node)>> {
         let Some(parent) = to.parent() else { return Ok(None) };
         let Some(here) = self.origin(&parent).map(|parent| parent.join(to.name())) else { return Ok(None) };
         match self.removed.contains_key(&here) || self.renamed.contains_key(&here) {
             true => Ok(None),
-            false => self.look(&here),
+            false => Ok(self.look(&here)?.map(|node| (here, node))),
         }
     }
 

@@ -39,10 +39,12 @@ pub use stamp::Stamp;
 pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
 
 use apply::{Applier, Failure};
+use base::delta::FileChange;
 use base::{Action, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use check::Planner;
 use outcome::Outcomes;
 use plan::{Plan, Step};
+use policy::Allowed;
 use rustix::fs::FlockOperation;
 use stage::{Stages, Yard};
 use std::borrow::Cow;
@@ -255,7 +257,7 @@ impl Committer {
             return Ok(Report { scratch: allowed.scratch, ..Report::default() });
         }
         let mut stages = Stages::new(&self.yard, request.task).map_err(CommitError::State)?;
-        let result = self.commit_staged(request, &tree, &mut stages, &allowed.changes);
+        let result = self.commit_staged(request, &tree, &mut stages, &allowed);
         let closed = !matches!(result, Err(CommitError::HalfUndone { .. })) && !crashed();
         if closed && let Err(error) = stages.clear(&tree) {
             tracing::warn!(task = %request.task, %error, "the staging folder could not be cleared; it is at the next start");
@@ -270,8 +272,9 @@ impl Committer {
         request: &Request<'_>,
         tree: &'a Tree,
         stages: &mut Stages<'a>,
-        changes: &[Cow<'_, Change>],
+        allowed: &Allowed<'_>,
     ) -> Result<Report, CommitError> {
+        let changes = &allowed.changes;
         let slots = place::stage_files(tree, stages, changes, request.contents)?;
         let mut outcomes = self.turn();
         if let Some(status) = outcomes.get(request.task) {
@@ -280,7 +283,7 @@ impl Committer {
         let mut tries = 1;
         loop {
             tree.forget();
-            let mut planner = Planner::new(tree, stages, request.evidence, changes, &slots);
+            let mut planner = Planner::new(tree, stages, request.evidence, allowed, &slots);
             let steps = planner.plan()?;
             let notes = std::mem::take(&mut planner.notes);
             let (task, status, durable) = (request.task, request.status, request.durable);
@@ -429,7 +432,7 @@ fn settle_times(changes: &mut [Cow<'_, Change>], now: Time) {
             | Action::File { attr, .. }
             | Action::Symlink { attr, .. }
             | Action::Fifo { attr } => *attr = settled,
-            Action::Remove | Action::RenameDirectory { .. } | Action::HardLink { .. } => {}
+            Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => {}
         }
     }
 }
@@ -440,7 +443,7 @@ fn attr_of(action: &Action) -> Option<&base::Attr> {
         | Action::File { attr, .. }
         | Action::Symlink { attr, .. }
         | Action::Fifo { attr } => Some(attr),
-        Action::Remove | Action::RenameDirectory { .. } | Action::HardLink { .. } => None,
+        Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => None,
     }
 }
 
@@ -463,11 +466,12 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
     tree.forget();
     for change in changes {
         let content = match &change.action {
-            Action::Remove | Action::RenameDirectory { .. } => continue,
+            Action::Remove => continue,
             Action::Directory { .. } => {
                 directories.insert(change.path.clone());
                 continue;
             }
+            Action::File { change: FileChange::Attributes, .. } => None,
             Action::File { content, .. } if !others.contains(&change.path) => Some(*content),
             _ => None,
         };
@@ -476,7 +480,9 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
             paths.push((to, None));
         }
         for (path, content) in paths {
-            if let Ok(Some(node)) = tree.node(path) {
+            if let Ok(Some(node)) = tree.node(path)
+                && !node.is_directory()
+            {
                 let size = attr_of(&change.action).map(|attr| attr.size);
                 let content = content.filter(|_| size == Some(node.size));
                 report.committed.push(Committed { path: path.clone(), stamp: Stamp::of(&node), content });

@@ -101,7 +101,7 @@ fn folder_near(
     let mut at = Some(directory.clone());
     while let Some(path) = at {
         let renamed = changes.iter().map_while(|change| match &change.action {
-            Action::RenameDirectory { from } => Some((from, &change.path)),
+            Action::Rename { from } => Some((from, &change.path)),
             _ => None,
         });
         let here = renamed.clone().find(|(_, to)| **to == path).map_or(&path, |(from, _)| from);
@@ -165,6 +165,10 @@ impl Planner<'_, '_> {
             return Ok(None);
         };
         match self.look(&origin)? {
+            Some(node) if node.is_file() && self.copied.contains(path) => {
+                self.copy_to(&origin, slot, &node)?;
+                return Ok(Some(slot));
+            }
             Some(node) if !node.is_directory() => {}
             _ => {
                 self.conflict(to, super::ConflictKind::Gone);

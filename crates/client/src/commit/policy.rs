@@ -5,6 +5,7 @@ use super::error::{CommitError, Refusal};
 use super::tree::{self, Tree};
 use super::validate::committed_xattrs;
 use super::{WriteDecision, WritePolicy};
+use base::delta::FileChange;
 use base::{Action, Attr, Change, Delta, TreePath, Xattr};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -13,12 +14,16 @@ use std::collections::{HashMap, HashSet};
 pub(crate) struct Allowed<'a> {
     pub(crate) changes: Vec<Cow<'a, Change>>,
     pub(crate) scratch: Vec<TreePath>,
+    /// Targets of renames and links that become copies, because the file itself is in a place of which nothing is
+    /// committed, and stays there as it is.
+    pub(crate) copies: HashSet<TreePath>,
 }
 
 /// Asks the policy about each change. `own` is the daemon's own folder, which nothing may touch.
 ///
 /// A directory of which only the mtime changed, as it does with each file made in it, is never a reason to refuse. A
-/// directory that is to be dropped is made all the same if something that is committed is in it.
+/// directory that is to be dropped is made all the same if something that is committed is in it. Who
+/// gives a file another name can write to it by that name: so the policy is asked about the file, too.
 pub(crate) fn allow<'a>(
     tree: &Tree,
     delta: &'a Delta,
@@ -27,6 +32,8 @@ pub(crate) fn allow<'a>(
 ) -> Result<Allowed<'a>, CommitError> {
     let mut verdicts = Vec::with_capacity(delta.changes.len());
     let mut refusals = Vec::new();
+    let mut copies = HashSet::new();
+    let made = made(delta);
     for change in &delta.changes {
         let decision = match decide(&change.path, policy, own) {
             WriteDecision::Refuse(_) | WriteDecision::Scratch if is_mtime_only(tree, change) => Decision::Drop,
@@ -38,10 +45,14 @@ pub(crate) fn allow<'a>(
             WriteDecision::Commit => Decision::Commit,
         };
         let decision = match &change.action {
-            Action::RenameDirectory { from } => match (decision, decide(from, policy, own)) {
+            Action::Rename { from } => match (decision, decide(from, policy, own)) {
                 (_, WriteDecision::Refuse(reason)) => {
                     refusals.push(Refusal { path: from.clone(), reason });
                     Decision::Drop
+                }
+                (Decision::Commit, WriteDecision::Scratch) if is_file(tree, from) => {
+                    copies.insert(change.path.clone());
+                    decision
                 }
                 (Decision::Commit, WriteDecision::Scratch) | (Decision::Scratch, WriteDecision::Commit) => {
                     let reason = "is moved between what is kept and what the write policy drops".to_owned();
@@ -50,12 +61,26 @@ pub(crate) fn allow<'a>(
                 }
                 (decision, _) => decision,
             },
+            Action::HardLink { to } if decision == Decision::Commit && !made.contains(to) => {
+                match decide(to, policy, own) {
+                    WriteDecision::Commit => decision,
+                    WriteDecision::Scratch => {
+                        copies.insert(change.path.clone());
+                        decision
+                    }
+                    WriteDecision::Refuse(reason) => {
+                        let reason = format!("is given another name, and {reason}");
+                        refusals.push(Refusal { path: to.clone(), reason });
+                        Decision::Drop
+                    }
+                }
+            }
             _ => decision,
         };
         verdicts.push(decision);
     }
     match refusals.is_empty() {
-        true => Ok(sort_out(delta, &verdicts)),
+        true => Ok(Allowed { copies, ..sort_out(delta, &verdicts) }),
         false => Err(CommitError::Refused(refusals)),
     }
 }
@@ -76,6 +101,20 @@ fn decide(path: &TreePath, policy: WritePolicy<'_>, own: Option<&TreePath>) -> W
         }
         decision => decision,
     }
+}
+
+/// The paths at which a delta makes or writes a file, link or pipe: about these the policy is asked on their own.
+fn made(delta: &Delta) -> HashSet<&TreePath> {
+    let makes = |change: &&Change| match change.action {
+        Action::File { change: how, .. } => how != FileChange::Attributes,
+        Action::Symlink { .. } | Action::HardLink { .. } | Action::Fifo { .. } => true,
+        Action::Remove | Action::Rename { .. } | Action::Directory { .. } => false,
+    };
+    delta.changes.iter().filter(makes).map(|change| &change.path).collect()
+}
+
+fn is_file(tree: &Tree, path: &TreePath) -> bool {
+    tree.node(path).ok().flatten().is_some_and(|node| node.is_file())
 }
 
 /// Whether `change` is of a directory that stays, with all but its mtime as it is.
@@ -101,11 +140,13 @@ fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
             parent = path.parent();
             needed.insert(path);
         }
-        if *verdict != Decision::Commit && matches!(change.action, Action::File { .. }) {
+        let has_content = matches!(change.action, Action::File { change: how, .. } if how != FileChange::Attributes);
+        if *verdict != Decision::Commit && has_content {
             dropped.insert(&change.path, change);
         }
     }
-    let mut allowed = Allowed { changes: Vec::with_capacity(delta.changes.len()), scratch: Vec::new() };
+    let (scratch, copies) = Default::default();
+    let mut allowed = Allowed { changes: Vec::with_capacity(delta.changes.len()), scratch, copies };
     // A second name of a dropped file becomes a file of its own, and further names are names of that.
     let mut stands_for: HashMap<&TreePath, &TreePath> = HashMap::new();
     for (change, verdict) in delta.changes.iter().zip(verdicts) {
@@ -142,7 +183,7 @@ fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
 fn standing_for(link: &Change, original: &Change) -> Change {
     let mut action = original.action.clone();
     if let Action::File { change, .. } = &mut action {
-        *change = base::delta::FileChange::Written;
+        *change = FileChange::Written;
     }
     Change { path: link.path.clone(), base: link.base, action }
 }

@@ -267,6 +267,12 @@ impl<'a> Stages<'a> {
         Ok(File::from(held))
     }
 
+    /// Opens the file of `slot` for writing.
+    pub(crate) fn open_to_write(&self, slot: Slot) -> io::Result<File> {
+        let held = tree::open_beneath(self.held(slot.folder), &self.name(slot), OFlags::WRONLY | OFlags::NOFOLLOW)?;
+        Ok(File::from(held))
+    }
+
     /// Holds what is in `slot`.
     pub(crate) fn hold(&self, slot: Slot) -> io::Result<OwnedFd> {
         tree::open_beneath(self.held(slot.folder), &self.name(slot), OFlags::PATH | OFlags::NOFOLLOW)

@@ -188,14 +188,14 @@ impl<'a> Task<'a> {
         let path = path(at);
         let mut before = path.clone();
         for change in &self.delta.changes {
-            if let Action::RenameDirectory { from } = &change.action
+            if let Action::Rename { from } = &change.action
                 && let Some(beneath) = path.relative_to(&change.path)
             {
                 before = from.resolve(beneath).expect("no NUL");
             }
         }
         let base = match &action {
-            Action::RenameDirectory { from } => self.saw.base(from),
+            Action::Rename { from } => self.saw.base(from),
             Action::Remove => self.saw.base(&path),
             _ => self.saw.base(&before),
         };
@@ -228,7 +228,7 @@ impl<'a> Task<'a> {
     }
 
     fn rename(self, from: &str, to: &str) -> Self {
-        self.add(to, Action::RenameDirectory { from: path(from) })
+        self.add(to, Action::Rename { from: path(from) })
     }
 
     fn symlink(self, at: &str, target: &str) -> Self {

@@ -60,7 +60,7 @@ impl<'a> Seen<'a> {
         let path = &change.path;
         self.accept_path(path)?;
         let group = match &change.action {
-            Action::RenameDirectory { .. } => Group::Renames,
+            Action::Rename { .. } => Group::Renames,
             Action::Remove => Group::Removals,
             _ => Group::Rest,
         };
@@ -71,7 +71,7 @@ impl<'a> Seen<'a> {
         let directory = matches!(change.action, Action::Directory { .. });
         let linkable = matches!(change.action, Action::File { .. } | Action::Symlink { .. } | Action::Fifo { .. });
         let fresh = match &change.action {
-            Action::RenameDirectory { from } => {
+            Action::Rename { from } => {
                 self.accept_path(from)?;
                 self.from.insert(from) && self.to.insert(path) && !from.is_root()
             }
@@ -115,10 +115,10 @@ impl<'a> Seen<'a> {
     fn accept_action(&mut self, change: &Change) -> Result<(), CommitError> {
         let path = &change.path;
         match &change.action {
-            Action::Remove | Action::RenameDirectory { .. } if change.base == Base::Absent => {
+            Action::Remove | Action::Rename { .. } if change.base == Base::Absent => {
                 Err(invalid(format!("{path}: nothing was there")))
             }
-            Action::Remove | Action::RenameDirectory { .. } => Ok(()),
+            Action::Remove | Action::Rename { .. } => Ok(()),
             Action::Directory { attr, xattrs, .. } => {
                 accept_attr(path, attr)?;
                 accept_xattrs(path, xattrs)
@@ -126,7 +126,9 @@ impl<'a> Seen<'a> {
             Action::File { attr, xattrs, content, change: how } => {
                 accept_attr(path, attr)?;
                 accept_xattrs(path, xattrs)?;
-                self.bytes = self.bytes.saturating_add(attr.size);
+                if *how != FileChange::Attributes {
+                    self.bytes = self.bytes.saturating_add(attr.size);
+                }
                 if self.bytes > BYTES_MAX {
                     return Err(invalid(format!("more than {BYTES_MAX} bytes")));
                 }
@@ -154,7 +156,7 @@ impl<'a> Seen<'a> {
     /// What can only be told when all changes are known: a directory comes before what is in it, and a link after what
     /// it is a name of.
     fn accept_whole(&mut self, change: &'a Change) -> Result<(), CommitError> {
-        if matches!(change.action, Action::RenameDirectory { .. } | Action::Remove) {
+        if matches!(change.action, Action::Rename { .. } | Action::Remove) {
             return Ok(());
         }
         let path = &change.path;
@@ -200,9 +202,9 @@ fn accept_xattrs(path: &TreePath, xattrs: &[Xattr]) -> Result<(), CommitError> {
 fn accept_content(change: &Change, attr: &Attr, content: &Content, how: &FileChange) -> Result<(), CommitError> {
     let path = &change.path;
     match content {
-        Content::Lazy(_) | Content::Unreadable(_) if *how != FileChange::Attributes => {
-            return Err(invalid(format!("{path} has no content")));
-        }
+        // Whatever is said of bytes that stay is ignored.
+        _ if *how == FileChange::Attributes => {}
+        Content::Lazy(_) | Content::Unreadable(_) => return Err(invalid(format!("{path} has no content"))),
         Content::Empty if attr.size != 0 => return Err(invalid(format!("{path} is empty and is not"))),
         Content::Block(_) if attr.size > base::BLOCK_BYTES_MAX as u64 => {
             return Err(invalid(format!("{path} is one block and larger than a block can be")));
@@ -298,7 +300,7 @@ mod tests {
             assert!(matches!(result, Err(CommitError::Invalid(_))), "{name}: {result:?}");
         }
         let good = vec![
-            change("/new", seen, Action::RenameDirectory { from: path("/old") }),
+            change("/new", seen, Action::Rename { from: path("/old") }),
             change("/d", seen, Action::Remove),
             directory("/d", true),
             file("/d/a"),

@@ -3,12 +3,13 @@
 use super::compare::{
     COMPARED_BYTES_MAX, attr_of, same_attributes, same_beginning, same_content, with_old_xattrs, xattrs_before,
 };
-use super::upper::{Entry, Kind, Walked, is_absence};
+use super::left::{self, Moved};
+use super::names::{NameChange, Names, Role};
+use super::upper::{Copied, Entry, Kind, Walked, walk_index};
 use super::{Collected, Cut, DeltaError, Lens, Options, SkipReason, Skipped};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Binding, Change, Content, Delta, TreePath};
-use rustix::fs::{Dir, FileType};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::io;
 
 /// Makes changes of entries.
@@ -16,52 +17,84 @@ pub(crate) struct Emitter<'a> {
     lens: &'a dyn Lens,
     options: &'a Options,
     cut: Cut<'a>,
-    /// Directories of the lower directory that are renamed.
-    renamed: HashSet<TreePath>,
     renames: Vec<Change>,
-    /// What is gone from the lower directory, with all beneath.
-    gone: Vec<TreePath>,
     rest: Vec<Change>,
     links: Vec<Change>,
     skipped: Vec<Skipped>,
 }
 
+/// What is no longer where it was.
+struct Away {
+    moved: Moved,
+    removed: BTreeSet<TreePath>,
+    /// Files whose name became another.
+    renamed: HashSet<TreePath>,
+}
+
 impl<'a> Emitter<'a> {
     pub(crate) fn new(lens: &'a dyn Lens, options: &'a Options, cut: Cut<'a>) -> Self {
-        Self {
-            lens,
-            options,
-            cut,
-            renamed: HashSet::new(),
-            renames: Vec::new(),
-            gone: Vec::new(),
-            rest: Vec::new(),
-            links: Vec::new(),
-            skipped: Vec::new(),
-        }
+        let (renames, rest, links, skipped) = Default::default();
+        Self { lens, options, cut, renames, rest, links, skipped }
     }
 
     /// All changes, in a delta's order.
-    pub(crate) fn emit(mut self, walked: Walked) -> Result<Collected, DeltaError> {
-        let firsts = first_names(&walked.entries);
-        for entry in &walked.entries {
-            if let Kind::Renamed { from } = &entry.kind {
-                self.renamed.insert(from.clone());
-            }
+    pub(crate) fn emit(mut self, walked: &Walked) -> Result<Collected, DeltaError> {
+        let entries = &walked.entries;
+        let moved = left::moved(entries);
+        let mut removed = left::removed(walked, &moved, self.lens, self.options)?;
+        let names = Names::new(entries, &moved, self.lens);
+        let mut roles = names.roles(&mut removed)?;
+        let only_indexed = self.only_indexed(&names, entries, &removed)?;
+        let renamed = roles.values().filter_map(|role| match &role.name {
+            NameChange::Renamed(from) => Some(from.clone()),
+            _ => None,
+        });
+        let away = Away { renamed: renamed.collect(), moved, removed };
+        for (index, entry) in entries.iter().enumerate() {
+            let role = roles.remove(&index).unwrap_or_default();
+            self.entry(entry, &role, &away)?;
         }
-        self.gone = walked.whiteouts;
-        for (index, entry) in walked.entries.iter().enumerate() {
-            match firsts.get(&index).map(|first| &walked.entries[*first]) {
-                Some(first) => self.second_name(entry, first)?,
-                None => self.entry(entry)?,
-            }
+        for entry in &only_indexed {
+            let before = entry.lower.as_ref().map(|(path, _)| path.clone());
+            self.entry(entry, &Role { before, name: NameChange::None, speaks: true }, &away)?;
         }
-        let removals = self.removals()?;
         let mut changes = self.renames;
-        changes.extend(removals);
+        // Children before parents.
+        for path in away.removed.into_iter().rev() {
+            match self.lens.base_of(&path).ok_or_else(|| DeltaError::NoBase { path: path.clone() })? {
+                Base::Absent => {}
+                base => changes.push(Change { path, base, action: Action::Remove }),
+            }
+        }
         changes.append(&mut self.rest);
         changes.append(&mut self.links);
         Ok(Collected { delta: Delta { changes }, skipped: self.skipped })
+    }
+
+    /// Files that the task changed and then removed under all the names by which it had changed them, with a name that
+    /// they have still.
+    fn only_indexed(
+        &self,
+        names: &Names<'_>,
+        entries: &[Entry],
+        removed: &BTreeSet<TreePath>,
+    ) -> Result<Vec<Entry>, DeltaError> {
+        let Some(index) = &self.options.index else { return Ok(Vec::new()) };
+        let shown: HashSet<(u64, u64)> = entries.iter().map(|entry| (entry.stat.st_dev, entry.stat.st_ino)).collect();
+        let mut lost = removed.clone();
+        lost.extend(entries.iter().filter_map(|entry| entry.lower.as_ref().map(|(path, _)| path.clone())));
+        let mut found = Vec::new();
+        for (handle, mut entry) in walk_index(index, self.lens, self.options)? {
+            if shown.contains(&(entry.stat.st_dev, entry.stat.st_ino)) {
+                continue;
+            }
+            let Some((before, after)) = names.survivor(&handle, &lost)? else { continue };
+            let binding = self.lens.binding_of(&before).ok_or_else(|| DeltaError::NoBase { path: before.clone() })?;
+            entry.path = after;
+            entry.lower = Some((before, binding));
+            found.push(entry);
+        }
+        Ok(found)
     }
 
     /// The number of what the task saw at a path of the lower directory.
@@ -72,32 +105,39 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    fn entry(&mut self, entry: &Entry) -> Result<(), DeltaError> {
-        if let (false, Some((lower, Binding::Directory { .. }))) = (is_directory(entry), &entry.lower) {
-            self.gone.push(lower.clone());
+    fn entry(&mut self, entry: &Entry, role: &Role, away: &Away) -> Result<(), DeltaError> {
+        match &role.name {
+            NameChange::None => {}
+            NameChange::Renamed(from) => {
+                let action = Action::Rename { from: from.clone() };
+                self.renames.push(Change { path: entry.path.clone(), base: self.base(Some(from))?, action });
+            }
+            NameChange::Link(to) => {
+                let base = self.base(entry.lower.as_ref().map(|(lower, _)| lower))?;
+                let action = Action::HardLink { to: to.clone() };
+                self.links.push(Change { path: entry.path.clone(), base, action });
+            }
         }
         match &entry.kind {
-            Kind::Directory { opaque } => self.directory(entry, *opaque),
+            Kind::Directory { opaque } => self.directory(entry, *opaque, away),
             Kind::Renamed { from } => self.renamed_directory(entry, from),
-            Kind::File { copied } => self.file(entry, *copied),
+            Kind::Socket => self.skip(entry, SkipReason::Socket),
+            Kind::Device => self.skip(entry, SkipReason::Device),
+            _ if !role.speaks => Ok(()),
+            Kind::File(copied) => match &role.before {
+                Some(before) => self.old_file(entry, copied, before),
+                None => self.new_file(entry, copied, away),
+            },
             Kind::Symlink { target } => self.symlink(entry, target),
             Kind::Fifo => {
                 let attr = self.attr(entry);
                 self.push(entry, Action::Fifo { attr })
             }
-            Kind::Socket => self.skip(entry, SkipReason::Socket),
-            Kind::Device => self.skip(entry, SkipReason::Device),
         }
     }
 
-    /// What cannot travel. If it is in the place of something, that is gone all the same.
     fn skip(&mut self, entry: &Entry, why: SkipReason) -> Result<(), DeltaError> {
         self.skipped.push(Skipped { path: entry.path.clone(), why });
-        if let Some((lower, binding)) = &entry.lower
-            && !matches!(binding, Binding::Special { .. })
-        {
-            self.gone.push(lower.clone());
-        }
         Ok(())
     }
 
@@ -111,17 +151,12 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn directory(&mut self, entry: &Entry, opaque: bool) -> Result<(), DeltaError> {
+    fn directory(&mut self, entry: &Entry, opaque: bool, away: &Away) -> Result<(), DeltaError> {
         let before = match &entry.lower {
             Some((lower, binding @ Binding::Directory { .. })) => Some((lower, binding)),
             _ => None,
         };
-        let replaces = opaque && before.is_some_and(|(lower, _)| !self.renamed.contains(lower));
-        if let Some((lower, _)) = before
-            && opaque
-        {
-            self.gone.push(lower.clone());
-        }
+        let replaces = opaque && before.is_some_and(|(lower, _)| !away.moved.contains_key(lower));
         let binding = before.map(|(_, binding)| binding).filter(|_| !opaque);
         let attr = attr_of(&entry.stat, binding.and_then(Binding::attr), self.options);
         let Some(xattrs) = self.directory_attributes(entry, &attr, binding) else { return Ok(()) };
@@ -140,11 +175,8 @@ impl<'a> Emitter<'a> {
     }
 
     fn renamed_directory(&mut self, entry: &Entry, from: &TreePath) -> Result<(), DeltaError> {
-        if let Some((lower, _)) = &entry.lower {
-            self.gone.push(lower.clone());
-        }
         let base = self.base(Some(from))?;
-        let action = Action::RenameDirectory { from: from.clone() };
+        let action = Action::Rename { from: from.clone() };
         self.renames.push(Change { path: entry.path.clone(), base, action });
         let binding = self.lens.binding_of(from);
         let attr = attr_of(&entry.stat, binding.as_ref().and_then(Binding::attr), self.options);
@@ -166,36 +198,77 @@ impl<'a> Emitter<'a> {
         self.push(entry, Action::Symlink { attr, target: target.to_vec() })
     }
 
-    fn file(&mut self, entry: &Entry, copied: Option<bool>) -> Result<(), DeltaError> {
+    /// A file that was not there before. What was at its place, if it had no other name, may be much like it.
+    fn new_file(&mut self, entry: &Entry, copied: &Copied, away: &Away) -> Result<(), DeltaError> {
+        let there = match &entry.lower {
+            Some((lower, Binding::File { .. })) => Some(lower),
+            _ => None,
+        };
+        match there.filter(|lower| !away.renamed.contains(*lower) && !away.removed.contains(*lower)) {
+            Some(lower) => self.old_file(entry, copied, lower),
+            None => {
+                let attr = self.attr(entry);
+                let (_, content) = self.content(entry, &attr)?;
+                let (xattrs, change) = (entry.xattrs.clone(), FileChange::Written);
+                self.push(entry, Action::File { attr, xattrs, content, change })
+            }
+        }
+    }
+
+    fn content(&mut self, entry: &Entry, attr: &Attr) -> Result<(std::fs::File, Content), DeltaError> {
         let io = |source| DeltaError::Io { what: "read", path: entry.path.clone(), source };
-        let attr = self.attr(entry);
         let file = entry.open().map_err(io)?;
         let content = if attr.size == 0 { Content::Empty } else { (self.cut)(&file, attr.size).map_err(io)? };
-        let Some((lower, Binding::File { attr: before, content: old, xattrs: old_xattrs })) = &entry.lower else {
-            let (xattrs, change) = (entry.xattrs.clone(), FileChange::Written);
-            return self.push(entry, Action::File { attr, xattrs, content, change });
+        Ok((file, content))
+    }
+
+    /// A file that was at `lower`, or took the place of one that was there.
+    fn old_file(&mut self, entry: &Entry, copied: &Copied, lower: &TreePath) -> Result<(), DeltaError> {
+        let Some(Binding::File { attr: before, content: old, xattrs: old_xattrs }) = self.lens.binding_of(lower) else {
+            return Err(DeltaError::NoBase { path: lower.clone() });
         };
-        let xattrs = match self.options.xattrs_mirrored || copied == Some(false) {
+        let attr = attr_of(&entry.stat, Some(&before), self.options);
+        let xattrs = match self.options.xattrs_mirrored || copied.copied == Some(false) {
             true => entry.xattrs.clone(),
-            false => with_old_xattrs(&entry.xattrs, old_xattrs),
+            false => with_old_xattrs(&entry.xattrs, &old_xattrs),
         };
-        let same = self.is_same(&file, &attr, &content, lower, before, old).map_err(io)?;
-        if same && same_attributes(&attr, before, &xattrs, old_xattrs) {
+        let (content, change) = match copied.bare {
+            true => (Content::Empty, FileChange::Attributes),
+            false => {
+                let (file, content) = self.content(entry, &attr)?;
+                self.compared(&file, &attr, content, lower, (&before, &old)).map_err(|source| DeltaError::Io {
+                    what: "read",
+                    path: entry.path.clone(),
+                    source,
+                })?
+            }
+        };
+        if change == FileChange::Attributes && same_attributes(&attr, &before, &xattrs, &old_xattrs) {
             return Ok(());
         }
-        if copied == Some(false) && before.nlink > 1 {
-            // Not the file of several names that was here: that one keeps its other names, and its bytes.
-            self.gone.push(lower.clone());
-            return self.push(entry, Action::File { attr, xattrs, content, change: FileChange::Written });
+        let base = self.base(Some(lower))?;
+        self.rest.push(Change {
+            path: entry.path.clone(),
+            base,
+            action: Action::File { attr, xattrs, content, change },
+        });
+        Ok(())
+    }
+
+    /// How the bytes of `file` relate to those that were at `lower`.
+    fn compared(
+        &self,
+        file: &std::fs::File,
+        attr: &Attr,
+        content: Content,
+        lower: &TreePath,
+        (before, old): (&Attr, &Content),
+    ) -> io::Result<(Content, FileChange)> {
+        if self.is_same(file, attr, &content, lower, before, old)? {
+            return Ok((Content::Empty, FileChange::Attributes));
         }
-        let change = match same {
-            true => FileChange::Attributes,
-            false if self.has_grown(&file, &attr, lower, before).map_err(io)? => {
-                FileChange::Appended { from: before.size }
-            }
-            false => FileChange::Written,
-        };
-        self.push(entry, Action::File { attr, xattrs, content, change })
+        let grown = self.has_grown(file, attr, lower, before)?;
+        Ok((content, if grown { FileChange::Appended { from: before.size } } else { FileChange::Written }))
     }
 
     fn is_same(
@@ -230,123 +303,4 @@ impl<'a> Emitter<'a> {
             Err(_) => Ok(false),
         }
     }
-
-    /// A further name of a file that has `first` as well.
-    fn second_name(&mut self, entry: &Entry, first: &Entry) -> Result<(), DeltaError> {
-        let inode = |entry: &Entry| match (&entry.lower, &entry.kind) {
-            (_, Kind::File { copied: Some(false) }) => None,
-            (Some((_, Binding::File { attr, .. })), _) => Some((attr.dev, attr.ino)),
-            _ => None,
-        };
-        if inode(entry).is_some() && inode(entry) == inode(first) {
-            return Ok(());
-        }
-        if let Some((lower, Binding::Directory { .. })) = &entry.lower {
-            self.gone.push(lower.clone());
-        }
-        let base = self.base(entry.lower.as_ref().map(|(lower, _)| lower))?;
-        self.links.push(Change { path: entry.path.clone(), base, action: Action::HardLink { to: first.path.clone() } });
-        Ok(())
-    }
-
-    /// A removal for each path of the lower directory that is gone, children before parents.
-    fn removals(&mut self) -> Result<Vec<Change>, DeltaError> {
-        let mut tops = std::mem::take(&mut self.gone);
-        tops.sort();
-        tops.dedup();
-        let mut all: Vec<TreePath> = Vec::new();
-        for top in tops {
-            if self.renamed.contains(&top) || all.last().is_some_and(|last| *last == top) {
-                continue;
-            }
-            self.add_removals(top, &mut all)?;
-        }
-        // Children before parents; and a whiteout beneath a directory that is gone was counted twice.
-        all.sort_by(|a, b| b.as_bytes().cmp(a.as_bytes()));
-        all.dedup();
-        let mut changes = Vec::with_capacity(all.len());
-        for path in all {
-            match self.base(Some(&path))? {
-                Base::Absent => {}
-                base => changes.push(Change { path, base, action: Action::Remove }),
-            }
-        }
-        Ok(changes)
-    }
-
-    fn add_removals(&self, top: TreePath, all: &mut Vec<TreePath>) -> Result<(), DeltaError> {
-        let known_directory = matches!(self.lens.binding_of(&top), Some(Binding::Directory { .. }));
-        let mut open = if known_directory { vec![top.clone()] } else { vec![] };
-        all.push(top);
-        while let Some(directory) = open.pop() {
-            for (name, is_directory) in self.list_base(&directory)? {
-                let path = directory.join(&name);
-                if self.renamed.contains(&path) {
-                    continue;
-                }
-                if is_directory {
-                    open.push(path.clone());
-                }
-                all.push(path);
-                if all.len() > self.options.entries_max {
-                    return Err(DeltaError::TooMany { max: self.options.entries_max });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The names in a directory of the lower directory, and which of them are directories.
-    fn list_base(&self, path: &TreePath) -> Result<Vec<(Vec<u8>, bool)>, DeltaError> {
-        let io = |source| DeltaError::Io { what: "list what was in", path: path.clone(), source };
-        let open = match self.lens.open_base(path) {
-            Ok(open) => open,
-            // What the task could not list either it cannot have emptied: the client finds its entries, if any.
-            Err(error) if is_absence(&error) || error.kind() == io::ErrorKind::PermissionDenied => {
-                return Ok(Vec::new());
-            }
-            Err(error) => return Err(io(error)),
-        };
-        let mut names = Vec::new();
-        for entry in Dir::read_from(&open).map_err(|error| io(error.into()))? {
-            let entry = entry.map_err(|error| io(error.into()))?;
-            let name = entry.file_name().to_bytes();
-            if name == b"." || name == b".." {
-                continue;
-            }
-            let is_directory = match entry.file_type() {
-                FileType::Unknown => {
-                    matches!(self.lens.binding_of(&path.join(name)), Some(Binding::Directory { .. }))
-                }
-                kind => kind == FileType::Directory,
-            };
-            names.push((name.to_vec(), is_directory));
-        }
-        Ok(names)
-    }
-}
-
-fn is_directory(entry: &Entry) -> bool {
-    matches!(entry.kind, Kind::Directory { .. } | Kind::Renamed { .. })
-}
-
-/// For each entry that is a further name of a file: the entry that is its first. The first is one that the client has
-/// already, if there is such.
-fn first_names(entries: &[Entry]) -> HashMap<usize, usize> {
-    let mut groups: HashMap<(u64, u64), Vec<usize>> = HashMap::new();
-    for (index, entry) in entries.iter().enumerate() {
-        if entry.stat.st_nlink > 1 && matches!(entry.kind, Kind::File { .. } | Kind::Symlink { .. } | Kind::Fifo) {
-            groups.entry((entry.stat.st_dev, entry.stat.st_ino)).or_default().push(index);
-        }
-    }
-    let mut firsts = HashMap::new();
-    for names in groups.values().filter(|names| names.len() > 1) {
-        let kept = |index: &&usize| match &entries[**index] {
-            Entry { kind: Kind::File { copied }, lower: Some((_, Binding::File { .. })), .. } => *copied != Some(false),
-            _ => false,
-        };
-        let first = *names.iter().find(kept).unwrap_or(&names[0]);
-        firsts.extend(names.iter().filter(|index| **index != first).map(|index| (*index, first)));
-    }
-    firsts
 }

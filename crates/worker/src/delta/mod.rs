@@ -4,12 +4,19 @@
 //! and not written, rewrites of the same bytes. So everything is compared with what the task saw there, which the
 //! mirror tells through a [`Lens`]. The task must have ended and its overlay be unmounted.
 //!
-//! Limits: attributes of the root directory are not reported. Of a file that had several names before the task, a name
-//! that the task renamed or added arrives as a file of its own, and a change through a name that was then removed does not
-//! reach the other names. The overlay must have been mounted without `metacopy`.
+//! Files keep their identity: a name that the task moved or added is said as such, so that at the client it is the same
+//! file still, and of a file of which only names or attributes changed no byte is read (`metacopy`).
+//!
+//! Limits: attributes of the root directory are not reported. A change through a name that was then removed reaches the
+//! file's other names only if one of them is in the directory of a removed one. Symbolic links and pipes have no such
+//! identity: renamed, they are removed and made anew, and other names that they had before stay behind. Without privilege (`userxattr`) a file that
+//! is renamed, or of several names, arrives as a file of its own.
 
 mod compare;
 mod emit;
+mod handle;
+mod left;
+mod names;
 mod upper;
 
 #[cfg(test)]
@@ -17,12 +24,14 @@ mod differential;
 #[cfg(test)]
 mod tests;
 
+pub use handle::Handle;
+
 use base::{Base, Binding, Content, Delta, Time, TreePath};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use std::fs::File;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// What the mirror tells of the tree that the task saw. Paths are those before the task.
 pub trait Lens {
@@ -43,6 +52,18 @@ pub trait Lens {
         let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         let name = std::ffi::OsStr::from_bytes(relative);
         Ok(rustix::fs::openat2(lower, name, flags, Mode::empty(), within)?.into())
+    }
+
+    /// The handle by which the kernel knows what is at `path` in the lower directory: overlays note it of each file that
+    /// they copy up. `None` if there is nothing, or the file system has no handles.
+    fn handle_of(&self, path: &TreePath) -> Option<Handle> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lower = rustix::fs::open(self.lower(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        let relative = path.relative_to(&TreePath::root()).filter(|relative| !relative.is_empty())?;
+        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        let name = std::ffi::OsStr::from_bytes(relative);
+        let held = rustix::fs::openat2(lower, name, flags, Mode::empty(), within).ok()?;
+        Handle::of(&held)
     }
 }
 
@@ -65,6 +86,9 @@ pub struct Options {
     /// The lower directory shows `user.` attributes, so that files copied up from it have them. If not, those that a
     /// file had are taken to be there still.
     pub xattrs_mirrored: bool,
+    /// The `index` folder in the overlay's work folder, if it was mounted with `index=on`: changes of files whose changed
+    /// names are all gone are there only.
+    pub index: Option<PathBuf>,
     /// Paths that are not part of the client's tree, with all beneath.
     pub ignore: Vec<TreePath>,
     /// Most entries of the upper directory and most removals, each.
@@ -83,6 +107,7 @@ impl Options {
             launch,
             privileged: true,
             xattrs_mirrored: true,
+            index: None,
             ignore: vec![path(b"/proc"), path(b"/sys"), path(b"/dev")],
             entries_max: ENTRIES_MAX,
         }
@@ -172,5 +197,5 @@ pub enum DeltaError {
 /// The first thing that could not be read, or the limit that was exceeded; there is no partial delta.
 pub fn collect(upper: &Path, lens: &dyn Lens, options: &Options, cut: Cut<'_>) -> Result<Collected, DeltaError> {
     let walked = upper::walk(upper, lens, options)?;
-    emit::Emitter::new(lens, options, cut).emit(walked)
+    emit::Emitter::new(lens, options, cut).emit(&walked)
 }

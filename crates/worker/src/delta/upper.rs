@@ -1,6 +1,6 @@
 //! Walking the upper directory: what is in it, and which part of the lower directory each entry belongs to.
 
-use super::{DEPTH_MAX, DeltaError, Lens, Options};
+use super::{DEPTH_MAX, DeltaError, Handle, Lens, Options};
 use base::{Binding, TreePath, Xattr};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -17,6 +17,8 @@ pub(crate) struct Entry {
     pub path: TreePath,
     /// Its parent in the upper directory, held, for opening it.
     pub parent: Rc<OwnedFd>,
+    /// Its name there.
+    pub name: Vec<u8>,
     pub stat: Stat,
     /// What was at its place in the lower directory (its path there, which differs beneath renamed directories).
     pub lower: Option<(TreePath, Binding)>,
@@ -32,8 +34,8 @@ pub(crate) enum Kind {
     Directory { opaque: bool },
     /// Was at this path of the lower directory, and is merged with it.
     Renamed { from: TreePath },
-    /// A file; whether it was copied up from its place in the lower directory, as far as that can be told.
-    File { copied: Option<bool> },
+    /// A file.
+    File(Copied),
     /// A symbolic link to this.
     Symlink { target: Vec<u8> },
     /// A named pipe.
@@ -42,6 +44,19 @@ pub(crate) enum Kind {
     Socket,
     /// A device.
     Device,
+}
+
+/// What the overlay notes of where a file came from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// Whether it was copied up from the lower directory, as far as that can be told.
+    pub copied: Option<bool>,
+    /// Only its attributes were: its bytes are those in the lower directory, and what is here has none.
+    pub bare: bool,
+    /// The path of the lower directory that it was copied from. None if that is its own, or is not noted.
+    pub from: Option<TreePath>,
+    /// What it was copied from.
+    pub origin: Option<Handle>,
 }
 
 /// All of an upper directory, parents before children.
@@ -70,7 +85,7 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     let mut walker = Walker { lens, options, prefix, origins: false, walked: Walked::default(), count: 0 };
     let notes = walker.notes_of(&TreePath::root(), &root)?;
     // Without an index, files of several names are copied up without such a note.
-    walker.origins = options.privileged && notes.has_origin;
+    walker.origins = options.privileged && notes.origin.is_some();
     let mut pending = Vec::new();
     walker.list(&root, &TreePath::root(), Some(&TreePath::root()), 1, &mut pending)?;
     while let Some(next) = pending.pop() {
@@ -80,6 +95,39 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
         walker.list(&held, &next.path, next.lower.as_ref(), next.depth + 1, &mut pending)?;
     }
     Ok(walker.walked)
+}
+
+/// The files of an overlay's index, with their handles. Their paths, and what they were, are still to be found.
+pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Result<Vec<(Handle, Entry)>, DeltaError> {
+    let path = TreePath::root();
+    let io = |source: Errno| DeltaError::Io { what: "read the index of", path: path.clone(), source: source.into() };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let held = match rustix::fs::open(index, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Vec::new()),
+        other => Rc::new(other.map_err(io)?),
+    };
+    let prefix: &[u8] = b"trusted.overlay.";
+    let walker = Walker { lens, options, prefix, origins: true, walked: Walked::default(), count: 0 };
+    let mut found = Vec::new();
+    for entry in Dir::read_from(&*held).map_err(io)? {
+        let entry = entry.map_err(io)?;
+        let name = entry.file_name().to_bytes();
+        let Some(handle) = Handle::from_index(name) else { continue };
+        let stat = rustix::fs::statat(&*held, os(name), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            continue;
+        }
+        if found.len() == options.entries_max {
+            return Err(DeltaError::TooMany { max: options.entries_max });
+        }
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&*held, os(name), flags, Mode::empty()).map_err(io)?;
+        let notes = walker.notes_of(&path, &file)?;
+        let copied = Copied { copied: Some(true), bare: notes.bare, from: None, origin: Some(handle.clone()) };
+        let (parent, name, xattrs, kind) = (held.clone(), name.to_vec(), notes.xattrs, Kind::File(copied));
+        found.push((handle, Entry { path: path.clone(), parent, name, stat, lower: None, xattrs, kind }));
+    }
+    Ok(found)
 }
 
 fn os(name: &[u8]) -> &OsStr {
@@ -102,7 +150,10 @@ struct Notes {
     opaque: bool,
     redirect: Option<Vec<u8>>,
     whiteout: bool,
-    has_origin: bool,
+    /// The note of what it was copied from, as it is.
+    origin: Option<Vec<u8>>,
+    /// It has attributes only.
+    bare: bool,
     xattrs: Vec<Xattr>,
 }
 
@@ -178,7 +229,7 @@ impl Walker<'_> {
         };
         let kind = match kind {
             FileType::Directory => self.directory_kind(path, lower.as_ref(), &notes)?,
-            FileType::RegularFile => Kind::File { copied: self.origins.then_some(notes.has_origin) },
+            FileType::RegularFile => Kind::File(self.copied(path, lower.as_ref(), &notes)?),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&**parent, os(path.name()), Vec::new()).map_err(io)?;
                 Kind::Symlink { target: target.into_bytes() }
@@ -200,9 +251,33 @@ impl Walker<'_> {
             let (parent, name) = (parent.clone(), path.name().to_vec());
             pending.push(Pending { parent, name, path: path.clone(), lower, depth });
         }
-        let (path, parent) = (path.clone(), parent.clone());
-        self.walked.entries.push(Entry { path, parent, stat, lower: there, xattrs: notes.xattrs, kind });
+        let (path, name, parent) = (path.clone(), path.name().to_vec(), parent.clone());
+        self.walked.entries.push(Entry { path, parent, name, stat, lower: there, xattrs: notes.xattrs, kind });
         Ok(())
+    }
+
+    fn copied(&self, path: &TreePath, lower: Option<&TreePath>, notes: &Notes) -> Result<Copied, DeltaError> {
+        if !self.options.privileged {
+            return Ok(Copied::default());
+        }
+        let bad = || DeltaError::BadNote { path: path.clone() };
+        let from = match notes.redirect.as_deref() {
+            None => None,
+            Some(redirect) if redirect.starts_with(b"/") => Some(TreePath::parse(redirect).ok_or_else(bad)?),
+            // Another name in the directory that its parent is merged with. Of a file that has its bytes the overlay does
+            // not keep such a note up to date.
+            Some(_) if !notes.bare => None,
+            Some(redirect) if base::path::is_plain_name(redirect) => {
+                Some(lower.and_then(TreePath::parent).ok_or_else(bad)?.join(redirect))
+            }
+            Some(_) => return Err(bad()),
+        };
+        let copied = match notes.bare {
+            true => Some(true),
+            false => self.origins.then_some(notes.origin.is_some()),
+        };
+        let origin = notes.origin.as_deref().and_then(Handle::from_note);
+        Ok(Copied { copied, bare: notes.bare, from, origin })
     }
 
     fn directory_kind(&self, path: &TreePath, lower: Option<&TreePath>, notes: &Notes) -> Result<Kind, DeltaError> {
@@ -264,7 +339,8 @@ impl Walker<'_> {
                 Some(b"opaque") => notes.opaque = value_of(name)? == b"y",
                 Some(b"redirect") => notes.redirect = Some(value_of(name)?),
                 Some(b"whiteout") => notes.whiteout = true,
-                Some(b"origin") => notes.has_origin = true,
+                Some(b"origin") => notes.origin = Some(value_of(name)?),
+                Some(b"metacopy") => notes.bare = true,
                 // What the task itself named like the overlay's notes is escaped by one more `overlay.`.
                 Some(own) if !self.options.privileged && own.starts_with(b"overlay.") => {
                     let name = [self.prefix, &own[b"overlay.".len()..]].concat();
@@ -292,6 +368,6 @@ impl Entry {
     /// Opens the entry's file for reading.
     pub(crate) fn open(&self) -> io::Result<std::fs::File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(&*self.parent, os(self.path.name()), flags, Mode::empty())?.into())
+        Ok(rustix::fs::openat(&*self.parent, os(&self.name), flags, Mode::empty())?.into())
     }
 }

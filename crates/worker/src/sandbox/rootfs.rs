@@ -13,9 +13,13 @@ use rustix::mount::{MountFlags, UnmountFlags, mount};
 
 use super::order::Failure;
 
-/// Overlay options as root: all that keeps renames, hard links and inode numbers as they are on one file system.
-const OPTIONS: [&str; 2] =
-    [",redirect_dir=on,index=on,xino=on,metacopy=off,volatile", ",redirect_dir=on,xino=on,metacopy=off,volatile"];
+/// Overlay options as root: all that keeps renames, hard links and inode numbers as they are on one file system. With
+/// `metacopy` a file of which the task changes only attributes or names is not read.
+const OPTIONS: [&str; 3] = [
+    ",redirect_dir=on,index=on,xino=on,metacopy=on,volatile",
+    ",redirect_dir=on,index=on,xino=on,metacopy=off,volatile",
+    ",redirect_dir=on,xino=on,metacopy=off,volatile",
+];
 /// Without root.
 const OPTIONS_UNPRIVILEGED: [&str; 2] = [",userxattr,volatile", ",userxattr"];
 
@@ -71,7 +75,7 @@ pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
 
 fn mount_overlay(root: &Root<'_>) -> Result<(), Errno> {
     let mut last = Errno::INVAL;
-    for options in if root.privileged { OPTIONS } else { OPTIONS_UNPRIVILEGED } {
+    for options in if root.privileged { &OPTIONS[..] } else { &OPTIONS_UNPRIVILEGED } {
         let mut data = b"lowerdir=".to_vec();
         data.extend(escape(root.lower.as_os_str()));
         data.extend(b",upperdir=upper,workdir=work");

@@ -1,6 +1,7 @@
 //! The mirror under the real kernel: what it shows, what it asks, what it forgets, and how waiting ends.
 
 mod client;
+mod names;
 
 use base::delta::Base;
 use base::{Binding, Bound, Seq, TaskId, Version, ViewUpdate};
@@ -269,7 +270,7 @@ fn overlay(world: &World, lane: &LaneGuard, name: &str) -> PathBuf {
         fs::create_dir(folder.join(part)).expect("tmpfs has room");
     }
     let options = format!(
-        "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=on,xino=on,volatile",
+        "lowerdir={},upperdir={},workdir={},redirect_dir=on,index=on,xino=on,metacopy=on,volatile",
         lane.path().display(),
         folder.join("upper").display(),
         folder.join("work").display()

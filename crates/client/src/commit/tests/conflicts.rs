@@ -50,6 +50,14 @@ fn what_both_changed_is_a_conflict() {
     conflicts(":", "mkdir x", |task| task.write("/x", "c"), "/x", DirectoryInTheWay);
     conflicts("mkdir d", "rmdir d", |task| task.rename("/d", "/e"), "/d", Gone);
     conflicts("mkdir d", "mkdir e", |task| task.rename("/d", "/e"), "/e", DirectoryInTheWay);
+    conflicts("echo a > x", "echo b > x", |task| task.rename("/x", "/y"), "/x", Changed);
+    conflicts("echo a > x", "cp x z; mv z x", |task| task.rename("/x", "/y"), "/x", Changed);
+    conflicts("echo a > x", "rm x", |task| task.rename("/x", "/y"), "/x", Gone);
+    conflicts("echo a > x", "mv x z; mkdir x", |task| task.rename("/x", "/y"), "/x", Changed);
+    conflicts("echo a > x", "mkdir y", |task| task.rename("/x", "/y"), "/y", DirectoryInTheWay);
+    conflicts("echo a > x; echo b > y", "echo c > y", |task| task.rename("/x", "/y").remove("/y"), "/y", Changed);
+    conflicts("echo a > x; mkdir d", "rmdir d", |task| task.rename("/x", "/d/y"), "/d/y", ParentGone);
+    conflicts("echo a > x", "rm x", |task| task.link("/y", "/x"), "/x", Gone);
     conflicts("mkdir -p d/e; echo a > d/e/a", "echo n > d/e/new", remove_tree, "/d/e/new", InRemovedDirectory);
     conflicts("mkdir -p d/e; echo a > d/e/a", "echo b > d/e/a", remove_tree, "/d/e/a", InRemovedDirectory);
 }
@@ -91,6 +99,15 @@ fn what_does_not_conflict() {
 
     let (scene, _) = fine("echo a > x", "chmod 600 x", |task| task.file("/x", "a\n", 0o755, FileChange::Attributes));
     assert_eq!(scene.at("/x").metadata().expect("is there").mode() & 0o7777, 0o755);
+
+    let (scene, report) = fine("echo a > x", "echo theirs > y", |task| task.rename("/x", "/y"));
+    assert!(note(&report, "/y", LastWins), "{report:?}");
+    assert_eq!(scene.read("/y"), "a\n");
+    assert!(!scene.at("/x").exists());
+
+    let (scene, _) = fine("echo a > x; ln x z", "chmod 600 z", |task| task.rename("/x", "/y"));
+    let (y, z) = (scene.at("/y").metadata().expect("is there"), scene.at("/z").metadata().expect("is there"));
+    assert_eq!((y.ino(), y.mode() & 0o7777), (z.ino(), 0o600), "the same file still");
 
     fine("mkdir d", "rmdir d", |task| task.directory("/d", 0o755));
     fine("ln -s a x", "ln -sfn c x", |task| task.symlink("/x", "c"));
@@ -139,6 +156,37 @@ fn an_edit_in_the_middle_of_a_commit_is_never_lost() {
         };
         assert!(whole, "at point {point}: {result:?}");
         scene.assert_clean();
+    }
+    assert!(edits > 10, "{edits} points were tried");
+}
+
+#[test]
+fn an_edit_of_a_file_that_is_being_renamed_is_never_lost() {
+    let mut edits = 0;
+    for point in 0..200 {
+        let scene = Scene::new("echo a > x; echo b > y");
+        let saw = scene.saw();
+        let task = Task::new(&saw).rename("/x", "/z").write("/y", "task").write("/a", "a");
+        let root = scene.root();
+        crash::meddle(point, move || {
+            std::fs::write(root.join("new"), "mine").expect("writes");
+            std::fs::rename(root.join("new"), root.join("x")).expect("renames");
+        });
+        let result = task.commit(&scene.committer(), 1);
+        if crash::unmeddle() {
+            result.expect("nobody disturbed it");
+            break;
+        }
+        edits += 1;
+        assert_eq!(scene.read("/x"), "mine", "at point {point}: {result:?}");
+        let whole = match &result {
+            Ok(_) => scene.read("/z") == "a\n" && scene.read("/y") == "task",
+            Err(CommitError::Conflict(_)) => !scene.at("/z").exists() && scene.read("/y") == "b\n",
+            // The name in the middle of the commit was free, and is taken: the old file cannot go back there.
+            Err(CommitError::HalfUndone { .. }) => scene.read("/y") == "b\n",
+            Err(other) => panic!("{other}"),
+        };
+        assert!(whole, "at point {point}: {result:?}");
     }
     assert!(edits > 10, "{edits} points were tried");
 }

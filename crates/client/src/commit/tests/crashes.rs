@@ -2,8 +2,8 @@
 
 use super::*;
 
-const TREE: &str = "mkdir -p d/e g swap1/in swap2 closed; echo a > d/a; echo b > d/e/b; echo x > x; echo log > log;
-    echo hard > h1; ln h1 h2; echo m > m; echo q > g/q; echo 1 > swap1/one; echo 2 > swap2/two; ln -s x link; echo k > k";
+const TREE: &str = "mkdir -p d/e g; echo in > d/in; mkdir -p swap1/in swap2 closed; echo a > d/a; echo b > d/e/b; echo x > x; echo log > log;
+    echo hard > h1; ln h1 h2; echo m > m; echo f1 > f1; echo f2 > f2; echo w > w; echo t > t; echo o > o; echo i > i; ln i j; echo q > g/q; echo 1 > swap1/one; echo 2 > swap2/two; ln -s x link; echo k > k";
 
 /// A delta with every kind of change.
 fn everything(saw: &Saw) -> Task<'_> {
@@ -11,6 +11,13 @@ fn everything(saw: &Saw) -> Task<'_> {
         .rename("/swap1", "/swap2")
         .rename("/swap2", "/swap1")
         .rename("/d/e", "/new/e")
+        .rename("/f1", "/f2")
+        .rename("/f2", "/f1")
+        .rename("/w", "/new/w")
+        .rename("/t", "/new/t")
+        .rename("/o", "/new/o")
+        .rename("/d/in", "/new/e/out")
+        .rename("/i", "/i2")
         .remove("/swap1/one")
         .remove("/g/q")
         .remove("/g")
@@ -24,6 +31,10 @@ fn everything(saw: &Saw) -> Task<'_> {
         .write("/d", "now a file")
         .write("/new/e/b", "changed in a moved directory")
         .write("/new/n", "n")
+        .write("/new/w", "written")
+        .write("/i2", "both names")
+        .append("/new/t", "t\nt\n", 2)
+        .file("/new/o", "o\n", 0o600, FileChange::Attributes)
         .write("/x", "x2")
         .write("/h1", "both")
         .append("/log", "log\nmore\n", 4)
@@ -32,6 +43,8 @@ fn everything(saw: &Saw) -> Task<'_> {
         .fifo("/pipe")
         .link("/x3", "/x")
         .link("/m2", "/m")
+        .link("/f3", "/f2")
+        .link("/w2", "/new/w")
 }
 
 fn outcome_of(scene: &Scene, before: &BTreeMap<String, String>, after: &BTreeMap<String, String>, when: &str) -> bool {
@@ -90,7 +103,7 @@ fn at_each_step() {
 #[test]
 fn at_each_step_of_recovery() {
     let (before, after) = both();
-    for first in [60, 75, 90, 100] {
+    for first in [70, 90, 110, 125] {
         for second in 0.. {
             let scene = Scene::new(TREE);
             let saw = scene.saw();

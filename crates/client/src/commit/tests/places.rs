@@ -58,6 +58,69 @@ fn a_refused_path_stops_everything() {
 }
 
 #[test]
+fn the_policy_is_asked_about_a_file_that_gets_another_name() {
+    let scene =
+        Scene::new("mkdir scratch home; echo s > scratch/s; echo t > scratch/t; echo b > home/.bashrc; echo x > x");
+    let saw = scene.saw();
+    let policy = |path: &TreePath| match path.as_bytes() {
+        at if at.starts_with(b"/home") => WriteDecision::Refuse("is outside the write policy".to_owned()),
+        at if at.starts_with(b"/scratch") => WriteDecision::Scratch,
+        _ => WriteDecision::Commit,
+    };
+    let before = scene.describe();
+    let committer = scene.committer();
+    for task in [
+        Task::new(&saw).link("/l", "/home/.bashrc"),
+        Task::new(&saw).file("/home/.bashrc", "b\n", 0o644, FileChange::Attributes).link("/l", "/home/.bashrc"),
+        Task::new(&saw).rename("/home/.bashrc", "/l"),
+        Task::new(&saw).rename("/x", "/home/x"),
+        Task::new(&saw).rename("/x", "/scratch/x"),
+    ] {
+        let result = task.commit_if(&committer, 1, &policy);
+        assert!(matches!(result, Err(CommitError::Refused(_))), "{:?}: {result:?}", task.delta);
+        assert_eq!(scene.describe(), before);
+    }
+    Task::new(&saw)
+        .rename("/scratch/s", "/moved")
+        .file("/scratch/t", "t\n", 0o600, FileChange::Attributes)
+        .file("/moved", "s\n", 0o600, FileChange::Attributes)
+        .link("/l", "/scratch/t")
+        .link("/l2", "/moved")
+        .commit_if(&committer, 1, &policy)
+        .expect("what is in a place that is not committed is copied");
+    assert_eq!((scene.read("/moved"), scene.read("/scratch/s")), ("s\n".to_owned(), "s\n".to_owned()));
+    let node = |at: &str| scene.at(at).metadata().expect("is there");
+    assert_eq!((node("/moved").mode() & 0o777, node("/scratch/s").mode() & 0o777), (0o600, 0o644));
+    assert_eq!((node("/scratch/t").nlink(), node("/l").nlink(), scene.read("/l").as_str()), (1, 1, "t\n"));
+    assert_eq!(node("/l2").ino(), node("/moved").ino());
+    scene.assert_clean();
+}
+
+#[test]
+fn a_renamed_file_is_the_same_file_and_is_not_read() {
+    let scene =
+        Scene::new("mkdir d e; echo a > d/a; ln d/a other; echo n > n; truncate -s 5G d/large; chmod 0 d/large");
+    let saw = scene.saw();
+    let node = |at: &str| scene.at(at).metadata().expect("is there");
+    let (ino, large) = (node("/d/a").ino(), node("/d/large").ino());
+    let report = Task::new(&saw)
+        .rename("/d/a", "/e/a2")
+        .rename("/d/large", "/large")
+        .remove("/n")
+        .file("/large", "", 0o400, FileChange::Attributes)
+        .append("/e/a2", "a\nb\n", 2)
+        .link("/n", "/e/a2")
+        .commit(&scene.committer(), 1)
+        .expect("commits");
+    assert_eq!((node("/e/a2").ino(), node("/other").ino(), node("/n").ino(), node("/n").nlink()), (ino, ino, ino, 3));
+    assert_eq!(scene.read("/other"), "a\nb\n");
+    assert_eq!((node("/large").ino(), node("/large").len(), node("/large").mode() & 0o7777), (large, 5 << 30, 0o400));
+    let made = report.committed.iter().filter(|made| made.path == path("/large"));
+    assert!(made.clone().count() > 0 && made.clone().all(|made| made.content.is_none()), "{report:?}");
+    scene.assert_clean();
+}
+
+#[test]
 fn the_daemons_own_folder_is_out_of_reach() {
     let folder = tempfile::tempdir().expect("a folder");
     let committer = Committer::open_at(folder.path(), &folder.path().join("state")).expect("opens");
@@ -118,23 +181,38 @@ fn a_full_disk_changes_nothing() {
 
 #[test]
 fn across_mounts() {
-    let scene = Scene::new("mkdir m; echo a > x; echo bound > bound; echo b > source");
+    let scene = Scene::new("mkdir m; echo a > x; echo bound > bound; echo b > source; echo f > f; echo i > i");
     let Some(_mounted) = Mounted::tmpfs(scene.at("/m"), "size=50m") else { return };
-    scene.shell("mkdir m/d; echo d > m/d/d; echo x > m/x; echo r > m/r");
+    scene.shell("mkdir m/d; echo d > m/d/d; echo x > m/x; echo r > m/r; echo g > m/g; echo h > m/h");
     mount_bind(scene.at("/source"), scene.at("/bound")).expect("binds");
     let bound = Mounted(scene.at("/bound"));
     let saw = scene.saw();
     let task = Task::new(&saw)
+        .rename("/f", "/m/f")
+        .rename("/m/g", "/g")
+        .rename("/m/h", "/h")
+        .rename("/i", "/m/i")
         .remove("/m/r")
         .directory("/m/new", 0o755)
         .write("/m/new/n", "n")
         .write("/m/x", "x2")
         .write("/m/d/d", "d2")
         .write("/x", "a2")
+        .write("/g", "g2")
+        .append("/h", "h\nh2\n", 2)
+        .file("/m/i", "i\n", 0o600, FileChange::Attributes)
         .write("/bound", "through the mount")
         .symlink("/m/l", "x");
     let report = task.commit(&scene.committer(), 1).expect("commits");
-    assert_eq!(report.committed.len(), 6);
+    assert_eq!(report.committed.len(), 13);
+    assert_eq!((scene.read("/m/f"), scene.read("/g"), scene.read("/h")), ("f\n".into(), "g2".into(), "h\nh2\n".into()));
+    assert_eq!(
+        (scene.read("/m/i"), scene.at("/m/i").metadata().expect("is there").mode() & 0o777),
+        ("i\n".into(), 0o600)
+    );
+    for gone in ["/f", "/i", "/m/g", "/m/h"] {
+        assert!(!scene.at(gone).exists(), "{gone}");
+    }
     assert_eq!(
         (scene.read("/m/x"), scene.read("/m/d/d"), scene.read("/m/new/n")),
         ("x2".into(), "d2".into(), "n".into())
