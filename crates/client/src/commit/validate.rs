@@ -214,7 +214,7 @@ fn accept_content(change: &Change, attr: &Attr, content: &Content, how: &FileCha
     match how {
         FileChange::Written => Ok(()),
         _ if change.base == Base::Absent => Err(invalid(format!("{path} is new, and is said to be old"))),
-        FileChange::Appended { from } if *from == 0 || *from > attr.size => {
+        FileChange::Appended { from } if *from > attr.size => {
             Err(invalid(format!("{path} is said to have grown, and has not")))
         }
         FileChange::Appended { .. } | FileChange::Attributes => Ok(()),
@@ -293,7 +293,7 @@ mod tests {
             ("xattr", with(|_, xattrs, _, _| xattrs.push(xattr("security.capability")))),
             ("xattr twice", with(|_, xattrs, _, _| xattrs.extend([xattr("user.a"), xattr("user.a")]))),
             ("lazy", with(|_, _, content, _| *content = Content::Lazy(base::Digest([0; 32])))),
-            ("append to nothing", with(|_, _, _, how| *how = FileChange::Appended { from: 0 })),
+            ("append to more than there is", with(|_, _, _, how| *how = FileChange::Appended { from: 1 << 40 })),
         ];
         for (name, changes) in bad {
             let result = validate(&Delta { changes });

@@ -293,7 +293,8 @@ impl<'a> Emitter<'a> {
     /// Whether bytes were added to the end, and nothing else.
     fn has_grown(&self, file: &std::fs::File, attr: &Attr, lower: &TreePath, before: &Attr) -> io::Result<bool> {
         let (old, new) = (before.size, attr.size);
-        Ok(old > 0 && new > old && old <= COMPARED_BYTES_MAX && self.same_as_base(file, lower, old)?)
+        // What is written to an empty file is added to it: so many may write to one log from its first line on.
+        Ok(new > old && (old == 0 || old <= COMPARED_BYTES_MAX && self.same_as_base(file, lower, old)?))
     }
 
     fn same_as_base(&self, file: &std::fs::File, lower: &TreePath, len: u64) -> io::Result<bool> {
