@@ -285,7 +285,7 @@ impl Applier<'_> {
         let to = self.open_to_write(path, ino)?;
         let end = to.metadata()?.len();
         let done = if self.recovering { added_before(&from, &to, at, len, end)? } else { 0 };
-        files::copy_behind(&from, &to, done, len, end)?;
+        files::append_content(&from, &to, done, end, len)?;
         crash::point()?;
         set_meta(&to.into(), meta)
     }

@@ -222,7 +222,7 @@ impl Planner<'_, '_> {
         if let Some(copy) = self.copies.get(path) {
             let io = |source| io_error("append to", path, source);
             let (added, copy) = (self.stages.open(slot).map_err(io)?, self.stages.open_to_write(*copy).map_err(io)?);
-            files::copy_range(&added, &copy, 0, node.size, attr.size - from).map_err(io)?;
+            files::append_content(&added, &copy, 0, node.size, attr.size - from).map_err(io)?;
             return tree::set_meta(&copy.into(), &meta).map_err(io);
         }
         let (at, len) = (node.size, attr.size - from);

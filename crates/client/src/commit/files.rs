@@ -26,18 +26,18 @@ pub(crate) fn copy_content(from: &File, to: &File) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies `from`'s bytes from `done` to `len` behind `to`'s end, which is at `end`; holes stay holes.
-pub(crate) fn copy_behind(from: &File, to: &File, done: u64, len: u64, end: u64) -> io::Result<()> {
+/// Adds what `from` has between `done` and `len` to `to`, which ends at `end`, holes as holes. Whenever it is interrupted,
+/// what was added is a beginning of what is to be added.
+pub(crate) fn append_content(from: &File, to: &File, done: u64, end: u64, len: u64) -> io::Result<()> {
     let mut at = done;
     while let Some((start, stop)) = next_data(from, at, len)? {
         copy_range(from, to, start, end + (start - done), stop - start)?;
         at = stop;
     }
-    let behind = end + (len - done);
-    if to.metadata()?.len() < behind {
-        ftruncate(to, behind)?;
+    match at < len {
+        true => Ok(ftruncate(to, end + (len - done))?),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 /// The next run of data of `file` at or after `at`, as start and end.

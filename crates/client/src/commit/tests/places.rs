@@ -121,6 +121,22 @@ fn a_renamed_file_is_the_same_file_and_is_not_read() {
 }
 
 #[test]
+fn holes_that_are_appended_stay_holes() {
+    let scene = Scene::new("echo a > x");
+    let saw = scene.saw();
+    let mut task = Task::new(&saw).append("/x", "a\n", 1);
+    let grown = 5 << 20;
+    let Action::File { attr, content, change, .. } = &mut task.delta.changes[0].action else { panic!("a file") };
+    (attr.size, *content, *change) = (grown, HOLE, FileChange::Appended { from: 2 });
+    task.bytes.1 = grown;
+    task.commit(&scene.committer(), 1).expect("commits");
+    let meta = scene.at("/x").metadata().expect("is there");
+    assert_eq!(meta.len(), grown);
+    assert!(meta.blocks() <= 16, "{} blocks", meta.blocks());
+    assert!(scene.read("/x").starts_with("a\n\0"));
+}
+
+#[test]
 fn the_daemons_own_folder_is_out_of_reach() {
     let folder = tempfile::tempdir().expect("a folder");
     let committer = Committer::open_at(folder.path(), &folder.path().join("state")).expect("opens");
