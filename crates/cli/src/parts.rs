@@ -98,12 +98,10 @@ pub struct Sandbox(SandboxServer);
 
 /// Prepares this process to run guests. Call it before any thread exists.
 pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
-    // Named after the folder, so that two workers on one machine do not clean up after one another.
-    let number = base::Digest::of(worker.state_dir.as_os_str().as_encoded_bytes()).to_hex();
-    let config = sandbox::Config {
-        place: worker.state_dir.join("templates"),
-        cgroup: Some(format!("gleaner-{}", &number[..8])),
-    };
+    // Named after the key, so that two workers on one machine do not clean up after one another.
+    let node = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?.node();
+    let place = worker.state_dir.join("templates");
+    let config = sandbox::Config { place, cgroup: Some(format!("gleaner-{}", node.short())) };
     sandbox::prepare(&config).map(Sandbox).map_err(failed)
 }
 

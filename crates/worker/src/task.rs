@@ -8,7 +8,7 @@ use crate::fuse::{LaneError, LaneGuard};
 use crate::result::{Made, collect};
 use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE};
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
-use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, Usage, ViewUpdate, WindowSize};
+use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, TreePath, Usage, ViewUpdate, WindowSize};
 use bytes::BytesMut;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -189,7 +189,7 @@ async fn carry(
     let control = guest.control();
     let mut live = Live { guest, control, lane, scratch, _cpus: cpus, timeline, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
-    let End { status, usage, stdin_offset } = match ended {
+    let end = match ended {
         Ok(end) => end,
         Err(failed) => {
             live.wind_up(clients.clone());
@@ -207,22 +207,8 @@ async fn carry(
         }
     };
     mark(&mut live.timeline, arrived, "result read");
-    let faults = live.lane.faults();
-    let exited = Exited {
-        code: if let ExitStatus::Code(code) = status { code.into() } else { 0 },
-        signal: if let ExitStatus::Signal(signal) = status { signal.into() } else { 0 },
-        user_us: usage.user_us,
-        system_us: usage.system_us,
-        max_rss_kib: usage.max_rss_kib,
-        stdin_offset,
-        changes: made.delta.changes.iter().map(Into::into).collect(),
-        objects: made.small.iter().map(|(digest, bytes)| Object::new(*digest, bytes.clone())).collect(),
-        faults: faults.paths.iter().map(|path| path.as_bytes().to_vec()).collect(),
-        skipped: made.skipped.iter().map(|path| path.as_bytes().to_vec()).collect(),
-        timeline: std::mem::take(&mut live.timeline),
-        fetched_bytes: client.contents.fetched_bytes().saturating_sub(fetched_before),
-        ..Exited::default()
-    };
+    let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
+    let exited = Exited { fetched_bytes, ..live.told(&end, &made) };
     live.wind_up(clients.clone());
     send_result(clients, client, exited, made, out).await
 }
@@ -315,6 +301,25 @@ struct Pumps {
 }
 
 impl Live {
+    /// What the hub and the client are told of the end.
+    fn told(&mut self, end: &End, made: &Made) -> Exited {
+        let bytes = |paths: &[TreePath]| paths.iter().map(|path| path.as_bytes().to_vec()).collect();
+        Exited {
+            code: if let ExitStatus::Code(code) = end.status { code.into() } else { 0 },
+            signal: if let ExitStatus::Signal(signal) = end.status { signal.into() } else { 0 },
+            user_us: end.usage.user_us,
+            system_us: end.usage.system_us,
+            max_rss_kib: end.usage.max_rss_kib,
+            stdin_offset: end.stdin_offset,
+            changes: made.delta.changes.iter().map(Into::into).collect(),
+            objects: made.small.iter().map(|(digest, bytes)| Object::new(*digest, bytes.clone())).collect(),
+            faults: bytes(&self.lane.faults().paths),
+            skipped: bytes(&made.skipped),
+            timeline: std::mem::take(&mut self.timeline),
+            ..Exited::default()
+        }
+    }
+
     /// Passes everything between the program and the hub until the program has ended.
     async fn attend(
         &mut self,

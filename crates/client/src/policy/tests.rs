@@ -1,3 +1,5 @@
+//! The policies, by tables of commands and paths.
+
 use super::*;
 
 struct Marked(&'static [&'static str]);

@@ -1,3 +1,5 @@
+//! The snapshot over real files: what is bound, and that nothing is ever bound torn.
+
 use super::*;
 use crate::policy::Open;
 use crate::recipes::tests::FixedCutter;

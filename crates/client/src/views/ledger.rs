@@ -11,7 +11,7 @@ const REMEMBERED_MAX: usize = 262_144;
 /// What was bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Known {
-    /// The state that was seen; `None`: nothing was there.
+    /// The state that was seen; `None`: nothing was there, or the task was not let see it.
     pub stamp: Option<Stamp>,
     /// What the file held, of a regular file.
     pub content: Option<Content>,
@@ -23,6 +23,8 @@ impl Known {
             Binding::File { content, .. } => Some(*content),
             _ => None,
         };
+        // What a task was not let see it cannot have changed: without evidence its changes there are conflicts.
+        let stamp = stamp.filter(|_| *binding != Binding::Denied);
         Self { stamp, content }
     }
 }

@@ -1,3 +1,5 @@
+//! Views against fresh looks at the tree, and against what a hub makes of their steps.
+
 use super::*;
 use crate::policy::{FileFacts, Open};
 use crate::recipes::Recipes;
