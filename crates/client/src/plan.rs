@@ -7,7 +7,7 @@ use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
 use crate::snapshot::Disk;
 use crate::stdio;
-use crate::views::{Launch, Swept, TRAVEL_BYTES, View, closure};
+use crate::views::{Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
 use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
@@ -127,13 +127,14 @@ impl Plan {
     }
 
     /// Checks the files that the program uses, for a launch over the connection with this number. Blocks.
-    pub fn sweep(&self, daemon: &Daemon, connection: u64) -> Result<Swept, String> {
+    /// `near`: the hub is a millisecond or two away.
+    pub fn sweep(&self, daemon: &Daemon, connection: u64, near: bool) -> Result<Swept, String> {
         let launch = Launch {
             connection,
             gate: &*self.gate,
             include: &self.include,
             hub_has: &|digest| daemon.server.hub_has(connection, digest),
-            travel_bytes: TRAVEL_BYTES,
+            travel_bytes: if near { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }

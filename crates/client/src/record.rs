@@ -182,6 +182,8 @@ struct State {
     running: HashMap<TaskId, Running>,
     ended: VecDeque<TaskReport>,
     lines: usize,
+    /// Where reports are added.
+    file: Option<std::fs::File>,
 }
 
 struct Running {
@@ -200,7 +202,7 @@ impl Records {
             ended.pop_front();
         }
         let lines = text.lines().count();
-        Self { path, state: Mutex::new(State { running: HashMap::new(), ended, lines }) }
+        Self { path, state: Mutex::new(State { ended, lines, ..State::default() }) }
     }
 
     /// A command begins. The notice ends it, if somebody asks for that.
@@ -231,14 +233,20 @@ impl Records {
             state.ended.pop_front();
         }
         state.lines += 1;
-        let written = if state.lines > LINES_MAX { self.rewrite(&mut state) } else { self.append(&line) };
+        let written = if state.lines > LINES_MAX { self.rewrite(&mut state) } else { self.append(&mut state, &line) };
         if let Err(error) = written {
             tracing::debug!(%error, "the record of a task was not kept");
         }
     }
 
-    fn append(&self, line: &str) -> std::io::Result<()> {
-        let mut file = std::fs::File::options().append(true).create(true).mode(0o600).open(&self.path)?;
+    fn append(&self, state: &mut State, line: &str) -> std::io::Result<()> {
+        let file = match &mut state.file {
+            Some(file) => file,
+            None => {
+                let opened = std::fs::File::options().append(true).create(true).mode(0o600).open(&self.path)?;
+                state.file.insert(opened)
+            }
+        };
         file.write_all(format!("{line}\n").as_bytes())
     }
 
@@ -248,6 +256,7 @@ impl Records {
         let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all((lines.join("\n") + "\n").as_bytes())?;
         state.lines = lines.len();
+        state.file = None;
         std::fs::rename(fresh, &self.path)
     }
 

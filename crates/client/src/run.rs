@@ -17,12 +17,15 @@ use base::door::{Options, Reply};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use wire::message::{Exited, Failed, Launch, Object, OpenKind};
 use wire::{convert, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
+/// A hub with a shorter round trip is near: more is sent to it unasked.
+const NEAR: Duration = Duration::from_millis(3);
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
 
@@ -256,7 +259,8 @@ impl Session {
 
         let swept = {
             let (daemon, plan) = (self.daemon.clone(), self.plan.clone());
-            blocking(move || plan.sweep(&daemon, connection)).await
+            let near = joined.connection.round_trip() < NEAR;
+            blocking(move || plan.sweep(&daemon, connection, near)).await
         };
         let swept = match swept {
             Some(Ok(swept)) => swept,

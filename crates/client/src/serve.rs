@@ -3,7 +3,7 @@
 
 use crate::policy::Gate;
 use crate::snapshot::{ReadError, Snapshot};
-use crate::views::{TRAVEL_BYTES, View, Views};
+use crate::views::{View, Views};
 use base::{Bound, Digest, TaskId, Time, TreePath};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -17,6 +17,8 @@ use wire::{Sender, convert};
 /// Most objects that the hub is remembered to have; beyond, some are sent again.
 const SHADOW_MAX: usize = 500_000;
 const EIO: i32 = 5;
+/// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
+const FAULT_BYTES: usize = 64 << 10;
 /// Objects that wait for the link.
 const OBJECTS_AHEAD: usize = 16;
 /// Most pieces of a file in one answer.
@@ -142,7 +144,7 @@ impl Server {
             bounds.push(faulted.bound);
         }
         task.view.note_told(task.connection, &bounds);
-        let objects = self.views.blobs_of(&bounds, &|_| false, TRAVEL_BYTES);
+        let objects = self.views.blobs_of(&bounds, &|_| false, FAULT_BYTES);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
             objects: objects.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),

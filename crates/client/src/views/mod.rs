@@ -17,7 +17,8 @@ use crate::policy::{Access, Gate};
 use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
-use base::{Binding, Bound, Content, Digest, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use base::codec::Encode;
+use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use ledger::Ledger;
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -32,6 +33,8 @@ pub const VIEWS_MAX: usize = 64;
 pub const PATHS_MAX: usize = 20_000;
 /// What travels unasked with a launch, in bytes, unless the caller says otherwise.
 pub const TRAVEL_BYTES: usize = 256 << 10;
+/// The same where the hub is near, and bytes cost less than asking for them.
+pub const TRAVEL_BYTES_NEAR: usize = 6 << 20;
 
 /// All views of this client.
 pub struct Views {
@@ -297,7 +300,7 @@ impl Views {
         saved
     }
 
-    /// The bytes of listings first, then recipes, then the blocks of small files, as far as they fit into `bytes_max`
+    /// The bytes of listings first, then recipes, then the blocks of small files and of others, as far as they fit into `bytes_max`
     /// and the hub has them not. What has changed since it was bound is left out: who wants it will ask, and be told.
     pub fn blobs_of(
         &self,
@@ -319,8 +322,15 @@ impl Views {
             }
             _ => None,
         };
+        let pieces = |digest: Digest| {
+            // Of files of many blocks only where much may travel: the first of them alone would be of little use.
+            let bytes = (bytes_max >= TRAVEL_BYTES_NEAR).then(|| self.snapshot.read_block(&digest).ok().flatten());
+            let recipe = bytes.flatten().and_then(|bytes| Recipe::from_bytes(&bytes).ok()).unwrap_or_default();
+            recipe.pieces.into_iter().filter_map(|piece| piece.block)
+        };
         let wanted = set.iter().filter_map(listing);
         let wanted = wanted.chain(set.iter().filter_map(recipe)).chain(set.iter().filter_map(block));
+        let wanted = wanted.chain(set.iter().filter_map(recipe).flat_map(pieces));
         let mut room = bytes_max;
         let mut taken = std::collections::HashSet::new();
         let mut blobs = Vec::new();
