@@ -4,6 +4,7 @@ use super::{use_hub, worker};
 use crate::args::{Hub, NodeFlags};
 use crate::config::{Config, Flags, Surroundings};
 use crate::detach::{self, Ready, lock_role, make_private_folder};
+use crate::door::Folder;
 use crate::error::Result;
 use crate::parts::{self, HubConfig, HubReady, PartError};
 use crate::render::say;
@@ -20,7 +21,7 @@ pub fn run(arguments: Hub) -> Result {
     let hub = own_config(&config)?;
     let _lock = lock_role(&config.state_dir.value, "hub")?;
     let tell = Box::new(move |hub: HubReady| {
-        use_here(&config, &hub.client_token)?;
+        use_here(&config, &Folder::of_environment(), &hub.client_token)?;
         tell(ready, &hub, arguments.json)
     });
     parts::run_hub(hub, tell).map_err(super::part_failed)
@@ -38,11 +39,11 @@ pub fn own_config(config: &Config) -> Result<HubConfig> {
     Ok(HubConfig { listen: config.listen.value, state_dir, name: config.name.value.clone() })
 }
 
-/// Has this account use the hub.
-pub fn use_here(config: &Config, token: &str) -> Result<(), PartError> {
+/// Has this account, whose client daemon is at `door`, use the hub.
+pub fn use_here(config: &Config, door: &Folder, token: &str) -> Result<(), PartError> {
     let failed = |error: crate::error::CliError| PartError::Failed(error.to_string());
     use_hub::redeem(config, token).map_err(failed)?;
-    if let Err(error) = use_hub::reload() {
+    if let Err(error) = use_hub::reload(door) {
         say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
     }
     Ok(())

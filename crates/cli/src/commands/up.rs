@@ -4,6 +4,7 @@ use super::{hub, worker};
 use crate::args::Up;
 use crate::config::{Config, Surroundings};
 use crate::detach::{self, Ready, lock_role};
+use crate::door::Folder;
 use crate::error::Result;
 use crate::parts::{self, HubReady};
 
@@ -19,11 +20,13 @@ pub fn run(arguments: Up) -> Result {
     let hub_config = hub::own_config(&config)?;
     let worker_config = worker::own_config(&config)?;
     let _locks = (lock_role(&config.state_dir.value, "hub")?, lock_role(&config.state_dir.value, "worker")?);
+    // Before the sandbox: without root it is in a user namespace, where this account looks like another.
+    let door = Folder::of_environment();
     // Before any thread exists.
     let sandbox = parts::prepare_sandbox(&worker_config).map_err(super::part_failed)?;
     let json = arguments.json;
     let tell = Box::new(move |hub: HubReady| {
-        hub::use_here(&config, &hub.client_token)?;
+        hub::use_here(&config, &door, &hub.client_token)?;
         hub::tell(ready, &hub, json)
     });
     parts::run_both(hub_config, worker_config, sandbox, tell).map_err(super::part_failed)

@@ -16,7 +16,7 @@ pub fn run(arguments: TokenArgument) -> Result {
     let hub = redeem(&config, &token)?;
     say(&format!("commands of this account now run on the pool of {}: try `remrun true`", super::hub_name(&hub)));
     // Last, since redeeming may have left threads behind, and only a running daemon must know.
-    reload()
+    reload(&Folder::of_environment())
 }
 
 /// Redeems `token` and writes `client.toml`.
@@ -34,9 +34,9 @@ pub fn redeem(config: &Config, token: &str) -> Result<KnownHub> {
     Ok(hub)
 }
 
-/// Has a daemon that runs read the configuration again.
-pub fn reload() -> Result {
-    match Door::open(&Folder::of_environment()) {
+/// Has the daemon of `folder`, if it runs, read the configuration again.
+pub fn reload(folder: &Folder) -> Result {
+    match Door::open(folder) {
         Ok(mut door) => super::ask_through::<Done>(&mut door, &Question::Reload).map(drop),
         Err(DoorError::NotListening) => Ok(()),
         Err(error) => Err(CliError::from(error)),
