@@ -2,7 +2,7 @@
 //! comes of it is compared with a local build.
 
 use crate::error::{Context, Result};
-use crate::pool::{Options, Pool, workers_in};
+use crate::pool::{Options, Pool};
 use crate::process::Run;
 use crate::source;
 use std::io::IsTerminal;
@@ -134,11 +134,13 @@ fn identical(place: &Path) -> Result<bool> {
 }
 
 fn where_it_ran(pool: &Pool) -> Result<()> {
-    let status = pool.client.json(&["status", "--json"])?;
-    for worker in workers_in(&status) {
-        let text =
-            |key: &str| worker.get(key).map_or("?".to_owned(), |value| value.to_string().trim_matches('"').to_owned());
-        println!("{}: {} tasks done", text("name"), text("tasks_done"));
+    let tasks = pool.client.json(&["tasks", "--json"])?;
+    let mut counts = std::collections::BTreeMap::new();
+    for task in tasks.get("tasks").and_then(|tasks| tasks.as_array()).into_iter().flatten() {
+        let place = task.get("worker").and_then(|worker| worker.as_str()).unwrap_or("here");
+        *counts.entry(place.to_owned()).or_insert(0) += 1;
     }
+    let counts: Vec<String> = counts.iter().map(|(place, count)| format!("{place} {count}")).collect();
+    println!("tasks by place: {}", counts.join(", "));
     Ok(())
 }
