@@ -7,7 +7,6 @@ use crate::plan::Plan;
 use crate::recipes::Cut;
 use crate::record::Record;
 use crate::serve::blocking;
-use crate::snapshot;
 use crate::spool::Spool;
 use crate::views::Views;
 use base::{Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
@@ -122,9 +121,7 @@ fn remember(views: &Views, spool: &Spool, report: &Report) {
             },
             _ => None,
         };
-        let Stamp { dev, ino, size, mtime, ctime } = made.stamp;
-        let stamp = snapshot::Stamp { dev, ino, size, mtime, ctime };
-        views.snapshot().prime(&made.path, stamp, Cut { content, recipe });
+        views.snapshot().prime(&made.path, made.stamp, Cut { content, recipe });
     }
     let changed: Vec<TreePath> = report
         .committed
@@ -141,8 +138,7 @@ struct Seen<'a>(&'a Views);
 
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
-        let snapshot::Stamp { dev, ino, size, mtime, ctime } = self.0.stamp_of(path, seq)?;
-        Some(Stamp { dev, ino, size, mtime, ctime })
+        self.0.stamp_of(path, seq)
     }
 }
 

@@ -239,7 +239,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             (Base::Absent, Some(node)) => Verdict::BothMade(node),
             (Base::Bound(_), None) => Verdict::Gone,
             (Base::Bound(seq), Some(node)) => match self.evidence.stamp_of(&origin, seq) {
-                Some(stamp) if stamp == Stamp::of(&node) => Verdict::Unchanged(node),
+                Some(stamp) if stamp == Stamp::of_node(&node) => Verdict::Unchanged(node),
                 seen => Verdict::Changed(node, seen),
             },
         })

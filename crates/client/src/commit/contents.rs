@@ -165,7 +165,7 @@ impl Planner<'_, '_> {
             // Others' new attributes only, or this very result: the last wins.
             Verdict::Changed(node, Some(stamp))
                 if node.is_file()
-                    && (stamp.same_content(&Stamp::of(&node))
+                    && (stamp.same_content(&Stamp::of_node(&node))
                         || (node.size, node.mtime) == (attr.size, attr.mtime)) =>
             {
                 self.give_attributes(path, &node, attr, xattrs)

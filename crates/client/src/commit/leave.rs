@@ -57,7 +57,7 @@ impl<'a> Planner<'a, '_> {
     pub(super) fn check_removed(&mut self, path: &TreePath, base: Base, node: &Node, why: ConflictKind) {
         let Base::Bound(seq) = base else { return self.conflict(path, why) };
         match self.evidence.stamp_of(path, seq) {
-            Some(stamp) if stamp == Stamp::of(node) => {}
+            Some(stamp) if stamp == Stamp::of_node(node) => {}
             Some(_) => self.conflict(path, why),
             None => self.conflict(path, ConflictKind::NoEvidence),
         }
@@ -131,7 +131,7 @@ impl<'a> Planner<'a, '_> {
         to: &'a TreePath,
     ) -> Checked<()> {
         // Its attributes may have changed, and go with it.
-        if !seen.is_some_and(|stamp| stamp.same_content(&Stamp::of(node))) {
+        if !seen.is_some_and(|stamp| stamp.same_content(&Stamp::of_node(node))) {
             self.conflict(from, changed_or_unknown(seen));
             return Ok(());
         }

@@ -485,7 +485,7 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
             {
                 let size = attr_of(&change.action).map(|attr| attr.size);
                 let content = content.filter(|_| size == Some(node.size));
-                report.committed.push(Committed { path: path.clone(), stamp: Stamp::of(&node), content });
+                report.committed.push(Committed { path: path.clone(), stamp: Stamp::of_node(&node), content });
             }
         }
     }

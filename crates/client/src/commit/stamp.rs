@@ -1,27 +1,12 @@
 //! What tells one state of a file at the client from another.
 
 use super::tree::Node;
+pub use crate::snapshot::Stamp;
 use base::Time;
-
-/// Identifies a file's state: two equal stamps mean that nothing changed in between (save stores through a mapping,
-/// which no file system shows).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stamp {
-    /// Device number.
-    pub dev: u64,
-    /// Inode number.
-    pub ino: u64,
-    /// Length in bytes.
-    pub size: u64,
-    /// Time of the last change of content.
-    pub mtime: Time,
-    /// Time of the last change of content or attributes.
-    pub ctime: Time,
-}
 
 impl Stamp {
     /// The stamp of what is open, or named, in `node`.
-    pub(crate) fn of(node: &Node) -> Self {
+    pub(crate) fn of_node(node: &Node) -> Self {
         Self { dev: node.dev, ino: node.ino, size: node.size, mtime: node.mtime, ctime: node.ctime }
     }
 

@@ -110,7 +110,7 @@ impl Scene {
                     open.push(at.join(entry.expect("lists").file_name().as_encoded_bytes()));
                 }
             }
-            saw.insert(at, (Seq(saw.len() as u64 + 1), Stamp::of(&node)));
+            saw.insert(at, (Seq(saw.len() as u64 + 1), Stamp::of_node(&node)));
         }
         Saw(saw)
     }
