@@ -57,6 +57,14 @@ impl Binding {
             Self::Absent | Self::Denied => None,
         }
     }
+
+    /// The attributes in the `user.` namespace.
+    pub fn xattrs(&self) -> &[Xattr] {
+        match self {
+            Self::Directory { xattrs, .. } | Self::File { xattrs, .. } => xattrs,
+            Self::Symlink { .. } | Self::Special { .. } | Self::Absent | Self::Denied => &[],
+        }
+    }
 }
 
 /// Where the bytes of a file are.

@@ -166,7 +166,9 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
 /// [`base::door::READY`] once it listens, or why it cannot.
 pub fn run_client(client: ClientConfig, ready: Option<OwnedFd>) -> Result<(), PartError> {
     let told = ready.as_ref().and_then(|ready| ready.try_clone().ok());
-    let ended = run(async move {
+    // What takes time runs on threads of its own; one for the rest spares launches the changes between threads.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let ended = run_in(runtime, async move {
         let hub = match &client.hub {
             Some(hub) => Some(resolve(hub).await?),
             None => None,
@@ -235,7 +237,14 @@ fn report(result: Result<(), PartError>) {
 
 /// Runs `work` in an async runtime of its own.
 fn run<T>(work: impl Future<Output = Result<T, PartError>>) -> Result<T, PartError> {
-    let runtime = Runtime::new().map_err(|error| failed(format!("no async runtime: {error}")))?;
+    run_in(Runtime::new(), work)
+}
+
+fn run_in<T>(
+    runtime: std::io::Result<Runtime>,
+    work: impl Future<Output = Result<T, PartError>>,
+) -> Result<T, PartError> {
+    let runtime = runtime.map_err(|error| failed(format!("no async runtime: {error}")))?;
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(WIND_UP);
     result

@@ -87,7 +87,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
         Err(problem) => return Status { problem: Some(problem.message), ..status },
     };
     status.connected = true;
-    status.round_trip_us = link.current().map(|joined| joined.connection.round_trip().as_micros() as u64);
+    status.round_trip_us = link.current().map(|(joined, _)| joined.connection.round_trip().as_micros() as u64);
     status.tasks_running = answer["tasks_running"].as_u64().unwrap_or(0);
     status.tasks_queued = answer["tasks_queued"].as_u64().unwrap_or(0);
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

@@ -31,7 +31,7 @@ pub struct Link {
     server: Arc<Server>,
     state: tokio::sync::Mutex<State>,
     /// The connection as last seen, for those who only look.
-    seen: Mutex<Option<Joined>>,
+    seen: Mutex<Option<(Joined, u64)>>,
 }
 
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Link {
                 state.connects += 1;
                 state.failed = None;
                 state.joined = Some(joined.clone());
-                *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(joined.clone());
+                *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some((joined.clone(), state.connects));
                 tokio::spawn(answer(joined.clone(), self.server.clone()));
                 Ok((joined, state.connects))
             }
@@ -95,10 +95,10 @@ impl Link {
         }
     }
 
-    /// The connection, if there is one now.
-    pub fn current(&self) -> Option<Joined> {
+    /// The connection, if there is one now, and its number.
+    pub fn current(&self) -> Option<(Joined, u64)> {
         let seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        seen.clone().filter(|joined| !joined.connection.is_closed())
+        seen.clone().filter(|(joined, _)| !joined.connection.is_closed())
     }
 
     /// Which hub this is.

@@ -84,7 +84,7 @@ impl Plan {
         let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
         let input =
             ScopeInput { home: home.as_ref(), uid: command.uid, cwd: &cwd, argv: &command.argv, env: &command.env };
-        let scope = Scope::new(&input, &Disk);
+        let scope = Scope::new(&input, &Disk::default());
         let allowed = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);

@@ -13,6 +13,7 @@ use crate::serve::{Running, blocking, lock};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
+use crate::views::Swept;
 use base::door::{Options, Reply};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use wire::message::{Exited, Failed, Launch, Object, OpenKind};
-use wire::{convert, now_nanos};
+use wire::{Joined, convert, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
@@ -78,6 +79,7 @@ pub(crate) struct Session {
     pub(crate) daemon: Arc<Daemon>,
     task: TaskId,
     pub(crate) plan: Plan,
+    checked: Option<Checked>,
     options: Options,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
@@ -116,10 +118,15 @@ impl Session {
         let fds = [stdin, stdout, stderr].map(Arc::new);
         let planned = {
             let (daemon, fds, allow_write) = (daemon.clone(), fds.clone(), options.allow_write.clone());
-            blocking(move || Plan::new(&daemon, command, window, &allow_write, &fds)).await
+            blocking(move || {
+                let plan = Plan::new(&daemon, command, window, &allow_write, &fds)?;
+                let checked = Checked::at_once(&plan, &daemon);
+                Ok((plan, checked))
+            })
+            .await
         };
-        let plan = match planned {
-            Some(Ok(plan)) => plan,
+        let (plan, checked) = match planned {
+            Some(Ok(planned)) => planned,
             Some(Err(NotPlanned::NotFound(missing))) if no_local => {
                 return Err(Reply::Failed { code: missing.exit_code(), message: missing.to_string() });
             }
@@ -141,6 +148,7 @@ impl Session {
             cancel: None,
             daemon: daemon.clone(),
             plan,
+            checked,
             options,
             stop,
         })
@@ -257,12 +265,14 @@ impl Session {
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
-        let swept = {
-            let (daemon, plan) = (self.daemon.clone(), self.plan.clone());
-            let near = joined.connection.round_trip() < NEAR;
-            blocking(move || plan.sweep(&daemon, connection, near)).await
+        let checked = match self.checked.take().filter(|checked| checked.connection == connection) {
+            Some(checked) => Some(checked),
+            None => {
+                let (daemon, plan, joined) = (self.daemon.clone(), self.plan.clone(), joined.clone());
+                blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
+            }
         };
-        let swept = match swept {
+        let swept = match checked.map(|checked| checked.swept) {
             Some(Ok(swept)) => swept,
             Some(Err(why)) => return Outcome::Unplaced(why),
             None => return Outcome::Unplaced("the client daemon failed".into()),
@@ -323,6 +333,25 @@ impl Session {
 
 pub(crate) const REPEATED_DIFFERENTLY: &str = "the worker was lost, and when the command ran again on another its output was not what \
                                     it had been: nothing was committed; run it again";
+
+/// The files that a command uses, checked for a launch over one connection.
+struct Checked {
+    connection: u64,
+    swept: Result<Swept, String>,
+}
+
+impl Checked {
+    fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
+        let near = joined.connection.round_trip() < NEAR;
+        Self { connection, swept: plan.sweep(daemon, connection, near) }
+    }
+
+    /// On the thread that planned, where the hub is connected: unless another command must end first.
+    fn at_once(plan: &Plan, daemon: &Daemon) -> Option<Self> {
+        let (joined, connection) = daemon.link()?.current().filter(|_| plan.alone_in.is_none())?;
+        Some(Self::new(plan, daemon, &joined, connection))
+    }
+}
 
 /// Ends the hub's right to ask for a task's files.
 struct QuestionsEnd {

@@ -103,6 +103,11 @@ impl Lanes {
         self.listings.peek(digest).is_some()
     }
 
+    /// All of `view` that is held.
+    pub fn whole_view(&self, view: ViewId) -> Option<ViewUpdate> {
+        self.views.get(&view).map(|held| held.head.update_since(Version(0)))
+    }
+
     /// The version of `view` that is held.
     pub fn version(&self, view: ViewId) -> Option<Version> {
         self.views.get(&view).map(|held| held.head.version())

@@ -1,15 +1,14 @@
-//! The clients whose tasks run here: for each its mirror (one FUSE mount), its range of user ids, and where its files are
-//! fetched.
+//! The clients whose tasks run here: for each its mirrors, its range of user ids, and where its files are fetched.
 
 use crate::content::Contents;
-use crate::fuse::{Mirror, MountOptions};
+use crate::mirrors::Mirrors;
 use crate::sandbox::SandboxServer;
+use crate::scratch::Scratches;
 use base::Tenant;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use store::BlockStore;
@@ -30,12 +29,13 @@ pub struct Clients {
     pub store: Arc<BlockStore>,
     /// Which CPUs tasks may use, and how many use each.
     pub cpus: CpuSet,
+    /// Where tasks write.
+    pub scratches: Scratches,
     /// Folder for mounts and upper layers.
-    pub folder: PathBuf,
+    folder: PathBuf,
     /// Most memory of one task, bytes.
     pub memory_bytes: u64,
     table: Mutex<HashMap<Bytes, Arc<Client>>>,
-    mounts: AtomicU64,
 }
 
 /// One start of one client's daemon.
@@ -49,7 +49,7 @@ pub struct Client {
     /// Where its contents are, or are fetched.
     pub contents: Arc<Contents>,
     /// Its files.
-    pub mirror: Arc<Mirror>,
+    pub mirrors: Mirrors,
     used: Mutex<Instant>,
 }
 
@@ -73,8 +73,8 @@ impl Clients {
         memory_bytes: u64,
     ) -> Arc<Self> {
         let cpus = CpuSet(Mutex::new(cpus.into_iter().map(|cpu| (cpu, 0)).collect()));
-        let (table, mounts) = Default::default();
-        Arc::new(Self { sandbox, store, cpus, folder, memory_bytes, table, mounts })
+        let scratches = Scratches::new(&folder, sandbox.privileged());
+        Arc::new(Self { sandbox, store, cpus, scratches, folder, memory_bytes, table: Mutex::default() })
     }
 
     /// A connection to the hub was made: contents are fetched over it from now on.
@@ -94,14 +94,11 @@ impl Clients {
         drop_idle(&mut table);
         let id_base = free_range(&self.sandbox, &table)
             .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
-        let number = self.mounts.fetch_add(1, Ordering::Relaxed);
         let contents = Contents::new(key.clone(), tenant, self.store.clone());
         contents.connect(joined);
-        let mount_point = self.folder.join("mirrors").join(number.to_string());
-        let options = MountOptions { with_xattrs: true, ..MountOptions::new(mount_point, id_base) };
-        let mirror = Mirror::mount(options, contents.clone())?;
-        let client =
-            Arc::new(Client { key: key.clone(), tenant, id_base, contents, mirror, used: Mutex::new(Instant::now()) });
+        let mirrors = Mirrors::mount(&self.folder.join("mirrors"), id_base, contents.clone())?;
+        let used = Mutex::new(Instant::now());
+        let client = Arc::new(Client { key: key.clone(), tenant, id_base, contents, mirrors, used });
         table.insert(key.clone(), client.clone());
         Ok(client)
     }

@@ -4,7 +4,8 @@
 //! of the client's [`fuse`] mirror under an overlay, [`delta`] reads what it left behind, [`result`] keeps the contents
 //! for whoever asks.
 //!
-//! * [`clients`]: whose tasks run here, their mirrors, user ids and CPUs.
+//! * [`clients`]: whose tasks run here, their [`mirrors`], user ids and CPUs.
+//! * [`scratch`]: where tasks write.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`streams`], [`demand`]: standard input and output.
 
@@ -13,8 +14,10 @@ pub mod content;
 pub mod delta;
 pub mod demand;
 pub mod fuse;
+pub mod mirrors;
 pub mod net;
 pub mod result;
 pub mod sandbox;
+pub mod scratch;
 pub mod streams;
 pub mod task;

@@ -6,13 +6,13 @@
 use crate::clients::{Client, Clients, CpuShare};
 use crate::fuse::{LaneError, LaneGuard};
 use crate::result::{Made, collect};
+use crate::mirrors::ApplyError;
 use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE};
+use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
 use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, TreePath, Usage, ViewUpdate, WindowSize};
 use bytes::BytesMut;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
@@ -34,11 +34,10 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 /// Most processes and threads of one task.
 const PIDS_MAX: u32 = 8192;
 
-static SCRATCH_NUMBER: AtomicU64 = AtomicU64::new(0);
-
 /// A launch, checked.
 struct Request {
     task: TaskId,
+    attempt: u32,
     command: Command,
     stdin: Stdin,
     stdout: Output,
@@ -85,6 +84,7 @@ impl Request {
         let missing = || wire::Invalid("a launch without command, input or view");
         Ok(Self {
             task: convert::task(&launch.task)?,
+            attempt: launch.attempt,
             command: launch.command.ok_or_else(missing)?.try_into()?,
             stdin: launch.stdin.ok_or_else(missing)?.try_into()?,
             stdout: convert::output(launch.stdout)?,
@@ -142,12 +142,22 @@ async fn write_out(
     to_hub.stopped().await;
 }
 
+const CRAMPED: &str = "what it writes fills this worker's memory: it must start again on disk";
+
+/// Returns when the task must start again elsewhere on this machine: why.
+async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>) -> &'static str {
+    tokio::select! {
+        () = scratch.outgrown() => CRAMPED,
+        () = lane.xattrs_missed() => "a file with extended attributes came up: it must start again where they are shown",
+    }
+}
+
 /// A task whose program runs.
 struct Live {
     guest: Guest,
     control: Control,
     lane: Arc<LaneGuard>,
-    scratch: Scratch,
+    scratch: Arc<Scratch>,
     _cpus: CpuShare,
     timeline: Vec<Moment>,
     arrived: Instant,
@@ -166,7 +176,8 @@ async fn carry(
     let mut timeline = Vec::new();
     mark(&mut timeline, arrived, "files ready");
     wait_for_clock(request.launched).await;
-    let scratch = Scratch::new(&clients.folder).map_err(|error| trouble(format!("no room for a task: {error}")))?;
+    let scratch = clients.scratches.take((client.key.clone(), request.update.view), request.attempt > 1);
+    let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
     let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
     let cpus = clients.take_cpus(request.command.cpus);
@@ -240,13 +251,14 @@ fn mark(timeline: &mut Vec<Moment>, arrived: Instant, what: &str) {
 async fn take_lane(client: &Arc<Client>, request: &Request) -> Result<LaneGuard, Failed> {
     let gap = |why: String| FailedKind::ViewGap.because(why);
     let deadline = Instant::now() + GAP_LIMIT;
-    let mirror = client.mirror.clone();
-    while let Err(error) = mirror.apply(&request.update) {
-        if Instant::now() > deadline {
-            return Err(gap(error.to_string()));
+    let mirror = loop {
+        match client.mirrors.apply(&request.update) {
+            Ok(mirror) => break mirror,
+            Err(ApplyError::Gap(error)) if Instant::now() > deadline => return Err(gap(error.to_string())),
+            Err(ApplyError::Gap(_)) => tokio::time::sleep(GAP_PAUSE).await,
+            Err(error @ ApplyError::Mount(_)) => return Err(trouble(error.to_string())),
         }
-        tokio::time::sleep(GAP_PAUSE).await;
-    }
+    };
     let (view, task) = (request.update.view, request.task);
     let take = move || {
         // A launch that came after this one may have brought a newer version, which is as good for this task; and may do
@@ -330,17 +342,22 @@ impl Live {
     ) -> Result<End, Failed> {
         let mut pumps = self.start_pumps(streams, out);
         let mut connected = true;
-        let mut cancelled = false;
+        let mut cancelled: Option<Failed> = None;
+        let mut misplaced = std::pin::pin!(misplaced(self.scratch.clone(), self.lane.clone()));
         let ended = loop {
             tokio::select! {
                 event = self.guest.event() => {
                     let event = event.map_err(|error| trouble(error.to_string()))?;
-                    if cancelled && matches!(event, Event::Killed) {
+                    if cancelled.is_some() && matches!(event, Event::Killed) {
                         break None;
                     }
                     if let Some(ended) = self.on_event(event, request, &mut pumps, out)? {
                         break Some(ended);
                     }
+                }
+                why = &mut misplaced, if cancelled.is_none() => {
+                    cancelled = Some(trouble(why.into()));
+                    self.kill();
                 }
                 () = pumps.finished(), if pumps.lingering => {
                     pumps.lingering = false;
@@ -349,25 +366,32 @@ impl Live {
                 input = from_hub.next::<TaskInput>(), if connected => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) | Ok(None) | Err(_) => {
                         connected = false;
-                        cancelled = true;
-                        self.control.kill();
-                        self.lane.cancel();
+                        cancelled.get_or_insert_with(|| FailedKind::Cancelled.because("cancelled"));
+                        self.kill();
                     }
                     Ok(Some(TaskInput { kind: Some(kind) })) => self.on_input(kind, &mut pumps).await,
                     Ok(Some(TaskInput { kind: None })) => {}
                 },
             }
         };
-        match ended {
-            Some(ended) if !cancelled => {
+        if self.scratch.is_cramped() {
+            cancelled.get_or_insert_with(|| trouble(CRAMPED.into()));
+        }
+        match (ended, cancelled) {
+            (Some(ended), None) => {
                 pumps.drain().await;
                 Ok(ended)
             }
-            _ => {
+            (_, cancelled) => {
                 pumps.abort();
-                Err(FailedKind::Cancelled.because("cancelled"))
+                Err(cancelled.unwrap_or_else(|| FailedKind::Cancelled.because("cancelled")))
             }
         }
+    }
+
+    fn kill(&self) {
+        self.control.kill();
+        self.lane.cancel();
     }
 
     fn start_pumps(&self, mut streams: Streams, out: &Out) -> Pumps {
@@ -536,32 +560,6 @@ async fn pump_output(reader: pipe::Receiver, output: mpsc::Sender<TaskOutput>, w
     while let Some(bytes) = next_output(&mut reader, &mut buffer).await {
         if output.send(wrap(bytes).into()).await.is_err() {
             return;
-        }
-    }
-}
-
-/// A task's folder: upper layer, work folder, mount point. Removed when dropped.
-struct Scratch {
-    folder: PathBuf,
-}
-
-impl Scratch {
-    fn new(folder: &std::path::Path) -> std::io::Result<Self> {
-        let number = SCRATCH_NUMBER.fetch_add(1, Ordering::Relaxed);
-        let folder = folder.join("tasks").join(number.to_string());
-        std::fs::create_dir_all(&folder)?;
-        let scratch = Self { folder };
-        for name in ["upper", "work", "root"] {
-            std::fs::create_dir(scratch.folder.join(name))?;
-        }
-        Ok(scratch)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
-            tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");
         }
     }
 }

@@ -3,14 +3,18 @@
 use crate::policy::Lookup;
 use base::TreePath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CString;
 
 /// Links that are followed on the way to one path, as in the kernel.
 const LINKS_MAX: usize = 40;
 
-/// The client's file system.
-#[derive(Clone, Copy, Debug)]
-pub struct Disk;
+/// The client's file system, looked at for one command: what was seen once is not looked at again.
+#[derive(Debug, Default)]
+pub struct Disk {
+    targets: RefCell<HashMap<TreePath, Option<Vec<u8>>>>,
+}
 
 impl Lookup for Disk {
     fn has_any(&self, directory: &TreePath, names: &[&str]) -> bool {
@@ -22,13 +26,27 @@ impl Lookup for Disk {
     }
 
     fn physical(&self, path: &TreePath) -> Option<TreePath> {
-        walk(path, &mut |_| {})
+        let mut targets = self.targets.borrow_mut();
+        walk_by(path, &mut |_| {}, &mut |at| targets.entry(at.clone()).or_insert_with(|| target_of(at)).clone())
     }
+}
+
+fn target_of(path: &TreePath) -> Option<Vec<u8>> {
+    rustix::fs::readlinkat(CWD, path.as_bytes(), Vec::new()).ok().map(CString::into_bytes)
 }
 
 /// Goes to `path` as the kernel does, and shows each directory, link and file on the way, itself included. Returns
 /// where it ends, links followed, even if nothing is there; `None` if links lead in circles.
 pub(crate) fn walk(path: &TreePath, visit: &mut dyn FnMut(&TreePath)) -> Option<TreePath> {
+    walk_by(path, visit, &mut target_of)
+}
+
+/// The same where `target_of` knows links.
+fn walk_by(
+    path: &TreePath,
+    visit: &mut dyn FnMut(&TreePath),
+    target_of: &mut dyn FnMut(&TreePath) -> Option<Vec<u8>>,
+) -> Option<TreePath> {
     let mut at = TreePath::root();
     visit(&at);
     let mut rest: VecDeque<Vec<u8>> = path.components().map(<[u8]>::to_vec).collect();
@@ -43,7 +61,7 @@ pub(crate) fn walk(path: &TreePath, visit: &mut dyn FnMut(&TreePath)) -> Option<
         }
         let next = at.join(&name);
         visit(&next);
-        let Ok(target) = rustix::fs::readlinkat(CWD, next.as_bytes(), Vec::new()) else {
+        let Some(target) = target_of(&next) else {
             at = next;
             continue;
         };
@@ -51,7 +69,6 @@ pub(crate) fn walk(path: &TreePath, visit: &mut dyn FnMut(&TreePath)) -> Option<
         if links > LINKS_MAX {
             return None;
         }
-        let target = target.into_bytes();
         if target.starts_with(b"/") {
             at = TreePath::root();
         }
@@ -85,9 +102,10 @@ mod tests {
         for name in ["second", "link", "real", "real/deep", "real/file"] {
             assert!(seen.contains(&root.resolve(name.as_bytes()).unwrap()), "{name}");
         }
-        assert_eq!(Disk.physical(&root.resolve(b"link/none").unwrap()), root.resolve(b"real/deep/none"));
-        assert_eq!(Disk.physical(&root.join(b"circle")), None);
-        assert!(Disk.has_any(&root, &["nothing", "real"]));
-        assert!(!Disk.has_any(&root, &["nothing"]));
+        let disk = Disk::default();
+        assert_eq!(disk.physical(&root.resolve(b"link/none").unwrap()), root.resolve(b"real/deep/none"));
+        assert_eq!(disk.physical(&root.join(b"circle")), None);
+        assert!(disk.has_any(&root, &["nothing", "real"]));
+        assert!(!disk.has_any(&root, &["nothing"]));
     }
 }

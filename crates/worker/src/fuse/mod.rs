@@ -27,11 +27,13 @@ use mirror::{Invalidation, LaneNumber};
 use pending::{Key, LaneLog};
 use rustix::io::Errno;
 use serve::Shared;
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How to mount a mirror.
 #[derive(Clone, Debug)]
@@ -131,6 +133,24 @@ impl Mirror {
         Ok(Arc::new(Self { shared, mount_point, with_xattrs, preparing: Mutex::new(()), keeper }))
     }
 
+    /// Whether a path of `view` is known to have attributes that this mount does not show: tasks of the view need one that
+    /// does.
+    pub fn lacks_xattrs(&self, view: ViewId) -> bool {
+        !self.with_xattrs && self.shared.attributed().borrow().contains(&view)
+    }
+
+    /// Notes which of a view's paths have attributes. See [`Mirror::lacks_xattrs`].
+    pub fn note_xattrs(&self, update: &ViewUpdate) {
+        if update.set.iter().any(|bound| !bound.binding.xattrs().is_empty()) {
+            self.shared.attributed().send_if_modified(|views| views.insert(update.view));
+        }
+    }
+
+    /// All of a view, as far as it is known here.
+    pub fn whole_view(&self, view: ViewId) -> Option<ViewUpdate> {
+        self.shared.lanes().whole_view(view)
+    }
+
     /// Where it is mounted.
     pub fn mount_point(&self) -> &Path {
         &self.mount_point
@@ -181,7 +201,8 @@ impl Mirror {
             return Err(LaneError::Kernel(error.into()));
         }
         let started = self.shared.pending().logs.get(&taken.lane).cloned().unwrap_or_default();
-        Ok(LaneGuard { mirror: self.clone(), lane: taken.lane, task, started })
+        let attributed = self.shared.attributed().subscribe();
+        Ok(LaneGuard { mirror: self.clone(), view, lane: taken.lane, task, started, attributed })
     }
 
     /// What the kernel asked so far.
@@ -236,9 +257,11 @@ impl Drop for Mirror {
 #[derive(Debug)]
 pub struct LaneGuard {
     mirror: Arc<Mirror>,
+    view: ViewId,
     lane: LaneNumber,
     task: TaskId,
     started: LaneLog,
+    attributed: watch::Receiver<HashSet<ViewId>>,
 }
 
 /// What a task had to ask for.
@@ -261,6 +284,17 @@ impl LaneGuard {
     /// Whether the mirror shows `user.` attributes.
     pub fn with_xattrs(&self) -> bool {
         self.mirror.with_xattrs
+    }
+
+    /// Returns when a path of the view turns out to have attributes that this mirror does not show: the task must start
+    /// again in one that does.
+    pub async fn xattrs_missed(&self) {
+        let mut attributed = self.attributed.clone();
+        let found = attributed.wait_for(|views| !self.mirror.with_xattrs && views.contains(&self.view)).await.is_ok();
+        if !found {
+            // The mirror is gone, and so will be the task.
+            std::future::pending().await
+        }
     }
 
     /// What tasks of this lane saw at `path`, for the delta; `None` if they cannot have seen anything.

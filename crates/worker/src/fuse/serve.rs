@@ -9,12 +9,14 @@ use super::holes::{is_hole, seek};
 use super::pending::{Call, Key, Op, Pending, Wait};
 use super::protocol::{self, Header, Ids, Request};
 use super::{Counters, MountOptions, decode_or_io, lock};
-use base::{Content, Digest, NodeKind, Recipe};
+use base::{Bound, Content, Digest, NodeKind, Recipe, ViewId};
 use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
+use tokio::sync::watch;
 
 /// Bytes of recipes that are kept.
 const RECIPE_BYTES_MAX: usize = 32 << 20;
@@ -29,6 +31,8 @@ pub(super) struct Shared {
     fetch: Arc<dyn Fetch>,
     ids: Ids,
     with_xattrs: bool,
+    /// Views in which a path has attributes that this mount does not show.
+    attributed: watch::Sender<HashSet<ViewId>>,
     lanes: Mutex<Lanes>,
     recipes: Mutex<Cache<Arc<Recipe>>>,
     pending: Mutex<Pending>,
@@ -92,6 +96,7 @@ impl Shared {
             fetch,
             ids: Ids { base: options.id_base, count: options.id_count },
             with_xattrs: options.with_xattrs,
+            attributed: watch::Sender::default(),
             lanes: Mutex::new(Lanes::new(options.limits)),
             recipes: Mutex::new(Cache::new(RECIPE_BYTES_MAX)),
             pending: Mutex::new(Pending::new(options.wait_max)),
@@ -107,6 +112,11 @@ impl Shared {
 
     pub(super) fn recipes(&self) -> MutexGuard<'_, Cache<Arc<Recipe>>> {
         lock(&self.recipes)
+    }
+
+    /// Views in which a path has attributes that this mount does not show.
+    pub(super) fn attributed(&self) -> &watch::Sender<HashSet<ViewId>> {
+        &self.attributed
     }
 
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -435,9 +445,14 @@ impl Shared {
         match need {
             Need::Bind(fault) => {
                 let (view, path) = (fault.view, fault.path.clone());
-                let done = certainly(move |result: Result<base::Bound, Errno>| {
+                let done = certainly(move |result: Result<Bound, Errno>| {
                     let Some(me) = me.upgrade() else { return };
                     let result = result.and_then(|bound| if bound.path == path { Ok(bound) } else { Err(Errno::IO) });
+                    if !me.with_xattrs && result.as_ref().is_ok_and(|bound| !bound.binding.xattrs().is_empty()) {
+                        // What asked waits until its task, which must start again, is killed.
+                        me.attributed.send_if_modified(|views| views.insert(view));
+                        return;
+                    }
                     let learned = result.map(|bound| {
                         me.lanes().learn(view, bound);
                     });

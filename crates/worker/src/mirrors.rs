@@ -1,0 +1,77 @@
+//! A client's mirrors: one without extended attributes, and for views in which some path has any, one with.
+//!
+//! Overlayfs asks for attributes of its own at each file and directory that a task comes by, and the kernel keeps no
+//! answer. To a mirror without attributes these questions do not come. So a task starts there, unless a path of its view
+//! is known to have attributes; if one turns up while it runs, it starts again in the other mirror.
+
+use crate::content::Contents;
+use crate::fuse::{Gap, Mirror, MountOptions};
+use base::{Version, ViewUpdate};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Mounts have numbers.
+static MOUNTS: AtomicU64 = AtomicU64::new(0);
+
+/// The mirrors of one client.
+pub struct Mirrors {
+    folder: PathBuf,
+    id_base: u32,
+    contents: Arc<Contents>,
+    plain: Arc<Mirror>,
+    with_xattrs: OnceLock<Arc<Mirror>>,
+}
+
+/// Why a view cannot be taken a step further.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// Another step comes first.
+    #[error(transparent)]
+    Gap(#[from] Gap),
+    /// A mirror cannot be mounted.
+    #[error("the client's files cannot be mounted: {0}")]
+    Mount(#[from] io::Error),
+}
+
+impl Mirrors {
+    /// Mounts beneath `folder`.
+    pub fn mount(folder: &Path, id_base: u32, contents: Arc<Contents>) -> io::Result<Self> {
+        let plain = mount(folder, id_base, &contents, false)?;
+        Ok(Self { folder: folder.to_owned(), id_base, contents, plain, with_xattrs: OnceLock::new() })
+    }
+
+    /// Takes a step of a view, in the mirror that shows it as it is; a launch takes its lane there.
+    pub fn apply(&self, update: &ViewUpdate) -> Result<Arc<Mirror>, ApplyError> {
+        self.plain.note_xattrs(update);
+        if !self.plain.lacks_xattrs(update.view) {
+            self.plain.apply(update)?;
+            return Ok(self.plain.clone());
+        }
+        let mirror = self.with_xattrs()?;
+        if update.base != Version(0)
+            && mirror.version(update.view).is_none()
+            && let Some(whole) = self.plain.whole_view(update.view)
+        {
+            mirror.apply(&whole)?;
+        }
+        mirror.apply(update)?;
+        Ok(mirror)
+    }
+
+    fn with_xattrs(&self) -> io::Result<Arc<Mirror>> {
+        if let Some(mirror) = self.with_xattrs.get() {
+            return Ok(mirror.clone());
+        }
+        // Of two that are mounted at the same time one is kept.
+        let mirror = mount(&self.folder, self.id_base, &self.contents, true)?;
+        Ok(self.with_xattrs.get_or_init(|| mirror).clone())
+    }
+}
+
+fn mount(folder: &Path, id_base: u32, contents: &Arc<Contents>, with_xattrs: bool) -> io::Result<Arc<Mirror>> {
+    let number = MOUNTS.fetch_add(1, Ordering::Relaxed);
+    let options = MountOptions { with_xattrs, ..MountOptions::new(folder.join(number.to_string()), id_base) };
+    Mirror::mount(options, contents.clone())
+}

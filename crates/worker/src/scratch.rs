@@ -1,0 +1,236 @@
+//! Where tasks write: for each an upper layer of its own, in memory as long as all of them together are small, else on disk.
+//!
+//! An overlay makes and removes a dozen files before its task has written any, and a disk takes a hundred times as long for
+//! that as memory does. What a mounted overlay writes cannot be moved: a task that fills memory starts again on disk, as
+//! do later ones of its kind.
+
+use crate::clients::lock;
+use base::ViewId;
+use bytes::Bytes;
+use rustix::mount::MountFlags;
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The part of the machine's memory that tasks may fill before some must go on disk; the file system takes twice that.
+const MEMORY_PART: u64 = 8;
+/// Files in memory at most, each of which takes about a KiB beside its contents.
+const FILES_MAX: u64 = 1 << 20;
+/// How often it is looked how full memory is.
+const TICK: Duration = Duration::from_millis(100);
+/// Kinds of tasks that are known to write much; beyond, they are found out anew.
+const LARGE_MAX: usize = 10_000;
+
+/// The program of a client: whose tasks write alike.
+pub type Writer = (Bytes, ViewId);
+
+/// All upper layers of a worker.
+#[derive(Debug)]
+pub struct Scratches {
+    disk: PathBuf,
+    memory: Option<Arc<Memory>>,
+    next: AtomicU64,
+}
+
+/// A file system in memory.
+#[derive(Debug)]
+struct Memory {
+    folder: PathBuf,
+    /// Bytes in use beyond which tasks go on disk.
+    bytes_max: u64,
+    /// Tasks that write there.
+    tasks: AtomicU32,
+    large: Mutex<HashSet<Writer>>,
+}
+
+/// A task's folder: upper layer, work folder, mount point. Removed when dropped.
+#[derive(Debug)]
+pub struct Scratch {
+    /// Where.
+    pub folder: PathBuf,
+    memory: Option<(Arc<Memory>, Writer)>,
+}
+
+impl Scratches {
+    /// Beneath `folder`, in this process's own mount namespace.
+    pub fn new(folder: &Path, privileged: bool) -> Self {
+        let memory = Memory::mount(folder.join("memory"), privileged);
+        let memory = memory.inspect_err(|error| tracing::info!(%error, "tasks write to disk only")).ok();
+        Self { disk: folder.join("tasks"), memory: memory.map(Arc::new), next: AtomicU64::new(0) }
+    }
+
+    /// An empty one. `again`: the task came to nothing before, perhaps for want of memory.
+    pub fn take(&self, writer: Writer, again: bool) -> io::Result<Scratch> {
+        let memory = self.memory.as_ref().filter(|memory| !again && !lock(&memory.large).contains(&writer));
+        let number = self.next.fetch_add(1, Ordering::Relaxed).to_string();
+        let folder = memory.map_or(&self.disk, |memory| &memory.folder).join(number);
+        std::fs::create_dir(&folder)?;
+        let memory = memory.map(|memory| {
+            memory.tasks.fetch_add(1, Ordering::Relaxed);
+            (memory.clone(), writer)
+        });
+        let scratch = Scratch { folder, memory };
+        for name in ["upper", "work", "root"] {
+            std::fs::create_dir(scratch.folder.join(name))?;
+        }
+        Ok(scratch)
+    }
+}
+
+impl Memory {
+    fn mount(folder: PathBuf, privileged: bool) -> io::Result<Self> {
+        std::fs::create_dir_all(&folder)?;
+        let bytes_max = memory_bytes() / MEMORY_PART;
+        let options = format!("mode=700,size={},nr_inodes={FILES_MAX}", bytes_max * 2);
+        let options = CString::new(options).expect("numbers and words have no NUL");
+        rustix::mount::mount("gleaner", &folder, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(&*options))?;
+        let memory = Self { folder, bytes_max, tasks: AtomicU32::new(0), large: Mutex::default() };
+        // Attributes in memory are young: overlayfs needs its own, and guests theirs.
+        let names: &[&str] = if privileged { &["user.gleaner", "trusted.gleaner"] } else { &["user.gleaner"] };
+        let none = rustix::fs::XattrFlags::empty();
+        let probe = memory.folder.join("probe");
+        let probed = std::fs::File::create(&probe)
+            .and_then(|file| names.iter().try_for_each(|name| Ok(rustix::fs::fsetxattr(&file, *name, b"1", none)?)))
+            .and_then(|()| std::fs::remove_file(&probe));
+        if let Err(error) = probed {
+            rustix::mount::unmount(&memory.folder, rustix::mount::UnmountFlags::DETACH)?;
+            return Err(error);
+        }
+        Ok(memory)
+    }
+
+    /// How full it is, in parts of what it may hold; files count as well as bytes.
+    fn fullness(&self) -> f64 {
+        let Ok(state) = rustix::fs::statvfs(&self.folder) else { return 0.0 };
+        let bytes = (state.f_blocks - state.f_bfree) as f64 * state.f_frsize as f64 / self.bytes_max as f64;
+        let files = (state.f_files - state.f_ffree) as f64 * 2.0 / FILES_MAX as f64;
+        bytes.max(files)
+    }
+}
+
+impl Scratch {
+    /// Returns when memory is full and this task is one of those that fill it: it must start again on disk.
+    pub async fn outgrown(&self) {
+        let Some((memory, writer)) = &self.memory else { return std::future::pending().await };
+        loop {
+            tokio::time::sleep(TICK).await;
+            let tasks = memory.tasks.load(Ordering::Relaxed).max(1);
+            if memory.fullness() <= 1.0 {
+                continue;
+            }
+            let folder = self.folder.join("upper");
+            let (bytes, files) = tokio::task::spawn_blocking(move || weigh(&folder)).await.unwrap_or_default();
+            let tasks = u64::from(tasks);
+            if bytes >= memory.bytes_max / tasks || files >= FILES_MAX / 2 / tasks {
+                memory.note_large(writer);
+                return;
+            }
+        }
+    }
+
+    /// Whether memory is so full that the task may have found no room in it.
+    pub fn is_cramped(&self) -> bool {
+        let Some((memory, writer)) = &self.memory else { return false };
+        let cramped = memory.fullness() > 1.9;
+        if cramped {
+            memory.note_large(writer);
+        }
+        cramped
+    }
+}
+
+impl Memory {
+    fn note_large(&self, writer: &Writer) {
+        let mut large = lock(&self.large);
+        if large.len() >= LARGE_MAX {
+            large.clear();
+        }
+        large.insert(writer.clone());
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some((memory, _)) = &self.memory {
+            memory.tasks.fetch_sub(1, Ordering::Relaxed);
+        }
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+            tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");
+        }
+    }
+}
+
+/// Bytes and number of files beneath `folder`. What vanishes meanwhile is not counted.
+fn weigh(folder: &Path) -> (u64, u64) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return (0, 0) };
+    entries.flatten().fold((0, 0), |(bytes, files), entry| {
+        let own = entry.metadata().map_or(0, |found| found.blocks() * 512);
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let (inner_bytes, inner_files) = if is_folder { weigh(&entry.path()) } else { (0, 0) };
+        (bytes + own + inner_bytes, files + 1 + inner_files)
+    })
+}
+
+/// Memory of the machine, or of the container that this is.
+fn memory_bytes() -> u64 {
+    let info = rustix::system::sysinfo();
+    let total = info.totalram as u64 * u64::from(info.mem_unit);
+    let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let limit = limits.iter().filter_map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok()).min();
+    total.min(limit.unwrap_or(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn writer() -> Writer {
+        (Bytes::from_static(b"client"), ViewId(1))
+    }
+
+    #[test]
+    fn folders_weigh_what_is_in_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("d")).expect("a folder");
+        std::fs::write(folder.path().join("d/f"), vec![1; 100_000]).expect("a file");
+        let (bytes, files) = weigh(folder.path());
+        assert!(bytes >= 100_000 && files == 2, "{bytes} {files}");
+    }
+
+    #[test]
+    fn each_task_has_a_folder_until_it_ends() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("tasks")).expect("a folder");
+        let scratches = Scratches { disk: folder.path().join("tasks"), memory: None, next: AtomicU64::new(0) };
+        let (one, two) = (scratches.take(writer(), false).expect("one"), scratches.take(writer(), false).expect("two"));
+        assert_ne!(one.folder, two.folder);
+        std::fs::write(two.folder.join("upper/f"), "x").expect("a file");
+        let gone = two.folder.clone();
+        drop(two);
+        assert!(one.folder.join("work").is_dir() && !gone.exists());
+    }
+
+    #[test]
+    fn what_outgrew_memory_goes_on_disk_the_next_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        for name in ["tasks", "memory"] {
+            std::fs::create_dir(folder.path().join(name)).expect("a folder");
+        }
+        let memory = folder.path().join("memory");
+        let memory = Memory { folder: memory, bytes_max: 1, tasks: AtomicU32::new(0), large: Mutex::default() };
+        let memory = Some(Arc::new(memory));
+        let scratches = Scratches { disk: folder.path().join("tasks"), memory, next: AtomicU64::new(0) };
+        let first = scratches.take(writer(), false).expect("first");
+        assert!(first.folder.starts_with(folder.path().join("memory")) && first.is_cramped());
+        let on_disk = folder.path().join("tasks");
+        assert!(scratches.take(writer(), false).expect("later").folder.starts_with(&on_disk));
+        let other = (Bytes::from_static(b"other"), ViewId(1));
+        assert!(scratches.take(other.clone(), true).expect("again").folder.starts_with(&on_disk));
+        assert!(!scratches.take(other, false).expect("other").folder.starts_with(&on_disk));
+    }
+}
