@@ -4,7 +4,7 @@
 use crate::policy::Gate;
 use crate::snapshot::{ReadError, Snapshot};
 use crate::views::{View, Views};
-use base::{Bound, Digest, TaskId, Time, TreePath};
+use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -122,9 +122,17 @@ impl Server {
         }
     }
 
+    /// The task, if it runs and has this view; else another that does. Tasks of one view and version share what the worker
+    /// asks: the one that it names can have ended before another that waits for the answer.
+    fn running(&self, task: TaskId, view: ViewId) -> Option<Arc<Running>> {
+        let tasks = lock(&self.tasks);
+        let of_view = |running: &&Arc<Running>| running.view.id() == view;
+        tasks.get(&task).filter(of_view).or_else(|| tasks.values().find(of_view)).cloned()
+    }
+
     fn bind(&self, request: &BindRequest) -> BindReply {
         let refuse = |error: String, errno| BindReply { error, errno, ..BindReply::default() };
-        let task = convert::task(&request.task).ok().and_then(|task| lock(&self.tasks).get(&task).cloned());
+        let task = convert::task(&request.task).ok().and_then(|task| self.running(task, ViewId(request.view)));
         let Some(task) = task else { return refuse("the task has ended".into(), EIO) };
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
         let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {

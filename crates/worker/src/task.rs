@@ -357,6 +357,8 @@ impl Live {
                 }
                 why = &mut misplaced, if cancelled.is_none() => {
                     cancelled = Some(trouble(why.into()));
+                    // It will start again: nobody must see how it dies.
+                    pumps.silence();
                     self.kill();
                 }
                 () = pumps.finished(), if pumps.lingering => {
@@ -383,7 +385,7 @@ impl Live {
                 Ok(ended)
             }
             (_, cancelled) => {
-                pumps.abort();
+                pumps.silence();
                 Err(cancelled.unwrap_or_else(|| FailedKind::Cancelled.because("cancelled")))
             }
         }
@@ -538,9 +540,10 @@ impl Pumps {
         }
     }
 
-    fn abort(self) {
-        let terminal = self.terminal.map(|(_, pump)| pump);
-        [self.stdout, self.stderr, terminal].into_iter().flatten().for_each(|pump| pump.abort());
+    /// Passes on no more output.
+    fn silence(&mut self) {
+        let terminal = self.terminal.as_ref().map(|(_, pump)| pump);
+        [&self.stdout, &self.stderr].into_iter().flatten().chain(terminal).for_each(|pump| pump.abort());
     }
 
     /// All processes are gone: what is left in the pipes is sent, then they end.
