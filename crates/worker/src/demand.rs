@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// First pause between two looks; it doubles up to the last.
-const PAUSE_FIRST: Duration = Duration::from_millis(1);
-const PAUSE_LAST: Duration = Duration::from_millis(40);
+const PAUSE_FIRST: Duration = Duration::from_millis(2);
+const PAUSE_LAST: Duration = Duration::from_millis(50);
 /// Most processes looked at for one task; a task with more gets its input without waiting.
 const PROCESSES_MAX: usize = 512;
 

@@ -105,7 +105,11 @@ pub async fn feed_pipe(
     credit: mpsc::Sender<u32>,
 ) {
     if let Some((init, inode)) = demand_of {
-        demand::wait(init, inode).await;
+        tokio::select! {
+            () = demand::wait(init, inode) => {}
+            // No input comes before it was asked for: the task has ended.
+            _ = items.recv() => return,
+        }
     }
     if credit.send(CREDIT_BYTES as u32).await.is_err() {
         return;
@@ -171,5 +175,27 @@ impl Terminal {
     pub async fn end(&self) {
         const END_OF_FILE: &[u8] = &[4];
         let _ = self.write(END_OF_FILE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn nobody_looks_for_demand_once_the_task_has_ended() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (to_program, _program) = pipe::pipe().expect("a pipe");
+            let (items, queue) = mpsc::channel(1);
+            let (credit, _granted) = mpsc::channel(1);
+            let feeding = tokio::spawn(feed_pipe(to_program, Some((u32::MAX, 0)), queue, credit));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            assert!(!feeding.is_finished(), "it waits for demand");
+            drop(items);
+            let ended = tokio::time::timeout(Duration::from_secs(5), feeding).await;
+            ended.expect("it ends with the task").expect("no panic");
+        });
     }
 }
