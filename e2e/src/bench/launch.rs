@@ -218,6 +218,11 @@ fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
             let place = pool.place("cold");
             std::fs::create_dir_all(&place).at("create", &place)?;
             std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
+            // What is measured is a program's first use, not the start of the client's daemon.
+            let status = pool.client.json(&["status", "--json"])?;
+            if status.get("connected").and_then(serde_json::Value::as_bool) == Some(false) {
+                return Err(Error::Product("the client is not connected to the fresh pool".into()));
+            }
             samples.add(name, time_ms(remote(&pool, &place, &arguments))?);
             stop(pool)?;
         }
