@@ -83,7 +83,8 @@ impl Link {
                 state.connects += 1;
                 state.failed = None;
                 state.joined = Some(joined.clone());
-                *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some((joined.clone(), state.connects));
+                *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
+                    Some((joined.clone(), state.connects));
                 tokio::spawn(answer(joined.clone(), self.server.clone()));
                 Ok((joined, state.connects))
             }

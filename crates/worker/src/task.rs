@@ -5,8 +5,8 @@
 
 use crate::clients::{Client, Clients, CpuShare};
 use crate::fuse::{LaneError, LaneGuard};
-use crate::result::{Made, collect};
 use crate::mirrors::ApplyError;
+use crate::result::{Made, collect};
 use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
