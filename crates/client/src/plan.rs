@@ -85,6 +85,9 @@ impl Plan {
         let input =
             ScopeInput { home: home.as_ref(), uid: command.uid, cwd: &cwd, argv: &command.argv, env: &command.env };
         let scope = Scope::new(&input, &Disk::default());
+        if let Some(why) = scope.named.iter().find_map(special) {
+            return Err(NotPlanned::Here(why));
+        }
         let allowed = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
@@ -138,6 +141,22 @@ impl Plan {
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }
+}
+
+/// Why a path that a command names keeps it here: its other end is a process or a device of this machine.
+fn special(path: &TreePath) -> Option<String> {
+    use rustix::fs::FileType;
+    // A worker has the usual ones of its own.
+    if path.is_within(&TreePath::root().join(b"dev")) {
+        return None;
+    }
+    let kind = match FileType::from_raw_mode(rustix::fs::stat(path.as_bytes()).ok()?.st_mode) {
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "a device",
+        _ => return None,
+    };
+    Some(format!("{path} is {kind}, and what is at its other end is on this machine"))
 }
 
 /// The folders in which a command's program is looked for, with all on the way to them, and the worker's own mount points.
