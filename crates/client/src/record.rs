@@ -55,6 +55,11 @@ impl Record {
         self.report.timeline.push(Moment { at_us, what: what.into() });
     }
 
+    /// The command, each word printable.
+    pub fn argv(&self) -> &[String] {
+        &self.report.argv
+    }
+
     /// Something happened.
     pub fn moment(&mut self, what: &str) {
         self.at(what);

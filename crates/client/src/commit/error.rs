@@ -144,7 +144,6 @@ impl CommitError {
         if let Self::Refused(_) = self {
             let gap = if kept { "      " } else { "\n  " };
             let _ = write!(text, "{gap}once: remrun --allow-write {first} ...");
-            let _ = write!(text, "\n  project: write = [\"{first}\"] in .gleaner.toml, then gleaner trust");
         }
         text
     }
@@ -163,8 +162,7 @@ mod tests {
         assert_eq!(
             CommitError::Refused(vec![refusal]).explain(task, Some(&home), true),
             "remrun: nothing committed: ~/.bashrc is outside the write policy\n  kept: gleaner recover 8f3a0000      \
-             once: remrun --allow-write ~/.bashrc ...\n  project: write = [\"~/.bashrc\"] in .gleaner.toml, then \
-             gleaner trust"
+             once: remrun --allow-write ~/.bashrc ..."
         );
     }
 }
