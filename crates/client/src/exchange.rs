@@ -86,6 +86,8 @@ pub struct Exchange<'a> {
     spool: Spool,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
+    /// The caller was told to stop, as the task did or, if it has not started, as it will.
+    stopped: bool,
 }
 
 /// What happens next.
@@ -117,6 +119,7 @@ impl<'a> Exchange<'a> {
             spool,
             exited: None,
             signal: None,
+            stopped: false,
         }
     }
 
@@ -126,7 +129,7 @@ impl<'a> Exchange<'a> {
             self.feed().await;
             let next = self.next(requests).await;
             let outcome = match next {
-                Next::Caller(request) => self.on_caller(request).await,
+                Next::Caller(request) => self.on_caller(request, replies).await,
                 Next::Closed(stream) => self.on_closed(stream).await,
                 Next::Cancel => self.on_cancel().await,
                 Next::Room(permit) => self.on_room(permit),
@@ -190,11 +193,10 @@ impl<'a> Exchange<'a> {
         let _ = self.to_task.send(&TaskInput::from(kind)).await;
     }
 
-    async fn on_caller(&mut self, request: Option<Request>) -> Option<Outcome> {
+    async fn on_caller(&mut self, request: Option<Request>, replies: &mut Replies) -> Option<Outcome> {
         match request {
             Some(Request::Signal(signal)) => {
-                self.signal = Some(signal);
-                self.tell(InputKind::Signal(signal.into())).await;
+                self.on_caller_signal(signal, replies).await;
                 None
             }
             Some(Request::Resize(window)) => {
@@ -211,6 +213,26 @@ impl<'a> Exchange<'a> {
                 self.to_task.finish();
                 Some(Outcome::Cancelled(None))
             }
+        }
+    }
+
+    async fn on_caller_signal(&mut self, signal: u8, replies: &mut Replies) {
+        match signal {
+            // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
+            SIGTSTP if !self.started => self.stop_caller(signal, replies).await,
+            SIGCONT if !self.started => self.stopped = false,
+            signal => {
+                self.signal = Some(signal);
+                self.stopped &= signal != SIGCONT;
+                self.tell(InputKind::Signal(signal.into())).await;
+            }
+        }
+    }
+
+    /// Has the caller stop, unless it has: it would stop once more when it is continued.
+    async fn stop_caller(&mut self, signal: u8, replies: &mut Replies) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            let _ = replies.send(&Reply::Stopped(signal)).await;
         }
     }
 
@@ -258,10 +280,11 @@ impl<'a> Exchange<'a> {
             OutputKind::Started(_) => {
                 self.started = true;
                 self.record.moment("command started");
+                if self.stopped {
+                    self.tell(InputKind::Signal(SIGTSTP.into())).await;
+                }
             }
-            OutputKind::Stopped(signal) => {
-                let _ = replies.send(&Reply::Stopped(signal as u8)).await;
-            }
+            OutputKind::Stopped(signal) => self.stop_caller(signal as u8, replies).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| keep(&mut self.spool, object));
@@ -313,6 +336,8 @@ impl<'a> Exchange<'a> {
 }
 
 const SIGHUP: u32 = 1;
+const SIGCONT: u8 = 18;
+const SIGTSTP: u8 = 20;
 
 fn keep(spool: &mut Spool, object: &Object) -> Result<(), String> {
     let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;

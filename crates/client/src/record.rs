@@ -35,6 +35,7 @@ pub struct Record {
     /// Times it was launched.
     pub attempts: u32,
     notes: Vec<String>,
+    unreadable: Option<TreePath>,
 }
 
 impl Record {
@@ -47,7 +48,7 @@ impl Record {
             started_ms: now_nanos() / 1_000_000,
             ..TaskReport::default()
         };
-        Self { task, report, begun: Instant::now(), attempts: 0, notes: Vec::new() }
+        Self { task, report, begun: Instant::now(), attempts: 0, notes: Vec::new(), unreadable: None }
     }
 
     fn at(&mut self, what: impl Into<String>) {
@@ -100,6 +101,12 @@ impl Record {
         self.report.faults += asked.questions;
         self.report.faulted_paths = shown(&asked.paths);
         self.report.late = shown(&asked.late);
+        self.unreadable = asked.unreadable.clone();
+    }
+
+    /// A path whose bytes the last attempt may have wanted, and which could not be had any more.
+    pub fn unreadable(&self) -> Option<&TreePath> {
+        self.unreadable.as_ref()
     }
 
     /// The command ended at the worker, which tells what it did when.

@@ -47,13 +47,13 @@ pub async fn settle(
     }
     let work = {
         let (daemon, write, launch) = (daemon.clone(), plan.write.clone(), plan.launched());
-        let argv = record.argv().to_vec();
+        let (argv, unreadable) = (record.argv().to_vec(), record.unreadable().cloned());
         move || {
             let write = |path: &TreePath| write.decide(path);
             let now = Time(now_nanos());
             let (contents, why) = (&Spooled(&spool), "");
             let keep = Keep { task, argv: &argv, status, delta: &delta, contents, write: &write, why, at: now };
-            commit(&daemon, &keep, &spool, launch)
+            commit(&daemon, &keep, &spool, launch, unreadable)
         }
     };
     match blocking(work).await {
@@ -69,8 +69,14 @@ pub async fn settle(
     }
 }
 
-/// Commits what would be kept if that failed.
-fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, launch: Time) -> Result<Report, (String, Vec<TreePath>)> {
+/// Commits what would be kept if that failed, unless the task read something `unreadable`.
+fn commit(
+    daemon: &Daemon,
+    keep: &Keep<'_>,
+    spool: &Spool,
+    launch: Time,
+    unreadable: Option<TreePath>,
+) -> Result<Report, (String, Vec<TreePath>)> {
     let committer: &Committer = &daemon.committer;
     let views = daemon.server.views();
     let request = Request {
@@ -84,7 +90,11 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, launch: Time) -> Resu
         launch,
         now: keep.at,
     };
-    match committer.commit(&request) {
+    let committed = match unreadable {
+        Some(path) => Err(CommitError::ReadWhileChanged(path)),
+        None => committer.commit(&request),
+    };
+    match committed {
         Ok(report) => {
             remember(views, spool, &report);
             Ok(report)
@@ -92,7 +102,11 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, launch: Time) -> Resu
         Err(error) => {
             let keeps = matches!(
                 error,
-                CommitError::Refused(_) | CommitError::Conflict(_) | CommitError::NoSpace(_) | CommitError::Io { .. }
+                CommitError::Refused(_)
+                    | CommitError::Conflict(_)
+                    | CommitError::ReadWhileChanged(_)
+                    | CommitError::NoSpace(_)
+                    | CommitError::Io { .. }
             );
             let kept = keeps && committer.keep(&Keep { why: &error.to_string(), ..*keep }).unwrap_or_else(|failed| {
                 tracing::warn!(task = %keep.task, error = %failed, "a delta that was not committed could not be kept");
