@@ -30,13 +30,15 @@ pub struct Input {
     ended: bool,
     /// Whether the caller owns its terminal.
     foreground: bool,
+    /// Calls off what is being read of a terminal.
+    pause: Option<Stop>,
     reading: Option<JoinHandle<Done<Vec<u8>>>>,
 }
 
 impl Input {
     /// Nothing read yet.
     pub fn new(fd: Arc<OwnedFd>) -> Self {
-        Self { fd, kept: Vec::new(), consumed: 0, ended: false, foreground: true, reading: None }
+        Self { fd, kept: Vec::new(), consumed: 0, ended: false, foreground: true, pause: None, reading: None }
     }
 
     /// The caller's descriptor.
@@ -62,11 +64,39 @@ impl Input {
     }
 
     fn start_reading(&mut self, stop: &Stop, bytes_max: usize) {
-        let blocked = stdio::is_terminal(&self.fd) && !self.foreground;
-        if self.reading.is_none() && !self.ended && !blocked {
-            let (fd, stop) = (self.fd.clone(), stop.clone());
-            self.reading = Some(tokio::task::spawn_blocking(move || stdio::read_some(&fd, &stop, bytes_max)));
+        let terminal = stdio::is_terminal(&self.fd);
+        if self.reading.is_some() || self.ended || (terminal && !self.foreground) {
+            return;
         }
+        // Without an event of its own a read cannot be called off, and the terminal is shared as well as it can be.
+        self.pause = if terminal { Stop::new().ok() } else { None };
+        let (fd, stop, pause) = (self.fd.clone(), stop.clone(), self.pause.clone());
+        self.reading = Some(tokio::task::spawn_blocking(move || {
+            let stops: Vec<&Stop> = [Some(&stop), pause.as_ref()].into_iter().flatten().collect();
+            stdio::read_some(&fd, &stops, bytes_max)
+        }));
+    }
+
+    /// Whether the caller owns its terminal: while it does not, what is typed there is for others.
+    fn set_foreground(&mut self, owned: bool) {
+        self.foreground = owned;
+        if let Some(pause) = self.pause.take_if(|_| !owned) {
+            pause.stop();
+        }
+    }
+
+    /// Takes what was read; returns what is to be sent.
+    fn take(&mut self, read: Done<Vec<u8>>) -> Option<Bytes> {
+        let paused = self.pause.take().is_none() && stdio::is_terminal(&self.fd);
+        match read {
+            Done::Ok(bytes) if !bytes.is_empty() => {
+                self.keep(&bytes);
+                return Some(bytes.into());
+            }
+            Done::Stopped if paused => {}
+            Done::Ok(_) | Done::Closed | Done::Stopped => self.ended = true,
+        }
+        None
     }
 }
 
@@ -204,7 +234,7 @@ impl<'a> Exchange<'a> {
                 None
             }
             Some(Request::Foreground(owned)) => {
-                self.session.input.foreground = owned;
+                self.session.input.set_foreground(owned);
                 None
             }
             Some(Request::Run { .. } | Request::Outcome(_) | Request::Ask(_)) => None,
@@ -232,6 +262,8 @@ impl<'a> Exchange<'a> {
     /// Has the caller stop, unless it has: it would stop once more when it is continued.
     async fn stop_caller(&mut self, signal: u8, replies: &mut Replies) {
         if !std::mem::replace(&mut self.stopped, true) {
+            // From now on the terminal is the shell's. The caller says when it is its own again.
+            self.session.input.set_foreground(false);
             let _ = replies.send(&Reply::Stopped(signal)).await;
         }
     }
@@ -260,13 +292,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
-        match read {
-            Done::Ok(bytes) if !bytes.is_empty() => {
-                self.session.input.keep(&bytes);
-                self.unsent.push_back(bytes.into());
-            }
-            Done::Ok(_) | Done::Closed | Done::Stopped => self.session.input.ended = true,
-        }
+        self.unsent.extend(self.session.input.take(read));
         None
     }
 

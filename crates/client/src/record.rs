@@ -152,7 +152,11 @@ impl Record {
             Reply::Done(ExitStatus::Signal(signal)) => ("remote", format!("signal {signal}")),
             Reply::Failed { message, code } => {
                 self.at(message.clone());
-                ("remote", format!("failed {code}"))
+                let place = if self.report.worker.is_some() { "remote" } else { "nowhere" };
+                if self.report.why.is_empty() {
+                    self.report.why = message.lines().next().unwrap_or_default().to_owned();
+                }
+                (place, format!("failed {code}"))
             }
             _ => ("remote", "unknown".to_owned()),
         };

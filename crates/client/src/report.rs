@@ -141,7 +141,7 @@ pub struct TaskLine {
     pub task: String,
     /// The command, each word printable.
     pub argv: Vec<String>,
-    /// `remote` or `local`.
+    /// `remote`, `local`, or `nowhere` if it was not run.
     pub place: String,
     /// The worker's name, if it ran remotely.
     pub worker: Option<String>,
@@ -161,7 +161,7 @@ pub struct TaskReport {
     pub task: String,
     /// The command, each word printable.
     pub argv: Vec<String>,
-    /// `remote` or `local`.
+    /// `remote`, `local`, or `nowhere` if it was not run.
     pub place: String,
     /// The worker's name, if it ran remotely.
     pub worker: Option<String>,
