@@ -1,26 +1,21 @@
 //! What happens when something dies in the middle of a command: the command ends within a bound, in the right result or in a
 //! clear error; nothing is half-committed; nothing stays.
 
-use crate::error::{Context, Error, Result};
+use crate::error::{Error, Result};
 use crate::leftovers;
 use crate::pool::{Options, Pool};
 use crate::process::{Ended, Input, Outcome, Run, pause, wait_for};
-use crate::report::{Report, Verdict};
+use crate::report::Report;
+use crate::scenario::{
+    self, COMMAND, Committed, END_BOUND, GUEST_BOUND, Scenario, background, busy_worker, committed, folder, guests,
+};
 use rustix::process::{Pid, Signal};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// The bound within which a command must end after a part of the system was killed.
-pub const END_BOUND: Duration = Duration::from_secs(30);
-/// The bound within which a guest must be gone after its command was killed.
-pub const GUEST_BOUND: Duration = Duration::from_secs(5);
 /// Moments, in milliseconds after the start of the command, at which parts are killed: launch, run, commit.
 const MOMENTS_MS: [u64; 6] = [3, 20, 90, 250, 600, 1050];
-/// The command under test: it runs for a second, and writes at its beginning, all along, and at its end.
-const COMMAND: &str = "echo begun > begun; i=0; while [ $i -lt 5 ]; do echo $i >> log; sleep 0.2; i=$((i+1)); done; \
-                       echo all > done; echo finished";
-
 /// What is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
@@ -29,8 +24,6 @@ enum Victim {
     ClientDaemon,
     Remrun,
 }
-
-type Scenario = (&'static str, fn(&mut Pool) -> Result<Vec<String>>);
 
 const SCENARIOS: [Scenario; 9] = [
     ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker)),
@@ -44,36 +37,9 @@ const SCENARIOS: [Scenario; 9] = [
     ("failure/a guest that kills all it can see harms only itself", fratricide),
 ];
 
-/// Runs the scenarios whose name contains `filter`, each on a pool of its own.
-pub fn run(filter: &str, report: &Report) -> Result<()> {
-    run_on(&Options::new(2, 2)?, filter, report)
-}
-
-/// The same with pools of this kind.
-pub fn run_on(options: &Options, filter: &str, report: &Report) -> Result<()> {
-    for (name, scenario) in SCENARIOS.iter().filter(|(name, _)| name.contains(filter)) {
-        let started = Instant::now();
-        let verdict = match one(options, *scenario) {
-            Ok(wrong) if wrong.is_empty() => Verdict::Passed,
-            Ok(wrong) => Verdict::Failed(wrong),
-            Err(Error::Missing(why)) => Verdict::Skipped(why),
-            Err(error) => Verdict::Failed(vec![error.to_string()]),
-        };
-        report.add(name, verdict, started.elapsed());
-    }
-    Ok(())
-}
-
-fn one(options: &Options, scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Result<Vec<String>> {
-    let mut pool = Pool::start(options.clone())?;
-    let place = pool.place("");
-    std::fs::create_dir_all(&place).at("create", &place)?;
-    let mut wrong = scenario(&mut pool)?;
-    if !wrong.is_empty() {
-        wrong.push(pool.logs(8));
-    }
-    wrong.extend(pool.stop(false)?);
-    Ok(wrong)
+/// Runs the scenarios whose name contains `filter` on pools of this kind.
+pub fn run(options: &Options, filter: &str, report: &Report) {
+    scenario::run(&SCENARIOS, options, filter, report);
 }
 
 fn killed(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
@@ -81,8 +47,7 @@ fn killed(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
     for (round, moment) in MOMENTS_MS.iter().enumerate() {
         for options in [&["--no-local"][..], &[][..]] {
             let local = options.is_empty();
-            let place = pool.place(&format!("{victim:?}-{round}-{local}"));
-            std::fs::create_dir_all(&place).at("create", &place)?;
+            let place = folder(pool, &format!("{victim:?}-{round}-{local}"))?;
             let say = |what: String| format!("{victim:?} killed after {moment} ms, local {local}: {what}");
             let outcome = with_kill(pool, victim, Duration::from_millis(*moment), &place, options)?;
             wrong.extend(judge(&outcome, victim, &place, local).into_iter().map(say));
@@ -121,40 +86,6 @@ fn kill(pid: i32) {
     }
 }
 
-/// The worker that has the guest among its descendants; the first one if the guest has not begun.
-fn busy_worker<'a>(pool: &'a mut Pool, place: &Path) -> &'a mut crate::process::Daemon {
-    let wanted = place.to_string_lossy().into_owned();
-    let children: Vec<Vec<i32>> =
-        pool.workers.iter().map(|worker| descendants(worker.pid().as_raw_nonzero().get())).collect();
-    let has_guest = |pids: &Vec<i32>| {
-        pids.iter().any(|pid| {
-            let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
-            cwd.to_string_lossy().contains(&wanted)
-        })
-    };
-    let index = children.iter().position(has_guest).unwrap_or(0);
-    &mut pool.workers[index]
-}
-
-/// All processes below one.
-fn descendants(root: i32) -> Vec<i32> {
-    let mut parents = Vec::new();
-    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        let stat = std::fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        let parent = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(1)?.parse::<i32>().ok());
-        parents.extend(parent.map(|parent| (pid, parent)));
-    }
-    let mut found = vec![root];
-    let mut at = 0;
-    while at < found.len() {
-        let parent = found[at];
-        found.extend(parents.iter().filter(|(_, of)| *of == parent).map(|(pid, _)| *pid));
-        at += 1;
-    }
-    found.split_off(1)
-}
-
 fn revive(pool: &mut Pool, victim: Victim) -> Result<()> {
     match victim {
         Victim::Worker => {
@@ -171,50 +102,18 @@ fn revive(pool: &mut Pool, victim: Victim) -> Result<()> {
     pool.wait_for_workers(workers)
 }
 
-/// The right result is all of it; a clear error is a message, a status other than 0, and none of it.
 fn judge(outcome: &Outcome, victim: Victim, place: &Path, local: bool) -> Vec<String> {
+    if victim != Victim::Remrun {
+        return scenario::judge(outcome, place, !local || victim == Victim::ClientDaemon);
+    }
     let mut wrong = Vec::new();
-    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
-    let (begun, log, done) = (read("begun"), read("log"), read("done"));
-    let all = begun == "begun\n" && log == "0\n1\n2\n3\n4\n" && done == "all\n";
-    let none = begun.is_empty() && log.is_empty() && done.is_empty();
-    if outcome.elapsed > END_BOUND {
-        wrong.push(format!("took {:.1} s, more than {END_BOUND:?}", outcome.elapsed.as_secs_f64()));
+    if let Committed::Half(what) = committed(place) {
+        wrong.push(format!("half-committed: {what}"));
     }
-    if !all && !none {
-        wrong.push(format!("half-committed: begun {begun:?}, log {log:?}, done {done:?}"));
-    }
-    match outcome.ended {
-        Ended::Code(0) if !all => wrong.push("status 0, but the files are not there".to_owned()),
-        Ended::Code(0) if outcome.text() != "finished" => {
-            wrong.push(format!("status 0, but the output is {:?}", outcome.text()));
-        }
-        Ended::Code(0) => {}
-        Ended::Signal(9) if victim == Victim::Remrun => {}
-        _ if victim == Victim::Remrun => wrong.push(format!("remrun: {}", outcome.ended)),
-        _ if local && victim != Victim::ClientDaemon => {
-            wrong.push(format!("{} although another worker or this machine could run it", outcome.ended));
-        }
-        _ if outcome.stderr.is_empty() => wrong.push(format!("{} without a word", outcome.ended)),
-        _ if all => wrong.push(format!("{} although all was committed", outcome.ended)),
-        _ => {}
+    if !matches!(outcome.ended, Ended::Code(0) | Ended::Signal(9)) {
+        wrong.push(format!("remrun: {}", outcome.ended));
     }
     wrong
-}
-
-fn background(pool: &Pool, name: &str, script: &str) -> Result<std::process::Child> {
-    let place = pool.place(name);
-    std::fs::create_dir_all(&place).at("create", &place)?;
-    let mut command = pool.client.remrun(&["--no-local", "sh", "-c", script]);
-    command.current_dir(&place).stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
-    command.spawn().context(|| "cannot start remrun".to_owned())
-}
-
-/// Processes below the workers whose arguments contain this word.
-fn guests(pool: &Pool, word: &str) -> usize {
-    let below = pool.workers.iter().flat_map(|worker| descendants(worker.pid().as_raw_nonzero().get()));
-    let line = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    below.filter(|pid| String::from_utf8_lossy(&line(*pid)).contains(word)).count()
 }
 
 fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
@@ -242,8 +141,7 @@ fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
 }
 
 fn worker_stopped(pool: &mut Pool) -> Result<Vec<String>> {
-    let place = pool.place("stopped");
-    std::fs::create_dir_all(&place).at("create", &place)?;
+    let place = folder(pool, "stopped")?;
     let mut command = pool.client.remrun(&["sh", "-c", COMMAND]);
     command.current_dir(&place);
     let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 3).run());
@@ -258,8 +156,7 @@ fn worker_stopped(pool: &mut Pool) -> Result<Vec<String>> {
 fn here_or_not(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for options in [&["--no-local"][..], &[][..]] {
-        let place = pool.place(&format!("alone-{}", options.len()));
-        std::fs::create_dir_all(&place).at("create", &place)?;
+        let place = folder(pool, &format!("alone-{}", options.len()))?;
         let mut arguments = options.to_vec();
         arguments.extend(["sh", "-c", COMMAND]);
         let mut command = pool.client.remrun(&arguments);

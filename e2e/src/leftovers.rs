@@ -1,5 +1,6 @@
 //! What a run may leave behind and must not: processes, mounts, control groups.
 
+use crate::pool::NODES;
 use crate::process::wait_for;
 use crate::scratch::MARK;
 use rustix::process::{Pid, Signal};
@@ -40,23 +41,25 @@ impl Before {
         let scratch = scratch.to_string_lossy();
         let ours = |line: &&String| line.contains(scratch.as_ref());
         found.extend(mounts().difference(&self.mounts).filter(ours).map(|line| format!("mount {line}")));
-        let empty = |group: &&PathBuf| std::fs::read(group.join("cgroup.procs")).is_ok_and(|pids| pids.is_empty());
-        found.extend(
-            groups()
-                .difference(&self.groups)
-                .filter(empty)
-                .filter(|path| !is_of_others(path))
-                .map(|path| format!("group {}", path.display())),
-        );
+        let known = known_keys(Path::new(scratch.as_ref()));
+        let ours = |group: &&PathBuf| named_after(group).is_some_and(|key| known.contains(&key));
+        let groups = groups();
+        let new = groups.difference(&self.groups).filter(ours);
+        found.extend(new.map(|path| format!("group {}", path.display())));
         found
     }
 }
 
-/// Whether a control group is named after a process that lives and is none of the run's, which is stopped by now.
-fn is_of_others(group: &Path) -> bool {
-    let name = group.file_name().map_or(String::new(), |name| name.to_string_lossy().into_owned());
-    let numbers = name.split(|c: char| !c.is_ascii_digit()).filter(|number| !number.is_empty());
-    numbers.into_iter().any(|number| Path::new("/proc").join(number).exists())
+/// The first digits of a worker's key, after which its control group is named.
+fn named_after(group: &Path) -> Option<String> {
+    let name = group.file_name()?.to_string_lossy().into_owned();
+    let digits: String = name.strip_prefix("gleaner-")?.chars().take_while(char::is_ascii_hexdigit).collect();
+    (digits.len() >= 8).then_some(digits)
+}
+
+/// What the run's hub wrote of the machines that joined, in which their keys occur.
+fn known_keys(scratch: &Path) -> String {
+    std::fs::read_to_string(scratch.join(NODES)).unwrap_or_default()
 }
 
 /// Processes of the run: those that carry its mark, hold its folder as their folder or program, or see it among their mounts

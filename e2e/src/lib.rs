@@ -2,12 +2,14 @@
 //!
 //! A [`pool::Pool`] is a hub, workers whose root is empty ([`empty_root`]) and clients, all in one temporary folder. The
 //! [`differential`] harness runs a [`case::Case`] once locally and once through `remrun`, at the same path, and compares
-//! everything that can be seen. Beside the table of cases (`cases/*.case`) there are tests of [`failure`], tests on
-//! [`real`] input, a [`demo`] and the [`bench`] of launches.
+//! everything that can be seen. Beside the table of cases (`cases/*.case`) there are [`scenario`]s on pools of their own
+//! ([`contract`], [`failure`], [`cut`]), tests on [`real`] input, a [`demo`] and the [`bench`] of launches.
 
 pub mod bench;
 pub mod case;
 pub mod client;
+pub mod contract;
+pub mod cut;
 pub mod demo;
 pub mod differential;
 pub mod empty_root;
@@ -17,7 +19,9 @@ pub mod leftovers;
 pub mod pool;
 pub mod process;
 pub mod real;
+pub mod relay;
 pub mod report;
+pub mod scenario;
 pub mod scratch;
 pub mod source;
 pub mod suite;

@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+/// The hub's list of machines that joined, in a pool's folder.
+pub const NODES: &str = "hub/state/hub/nodes.json";
 /// How long a daemon may take until it serves.
 const START: Duration = Duration::from_secs(30);
 /// How long a daemon may take to stop when asked.
@@ -57,8 +59,9 @@ pub struct Pool {
     pub client: Client,
     /// The client as an ordinary user, if asked for.
     pub nobody: Option<Client>,
+    /// The hub's owner, where the hub is.
+    pub owner: Client,
     options: Options,
-    hub_side: Client,
     before: Before,
 }
 
@@ -83,12 +86,12 @@ impl Pool {
             std::fs::copy(&from, &to).at("copy (build it with `cargo build -p cli`)", &from)?;
         }
         make(&root, "log", 0o755, 0)?;
-        let hub_side = client_in(&root, "hub", &bin, 0)?;
-        let hub = start_hub(&root, &hub_side)?;
+        let owner = client_in(&root, "hub", &bin, 0)?;
+        let hub = start_hub(&root, &owner)?;
         let client = client_in(&root, "client", &bin, 0)?;
         let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
         let mut pool =
-            Self { scratch, hub, workers: Vec::new(), client, nobody, options: options.clone(), hub_side, before };
+            Self { scratch, hub, workers: Vec::new(), client, nobody, owner, options: options.clone(), before };
         for index in 0..options.workers {
             let worker = pool.start_worker(&root, index)?;
             pool.workers.push(worker);
@@ -103,7 +106,7 @@ impl Pool {
 
     /// A fresh token for this role.
     pub fn token(&self, role: &str) -> Result<String> {
-        let outcome = self.hub_side.gleaner(&["token", "--role", role])?.expect_ok("gleaner token")?;
+        let outcome = self.owner.gleaner(&["token", "--role", role])?.expect_ok("gleaner token")?;
         let text = outcome.text();
         text.split_whitespace()
             .last()
@@ -112,16 +115,51 @@ impl Pool {
     }
 
     fn start_worker(&self, root: &Path, index: usize) -> Result<Daemon> {
+        let token = self.token("worker")?;
+        self.run_worker(root, index, &["join", &token])
+    }
+
+    fn run_worker(&self, root: &Path, index: usize, begin: &[&str]) -> Result<Daemon> {
         let name = format!("worker{index}");
         let mount_point = make(root, &format!("{name}/root"), 0o755, 0)?;
         let state = make(root, &format!("{name}/state"), 0o700, 0)?;
         let program = root.join("bin/gleaner");
         let place = EmptyRoot { mount_point, program, state, mark: root.to_path_buf() };
         let cpus = self.options.cpus.to_string();
-        let token = self.token("worker")?;
-        let arguments = ["join", &token, "--state", "/state", "--cpus", &cpus, "--name", &name];
-        let command = place.command(&self.options.suite, &arguments);
+        let rest = ["--state", "/state", "--cpus", &cpus, "--name", &name];
+        let command = place.command(&self.options.suite, &[begin, &rest].concat());
         Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
+    }
+
+    /// Where the hub listens.
+    pub fn hub_address(&self) -> Result<String> {
+        let path = self.scratch.path().join("hub/address");
+        std::fs::read_to_string(&path).at("read", &path)
+    }
+
+    /// The keys of the machines that joined as `role`, in hexadecimal digits.
+    pub fn keys_of(&self, role: &str) -> Result<Vec<String>> {
+        let path = self.scratch.path().join(NODES);
+        let text = std::fs::read(&path).at("read", &path)?;
+        let list: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|error| Error::Product(format!("{}: {error}", path.display())))?;
+        let nodes = list["nodes"].as_object().into_iter().flatten();
+        Ok(nodes.filter(|(_, node)| node["role"] == role).map(|(key, _)| key.clone()).collect())
+    }
+
+    /// Starts a worker again, without a token, which reaches the hub at `address` from now on.
+    pub fn redirect_worker(&mut self, index: usize, address: &str) -> Result<()> {
+        let root = self.scratch.path().to_path_buf();
+        self.workers[index].kill();
+        redirect(&root.join(format!("worker{index}/state/config/node.toml")), address)?;
+        self.workers[index] = self.run_worker(&root, index, &["worker"])?;
+        Ok(())
+    }
+
+    /// Has the client reach the hub at `address` from now on; its daemon is stopped.
+    pub fn redirect_client(&self, address: &str) -> Result<()> {
+        redirect(&self.scratch.path().join("client/config/client.toml"), address)?;
+        self.client.gleaner(&["stop"])?.expect_ok("gleaner stop").map(drop)
     }
 
     /// Starts a worker again that was killed, on its old state.
@@ -135,7 +173,7 @@ impl Pool {
     /// Starts the hub again that was killed, on its old state and address.
     pub fn restart_hub(&mut self) -> Result<()> {
         self.hub.kill();
-        self.hub = start_hub(self.scratch.path(), &self.hub_side)?;
+        self.hub = start_hub(self.scratch.path(), &self.owner)?;
         Ok(())
     }
 
@@ -192,7 +230,7 @@ impl Pool {
     /// left. Empty if all is well.
     pub fn stop(mut self, keep: bool) -> Result<Vec<String>> {
         let mut wrong = Vec::new();
-        for client in [Some(&self.client), Some(&self.hub_side), self.nobody.as_ref()].into_iter().flatten() {
+        for client in [Some(&self.client), Some(&self.owner), self.nobody.as_ref()].into_iter().flatten() {
             let outcome = client.gleaner(&["stop"])?;
             if !outcome.ok() {
                 wrong.push(format!("gleaner stop: {}: {}", outcome.ended, String::from_utf8_lossy(&outcome.stderr)));
@@ -236,6 +274,14 @@ fn client_in(root: &Path, name: &str, bin: &Path, user: u32) -> Result<Client> {
         make(&folder, inner, 0o700, user)?;
     }
     Ok(Client::new(bin, &folder, root, user))
+}
+
+/// Puts another address of the hub into a file of settings.
+fn redirect(file: &Path, address: &str) -> Result<()> {
+    let text = std::fs::read_to_string(file).at("read", file)?;
+    let other = text.lines().filter(|line| !line.starts_with("hub ="));
+    let lines: Vec<String> = other.map(str::to_owned).chain([format!("hub = [\"{address}\"]\n")]).collect();
+    std::fs::write(file, lines.join("\n")).at("write", file)
 }
 
 /// Starts the hub and waits until it prints how to join it.

@@ -132,6 +132,11 @@ impl Outcome {
         String::from_utf8_lossy(&self.stdout).trim_end().to_owned()
     }
 
+    /// Standard error as text, without the newline at its end.
+    pub fn said(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).trim_end().to_owned()
+    }
+
     /// The outcome, or an error that shows how it ended and what it said.
     pub fn expect_ok(self, what: &str) -> Result<Self> {
         if self.ok() {

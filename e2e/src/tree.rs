@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Grain of the kernel's coarse clock, with room: a file may seem this much older than the run that made it.
 const CLOCK_GRAIN: Duration = Duration::from_millis(20);
+/// Bytes that are hashed together.
+const HASHED_BLOCK: usize = 4096;
 /// The time to which the times of a set-up are put, so that they agree between two runs: 2020-01-01.
 const SETUP_SECONDS: i64 = 1_577_836_800;
 
@@ -104,10 +106,9 @@ impl Entry {
         } else if file_type.is_socket() {
             Kind::Socket
         } else if file_type.is_file() {
-            let mut hasher = blake3::Hasher::new();
             let file = std::fs::File::open(path).at("open", path)?;
-            std::io::copy(&mut &file, &mut hasher).at("read", path)?;
-            Kind::File { len: meta.len(), hash: hasher.finalize(), sparse: has_hole(&file, meta.len()) }
+            let hash = hash(&file, meta.len()).at("read", path)?;
+            Kind::File { len: meta.len(), hash, sparse: has_hole(&file, meta.len()) }
         } else {
             Kind::Device(meta.rdev())
         };
@@ -133,6 +134,42 @@ impl Entry {
             Stamp::At(self.mtime_ns)
         }
     }
+}
+
+/// A hash of the blocks of a file that are not all zeros, and of where they are: the same with holes and without, and soon
+/// done where there are large ones.
+fn hash(file: &std::fs::File, len: u64) -> std::io::Result<blake3::Hash> {
+    let mut hasher = blake3::Hasher::new();
+    let mut buffer = vec![0; 256 * HASHED_BLOCK];
+    let mut at = 0;
+    while at < len {
+        at = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+            // What is read is aligned, whatever holes there are.
+            Ok(data) => data - data % HASHED_BLOCK as u64,
+            Err(rustix::io::Errno::NXIO) => break,
+            Err(_) => at,
+        };
+        let count = read_at(file, &mut buffer, at)?;
+        for (number, block) in buffer[..count].chunks(HASHED_BLOCK).enumerate() {
+            if block.iter().any(|byte| *byte != 0) {
+                hasher.update(&(at + (number * HASHED_BLOCK) as u64).to_le_bytes()).update(block);
+            }
+        }
+        at += buffer.len() as u64;
+    }
+    Ok(hasher.finalize())
+}
+
+/// Fills the buffer, or reads to the end of the file.
+fn read_at(file: &std::fs::File, buffer: &mut [u8], at: u64) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], at + filled as u64)? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    Ok(filled)
 }
 
 fn has_hole(file: &std::fs::File, len: u64) -> bool {
@@ -241,4 +278,34 @@ fn kinds(here: &Kind, there: &Kind) -> Option<String> {
 
 fn show(path: &Path) -> String {
     format!("{path:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_hashed_alike_as_data_and_as_holes() {
+        let scratch = crate::scratch::Scratch::new().unwrap();
+        let hash_of = |name: &str, write: &dyn Fn(&std::fs::File)| {
+            let path = scratch.path().join(name);
+            let options = std::fs::File::options().read(true).write(true).create(true).clone();
+            let file = options.open(&path).unwrap();
+            write(&file);
+            hash(&file, file.metadata().unwrap().len()).unwrap()
+        };
+        let end = |file: &std::fs::File| file.write_all_at(b"end", 5 << 20).unwrap();
+        let holes = hash_of("holes", &end);
+        let zeros = hash_of("zeros", &|file| {
+            file.write_all_at(&vec![0; 5 << 20], 0).unwrap();
+            end(file);
+        });
+        let other = hash_of("other", &|file| {
+            end(file);
+            file.write_all_at(b"x", 3 << 20).unwrap();
+        });
+        assert_eq!(holes, zeros);
+        assert_ne!(holes, other);
+        assert_ne!(holes, hash_of("moved", &|file| file.write_all_at(b"end", (5 << 20) - 4096).unwrap()));
+    }
 }

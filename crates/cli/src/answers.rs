@@ -1,7 +1,7 @@
 //! The client daemon's answers as text. Their JSON, which `--json` prints, is defined in [`client::report`].
 
-use crate::render::{Facts, Table, bytes, command_line, micros, time};
-use client::report::{Cancelled, Done, Kept, Recovered, Revoked, Status, TaskReport, Tasks, Token};
+use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
+use client::report::{Cancelled, Done, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token};
 
 /// Characters of a command that a list shows.
 const COMMAND_WIDTH: usize = 60;
@@ -124,29 +124,48 @@ impl Render for Token {
 
 impl Render for Kept {
     fn render(&self) -> String {
-        let mut table = Table::new(&["TASK", "KEPT", "PATHS", "SIZE", "WHY", "COMMAND"]);
-        for delta in &self.kept {
-            table.row(vec![
-                short(&delta.task),
-                time(delta.kept_ms),
-                delta.paths.len().to_string(),
-                bytes(delta.bytes),
-                delta.reason.clone(),
-                command_line(&delta.argv, COMMAND_WIDTH),
-            ]);
+        if self.kept.is_empty() {
+            return "nothing is kept: every task's changes were committed\n".to_owned();
         }
-        table.text("nothing is kept: every task's changes were committed")
+        let mut text: String = self.kept.iter().map(|delta| delta.render() + "\n").collect();
+        text.push_str("gleaner recover TASK commits it over what is here now, once you have agreed;\n");
+        text.push_str("gleaner recover TASK --into FOLDER writes its files there\n");
+        text
+    }
+}
+
+impl Render for KeptDelta {
+    fn render(&self) -> String {
+        let mut facts = Facts::default();
+        let why: Vec<String> = self.reason.lines().map(|line| line.trim().to_owned()).collect();
+        facts
+            .fact("task", short(&self.task))
+            .fact("command", command_line(&self.argv, 400))
+            .fact("kept", format!("{}, {} ago", time(self.kept_ms), age(self.age_s)))
+            .list("because", &why)
+            .list(&format!("{} changes", self.changes_count), &self.changes);
+        let unseen = self.changes_count.saturating_sub(self.changes.len() as u64);
+        if unseen > 0 {
+            facts.fact("", format!("... and {unseen} that only GLEANER-CHANGES lists, which --into writes"));
+        }
+        facts.text().to_owned()
     }
 }
 
 impl Render for Recovered {
     fn render(&self) -> String {
-        let place = self.into.as_ref().map(|into| format!("into {into}")).unwrap_or("where they belong".into());
-        let mut text = format!("task {}: {} paths written {place}\n", short(&self.task), self.paths.len());
-        for path in &self.paths {
-            text.push_str(&format!("  {path}\n"));
+        let mut facts = Facts::default();
+        let what = match &self.into {
+            Some(into) => format!("written into {into}"),
+            None if self.changes_count == 0 => "committed before: nothing was left to do".to_owned(),
+            None => "committed".to_owned(),
+        };
+        facts.fact("task", format!("{}, {what}", short(&self.task)));
+        facts.list(&format!("{} paths", self.changes_count), &self.paths).list("skipped", &self.skipped);
+        if let Some(replaced) = &self.replaced {
+            facts.fact("replaced", format!("what was there is kept: gleaner recover {} undoes this", short(replaced)));
         }
-        text
+        facts.text().to_owned()
     }
 }
 
@@ -252,7 +271,45 @@ TASK      STATUS    TIME  PLACE  COMMAND
 ";
         assert_eq!(Tasks { tasks: vec![task] }.render(), want);
         assert_eq!(Kept::default().render(), "nothing is kept: every task's changes were committed\n");
-        let recovered = Recovered { task: "8f3a1234aa".into(), into: Some("/t".into()), paths: vec!["/t/a".into()] };
-        assert_eq!(recovered.render(), "task 8f3a1234: 1 paths written into /t\n  /t/a\n");
+        let recovered = Recovered {
+            task: "8f3a1234aa".into(),
+            paths: vec!["/t/a".into()],
+            changes_count: 1,
+            replaced: Some("01ab23cd00".into()),
+            ..Recovered::default()
+        };
+        let want = "\
+task          8f3a1234, committed
+1 paths       /t/a
+replaced      what was there is kept: gleaner recover 01ab23cd undoes this
+";
+        assert_eq!(recovered.render(), want);
+    }
+
+    #[test]
+    fn kept_deltas() {
+        let delta = KeptDelta {
+            task: "8f3a1234000000000000000000000001".into(),
+            argv: vec!["sh".into(), "-c".into(), "x".into()],
+            reason: "nothing committed: /x was changed here while the task ran\n                /y too".into(),
+            paths: vec!["/x".into()],
+            changes: vec!["file       /x (mode 644, 5 bytes)".into()],
+            changes_count: 3,
+            age_s: 125,
+            ..KeptDelta::default()
+        };
+        let want = "\
+task          8f3a1234
+command       sh -c x
+kept          1970-01-01 00:00:00 UTC, 2 min ago
+because       nothing committed: /x was changed here while the task ran
+              /y too
+3 changes     file       /x (mode 644, 5 bytes)
+              ... and 2 that only GLEANER-CHANGES lists, which --into writes
+
+gleaner recover TASK commits it over what is here now, once you have agreed;
+gleaner recover TASK --into FOLDER writes its files there
+";
+        assert_eq!(Kept { kept: vec![delta] }.render(), want);
     }
 }

@@ -239,9 +239,15 @@ pub struct Node {
 /// `gleaner recover`.
 #[derive(Clone, Debug, Args)]
 pub struct Recover {
-    /// The first digits of the task's number; the newest kept one if not given
+    /// The first digits of the task's number; without it, what is kept is listed (with --into: the newest is written)
     pub task: Option<String>,
-    /// Write the files into this folder instead of where they belong
+    /// Commit it over what is there now, without asking; what that replaces is kept in its stead
+    #[arg(long, requires = "task", conflicts_with = "into")]
+    pub commit: bool,
+    /// Commit changes at this path and beneath, too, although the write policy refused them (can be repeated)
+    #[arg(long, value_name = "PATH", requires = "task", conflicts_with = "into")]
+    pub allow_write: Vec<PathBuf>,
+    /// Write the files into this folder instead of where they belong; it stays kept
     #[arg(long, value_name = "DIR")]
     pub into: Option<PathBuf>,
     /// Only list what is kept

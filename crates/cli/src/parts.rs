@@ -200,8 +200,8 @@ pub fn run_client(client: ClientConfig, ready: Option<OwnedFd>) -> Result<(), Pa
 }
 
 /// Redeems a token: makes this machine's key in `state_dir` if there is none, binds it at the hub, and tells which hub
-/// that is. May start threads, so the process must not go on to prepare a sandbox.
-pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path) -> Result<KnownHub, PartError> {
+/// that is. The machine is known there as `name`. May start threads, so the process must not go on to prepare a sandbox.
+pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Result<KnownHub, PartError> {
     let token = Token::parse(token).map_err(failed)?;
     let (file, role) = match joiner {
         Joiner::Worker => ("worker.key", Role::Worker),
@@ -215,7 +215,7 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path) -> Result<KnownHub,
         let endpoint = wire::Endpoint::new(&key).map_err(failed)?;
         let hello = wire::message::Hello {
             role: role.number().into(),
-            name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            name: name.to_owned(),
             secret: token.secret.to_vec().into(),
             ..Default::default()
         };

@@ -118,6 +118,16 @@ pub fn micros(count: u64) -> String {
     }
 }
 
+/// How long something has been, in seconds, by its largest unit.
+pub fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
+
 /// A point in time, in milliseconds since 1970, as UTC.
 pub fn time(millis: i64) -> String {
     let (days, second) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000) / 1000);
@@ -197,6 +207,7 @@ mod tests {
             [micros(7), micros(9_300), micros(2_500_000), micros(125_000_000)].join(", "),
             "7 us, 9.3 ms, 2.50 s, 2 min 5 s"
         );
+        assert_eq!([age(7), age(7199), age(172_799), age(172_800)].join(", "), "7 s, 119 min, 47 h, 2 days");
         assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(time(951_827_696_000), "2000-02-29 12:34:56 UTC");
         assert_eq!(time(-1), "1969-12-31 23:59:59 UTC");

@@ -1,17 +1,21 @@
 //! The questions of `gleaner`: answered from what the daemon knows, or passed on to the hub.
 
+use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
     Cancelled, Done, Kept, KeptDelta, Problem, ProblemKind, Question, Recovered, Refusal, Revoked, Status, Tasks,
     Token, WorkerStatus,
 };
 use crate::serve::blocking;
+use crate::settle::look_anew;
+use base::{TaskId, Time, TreePath};
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
 use wire::message::{Answer, OpenKind};
+use wire::now_nanos;
 
 /// The answer to a question, both as JSON.
 pub async fn answer(daemon: &Arc<Daemon>, question: &[u8]) -> Vec<u8> {
@@ -65,7 +69,7 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             let kept = blocking(move || kept(&daemon)).await.unwrap_or_default();
             value(Kept { kept })
         }
-        Question::Recover { task, into } => recover(daemon, task, into).await,
+        Question::Recover { task, into, allow_write } => recover(daemon, task, into, allow_write).await,
         Question::Reload | Question::Stop => {
             daemon.stop();
             value(Done { note: None })
@@ -121,38 +125,95 @@ async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem
 }
 
 fn kept(daemon: &Daemon) -> Vec<KeptDelta> {
-    let argv = |task: &str| daemon.records.find(task).map(|report| report.argv).unwrap_or_default();
-    let entry = |info: crate::commit::KeptInfo| {
-        let task = info.task.to_hex();
-        KeptDelta {
-            argv: argv(&task),
-            task,
-            reason: info.why,
-            paths: Vec::new(),
-            bytes: info.bytes,
-            kept_ms: info.at.0 / 1_000_000,
-        }
+    let now = now_nanos();
+    let entry = |info: KeptInfo| KeptDelta {
+        task: info.task.to_hex(),
+        argv: info.argv,
+        reason: info.why,
+        paths: info.shown.iter().map(|change| change.path.to_string()).collect(),
+        changes: info.shown.into_iter().map(|change| change.line).collect(),
+        changes_count: info.changes,
+        bytes: info.bytes,
+        kept_ms: info.at.0 / 1_000_000,
+        age_s: (now.saturating_sub(info.at.0) / 1_000_000_000).max(0) as u64,
     };
     daemon.committer.kept().into_iter().map(entry).collect()
 }
 
-async fn recover(daemon: &Arc<Daemon>, task: Option<String>, into: Option<String>) -> Result<Value, Problem> {
+async fn recover(
+    daemon: &Arc<Daemon>,
+    task: Option<String>,
+    into: Option<String>,
+    allow_write: Vec<String>,
+) -> Result<Value, Problem> {
     let daemon = daemon.clone();
     let digits = task.unwrap_or_default();
     let recovered = blocking(move || {
         let mut kept = daemon.committer.kept().into_iter();
-        let info = kept.find(|info| info.task.to_hex().starts_with(&digits)).ok_or_else(|| unknown_task(&digits))?;
-        let Some(into) = into else {
-            let hint = Some("gleaner recover --into FOLDER writes its files there, to be compared by hand".into());
-            let message = "a delta that was not committed cannot be committed unseen";
-            return Err(Problem { hint, ..problem(ProblemKind::User, message) });
-        };
-        let failed = |error: crate::commit::CommitError| problem(ProblemKind::Environment, error.to_string());
-        daemon.committer.recover_kept(info.task, &PathBuf::from(&into)).map_err(failed)?;
-        Ok(Recovered { task: info.task.to_hex(), into: Some(into), paths: Vec::new() })
+        let info = kept.find(|info| info.task.to_hex().starts_with(&digits)).ok_or_else(|| not_kept(&digits))?;
+        match into {
+            Some(into) => write_out(&daemon, info, into),
+            None => commit_over(&daemon, &info, &allow_write),
+        }
     });
     match recovered.await {
         Some(recovered) => recovered.and_then(value),
         None => Err(problem(ProblemKind::Internal, "the client daemon failed")),
     }
+}
+
+fn not_kept(digits: &str) -> Problem {
+    let hint = Some("gleaner recover lists what is kept".into());
+    let message = match digits {
+        "" => "nothing is kept: every task's changes were committed".to_owned(),
+        digits => format!("nothing is kept of a task whose number starts with `{digits}`"),
+    };
+    Problem { hint, ..problem(ProblemKind::User, message) }
+}
+
+fn write_out(daemon: &Daemon, info: KeptInfo, into: String) -> Result<Recovered, Problem> {
+    let failed = |error: CommitError| problem(ProblemKind::Environment, error.to_string());
+    daemon.committer.recover_kept(info.task, &PathBuf::from(&into)).map_err(failed)?;
+    Ok(Recovered {
+        task: info.task.to_hex(),
+        into: Some(into),
+        paths: info.shown.iter().map(|change| change.path.to_string()).collect(),
+        changes_count: info.changes,
+        ..Recovered::default()
+    })
+}
+
+/// Commits a kept delta: its owner decided that it wins over what is there now.
+fn commit_over(daemon: &Daemon, info: &KeptInfo, allow_write: &[String]) -> Result<Recovered, Problem> {
+    let allowed: Vec<TreePath> =
+        allow_write.iter().filter_map(|path| TreePath::root().resolve(path.as_bytes())).collect();
+    let (undo, now) = (TaskId(rand::random()), Time(now_nanos()));
+    let done = daemon.committer.commit_kept(info.task, undo, &allowed, daemon.config.durable, now);
+    let done = done.map_err(|error| not_recovered(info, &error))?;
+    let views = daemon.server.views();
+    look_anew(views, &done.report);
+    let paths: Vec<&TreePath> =
+        done.report.removed.iter().chain(done.report.committed.iter().map(|made| &made.path)).collect();
+    Ok(Recovered {
+        task: info.task.to_hex(),
+        into: None,
+        changes_count: paths.len() as u64,
+        paths: paths.into_iter().take(SHOWN_MAX).map(TreePath::to_string).collect(),
+        replaced: done.replaced.map(TaskId::to_hex),
+        skipped: done.skipped.iter().take(SHOWN_MAX).map(TreePath::to_string).collect(),
+    })
+}
+
+/// Why a kept delta was not committed; it is still kept.
+fn not_recovered(info: &KeptInfo, error: &CommitError) -> Problem {
+    let task = info.task.short();
+    let hint = match error {
+        CommitError::Refused(refusals) => {
+            let path = refusals.first().map_or(String::new(), |refusal| refusal.path.to_string());
+            format!("gleaner recover {task} --commit --allow-write {path}")
+        }
+        CommitError::Conflict(_) => "somebody changes this just now: try again".to_owned(),
+        _ => format!("it is still kept: gleaner recover {task} --into FOLDER writes its files there"),
+    };
+    Problem { hint: Some(hint), ..problem(ProblemKind::Environment, error.to_string()) }
 }

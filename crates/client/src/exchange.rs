@@ -30,13 +30,15 @@ pub struct Input {
     ended: bool,
     /// Whether the caller owns its terminal.
     foreground: bool,
+    /// Calls off what is being read of a terminal.
+    pause: Option<Stop>,
     reading: Option<JoinHandle<Done<Vec<u8>>>>,
 }
 
 impl Input {
     /// Nothing read yet.
     pub fn new(fd: Arc<OwnedFd>) -> Self {
-        Self { fd, kept: Vec::new(), consumed: 0, ended: false, foreground: true, reading: None }
+        Self { fd, kept: Vec::new(), consumed: 0, ended: false, foreground: true, pause: None, reading: None }
     }
 
     /// The caller's descriptor.
@@ -62,11 +64,39 @@ impl Input {
     }
 
     fn start_reading(&mut self, stop: &Stop, bytes_max: usize) {
-        let blocked = stdio::is_terminal(&self.fd) && !self.foreground;
-        if self.reading.is_none() && !self.ended && !blocked {
-            let (fd, stop) = (self.fd.clone(), stop.clone());
-            self.reading = Some(tokio::task::spawn_blocking(move || stdio::read_some(&fd, &stop, bytes_max)));
+        let terminal = stdio::is_terminal(&self.fd);
+        if self.reading.is_some() || self.ended || (terminal && !self.foreground) {
+            return;
         }
+        // Without an event of its own a read cannot be called off, and the terminal is shared as well as it can be.
+        self.pause = if terminal { Stop::new().ok() } else { None };
+        let (fd, stop, pause) = (self.fd.clone(), stop.clone(), self.pause.clone());
+        self.reading = Some(tokio::task::spawn_blocking(move || {
+            let stops: Vec<&Stop> = [Some(&stop), pause.as_ref()].into_iter().flatten().collect();
+            stdio::read_some(&fd, &stops, bytes_max)
+        }));
+    }
+
+    /// Whether the caller owns its terminal: while it does not, what is typed there is for others.
+    fn set_foreground(&mut self, owned: bool) {
+        self.foreground = owned;
+        if let Some(pause) = self.pause.take_if(|_| !owned) {
+            pause.stop();
+        }
+    }
+
+    /// Takes what was read; returns what is to be sent.
+    fn take(&mut self, read: Done<Vec<u8>>) -> Option<Bytes> {
+        let paused = self.pause.take().is_none() && stdio::is_terminal(&self.fd);
+        match read {
+            Done::Ok(bytes) if !bytes.is_empty() => {
+                self.keep(&bytes);
+                return Some(bytes.into());
+            }
+            Done::Stopped if paused => {}
+            Done::Ok(_) | Done::Closed | Done::Stopped => self.ended = true,
+        }
+        None
     }
 }
 
@@ -86,6 +116,8 @@ pub struct Exchange<'a> {
     spool: Spool,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
+    /// The caller was told to stop, as the task did or, if it has not started, as it will.
+    stopped: bool,
 }
 
 /// What happens next.
@@ -117,6 +149,7 @@ impl<'a> Exchange<'a> {
             spool,
             exited: None,
             signal: None,
+            stopped: false,
         }
     }
 
@@ -126,7 +159,7 @@ impl<'a> Exchange<'a> {
             self.feed().await;
             let next = self.next(requests).await;
             let outcome = match next {
-                Next::Caller(request) => self.on_caller(request).await,
+                Next::Caller(request) => self.on_caller(request, replies).await,
                 Next::Closed(stream) => self.on_closed(stream).await,
                 Next::Cancel => self.on_cancel().await,
                 Next::Room(permit) => self.on_room(permit),
@@ -190,11 +223,10 @@ impl<'a> Exchange<'a> {
         let _ = self.to_task.send(&TaskInput::from(kind)).await;
     }
 
-    async fn on_caller(&mut self, request: Option<Request>) -> Option<Outcome> {
+    async fn on_caller(&mut self, request: Option<Request>, replies: &mut Replies) -> Option<Outcome> {
         match request {
             Some(Request::Signal(signal)) => {
-                self.signal = Some(signal);
-                self.tell(InputKind::Signal(signal.into())).await;
+                self.on_caller_signal(signal, replies).await;
                 None
             }
             Some(Request::Resize(window)) => {
@@ -202,7 +234,7 @@ impl<'a> Exchange<'a> {
                 None
             }
             Some(Request::Foreground(owned)) => {
-                self.session.input.foreground = owned;
+                self.session.input.set_foreground(owned);
                 None
             }
             Some(Request::Run { .. } | Request::Outcome(_) | Request::Ask(_)) => None,
@@ -211,6 +243,28 @@ impl<'a> Exchange<'a> {
                 self.to_task.finish();
                 Some(Outcome::Cancelled(None))
             }
+        }
+    }
+
+    async fn on_caller_signal(&mut self, signal: u8, replies: &mut Replies) {
+        match signal {
+            // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
+            SIGTSTP if !self.started => self.stop_caller(signal, replies).await,
+            SIGCONT if !self.started => self.stopped = false,
+            signal => {
+                self.signal = Some(signal);
+                self.stopped &= signal != SIGCONT;
+                self.tell(InputKind::Signal(signal.into())).await;
+            }
+        }
+    }
+
+    /// Has the caller stop, unless it has: it would stop once more when it is continued.
+    async fn stop_caller(&mut self, signal: u8, replies: &mut Replies) {
+        if !std::mem::replace(&mut self.stopped, true) {
+            // From now on the terminal is the shell's. The caller says when it is its own again.
+            self.session.input.set_foreground(false);
+            let _ = replies.send(&Reply::Stopped(signal)).await;
         }
     }
 
@@ -238,13 +292,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
-        match read {
-            Done::Ok(bytes) if !bytes.is_empty() => {
-                self.session.input.keep(&bytes);
-                self.unsent.push_back(bytes.into());
-            }
-            Done::Ok(_) | Done::Closed | Done::Stopped => self.session.input.ended = true,
-        }
+        self.unsent.extend(self.session.input.take(read));
         None
     }
 
@@ -258,10 +306,11 @@ impl<'a> Exchange<'a> {
             OutputKind::Started(_) => {
                 self.started = true;
                 self.record.moment("command started");
+                if self.stopped {
+                    self.tell(InputKind::Signal(SIGTSTP.into())).await;
+                }
             }
-            OutputKind::Stopped(signal) => {
-                let _ = replies.send(&Reply::Stopped(signal as u8)).await;
-            }
+            OutputKind::Stopped(signal) => self.stop_caller(signal as u8, replies).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| keep(&mut self.spool, object));
@@ -313,6 +362,8 @@ impl<'a> Exchange<'a> {
 }
 
 const SIGHUP: u32 = 1;
+const SIGCONT: u8 = 18;
+const SIGTSTP: u8 = 20;
 
 fn keep(spool: &mut Spool, object: &Object) -> Result<(), String> {
     let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;

@@ -35,6 +35,7 @@ pub struct Record {
     /// Times it was launched.
     pub attempts: u32,
     notes: Vec<String>,
+    unreadable: Option<TreePath>,
 }
 
 impl Record {
@@ -47,12 +48,17 @@ impl Record {
             started_ms: now_nanos() / 1_000_000,
             ..TaskReport::default()
         };
-        Self { task, report, begun: Instant::now(), attempts: 0, notes: Vec::new() }
+        Self { task, report, begun: Instant::now(), attempts: 0, notes: Vec::new(), unreadable: None }
     }
 
     fn at(&mut self, what: impl Into<String>) {
         let at_us = self.begun.elapsed().as_micros() as u64;
         self.report.timeline.push(Moment { at_us, what: what.into() });
+    }
+
+    /// The command, each word printable.
+    pub fn argv(&self) -> &[String] {
+        &self.report.argv
     }
 
     /// Something happened.
@@ -95,6 +101,12 @@ impl Record {
         self.report.faults += asked.questions;
         self.report.faulted_paths = shown(&asked.paths);
         self.report.late = shown(&asked.late);
+        self.unreadable = asked.unreadable.clone();
+    }
+
+    /// A path whose bytes the last attempt may have wanted, and which could not be had any more.
+    pub fn unreadable(&self) -> Option<&TreePath> {
+        self.unreadable.as_ref()
     }
 
     /// The command ended at the worker, which tells what it did when.
@@ -140,7 +152,11 @@ impl Record {
             Reply::Done(ExitStatus::Signal(signal)) => ("remote", format!("signal {signal}")),
             Reply::Failed { message, code } => {
                 self.at(message.clone());
-                ("remote", format!("failed {code}"))
+                let place = if self.report.worker.is_some() { "remote" } else { "nowhere" };
+                if self.report.why.is_empty() {
+                    self.report.why = message.lines().next().unwrap_or_default().to_owned();
+                }
+                (place, format!("failed {code}"))
             }
             _ => ("remote", "unknown".to_owned()),
         };

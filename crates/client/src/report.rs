@@ -40,12 +40,15 @@ pub enum Question {
     },
     /// What deltas are kept because they were not committed. Answer: [`Kept`].
     Kept,
-    /// Write a kept delta out. Answer: [`Recovered`].
+    /// Write a kept delta out, or commit it over what is there now. Answer: [`Recovered`].
     Recover {
         /// The first digits of the task's number; the newest kept delta if there is none.
         task: Option<String>,
-        /// The folder to write it into, absolute; without one it is committed where it belongs, if it now can be.
+        /// The folder to write it into, absolute; without one it is committed where it belongs.
         into: Option<String>,
+        /// Paths, absolute, that the commit may change although the write policy refused them.
+        #[serde(default)]
+        allow_write: Vec<String>,
     },
     /// Read the configuration again. Answer: [`Done`].
     Reload,
@@ -138,7 +141,7 @@ pub struct TaskLine {
     pub task: String,
     /// The command, each word printable.
     pub argv: Vec<String>,
-    /// `remote` or `local`.
+    /// `remote`, `local`, or `nowhere` if it was not run.
     pub place: String,
     /// The worker's name, if it ran remotely.
     pub worker: Option<String>,
@@ -158,7 +161,7 @@ pub struct TaskReport {
     pub task: String,
     /// The command, each word printable.
     pub argv: Vec<String>,
-    /// `remote` or `local`.
+    /// `remote`, `local`, or `nowhere` if it was not run.
     pub place: String,
     /// The worker's name, if it ran remotely.
     pub worker: Option<String>,
@@ -252,15 +255,21 @@ pub struct KeptDelta {
     pub argv: Vec<String>,
     /// Why it was not committed.
     pub reason: String,
-    /// Paths that it changes.
+    /// Paths that it changes: the first thousand at most.
     pub paths: Vec<String>,
+    /// What it does at each of these paths, as a line of text.
+    pub changes: Vec<String>,
+    /// How many changes it has.
+    pub changes_count: u64,
     /// Bytes that it holds.
     pub bytes: u64,
     /// When it was kept: milliseconds since 1970 UTC.
     pub kept_ms: i64,
+    /// How long ago that was, in seconds.
+    pub age_s: u64,
 }
 
-/// A kept delta that was written out.
+/// A kept delta that was written out, or committed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Recovered {
@@ -268,8 +277,14 @@ pub struct Recovered {
     pub task: String,
     /// Where it was written; none if it was committed where it belongs.
     pub into: Option<String>,
-    /// Paths that were written.
+    /// Paths that were written or removed: the first thousand at most.
     pub paths: Vec<String>,
+    /// How many changes there were.
+    pub changes_count: u64,
+    /// The number under which what the commit replaced is kept, if it replaced anything: to recover that is to undo this.
+    pub replaced: Option<String>,
+    /// Paths of changes that could not be made, because what they are about is gone.
+    pub skipped: Vec<String>,
 }
 
 /// What was asked is done.

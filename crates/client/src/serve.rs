@@ -54,6 +54,8 @@ pub struct Asked {
     pub paths: Vec<TreePath>,
     /// Of these, those that changed after the launch.
     pub late: Vec<TreePath>,
+    /// A path whose bytes were asked for and could not be had any more: the task may have seen a failed read.
+    pub unreadable: Option<TreePath>,
 }
 
 /// What the hub has, as far as this connection goes.
@@ -179,13 +181,25 @@ impl Server {
 
     fn object(&self, name: Bytes) -> ObjectReply {
         let found = convert::digest(&name).map_err(|error| error.to_string());
-        let found = found.and_then(|digest| self.snapshot().read_block(&digest).map_err(|error| error.to_string()));
+        let read = |digest| self.snapshot().read_block(&digest).map_err(|error| self.not_read(&error));
+        let found = found.and_then(read);
         let (bytes, error) = match found {
             Ok(Some(bytes)) => (Bytes::from(bytes), String::new()),
             Ok(None) => (Bytes::new(), "the file that held it has changed".into()),
             Err(error) => (Bytes::new(), error),
         };
         ObjectReply { digest: name, bytes, error }
+    }
+
+    /// Notes for the tasks that may want them that these bytes cannot be had: what they leave behind is not to be trusted.
+    /// Returns the message for the hub.
+    fn not_read(&self, error: &ReadError) -> String {
+        if let ReadError::ChangedUnderneath { path } | ReadError::Io { path, .. } = error {
+            for running in lock(&self.tasks).values().filter(|running| running.view.has(path)) {
+                lock(&running.asked).unreadable.get_or_insert_with(|| path.clone());
+            }
+        }
+        error.to_string()
     }
 
     async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
@@ -200,7 +214,7 @@ impl Server {
             let bytes = match read.await {
                 Some(Ok(bytes)) => bytes,
                 Some(Err(ReadError::NoSuchPiece { .. })) if number > request.first => return Ok(()),
-                Some(Err(error)) => return sender.send(&refuse(error.to_string())).await,
+                Some(Err(error)) => return sender.send(&refuse(self.not_read(&error))).await,
                 None => return sender.send(&refuse("the client failed".into())).await,
             };
             let digest = digest_bytes(&Digest::of(&bytes));

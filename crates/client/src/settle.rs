@@ -1,7 +1,7 @@
 //! The end of a task: its delta is committed, or kept and refused; and what the commit changed is remembered, so that
 //! the next launch neither hashes nor sends what the task made.
 
-use crate::commit::{CommitError, Committer, Contents, Evidence, Report, Request, Stamp, WriteDecision};
+use crate::commit::{CommitError, Committer, Contents, Evidence, Keep, Report, Request, Stamp};
 use crate::daemon::Daemon;
 use crate::plan::Plan;
 use crate::recipes::Cut;
@@ -9,7 +9,7 @@ use crate::record::Record;
 use crate::serve::blocking;
 use crate::spool::Spool;
 use crate::views::Views;
-use base::{Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
+use base::{Content, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -47,9 +47,13 @@ pub async fn settle(
     }
     let work = {
         let (daemon, write, launch) = (daemon.clone(), plan.write.clone(), plan.launched());
+        let (argv, unreadable) = (record.argv().to_vec(), record.unreadable().cloned());
         move || {
             let write = |path: &TreePath| write.decide(path);
-            commit(&daemon, task, status, &delta, &spool, &write, launch)
+            let now = Time(now_nanos());
+            let (contents, why) = (&Spooled(&spool), "");
+            let keep = Keep { task, argv: &argv, status, delta: &delta, contents, write: &write, why, at: now };
+            commit(&daemon, &keep, &spool, launch, unreadable)
         }
     };
     match blocking(work).await {
@@ -65,30 +69,32 @@ pub async fn settle(
     }
 }
 
+/// Commits what would be kept if that failed, unless the task read something `unreadable`.
 fn commit(
     daemon: &Daemon,
-    task: TaskId,
-    status: ExitStatus,
-    delta: &Delta,
+    keep: &Keep<'_>,
     spool: &Spool,
-    write: &dyn Fn(&TreePath) -> WriteDecision,
     launch: Time,
+    unreadable: Option<TreePath>,
 ) -> Result<Report, (String, Vec<TreePath>)> {
     let committer: &Committer = &daemon.committer;
     let views = daemon.server.views();
-    let now = Time(now_nanos());
     let request = Request {
-        task,
-        status,
-        delta,
+        task: keep.task,
+        status: keep.status,
+        delta: keep.delta,
         evidence: &Seen(views),
-        contents: &Spooled(spool),
-        write,
+        contents: keep.contents,
+        write: keep.write,
         durable: daemon.config.durable,
         launch,
-        now,
+        now: keep.at,
     };
-    match committer.commit(&request) {
+    let committed = match unreadable {
+        Some(path) => Err(CommitError::ReadWhileChanged(path)),
+        None => committer.commit(&request),
+    };
+    match committed {
         Ok(report) => {
             remember(views, spool, &report);
             Ok(report)
@@ -96,15 +102,18 @@ fn commit(
         Err(error) => {
             let keeps = matches!(
                 error,
-                CommitError::Refused(_) | CommitError::Conflict(_) | CommitError::NoSpace(_) | CommitError::Io { .. }
+                CommitError::Refused(_)
+                    | CommitError::Conflict(_)
+                    | CommitError::ReadWhileChanged(_)
+                    | CommitError::NoSpace(_)
+                    | CommitError::Io { .. }
             );
-            let kept = keeps
-                && committer.keep(task, delta, &Spooled(spool), &error.to_string(), now).unwrap_or_else(|failed| {
-                    tracing::warn!(%task, error = %failed, "a delta that was not committed could not be kept");
-                    false
-                });
+            let kept = keeps && committer.keep(&Keep { why: &error.to_string(), ..*keep }).unwrap_or_else(|failed| {
+                tracing::warn!(task = %keep.task, error = %failed, "a delta that was not committed could not be kept");
+                false
+            });
             let paths = error.paths().into_iter().cloned().collect();
-            let message = error.explain(task, daemon.config.home.as_ref(), kept);
+            let message = error.explain(keep.task, daemon.config.home.as_ref(), kept);
             Err((message.trim_start_matches("remrun: ").to_owned(), paths))
         }
     }
@@ -123,6 +132,11 @@ fn remember(views: &Views, spool: &Spool, report: &Report) {
         };
         views.snapshot().prime(&made.path, made.stamp, Cut { content, recipe });
     }
+    look_anew(views, report);
+}
+
+/// Has the views look anew at what a commit changed.
+pub fn look_anew(views: &Views, report: &Report) {
     let changed: Vec<TreePath> = report
         .committed
         .iter()

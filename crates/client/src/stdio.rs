@@ -50,26 +50,31 @@ impl Stop {
         let _ = write(&self.0.event, &1u64.to_ne_bytes());
     }
 
-    /// Waits until `fd` is ready. False if stopped.
-    fn wait(&self, fd: BorrowedFd<'_>, flags: PollFlags) -> bool {
-        loop {
-            let mut fds = [PollFd::from_borrowed_fd(fd, flags), PollFd::new(&self.0.event, PollFlags::IN)];
-            match poll(&mut fds, None) {
-                Err(Errno::INTR) => {}
-                Err(_) => return true,
-                Ok(_) if self.0.stopped.load(Ordering::SeqCst) => return false,
-                Ok(_) if !fds[0].revents().is_empty() => return true,
-                Ok(_) => {}
-            }
+    fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::SeqCst)
+    }
+}
+
+/// Waits until `fd` is ready. False if any of `stops` is stopped.
+fn wait(fd: BorrowedFd<'_>, flags: PollFlags, stops: &[&Stop]) -> bool {
+    loop {
+        let mut fds = vec![PollFd::from_borrowed_fd(fd, flags)];
+        fds.extend(stops.iter().map(|stop| PollFd::new(&stop.0.event, PollFlags::IN)));
+        match poll(&mut fds, None) {
+            Err(Errno::INTR) => {}
+            Err(_) => return true,
+            Ok(_) if stops.iter().any(|stop| stop.is_stopped()) => return false,
+            Ok(_) if !fds[0].revents().is_empty() => return true,
+            Ok(_) => {}
         }
     }
 }
 
 /// Reads what is there, waiting for the first byte; empty at the end. Blocks: call from a thread that may.
-pub fn read_some(fd: &OwnedFd, stop: &Stop, bytes_max: usize) -> Done<Vec<u8>> {
+pub fn read_some(fd: &OwnedFd, stops: &[&Stop], bytes_max: usize) -> Done<Vec<u8>> {
     let mut buffer = vec![0; bytes_max.min(READ_BYTES)];
     loop {
-        if !stop.wait(fd.as_fd(), PollFlags::IN) {
+        if !wait(fd.as_fd(), PollFlags::IN, stops) {
             return Done::Stopped;
         }
         match read(fd, &mut buffer) {
@@ -90,7 +95,7 @@ pub fn write_all(fd: &OwnedFd, stop: &Stop, mut bytes: &[u8]) -> Done<()> {
         let mut portion = bytes;
         if may_block {
             portion = &bytes[..bytes.len().min(WRITE_BYTES)];
-            if !stop.wait(fd.as_fd(), PollFlags::OUT) {
+            if !wait(fd.as_fd(), PollFlags::OUT, &[stop]) {
                 return Done::Stopped;
             }
         }
@@ -175,7 +180,7 @@ mod tests {
         let stop = Stop::new().expect("an event");
         let waiting = {
             let stop = stop.clone();
-            std::thread::spawn(move || read_some(&reader, &stop, 10))
+            std::thread::spawn(move || read_some(&reader, &[&stop], 10))
         };
         stop.stop();
         assert_eq!(waiting.join().expect("no panic"), Done::Stopped);

@@ -22,7 +22,11 @@ impl WriteRules {
         match self.policy.decide(path, &facts(path)) {
             WriteDecision::Commit => commit::WriteDecision::Commit,
             WriteDecision::Scratch => commit::WriteDecision::Scratch,
-            WriteDecision::Refuse(why) => commit::WriteDecision::Refuse(why),
+            WriteDecision::Refuse(why) => {
+                // The policy names the path, and so does who shows the reason.
+                let reason = why.strip_prefix(&format!("{path} ")).unwrap_or(&why);
+                commit::WriteDecision::Refuse(reason.to_owned())
+            }
         }
     }
 }

@@ -77,6 +77,14 @@ pub enum RegistryError {
     /// Nobody has such a name or key.
     #[error("no node is called `{0}`; see `gleaner status`")]
     NoSuchNode(String),
+    /// Several have this name, or keys that begin so.
+    #[error("several nodes are called `{who}`: {}; give the first digits of one", nodes.join(", "))]
+    Ambiguous {
+        /// What was asked for.
+        who: String,
+        /// Role and first digits of each.
+        nodes: Vec<String>,
+    },
     /// The file cannot be used.
     #[error("cannot keep the list of nodes in {}: {source}", path.display())]
     File {
@@ -184,8 +192,16 @@ impl Registry {
     /// Ends the rights of the machine called `who`: a name, or the first digits of a key. Returns its key.
     pub fn revoke(&mut self, who: &str) -> Result<NodeId, RegistryError> {
         let fits = |(key, node): &(&String, &Node)| node.name == who || (who.len() >= 4 && key.starts_with(who));
-        let found = self.kept.nodes.iter().find(fits).map(|(key, node)| (key.clone(), node.name.clone()));
-        let (key, name) = found.ok_or_else(|| RegistryError::NoSuchNode(who.into()))?;
+        let found: Vec<(&String, &Node)> = self.kept.nodes.iter().filter(fits).collect();
+        let (key, name) = match found.as_slice() {
+            [] => return Err(RegistryError::NoSuchNode(who.into())),
+            [(key, node)] => ((*key).clone(), node.name.clone()),
+            several => {
+                let line = |(key, node): &(&String, &Node)| format!("{} {}", node.role, key.get(..8).unwrap_or(key));
+                let nodes = several.iter().map(line).collect();
+                return Err(RegistryError::Ambiguous { who: who.into(), nodes });
+            }
+        };
         self.kept.nodes.remove(&key);
         let node = Digest::from_hex(&key).map(NodeId).ok_or_else(|| RegistryError::NoSuchNode(who.into()))?;
         self.kept.revoked.insert(key, name);
@@ -241,6 +257,9 @@ mod tests {
         registry.add(node(1), "admin", "owner", 100).expect("kept");
         registry.admit(node(1), Role::Client, "owner", &[], 100).expect("an admin is a client too");
         assert_eq!(registry.revoke("owner").expect("known"), node(1));
+        registry.add(node(2), "worker", "desk", 100).expect("kept");
+        registry.add(node(3), "client", "desk", 100).expect("kept");
+        assert!(matches!(registry.revoke("desk"), Err(RegistryError::Ambiguous { nodes, .. }) if nodes.len() == 2));
         let again = registry.admit(node(1), Role::Client, "owner", &[], 100);
         assert!(matches!(again, Err(RegistryError::Revoked(_))));
     }

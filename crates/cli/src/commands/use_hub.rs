@@ -23,7 +23,7 @@ pub fn run(arguments: TokenArgument) -> Result {
 pub fn redeem(config: &Config, token: &str) -> Result<KnownHub> {
     let state_dir = config.state_dir.value.join("client");
     make_private_folder(&state_dir)?;
-    let hub = parts::redeem(token, Joiner::Client, &state_dir).map_err(super::part_failed)?;
+    let hub = parts::redeem(token, Joiner::Client, &state_dir, &config.name.value).map_err(super::part_failed)?;
     let path = config.dir.join(CLIENT_FILE);
     let before: ClientFile = config::read(&path)?;
     if !before.hub.is_empty() && before.hub_key.as_ref().is_some_and(|key| *key != hub.key.to_hex()) {

@@ -153,6 +153,9 @@ impl<'a> Session<'a> {
             Reply::Stopped(signal) => {
                 let typed = self.terminal.is_raw();
                 self.terminal.release();
+                if self.terminal.is_terminal() {
+                    self.tell_foreground(door, false)?;
+                }
                 self.signals.stop_by(signal.into(), typed);
                 self.continue_task(door)?;
             }

@@ -96,6 +96,23 @@ fn answers_as_text_and_as_json() {
 }
 
 #[test]
+fn what_is_kept_wins_only_if_its_owner_says_so() {
+    let place = Place::new();
+    let question = r#"{"ask":"recover","task":"8f","into":null,"allow_write":["/h/.rc"]}"#;
+    let daemon = answering(&place, question, r#"{"task": "8f3a", "paths": ["/h/.rc"], "changes_count": 1}"#);
+    let (code, out, _) = output(gleaner(&place).args(["recover", "8f", "--commit", "--allow-write", "/h/.rc"]));
+    assert_eq!((code, out.as_str()), (Some(0), "task          8f3a, committed\n1 paths       /h/.rc\n"));
+    daemon.join().expect("the daemon saw what it should");
+
+    let place = Place::new();
+    let daemon = answering(&place, r#"{"ask":"kept"}"#, r#"{"kept": [{"task": "8f3a"}]}"#);
+    let (code, out, err) = output(gleaner(&place).args(["recover", "8f"]));
+    assert_eq!((code, out.as_str()), (Some(2), ""));
+    assert!(err.contains("there is no terminal on which to ask") && err.contains("--commit"), "{err}");
+    daemon.join().expect("the daemon saw what it should");
+}
+
+#[test]
 fn refusals_say_what_and_whose() {
     let place = Place::new();
     let answer = r#"{"error": {"kind": "user", "message": "there is no task 8f", "hint": "gleaner tasks lists them"}}"#;

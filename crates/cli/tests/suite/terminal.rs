@@ -113,6 +113,8 @@ fn job_control_in_a_shell() {
         caller.launched(true);
         // The user typed Ctrl-Z, which went to the task as a byte.
         caller.reply(Reply::Stopped(libc::SIGTSTP as u8));
+        assert_eq!(caller.request(), Some(Request::Foreground(false)), "what is typed now is for the shell");
+        assert_eq!(caller.request(), Some(Request::Foreground(true)));
         assert_eq!(caller.request(), Some(Request::Resize(WindowSize { rows: 24, columns: 80 })));
         assert_eq!(caller.request(), Some(Request::Signal(libc::SIGCONT as u8)));
         caller.reply(Reply::Note("continued".into()));

@@ -16,6 +16,9 @@ pub enum CommitError {
     /// These paths changed at the client since the task saw them.
     #[error("nothing committed: {}", list(.0))]
     Conflict(Vec<Conflict>),
+    /// This path changed at the client while the task may have been reading it: what it made of that is not to be trusted.
+    #[error("nothing committed: {0} was changed here while the command read it: run it again")]
+    ReadWhileChanged(TreePath),
     /// There is no room.
     #[error("nothing committed: no room on the disk for {0}: make room, then: gleaner recover")]
     NoSpace(TreePath),
@@ -120,7 +123,8 @@ impl CommitError {
         match self {
             Self::Refused(refusals) => refusals.iter().map(|refusal| &refusal.path).collect(),
             Self::Conflict(conflicts) => conflicts.iter().map(|conflict| &conflict.path).collect(),
-            Self::NoSpace(path)
+            Self::ReadWhileChanged(path)
+            | Self::NoSpace(path)
             | Self::Content { path, .. }
             | Self::Io { path, .. }
             | Self::HalfUndone { path, .. } => vec![path],
@@ -144,7 +148,6 @@ impl CommitError {
         if let Self::Refused(_) = self {
             let gap = if kept { "      " } else { "\n  " };
             let _ = write!(text, "{gap}once: remrun --allow-write {first} ...");
-            let _ = write!(text, "\n  project: write = [\"{first}\"] in .gleaner.toml, then gleaner trust");
         }
         text
     }
@@ -163,8 +166,7 @@ mod tests {
         assert_eq!(
             CommitError::Refused(vec![refusal]).explain(task, Some(&home), true),
             "remrun: nothing committed: ~/.bashrc is outside the write policy\n  kept: gleaner recover 8f3a0000      \
-             once: remrun --allow-write ~/.bashrc ...\n  project: write = [\"~/.bashrc\"] in .gleaner.toml, then \
-             gleaner trust"
+             once: remrun --allow-write ~/.bashrc ..."
         );
     }
 }

@@ -84,9 +84,11 @@ pub(crate) fn copy_range(from: &File, to: &File, from_at: u64, to_at: u64, len: 
 /// Whether both files hold the same bytes.
 pub(crate) fn same_bytes(one: &File, other: &File) -> io::Result<bool> {
     let size = one.metadata()?.len();
-    if other.metadata()?.len() != size {
-        return Ok(false);
-    }
+    Ok(other.metadata()?.len() == size && same_beginning(one, other, size)?)
+}
+
+/// Whether the first `size` bytes of both files, which have as many, are the same.
+pub(crate) fn same_beginning(one: &File, other: &File, size: u64) -> io::Result<bool> {
     let (mut left, mut right) = (vec![0u8; 1 << 16], vec![0u8; 1 << 16]);
     let mut at = 0;
     while at < size {

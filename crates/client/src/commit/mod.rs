@@ -32,7 +32,7 @@ mod validate;
 mod tests;
 
 pub use error::{CommitError, Conflict, ConflictKind, Refusal};
-pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, KeptInfo};
+pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, Keep, KeptChange, KeptInfo, Recommitted, SHOWN_MAX};
 pub use outcome::OUTCOMES_MAX;
 pub use recover::Recovered;
 pub use stamp::Stamp;

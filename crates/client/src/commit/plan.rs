@@ -204,7 +204,8 @@ fn get_step(from: &mut Reader<'_>) -> Result<Step, Malformed> {
     })
 }
 
-fn get_path(from: &mut Reader<'_>) -> Result<TreePath, Malformed> {
+/// Reads a path in normal form.
+pub(crate) fn get_path(from: &mut Reader<'_>) -> Result<TreePath, Malformed> {
     TreePath::parse(from.bytes()?).ok_or(Malformed("a path that is not in normal form"))
 }
 

@@ -2,6 +2,7 @@
 
 mod conflicts;
 mod crashes;
+mod kept;
 mod places;
 
 use super::*;

@@ -8,6 +8,11 @@ use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::fs::File;
 
+/// Most bytes of data in a large file that is hashed because the rest of it is holes.
+const SPARSE_DATA_BYTES_MAX: u64 = 64 << 20;
+/// Most runs of data of a file that are looked for; one with more is not taken for mostly holes.
+const EXTENTS_MAX: usize = 1024;
+
 impl Snapshot {
     /// Binds the regular file that `stat` was of; `None`: it changed meanwhile.
     pub(super) fn file(&self, path: &TreePath, stat: &Statx) -> Result<Option<Binding>, Errno> {
@@ -26,7 +31,7 @@ impl Snapshot {
             self.sources_of_cut(path, stamp, &cut);
             return Ok(bind(cut.content, xattrs));
         }
-        if stamp.size > EAGER_FILE_BYTES_MAX {
+        if stamp.size > EAGER_FILE_BYTES_MAX && !is_mostly_holes(&file, &attr) {
             return Ok(self.lazy(path, &file, stamp)?.and_then(|content| bind(content, xattrs)));
         }
         Ok(self.hashed(path, &file, &attr)?.and_then(|content| bind(content, xattrs)))
@@ -80,6 +85,31 @@ impl Snapshot {
         pause_nanos((longest - looked.since(stamp.ctime)).clamp(0, longest));
         Ok(Stamp::of(&stat_open(file)?) == *stamp)
     }
+}
+
+/// Whether a large file is mostly holes, so that hashing it is soon done; and its holes are then known elsewhere, too.
+fn is_mostly_holes(file: &File, attr: &Attr) -> bool {
+    use rustix::fs::{SeekFrom, seek};
+    if attr.blocks.saturating_mul(512) > attr.size / 2 {
+        return false;
+    }
+    let (mut at, mut data) = (0, 0);
+    for _ in 0..EXTENTS_MAX {
+        let start = match seek(file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // No data after this.
+            Err(Errno::NXIO) => return true,
+            Err(_) => return false,
+        };
+        // A file system that knows no holes has data throughout.
+        let Ok(end) = seek(file, SeekFrom::Hole(start)) else { return false };
+        data += end.saturating_sub(start);
+        if data > SPARSE_DATA_BYTES_MAX.min(attr.size / 2) {
+            return false;
+        }
+        at = end;
+    }
+    false
 }
 
 /// Waits for the end of a `write` that is under way. A write sets the file's times first and then copies its bytes, so

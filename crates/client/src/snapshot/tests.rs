@@ -17,8 +17,12 @@ struct Tree {
 
 impl Tree {
     fn new() -> Self {
-        let recipes = Arc::new(Recipes::new(1 << 20));
-        Self { folder: tempfile::tempdir().unwrap(), snapshot: Snapshot::new(Arc::new(FixedCutter(64 << 10)), recipes) }
+        Self::cut_by(Arc::new(FixedCutter(64 << 10)))
+    }
+
+    fn cut_by(cutter: Arc<dyn Cutter>) -> Self {
+        let snapshot = Snapshot::new(cutter, Arc::new(Recipes::new(1 << 20)));
+        Self { folder: tempfile::tempdir().unwrap(), snapshot }
     }
 
     fn path(&self, name: &str) -> TreePath {
@@ -157,8 +161,8 @@ fn a_listing_that_was_dropped_is_made_again_or_known_to_be_gone() {
 fn large_files_are_read_piece_by_piece_while_they_stay() {
     let tree = Tree::new();
     let size = EAGER_FILE_BYTES_MAX + 10;
-    let file = File::create(tree.at("big")).unwrap();
-    file.set_len(size).unwrap();
+    let file = File::options().read(true).write(true).create(true).truncate(true).open(tree.at("big")).unwrap();
+    file.write_all_at(&vec![1; size as usize], 0).unwrap();
     file.write_all_at(b"end", size - 3).unwrap();
     let Content::Lazy(stamp) = tree.content("big") else { panic!("hashed") };
     let last = size / LAZY_PIECE_BYTES;
@@ -174,12 +178,19 @@ fn large_files_are_read_piece_by_piece_while_they_stay() {
 }
 
 #[test]
-fn holes_of_a_gigabyte_cost_nothing() {
-    let tree = Tree::new();
+fn holes_of_many_gigabytes_cost_nothing() {
+    let tree = Tree::cut_by(Arc::new(crate::cutter::FileCutter));
     let file = File::create(tree.at("sparse")).unwrap();
-    file.set_len(1 << 30).unwrap();
-    let Binding::File { attr, content: Content::Lazy(_), .. } = tree.bind("sparse") else { panic!("hashed") };
-    assert_eq!((attr.size, attr.blocks), (1 << 30, 0));
+    file.set_len(5 << 30).unwrap();
+    file.write_all_at(b"middle", (4 << 30) + 1).unwrap();
+    let Binding::File { attr, content: Content::Recipe(name), .. } = tree.bind("sparse") else { panic!("not hashed") };
+    assert!(attr.size == 5 << 30 && attr.blocks < 1000);
+    let recipe = Recipe::from_bytes(&tree.snapshot.read_block(&name).unwrap().unwrap()).unwrap();
+    let held: u64 = recipe.pieces.iter().filter(|piece| piece.block.is_some()).map(|piece| piece.len).sum();
+    assert!((6..1 << 20).contains(&held), "{held} bytes in blocks");
+    // With more data than is hashed for that, it is read piece by piece as any other.
+    file.write_all_at(&vec![1; 65 << 20], 0).unwrap();
+    assert!(matches!(tree.content("sparse"), Content::Lazy(_)));
 }
 
 #[test]

@@ -135,6 +135,11 @@ impl View {
         }
     }
 
+    /// Whether `path` is in it.
+    pub fn has(&self, path: &TreePath) -> bool {
+        lock(&self.table).has(path)
+    }
+
     /// How many paths it has.
     pub fn len(&self) -> usize {
         lock(&self.table).len()

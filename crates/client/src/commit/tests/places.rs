@@ -367,31 +367,3 @@ fn a_report_tells_the_new_stamps() {
     let next = Task::new(&now).write("/x", "c").commit(&scene.committer(), 2);
     next.expect("the next task finds what it expects");
 }
-
-#[test]
-fn what_was_not_committed_is_kept() {
-    let scene = Scene::new("echo a > x; ln -s / escape");
-    let saw = scene.saw();
-    let committer = scene.committer();
-    let task =
-        Task::new(&saw).remove("/gone").write("/x", "precious").write("/deep/er/file", "too").symlink("/s", "/etc");
-    let mut task = task.link("/h", "/x");
-    task.delta.changes[0].base = Base::Bound(Seq(1));
-    for id in 0..KEPT_MAX as u128 + 3 {
-        let at = Time(id as i64);
-        assert!(committer.keep(TaskId(id), &task.delta, &task.bytes, "a conflict", at).expect("keeps"));
-    }
-    let kept = committer.kept();
-    assert_eq!(kept.len(), KEPT_MAX);
-    assert_eq!((kept[0].task, kept[0].changes, &*kept[0].why), (TaskId(34), 5, "a conflict"));
-    let into = scene.folder.path().join("into");
-    committer.recover_kept(TaskId(34), &into).expect("copies");
-    assert_eq!(std::fs::read_to_string(into.join("x")).expect("reads"), "precious");
-    assert_eq!(std::fs::read_to_string(into.join("deep/er/file")).expect("reads"), "too");
-    assert_eq!(std::fs::read_link(into.join("s")).expect("reads"), Path::new("/etc"));
-    assert!(std::fs::read_to_string(into.join("GLEANER-CHANGES")).expect("reads").contains("removed    /gone"));
-    assert!(committer.recover_kept(TaskId(34), &into).is_err(), "only into an empty folder");
-    committer.drop_kept(TaskId(34)).expect("drops");
-    assert_eq!(committer.kept().len(), KEPT_MAX - 1);
-    assert!(committer.recover_kept(TaskId(34), &scene.folder.path().join("into2")).is_err());
-}

@@ -1,61 +1,53 @@
 //! Deltas that could not be committed are kept for a while, so that no work is lost.
 //!
-//! Each is a folder `kept/<task>/`: `info` (task, time, why), `changes` (one line of text for each change) and `files/`
-//! (the task's files, beneath as many folders as their paths have).
+//! Each is a folder `kept/<task>/`: `info` (task, command, time, why), `changes` (one line of text for each change), `delta`
+//! (the changes themselves) and `files/` (the task's files, beneath as many folders as their paths have).
+//!
+//! What is kept can be written to another folder ([`Committer::recover_kept`]), or committed over what is there now
+//! ([`Committer::commit_kept`]): then what it replaces is kept in its stead.
+
+mod fit;
+mod over;
+mod stored;
+
+pub use over::Recommitted;
+pub use stored::{KeptChange, KeptInfo, SHOWN_MAX};
 
 use super::tree::{Tree, os};
-use super::{CommitError, Committer, Contents, files, stage, validate};
-use base::codec::{Encode, Malformed, Reader, Writer};
-use base::{Action, Content, Delta, TaskId, Time, TreePath};
+use super::{CommitError, Committer, Contents, WritePolicy, files, stage, validate};
+use base::codec::Encode;
+use base::{Action, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use stored::Stored;
 
 /// Most deltas kept; the oldest go first.
 pub const KEPT_MAX: usize = 32;
 /// Most bytes of kept files together (of one delta that is larger, nothing is kept); the oldest go first.
 pub const KEPT_BYTES_MAX: u64 = 8 << 30;
 
-/// A delta that is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptInfo {
+/// What is to be kept.
+pub struct Keep<'a> {
     /// Whose.
     pub task: TaskId,
-    /// When it was kept, by the client's clock.
-    pub at: Time,
+    /// The command, each word printable.
+    pub argv: &'a [String],
+    /// How it ended.
+    pub status: ExitStatus,
+    /// The changes.
+    pub delta: &'a Delta,
+    /// The bytes.
+    pub contents: &'a dyn Contents,
+    /// What may be written.
+    pub write: WritePolicy<'a>,
     /// Why it was not committed.
-    pub why: String,
-    /// How many changes it has.
-    pub changes: u64,
-    /// How many bytes its files have.
-    pub bytes: u64,
-}
-
-impl Encode for KeptInfo {
-    fn encode(&self, out: &mut Writer) {
-        out.u8(1);
-        out.u128(self.task.0);
-        out.i64(self.at.0);
-        out.bytes(self.why.as_bytes());
-        out.u64(self.changes);
-        out.u64(self.bytes);
-    }
-
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        if from.u8()? != 1 {
-            return Err(Malformed("notes on a kept delta, of an unknown version"));
-        }
-        Ok(Self {
-            task: TaskId(from.u128()?),
-            at: Time(from.i64()?),
-            why: String::from_utf8_lossy(from.bytes()?).into_owned(),
-            changes: from.u64()?,
-            bytes: from.u64()?,
-        })
-    }
+    pub why: &'a str,
+    /// Now, by the client's clock.
+    pub at: Time,
 }
 
 impl Committer {
@@ -63,33 +55,27 @@ impl Committer {
         self.state.join("kept")
     }
 
-    /// Keeps the files of a delta that was not committed, for `why`. Returns whether it did: not if it breaks the rules
-    /// or has more than [`KEPT_BYTES_MAX`].
+    /// Keeps a delta that was not committed. Returns whether it did: not if it breaks the rules or has more than
+    /// [`KEPT_BYTES_MAX`].
     ///
     /// # Errors
-    /// [`CommitError::State`] if the files cannot be written, [`CommitError::Content`] if they cannot be had.
-    pub fn keep(
-        &self,
-        task: TaskId,
-        delta: &Delta,
-        contents: &dyn Contents,
-        why: &str,
-        at: Time,
-    ) -> Result<bool, CommitError> {
-        let sizes = delta.changes.iter().map(|change| match &change.action {
-            Action::File { attr, change, .. } if *change != base::delta::FileChange::Attributes => attr.size,
-            _ => 0,
-        });
-        let bytes = sizes.fold(0u64, u64::saturating_add);
-        if validate(delta).is_err() || bytes > KEPT_BYTES_MAX {
+    /// [`CommitError::State`] if the files cannot be written.
+    pub fn keep(&self, keep: &Keep<'_>) -> Result<bool, CommitError> {
+        self.keep_beside(keep, None)
+    }
+
+    /// The same; to make room, what is kept of `other` is never dropped.
+    fn keep_beside(&self, keep: &Keep<'_>, other: Option<TaskId>) -> Result<bool, CommitError> {
+        let bytes = bytes_of(keep.delta);
+        if validate(keep.delta).is_err() || bytes > KEPT_BYTES_MAX {
             return Ok(false);
         }
         let io = CommitError::State;
         files::make_private_folder(&self.kept_folder()).map_err(io)?;
-        self.make_room(bytes).map_err(io)?;
-        let folder = self.kept_folder().join(format!("{}.new", task.to_hex()));
-        let result = fill(&folder, task, delta, contents, why, at, bytes).and_then(|()| {
-            let done = self.kept_folder().join(task.to_hex());
+        self.make_room(bytes, other).map_err(io)?;
+        let folder = self.kept_folder().join(format!("{}.new", keep.task.to_hex()));
+        let result = fill(&folder, keep, bytes).and_then(|()| {
+            let done = self.kept_folder().join(keep.task.to_hex());
             remove(&done)?;
             std::fs::rename(&folder, done)
         });
@@ -100,8 +86,8 @@ impl Committer {
         result.map(|()| true).map_err(io)
     }
 
-    /// Drops the oldest until another one with `bytes` fits, and what was never completed.
-    fn make_room(&self, bytes: u64) -> io::Result<()> {
+    /// Drops the oldest, but not `spared`, until another one with `bytes` fits, and what was never completed.
+    fn make_room(&self, bytes: u64, spared: Option<TaskId>) -> io::Result<()> {
         for entry in std::fs::read_dir(self.kept_folder())? {
             let path = entry?.path();
             if path.extension().is_some() {
@@ -109,13 +95,12 @@ impl Committer {
             }
         }
         let mut kept = self.kept();
+        let mut count = kept.len();
         let mut sum = kept.iter().fold(bytes, |sum, info| sum.saturating_add(info.bytes));
-        while let Some(oldest) = kept.pop_if(|_| sum > KEPT_BYTES_MAX) {
+        kept.retain(|info| Some(info.task) != spared);
+        while let Some(oldest) = kept.pop_if(|_| sum > KEPT_BYTES_MAX || count >= KEPT_MAX) {
             sum -= oldest.bytes;
-            remove(&self.kept_folder().join(oldest.task.to_hex()))?;
-        }
-        while kept.len() >= KEPT_MAX {
-            let oldest = kept.pop().expect("the list is longer than the limit");
+            count -= 1;
             remove(&self.kept_folder().join(oldest.task.to_hex()))?;
         }
         Ok(())
@@ -144,7 +129,7 @@ impl Committer {
         let copy = || -> io::Result<()> {
             let kept = self.kept_folder().join(task.to_hex());
             if !kept.join("info").exists() {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "nothing is kept for this task"));
+                return Err(nothing_kept());
             }
             std::fs::create_dir_all(into)?;
             if std::fs::read_dir(into)?.next().is_some() {
@@ -160,7 +145,7 @@ impl Committer {
     ///
     /// # Errors
     /// [`CommitError::State`] if it cannot be removed.
-    pub fn drop_kept(&self, task: TaskId) -> Result<(), CommitError> {
+    pub(super) fn drop_kept(&self, task: TaskId) -> Result<(), CommitError> {
         remove(&self.kept_folder().join(task.to_hex())).map_err(CommitError::State)
     }
 }
@@ -171,38 +156,39 @@ fn remove(path: &Path) -> io::Result<()> {
     stage::remove_all(&File::open(parent)?, name)
 }
 
-fn fill(
-    folder: &Path,
-    task: TaskId,
-    delta: &Delta,
-    contents: &dyn Contents,
-    why: &str,
-    at: Time,
-    bytes: u64,
-) -> io::Result<()> {
+fn nothing_kept() -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, "nothing is kept for this task")
+}
+
+/// How many bytes the files of a delta have.
+fn bytes_of(delta: &Delta) -> u64 {
+    let sizes = delta.changes.iter().map(|change| match &change.action {
+        Action::File { attr, change, .. } if *change != base::delta::FileChange::Attributes => attr.size,
+        _ => 0,
+    });
+    sizes.fold(0u64, u64::saturating_add)
+}
+
+fn fill(folder: &Path, keep: &Keep<'_>, bytes: u64) -> io::Result<()> {
     files::make_private_folder(&folder.join("files"))?;
     let tree = Tree::open(&folder.join("files"))?;
     let mut lines = io::BufWriter::new(File::create(folder.join("changes"))?);
-    for change in &delta.changes {
-        writeln!(lines, "{}", line(&change.path, &change.action))?;
-        make(&tree, &change.path, &change.action, contents)?;
+    for change in &keep.delta.changes {
+        writeln!(lines, "{}", stored::line(&change.path, &change.action))?;
+        make(&tree, &change.path, &change.action, keep.contents)?;
     }
     lines.flush()?;
-    let changes = delta.changes.len() as u64;
-    let info = KeptInfo { task, at, why: why.to_owned(), changes, bytes };
+    std::fs::write(folder.join("delta"), Stored::new(keep.status, keep.delta, keep.write).to_bytes())?;
+    let info = KeptInfo {
+        task: keep.task,
+        argv: stored::shown_words(keep.argv),
+        at: keep.at,
+        why: keep.why.to_owned(),
+        changes: keep.delta.changes.len() as u64,
+        bytes,
+        shown: stored::shown(keep.delta),
+    };
     std::fs::write(folder.join("info"), info.to_bytes())
-}
-
-fn line(path: &TreePath, action: &Action) -> String {
-    match action {
-        Action::Remove => format!("removed    {path}"),
-        Action::Rename { from } => format!("renamed    {from} -> {path}"),
-        Action::Directory { attr, .. } => format!("directory  {path} (mode {:o})", attr.mode),
-        Action::File { attr, .. } => format!("file       {path} (mode {:o}, {} bytes)", attr.mode, attr.size),
-        Action::Symlink { target, .. } => format!("link       {path} -> {}", base::path::printable(target)),
-        Action::HardLink { to } => format!("hard link  {path} = {to}"),
-        Action::Fifo { .. } => format!("pipe       {path}"),
-    }
 }
 
 /// Makes the file or link of a change beneath the kept folder, with the folders above it.

@@ -1,0 +1,107 @@
+//! Job control: what stops `remrun` stops the guest, and what continues it continues the guest.
+
+use crate::error::{Context, Error, Result};
+use crate::pool::Pool;
+use crate::process::{Action, Ended, Run, Streams, Typed, pause, wait_for};
+use crate::scenario::{END_BOUND, GUEST_BOUND, descendants, folder};
+use crate::terminal::Size;
+use rustix::process::{Pid, Signal, WaitOptions};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+/// Moments after the start at which `remrun` is stopped, in milliseconds: while it is launched, and while it runs.
+const MOMENTS_MS: [u64; 6] = [0, 5, 12, 30, 200, 500];
+
+/// The state letters of the guests below the workers whose arguments contain `word`.
+fn states(pool: &Pool, word: &str) -> String {
+    let below = pool.workers.iter().flat_map(|worker| descendants(worker.pid().as_raw_nonzero().get()));
+    let line = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let state = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        stat.rsplit(") ").next().and_then(|rest| rest.chars().next())
+    };
+    below.filter(|pid| String::from_utf8_lossy(&line(pid)).contains(word)).filter_map(state).collect()
+}
+
+/// The signal that stopped a child, within a bound.
+fn stopped_by(child: &Child) -> Option<i32> {
+    let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
+    wait_for(GUEST_BOUND, || {
+        let (_, status) = rustix::process::waitpid(Some(Pid::from_child(child)), options).ok()??;
+        status.stopping_signal()
+    })
+}
+
+/// `kill -TSTP` and `kill -CONT`, as a shell's job control sends them.
+pub fn stopped(pool: &mut Pool) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for moment in MOMENTS_MS {
+        let (word, place) = (format!("0.7{moment}"), folder(pool, &format!("stopped-{moment}"))?);
+        let mut command = pool.client.remrun(&["--no-local", "sh", "-c", &format!("sleep {word}; echo end | tee out")]);
+        command.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
+        pause(Duration::from_millis(moment));
+        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TSTP);
+        let stopped = stopped_by(&child);
+        if stopped != Some(libc::SIGTSTP) {
+            let _ = child.kill();
+            let _ = child.wait();
+            wrong.push(format!("stopped after {moment} ms: {stopped:?}, not by SIGTSTP"));
+            continue;
+        }
+        // Longer than the command takes: a guest that goes on would end.
+        let settled = wait_for(GUEST_BOUND, || Some(states(pool, &word)).filter(|states| !states.contains(['S', 'R'])));
+        pause(Duration::from_millis(1200));
+        let states = states(pool, &word);
+        if settled.is_none() || states.contains(['S', 'R']) || place.join("out").exists() {
+            wrong.push(format!("stopped after {moment} ms: the guest goes on, its processes are {states:?}"));
+        }
+        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::CONT);
+        let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+        let _ = child.kill();
+        let output = child.wait_with_output().context(|| "cannot wait for remrun".to_owned())?;
+        if ended != Some(Ended::Code(0)) || output.stdout != b"end\n" || !place.join("out").exists() {
+            wrong.push(format!("stopped after {moment} ms and continued: {ended:?}, {:?}", output.stdout));
+        }
+    }
+    Ok(wrong)
+}
+
+/// Ctrl-Z typed at a command in a terminal, `fg` typed after that.
+pub fn in_a_shell(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "shell")?;
+    let mut command = std::process::Command::new("bash");
+    command.args(["--norc", "-i"]);
+    pool.client.dress(&mut command);
+    command.current_dir(&place).env("PS1", "$ ");
+    let typed = |wait: &str, text: &str| Typed { wait: wait.into(), action: Action::Text(text.into()) };
+    let line =
+        format!("{} --no-local sh -c 'echo rea\"\"dy; sleep 3.33; echo e\"\"nd'\n", pool.client.remrun.display());
+    let typed = vec![
+        typed("$ ", &line),
+        typed("ready", "\x1a"),
+        typed("Stopped", ""),
+        typed("$ ", "echo co\"\"de=$?; touch stopped; while [ ! -e go ]; do sleep 0.1; done; fg\n"),
+        typed("end", ""),
+        typed("$ ", "exit\n"),
+    ];
+    let run = Run { streams: Streams::Terminal(Size { rows: 24, columns: 200 }), typed, ..Run::new(command) };
+    let started = Instant::now();
+    let runner = std::thread::spawn(move || run.within(END_BOUND * 2).run());
+    let mut wrong = Vec::new();
+    if wait_for(END_BOUND, || place.join("stopped").exists().then_some(())).is_none() {
+        wrong.push("the shell did not notice that its job was stopped".to_owned());
+    }
+    let all_stopped = |states: &String| !states.is_empty() && states.chars().all(|state| state == 'T');
+    if wait_for(GUEST_BOUND, || Some(states(pool, "3.33")).filter(all_stopped)).is_none() {
+        wrong.push(format!("the guest's processes are {:?}, not all stopped", states(pool, "3.33")));
+    }
+    std::fs::write(place.join("go"), b"").ok();
+    let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+    let text = outcome.text();
+    if !text.contains("code=148") || !text.contains("end") || outcome.ended == Ended::TimedOut {
+        wrong.push(format!("{} after {:?}: {text:?}", outcome.ended, started.elapsed()));
+    }
+    Ok(wrong)
+}
