@@ -79,6 +79,7 @@ impl Disturbed {
             let say = |what| format!("cut after {:?}, local {local}: {what}", self.after);
             wrong.extend(judge(&outcome, &place, may_fail).into_iter().map(say));
         }
+        scenario::measured(&format!("cut after {:?}: end of the commands", self.after), cut.elapsed());
         let left = GUEST_BOUND.saturating_sub(cut.elapsed());
         if wait_for(left, || (guests(pool, &self.word) == 0).then_some(())).is_none() {
             wrong.push(format!("cut after {:?}: a guest still runs {GUEST_BOUND:?} after that", self.after));

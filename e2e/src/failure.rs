@@ -43,13 +43,14 @@ pub fn run(options: &Options, filter: &str, report: &Report) {
 }
 
 fn killed(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
     for (round, moment) in MOMENTS_MS.iter().enumerate() {
         for options in [&["--no-local"][..], &[][..]] {
             let local = options.is_empty();
             let place = folder(pool, &format!("{victim:?}-{round}-{local}"))?;
             let say = |what: String| format!("{victim:?} killed after {moment} ms, local {local}: {what}");
             let outcome = with_kill(pool, victim, Duration::from_millis(*moment), &place, options)?;
+            slowest = slowest.max(outcome.elapsed.saturating_sub(Duration::from_millis(*moment)));
             wrong.extend(judge(&outcome, victim, &place, local).into_iter().map(say));
             revive(pool, victim)?;
         }
@@ -57,6 +58,7 @@ fn killed(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
             break;
         }
     }
+    scenario::measured(&format!("{victim:?} killed: end of the command"), slowest);
     Ok(wrong)
 }
 
@@ -117,7 +119,7 @@ fn judge(outcome: &Outcome, victim: Victim, place: &Path, local: bool) -> Vec<St
 }
 
 fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
-    let mut wrong = Vec::new();
+    let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
     for (signal, number) in [(Signal::INT, 2), (Signal::TERM, 15), (Signal::KILL, 9)] {
         let word = format!("61.{number}");
         let mut child = background(pool, &format!("signal-{number}"), &format!("sleep {word}; sleep {word}"))?;
@@ -136,7 +138,9 @@ fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
         if wait_for(GUEST_BOUND, || (guests(pool, &word) == 0).then_some(())).is_none() {
             wrong.push(format!("signal {number}: the guest still ran after {:?}", started.elapsed()));
         }
+        slowest = slowest.max(started.elapsed());
     }
+    scenario::measured("interrupted: the guest is gone", slowest);
     Ok(wrong)
 }
 
@@ -150,6 +154,7 @@ fn worker_stopped(pool: &mut Pool) -> Result<Vec<String>> {
     let _ = rustix::process::kill_process(pid, Signal::STOP);
     let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
     let _ = rustix::process::kill_process(pid, Signal::CONT);
+    scenario::measured("worker stopped: end of the command", outcome.elapsed);
     Ok(judge(&outcome, Victim::Worker, &place, true))
 }
 
@@ -162,6 +167,7 @@ fn here_or_not(pool: &mut Pool) -> Result<Vec<String>> {
         let mut command = pool.client.remrun(&arguments);
         command.current_dir(&place);
         let outcome = Run::new(command).within(END_BOUND * 2).run()?;
+        scenario::measured(&format!("nobody to run it {options:?}: end of the command"), outcome.elapsed);
         wrong.extend(judge(&outcome, Victim::Worker, &place, options.is_empty()));
         if !options.is_empty() && outcome.ok() {
             wrong.push("--no-local, and yet it ran".to_owned());

@@ -103,6 +103,11 @@ pub fn judge(outcome: &Outcome, place: &Path, may_fail: bool) -> Vec<String> {
     wrong
 }
 
+/// Prints how long the slowest of what has a bound took: the figures of SPECIFICATION.md, "Failure".
+pub fn measured(what: &str, slowest: Duration) {
+    println!("measured: {what}: {:.1} s at most", slowest.as_secs_f64());
+}
+
 /// The worker that has the guest among its descendants; the first one if the guest has not begun.
 pub fn busy_worker<'a>(pool: &'a mut Pool, place: &Path) -> &'a mut Daemon {
     let wanted = place.to_string_lossy().into_owned();
