@@ -21,6 +21,7 @@ fn main() -> ExitCode {
         return enter_empty_root(&arguments[1..]);
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    supervise::default_signals();
     let outcome = if supervise::is_child() { work(&arguments) } else { supervise::parent() };
     outcome.unwrap_or_else(|error| {
         eprintln!("e2e: {error}");

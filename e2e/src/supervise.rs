@@ -20,6 +20,14 @@ pub fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
+/// Undoes what `nohup` and shells do to what they start in the background: it would be inherited by every case.
+pub fn default_signals() {
+    for signal in [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+        // SAFETY: the default action needs no handler.
+        unsafe { libc::signal(signal, libc::SIG_DFL) };
+    }
+}
+
 /// Starts this program again with the same arguments as the child, waits for its end, and cleans up after it.
 pub fn parent() -> Result<ExitCode> {
     let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
