@@ -46,8 +46,15 @@ pub const REAL: [Need; 4] = [
     ("/usr/share/doc/python3-venv", "python3-venv"),
 ];
 
-/// Peers for the benchmark.
-pub const PEERS: [Need; 3] = [("distccd", "distcc"), ("iceccd", "icecc"), ("/usr/sbin/sshd", "openssh-server")];
+/// What the benchmark sets its peers up with. The peers themselves are not installed: their packages start daemons.
+pub const PEERS: [Need; 6] = [
+    ("/usr/share/doc/python3-venv", "python3-venv"),
+    ("fusermount3", "fuse3"),
+    ("ssh", "openssh-client"),
+    ("ip", "iproute2"),
+    ("file", "file"),
+    ("bash", "bash"),
+];
 
 /// Whether this is root, where workers with empty roots can be made.
 pub fn is_root() -> bool {

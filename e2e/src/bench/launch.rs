@@ -1,11 +1,10 @@
 //! `bench launch`: the figures of SPECIFICATION.md, "Speed".
 
 use super::Options;
-use super::peers;
+use super::peers::Peers;
 use super::samples::{Figures, Samples};
 use crate::error::{Context, Error, Result};
 use crate::pool::{self, Pool};
-use crate::process::{Run, shell};
 use crate::source;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -31,27 +30,25 @@ pub fn run(options: &Options) -> Result<()> {
     std::fs::create_dir_all(&place).at("create", &place)?;
     std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
     say("launches, in interleaved rounds");
-    let peers = if options.peers { peers::start(&pool, &place, &mut figures, &say)? } else { Vec::new() };
-    rounds(&pool, &place, options.rounds, &peers, &mut samples)?;
+    let mut peers = if options.peers { Peers::start(&pool, &place, &say)? } else { Peers::default() };
+    rounds(&pool, &place, options.rounds, &mut peers, &mut samples, &say)?;
     launch_figures(&samples, &mut figures);
-    peers.iter().for_each(|peer| peer.figures(&samples, &mut figures));
+    peers.figures(&samples, &mut figures);
     say("launches per second, and what they cost the client");
     rate(&pool, &place, &mut figures)?;
     figures.add("worker_rss_mb", resident_mb(pool.workers[0].pid().as_raw_nonzero().get()));
-    drop(peers);
     if options.build {
         say("coreutils, locally and remotely");
-        match build(&pool, &say) {
-            Ok((local, remote)) => {
-                figures.add("build_local_s", Some(local));
-                figures.add("build_remote_s", Some(remote));
-                figures.add("build_ratio", Some(remote / local));
-            }
-            Err(error) => figures.missing("build_ratio", &error.to_string()),
+        let mut times = Samples::default();
+        if let Err(error) = build(&pool, &mut peers, &mut times, &say) {
+            say(&format!("{error}\n{}", pool.logs(10)));
+            figures.missing("build_rounds", &error.to_string());
         }
+        build_figures(&times, &peers, &mut figures);
     } else {
         figures.missing("build_ratio", "left out by --no-build");
     }
+    drop(peers);
     stop(pool)?;
     say("first use, on fresh pools");
     cold(&samples, &mut figures)?;
@@ -108,9 +105,17 @@ fn remote(pool: &Pool, place: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-const COMPILE: [&str; 6] = ["-O2", "-c", "medium.c", "-o", "medium.o", "-pipe"];
+/// What `gcc` is told.
+pub const COMPILE: [&str; 6] = ["-O2", "-c", "medium.c", "-o", "medium.o", "-pipe"];
 
-fn rounds(pool: &Pool, place: &Path, count: usize, peers: &[peers::Peer], samples: &mut Samples) -> Result<()> {
+fn rounds(
+    pool: &Pool,
+    place: &Path,
+    count: usize,
+    peers: &mut Peers,
+    samples: &mut Samples,
+    say: &dyn Fn(&str),
+) -> Result<()> {
     let compile: Vec<&str> = [&["gcc"], &COMPILE[..]].concat();
     for round in 0..count + 3 {
         let spawn = time_ms(local(pool, place, "/bin/true", &[]))?;
@@ -128,8 +133,8 @@ fn rounds(pool: &Pool, place: &Path, count: usize, peers: &[peers::Peer], sample
         samples.add("true", launched);
         gcc.into_iter().for_each(|value| samples.add("gcc_local", value));
         remote_gcc.into_iter().for_each(|value| samples.add("gcc", value));
-        if round % 5 == 0 {
-            peers.iter().try_for_each(|peer| peer.round(samples))?;
+        if round % 5 == 0 || count < 20 {
+            peers.round(samples, say);
         }
     }
     Ok(())
@@ -187,26 +192,36 @@ fn rate(pool: &Pool, place: &Path, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Seconds of `make -j8` of coreutils, locally and through `remrun`, configured once.
-fn build(pool: &Pool, say: &dyn Fn(&str)) -> Result<(f64, f64)> {
+/// Seconds of `make -j8` of coreutils, configured once: locally, with the peers, and through `remrun`.
+fn build(pool: &Pool, peers: &mut Peers, times: &mut Samples, say: &dyn Fn(&str)) -> Result<()> {
     let input = pool.scratch.path().join("coreutils");
     std::fs::create_dir_all(&input).at("create", &input)?;
     let source: PathBuf = source::fetch("coreutils", &input)?;
     let script = |text: &str, prefix: &str| pool.client.script(&source, text, prefix, Duration::from_secs(1500));
+    let clean = || script("make -s clean > log 2>&1", "")?.expect_ok("make clean").map(drop);
     say("configure");
     script("FORCE_UNSAFE_CONFIGURE=1 ./configure --quiet --disable-nls > log 2>&1", "")?.expect_ok("configure")?;
-    let mut times = Samples::default();
+    let make = |side: &str, prefix: &str| {
+        clean()?;
+        say(&format!("make -j8, {side}"));
+        let outcome = script("make -j8 CC=\"$R gcc\" > log 2>&1 || { tail -n 20 log; exit 1; }", prefix)?;
+        Ok(outcome.expect_ok("make")?.elapsed.as_secs_f64())
+    };
     let prefix = format!("{} --no-local", pool.client.remrun.display());
     for _ in 0..2 {
-        for (side, prefix) in [("local", ""), ("remote", prefix.as_str())] {
-            script("make -s clean > log 2>&1", "")?.expect_ok("make clean")?;
-            say(&format!("make -j8, {side}"));
-            let outcome = script("make -j8 CC=\"$R gcc\" > log 2>&1 || { tail -n 20 log; exit 1; }", prefix)?;
-            times.add(side, outcome.expect_ok("make")?.elapsed.as_secs_f64());
-        }
+        times.add("local", make("local", "")?);
+        peers.build(&source, &clean, times, say)?;
+        times.add("remote", make("remote", &prefix)?);
     }
-    let best = |side: &str| times.quantile(side, 0.0).unwrap_or(f64::NAN);
-    Ok((best("local"), best("remote")))
+    Ok(())
+}
+
+fn build_figures(times: &Samples, peers: &Peers, figures: &mut Figures) {
+    let (local, remote) = (times.quantile("local", 0.0), times.quantile("remote", 0.0));
+    figures.add("build_local_s", local);
+    figures.add("build_remote_s", remote);
+    figures.add("build_ratio", remote.zip(local).map(|(remote, local)| remote / local));
+    peers.build_figures(times, local, figures);
 }
 
 /// The first use of a program by a pool that has seen nothing, against the median of warm use.
@@ -233,11 +248,4 @@ fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
         figures.add(&format!("cold_{name}_ratio"), ratio);
     }
     Ok(())
-}
-
-/// Whether a program is in PATH.
-pub fn installed(program: &str) -> bool {
-    let mut probe = shell("command -v \"$1\"");
-    probe.arg("sh").arg(program);
-    Run::new(probe).run().is_ok_and(|outcome| outcome.ok())
 }
