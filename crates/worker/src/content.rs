@@ -284,7 +284,7 @@ fn errno(error: &FetchError) -> Errno {
 }
 
 impl Fetch for Contents {
-    fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Bound>) {
+    fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Vec<Bound>>) {
         let Ok(fetcher) = self.fetcher() else { return done(Err(Errno::IO)) };
         let (path, store, tenant) = (path.clone(), self.store.clone(), self.tenant);
         self.runtime.spawn(async move {
@@ -301,8 +301,8 @@ impl Fetch for Contents {
                     let _ = store.put_named(tenant, digest, &object.bytes);
                 }
             }
-            let wanted = reply.bounds.into_iter().find(|bound| bound.path == path.as_bytes());
-            done(wanted.and_then(|bound| Bound::try_from(bound).ok()).ok_or(Errno::IO));
+            let bounds = reply.bounds.into_iter().filter_map(|bound| Bound::try_from(bound).ok());
+            done(Ok(bounds.collect()));
         });
     }
 

@@ -245,6 +245,11 @@ impl Views {
         let mut table = lock(&view.table);
         let before = table.version();
         let bound = table.fault(path, &self.snapshot, &self.ledger, gate)?;
+        if is_program(&bound.binding) {
+            // Who executes it needs its libraries next.
+            let needed = closure::closure(path, &TreePath::root(), &[]);
+            table.add_all(needed, &self.snapshot, &self.ledger, gate);
+        }
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
         Ok(Faulted { bound, late, update })
@@ -355,6 +360,11 @@ impl Views {
         }
         blobs
     }
+}
+
+/// Whether it is a file that may be executed.
+fn is_program(binding: &Binding) -> bool {
+    matches!(binding, Binding::File { attr, .. } if attr.mode & 0o111 != 0 && attr.size > 0)
 }
 
 /// Whether two looks at a path found the same.

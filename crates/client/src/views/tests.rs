@@ -424,3 +424,18 @@ fn cost_of_a_warm_sweep() {
     println!("1000 statx: absolute {absolute} us, relative to a held directory {relative} us");
     assert!(costs[10] < 50_000, "a sweep of 1,000 paths took {} us", costs[10]);
 }
+
+#[test]
+fn a_program_brings_its_libraries() {
+    let views = Views::new(snapshot(), None);
+    let view = views.open(&key("/bin/sh"), Vec::new);
+    views.sweep(&view, &launch(Version(0))).unwrap();
+    let faulted = views.fault(&view, &path("/bin/sh"), &Open, crate::snapshot::now()).unwrap();
+    let libraries = |set: &[Bound]| set.iter().any(|bound| bound.path.name().starts_with(b"libc.so"));
+    // Where `/bin/sh` is a link, it is the program that it leads to that is asked for next.
+    let program = crate::snapshot::disk::walk(&path("/bin/sh"), &mut |_| {}).unwrap();
+    let program = views.fault(&view, &program, &Open, crate::snapshot::now()).unwrap();
+    assert!(libraries(&faulted.update.set) || libraries(&program.update.set));
+    let readme = views.fault(&view, &path("/etc/passwd"), &Open, crate::snapshot::now()).unwrap();
+    assert!(readme.update.set.len() < 4, "what is not executed brings nothing");
+}

@@ -10,9 +10,9 @@ pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 /// A source of bindings, listings, recipes and bytes. Nothing here may block but [`Fetch::read_now`], and that only on a
 /// local disk: it runs on the threads that answer the kernel.
 pub trait Fetch: Send + Sync {
-    /// Asks what `path` is, for a task that uses the lane; from then on it is in the view. The answer's path must be
-    /// `path`.
-    fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Bound>);
+    /// Asks what `path` is, for a task that uses the lane; from then on it is in the view. The answer has `path`, and may
+    /// have others that will be wanted.
+    fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Vec<Bound>>);
 
     /// Asks for an encoded listing or recipe. The mirror checks the digest.
     fn blob(&self, digest: Digest, done: Done<Vec<u8>>);

@@ -445,16 +445,22 @@ impl Shared {
         match need {
             Need::Bind(fault) => {
                 let (view, path) = (fault.view, fault.path.clone());
-                let done = certainly(move |result: Result<Bound, Errno>| {
+                let done = certainly(move |result: Result<Vec<Bound>, Errno>| {
                     let Some(me) = me.upgrade() else { return };
-                    let result = result.and_then(|bound| if bound.path == path { Ok(bound) } else { Err(Errno::IO) });
-                    if !me.with_xattrs && result.as_ref().is_ok_and(|bound| !bound.binding.xattrs().is_empty()) {
+                    let is_answer = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.path == path);
+                    let result = result.and_then(|bounds| if is_answer(&bounds) { Ok(bounds) } else { Err(Errno::IO) });
+                    let attributed =
+                        |bounds: &Vec<Bound>| bounds.iter().any(|bound| !bound.binding.xattrs().is_empty());
+                    if !me.with_xattrs && result.as_ref().is_ok_and(attributed) {
                         // What asked waits until its task, which must start again, is killed.
                         me.attributed.send_if_modified(|views| views.insert(view));
                         return;
                     }
-                    let learned = result.map(|bound| {
-                        me.lanes().learn(view, bound);
+                    let learned = result.map(|bounds| {
+                        let mut lanes = me.lanes();
+                        bounds.into_iter().for_each(|bound| {
+                            lanes.learn(view, bound);
+                        });
                     });
                     me.go_on(&key, learned);
                 });

@@ -37,7 +37,7 @@ struct State {
     binds: usize,
     /// Paths whose questions are not answered.
     silent: HashSet<TreePath>,
-    held: Vec<(TreePath, Done<Bound>)>,
+    held: Vec<(TreePath, Done<Vec<Bound>>)>,
 }
 
 impl Client {
@@ -75,7 +75,7 @@ impl Client {
             std::mem::take(&mut state.held)
         };
         for (path, done) in held {
-            done(Ok(self.answer(&path)));
+            done(Ok(vec![self.answer(&path)]));
         }
     }
 
@@ -242,7 +242,7 @@ fn holes(local: &PathBuf, size: u64) -> Option<Recipe> {
 }
 
 impl Fetch for Client {
-    fn bind(&self, view: ViewId, _task: TaskId, path: &TreePath, done: Done<Bound>) {
+    fn bind(&self, view: ViewId, _task: TaskId, path: &TreePath, done: Done<Vec<Bound>>) {
         assert_eq!(view, VIEW);
         {
             let mut state = self.state();
@@ -254,7 +254,7 @@ impl Fetch for Client {
             }
         }
         let bound = self.answer(path);
-        if self.far { drop(std::thread::spawn(move || done(Ok(bound)))) } else { done(Ok(bound)) }
+        if self.far { drop(std::thread::spawn(move || done(Ok(vec![bound])))) } else { done(Ok(vec![bound])) }
     }
 
     fn blob(&self, digest: Digest, done: Done<Vec<u8>>) {
