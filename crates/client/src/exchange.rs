@@ -78,7 +78,7 @@ impl Input {
     }
 
     /// Whether the caller owns its terminal: while it does not, what is typed there is for others.
-    fn set_foreground(&mut self, owned: bool) {
+    pub(crate) fn set_foreground(&mut self, owned: bool) {
         self.foreground = owned;
         if let Some(pause) = self.pause.take_if(|_| !owned) {
             pause.stop();
@@ -362,8 +362,8 @@ impl<'a> Exchange<'a> {
 }
 
 const SIGHUP: u32 = 1;
-const SIGCONT: u8 = 18;
-const SIGTSTP: u8 = 20;
+pub(crate) const SIGCONT: u8 = 18;
+pub(crate) const SIGTSTP: u8 = 20;
 
 fn keep(spool: &mut Spool, object: &Object) -> Result<(), String> {
     let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;

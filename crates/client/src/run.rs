@@ -5,7 +5,7 @@
 
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
-use crate::exchange::{Exchange, Input};
+use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
 use crate::record::Record;
@@ -14,7 +14,7 @@ use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::views::Swept;
-use base::door::{Options, Reply};
+use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -160,7 +160,10 @@ impl Session {
         if replies.send(&Reply::Launched { task: self.task, terminal }).await.is_err() {
             return self.gone();
         }
-        let Some(_alone) = self.wait_for_tree(requests).await else { return self.gone() };
+        let _alone = match self.wait_for_tree(requests, replies).await {
+            Ok(alone) => alone,
+            Err(reply) => return reply,
+        };
         let mut trouble = String::new();
         for attempt in 1..=ATTEMPTS_MAX {
             record.attempts = attempt;
@@ -194,14 +197,31 @@ impl Session {
         self.fall_back(trouble)
     }
 
-    /// Two commands that lock files in one tree run one after the other: neither would see the other's lock. `None` if
-    /// the caller went away meanwhile.
-    async fn wait_for_tree(&self, requests: &mut Requests) -> Option<Option<OwnedMutexGuard<()>>> {
-        let Some(tree) = &self.plan.alone_in else { return Some(None) };
-        let turn = self.daemon.tree(tree);
-        tokio::select! {
-            turn = turn.lock_owned() => Some(Some(turn)),
-            _ = requests.next() => None,
+    /// Two commands that lock files in one tree run one after the other: neither would see the other's lock. The error is
+    /// the answer to a caller that went away meanwhile, or was told to end.
+    async fn wait_for_tree(
+        &mut self,
+        requests: &mut Requests,
+        replies: &mut Replies,
+    ) -> Result<Option<OwnedMutexGuard<()>>, Reply> {
+        let Some(tree) = &self.plan.alone_in else { return Ok(None) };
+        let turn = self.daemon.tree(tree).lock_owned();
+        tokio::pin!(turn);
+        loop {
+            let request = tokio::select! {
+                turn = &mut turn => return Ok(Some(turn)),
+                request = requests.next() => request,
+            };
+            match request {
+                None => return Err(self.gone()),
+                Some(Request::Foreground(owned)) => self.input.set_foreground(owned),
+                Some(Request::Signal(SIGTSTP)) => drop(replies.send(&Reply::Stopped(SIGTSTP)).await),
+                Some(Request::Signal(signal)) if signal != SIGCONT => {
+                    self.stop.stop();
+                    return Err(Reply::Done(ExitStatus::Signal(signal)));
+                }
+                Some(_) => {}
+            }
         }
     }
 
