@@ -2,13 +2,12 @@
 
 use crate::error::Result;
 use crate::pool::Pool;
-use crate::process::{Ended, Run, pause, wait_for};
+use crate::process::{Ended, Run, wait_for};
 use crate::scenario::{END_BOUND, folder, guests};
 use std::path::Path;
-use std::time::Duration;
 
 /// A command that reads a number, thinks, and writes the next one; and changes other files.
-const SLOW_INCREMENT: &str = "x=$(cat n); sleep 1.61; echo $((x + 1)) > n; echo made > made; rm gone; echo new >> log";
+const SLOW_INCREMENT: &str = "x=$(cat n); sleep 2.61; echo $((x + 1)) > n; echo made > made; rm gone; echo new >> log";
 
 fn read(place: &Path, name: &str) -> String {
     std::fs::read_to_string(place.join(name)).unwrap_or_else(|_| "nothing".to_owned())
@@ -28,8 +27,8 @@ pub fn conflict(pool: &mut Pool) -> Result<Vec<String>> {
     let mut command = client.remrun(&["--no-local", "sh", "-c", SLOW_INCREMENT]);
     command.current_dir(&place);
     let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
-    wait_for(END_BOUND, || (guests(pool, "1.61") > 0).then_some(()));
-    pause(Duration::from_millis(300));
+    // Words are apart by a NUL in the arguments of the process itself, by a space in the shell's script.
+    wait_for(END_BOUND, || (guests(pool, "sleep\x002.61") > 0).then_some(()));
     client.script(&place, "echo 41 > n", "", END_BOUND)?.expect_ok("the edit")?;
     let outcome = runner.join().map_err(|_| crate::error::Error::Product("the runner panicked".to_owned()))??;
 

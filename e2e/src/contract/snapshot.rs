@@ -126,12 +126,12 @@ pub fn late(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "late")?;
     let client = pool.client.clone();
     client.script(&place, "echo old > unread; echo old > read", "", END_BOUND)?.expect_ok("setup")?;
-    let script = "cat read; sleep 1.57; cat read unread";
+    let script = "cat read; sleep 2.57; cat read unread";
     let mut command = client.remrun(&["--no-local", "sh", "-c", script]);
     command.current_dir(&place);
     let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
-    wait_for(END_BOUND, || (guests(pool, "sleep") > 0).then_some(()));
-    pause(Duration::from_millis(300));
+    // Words are apart by a NUL in the arguments of the process itself, by a space in the shell's script.
+    wait_for(END_BOUND, || (guests(pool, "sleep\x002.57") > 0).then_some(()));
     client.script(&place, "echo new > unread; echo new > read", "", END_BOUND)?.expect_ok("the edit")?;
     let outcome = runner.join().map_err(|_| crate::error::Error::Product("the runner panicked".to_owned()))??;
     let mut wrong = Vec::new();
