@@ -73,7 +73,17 @@ impl Stand {
     }
 
     fn unmount(&self) {
-        rustix::mount::unmount(self.at("merged"), rustix::mount::UnmountFlags::empty()).expect("unmounts");
+        let unmount = || rustix::mount::unmount(self.at("merged"), rustix::mount::UnmountFlags::empty());
+        let mut unmounted = unmount();
+        // A process that another test is just starting holds copies of all our descriptors until it executes.
+        for _ in 0..200 {
+            if unmounted != Err(rustix::io::Errno::BUSY) {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            unmounted = unmount();
+        }
+        unmounted.expect("unmounts");
     }
 
     /// Does `act` in the overlay and in the plain copy, commits the delta, and compares.
