@@ -80,7 +80,8 @@ impl Stand {
             if unmounted != Err(rustix::io::Errno::BUSY) {
                 break;
             }
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            let pause = rustix::time::Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+            let _ = rustix::event::poll(&mut [], Some(&pause));
             unmounted = unmount();
         }
         unmounted.expect("unmounts");
