@@ -244,8 +244,9 @@ impl Views {
     pub fn fault(&self, view: &View, path: &TreePath, gate: &dyn Gate, launched: Time) -> Result<Faulted, BindError> {
         let mut table = lock(&view.table);
         let before = table.version();
+        let is_news = !table.has(path);
         let bound = table.fault(path, &self.snapshot, &self.ledger, gate)?;
-        if is_program(&bound.binding) {
+        if is_news && is_program(&bound.binding) {
             // Who executes it needs its libraries next.
             let needed = closure::closure(path, &TreePath::root(), &[]);
             table.add_all(needed, &self.snapshot, &self.ledger, gate);
