@@ -133,17 +133,10 @@ impl Mirror {
         Ok(Arc::new(Self { shared, mount_point, with_xattrs, preparing: Mutex::new(()), keeper }))
     }
 
-    /// Whether a path of `view` is known to have attributes that this mount does not show: tasks of the view need one that
-    /// does.
-    pub fn lacks_xattrs(&self, view: ViewId) -> bool {
-        !self.with_xattrs && self.shared.attributed().borrow().contains(&view)
-    }
-
-    /// Notes which of a view's paths have attributes. See [`Mirror::lacks_xattrs`].
-    pub fn note_xattrs(&self, update: &ViewUpdate) {
-        if update.set.iter().any(|bound| !bound.binding.xattrs().is_empty()) {
-            self.shared.attributed().send_if_modified(|views| views.insert(update.view));
-        }
+    /// Notes what an update tells of attributes, and says whether a path of the view has any that this mount does not show:
+    /// then the view's tasks need one that does.
+    pub fn lacks_xattrs(&self, update: &ViewUpdate) -> bool {
+        self.shared.note_xattrs(update.view, &update.set) || self.shared.attributed().borrow().contains(&update.view)
     }
 
     /// All of a view, as far as it is known here.
@@ -290,7 +283,7 @@ impl LaneGuard {
     /// again in one that does.
     pub async fn xattrs_missed(&self) {
         let mut attributed = self.attributed.clone();
-        let found = attributed.wait_for(|views| !self.mirror.with_xattrs && views.contains(&self.view)).await.is_ok();
+        let found = attributed.wait_for(|views| views.contains(&self.view)).await.is_ok();
         if !found {
             // The mirror is gone, and so will be the task.
             std::future::pending().await

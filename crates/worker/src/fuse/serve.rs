@@ -114,6 +114,15 @@ impl Shared {
         lock(&self.recipes)
     }
 
+    /// Notes that paths of a view have attributes that this mount does not show; whether any of these has.
+    pub(super) fn note_xattrs(&self, view: ViewId, bounds: &[Bound]) -> bool {
+        let lacks = !self.with_xattrs && bounds.iter().any(|bound| !bound.binding.xattrs().is_empty());
+        if lacks {
+            self.attributed.send_if_modified(|views| views.insert(view));
+        }
+        lacks
+    }
+
     /// Views in which a path has attributes that this mount does not show.
     pub(super) fn attributed(&self) -> &watch::Sender<HashSet<ViewId>> {
         &self.attributed
@@ -449,11 +458,8 @@ impl Shared {
                     let Some(me) = me.upgrade() else { return };
                     let is_answer = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.path == path);
                     let result = result.and_then(|bounds| if is_answer(&bounds) { Ok(bounds) } else { Err(Errno::IO) });
-                    let attributed =
-                        |bounds: &Vec<Bound>| bounds.iter().any(|bound| !bound.binding.xattrs().is_empty());
-                    if !me.with_xattrs && result.as_ref().is_ok_and(attributed) {
+                    if result.as_ref().is_ok_and(|bounds| me.note_xattrs(view, bounds)) {
                         // What asked waits until its task, which must start again, is killed.
-                        me.attributed.send_if_modified(|views| views.insert(view));
                         return;
                     }
                     let learned = result.map(|bounds| {
