@@ -318,7 +318,6 @@ async fn work(
 ) -> Result<(), PartError> {
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
-    let memory_bytes = memory_of_machine();
     let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
     let membership = Membership {
         hub: hub.node,
@@ -326,7 +325,7 @@ async fn work(
         secret: hub.secret,
         name: worker.name,
         cpus: worker.cpus,
-        memory_bytes,
+        memory_bytes: worker::scratch::memory_bytes(),
     };
     tokio::select! {
         ended = worker::net::serve(membership, &key, clients.clone(), |_| joined()) => ended.map_err(failed),
@@ -359,9 +358,4 @@ fn cpu_numbers(count: u32) -> Vec<u32> {
         Err(_) => vec![0],
     };
     allowed.iter().cycle().take(count as usize).copied().collect()
-}
-
-fn memory_of_machine() -> u64 {
-    let info = rustix::system::sysinfo();
-    info.totalram as u64 * u64::from(info.mem_unit)
 }

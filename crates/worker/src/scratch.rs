@@ -176,8 +176,8 @@ fn weigh(folder: &Path) -> (u64, u64) {
     })
 }
 
-/// Memory of the machine, or of the container that this is.
-fn memory_bytes() -> u64 {
+/// Memory of the machine, or of the container that this is, in bytes.
+pub fn memory_bytes() -> u64 {
     let info = rustix::system::sysinfo();
     let total = info.totalram as u64 * u64::from(info.mem_unit);
     let limits = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
