@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Error, Result};
 use crate::pool::{Options, Pool};
-use crate::process::{Daemon, Ended, Outcome};
+use crate::process::{Daemon, Ended, Outcome, Run, wait_for};
 use crate::report::{Report, Verdict};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -148,6 +148,17 @@ pub fn background(pool: &Pool, name: &str, script: &str) -> Result<Child> {
     let mut command = pool.client.remrun(&["--no-local", "sh", "-c", script]);
     command.current_dir(&place).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().context(|| "cannot start remrun".to_owned())
+}
+
+/// Runs `sh -c SCRIPT` remotely in `place`, and `edit` here once the script has come to `sleep SECONDS`.
+pub fn edited_meanwhile(pool: &Pool, place: &Path, script: &str, seconds: &str, edit: &str) -> Result<Outcome> {
+    let mut command = pool.client.remrun(&["--no-local", "sh", "-c", script]);
+    command.current_dir(place);
+    let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
+    // Words are apart by a NUL in the arguments of the process itself, by a space in the shell's script.
+    wait_for(END_BOUND, || (guests(pool, &format!("sleep\0{seconds}")) > 0).then_some(()));
+    pool.client.script(place, edit, "", END_BOUND)?.expect_ok("the edit")?;
+    runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))?
 }
 
 /// How many processes below the workers there are whose arguments contain this word.

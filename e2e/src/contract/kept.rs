@@ -2,8 +2,8 @@
 
 use crate::error::Result;
 use crate::pool::Pool;
-use crate::process::{Ended, Run, wait_for};
-use crate::scenario::{END_BOUND, folder, guests};
+use crate::process::{Ended, Run};
+use crate::scenario::{END_BOUND, edited_meanwhile, folder};
 use std::path::Path;
 
 /// A command that reads a number, thinks, and writes the next one; and changes other files.
@@ -24,13 +24,7 @@ pub fn conflict(pool: &mut Pool) -> Result<Vec<String>> {
     };
     let client = pool.client.clone();
     client.script(&place, "echo 1 > n; echo here > gone; echo old > log", "", END_BOUND)?.expect_ok("setup")?;
-    let mut command = client.remrun(&["--no-local", "sh", "-c", SLOW_INCREMENT]);
-    command.current_dir(&place);
-    let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
-    // Words are apart by a NUL in the arguments of the process itself, by a space in the shell's script.
-    wait_for(END_BOUND, || (guests(pool, "sleep\x002.61") > 0).then_some(()));
-    client.script(&place, "echo 41 > n", "", END_BOUND)?.expect_ok("the edit")?;
-    let outcome = runner.join().map_err(|_| crate::error::Error::Product("the runner panicked".to_owned()))??;
+    let outcome = edited_meanwhile(pool, &place, SLOW_INCREMENT, "2.61", "echo 41 > n")?;
 
     let path = place.join("n").display().to_string();
     let said = outcome.said();

@@ -2,8 +2,8 @@
 
 use crate::error::{Context, Result};
 use crate::pool::Pool;
-use crate::process::{Outcome, Run, pause, wait_for};
-use crate::scenario::{END_BOUND, folder, guests};
+use crate::process::{Outcome, Run, pause};
+use crate::scenario::{END_BOUND, edited_meanwhile, folder};
 use std::io::{Seek, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -127,13 +127,7 @@ pub fn late(pool: &mut Pool) -> Result<Vec<String>> {
     let client = pool.client.clone();
     client.script(&place, "echo old > unread; echo old > read", "", END_BOUND)?.expect_ok("setup")?;
     let script = "cat read; sleep 2.57; cat read unread";
-    let mut command = client.remrun(&["--no-local", "sh", "-c", script]);
-    command.current_dir(&place);
-    let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
-    // Words are apart by a NUL in the arguments of the process itself, by a space in the shell's script.
-    wait_for(END_BOUND, || (guests(pool, "sleep\x002.57") > 0).then_some(()));
-    client.script(&place, "echo new > unread; echo new > read", "", END_BOUND)?.expect_ok("the edit")?;
-    let outcome = runner.join().map_err(|_| crate::error::Error::Product("the runner panicked".to_owned()))??;
+    let outcome = edited_meanwhile(pool, &place, script, "2.57", "echo new > unread; echo new > read")?;
     let mut wrong = Vec::new();
     if outcome.text() != "old\nold\nnew" {
         wrong.push(format!("a path means one thing for a task, from its first use: {:?}", outcome.text()));
