@@ -11,8 +11,8 @@ pub type Need = (&'static str, &'static str);
 /// What `demo` and `bench` build with.
 pub const DEMO: [Need; 4] = [("gcc", "gcc"), ("make", "make"), ("tar", "tar"), ("ldd", "libc-bin")];
 
-/// What the cases of the end-to-end suite run.
-pub const CASES: [Need; 20] = [
+/// What the tests run.
+pub const TESTS: [Need; 21] = [
     ("g++", "g++"),
     ("ar", "binutils"),
     ("/usr/bin/python3", "python3"),
@@ -33,6 +33,7 @@ pub const CASES: [Need; 20] = [
     ("flock", "util-linux"),
     ("bash", "bash"),
     ("awk", "mawk"),
+    ("newuidmap", "uidmap"),
 ];
 
 /// What the heavy tests on real input run.

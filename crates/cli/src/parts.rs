@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::{Key, Role, Token};
 use worker::clients::Clients;
-use worker::net::Membership;
+use worker::net::{HubPlace, Membership};
 use worker::sandbox::{self, SandboxServer};
 
 /// A part failed.
@@ -128,12 +128,8 @@ pub fn run_both(
         let running = start_hub(&hub, store.clone())?;
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
-        let address = match running.address() {
-            address if address.ip().is_unspecified() => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), address.port()),
-            address => address,
-        };
-        let hub_at = HubAddress { node: running.node(), addresses: vec![address], secret: Vec::new() };
-        let working = work(worker, hub_at, key, sandbox, store, || ());
+        let door = HubPlace::Here(Box::new(running.door_for(key.node())));
+        let working = work(worker, door, key, sandbox, store, || ());
         announce(&running, ready);
         tokio::select! {
             () = running.run(told_to_end()?) => Ok(()),
@@ -148,6 +144,7 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
     run(async move {
         let hub = worker.hub.as_ref().ok_or_else(|| failed("the worker was given no hub"))?;
         let hub = resolve(hub).await?;
+        let hub = HubPlace::Elsewhere(hub.node, hub.addresses);
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         let mut ready = Some(ready);
         let tell = move || {
@@ -304,13 +301,13 @@ async fn resolve(hub: &KnownHub) -> Result<HubAddress, PartError> {
         if found.is_empty() { Err(failed(format!("no address is known for {}", names.join(", ")))) } else { Ok(found) }
     };
     let addresses = tokio::task::spawn_blocking(look_up).await.map_err(failed)??;
-    Ok(HubAddress { node: NodeId(hub.key), addresses, secret: Vec::new() })
+    Ok(HubAddress { node: NodeId(hub.key), addresses })
 }
 
 /// Works for a hub until it refuses this worker. `joined` is called at each connection.
 async fn work(
     worker: WorkerConfig,
-    hub: HubAddress,
+    hub: HubPlace,
     key: Key,
     sandbox: Sandbox,
     store: Arc<BlockStore>,
@@ -320,9 +317,7 @@ async fn work(
     clear(&folder)?;
     let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
     let membership = Membership {
-        hub: hub.node,
-        addresses: hub.addresses,
-        secret: hub.secret,
+        hub,
         name: worker.name,
         cpus: worker.cpus,
         memory_bytes: worker::scratch::memory_bytes(),

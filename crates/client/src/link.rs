@@ -18,8 +18,6 @@ pub struct HubAddress {
     pub node: NodeId,
     /// Where it is; tried in order.
     pub addresses: Vec<SocketAddr>,
-    /// The token's secret, when joining for the first time.
-    pub secret: Vec<u8>,
 }
 
 /// The connection to one hub.
@@ -74,7 +72,6 @@ impl Link {
         let hello = Hello {
             role: Role::Client.number().into(),
             name: self.name.clone(),
-            secret: self.hub.secret.clone().into(),
             instance: self.instance,
             ..Hello::default()
         };

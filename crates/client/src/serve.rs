@@ -89,7 +89,11 @@ impl Server {
 
     /// Questions for `task` are refused from now on.
     pub fn end(&self, task: TaskId) {
-        lock(&self.tasks).remove(&task);
+        let mut tasks = lock(&self.tasks);
+        tasks.remove(&task);
+        if tasks.is_empty() {
+            self.snapshot().let_go();
+        }
     }
 
     /// Whether the hub has an object, sent over this connection.

@@ -74,6 +74,10 @@ async fn carry(
     launch.view = Some((&current).into());
     launch.client = client.key.clone();
     launch.tenant_number = client.tenant.0;
+    if worker.connection.is_within_process() {
+        // They are in the store that it has, too.
+        launch.objects.clear();
+    }
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
     pass_both_ways(shared, client, &worker, ticket, (to_client, from_client), (to_worker, from_worker)).await
 }

@@ -140,6 +140,21 @@ impl Hub {
         Ok(lock(&self.shared.registry).add(node, role.name(), name, now_seconds())?)
     }
 
+    /// A way in for the worker `node` in this process, which must have this hub's block store: a connection for each call.
+    pub fn door_for(&self, node: NodeId) -> impl Fn() -> Connection + Send + use<> {
+        let shared = self.shared.clone();
+        move || {
+            let (theirs, ours) = Connection::within_process(node, shared.key.node());
+            let shared = shared.clone();
+            tokio::spawn(async move {
+                if let Err(error) = shared.serve(ours).await {
+                    tracing::debug!(%error, "the connection of this process's worker ended");
+                }
+            });
+            theirs
+        }
+    }
+
     /// Serves until `stop` completes; then every connection is told.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
@@ -436,7 +451,7 @@ impl Shared {
                 let (cpus, busy) = state.placement.load(worker.node).unwrap_or((worker.cpus, 0));
                 json!({
                     "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": "ready",
-                    "address": worker.connection.address().to_string(), "platform": worker.platform,
+                    "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
                     "round_trip_us": worker.connection.round_trip().as_micros() as u64,
                 })
             })

@@ -1,9 +1,10 @@
-//! QUIC connections between known keys, and streams of framed messages on them.
+//! Connections between known keys, and streams of messages on them: QUIC between processes, memory within one.
 //!
-//! A frame is a 32-bit big-endian length and that many bytes of protobuf. Every request has a time limit, every frame a
+//! Over QUIC a message is a frame: a 32-bit big-endian length and that many bytes of protobuf. Every request has a time limit, every frame a
 //! largest size, every connection an idle limit: nothing here waits for ever.
 
 use crate::key::{Key, node_of};
+use crate::local::{self, Inlet, Local, Outlet};
 use crate::message::{Open, OpenKind};
 use crate::tls;
 use base::NodeId;
@@ -83,19 +84,38 @@ pub struct Endpoint {
 /// A connection to a machine whose key is known.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    quic: quinn::Connection,
-    peer: NodeId,
+    way: Way,
+}
+
+#[derive(Clone, Debug)]
+enum Way {
+    Quic { quic: quinn::Connection, peer: NodeId },
+    Local(Local),
 }
 
 /// The sending half of a stream.
 #[derive(Debug)]
-pub struct Sender {
-    stream: quinn::SendStream,
+pub struct Sender(SendHalf);
+
+#[derive(Debug)]
+enum SendHalf {
+    Quic(quinn::SendStream),
+    Local(Outlet),
 }
 
 /// The receiving half of a stream.
 #[derive(Debug)]
-pub struct Receiver {
+pub struct Receiver(ReceiveHalf);
+
+#[derive(Debug)]
+enum ReceiveHalf {
+    Quic(Frames),
+    Local(Inlet),
+}
+
+/// Messages out of a stream of bytes.
+#[derive(Debug)]
+struct Frames {
     stream: quinn::RecvStream,
     buffer: BytesMut,
 }
@@ -239,39 +259,61 @@ impl Connection {
     fn new(quic: quinn::Connection) -> Option<Self> {
         let shown = quic.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
         let peer = node_of(shown.first()?);
-        Some(Self { quic, peer })
+        Some(Self { way: Way::Quic { quic, peer } })
+    }
+
+    /// A connection within this process, between parts of it that hold these keys: the end for `near`, and the end for `far`.
+    pub fn within_process(near: NodeId, far: NodeId) -> (Self, Self) {
+        let (near, far) = local::pair(near, far);
+        (Self { way: Way::Local(near) }, Self { way: Way::Local(far) })
+    }
+
+    /// Whether the other end is in this process: then it has the same block store, too.
+    pub fn is_within_process(&self) -> bool {
+        matches!(self.way, Way::Local(_))
     }
 
     /// The machine at the other end.
     pub fn peer(&self) -> NodeId {
-        self.peer
+        match &self.way {
+            Way::Quic { peer, .. } => *peer,
+            Way::Local(local) => local.peer(),
+        }
     }
 
-    /// Where the other end is now.
-    pub fn address(&self) -> SocketAddr {
-        self.quic.remote_address()
-    }
-
-    /// The address by which this machine reaches the other, where the kernel tells.
-    pub fn local_ip(&self) -> Option<IpAddr> {
-        self.quic.local_ip()
+    /// Where the other end is now; `None` within a process.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.way {
+            Way::Quic { quic, .. } => Some(quic.remote_address()),
+            Way::Local(_) => None,
+        }
     }
 
     /// Round trip as measured by the transport.
     pub fn round_trip(&self) -> Duration {
-        self.quic.rtt()
+        match &self.way {
+            Way::Quic { quic, .. } => quic.rtt(),
+            Way::Local(_) => Duration::ZERO,
+        }
     }
 
-    /// Bytes sent and received so far, with all headers but IP's and UDP's.
+    /// Bytes sent and received so far over a link, with all headers but IP's and UDP's.
     pub fn bytes(&self) -> (u64, u64) {
-        let stats = self.quic.stats();
-        (stats.udp_tx.bytes, stats.udp_rx.bytes)
+        match &self.way {
+            Way::Quic { quic, .. } => {
+                let stats = quic.stats();
+                (stats.udp_tx.bytes, stats.udp_rx.bytes)
+            }
+            Way::Local(_) => (0, 0),
+        }
     }
 
     /// Opens the connection's first stream.
     pub async fn open_control(&self) -> Result<(Sender, Receiver), WireError> {
-        let (send, receive) = self.quic.open_bi().await.map_err(lost)?;
-        Ok((Sender { stream: send }, Receiver::new(receive)))
+        Ok(match &self.way {
+            Way::Quic { quic, .. } => quic_streams(quic.open_bi().await.map_err(lost)?),
+            Way::Local(local) => local_streams(local.open().await?),
+        })
     }
 
     /// Opens a stream that starts with `first`.
@@ -281,10 +323,12 @@ impl Connection {
         Ok((sender, receiver))
     }
 
-    /// Takes the connection's first stream.
+    /// Takes the connection's first stream, or the next.
     pub async fn accept_control(&self) -> Result<(Sender, Receiver), WireError> {
-        let (send, receive) = self.quic.accept_bi().await.map_err(lost)?;
-        Ok((Sender { stream: send }, Receiver::new(receive)))
+        Ok(match &self.way {
+            Way::Quic { quic, .. } => quic_streams(quic.accept_bi().await.map_err(lost)?),
+            Way::Local(local) => local_streams(local.accept().await?),
+        })
     }
 
     /// Sends one request, and gives the stream of its answers.
@@ -305,18 +349,36 @@ impl Connection {
 
     /// Ends the connection, telling the other side why.
     pub fn close(&self, why: &str) {
-        self.quic.close(VarInt::from_u32(1), why.as_bytes());
+        match &self.way {
+            Way::Quic { quic, .. } => quic.close(VarInt::from_u32(1), why.as_bytes()),
+            Way::Local(local) => local.close(why),
+        }
     }
 
     /// Waits until the connection has ended, and says why.
     pub async fn closed(&self) -> String {
-        self.quic.closed().await.to_string()
+        match &self.way {
+            Way::Quic { quic, .. } => quic.closed().await.to_string(),
+            Way::Local(local) => local.closed().await,
+        }
     }
 
     /// Whether the connection has ended.
     pub fn is_closed(&self) -> bool {
-        self.quic.close_reason().is_some()
+        match &self.way {
+            Way::Quic { quic, .. } => quic.close_reason().is_some(),
+            Way::Local(local) => local.is_closed(),
+        }
     }
+}
+
+fn quic_streams((send, receive): (quinn::SendStream, quinn::RecvStream)) -> (Sender, Receiver) {
+    let frames = Frames { stream: receive, buffer: BytesMut::new() };
+    (Sender(SendHalf::Quic(send)), Receiver(ReceiveHalf::Quic(frames)))
+}
+
+fn local_streams((outlet, inlet): (Outlet, Inlet)) -> (Sender, Receiver) {
+    (Sender(SendHalf::Local(outlet)), Receiver(ReceiveHalf::Local(inlet)))
 }
 
 impl Sender {
@@ -324,34 +386,45 @@ impl Sender {
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
         let length = message.encoded_len();
         debug_assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");
+        let stream = match &mut self.0 {
+            SendHalf::Quic(stream) => stream,
+            SendHalf::Local(outlet) => return outlet.send(message.encode_to_vec().into()).await,
+        };
         let mut frame = BytesMut::with_capacity(4 + length);
         frame.put_u32(length as u32);
         message.encode(&mut frame).expect("the buffer has room for the message");
-        self.stream.write_chunk(frame.freeze()).await.map_err(lost)
+        stream.write_chunk(frame.freeze()).await.map_err(lost)
     }
 
     /// Sends a message that is already encoded.
     pub async fn send_encoded(&mut self, encoded: Bytes) -> Result<(), WireError> {
+        let stream = match &mut self.0 {
+            SendHalf::Quic(stream) => stream,
+            SendHalf::Local(outlet) => return outlet.send(encoded).await,
+        };
         let length = (encoded.len() as u32).to_be_bytes();
-        self.stream.write_all_chunks(&mut [Bytes::copy_from_slice(&length), encoded]).await.map_err(lost)
+        stream.write_all_chunks(&mut [Bytes::copy_from_slice(&length), encoded]).await.map_err(lost)
     }
 
     /// Says that nothing more follows.
     pub fn finish(&mut self) {
-        let _ = self.stream.finish();
+        match &mut self.0 {
+            SendHalf::Quic(stream) => drop(stream.finish()),
+            SendHalf::Local(outlet) => outlet.finish(),
+        }
     }
 
-    /// Waits until the other side stops reading or the connection ends.
+    /// After [`Sender::finish`]: waits until the other side has all, or stops reading, or the connection ends.
     pub async fn stopped(&mut self) {
-        let _ = self.stream.stopped().await;
+        match &mut self.0 {
+            SendHalf::Quic(stream) => drop(stream.stopped().await),
+            // What was sent is at the other side.
+            SendHalf::Local(_) => {}
+        }
     }
 }
 
 impl Receiver {
-    fn new(stream: quinn::RecvStream) -> Self {
-        Self { stream, buffer: BytesMut::new() }
-    }
-
     /// The next message; `None` if the other side has finished.
     pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, WireError> {
         match self.next_encoded().await? {
@@ -362,8 +435,17 @@ impl Receiver {
 
     /// The next message as it is encoded; `None` if the other side has finished. Safe to cancel.
     pub async fn next_encoded(&mut self) -> Result<Option<Bytes>, WireError> {
+        match &mut self.0 {
+            ReceiveHalf::Quic(frames) => frames.next().await,
+            ReceiveHalf::Local(inlet) => inlet.next().await,
+        }
+    }
+}
+
+impl Frames {
+    async fn next(&mut self) -> Result<Option<Bytes>, WireError> {
         loop {
-            if let Some(frame) = self.take_frame()? {
+            if let Some(frame) = self.take()? {
                 return Ok(Some(frame));
             }
             match self.stream.read_chunk(256 << 10, true).await.map_err(lost)? {
@@ -374,7 +456,7 @@ impl Receiver {
         }
     }
 
-    fn take_frame(&mut self) -> Result<Option<Bytes>, WireError> {
+    fn take(&mut self) -> Result<Option<Bytes>, WireError> {
         let Some(head) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let length = u32::from_be_bytes(*head) as usize;
         if length > FRAME_BYTES_MAX {

@@ -1,6 +1,6 @@
 //! Joining a hub: connect, greet, and keep measuring how far its clock is from ours.
 
-use crate::connection::{Connection, Endpoint, Receiver, Sender, WireError};
+use crate::connection::{CONNECT_LIMIT, Connection, Endpoint, Receiver, Sender, WireError};
 use crate::message::{Control, ControlKind, Hello, Welcome};
 use base::NodeId;
 use std::net::SocketAddr;
@@ -50,30 +50,30 @@ pub async fn dial(
     endpoint: &Endpoint,
     addresses: &[SocketAddr],
     hub: NodeId,
-    mut hello: Hello,
+    hello: Hello,
 ) -> Result<Joined, DialError> {
     let mut failure = DialError::NoAddress;
     for address in addresses {
-        let connection = match endpoint.connect(*address, hub).await {
-            Ok(connection) => connection,
-            Err(error) => {
-                failure = error.into();
-                continue;
-            }
-        };
-        hello.version = crate::VERSION;
-        hello.clock = now_nanos();
-        let greeted = tokio::time::timeout(crate::connection::CONNECT_LIMIT, greet(&connection, &hello)).await;
-        let (sender, receiver, welcome) = greeted.map_err(|_| WireError::Late(crate::connection::CONNECT_LIMIT))??;
-        if !welcome.refusal.is_empty() {
-            return Err(DialError::Refused(welcome.refusal));
+        match endpoint.connect(*address, hub).await {
+            Ok(connection) => return join(connection, hello).await,
+            Err(error) => failure = error.into(),
         }
-        let offset = offset(hello.clock, welcome.clock, now_nanos());
-        let clock = Arc::new(AtomicI64::new(offset));
-        tokio::spawn(keep_time(sender, receiver, clock.clone()));
-        return Ok(Joined { connection, welcome, clock });
     }
     Err(failure)
+}
+
+/// Greets the hub at the other end of `connection` with `hello`, whose version and clock are filled in.
+pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, DialError> {
+    hello.version = crate::VERSION;
+    hello.clock = now_nanos();
+    let greeted = tokio::time::timeout(CONNECT_LIMIT, greet(&connection, &hello)).await;
+    let (sender, receiver, welcome) = greeted.map_err(|_| WireError::Late(CONNECT_LIMIT))??;
+    if !welcome.refusal.is_empty() {
+        return Err(DialError::Refused(welcome.refusal));
+    }
+    let clock = Arc::new(AtomicI64::new(offset(hello.clock, welcome.clock, now_nanos())));
+    tokio::spawn(keep_time(sender, receiver, clock.clone()));
+    Ok(Joined { connection, welcome, clock })
 }
 
 async fn greet(connection: &Connection, hello: &Hello) -> Result<(Sender, Receiver, Welcome), WireError> {

@@ -136,22 +136,22 @@ async fn fetch_pieces(
         let mut replies = connection.ask(OpenKind::Pieces(request)).await?;
         let mut pieces = Vec::new();
         while let Some(reply) = replies.next::<ObjectReply>().await? {
-            pieces.push(checked(reply, &keep)?);
+            pieces.push(checked(&connection, reply, &keep)?);
         }
         Ok(pieces)
     };
     tokio::time::timeout(REQUEST_LIMIT, receive).await.map_err(|_| WireError::Late(REQUEST_LIMIT))?
 }
 
-/// Checks an object's hash and keeps it.
-fn checked(reply: ObjectReply, keep: &Keep) -> Result<(Digest, Bytes), FetchError> {
+/// Checks an object's hash, unless a part of this process has done so, and keeps it.
+fn checked(connection: &Connection, reply: ObjectReply, keep: &Keep) -> Result<(Digest, Bytes), FetchError> {
     let digest = Digest::from_slice(&reply.digest)
         .ok_or_else(|| WireError::Invalid("a digest that is not 32 bytes long".into()))?;
     if !reply.error.is_empty() {
         const EIO: i32 = 5;
         return Err(FetchError::Refused { message: reply.error, errno: EIO });
     }
-    if Digest::of(&reply.bytes) != digest {
+    if !connection.is_within_process() && Digest::of(&reply.bytes) != digest {
         return Err(FetchError::Forged(digest));
     }
     keep(digest, &reply.bytes);
@@ -186,7 +186,7 @@ async fn fetch_batch(
             let Some(reply) = next.await.map_err(|_| WireError::Late(REQUEST_LIMIT))?? else { break };
             let Some(name) = Digest::from_slice(&reply.digest) else { continue };
             if let Some(answer) = wants.remove(&name) {
-                let _ = answer.send(checked(reply, &keep).map(|(_, bytes)| bytes));
+                let _ = answer.send(checked(&connection, reply, &keep).map(|(_, bytes)| bytes));
             }
         }
         Ok::<(), WireError>(())

@@ -1,4 +1,5 @@
-//! What goes between machines: protobuf messages, and QUIC connections that both sides authenticate by raw public keys.
+//! What goes between machines: protobuf messages, and QUIC connections that both sides authenticate by raw public keys;
+//! between parts of one process, the same messages in memory.
 //!
 //! * [`message`]: the messages; [`convert`]: to and from the plain types of `base`.
 //! * [`key`]: a machine's key pair, its name (`NodeId`), and where it is kept.
@@ -12,13 +13,14 @@ pub mod convert;
 pub mod dial;
 pub mod fetch;
 pub mod key;
+mod local;
 pub mod message;
 mod tls;
 pub mod token;
 
 pub use connection::{Connection, Endpoint, Listener, Receiver, Sender, WireError};
 pub use convert::Invalid;
-pub use dial::{DialError, Joined, dial, now_nanos};
+pub use dial::{DialError, Joined, dial, join, now_nanos};
 pub use fetch::{FetchError, Fetcher};
 pub use key::Key;
 pub use token::{Role, Token};

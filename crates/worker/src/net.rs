@@ -7,19 +7,23 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{Hello, Open, OpenKind};
-use wire::{DialError, Endpoint, Joined, Key, Role};
+use wire::{Connection, DialError, Endpoint, Joined, Key, Role};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
+/// Where a worker's hub is.
+pub enum HubPlace {
+    /// On the machine that holds this key, at the first of these addresses that answers.
+    Elsewhere(NodeId, Vec<SocketAddr>),
+    /// In this process: makes a connection to it.
+    Here(Box<dyn Fn() -> Connection + Send>),
+}
+
 /// Which hub, and what this worker says of itself.
 pub struct Membership {
-    /// The hub's key.
-    pub hub: NodeId,
-    /// Where it is; tried in order.
-    pub addresses: Vec<SocketAddr>,
-    /// The token's secret, when joining for the first time.
-    pub secret: Vec<u8>,
+    /// The hub.
+    pub hub: HubPlace,
     /// Name for people.
     pub name: String,
     /// CPUs lent.
@@ -43,14 +47,17 @@ pub async fn serve(
         let hello = Hello {
             role: Role::Worker.number().into(),
             name: membership.name.clone(),
-            secret: membership.secret.clone().into(),
             cpus: membership.cpus,
             memory_bytes: membership.memory_bytes,
             instance,
             platform: platform(),
             ..Hello::default()
         };
-        match wire::dial(&endpoint, &membership.addresses, membership.hub, hello).await {
+        let joining = match &membership.hub {
+            HubPlace::Elsewhere(hub, addresses) => wire::dial(&endpoint, addresses, *hub, hello).await,
+            HubPlace::Here(door) => wire::join(door(), hello).await,
+        };
+        match joining {
             Ok(connection) => {
                 pause = PAUSE_FIRST;
                 joined(&connection);

@@ -121,6 +121,26 @@ fn read_while_written(pool: &Pool, place: &Path, how: Writing, lines: usize) -> 
     Ok(wrong)
 }
 
+/// A file that a command has open goes on being that file when another takes its name, or when its name goes.
+pub fn replaced(pool: &mut Pool) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (number, edit) in ["mv other big", "rm big", "mv big elsewhere"].into_iter().enumerate() {
+        let place = folder(pool, &format!("replaced-{number}"))?;
+        let write = |name: &str, generated| {
+            std::fs::write(place.join(name), generation(generated, LINES[0])).context(|| "cannot write the file".to_owned())
+        };
+        write("big", 1)?;
+        write("other", 2)?;
+        let script = "{ head -n 1; sleep 2.63; tail -n 1; } < big";
+        let outcome = edited_meanwhile(pool, &place, script, "2.63", edit)?;
+        let line = String::from_utf8_lossy(&generation(1, 1)).into_owned();
+        if outcome.text().trim() != line.repeat(2).trim() || !outcome.ok() {
+            wrong.push(format!("{edit}: {} with {:?} {}", outcome.ended, outcome.text(), outcome.said()));
+        }
+    }
+    Ok(wrong)
+}
+
 /// Files that change while a command runs, before and after it first uses them.
 pub fn late(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "late")?;

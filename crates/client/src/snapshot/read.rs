@@ -2,7 +2,7 @@
 
 use super::content::await_writes;
 use super::sources::BlockPlace;
-use super::stamp::stat_open;
+use super::stamp::{stat_at, stat_open};
 use super::{Snapshot, Stamp, open};
 use crate::policy::Open;
 use base::{Digest, LAZY_PIECE_BYTES, TreePath};
@@ -10,6 +10,7 @@ use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Why bytes that were bound cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +53,19 @@ impl Snapshot {
         let offset = index.checked_mul(LAZY_PIECE_BYTES).filter(|offset| *offset < stamp.size);
         let Some(offset) = offset else { return Err(ReadError::NoSuchPiece { path, index }) };
         let len = LAZY_PIECE_BYTES.min(stamp.size - offset) as usize;
-        read_bracketed(&path, &stamp, offset, len)
+        let place = Place { path: &path, stamp: &stamp, offset, len };
+        if let Some(file) = self.sources.held(stamp_digest) {
+            return place.read(&file);
+        }
+        let file = Arc::new(open_to_read(&path)?);
+        let bytes = place.read(&file)?;
+        self.sources.hold(*stamp_digest, file);
+        Ok(bytes)
+    }
+
+    /// No task reads files any more: those that were kept open for it are closed.
+    pub fn let_go(&self) {
+        self.sources.let_go();
     }
 
     /// The block, listing or recipe of this digest; `None` if it was never told of, or is long forgotten.
@@ -91,22 +104,48 @@ fn open_to_read(path: &TreePath) -> Result<File, ReadError> {
     })
 }
 
-/// Reads between two looks at the stamp.
-fn read_bracketed(path: &TreePath, stamp: &Stamp, offset: u64, len: usize) -> Result<Vec<u8>, ReadError> {
-    let file = open_to_read(path)?;
-    let changed = || ReadError::ChangedUnderneath { path: path.clone() };
-    let failed = |source| ReadError::Io { path: path.clone(), source };
-    let look = || stat_open(&file).map(|stat| Stamp::of(&stat)).map_err(|errno| failed(errno.into()));
-    if look()? != *stamp {
-        return Err(changed());
+/// Part of a file that was bound in a known state.
+struct Place<'a> {
+    path: &'a TreePath,
+    stamp: &'a Stamp,
+    offset: u64,
+    len: usize,
+}
+
+impl Place<'_> {
+    /// Reads between two looks at the stamp.
+    fn read(&self, file: &File) -> Result<Vec<u8>, ReadError> {
+        self.look(file)?;
+        await_writes(file);
+        let mut bytes = vec![0; self.len];
+        file.read_exact_at(&mut bytes, self.offset).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.changed(),
+            _ => self.failed(error),
+        })?;
+        self.look(file)?;
+        Ok(bytes)
     }
-    await_writes(&file);
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, offset).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => changed(),
-        _ => failed(error),
-    })?;
-    if look()? == *stamp { Ok(bytes) } else { Err(changed()) }
+
+    /// Whether the file still is what was bound. Losing its name changes a file's `ctime` and nothing else of it.
+    fn look(&self, file: &File) -> Result<(), ReadError> {
+        let stat = stat_open(file).map_err(|errno| self.failed(errno.into()))?;
+        let seen = Stamp::of(&stat);
+        let is_replaced = || stat_at(self.path.as_bytes()).map_or(true, |named| Stamp::of(&named).ino != seen.ino);
+        let expected = if seen.ctime != self.stamp.ctime && is_replaced() {
+            Stamp { ctime: seen.ctime, ..*self.stamp }
+        } else {
+            *self.stamp
+        };
+        if seen == expected { Ok(()) } else { Err(self.changed()) }
+    }
+
+    fn changed(&self) -> ReadError {
+        ReadError::ChangedUnderneath { path: self.path.clone() }
+    }
+
+    fn failed(&self, source: io::Error) -> ReadError {
+        ReadError::Io { path: self.path.clone(), source }
+    }
 }
 
 /// Reads what must have this digest: the hash itself says whether it changed.

@@ -4,6 +4,7 @@
 use super::lru::Lru;
 use super::{Stamp, lock};
 use base::{Digest, TreePath};
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 /// Blocks whose place is remembered.
@@ -16,6 +17,8 @@ const BLOB_BYTES_MAX: usize = 64 << 20;
 const ORIGINS_MAX: usize = 262_144;
 /// Files with the same block that are remembered.
 const PLACES_MAX: usize = 3;
+/// Files that are held open: well below what a process may open by default.
+const HELD_MAX: usize = 128;
 
 /// Part of a file. Whether it still holds the block is for the hash to say.
 #[derive(Clone, Debug)]
@@ -32,6 +35,7 @@ pub(crate) struct Sources {
     lazy: Mutex<Lru<Digest, (TreePath, Stamp)>>,
     blobs: Mutex<Lru<Digest, Arc<[u8]>>>,
     origins: Mutex<Lru<Digest, TreePath>>,
+    held: Mutex<Lru<Digest, Arc<File>>>,
 }
 
 impl Sources {
@@ -41,6 +45,7 @@ impl Sources {
             lazy: Mutex::new(Lru::new(LAZY_MAX)),
             blobs: Mutex::new(Lru::new(BLOB_BYTES_MAX)),
             origins: Mutex::new(Lru::new(ORIGINS_MAX)),
+            held: Mutex::new(Lru::new(HELD_MAX)),
         }
     }
 
@@ -73,6 +78,21 @@ impl Sources {
     /// The file and state that a stamp's digest stands for.
     pub fn lazy(&self, digest: &Digest) -> Option<(TreePath, Stamp)> {
         lock(&self.lazy).get(digest).cloned()
+    }
+
+    /// Keeps a lazily bound file open once a task reads it: what has its name later is another file, here as there.
+    pub fn hold(&self, stamp: Digest, file: Arc<File>) {
+        lock(&self.held).insert(stamp, file, 1);
+    }
+
+    /// The file that was bound with this stamp, if it is held open.
+    pub fn held(&self, stamp: &Digest) -> Option<Arc<File>> {
+        lock(&self.held).get(stamp).cloned()
+    }
+
+    /// Closes all that is held open.
+    pub fn let_go(&self) {
+        *lock(&self.held) = Lru::new(HELD_MAX);
     }
 
     /// Keeps a listing or recipe, and the path it is of.

@@ -178,6 +178,26 @@ fn large_files_are_read_piece_by_piece_while_they_stay() {
 }
 
 #[test]
+fn a_large_file_is_read_on_when_its_name_is_taken_while_tasks_run() {
+    let tree = Tree::new();
+    let write = |name: &str, byte| fs::write(tree.at(name), vec![byte; EAGER_FILE_BYTES_MAX as usize + 1]).unwrap();
+    write("big", 1);
+    write("other", 2);
+    let Content::Lazy(stamp) = tree.content("big") else { panic!("hashed") };
+    let first = |index| tree.snapshot.read_piece(&stamp, index).map(|bytes| bytes[0]);
+    assert_eq!(first(0).unwrap(), 1);
+    let held = File::options().write(true).open(tree.at("big")).unwrap();
+    fs::rename(tree.at("other"), tree.at("big")).unwrap();
+    assert_eq!(first(1).unwrap(), 1, "another file took its name");
+    fs::remove_file(tree.at("big")).unwrap();
+    assert_eq!(first(2).unwrap(), 1, "its name is gone");
+    held.write_all_at(b"new", 0).unwrap();
+    assert!(matches!(first(3), Err(ReadError::ChangedUnderneath { .. })), "it was written to");
+    tree.snapshot.let_go();
+    assert!(matches!(first(0), Err(ReadError::ChangedUnderneath { .. })));
+}
+
+#[test]
 fn holes_of_many_gigabytes_cost_nothing() {
     let tree = Tree::cut_by(Arc::new(crate::cutter::FileCutter));
     let file = File::create(tree.at("sparse")).unwrap();
