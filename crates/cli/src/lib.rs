@@ -15,3 +15,4 @@ pub mod logging;
 pub mod parts;
 pub mod remrun;
 pub mod render;
+pub mod resident;

@@ -159,9 +159,23 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
     })
 }
 
+/// Why the client daemon ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ClientEnd {
+    /// It was told to.
+    Told,
+    /// When it began to listen its configuration was no longer the one that it was started with.
+    Outdated,
+}
+
 /// Runs the client daemon until [`client::report::Question::Stop`] or SIGTERM. `ready`: where it writes
-/// [`base::door::READY`] once it listens, or why it cannot.
-pub fn run_client(client: ClientConfig, ready: Option<OwnedFd>) -> Result<(), PartError> {
+/// [`base::door::READY`] once it listens, or why it cannot. `is_current`: whether the configuration still is what it was when
+/// the daemon listens; who changes it later will find the daemon, and tell it.
+pub fn run_client(
+    client: ClientConfig,
+    ready: Option<OwnedFd>,
+    is_current: impl FnOnce() -> bool,
+) -> Result<ClientEnd, PartError> {
     let told = ready.as_ref().and_then(|ready| ready.try_clone().ok());
     // What takes time runs on threads of its own; one for the rest spares launches the changes between threads.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -180,15 +194,22 @@ pub fn run_client(client: ClientConfig, ready: Option<OwnedFd>) -> Result<(), Pa
             durable: false,
             own_workers: true,
         };
-        let listens = move || {
+        let mut end = ClientEnd::Told;
+        let listens = || {
+            if !is_current() {
+                end = ClientEnd::Outdated;
+                return false;
+            }
             if let Some(ready) = ready {
                 let _ = rustix::io::write(&ready, base::door::READY);
             }
+            true
         };
         tokio::select! {
-            () = told_to_end()? => Ok(()),
-            ended = client::daemon::run(config, listens) => ended.map_err(failed),
+            () = told_to_end()? => {}
+            ended = client::daemon::run(config, listens) => ended.map_err(failed)?,
         }
+        Ok(end)
     });
     if let (Err(error), Some(told)) = (&ended, told) {
         let _ = rustix::io::write(&told, error.to_string().as_bytes());
@@ -316,12 +337,8 @@ async fn work(
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
     let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
-    let membership = Membership {
-        hub,
-        name: worker.name,
-        cpus: worker.cpus,
-        memory_bytes: worker::scratch::memory_bytes(),
-    };
+    let membership =
+        Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes: worker::scratch::memory_bytes() };
     tokio::select! {
         ended = worker::net::serve(membership, &key, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {

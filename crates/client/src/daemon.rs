@@ -100,8 +100,9 @@ pub enum DaemonError {
     Commit(#[from] crate::commit::CommitError),
 }
 
-/// Runs the daemon until it is told to stop. `ready` is called once callers can connect. Must run in a tokio runtime.
-pub async fn run(config: Config, ready: impl FnOnce()) -> Result<(), DaemonError> {
+/// Runs the daemon until it is told to stop. `ready` is called once callers can connect; if it returns false, the daemon ends
+/// without serving any. Must run in a tokio runtime.
+pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), DaemonError> {
     private_folder(&config.runtime_dir)?;
     private_folder(&config.state_dir)?;
     let lock = take_lock(&config.runtime_dir)?;
@@ -115,7 +116,9 @@ pub async fn run(config: Config, ready: impl FnOnce()) -> Result<(), DaemonError
     }
     let listener = UnixListener::bind(&socket).map_err(failed)?;
     std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o600)).map_err(failed)?;
-    ready();
+    if !ready() {
+        return Ok(());
+    }
     daemon.serve(listener, &socket).await;
     daemon.save().await;
     Ok(())

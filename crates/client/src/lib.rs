@@ -1,7 +1,7 @@
 //! The client daemon: what it knows of its own file system, what it lets out and in, and how it commits.
 //!
-//! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches, [`exchange`] passes its streams,
-//! [`settle`] commits its delta. Beside that, [`serve`] answers what the hub asks while the command runs.
+//! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches ([`ahead`]: contents that go before), [`exchange`]
+//! passes its streams, [`settle`] commits its delta. Beside that, [`serve`] answers what the hub asks while the command runs.
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
@@ -9,6 +9,7 @@
 //! * Its changes: [`commit`], [`spool`].
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
+pub mod ahead;
 pub mod ask;
 pub mod caller;
 pub mod commit;

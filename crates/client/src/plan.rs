@@ -1,6 +1,7 @@
 //! How a command is to run elsewhere: which program it is, which view it needs, what it may read and write, what its
 //! standard streams are. Made before anything is launched; what cannot run elsewhere is found here.
 
+use crate::ahead::Ahead;
 use crate::daemon::Daemon;
 use crate::policy::{FileFacts, Gate, ReadDecision, ReadPolicy, Scope, ScopeInput};
 use crate::profile::{self, NotFound, ViewKey};
@@ -130,14 +131,21 @@ impl Plan {
     }
 
     /// Checks the files that the program uses, for a launch over the connection with this number. Blocks.
-    /// `near`: the hub is a millisecond or two away.
-    pub fn sweep(&self, daemon: &Daemon, connection: u64, near: bool) -> Result<Swept, String> {
+    /// `ahead`: where contents go at once, if the hub is so near that much may be sent unasked.
+    pub fn sweep(&self, daemon: &Daemon, connection: u64, ahead: Option<&Ahead>) -> Result<Swept, String> {
         let launch = Launch {
             connection,
             gate: &*self.gate,
             include: &self.include,
             hub_has: &|digest| daemon.server.hub_has(connection, digest),
-            travel_bytes: if near { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
+            travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
+            ahead: &|digest, bytes| {
+                let sent = ahead.is_some_and(|ahead| ahead.send(digest, bytes));
+                if sent {
+                    daemon.server.note_sent(connection, [digest]);
+                }
+                sent
+            },
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }

@@ -6,6 +6,7 @@ use crate::snapshot::{Stamp, lock};
 use base::binding::read_digest;
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::{Content, Digest, Piece, Recipe, Time, TreePath};
+use bytes::Bytes;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -15,8 +16,9 @@ use std::sync::{Arc, Mutex};
 /// Cuts files into blocks.
 pub trait Cutter: Send + Sync {
     /// Reads `size` bytes of `file` from its start and cuts them. A file that turns out shorter is an error of the kind
-    /// [`io::ErrorKind::UnexpectedEof`]; what is beyond `size` is not read.
-    fn cut(&self, file: &File, size: u64) -> io::Result<Cut>;
+    /// [`io::ErrorKind::UnexpectedEof`]; what is beyond `size` is not read. Each block of a file that is
+    /// small enough to be read as a whole goes to `sink` with its digest.
+    fn cut(&self, file: &File, size: u64, sink: &mut dyn FnMut(Digest, Bytes)) -> io::Result<Cut>;
 }
 
 /// A file cut into blocks.
@@ -255,9 +257,10 @@ pub(crate) mod tests {
     pub struct FixedCutter(pub usize);
 
     impl Cutter for FixedCutter {
-        fn cut(&self, file: &File, size: u64) -> io::Result<Cut> {
+        fn cut(&self, file: &File, size: u64, sink: &mut dyn FnMut(Digest, Bytes)) -> io::Result<Cut> {
             let mut bytes = vec![0; size as usize];
             file.read_exact_at(&mut bytes, 0)?;
+            bytes.chunks(self.0).for_each(|block| sink(Digest::of(block), Bytes::copy_from_slice(block)));
             if bytes.is_empty() {
                 return Ok(Cut { content: Content::Empty, recipe: None });
             }

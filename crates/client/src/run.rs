@@ -3,6 +3,7 @@
 //! The way of a command: [`run`] decides whether it can run elsewhere; [`attempt`] launches it at the hub and passes its
 //! streams both ways; [`settle`] commits what it left behind. A task that came to nothing is tried again, then run here.
 
+use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
@@ -20,8 +21,8 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
-use wire::message::{Exited, Failed, Launch, Object, OpenKind};
-use wire::{Joined, convert, now_nanos};
+use wire::message::{Exited, Failed, Launch, Object, Open, OpenKind};
+use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
@@ -281,7 +282,7 @@ impl Session {
         let launched = Time(now_nanos());
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
-        let running = Running { view: view.clone(), gate, launched, connection, asked };
+        let running = Running { view: view.clone(), gate, launched, connection, near: is_near(&joined), asked };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
@@ -292,12 +293,13 @@ impl Session {
                 blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
             }
         };
-        let swept = match checked.map(|checked| checked.swept) {
-            Some(Ok(swept)) => swept,
-            Some(Err(why)) => return Outcome::Unplaced(why),
-            None => return Outcome::Unplaced("the client daemon failed".into()),
+        let Some(checked) = checked else { return Outcome::Unplaced("the client daemon failed".into()) };
+        let Checked { bytes_before, ahead, .. } = checked;
+        let swept = match checked.swept {
+            Ok(swept) => swept,
+            Err(why) => return Outcome::Unplaced(why),
         };
-        record.swept(view.len(), swept.update.set.len(), swept.blobs.len());
+        record.swept(view.len(), swept.update.set.len(), swept.blobs.len() + swept.ahead);
         self.daemon.server.note_sent(connection, swept.blobs.iter().map(|(digest, _)| *digest));
         let message = Launch {
             task: convert::task_bytes(self.task),
@@ -314,8 +316,11 @@ impl Session {
             client_to_hub: joined.clock_offset_ns(),
             ..Launch::default()
         };
-        let bytes_before = joined.connection.bytes();
-        let opened = joined.connection.open(OpenKind::Launch(Box::new(message))).await;
+        let message = OpenKind::Launch(Box::new(message));
+        let opened = match finish(ahead).await {
+            Some((mut sender, receiver)) => sender.send(&Open::from(message)).await.map(|()| (sender, receiver)),
+            None => joined.connection.open(message).await,
+        };
         record.moment("sent to the hub");
         let (to_task, from_task) = match opened {
             Ok(streams) => streams,
@@ -357,13 +362,17 @@ pub(crate) const REPEATED_DIFFERENTLY: &str = "the worker was lost, and when the
 /// The files that a command uses, checked for a launch over one connection.
 struct Checked {
     connection: u64,
+    /// What had gone over the connection until then.
+    bytes_before: (u64, u64),
     swept: Result<Swept, String>,
+    ahead: Option<Ahead>,
 }
 
 impl Checked {
     fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
-        let near = joined.connection.round_trip() < NEAR;
-        Self { connection, swept: plan.sweep(daemon, connection, near) }
+        let bytes_before = joined.connection.bytes();
+        let ahead = is_near(joined).then(|| Ahead::new(joined.connection.clone()));
+        Self { connection, bytes_before, swept: plan.sweep(daemon, connection, ahead.as_ref()), ahead }
     }
 
     /// On the thread that planned, where the hub is connected: unless another command must end first.
@@ -371,6 +380,14 @@ impl Checked {
         let (joined, connection) = daemon.link()?.current().filter(|_| plan.alone_in.is_none())?;
         Some(Self::new(plan, daemon, &joined, connection))
     }
+}
+
+fn is_near(joined: &Joined) -> bool {
+    joined.connection.round_trip() < NEAR
+}
+
+async fn finish(ahead: Option<Ahead>) -> Option<(Sender, Receiver)> {
+    ahead?.finish().await
 }
 
 /// Ends the hub's right to ask for a task's files.

@@ -3,7 +3,7 @@
 
 use crate::policy::Gate;
 use crate::snapshot::{ReadError, Snapshot};
-use crate::views::{View, Views};
+use crate::views::{View, Views, bindings};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -19,6 +19,8 @@ const SHADOW_MAX: usize = 500_000;
 const EIO: i32 = 5;
 /// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
 const FAULT_BYTES: usize = 64 << 10;
+/// The same where the answer brings paths that will be wanted, and the hub is near.
+const FAULT_BYTES_NEAR: usize = 2 << 20;
 /// Objects that wait for the link.
 const OBJECTS_AHEAD: usize = 16;
 /// Most pieces of a file in one answer.
@@ -41,6 +43,8 @@ pub struct Running {
     pub launched: Time,
     /// Over which connection.
     pub connection: u64,
+    /// The hub is a millisecond or two away.
+    pub near: bool,
     /// What was asked for it.
     pub asked: Mutex<Asked>,
 }
@@ -120,7 +124,7 @@ impl Server {
             }
             OpenKind::Objects(request) => self.objects(request, &mut sender).await,
             OpenKind::Pieces(request) => self.pieces(request, &mut sender).await,
-            OpenKind::Launch(_) | OpenKind::Ask(_) => sender.send(&Answer::default()).await,
+            OpenKind::Give(_) | OpenKind::Launch(_) | OpenKind::Ask(_) => sender.send(&Answer::default()).await,
         };
         if sent.is_ok() {
             sender.finish();
@@ -158,7 +162,8 @@ impl Server {
             bounds.push(faulted.bound);
         }
         task.view.note_told(task.connection, &bounds);
-        let objects = self.views.blobs_of(&bounds, &|_| false, FAULT_BYTES);
+        let bytes_max = if faulted.brings && task.near { FAULT_BYTES_NEAR } else { FAULT_BYTES };
+        let objects = self.views.blobs_of(bindings(&bounds), &|_| false, bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
             objects: objects.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),
@@ -167,18 +172,9 @@ impl Server {
     }
 
     async fn objects(self: Arc<Self>, request: ObjectsRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
-        // Read ahead of the link, but not far.
-        let (found, mut arriving) = mpsc::channel(OBJECTS_AHEAD);
-        tokio::task::spawn_blocking(move || {
-            for name in request.digests {
-                let reply = self.object(name);
-                if found.blocking_send(reply).is_err() {
-                    return;
-                }
-            }
-        });
+        let mut arriving = read_ahead(request.digests, move |name| Some(self.object(name)));
         while let Some(reply) = arriving.recv().await {
-            sender.send(&reply).await?;
+            sender.answer_object(reply).await?;
         }
         Ok(())
     }
@@ -188,7 +184,7 @@ impl Server {
         let read = |digest| self.snapshot().read_block(&digest).map_err(|error| self.not_read(&error));
         let found = found.and_then(read);
         let (bytes, error) = match found {
-            Ok(Some(bytes)) => (Bytes::from(bytes), String::new()),
+            Ok(Some(bytes)) => (bytes, String::new()),
             Ok(None) => (Bytes::new(), "the file that held it has changed".into()),
             Err(error) => (Bytes::new(), error),
         };
@@ -207,25 +203,45 @@ impl Server {
     }
 
     async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
-        let refuse = |error: String| ObjectReply { digest: request.stamp.clone(), bytes: Bytes::new(), error };
+        let name = request.stamp.clone();
+        let refuse = move |error: String| ObjectReply { digest: name.clone(), bytes: Bytes::new(), error };
         let stamp = match convert::digest(&request.stamp) {
             Ok(stamp) => stamp,
             Err(error) => return sender.send(&refuse(error.to_string())).await,
         };
-        for number in request.first..request.first + u64::from(request.count.clamp(1, PIECES_MAX)) {
-            let server = self.clone();
-            let read = blocking(move || server.snapshot().read_piece(&stamp, number));
-            let bytes = match read.await {
-                Some(Ok(bytes)) => bytes,
-                Some(Err(ReadError::NoSuchPiece { .. })) if number > request.first => return Ok(()),
-                Some(Err(error)) => return sender.send(&refuse(self.not_read(&error))).await,
-                None => return sender.send(&refuse("the client failed".into())).await,
-            };
-            let digest = digest_bytes(&Digest::of(&bytes));
-            sender.send(&ObjectReply { digest, bytes: bytes.into(), error: String::new() }).await?;
+        let numbers = request.first..request.first.saturating_add(request.count.clamp(1, PIECES_MAX).into());
+        let server = self.clone();
+        let mut arriving = read_ahead(numbers, move |number| match server.snapshot().read_piece(&stamp, number) {
+            Ok(bytes) => {
+                let digest = digest_bytes(&Digest::of(&bytes));
+                Some(ObjectReply { digest, bytes: bytes.into(), error: String::new() })
+            }
+            Err(ReadError::NoSuchPiece { .. }) if number > request.first => None,
+            Err(error) => Some(refuse(server.not_read(&error))),
+        });
+        while let Some(reply) = arriving.recv().await {
+            let is_last = !reply.error.is_empty();
+            sender.answer_object(reply).await?;
+            if is_last {
+                break;
+            }
         }
         Ok(())
     }
+}
+
+/// Reads one thing after the other where it may block, ahead of the link but not far, until `read` has no more.
+fn read_ahead<Name: Send + 'static>(
+    names: impl IntoIterator<Item = Name, IntoIter: Send> + Send + 'static,
+    mut read: impl FnMut(Name) -> Option<ObjectReply> + Send + 'static,
+) -> mpsc::Receiver<ObjectReply> {
+    let (found, arriving) = mpsc::channel(OBJECTS_AHEAD);
+    tokio::task::spawn_blocking(move || {
+        let replies = names.into_iter().map_while(&mut read);
+        // Nobody listens any more: enough.
+        let _ = replies.map(|reply| found.blocking_send(reply)).find(Result::is_err);
+    });
+    arriving
 }
 
 /// Runs file-system work where it may block; `None` if it panicked.

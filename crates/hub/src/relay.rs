@@ -12,22 +12,26 @@ use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use wire::message::{Failed, FailedKind, InputKind, Launch, OpenKind, OutputKind, Placed, TaskInput, TaskOutput};
+use wire::message::{
+    Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, TaskInput, TaskOutput,
+};
 use wire::{Receiver, Sender, WireError};
 
 /// How long a worker may take to say that it got a launch's last frame after the client is gone.
 const WIND_UP: Duration = Duration::from_secs(10);
 
-/// Carries one launch through: answers the client on `to_client` in any case.
+/// Carries one launch through: answers the client on `to_client` in any case. `given`: objects for it that came before it and
+/// are kept already.
 pub async fn run(
     shared: Arc<Shared>,
     client: Arc<ClientSession>,
     launch: Launch,
+    given: Vec<Object>,
     mut to_client: Sender,
     mut from_client: Receiver,
 ) {
     let ticket = shared.ticket();
-    let outcome = carry(&shared, &client, ticket, launch, &mut to_client, &mut from_client).await;
+    let outcome = carry(&shared, &client, ticket, launch, given, &mut to_client, &mut from_client).await;
     shared.finished(ticket);
     if let Err(failed) = outcome {
         fail(&mut to_client, failed).await;
@@ -44,6 +48,7 @@ async fn carry(
     client: &Arc<ClientSession>,
     ticket: Ticket,
     mut launch: Launch,
+    given: Vec<Object>,
     to_client: &mut Sender,
     from_client: &mut Receiver,
 ) -> Result<(), Failed> {
@@ -77,6 +82,8 @@ async fn carry(
     if worker.connection.is_within_process() {
         // They are in the store that it has, too.
         launch.objects.clear();
+    } else {
+        launch.objects.extend(given);
     }
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
     pass_both_ways(shared, client, &worker, ticket, (to_client, from_client), (to_worker, from_worker)).await

@@ -17,11 +17,13 @@ use store::BlockStore;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use wire::message::{
-    Answer, BindReply, BindRequest, Control, ControlKind, Hello, ObjectReply, ObjectsRequest, Open, OpenKind,
+    Answer, BindReply, BindRequest, Control, ControlKind, Hello, Object, ObjectReply, ObjectsRequest, Open, OpenKind,
     PiecesRequest, Pong, Welcome, digest_bytes,
 };
 use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, WireError, convert, now_nanos};
 
+/// Bytes of objects given before a launch that are passed on with it; the store keeps those beyond, too.
+const GIVEN_BYTES_MAX: usize = 8 << 20;
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// Most objects in one request.
@@ -90,6 +92,23 @@ struct State {
     workers: HashMap<NodeId, Arc<WorkerSession>>,
     placement: Placement,
     waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
+}
+
+/// Objects that came before the launch that needs them.
+#[derive(Default)]
+struct Given {
+    objects: Vec<Object>,
+    bytes: usize,
+}
+
+impl Given {
+    fn take(&mut self, object: Object, client: &ClientSession) {
+        client.keep(&object);
+        self.bytes += object.bytes.len();
+        if self.bytes <= GIVEN_BYTES_MAX {
+            self.objects.push(object);
+        }
+    }
 }
 
 impl Hub {
@@ -237,9 +256,15 @@ impl Shared {
         while let Ok((sender, mut receiver)) = connection.accept_control().await {
             let (shared, session) = (self.clone(), session.clone());
             tokio::spawn(async move {
-                match receiver.next::<Open>().await {
+                let mut given = Given::default();
+                let mut opened = receiver.next::<Open>().await;
+                while let Ok(Some(Open { kind: Some(OpenKind::Give(object)) })) = opened {
+                    given.take(object, &session);
+                    opened = receiver.next::<Open>().await;
+                }
+                match opened {
                     Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
-                        relay::run(shared, session, *launch, sender, receiver).await;
+                        relay::run(shared, session, *launch, given.objects, sender, receiver).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Ask(question)) })) => {
                         let answer = shared.answer(&session, &question).to_string();
@@ -375,7 +400,7 @@ impl Shared {
         }
         // In the order in which they arrive: none waits for another.
         while let Some(Ok(reply)) = fetching.join_next().await {
-            if sender.send(&reply).await.is_err() {
+            if sender.answer_object(reply).await.is_err() {
                 return;
             }
         }
@@ -398,7 +423,7 @@ impl Shared {
             Err(error) => vec![ObjectReply { digest: request.stamp, bytes: Bytes::new(), error }],
         };
         for reply in replies {
-            if sender.send(&reply).await.is_err() {
+            if sender.answer_object(reply).await.is_err() {
                 return;
             }
         }

@@ -12,6 +12,7 @@ use base::{BLOB_BYTES_MAX, BLOCK_BYTES_MAX, Content, Digest, LAZY_PIECE_BYTES, P
 use fastcdc::v2020::{Normalization, cut as cut_point, select_masks};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
+use std::convert::Infallible;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -30,6 +31,18 @@ struct Sizes {
 
 const FINE: Sizes = Sizes { min: 16 << 10, avg: 64 << 10, max: 256 << 10 };
 const COARSE: Sizes = Sizes { min: 64 << 10, avg: 256 << 10, max: BLOCK_BYTES_MAX };
+
+impl Sizes {
+    fn of_file(size: u64) -> Self {
+        if size <= FINE_FILE_BYTES_MAX { FINE } else { COARSE }
+    }
+
+    /// Length of the block at the front of `window`, which has as much as the longest takes, or all that is left.
+    fn cut_point(self, window: &[u8]) -> usize {
+        let (mask_s, mask_l) = select_masks(self.avg, Normalization::Level1);
+        cut_point(window, self.min, self.avg, self.max, mask_s, mask_l, mask_s << 1, mask_l << 1).1
+    }
+}
 
 /// Length of the encoding of a recipe without pieces, and of a piece with and without a block, in bytes.
 const RECIPE_BYTES: usize = 13;
@@ -83,6 +96,29 @@ pub fn cut<E>(file: &File, size: u64, sink: &mut Sink<'_, E>) -> Result<Cut, Cut
     Cutter::default().cut(file, size, sink)
 }
 
+/// Cuts bytes as the file that has them, without holes, would be cut, and gives `sink` the place of each block.
+///
+/// # Errors
+/// [`CutError::TooManyPieces`].
+pub fn cut_bytes(bytes: &[u8], sink: &mut dyn FnMut(Digest, Range<usize>)) -> Result<Cut, CutError<Infallible>> {
+    let sizes = Sizes::of_file(bytes.len() as u64);
+    let mut pieces = Pieces::default();
+    let mut at = 0;
+    while at < bytes.len() {
+        let len = sizes.cut_point(&bytes[at..]);
+        let digest = Digest::of(&bytes[at..at + len]);
+        pieces.push(len as u64, Some(digest)).ok_or(CutError::TooManyPieces)?;
+        sink(digest, at..at + len);
+        at += len;
+    }
+    Ok(pieces.finish())
+}
+
+/// Whether the first `size` bytes of a file have no hole that the file system reports. Moves the file's cursor.
+pub fn has_no_holes(file: &File, size: u64) -> bool {
+    matches!(next_extent(file, 0, size), Ok(Extent::Data(end)) if end == size)
+}
+
 /// Cuts files one after the other, with one buffer of at most 4 MiB.
 #[derive(Debug, Default)]
 pub struct Cutter {
@@ -95,7 +131,7 @@ impl Cutter {
     /// # Errors
     /// See [`CutError`].
     pub fn cut<E>(&mut self, file: &File, size: u64, sink: &mut Sink<'_, E>) -> Result<Cut, CutError<E>> {
-        let sizes = if size <= FINE_FILE_BYTES_MAX { FINE } else { COARSE };
+        let sizes = Sizes::of_file(size);
         let mut pieces = Pieces::default();
         while pieces.size < size {
             match next_extent(file, pieces.size, size).map_err(CutError::Read)? {
@@ -120,7 +156,6 @@ impl Cutter {
         pieces: &mut Pieces,
         sink: &mut Sink<'_, E>,
     ) -> Result<bool, CutError<E>> {
-        let (mask_s, mask_l) = select_masks(sizes.avg, Normalization::Level1);
         let mut read_at = pieces.size;
         let capacity = usize::try_from(end - read_at).unwrap_or(usize::MAX).min(sizes.max * 4);
         if self.buffer.len() < capacity {
@@ -143,8 +178,7 @@ impl Cutter {
                 return Ok(!is_ended);
             }
             let window = &buffer[head..tail];
-            let (min, avg, max) = (sizes.min, sizes.avg, sizes.max);
-            let (_, len) = cut_point(window, min, avg, max, mask_s, mask_l, mask_s << 1, mask_l << 1);
+            let len = sizes.cut_point(window);
             let digest = Digest::of(&window[..len]);
             pieces.push(len as u64, Some(digest)).ok_or(CutError::TooManyPieces)?;
             sink(digest, &window[..len]).map_err(CutError::Sink)?;

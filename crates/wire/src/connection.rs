@@ -3,9 +3,10 @@
 //! Over QUIC a message is a frame: a 32-bit big-endian length and that many bytes of protobuf. Every request has a time limit, every frame a
 //! largest size, every connection an idle limit: nothing here waits for ever.
 
+use crate::bulk;
 use crate::key::{Key, node_of};
 use crate::local::{self, Inlet, Local, Outlet};
-use crate::message::{Open, OpenKind};
+use crate::message::{Object, ObjectReply, Open, OpenKind};
 use crate::tls;
 use base::NodeId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -406,6 +407,22 @@ impl Sender {
         stream.write_all_chunks(&mut [Bytes::copy_from_slice(&length), encoded]).await.map_err(lost)
     }
 
+    /// Sends the answer to one of the objects or pieces that were asked for.
+    pub async fn answer_object(&mut self, reply: ObjectReply) -> Result<(), WireError> {
+        match &mut self.0 {
+            SendHalf::Quic(stream) => send_parts(stream, bulk::reply_head(reply)).await,
+            SendHalf::Local(_) => self.send(&reply).await,
+        }
+    }
+
+    /// Gives an object that the launch to follow on this stream will need.
+    pub async fn give(&mut self, object: Object) -> Result<(), WireError> {
+        match &mut self.0 {
+            SendHalf::Quic(stream) => send_parts(stream, bulk::give_head(object)).await,
+            SendHalf::Local(_) => self.send(&Open::from(OpenKind::Give(object))).await,
+        }
+    }
+
     /// Says that nothing more follows.
     pub fn finish(&mut self) {
         match &mut self.0 {
@@ -422,6 +439,13 @@ impl Sender {
             SendHalf::Local(_) => {}
         }
     }
+}
+
+/// Sends one message that is in two parts.
+async fn send_parts(stream: &mut quinn::SendStream, (head, bytes): (Vec<u8>, Bytes)) -> Result<(), WireError> {
+    let length = (head.len() + bytes.len()) as u32;
+    let head = [&length.to_be_bytes()[..], &head].concat();
+    stream.write_all_chunks(&mut [head.into(), bytes]).await.map_err(lost)
 }
 
 impl Receiver {

@@ -8,6 +8,7 @@
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
 
+mod bulk;
 pub mod connection;
 pub mod convert;
 pub mod dial;

@@ -11,6 +11,8 @@
 //! | `Objects` | worker to hub, hub to client | an [`ObjectReply`] for each digest, in any order |
 //! | `Pieces` | worker to hub, hub to client | an [`ObjectReply`] for each piece, in order |
 //! | `Ask` | client to hub | one [`Answer`] |
+//!
+//! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -101,7 +103,7 @@ pub struct Pong {
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
     /// Which kind of stream this is.
-    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6")]
     pub kind: Option<OpenKind>,
 }
 
@@ -123,6 +125,9 @@ pub enum OpenKind {
     /// A question of `gleaner`, as JSON.
     #[prost(bytes = "bytes", tag = "5")]
     Ask(Bytes),
+    /// Contents that the launch to follow will need.
+    #[prost(message, tag = "6")]
+    Give(Object),
 }
 
 /// A task, with what changed at the client since the launch before it.

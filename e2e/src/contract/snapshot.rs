@@ -127,7 +127,8 @@ pub fn replaced(pool: &mut Pool) -> Result<Vec<String>> {
     for (number, edit) in ["mv other big", "rm big", "mv big elsewhere"].into_iter().enumerate() {
         let place = folder(pool, &format!("replaced-{number}"))?;
         let write = |name: &str, generated| {
-            std::fs::write(place.join(name), generation(generated, LINES[0])).context(|| "cannot write the file".to_owned())
+            std::fs::write(place.join(name), generation(generated, LINES[0]))
+                .context(|| "cannot write the file".to_owned())
         };
         write("big", 1)?;
         write("other", 2)?;

@@ -5,25 +5,36 @@ use crate::config::{Config, Flags, Surroundings};
 use crate::detach::make_private_folder;
 use crate::door::Folder;
 use crate::door::start::take_ready_descriptor;
+use crate::error::CliError;
 use crate::error::Result;
-use crate::parts::{self, ClientConfig};
+use crate::parts::{self, ClientConfig, ClientEnd};
 use std::fs::File;
 use std::io::Write;
+use std::os::fd::OwnedFd;
 
 /// Runs the client daemon until it is told to stop.
 pub fn run(arguments: Daemon) -> Result {
     let ready = arguments.ready_fd.map(take_ready_descriptor).transpose()?;
-    crate::logging::begin();
-    let started = configured().and_then(|config| {
-        let ready = ready.as_ref().map(|ready| ready.try_clone()).transpose();
-        let ready = ready.map_err(|error| crate::error::CliError::environment(error.to_string()))?;
-        parts::run_client(config, ready).map_err(super::part_failed)
-    });
+    crate::resident::prepare();
+    let started = serve(ready.as_ref());
     if let (Err(error), Some(ready)) = (&started, ready) {
         // For the one who waits; the log has it as well. It may have gone already.
         let _ = File::from(ready).write_all(error.to_string().as_bytes());
     }
     started
+}
+
+fn serve(ready: Option<&OwnedFd>) -> Result {
+    loop {
+        let config = configured()?;
+        let ready = ready.map(OwnedFd::try_clone).transpose();
+        let ready = ready.map_err(|error| CliError::environment(error.to_string()))?;
+        let is_current = || configured().is_ok_and(|now| now == config);
+        match parts::run_client(config.clone(), ready, is_current).map_err(super::part_failed)? {
+            ClientEnd::Told => return Ok(()),
+            ClientEnd::Outdated => {}
+        }
+    }
 }
 
 fn configured() -> Result<ClientConfig> {

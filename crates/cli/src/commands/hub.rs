@@ -17,7 +17,7 @@ pub fn run(arguments: Hub) -> Result {
     if arguments.background.detach {
         return worker::start_in_background(&config, &detach::own_arguments());
     }
-    crate::logging::begin();
+    crate::resident::prepare();
     let hub = own_config(&config)?;
     let _lock = lock_role(&config.state_dir.value, "hub")?;
     let tell = Box::new(move |hub: HubReady| {

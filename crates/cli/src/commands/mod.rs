@@ -23,7 +23,7 @@ pub mod worker;
 use crate::answers::Render;
 use crate::args::{Arguments, Command};
 use crate::config::KnownHub;
-use crate::door::{Door, Folder};
+use crate::door::{Door, DoorError, Folder};
 use crate::error::{CliError, Result};
 use crate::parts::PartError;
 use crate::render;
@@ -67,18 +67,31 @@ pub fn run(arguments: Arguments) -> Result {
 
 /// Asks the client daemon, which is started if it does not run.
 fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
-    let mut door = Door::open_or_start(&Folder::of_environment(), Instant::now() + START_TIME_MAX)?;
-    ask_through(&mut door, question)
+    let open = || Door::open_or_start(&Folder::of_environment(), Instant::now() + START_TIME_MAX);
+    let asked = put(&mut open()?, question);
+    // A daemon that was just ending (`gleaner use` restarts it) takes no question; all but one do no harm when asked twice.
+    match asked {
+        Err(DoorError::NotListening | DoorError::System { .. }) if !matches!(question, Question::Recover { .. }) => {
+            ask_through(&mut open()?, question)
+        }
+        asked => understand(&asked?),
+    }
 }
 
 /// Asks the daemon at the other end of `door`.
 fn ask_through<T: DeserializeOwned>(door: &mut Door, question: &Question) -> Result<T> {
-    let json = serde_json::to_vec(question).map_err(|error| CliError::internal(error.to_string()))?;
-    let answer = door.ask(json, ANSWER_TIME_MAX)?;
-    if let Ok(refusal) = serde_json::from_slice::<Refusal>(&answer) {
+    understand(&put(door, question)?)
+}
+
+fn put(door: &mut Door, question: &Question) -> std::result::Result<Vec<u8>, DoorError> {
+    door.ask(serde_json::to_vec(question).unwrap_or_default(), ANSWER_TIME_MAX)
+}
+
+fn understand<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {
+    if let Ok(refusal) = serde_json::from_slice::<Refusal>(answer) {
         return Err(refusal.error.into());
     }
-    serde_json::from_slice(&answer).map_err(|error| {
+    serde_json::from_slice(answer).map_err(|error| {
         CliError::internal(format!("the client daemon's answer cannot be read: {error}"))
             .hint("`gleaner stop`, then try again: the daemon may be of another version")
     })

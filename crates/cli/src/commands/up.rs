@@ -16,7 +16,7 @@ pub fn run(arguments: Up) -> Result {
     if arguments.background.detach {
         return worker::start_in_background(&config, &detach::own_arguments());
     }
-    crate::logging::begin();
+    crate::resident::prepare();
     let hub_config = hub::own_config(&config)?;
     let worker_config = worker::own_config(&config)?;
     let _locks = (lock_role(&config.state_dir.value, "hub")?, lock_role(&config.state_dir.value, "worker")?);

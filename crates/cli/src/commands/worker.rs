@@ -17,7 +17,7 @@ pub fn run(arguments: Worker) -> Result {
     if arguments.background.detach {
         return start_in_background(&config, &detach::own_arguments());
     }
-    crate::logging::begin();
+    crate::resident::prepare();
     let worker = WorkerConfig { hub: Some(hub.value), ..own_config(&config)? };
     let _lock = lock_role(&config.state_dir.value, "worker")?;
     // Before any thread exists.

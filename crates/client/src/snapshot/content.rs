@@ -46,7 +46,8 @@ impl Snapshot {
         }
         let racy = grain.is_racy(&stamp, now());
         await_writes(file);
-        let cut = match self.cutter.cut(file, stamp.size) {
+        let mut keep = |digest, block| self.sources.add_fresh(digest, block);
+        let cut = match self.cutter.cut(file, stamp.size, &mut keep) {
             Ok(cut) => cut,
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
             Err(error) => return Ok(Some(Content::Unreadable(error.raw_os_error().unwrap_or(libc::EIO)))),

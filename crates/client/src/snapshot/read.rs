@@ -6,10 +6,10 @@ use super::stamp::{stat_at, stat_open};
 use super::{Snapshot, Stamp, open};
 use crate::policy::Open;
 use base::{Digest, LAZY_PIECE_BYTES, TreePath};
+use bytes::Bytes;
 use rustix::fs::OFlags;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 /// Why bytes that were bound cannot be read.
@@ -63,7 +63,7 @@ impl Snapshot {
         Ok(bytes)
     }
 
-    /// No task reads files any more: those that were kept open for it are closed.
+    /// No task reads files any more: what was kept open or at hand for tasks is given up.
     pub fn let_go(&self) {
         self.sources.let_go();
     }
@@ -72,14 +72,14 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`ReadError::ChangedUnderneath`] if the files that had the bytes have changed since.
-    pub fn read_block(&self, digest: &Digest) -> Result<Option<Vec<u8>>, ReadError> {
+    pub fn read_block(&self, digest: &Digest) -> Result<Option<Bytes>, ReadError> {
         if let Some(blob) = self.sources.blob(digest) {
-            return Ok(Some(blob.to_vec()));
+            return Ok(Some(blob));
         }
         let mut changed = None;
         for place in self.sources.blocks(digest) {
             match read_verified(&place, digest) {
-                Ok(bytes) => return Ok(Some(bytes)),
+                Ok(bytes) => return Ok(Some(bytes.into())),
                 Err(error) => changed = changed.or(Some(error)),
             }
         }
@@ -88,7 +88,7 @@ impl Snapshot {
             if self.bind(&path, &Open).is_ok()
                 && let Some(blob) = self.sources.blob(digest)
             {
-                return Ok(Some(blob.to_vec()));
+                return Ok(Some(blob));
             }
             changed = changed.or(Some(ReadError::ChangedUnderneath { path }));
         }
@@ -117,8 +117,7 @@ impl Place<'_> {
     fn read(&self, file: &File) -> Result<Vec<u8>, ReadError> {
         self.look(file)?;
         await_writes(file);
-        let mut bytes = vec![0; self.len];
-        file.read_exact_at(&mut bytes, self.offset).map_err(|error| match error.kind() {
+        let bytes = read_exactly(file, self.offset, self.len).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => self.changed(),
             _ => self.failed(error),
         })?;
@@ -148,12 +147,27 @@ impl Place<'_> {
     }
 }
 
+fn read_exactly(file: &File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let at = offset + bytes.len() as u64;
+        match rustix::io::pread(file, rustix::buffer::spare_capacity(&mut bytes), at) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    // The allocator may have given more room than was asked for.
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
 /// Reads what must have this digest: the hash itself says whether it changed.
 fn read_verified(place: &BlockPlace, digest: &Digest) -> Result<Vec<u8>, ReadError> {
     let path = &place.path;
     let changed = || ReadError::ChangedUnderneath { path: path.clone() };
-    let mut bytes = vec![0; place.len as usize];
-    open_to_read(path)?.read_exact_at(&mut bytes, place.offset).map_err(|error| match error.kind() {
+    let read = read_exactly(&open_to_read(path)?, place.offset, place.len as usize);
+    let bytes = read.map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => changed(),
         _ => ReadError::Io { path: path.clone(), source: error },
     })?;

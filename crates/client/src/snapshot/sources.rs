@@ -4,6 +4,7 @@
 use super::lru::Lru;
 use super::{Stamp, lock};
 use base::{Digest, TreePath};
+use bytes::Bytes;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
 
@@ -13,6 +14,8 @@ const BLOCKS_MAX: usize = 262_144;
 const LAZY_MAX: usize = 65_536;
 /// Listings and recipes that are kept as they are, in bytes.
 const BLOB_BYTES_MAX: usize = 64 << 20;
+/// Bytes of blocks that are kept for a moment: who has just been told of them asks for them next.
+const FRESH_BYTES_MAX: usize = 8 << 20;
 /// Listings and recipes whose path is remembered, so that they can be made again.
 const ORIGINS_MAX: usize = 262_144;
 /// Files with the same block that are remembered.
@@ -33,7 +36,8 @@ pub(crate) struct BlockPlace {
 pub(crate) struct Sources {
     blocks: Mutex<Lru<Digest, Vec<BlockPlace>>>,
     lazy: Mutex<Lru<Digest, (TreePath, Stamp)>>,
-    blobs: Mutex<Lru<Digest, Arc<[u8]>>>,
+    blobs: Mutex<Lru<Digest, Bytes>>,
+    fresh: Mutex<Lru<Digest, Bytes>>,
     origins: Mutex<Lru<Digest, TreePath>>,
     held: Mutex<Lru<Digest, Arc<File>>>,
 }
@@ -44,6 +48,7 @@ impl Sources {
             blocks: Mutex::new(Lru::new(BLOCKS_MAX)),
             lazy: Mutex::new(Lru::new(LAZY_MAX)),
             blobs: Mutex::new(Lru::new(BLOB_BYTES_MAX)),
+            fresh: Mutex::new(Lru::new(FRESH_BYTES_MAX)),
             origins: Mutex::new(Lru::new(ORIGINS_MAX)),
             held: Mutex::new(Lru::new(HELD_MAX)),
         }
@@ -90,9 +95,16 @@ impl Sources {
         lock(&self.held).get(stamp).cloned()
     }
 
-    /// Closes all that is held open.
+    /// Keeps a block that was just read and hashed.
+    pub fn add_fresh(&self, digest: Digest, block: Bytes) {
+        let len = block.len();
+        lock(&self.fresh).insert(digest, block, len);
+    }
+
+    /// Closes all that is held open, and drops the blocks that are kept for a moment.
     pub fn let_go(&self) {
         *lock(&self.held) = Lru::new(HELD_MAX);
+        *lock(&self.fresh) = Lru::new(FRESH_BYTES_MAX);
     }
 
     /// Keeps a listing or recipe, and the path it is of.
@@ -100,15 +112,16 @@ impl Sources {
         lock(&self.origins).insert(digest, path.clone(), 1);
         let mut blobs = lock(&self.blobs);
         if blobs.get(&digest).is_none() {
-            let bytes: Arc<[u8]> = bytes().into();
+            let bytes = Bytes::from(bytes());
             let weight = bytes.len() + 128;
             blobs.insert(digest, bytes, weight);
         }
     }
 
-    /// A listing or recipe that is kept.
-    pub fn blob(&self, digest: &Digest) -> Option<Arc<[u8]>> {
-        lock(&self.blobs).get(digest).cloned()
+    /// A listing, recipe or block that is kept.
+    pub fn blob(&self, digest: &Digest) -> Option<Bytes> {
+        let kept = lock(&self.blobs).get(digest).cloned();
+        kept.or_else(|| lock(&self.fresh).get(digest).cloned())
     }
 
     /// The path that a listing or recipe is of.

@@ -140,8 +140,10 @@ fn a_block_is_read_from_a_copy_or_not_at_all() {
     let Content::Block(digest) = tree.content("one") else { panic!("not a block") };
     tree.content("two");
     fs::remove_file(tree.at("two")).unwrap();
-    assert_eq!(tree.snapshot.read_block(&digest).unwrap().unwrap(), b"same");
+    assert_eq!(tree.snapshot.read_block(&digest).unwrap().unwrap(), b"same"[..]);
     fs::write(tree.at("one"), b"else").unwrap();
+    assert_eq!(tree.snapshot.read_block(&digest).unwrap().unwrap(), b"same"[..], "still at hand");
+    tree.snapshot.let_go();
     let error = tree.snapshot.read_block(&digest).unwrap_err();
     assert!(matches!(&error, ReadError::ChangedUnderneath { .. }), "{error}");
 }
@@ -292,7 +294,7 @@ fn a_file_that_never_rests_is_refused_by_name() {
     /// Changes the file whenever it is read.
     struct Restless(std::path::PathBuf);
     impl Cutter for Restless {
-        fn cut(&self, _file: &File, _size: u64) -> std::io::Result<Cut> {
+        fn cut(&self, _file: &File, _size: u64, _sink: &mut dyn FnMut(Digest, bytes::Bytes)) -> std::io::Result<Cut> {
             fs::OpenOptions::new().append(true).open(&self.0)?.write_at(b"y", 0)?;
             Ok(Cut { content: Content::Empty, recipe: None })
         }

@@ -31,7 +31,7 @@ const ALWAYS: &[&str] = &[
     "/tmp",
 ];
 const DEFAULT_FOLDERS: &[&str] = &["/lib64", "/usr/lib64", "/lib", "/usr/lib", "/usr/local/lib"];
-const TRIPLETS: &[&str] = &[
+pub(super) const TRIPLETS: &[&str] = &[
     "x86_64-linux-gnu",
     "aarch64-linux-gnu",
     "i386-linux-gnu",
@@ -194,7 +194,8 @@ fn with_origin(folder: &[u8], origin: &TreePath) -> Vec<u8> {
     folder.to_vec()
 }
 
-fn open(path: &TreePath) -> Option<File> {
+/// A regular file.
+pub(super) fn open(path: &TreePath) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt;
     let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
     // A pipe must not hold us up.

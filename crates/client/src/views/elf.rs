@@ -1,9 +1,12 @@
 //! What an ELF file needs to be started: its interpreter and libraries. Files are hostile: everything is bounded, and
 //! what makes no sense is left out.
 
+use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+/// Bytes that are read at once.
+const WINDOW_BYTES: u64 = 4096;
 /// Program headers that are read.
 const HEADERS_MAX: u64 = 512;
 /// Entries of the dynamic section that are read.
@@ -28,6 +31,8 @@ struct Source<'a> {
     file: &'a File,
     wide: bool,
     big: bool,
+    /// The part of the file that was read last, and where it starts.
+    window: RefCell<(u64, Vec<u8>)>,
 }
 
 struct Segment {
@@ -44,7 +49,7 @@ pub(super) fn read(file: &File) -> Option<Elf> {
     if !ident.starts_with(b"\x7fELF") {
         return None;
     }
-    let source = Source { file, wide: ident[4] == 2, big: ident[5] == 2 };
+    let source = Source { file, wide: ident[4] == 2, big: ident[5] == 2, window: RefCell::default() };
     let machine = source.number(18, 2)? as u16;
     let mut elf = Elf { kind: (source.wide, source.big, machine), ..Elf::default() };
     let segments = source.segments()?;
@@ -67,9 +72,25 @@ const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
 impl Source<'_> {
+    /// Fills `out`, which is short, from `offset`.
+    fn read(&self, out: &mut [u8], offset: u64) -> Option<()> {
+        let mut window = self.window.borrow_mut();
+        let (start, bytes) = &mut *window;
+        let end = offset.checked_add(out.len() as u64)?;
+        if offset < *start || end > *start + bytes.len() as u64 {
+            *start = offset;
+            bytes.resize(WINDOW_BYTES as usize, 0);
+            let count = self.file.read_at(bytes, offset).unwrap_or(0);
+            bytes.truncate(count);
+        }
+        let at = usize::try_from(offset - *start).ok()?;
+        out.copy_from_slice(bytes.get(at..at + out.len())?);
+        Some(())
+    }
+
     fn number(&self, offset: u64, len: usize) -> Option<u64> {
         let mut bytes = [0u8; 8];
-        self.file.read_exact_at(&mut bytes[..len], offset).ok()?;
+        self.read(&mut bytes[..len], offset)?;
         let number = bytes[..len].iter().rev().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         Some(if self.big { number.swap_bytes() >> (64 - 8 * len) } else { number })
     }

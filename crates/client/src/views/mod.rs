@@ -5,6 +5,7 @@
 //! its own ([`Seq`]), by which the committer finds the state that a task saw.
 
 pub mod closure;
+mod companions;
 mod elf;
 mod ledger;
 mod saved;
@@ -19,12 +20,14 @@ use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
 use base::codec::Encode;
 use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use bytes::Bytes;
 use ledger::Ledger;
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use table::Table;
+use table::{Look, Table};
 use turns::Turns;
 
 /// Views that are kept; beyond, the one longest unused goes (its paths stay on disk).
@@ -78,6 +81,9 @@ pub struct Launch<'a> {
     pub hub_has: &'a dyn Fn(&Digest) -> bool,
     /// How much may travel unasked, in bytes.
     pub travel_bytes: usize,
+    /// Takes what will travel as soon as it is known, to be sent while the rest is looked at; false if it cannot: then it goes
+    /// along with the step.
+    pub ahead: &'a dyn Fn(Digest, Bytes) -> bool,
 }
 
 /// What a launch takes along.
@@ -86,7 +92,16 @@ pub struct Swept {
     /// The step from the version that the hub has to the one that is now.
     pub update: ViewUpdate,
     /// Listings, recipes and small blocks of what the step sets, as many as may travel, by digest.
-    pub blobs: Vec<(Digest, Vec<u8>)>,
+    pub blobs: Vec<(Digest, Bytes)>,
+    /// How many went ahead.
+    pub ahead: usize,
+}
+
+/// What went ahead of a launch.
+#[derive(Default)]
+struct Gone {
+    digests: HashSet<Digest>,
+    bytes: usize,
 }
 
 /// The answer to a first use.
@@ -100,6 +115,8 @@ pub struct Faulted {
     /// view follow each other without gaps; who passes them on out of order has to put them in order by their versions.
     /// An absence that the directory's listing shows is not part of it.
     pub update: ViewUpdate,
+    /// The step has other paths that will be wanted.
+    pub brings: bool,
 }
 
 /// Why a view could not be swept.
@@ -210,15 +227,22 @@ impl Views {
             let turn = view.turns.take(&mut ticket, fingerprint);
             let turn = turn.ok_or_else(|| SweepError::Stalled(view.key.program.clone()))?;
             let mut table = lock(&view.table);
+            let gone = RefCell::new(Gone::default());
+            let look = Look {
+                snapshot: &self.snapshot,
+                ledger: &self.ledger,
+                gate: launch.gate,
+                seen: &|binding| self.send_ahead(binding, launch, &mut gone.borrow_mut()),
+            };
             if let turns::Turn::Mine(guard) = turn {
-                table.sweep(&self.snapshot, &self.ledger, launch.gate);
+                table.sweep(&look);
                 guard.done(fingerprint);
             } else if table.fingerprint() != Some(fingerprint) {
                 // Another policy's sweep came between: ours has to be made after all.
                 continue;
             }
             let missing = launch.include.iter().filter(|path| !table.has(path)).cloned().collect::<Vec<_>>();
-            table.add_all(missing, &self.snapshot, &self.ledger, launch.gate);
+            table.add_all(missing, &look);
             // Taken under the table's lock: the steps of launches at the same time follow one another without a gap.
             let update = {
                 let mut sent = lock(&view.sent);
@@ -234,9 +258,27 @@ impl Views {
                 update
             };
             drop(table);
-            let blobs = self.blobs_of(&update.set, launch.hub_has, launch.travel_bytes);
-            return Ok(Swept { update, blobs });
+            let gone = gone.into_inner();
+            let has = |digest: &Digest| gone.digests.contains(digest) || (launch.hub_has)(digest);
+            let blobs = self.blobs_of(bindings(&update.set), &has, launch.travel_bytes.saturating_sub(gone.bytes));
+            return Ok(Swept { update, blobs, ahead: gone.digests.len() });
         }
+    }
+
+    fn send_ahead(&self, binding: &Binding, launch: &Launch<'_>, gone: &mut Gone) {
+        let has = |digest: &Digest| gone.digests.contains(digest) || (launch.hub_has)(digest);
+        for (digest, bytes) in self.blobs_of([binding], &has, launch.travel_bytes.saturating_sub(gone.bytes)) {
+            let len = bytes.len();
+            if !(launch.ahead)(digest, bytes) {
+                return;
+            }
+            gone.digests.insert(digest);
+            gone.bytes += len;
+        }
+    }
+
+    fn look<'a>(&'a self, gate: &'a dyn Gate) -> Look<'a> {
+        Look { snapshot: &self.snapshot, ledger: &self.ledger, gate, seen: &|_| {} }
     }
 
     /// Binds a path at its first use by a task that was launched at `launched`, and adds it to the view with all
@@ -245,15 +287,16 @@ impl Views {
         let mut table = lock(&view.table);
         let before = table.version();
         let is_news = !table.has(path);
-        let bound = table.fault(path, &self.snapshot, &self.ledger, gate)?;
-        if is_news && is_program(&bound.binding) {
-            // Who executes it needs its libraries next.
-            let needed = closure::closure(path, &TreePath::root(), &[]);
-            table.add_all(needed, &self.snapshot, &self.ledger, gate);
+        let bound = table.fault(path, &self.look(gate))?;
+        let mut brings = false;
+        if is_news {
+            let wanted = companions::companions(path, &bound.binding, &|path| table.has(path));
+            brings = !wanted.is_empty();
+            table.add_all(wanted, &self.look(gate));
         }
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
-        Ok(Faulted { bound, late, update })
+        Ok(Faulted { bound, late, update, brings })
     }
 
     /// Notes that a task used these paths, so that they outlive those that none uses.
@@ -313,21 +356,22 @@ impl Views {
 
     /// The bytes of listings first, then recipes, then the blocks of small files and of others, as far as they fit into `bytes_max`
     /// and the hub has them not. What has changed since it was bound is left out: who wants it will ask, and be told.
-    pub fn blobs_of(
+    pub fn blobs_of<'a>(
         &self,
-        set: &[Bound],
+        set: impl IntoIterator<Item = &'a Binding, IntoIter: Clone>,
         hub_has: &dyn Fn(&Digest) -> bool,
         bytes_max: usize,
-    ) -> Vec<(Digest, Vec<u8>)> {
-        let listing = |bound: &Bound| match &bound.binding {
+    ) -> Vec<(Digest, Bytes)> {
+        let set = set.into_iter();
+        let listing = |binding: &Binding| match binding {
             Binding::Directory { listing, .. } => *listing,
             _ => None,
         };
-        let recipe = |bound: &Bound| match &bound.binding {
+        let recipe = |binding: &Binding| match binding {
             Binding::File { content: Content::Recipe(digest), .. } => Some(*digest),
             _ => None,
         };
-        let block = |bound: &Bound| match &bound.binding {
+        let block = |binding: &Binding| match binding {
             Binding::File { content: Content::Block(digest), attr, .. } if attr.size <= bytes_max as u64 => {
                 Some(*digest)
             }
@@ -335,15 +379,15 @@ impl Views {
         };
         let pieces = |digest: Digest| {
             // Of files of many blocks only where much may travel: the first of them alone would be of little use.
-            let bytes = (bytes_max >= TRAVEL_BYTES_NEAR).then(|| self.snapshot.read_block(&digest).ok().flatten());
+            let bytes = (bytes_max > TRAVEL_BYTES).then(|| self.snapshot.read_block(&digest).ok().flatten());
             let recipe = bytes.flatten().and_then(|bytes| Recipe::from_bytes(&bytes).ok()).unwrap_or_default();
             recipe.pieces.into_iter().filter_map(|piece| piece.block)
         };
-        let wanted = set.iter().filter_map(listing);
-        let wanted = wanted.chain(set.iter().filter_map(recipe)).chain(set.iter().filter_map(block));
-        let wanted = wanted.chain(set.iter().filter_map(recipe).flat_map(pieces));
+        let wanted = set.clone().filter_map(listing);
+        let wanted = wanted.chain(set.clone().filter_map(recipe)).chain(set.clone().filter_map(block));
+        let wanted = wanted.chain(set.filter_map(recipe).flat_map(pieces));
         let mut room = bytes_max;
-        let mut taken = std::collections::HashSet::new();
+        let mut taken = HashSet::new();
         let mut blobs = Vec::new();
         for digest in wanted {
             if room == 0 {
@@ -363,9 +407,9 @@ impl Views {
     }
 }
 
-/// Whether it is a file that may be executed.
-fn is_program(binding: &Binding) -> bool {
-    matches!(binding, Binding::File { attr, .. } if attr.mode & 0o111 != 0 && attr.size > 0)
+/// What paths are, without their names.
+pub fn bindings(set: &[Bound]) -> impl Iterator<Item = &Binding> + Clone {
+    set.iter().map(|bound| &bound.binding)
 }
 
 /// Whether two looks at a path found the same.

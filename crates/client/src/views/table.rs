@@ -39,6 +39,15 @@ pub(super) struct Entry {
     used: u32,
 }
 
+/// How paths are looked at.
+pub(super) struct Look<'a> {
+    pub snapshot: &'a Snapshot,
+    pub ledger: &'a Ledger,
+    pub gate: &'a dyn Gate,
+    /// Told what each path that is bound anew was found to be.
+    pub seen: &'a dyn Fn(&Binding),
+}
+
 /// The paths of one view.
 #[derive(Debug, Default)]
 pub(super) struct Table {
@@ -102,38 +111,33 @@ impl Table {
     }
 
     /// Checks every path, and binds anew what changed.
-    pub fn sweep(&mut self, snapshot: &Snapshot, ledger: &Ledger, gate: &dyn Gate) {
+    pub fn sweep(&mut self, look: &Look<'_>) {
         self.sweeps = self.sweeps.wrapping_add(1);
-        let fingerprint = gate.fingerprint();
-        let policy = (self.fingerprint != Some(fingerprint)).then_some(gate);
+        let fingerprint = look.gate.fingerprint();
+        let policy = (self.fingerprint != Some(fingerprint)).then_some(look.gate);
         let is_suspect = |(path, entry): &(&TreePath, &Entry)| entry.is_suspect(path, policy);
         let mut suspects: BTreeSet<TreePath> =
             self.entries.iter().filter(is_suspect).map(|(path, _)| path.clone()).collect();
         self.take_pending(&mut suspects);
-        self.rebind_all(suspects, snapshot, ledger, gate);
+        self.rebind_all(suspects, look);
         self.fingerprint = Some(fingerprint);
         self.age();
     }
 
     /// Adds paths and looks at them.
-    pub fn add_all(&mut self, paths: Vec<TreePath>, snapshot: &Snapshot, ledger: &Ledger, gate: &dyn Gate) {
+    pub fn add_all(&mut self, paths: Vec<TreePath>, look: &Look<'_>) {
         if paths.is_empty() {
             return;
         }
         self.pending.extend(paths);
         let mut suspects = BTreeSet::new();
         self.take_pending(&mut suspects);
-        self.rebind_all(suspects, snapshot, ledger, gate);
+        self.rebind_all(suspects, look);
     }
 
     /// What a path is at its first use.
-    pub fn fault(
-        &mut self,
-        path: &TreePath,
-        snapshot: &Snapshot,
-        ledger: &Ledger,
-        gate: &dyn Gate,
-    ) -> Result<Bound, BindError> {
+    pub fn fault(&mut self, path: &TreePath, look: &Look<'_>) -> Result<Bound, BindError> {
+        let Look { snapshot, ledger, gate, .. } = *look;
         if !self.has(path) && self.entries.len() + path.components().count() >= PATHS_MAX {
             self.empty();
         }
@@ -214,7 +218,7 @@ impl Table {
     }
 
     /// Binds paths anew, in order: directories before what is in them.
-    fn rebind_all(&mut self, paths: BTreeSet<TreePath>, snapshot: &Snapshot, ledger: &Ledger, gate: &dyn Gate) {
+    fn rebind_all(&mut self, paths: BTreeSet<TreePath>, look: &Look<'_>) {
         let next = self.version + 1;
         for path in paths {
             let parent = path.parent().and_then(|parent| self.entries.get(&parent));
@@ -223,8 +227,11 @@ impl Table {
                 self.drop_within(&path, next);
                 continue;
             }
-            match snapshot.bind(&path, gate) {
-                Ok(observed) => self.put(&path, observed, next, ledger),
+            match look.snapshot.bind(&path, look.gate) {
+                Ok(observed) => {
+                    (look.seen)(&observed.binding);
+                    self.put(&path, observed, next, look.ledger);
+                }
                 // Who uses it will ask, and be told the error; who does not is not bothered.
                 Err(error) => {
                     tracing::debug!(%error, "left out of the view");

@@ -45,7 +45,7 @@ fn launch(hub_knows: Version) -> Launch<'static> {
         CONNECTION.set(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
     }
     let connection = CONNECTION.get();
-    Launch { connection, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES }
+    Launch { connection, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES, ahead: &|_, _| false }
 }
 
 /// What a hub makes of the steps it is told.
@@ -235,7 +235,7 @@ fn nothing_changed_nothing_sent() {
     let view = views.open(&key("/bin/x"), || vec![file.clone()]);
     let first = views.sweep(&view, &launch(Version(0))).unwrap();
     assert!(first.update.set.iter().any(|bound| bound.path == file));
-    assert!(first.blobs.iter().any(|(_, bytes)| bytes == b"x"), "a small block travels along");
+    assert!(first.blobs.iter().any(|(_, bytes)| bytes[..] == *b"x"), "a small block travels along");
     let within = |update: &ViewUpdate| update.set.iter().filter(|b| b.path.is_within(&root_of(&folder))).count();
     let second = views.sweep(&view, &launch(first.update.version)).unwrap();
     assert_eq!((within(&second.update), second.update.drop.len()), (0, 0));
@@ -336,7 +336,7 @@ fn a_view_that_grows_too_large_is_learned_anew() {
     let views = Views::new(snapshot(), None);
     let view = views.open(&key("/bin/x"), || paths[..10].to_vec());
     let first = views.sweep(&view, &launch(Version(0))).unwrap();
-    lock(&view.table).add_all(paths, &views.snapshot, &views.ledger, &Open);
+    lock(&view.table).add_all(paths, &views.look(&Open));
     assert!(view.is_empty());
     let second = views.sweep(&view, &launch(first.update.version)).unwrap();
     assert_eq!(second.update.base, Version(0));
