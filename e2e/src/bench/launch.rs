@@ -50,7 +50,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     drop(peers);
     stop(pool)?;
-    say("first use, on fresh pools");
+    say("first uses, each on a pool of its own");
     cold(&samples, &mut figures)?;
     if options.json {
         println!("{}", figures.to_json())
@@ -224,28 +224,42 @@ fn build_figures(times: &Samples, peers: &Peers, figures: &mut Figures) {
     peers.build_figures(times, local, figures);
 }
 
-/// The first use of a program by a pool that has seen nothing, against the median of warm use.
+/// The first use of a program, against the median of warm use: in a pool that has run another program (`cold_…`), and in one
+/// that has run none (`fresh_…`), where all that programs have in common is new, too.
 fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
     let mut samples = Samples::default();
     for _ in 0..COLD_ROUNDS {
         for (name, arguments) in [("true", vec!["/bin/true"]), ("gcc", [&["gcc"], &COMPILE[..]].concat())] {
-            let pool = Pool::start(pool::Options::new(1, 2)?)?;
-            let place = pool.place("cold");
-            std::fs::create_dir_all(&place).at("create", &place)?;
-            std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
-            // What is measured is a program's first use, not the start of the client's daemon.
-            let status = pool.client.json(&["status", "--json"])?;
-            if status.get("connected").and_then(serde_json::Value::as_bool) == Some(false) {
-                return Err(Error::Product("the client is not connected to the fresh pool".into()));
+            for (state, before) in [("cold", &["/bin/date"][..]), ("fresh", &[])] {
+                samples.add(&format!("{state}_{name}"), first_use(before, &arguments)?);
             }
-            samples.add(name, time_ms(remote(&pool, &place, &arguments))?);
-            stop(pool)?;
         }
     }
     for name in ["true", "gcc"] {
-        let ratio = samples.median(name).zip(warm.median(name)).map(|(cold, warm)| cold / warm);
-        figures.add(&format!("cold_{name}_ms_p50"), samples.median(name));
-        figures.add(&format!("cold_{name}_ratio"), ratio);
+        for state in ["cold", "fresh"] {
+            let first = samples.median(&format!("{state}_{name}"));
+            figures.add(&format!("{state}_{name}_ms_p50"), first);
+            figures.add(&format!("{state}_{name}_ratio"), first.zip(warm.median(name)).map(|(first, warm)| first / warm));
+        }
     }
     Ok(())
+}
+
+/// Milliseconds of the first use of a program in a pool of its own, which has run `before`.
+fn first_use(before: &[&str], arguments: &[&str]) -> Result<f64> {
+    let pool = Pool::start(pool::Options::new(1, 2)?)?;
+    let place = pool.place("cold");
+    std::fs::create_dir_all(&place).at("create", &place)?;
+    std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
+    // What is measured is a program's first use, not the start of the client's daemon.
+    let status = pool.client.json(&["status", "--json"])?;
+    if status.get("connected").and_then(serde_json::Value::as_bool) == Some(false) {
+        return Err(Error::Product("the client is not connected to the fresh pool".into()));
+    }
+    for program in before {
+        time_ms(remote(&pool, &place, &[program]))?;
+    }
+    let took = time_ms(remote(&pool, &place, arguments))?;
+    stop(pool)?;
+    Ok(took)
 }
