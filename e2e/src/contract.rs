@@ -5,6 +5,7 @@ mod jobs;
 mod kept;
 mod revoked;
 mod snapshot;
+mod up;
 
 use crate::pool::Options;
 use crate::report::Report;
@@ -23,7 +24,19 @@ const SCENARIOS: [Scenario; 10] = [
     ("contract/answers as JSON, with and without a pool", answers::all),
 ];
 
+/// What is done to a pool of one process.
+const IN_ONE_PROCESS: [Scenario; 6] = [
+    ("up/a compiler, a chain of commands, large files", up::commands),
+    ("up/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
+    ("up/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
+    ("up/a file that changes while it is read is never torn", snapshot::torn_files),
+    ("up/what changes after the launch is late, and told", snapshot::late),
+    ("up/killed", up::killed),
+];
+
 /// Runs the scenarios whose name contains `filter` on pools of this kind.
 pub fn run(options: &Options, filter: &str, report: &Report) {
     scenario::run(&SCENARIOS, options, filter, report);
+    let in_one_process = Options { workers: 0, together: true, ..options.clone() };
+    scenario::run(&IN_ONE_PROCESS, &in_one_process, filter, report);
 }

@@ -27,6 +27,8 @@ const VANISH: Duration = Duration::from_secs(10);
 pub struct Options {
     /// Workers.
     pub workers: usize,
+    /// One worker, in the hub's process, as `gleaner up` makes them; instead of `workers`.
+    pub together: bool,
     /// CPUs that each offers.
     pub cpus: usize,
     /// Whether there is a second client, of an ordinary user.
@@ -42,7 +44,12 @@ impl Options {
     pub fn new(workers: usize, cpus: usize) -> Result<Self> {
         let suite = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
         let programs = suite.parent().unwrap_or(Path::new("/")).to_path_buf();
-        Ok(Self { workers, cpus, nobody: false, programs, suite })
+        Ok(Self { workers, together: false, cpus, nobody: false, programs, suite })
+    }
+
+    /// Hub and worker in one process.
+    pub fn together(cpus: usize) -> Result<Self> {
+        Ok(Self { together: true, ..Self::new(0, cpus)? })
     }
 }
 
@@ -86,8 +93,11 @@ impl Pool {
             std::fs::copy(&from, &to).at("copy (build it with `cargo build -p cli`)", &from)?;
         }
         make(&root, "log", 0o755, 0)?;
-        let owner = client_in(&root, "hub", &bin, 0)?;
-        let hub = start_hub(&root, &owner)?;
+        let mut owner = client_in(&root, "hub", &bin, 0)?;
+        let hub = match options.together {
+            true => start_together(&root, &mut owner, &options)?,
+            false => start_hub(&root, &owner)?,
+        };
         let client = client_in(&root, "client", &bin, 0)?;
         let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
         let mut pool =
@@ -100,8 +110,13 @@ impl Pool {
             let token = pool.token("client")?;
             client.gleaner(&["use", &token])?.expect_ok("gleaner use")?;
         }
-        pool.wait_for_workers(options.workers)?;
+        pool.wait_for_workers(options.workers.max(options.together.into()))?;
         Ok(pool)
+    }
+
+    /// The process in which the first worker is.
+    pub fn first_worker(&self) -> &Daemon {
+        self.workers.first().unwrap_or(&self.hub)
     }
 
     /// A fresh token for this role.
@@ -121,13 +136,7 @@ impl Pool {
 
     fn run_worker(&self, root: &Path, index: usize, begin: &[&str]) -> Result<Daemon> {
         let name = format!("worker{index}");
-        let mount_point = make(root, &format!("{name}/root"), 0o755, 0)?;
-        let state = make(root, &format!("{name}/state"), 0o700, 0)?;
-        let program = root.join("bin/gleaner");
-        let place = EmptyRoot { mount_point, program, state, mark: root.to_path_buf() };
-        let cpus = self.options.cpus.to_string();
-        let rest = ["--state", "/state", "--cpus", &cpus, "--name", &name];
-        let command = place.command(&self.options.suite, &[begin, &rest].concat());
+        let command = in_empty_root(root, &name, begin, &self.options)?;
         Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
     }
 
@@ -284,19 +293,49 @@ fn redirect(file: &Path, address: &str) -> Result<()> {
     std::fs::write(file, lines.join("\n")).at("write", file)
 }
 
+/// The command that starts `gleaner` with what `begin` says, in an empty root of its own.
+fn in_empty_root(root: &Path, name: &str, begin: &[&str], options: &Options) -> Result<Command> {
+    let mount_point = make(root, &format!("{name}/root"), 0o755, 0)?;
+    let state = make(root, &format!("{name}/state"), 0o700, 0)?;
+    let place = EmptyRoot { mount_point, program: root.join("bin/gleaner"), state, mark: root.to_path_buf() };
+    let rest = ["--state", "/state", "--cpus", &options.cpus.to_string(), "--name", name];
+    Ok(place.command(&options.suite, &[begin, &rest].concat()))
+}
+
+/// Where the hub listens: a hub that is started again must be where its workers and clients look for it.
+fn hub_listens(root: &Path) -> Result<String> {
+    let file = root.join("hub/address");
+    let listen = std::fs::read_to_string(&file).unwrap_or_else(|_| free_address());
+    std::fs::write(&file, &listen).at("write", &file)?;
+    Ok(listen)
+}
+
 /// Starts the hub and waits until it prints how to join it.
 fn start_hub(root: &Path, side: &Client) -> Result<Daemon> {
-    let state = root.join("hub/state");
-    let log = root.join("log/hub.log");
-    let from = std::fs::metadata(&log).map_or(0, |meta| meta.len() as usize);
-    // A hub that is started again must be where its workers and clients look for it.
-    let address_file = root.join("hub/address");
-    let listen = std::fs::read_to_string(&address_file).unwrap_or_else(|_| free_address());
-    std::fs::write(&address_file, &listen).at("write", &address_file)?;
     let mut command = Command::new(root.join("bin/gleaner"));
-    command.args(["hub", "--listen", &listen, "--state"]).arg(&state);
+    command.args(["hub", "--listen", &hub_listens(root)?, "--state"]).arg(root.join("hub/state"));
     side.dress(&mut command);
     command.env(MARK, root);
+    wait_for_hub(root, command)
+}
+
+/// Starts hub and worker in one process, in an empty root; `owner` is then who started them.
+fn start_together(root: &Path, owner: &mut Client, options: &Options) -> Result<Daemon> {
+    let command = in_empty_root(root, "worker0", &["up", "--listen", &hub_listens(root)?], options)?;
+    let state = root.join("worker0/state");
+    for (name, value) in &mut owner.env {
+        match name.to_str() {
+            Some("GLEANER_CONFIG_DIR") => *value = state.join("config").into(),
+            Some("GLEANER_STATE_DIR") => *value = state.clone().into(),
+            _ => {}
+        }
+    }
+    wait_for_hub(root, command)
+}
+
+fn wait_for_hub(root: &Path, command: Command) -> Result<Daemon> {
+    let log = root.join("log/hub.log");
+    let from = std::fs::metadata(&log).map_or(0, |meta| meta.len() as usize);
     let mut hub = Daemon::start("hub", command, &log)?;
     let ready = wait_for(START, || {
         if hub.check().is_err() {

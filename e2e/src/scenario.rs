@@ -163,7 +163,8 @@ pub fn edited_meanwhile(pool: &Pool, place: &Path, script: &str, seconds: &str, 
 
 /// How many processes below the workers there are whose arguments contain this word.
 pub fn guests(pool: &Pool, word: &str) -> usize {
-    let below = pool.workers.iter().flat_map(|worker| descendants(worker.pid().as_raw_nonzero().get()));
+    let below =
+        pool.workers.iter().chain([&pool.hub]).flat_map(|worker| descendants(worker.pid().as_raw_nonzero().get()));
     let line = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     below.filter(|pid| String::from_utf8_lossy(&line(*pid)).contains(word)).count()
 }

@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut samples = Samples::default();
     say("a pool of one worker");
     let cpus = std::thread::available_parallelism().map_or(2, usize::from);
-    let pool = Pool::start(pool::Options::new(1, cpus)?)?;
+    let pool = Pool::start(pool::Options::together(cpus)?)?;
     let place = pool.place("bench");
     std::fs::create_dir_all(&place).at("create", &place)?;
     std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
@@ -36,7 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     peers.figures(&samples, &mut figures);
     say("launches per second, and what they cost the client");
     rate(&pool, &place, &mut figures)?;
-    figures.add("worker_rss_mb", resident_mb(pool.workers[0].pid().as_raw_nonzero().get()));
+    figures.add("worker_rss_mb", resident_mb(pool.first_worker().pid().as_raw_nonzero().get()));
     if options.build {
         say("coreutils, locally and remotely");
         let mut times = Samples::default();
@@ -239,7 +239,8 @@ fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
         for state in ["cold", "fresh"] {
             let first = samples.median(&format!("{state}_{name}"));
             figures.add(&format!("{state}_{name}_ms_p50"), first);
-            figures.add(&format!("{state}_{name}_ratio"), first.zip(warm.median(name)).map(|(first, warm)| first / warm));
+            figures
+                .add(&format!("{state}_{name}_ratio"), first.zip(warm.median(name)).map(|(first, warm)| first / warm));
         }
     }
     Ok(())
@@ -247,7 +248,7 @@ fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
 
 /// Milliseconds of the first use of a program in a pool of its own, which has run `before`.
 fn first_use(before: &[&str], arguments: &[&str]) -> Result<f64> {
-    let pool = Pool::start(pool::Options::new(1, 2)?)?;
+    let pool = Pool::start(pool::Options::together(2)?)?;
     let place = pool.place("cold");
     std::fs::create_dir_all(&place).at("create", &place)?;
     std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
