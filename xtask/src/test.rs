@@ -4,7 +4,11 @@ use crate::{need, run};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::{Duration, Instant};
+
+/// How long one section may take: what hangs fails, and the others are still run.
+const SECTION_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Tests by what came of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,16 +131,27 @@ fn suite(programs: &Path, arguments: &[&str]) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Runs a command and hands over each line of its standard output; true if it succeeded.
+/// Runs a command and hands over each line of its standard output; true if it succeeded. One that has not ended after
+/// [`SECTION_LIMIT`] is killed.
 fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool, String> {
     let broken = |error: std::io::Error| format!("cannot run a part of the tests: {error}");
+    let deadline = Instant::now() + SECTION_LIMIT;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(broken)?;
+    let (found, arriving) = std::sync::mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
-        for line in BufReader::new(stdout).split(b'\n') {
-            each(&String::from_utf8_lossy(&line.map_err(broken)?));
+        std::thread::spawn(move || BufReader::new(stdout).split(b'\n').try_for_each(|line| found.send(line)));
+    }
+    loop {
+        match arriving.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(line) => each(&String::from_utf8_lossy(&line.map_err(broken)?)),
+            Err(RecvTimeoutError::Disconnected) => return Ok(child.wait().map_err(broken)?.success()),
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill().map_err(broken)?;
+                each(&format!("FAILED  not done after {} minutes", SECTION_LIMIT.as_secs() / 60));
+                return Ok(false);
+            }
         }
     }
-    Ok(child.wait().map_err(broken)?.success())
 }
 
 /// `N passed, N failed, N skipped`.

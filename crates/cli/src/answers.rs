@@ -50,7 +50,16 @@ impl Render for Status {
                 worker.state.clone(),
             ]);
         }
-        format!("{}\n{}", facts.text(), table.text("no workers: `gleaner token` makes a token for `gleaner join`"))
+        let workers = table.text("no workers: `gleaner token` makes a token for `gleaner join`");
+        if self.clients.is_empty() {
+            return format!("{}\n{workers}", facts.text());
+        }
+        let mut table = Table::new(&["CLIENT", "ID", "STATE"]);
+        for client in &self.clients {
+            let state = if client.connected { "connected" } else { "away" };
+            table.row(vec![client.name.clone(), client.id.clone(), state.to_owned()]);
+        }
+        format!("{}\n{workers}\n{}", facts.text(), table.text(""))
     }
 }
 
@@ -178,7 +187,7 @@ impl Render for Done {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::report::{Moment, TaskLine, WorkerStatus};
+    use client::report::{ClientStatus, Moment, TaskLine, WorkerStatus};
 
     #[test]
     fn status_of_a_pool() {
@@ -195,6 +204,7 @@ mod tests {
             round_trip_us: Some(310),
             problem: None,
             workers: vec![worker("rack", 16, "full"), worker("desk-of-ada", 0, "ready")],
+            clients: vec![ClientStatus { name: "ada".into(), id: "4f0c11d2".into(), connected: true }],
             tasks_running: 16,
             tasks_queued: 2,
         };
@@ -205,6 +215,9 @@ tasks         16 running, 2 waiting
 WORKER       ID        CPUS  BUSY  STATE
 rack         01ab23cd    16    16  full
 desk-of-ada  01ab23cd    16     0  ready
+
+CLIENT  ID        STATE
+ada     4f0c11d2  connected
 ";
         assert_eq!(status.render(), want);
     }

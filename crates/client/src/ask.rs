@@ -3,8 +3,8 @@
 use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
-    Cancelled, Done, Kept, KeptDelta, Problem, ProblemKind, Question, Recovered, Refusal, Revoked, Status, Tasks,
-    Token, WorkerStatus,
+    Cancelled, ClientStatus, Done, Kept, KeptDelta, Problem, ProblemKind, Question, Recovered, Refusal, Revoked,
+    Status, Tasks, Token, WorkerStatus,
 };
 use crate::serve::blocking;
 use crate::settle::look_anew;
@@ -104,6 +104,13 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             cpus,
             busy,
             state: if busy >= cpus { "full".into() } else { text(&worker["state"]) },
+        });
+    }
+    for client in answer["clients"].as_array().into_iter().flatten() {
+        status.clients.push(ClientStatus {
+            name: text(&client["name"]),
+            id: text(&client["id"]).chars().take(8).collect(),
+            connected: client["connected"].as_bool() == Some(true),
         });
     }
     status

@@ -103,6 +103,8 @@ pub struct Status {
     pub problem: Option<String>,
     /// The machines that run tasks.
     pub workers: Vec<WorkerStatus>,
+    /// The accounts that may launch: told to the hub's owner alone.
+    pub clients: Vec<ClientStatus>,
     /// Tasks that run.
     pub tasks_running: u64,
     /// Tasks that wait for a worker.
@@ -123,6 +125,18 @@ pub struct WorkerStatus {
     pub busy: u32,
     /// `ready`, `full`, `waiting for approval`, `gone`, and the like.
     pub state: String,
+}
+
+/// One account that may launch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientStatus {
+    /// Its name.
+    pub name: String,
+    /// The first digits of its id.
+    pub id: String,
+    /// Whether it is connected now.
+    pub connected: bool,
 }
 
 /// The tasks that run, wait or ended lately.

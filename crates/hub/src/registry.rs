@@ -189,6 +189,16 @@ impl Registry {
         self.kept.nodes.get(&node.0.to_hex()).and_then(|known| Role::from_name(&known.role))
     }
 
+    /// The machines that may launch: their keys and names, by name.
+    pub fn launchers(&self) -> Vec<(NodeId, String)> {
+        let launches = |node: &Node| Role::from_name(&node.role).is_some_and(Role::launches);
+        let known = self.kept.nodes.iter().filter(|(_, node)| launches(node));
+        let mut found: Vec<(NodeId, String)> =
+            known.filter_map(|(key, node)| Some((NodeId(Digest::from_hex(key)?), node.name.clone()))).collect();
+        found.sort_by(|a, b| a.1.cmp(&b.1));
+        found
+    }
+
     /// Ends the rights of the machine called `who`: a name, or the first digits of a key. Returns its key.
     pub fn revoke(&mut self, who: &str) -> Result<NodeId, RegistryError> {
         let fits = |(key, node): &(&String, &Node)| node.name == who || (who.len() >= 4 && key.starts_with(who));

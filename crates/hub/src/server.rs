@@ -437,7 +437,7 @@ impl Shared {
         let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
         let is_admin = || lock(&self.registry).role(client.node) == Some(Role::Admin);
         match text("ask").as_str() {
-            "status" => self.status(),
+            "status" => self.status(is_admin()),
             "token" | "revoke" if !is_admin() => json!({"error": "only the hub's owner may invite or revoke others"}),
             "token" => {
                 let role = Role::from_name(&text("role"));
@@ -466,8 +466,15 @@ impl Shared {
         Ok(node)
     }
 
-    fn status(&self) -> Value {
+    /// Who else may launch is for the hub's owner to know.
+    fn status(&self, is_admin: bool) -> Value {
+        let launchers = if is_admin { lock(&self.registry).launchers() } else { Vec::new() };
         let state = lock(&self.state);
+        let is_here = |node: NodeId| state.clients.values().any(|client| client.node == node);
+        let clients: Vec<Value> = launchers
+            .into_iter()
+            .map(|(node, name)| json!({"name": name, "id": node.0.to_hex(), "connected": is_here(node)}))
+            .collect();
         let (running, queued) = state.placement.counts();
         let mut workers: Vec<Value> = state
             .workers
@@ -484,7 +491,7 @@ impl Shared {
         workers.sort_by_key(|worker| worker["name"].as_str().unwrap_or_default().to_owned());
         json!({
             "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
-            "tasks_running": running, "tasks_queued": queued, "clients": state.clients.len(),
+            "tasks_running": running, "tasks_queued": queued, "clients": clients,
         })
     }
 }

@@ -8,7 +8,9 @@ use crate::scenario::{END_BOUND, folder};
 use serde_json::Value;
 
 /// Members of each answer, as they are documented.
-const STATUS: &[&str] = &["hub", "connected", "round_trip_us", "problem", "workers", "tasks_running", "tasks_queued"];
+const STATUS: &[&str] =
+    &["hub", "connected", "round_trip_us", "problem", "workers", "clients", "tasks_running", "tasks_queued"];
+const CLIENT: &[&str] = &["name", "id", "connected"];
 const WORKER: &[&str] = &["name", "id", "cpus", "busy", "state"];
 const TASK: &[&str] = &["task", "argv", "place", "worker", "status", "started_ms", "elapsed_us"];
 const EXPLAIN: &[&str] = &[
@@ -54,6 +56,11 @@ fn in_a_pool(pool: &Pool) -> Result<Vec<String>> {
     let status = client.json(&["status", "--json"])?;
     wrong.extend(lacks("status", &status, STATUS));
     wrong.extend(lacks("a worker in status", &status["workers"][0], WORKER));
+    let owned = pool.owner.json(&["status", "--json"])?;
+    wrong.extend(lacks("a client in the owner's status", &owned["clients"][0], CLIENT));
+    if status["clients"] != serde_json::json!([]) {
+        wrong.push(format!("only the hub's owner is told of other clients, not {}", status["clients"]));
+    }
     let explained = client.json(&["explain", "--json"])?;
     wrong.extend(lacks("explain", &explained, EXPLAIN));
     let made = place.join("made").display().to_string();

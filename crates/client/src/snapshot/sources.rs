@@ -121,7 +121,8 @@ impl Sources {
     /// A listing, recipe or block that is kept.
     pub fn blob(&self, digest: &Digest) -> Option<Bytes> {
         let kept = lock(&self.blobs).get(digest).cloned();
-        kept.or_else(|| lock(&self.fresh).get(digest).cloned())
+        // In the order in which they came, for blocks of one file share its memory: it is free when the last of them goes.
+        kept.or_else(|| lock(&self.fresh).peek(digest).cloned())
     }
 
     /// The path that a listing or recipe is of.

@@ -1,6 +1,6 @@
 //! What will be wanted next by a program that uses a path for the first time: the libraries of a program, the headers that
-//! a C file includes and those that they include, what Python has compiled of a module, the one folder in a folder. They
-//! go along with the answer, and each saves a question. A wrong guess costs bytes, a missing one a question.
+//! a C file includes and those that they include, what Python has compiled of a module, the other files of a locale, the one
+//! folder in a folder. They go along with the answer, and each saves a question. A wrong guess costs bytes, a missing one a question.
 
 use super::closure::{self, TRIPLETS};
 use crate::snapshot::disk::walk;
@@ -22,6 +22,20 @@ const FOLDERS_ABOVE: usize = 3;
 const ONLY_FOLDERS_MAX: usize = 4;
 /// Most files that one Python module is compiled to: for different optimizations.
 const COMPILED_MAX: usize = 3;
+const LOCALE_FILES: [&str; 12] = [
+    "LC_ADDRESS",
+    "LC_COLLATE",
+    "LC_CTYPE",
+    "LC_IDENTIFICATION",
+    "LC_MEASUREMENT",
+    "LC_MESSAGES/SYS_LC_MESSAGES",
+    "LC_MONETARY",
+    "LC_NAME",
+    "LC_NUMERIC",
+    "LC_PAPER",
+    "LC_TELEPHONE",
+    "LC_TIME",
+];
 const C_ENDINGS: [&str; 12] = [".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".C", ".i", ".inc", ".tcc"];
 
 /// The companions of a path that is `binding`, with all on the way to them, sorted. `has`: paths that are known, and whose
@@ -32,6 +46,7 @@ pub(super) fn companions(path: &TreePath, binding: &Binding, has: &dyn Fn(&TreeP
         Binding::File { attr, .. } if attr.size == 0 => {}
         Binding::File { .. } if is_c(path) => found.headers(path),
         Binding::File { .. } if path.name().ends_with(b".py") => found.compiled(path),
+        Binding::File { .. } if path.name().starts_with(b"LC_") => found.locale(path),
         // Who executes it needs its libraries next.
         Binding::File { attr, .. } if attr.mode & 0o111 != 0 => {
             return closure::closure(path, &TreePath::root(), &[]);
@@ -97,6 +112,14 @@ impl Found<'_> {
         let names = entries.map(|entry| entry.file_name()).filter(|name| is_of_it(name.as_bytes()));
         for name in names.take(COMPILED_MAX) {
             self.add(&folder.join(name.as_bytes()));
+        }
+    }
+
+    /// The other files of a locale: who sets one reads them all.
+    fn locale(&mut self, file: &TreePath) {
+        let Some(folder) = file.parent() else { return };
+        for name in LOCALE_FILES.iter().filter_map(|name| folder.resolve(name.as_bytes())) {
+            self.add(&name);
         }
     }
 
@@ -262,6 +285,15 @@ mod tests {
         assert!(found.contains(&tree.at("p/__pycache__/a.cpython-311.pyc")));
         assert!(!found.contains(&tree.at("p/__pycache__/ab.cpython-311.pyc")));
         assert!(tree.companions("p", &[]).contains(&tree.at("p/__init__.py")));
+    }
+
+    #[test]
+    fn the_files_of_a_locale() {
+        let tree =
+            Tree::new(&["l/LC_CTYPE", "l/LC_TIME", "l/LC_MESSAGES/SYS_LC_MESSAGES", "l/other"].map(|name| (name, "x")));
+        let found = tree.companions("l/LC_CTYPE", &["l", "l/LC_CTYPE"]);
+        assert!(found.contains(&tree.at("l/LC_TIME")) && found.contains(&tree.at("l/LC_MESSAGES/SYS_LC_MESSAGES")));
+        assert!(!found.contains(&tree.at("l/other")));
     }
 
     #[test]

@@ -428,7 +428,6 @@ fn helper_that_mounts_and_waits() {
     let options = MountOptions::new(Path::new(&folder).join("mirror"), 0);
     let client = Arc::new(Client::new(&folder));
     let mirror = Mirror::mount(options, client.clone()).expect("root may mount");
-    println!("mounted");
     let update = client.launch();
     mirror.apply(&update).expect("a whole view");
     let lane = mirror.take_lane(VIEW, update.version, TaskId(1)).expect("the version was just applied");
@@ -436,6 +435,8 @@ fn helper_that_mounts_and_waits() {
         println!("read {text}");
     }
     drop(lane);
+    // Only now: who is killed while it waits for its own answer stays for ever.
+    println!("mounted");
     let mut line = String::new();
     std::io::stdin().read_line(&mut line).expect("the other end lives");
     drop(mirror);
