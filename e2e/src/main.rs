@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
        e2e demo [--keep]
-       e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers]";
+       e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -102,6 +102,7 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 rounds: rest.number("--rounds", 50)?,
                 build: !rest.flag("--no-build"),
                 peers: !rest.flag("--no-peers"),
+                apart: rest.flag("--apart"),
             };
             rest.end()?;
             bench::launch::run(&options)?;

@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   test [--real | --real-only]        all tests, then the end-to-end suite; --real adds the heavy ones on real input
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
-       [--rounds N] [--no-build] [--no-peers]
+       [--rounds N] [--no-build] [--no-peers] [--apart]
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
 fn main() -> ExitCode {

@@ -4,7 +4,7 @@ use super::Options;
 use super::peers::Peers;
 use super::samples::{Figures, Samples};
 use crate::error::{Context, Error, Result};
-use crate::pool::{self, Pool};
+use crate::pool::Pool;
 use crate::source;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -16,7 +16,7 @@ const RATE_TIME: Duration = Duration::from_secs(5);
 /// Clients that launch at the same time while they are counted.
 const RATE_CLIENTS: usize = 8;
 /// Fresh pools for the first use of a program.
-const COLD_ROUNDS: usize = 3;
+const COLD_ROUNDS: usize = 5;
 
 /// Measures and prints.
 pub fn run(options: &Options) -> Result<()> {
@@ -25,7 +25,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut samples = Samples::default();
     say("a pool of one worker");
     let cpus = std::thread::available_parallelism().map_or(2, usize::from);
-    let pool = Pool::start(pool::Options::together(cpus)?)?;
+    let pool = Pool::start(options.pool(cpus)?)?;
     let place = pool.place("bench");
     std::fs::create_dir_all(&place).at("create", &place)?;
     std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;
@@ -51,7 +51,7 @@ pub fn run(options: &Options) -> Result<()> {
     drop(peers);
     stop(pool)?;
     say("first uses, each on a pool of its own");
-    cold(&samples, &mut figures)?;
+    cold(options, &samples, &mut figures)?;
     if options.json {
         println!("{}", figures.to_json())
     } else {
@@ -226,12 +226,12 @@ fn build_figures(times: &Samples, peers: &Peers, figures: &mut Figures) {
 
 /// The first use of a program, against the median of warm use: in a pool that has run another program (`cold_…`), and in one
 /// that has run none (`fresh_…`), where all that programs have in common is new, too.
-fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
+fn cold(options: &Options, warm: &Samples, figures: &mut Figures) -> Result<()> {
     let mut samples = Samples::default();
     for _ in 0..COLD_ROUNDS {
         for (name, arguments) in [("true", vec!["/bin/true"]), ("gcc", [&["gcc"], &COMPILE[..]].concat())] {
             for (state, before) in [("cold", &["/bin/date"][..]), ("fresh", &[])] {
-                samples.add(&format!("{state}_{name}"), first_use(before, &arguments)?);
+                samples.add(&format!("{state}_{name}"), first_use(options, before, &arguments)?);
             }
         }
     }
@@ -247,8 +247,8 @@ fn cold(warm: &Samples, figures: &mut Figures) -> Result<()> {
 }
 
 /// Milliseconds of the first use of a program in a pool of its own, which has run `before`.
-fn first_use(before: &[&str], arguments: &[&str]) -> Result<f64> {
-    let pool = Pool::start(pool::Options::together(2)?)?;
+fn first_use(options: &Options, before: &[&str], arguments: &[&str]) -> Result<f64> {
+    let pool = Pool::start(options.pool(2)?)?;
     let place = pool.place("cold");
     std::fs::create_dir_all(&place).at("create", &place)?;
     std::fs::write(place.join("medium.c"), medium_source()).at("write", &place)?;

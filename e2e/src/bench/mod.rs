@@ -4,6 +4,9 @@ pub mod launch;
 pub mod peers;
 pub mod samples;
 
+use crate::error::Result;
+use crate::pool;
+
 /// What is measured, and how it is shown.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -15,4 +18,13 @@ pub struct Options {
     pub build: bool,
     /// Whether peers run beside us.
     pub peers: bool,
+    /// Hub and worker in processes of their own, instead of one as `gleaner up` makes it.
+    pub apart: bool,
+}
+
+impl Options {
+    /// The pool that is measured: one worker.
+    fn pool(&self, cpus: usize) -> Result<pool::Options> {
+        if self.apart { pool::Options::new(1, cpus) } else { pool::Options::together(cpus) }
+    }
 }
