@@ -129,7 +129,7 @@ pub fn run_both(
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
         let door = HubPlace::Here(Box::new(running.door_for(key.node())));
-        let working = work(worker, door, key, sandbox, store, || ());
+        let working = work(worker, door, sandbox, store, || ());
         announce(&running, ready);
         tokio::select! {
             () = running.run(told_to_end()?) => Ok(()),
@@ -144,8 +144,9 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
     run(async move {
         let hub = worker.hub.as_ref().ok_or_else(|| failed("the worker was given no hub"))?;
         let hub = resolve(hub).await?;
-        let hub = HubPlace::Elsewhere(hub.node, hub.addresses);
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
+        let endpoint = wire::Endpoint::new(&key).map_err(failed)?;
+        let hub = HubPlace::Elsewhere(Box::new(endpoint), hub.node, hub.addresses);
         let mut ready = Some(ready);
         let tell = move || {
             if let Some(ready) = ready.take() {
@@ -154,7 +155,7 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
         };
         tokio::select! {
             () = told_to_end()? => Ok(()),
-            ended = work(worker, hub, key, sandbox, store, tell) => ended,
+            ended = work(worker, hub, sandbox, store, tell) => ended,
         }
     })
 }
@@ -329,7 +330,6 @@ async fn resolve(hub: &KnownHub) -> Result<HubAddress, PartError> {
 async fn work(
     worker: WorkerConfig,
     hub: HubPlace,
-    key: Key,
     sandbox: Sandbox,
     store: Arc<BlockStore>,
     mut joined: impl FnMut(),
@@ -340,7 +340,7 @@ async fn work(
     let membership =
         Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes: worker::scratch::memory_bytes() };
     tokio::select! {
-        ended = worker::net::serve(membership, &key, clients.clone(), |_| joined()) => ended.map_err(failed),
+        ended = worker::net::serve(membership, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {
             ended.map_err(failed)?;
             Err(failed("the process that starts guests has died: start the worker again"))

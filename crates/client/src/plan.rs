@@ -133,19 +133,22 @@ impl Plan {
     /// Checks the files that the program uses, for a launch over the connection with this number. Blocks.
     /// `ahead`: where contents go at once, if the hub is so near that much may be sent unasked.
     pub fn sweep(&self, daemon: &Daemon, connection: u64, ahead: Option<&Ahead>) -> Result<Swept, String> {
+        let send = ahead.map(|ahead| {
+            move |digest, bytes| {
+                let sent = ahead.send(digest, bytes);
+                if sent {
+                    daemon.server.note_sent(connection, [digest]);
+                }
+                sent
+            }
+        });
         let launch = Launch {
             connection,
             gate: &*self.gate,
             include: &self.include,
             hub_has: &|digest| daemon.server.hub_has(connection, digest),
             travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
-            ahead: &|digest, bytes| {
-                let sent = ahead.is_some_and(|ahead| ahead.send(digest, bytes));
-                if sent {
-                    daemon.server.note_sent(connection, [digest]);
-                }
-                sent
-            },
+            ahead: send.as_ref().map(|send| send as &dyn Fn(_, _) -> _),
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }

@@ -1,7 +1,7 @@
 //! Connections between known keys, and streams of messages on them: QUIC between processes, memory within one.
 //!
-//! Over QUIC a message is a frame: a 32-bit big-endian length and that many bytes of protobuf. Every request has a time limit, every frame a
-//! largest size, every connection an idle limit: nothing here waits for ever.
+//! Over QUIC a message is a frame: a 32-bit big-endian length and that many bytes of protobuf. Every request has a time
+//! limit, every frame a largest size, every connection an idle limit: nothing here waits for ever.
 
 use crate::bulk;
 use crate::key::{Key, node_of};
@@ -399,12 +399,10 @@ impl Sender {
 
     /// Sends a message that is already encoded.
     pub async fn send_encoded(&mut self, encoded: Bytes) -> Result<(), WireError> {
-        let stream = match &mut self.0 {
-            SendHalf::Quic(stream) => stream,
-            SendHalf::Local(outlet) => return outlet.send(encoded).await,
-        };
-        let length = (encoded.len() as u32).to_be_bytes();
-        stream.write_all_chunks(&mut [Bytes::copy_from_slice(&length), encoded]).await.map_err(lost)
+        match &mut self.0 {
+            SendHalf::Quic(stream) => send_parts(stream, (Vec::new(), encoded)).await,
+            SendHalf::Local(outlet) => outlet.send(encoded).await,
+        }
     }
 
     /// Sends the answer to one of the objects or pieces that were asked for.
@@ -441,7 +439,7 @@ impl Sender {
     }
 }
 
-/// Sends one message that is in two parts.
+/// Sends one encoded message that is in two parts.
 async fn send_parts(stream: &mut quinn::SendStream, (head, bytes): (Vec<u8>, Bytes)) -> Result<(), WireError> {
     let length = (head.len() + bytes.len()) as u32;
     let head = [&length.to_be_bytes()[..], &head].concat();

@@ -7,15 +7,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::{Hello, Open, OpenKind};
-use wire::{Connection, DialError, Endpoint, Joined, Key, Role};
+use wire::{Connection, DialError, Endpoint, Joined, Role};
 
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
 /// Where a worker's hub is.
 pub enum HubPlace {
-    /// On the machine that holds this key, at the first of these addresses that answers.
-    Elsewhere(NodeId, Vec<SocketAddr>),
+    /// On the machine that holds this key, at the first of these addresses that answers; connections are made from here.
+    Elsewhere(Box<Endpoint>, NodeId, Vec<SocketAddr>),
     /// In this process: makes a connection to it.
     Here(Box<dyn Fn() -> Connection + Send>),
 }
@@ -36,11 +36,9 @@ pub struct Membership {
 /// of each new connection.
 pub async fn serve(
     membership: Membership,
-    key: &Key,
     clients: Arc<Clients>,
     mut joined: impl FnMut(&Joined),
 ) -> Result<(), DialError> {
-    let endpoint = Endpoint::new(key)?;
     let instance = rand::random();
     let mut pause = PAUSE_FIRST;
     loop {
@@ -54,7 +52,7 @@ pub async fn serve(
             ..Hello::default()
         };
         let joining = match &membership.hub {
-            HubPlace::Elsewhere(hub, addresses) => wire::dial(&endpoint, addresses, *hub, hello).await,
+            HubPlace::Elsewhere(endpoint, hub, addresses) => wire::dial(endpoint, addresses, *hub, hello).await,
             HubPlace::Here(door) => wire::join(door(), hello).await,
         };
         match joining {

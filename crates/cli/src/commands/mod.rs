@@ -68,11 +68,11 @@ pub fn run(arguments: Arguments) -> Result {
 /// Asks the client daemon, which is started if it does not run.
 fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
     let open = || Door::open_or_start(&Folder::of_environment(), Instant::now() + START_TIME_MAX);
-    let asked = put(&mut open()?, question);
+    let json = encode(question)?;
     // A daemon that was just ending (`gleaner use` restarts it) takes no question; all but one do no harm when asked twice.
-    match asked {
+    match open()?.ask(json.clone(), ANSWER_TIME_MAX) {
         Err(DoorError::NotListening | DoorError::System { .. }) if !matches!(question, Question::Recover { .. }) => {
-            ask_through(&mut open()?, question)
+            understand(&open()?.ask(json, ANSWER_TIME_MAX)?)
         }
         asked => understand(&asked?),
     }
@@ -80,11 +80,11 @@ fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
 
 /// Asks the daemon at the other end of `door`.
 fn ask_through<T: DeserializeOwned>(door: &mut Door, question: &Question) -> Result<T> {
-    understand(&put(door, question)?)
+    understand(&door.ask(encode(question)?, ANSWER_TIME_MAX)?)
 }
 
-fn put(door: &mut Door, question: &Question) -> std::result::Result<Vec<u8>, DoorError> {
-    door.ask(serde_json::to_vec(question).unwrap_or_default(), ANSWER_TIME_MAX)
+fn encode(question: &Question) -> Result<Vec<u8>> {
+    serde_json::to_vec(question).map_err(|error| CliError::internal(error.to_string()))
 }
 
 fn understand<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {

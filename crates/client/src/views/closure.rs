@@ -194,12 +194,16 @@ fn with_origin(folder: &[u8], origin: &TreePath) -> Vec<u8> {
     folder.to_vec()
 }
 
+/// A path as the standard library takes it.
+pub(super) fn disk(path: &TreePath) -> &Path {
+    Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))
+}
+
 /// A regular file.
 pub(super) fn open(path: &TreePath) -> Option<File> {
     use std::os::unix::fs::OpenOptionsExt;
-    let path = Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()));
     // A pipe must not hold us up.
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(disk(path)).ok()?;
     file.metadata().ok()?.is_file().then_some(file)
 }
 

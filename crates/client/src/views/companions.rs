@@ -2,15 +2,14 @@
 //! a C file includes and those that they include, what Python has compiled of a module, the other files of a locale, the one
 //! folder in a folder. They go along with the answer, and each saves a question. A wrong guess costs bytes, a missing one a question.
 
-use super::closure::{self, TRIPLETS};
+use super::closure::{self, TRIPLETS, disk};
 use crate::snapshot::disk::walk;
 use base::{Binding, TreePath};
 use std::collections::{BTreeSet, VecDeque};
-use std::ffi::OsStr;
 use std::fs::{File, FileType};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Headers of one C file.
 const HEADERS_MAX: usize = 256;
@@ -22,6 +21,7 @@ const FOLDERS_ABOVE: usize = 3;
 const ONLY_FOLDERS_MAX: usize = 4;
 /// Most files that one Python module is compiled to: for different optimizations.
 const COMPILED_MAX: usize = 3;
+/// What a locale has.
 const LOCALE_FILES: [&str; 12] = [
     "LC_ADDRESS",
     "LC_COLLATE",
@@ -195,10 +195,6 @@ fn read(path: &TreePath) -> Vec<u8> {
     bytes
 }
 
-fn disk(path: &TreePath) -> PathBuf {
-    PathBuf::from(OsStr::from_bytes(path.as_bytes()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,7 +211,7 @@ mod tests {
             let root = TreePath::parse(std::fs::canonicalize(folder.path()).unwrap().as_os_str().as_bytes()).unwrap();
             let tree = Self { _folder: folder, root };
             for (name, text) in files {
-                let path = disk(&tree.at(name));
+                let path = disk(&tree.at(name)).to_owned();
                 std::fs::create_dir_all(path.parent().unwrap()).unwrap();
                 std::fs::write(path, text).unwrap();
             }

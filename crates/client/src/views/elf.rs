@@ -6,7 +6,7 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 /// Bytes that are read at once.
-const WINDOW_BYTES: u64 = 4096;
+const WINDOW_BYTES: usize = 4096;
 /// Program headers that are read.
 const HEADERS_MAX: u64 = 512;
 /// Entries of the dynamic section that are read.
@@ -79,7 +79,7 @@ impl Source<'_> {
         let end = offset.checked_add(out.len() as u64)?;
         if offset < *start || end > *start + bytes.len() as u64 {
             *start = offset;
-            bytes.resize(WINDOW_BYTES as usize, 0);
+            bytes.resize(WINDOW_BYTES, 0);
             let count = self.file.read_at(bytes, offset).unwrap_or(0);
             bytes.truncate(count);
         }

@@ -81,9 +81,9 @@ pub struct Launch<'a> {
     pub hub_has: &'a dyn Fn(&Digest) -> bool,
     /// How much may travel unasked, in bytes.
     pub travel_bytes: usize,
-    /// Takes what will travel as soon as it is known, to be sent while the rest is looked at; false if it cannot: then it goes
-    /// along with the step.
-    pub ahead: &'a dyn Fn(Digest, Bytes) -> bool,
+    /// Takes what will travel as soon as it is known, to be sent while the rest is looked at; false if it cannot: then it
+    /// goes along with the step.
+    pub ahead: Option<&'a dyn Fn(Digest, Bytes) -> bool>,
 }
 
 /// What a launch takes along.
@@ -266,10 +266,11 @@ impl Views {
     }
 
     fn send_ahead(&self, binding: &Binding, launch: &Launch<'_>, gone: &mut Gone) {
+        let Some(ahead) = launch.ahead else { return };
         let has = |digest: &Digest| gone.digests.contains(digest) || (launch.hub_has)(digest);
         for (digest, bytes) in self.blobs_of([binding], &has, launch.travel_bytes.saturating_sub(gone.bytes)) {
             let len = bytes.len();
-            if !(launch.ahead)(digest, bytes) {
+            if !ahead(digest, bytes) {
                 return;
             }
             gone.digests.insert(digest);
@@ -282,7 +283,7 @@ impl Views {
     }
 
     /// Binds a path at its first use by a task that was launched at `launched`, and adds it to the view with all
-    /// directories on the way to it.
+    /// directories on the way to it and, if it is new there, with what will be wanted next.
     pub fn fault(&self, view: &View, path: &TreePath, gate: &dyn Gate, launched: Time) -> Result<Faulted, BindError> {
         let mut table = lock(&view.table);
         let before = table.version();

@@ -1,5 +1,6 @@
 //! Views against fresh looks at the tree, and against what a hub makes of their steps.
 
+use super::closure::disk;
 use super::*;
 use crate::policy::{FileFacts, Open};
 use crate::recipes::Recipes;
@@ -10,7 +11,6 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 
 fn snapshot() -> Arc<Snapshot> {
     Arc::new(Snapshot::new(Arc::new(FixedCutter(64 << 10)), Arc::new(Recipes::new(16 << 20))))
@@ -29,11 +29,6 @@ fn root_of(folder: &tempfile::TempDir) -> TreePath {
     TreePath::parse(fs::canonicalize(folder.path()).unwrap().as_os_str().as_bytes()).unwrap()
 }
 
-fn disk(path: &TreePath) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(path.as_bytes()))
-}
-
 const NOTHING: &dyn Fn(&Digest) -> bool = &|_| false;
 
 /// A launch to a hub that knows the view up to `hub_knows`: over a connection of its own if it knows nothing, else over
@@ -45,7 +40,7 @@ fn launch(hub_knows: Version) -> Launch<'static> {
         CONNECTION.set(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
     }
     let connection = CONNECTION.get();
-    Launch { connection, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES, ahead: &|_, _| false }
+    Launch { connection, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES, ahead: None }
 }
 
 /// What a hub makes of the steps it is told.
@@ -147,10 +142,10 @@ fn apply(edit: &Edit, paths: &[TreePath]) {
         }
         Edit::MakeDirectory(number) => drop(fs::create_dir_all(at(number))),
         Edit::Link(number, to) => {
-            remove(&at(number));
+            remove(at(number));
             drop(symlink(at(to), at(number)));
         }
-        Edit::Remove(number) => remove(&at(number)),
+        Edit::Remove(number) => remove(at(number)),
         Edit::Rename(number, to) => drop(fs::rename(at(number), at(to))),
         Edit::Mode(number, mode) => drop(fs::set_permissions(at(number), fs::Permissions::from_mode(*mode))),
     }
