@@ -15,6 +15,9 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use wire::now_nanos;
 
+/// Files that a command names and that are looked at before it starts; it asks for others when it wants them.
+const NAMED_MAX: usize = 512;
+
 /// A command that can run elsewhere.
 #[derive(Clone)]
 pub struct Plan {
@@ -86,9 +89,8 @@ impl Plan {
         let input =
             ScopeInput { home: home.as_ref(), uid: command.uid, cwd: &cwd, argv: &command.argv, env: &command.env };
         let scope = Scope::new(&input, &Disk::default());
-        if let Some(why) = scope.named.iter().find_map(special) {
-            return Err(NotPlanned::Here(why));
-        }
+        let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
+        include.extend(named_files(&scope.named).map_err(NotPlanned::Here)?);
         let allowed = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
@@ -115,7 +117,7 @@ impl Plan {
             gate: Arc::new(read),
             write,
             alone_in,
-            include: vec![cwd, TreePath::root().join(b"tmp")],
+            include,
             launched: Time(now_nanos()),
         })
     }
@@ -154,20 +156,27 @@ impl Plan {
     }
 }
 
-/// Why a path that a command names keeps it here: its other end is a process or a device of this machine.
-fn special(path: &TreePath) -> Option<String> {
+/// The files that a command names: it will most likely want them. The error is why it is kept here: the other end of
+/// what it names is a process or a device of this machine.
+fn named_files(named: &[TreePath]) -> Result<Vec<TreePath>, String> {
     use rustix::fs::FileType;
-    // A worker has the usual ones of its own.
-    if path.is_within(&TreePath::root().join(b"dev")) {
-        return None;
+    let mut files = Vec::new();
+    // A worker has the usual devices of its own.
+    for path in named.iter().filter(|path| !path.is_within(&TreePath::root().join(b"dev"))) {
+        let Ok(stat) = rustix::fs::stat(path.as_bytes()) else { continue };
+        let kind = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Fifo => "a named pipe",
+            FileType::Socket => "a socket",
+            FileType::CharacterDevice | FileType::BlockDevice => "a device",
+            FileType::RegularFile if files.len() < NAMED_MAX => {
+                files.push(path.clone());
+                continue;
+            }
+            _ => continue,
+        };
+        return Err(format!("{path} is {kind}, and what is at its other end is on this machine"));
     }
-    let kind = match FileType::from_raw_mode(rustix::fs::stat(path.as_bytes()).ok()?.st_mode) {
-        FileType::Fifo => "a named pipe",
-        FileType::Socket => "a socket",
-        FileType::CharacterDevice | FileType::BlockDevice => "a device",
-        _ => return None,
-    };
-    Some(format!("{path} is {kind}, and what is at its other end is on this machine"))
+    Ok(files)
 }
 
 /// The folders in which a command's program is looked for, with all on the way to them, and the worker's own mount points.

@@ -17,6 +17,9 @@ const RATE_TIME: Duration = Duration::from_secs(5);
 const RATE_CLIENTS: usize = 8;
 /// Fresh pools for the first use of a program.
 const COLD_ROUNDS: usize = 5;
+/// Builds on each side; and with the peers, which take long.
+const BUILD_ROUNDS: usize = 4;
+const PEER_BUILD_ROUNDS: usize = 2;
 
 /// Measures and prints.
 pub fn run(options: &Options) -> Result<()> {
@@ -208,20 +211,25 @@ fn build(pool: &Pool, peers: &mut Peers, times: &mut Samples, say: &dyn Fn(&str)
         Ok(outcome.expect_ok("make")?.elapsed.as_secs_f64())
     };
     let prefix = format!("{} --no-local", pool.client.remrun.display());
-    for _ in 0..2 {
-        times.add("local", make("local", "")?);
-        peers.build(&source, &clean, times, say)?;
-        times.add("remote", make("remote", &prefix)?);
+    for round in 0..BUILD_ROUNDS {
+        // Whatever makes the machine slower from one build to the next strikes both sides.
+        let sides = [("local", ""), ("remote", prefix.as_str())];
+        for at in [round % 2, (round + 1) % 2] {
+            let (side, prefix) = sides[at];
+            times.add(side, make(side, prefix)?);
+        }
+        if round < PEER_BUILD_ROUNDS {
+            peers.build(&source, &clean, times, say)?;
+        }
     }
     Ok(())
 }
 
 fn build_figures(times: &Samples, peers: &Peers, figures: &mut Figures) {
-    let (local, remote) = (times.quantile("local", 0.0), times.quantile("remote", 0.0));
-    figures.add("build_local_s", local);
-    figures.add("build_remote_s", remote);
-    figures.add("build_ratio", remote.zip(local).map(|(remote, local)| remote / local));
-    peers.build_figures(times, local, figures);
+    figures.add("build_local_s", times.median("local"));
+    figures.add("build_remote_s", times.median("remote"));
+    figures.add("build_ratio", times.median_of_pairs("remote", "local", |remote, local| remote / local));
+    peers.build_figures(times, figures);
 }
 
 /// The first use of a program, against the median of warm use: in a pool that has run another program (`cold_…`), and in one

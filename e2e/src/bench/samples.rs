@@ -20,9 +20,12 @@ impl Samples {
         Some(sorted[rank.clamp(1, sorted.len()) - 1])
     }
 
-    /// The median.
+    /// The median; of an even number of samples the mean of the two in the middle.
     pub fn median(&self, name: &str) -> Option<f64> {
-        self.quantile(name, 0.5)
+        let mut sorted = self.0.get(name).filter(|samples| !samples.is_empty())?.clone();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
+        Some((low + high) / 2.0)
     }
 
     /// The median of the differences, or ratios, of two names, pair by pair: rounds that were slow were slow for both.
@@ -77,10 +80,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_by_nearest_rank() {
+    fn quantiles_and_medians() {
         let mut samples = Samples::default();
         (1..=100).rev().for_each(|value| samples.add("a", f64::from(value)));
-        assert_eq!((samples.median("a"), samples.quantile("a", 0.99)), (Some(50.0), Some(99.0)));
+        assert_eq!((samples.median("a"), samples.quantile("a", 0.99)), (Some(50.5), Some(99.0)));
         assert_eq!(samples.median("b"), None);
     }
 

@@ -75,7 +75,8 @@ pub struct Launch<'a> {
     pub connection: u64,
     /// What may be read.
     pub gate: &'a dyn Gate,
-    /// Paths that are to be in the view whatever the profile says: the working directory, `/tmp`.
+    /// Paths that are to be in the view whatever the profile says: the working directory, `/tmp`, the files that the
+    /// command names.
     pub include: &'a [TreePath],
     /// Whether the hub has a blob or block already.
     pub hub_has: &'a dyn Fn(&Digest) -> bool,
@@ -242,7 +243,10 @@ impl Views {
                 continue;
             }
             let missing = launch.include.iter().filter(|path| !table.has(path)).cloned().collect::<Vec<_>>();
-            table.add_all(missing, &look);
+            table.add_all(missing.clone(), &look);
+            for path in &missing {
+                add_companions(&mut table, path, &look);
+            }
             // Taken under the table's lock: the steps of launches at the same time follow one another without a gap.
             let update = {
                 let mut sent = lock(&view.sent);
@@ -289,12 +293,7 @@ impl Views {
         let before = table.version();
         let is_news = !table.has(path);
         let bound = table.fault(path, &self.look(gate))?;
-        let mut brings = false;
-        if is_news {
-            let wanted = companions::companions(path, &bound.binding, &|path| table.has(path));
-            brings = !wanted.is_empty();
-            table.add_all(wanted, &self.look(gate));
-        }
+        let brings = is_news && add_companions(&mut table, path, &self.look(gate));
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
         Ok(Faulted { bound, late, update, brings })
@@ -406,6 +405,15 @@ impl Views {
         }
         blobs
     }
+}
+
+/// Adds what will be wanted with a path that is new in a view; tells whether there is any.
+fn add_companions(table: &mut Table, path: &TreePath, look: &Look<'_>) -> bool {
+    let wanted = table.binding(path).map(|binding| companions::companions(path, binding, &|path| table.has(path)));
+    let wanted = wanted.unwrap_or_default();
+    let any = !wanted.is_empty();
+    table.add_all(wanted, look);
+    any
 }
 
 /// What paths are, without their names.

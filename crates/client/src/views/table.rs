@@ -83,6 +83,10 @@ impl Table {
         self.entries.contains_key(path)
     }
 
+    pub fn binding(&self, path: &TreePath) -> Option<&Binding> {
+        Some(&self.entries.get(path)?.binding)
+    }
+
     /// The policy under which all of it was last checked.
     pub fn fingerprint(&self) -> Option<u64> {
         self.fingerprint

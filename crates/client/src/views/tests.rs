@@ -434,3 +434,19 @@ fn a_program_brings_its_libraries() {
     let readme = views.fault(&view, &path("/etc/passwd"), &Open, crate::snapshot::now()).unwrap();
     assert!(readme.update.set.len() < 4, "what is not executed brings nothing");
 }
+
+#[test]
+fn what_a_command_names_comes_with_its_launch() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = root_of(&folder);
+    for (name, text) in [("main.c", "#include \"near.h\"\n"), ("near.h", "#include \"next.h\"\n"), ("next.h", "\n")] {
+        std::fs::write(disk(&root.join(name.as_bytes())), text).unwrap();
+    }
+    let views = Views::new(snapshot(), None);
+    let view = views.open(&key("/usr/bin/cc"), Vec::new);
+    let include = [root.join(b"main.c")];
+    let update = views.sweep(&view, &Launch { include: &include, ..launch(Version(0)) }).unwrap().update;
+    for name in [&b"main.c"[..], b"near.h", b"next.h"] {
+        assert!(update.set.iter().any(|bound| bound.path == root.join(name)), "{}", String::from_utf8_lossy(name));
+    }
+}

@@ -226,15 +226,14 @@ impl Peers {
         Ok(())
     }
 
-    /// The best builds, and their ratios to the best local one.
-    pub fn build_figures(&self, times: &Samples, local: Option<f64>, figures: &mut Figures) {
+    /// The builds, and their ratios to the local ones of the same rounds.
+    pub fn build_figures(&self, times: &Samples, figures: &mut Figures) {
         for (kind, peer) in &self.all {
             match peer {
                 Ok(_) => {
-                    let best = times.quantile(kind.name, 0.0);
-                    figures.add(&format!("{}_build_s", kind.name), best);
-                    figures
-                        .add(&format!("{}_build_ratio", kind.name), best.zip(local).map(|(best, local)| best / local));
+                    let ratio = times.median_of_pairs(kind.name, "local", |peer, local| peer / local);
+                    figures.add(&format!("{}_build_s", kind.name), times.median(kind.name));
+                    figures.add(&format!("{}_build_ratio", kind.name), ratio);
                 }
                 Err(why) => figures.missing(&format!("{}_build_ratio", kind.name), why),
             }
