@@ -216,7 +216,9 @@ fn build(pool: &Pool, peers: &mut Peers, times: &mut Samples, say: &dyn Fn(&str)
         let sides = [("local", ""), ("remote", prefix.as_str())];
         for at in [round % 2, (round + 1) % 2] {
             let (side, prefix) = sides[at];
-            times.add(side, make(side, prefix)?);
+            let seconds = make(side, prefix)?;
+            say(&format!("it took {seconds:.1} s"));
+            times.add(side, seconds);
         }
         if round < PEER_BUILD_ROUNDS {
             peers.build(&source, &clean, times, say)?;
