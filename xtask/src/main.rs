@@ -14,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
        [--rounds N] [--no-build] [--no-peers] [--apart]
+  testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
 fn main() -> ExitCode {
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo(rest),
         ["test", rest @ ..] => test::run(rest),
         ["bench", rest @ ..] => bench(rest),
+        ["testbed", rest @ ..] => testbed(rest),
         ["tidy", rest @ ..] => tidy::run(rest.contains(&"--quick")),
         _ => Err(USAGE.to_owned()),
     };
@@ -50,4 +52,10 @@ fn bench(rest: &[&str]) -> Result<(), String> {
     }
     let programs = run::build(true)?;
     run::e2e(&programs, &[&["bench"], rest].concat())
+}
+
+fn testbed(rest: &[&str]) -> Result<(), String> {
+    need::root("the testbed")?;
+    need::programs(&need::TESTBED)?;
+    run::testbed(rest)
 }

@@ -11,8 +11,12 @@ pub type Need = (&'static str, &'static str);
 /// What `demo` and `bench` build with.
 pub const DEMO: [Need; 4] = [("gcc", "gcc"), ("make", "make"), ("tar", "tar"), ("ldd", "libc-bin")];
 
+/// What the testbed makes its hosts with.
+pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
+
 /// What the tests run.
-pub const TESTS: [Need; 21] = [
+pub const TESTS: [Need; 22] = [
+    ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
     ("/usr/bin/python3", "python3"),

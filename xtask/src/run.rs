@@ -1,6 +1,7 @@
 //! Runs cargo and the suite's binary.
 
 use std::io::IsTerminal;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -67,4 +68,15 @@ pub fn e2e(programs: &Path, arguments: &[&str]) -> Result<(), String> {
         .status()
         .map_err(|error| format!("cannot run {}: {error}", programs.join("e2e").display()))?;
     if status.success() { Ok(()) } else { Err(format!("{} failed", arguments.join(" "))) }
+}
+
+/// Runs the testbed's command, its exit status passed on.
+pub fn testbed(arguments: &[&str]) -> Result<(), String> {
+    let built = cargo(&["build", "--quiet", "--release", "-p", "testbed"]).status();
+    match built.map_err(|error| format!("cannot run cargo: {error}"))? {
+        status if status.success() => {}
+        status => return Err(format!("the build failed: {status}")),
+    }
+    // It takes this process's place: its status is the command's.
+    Err(format!("cannot run the testbed: {}", Command::new(target().join("release/testbed")).args(arguments).exec()))
 }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use store::BlockStore;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
+use wire::flow::Paths;
 use wire::{Key, Role, Token};
 use worker::clients::Clients;
 use worker::net::{HubPlace, Membership};
@@ -238,7 +239,8 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
             secret: token.secret.to_vec().into(),
             ..Default::default()
         };
-        let joined = wire::dial(&endpoint, &token.addresses, token.hub, hello).await.map_err(failed)?;
+        let joined =
+            wire::dial(&endpoint, &token.addresses, token.hub, |_| Paths::default(), hello).await.map_err(failed)?;
         joined.connection.close("joined");
         Ok(KnownHub { addresses: token.addresses.iter().map(ToString::to_string).collect(), key: token.hub.0 })
     })

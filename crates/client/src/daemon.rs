@@ -7,6 +7,7 @@ use crate::ask;
 use crate::caller::{First, receive_first};
 use crate::commit::Committer;
 use crate::link::{HubAddress, Link};
+use crate::networks::Networks;
 use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
@@ -155,7 +156,10 @@ impl Daemon {
         let views = Arc::new(Views::new(snapshot, Some(config.state_dir.join("profiles"))));
         let server = Server::new(views);
         let link = match &config.hub {
-            Some(hub) => Some(Link::new(hub.clone(), &key, config.name.clone(), rand::random(), server.clone())?),
+            Some(hub) => {
+                let networks = Networks::load(&config.state_dir.join("networks.json"));
+                Some(Link::new(hub.clone(), &key, config.name.clone(), rand::random(), server.clone(), networks)?)
+            }
             None => None,
         };
         let records = Records::open(&config.state_dir);

@@ -7,6 +7,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
 //! * Its changes: [`commit`], [`spool`].
+//! * Its hub: [`link`], and what was learnt of the ways there ([`networks`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
@@ -17,6 +18,7 @@ pub mod cutter;
 pub mod daemon;
 pub mod exchange;
 pub mod link;
+pub mod networks;
 pub mod outputs;
 pub mod plan;
 pub mod policy;

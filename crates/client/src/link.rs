@@ -1,6 +1,7 @@
 //! The client's connection to its hub: made when first needed, made again when lost, and what the hub asks over it.
 
-use crate::serve::Server;
+use crate::networks::Networks;
+use crate::serve::{Server, blocking};
 use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -10,6 +11,9 @@ use wire::{DialError, Endpoint, Joined, Key, Role};
 
 /// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(3);
+
+/// How often what was learnt of the link is written down.
+const LEARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Which hub, and how to find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +31,7 @@ pub struct Link {
     name: String,
     instance: u64,
     server: Arc<Server>,
+    networks: Arc<Networks>,
     state: tokio::sync::Mutex<State>,
     /// The connection as last seen, for those who only look.
     seen: Mutex<Option<(Joined, u64)>>,
@@ -48,10 +53,12 @@ impl Link {
         name: String,
         instance: u64,
         server: Arc<Server>,
+        networks: Networks,
     ) -> Result<Arc<Self>, wire::WireError> {
         let endpoint = Endpoint::new(key)?;
         let (state, seen) = Default::default();
-        Ok(Arc::new(Self { endpoint, hub, name, instance, server, state, seen }))
+        let networks = Arc::new(networks);
+        Ok(Arc::new(Self { endpoint, hub, name, instance, server, networks, state, seen }))
     }
 
     /// The connection, and which one it is: a number that grows with each new one. The hub knows nothing of what was
@@ -75,7 +82,7 @@ impl Link {
             instance: self.instance,
             ..Hello::default()
         };
-        match wire::dial(&self.endpoint, &self.hub.addresses, self.hub.node, hello).await {
+        match self.dial(hello).await {
             Ok(joined) => {
                 state.connects += 1;
                 state.failed = None;
@@ -83,6 +90,7 @@ impl Link {
                 *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
                     Some((joined.clone(), state.connects));
                 tokio::spawn(answer(joined.clone(), self.server.clone()));
+                tokio::spawn(learn(joined.clone(), self.networks.clone()));
                 Ok((joined, state.connects))
             }
             Err(error) => {
@@ -91,6 +99,11 @@ impl Link {
                 Err(error)
             }
         }
+    }
+
+    async fn dial(&self, hello: Hello) -> Result<Joined, DialError> {
+        let known = |address| self.networks.paths(address);
+        wire::dial(&self.endpoint, &self.hub.addresses, self.hub.node, known, hello).await
     }
 
     /// The connection, if there is one now, and its number.
@@ -102,6 +115,19 @@ impl Link {
     /// Which hub this is.
     pub fn hub(&self) -> &HubAddress {
         &self.hub
+    }
+}
+
+/// Remembers what is learnt of the ways to and from the hub, until the connection ends.
+async fn learn(joined: Joined, networks: Arc<Networks>) {
+    let Some(address) = joined.connection.address() else { return };
+    let mut ended = false;
+    while !ended {
+        ended = tokio::time::timeout(LEARN_INTERVAL, joined.connection.closed()).await.is_ok();
+        let (networks, paths) = (networks.clone(), joined.paths());
+        if let Some(Err(error)) = blocking(move || networks.learnt(address, paths)).await {
+            tracing::info!(%error, "what was learnt of the link cannot be kept");
+        }
     }
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use wire::flow::Path;
 use wire::message::{
     Answer, BindReply, BindRequest, Control, ControlKind, Hello, Object, ObjectReply, ObjectsRequest, Open, OpenKind,
     PiecesRequest, Pong, Welcome, digest_bytes,
@@ -226,7 +227,10 @@ impl Shared {
             return Ok(());
         };
         tracing::info!(node = %connection.peer(), name = hello.name, role = role.name(), "joined");
-        tokio::spawn(answer_pings(sender, receiver));
+        if let Some(path) = hello.down.and_then(Path::claimed) {
+            connection.remember(path);
+        }
+        tokio::spawn(answer_pings(connection.clone(), sender, receiver));
         match role {
             Role::Worker => self.serve_worker(connection, hello).await,
             Role::Client | Role::Admin => self.serve_client(connection, hello, tenant).await,
@@ -536,10 +540,11 @@ async fn send_last<M: prost::Message>(mut sender: Sender, message: &M) {
     }
 }
 
-async fn answer_pings(mut sender: Sender, mut receiver: Receiver) {
+async fn answer_pings(connection: Connection, mut sender: Sender, mut receiver: Receiver) {
     while let Ok(Some(control)) = receiver.next::<Control>().await {
         if let Some(ControlKind::Ping(asked)) = control.kind {
-            let pong = ControlKind::Pong(Pong { asked, answered: now_nanos() });
+            let down = connection.path().map(Into::into);
+            let pong = ControlKind::Pong(Pong { asked, answered: now_nanos(), down });
             if sender.send(&Control::from(pong)).await.is_err() {
                 return;
             }

@@ -4,33 +4,25 @@
 //! limit, every frame a largest size, every connection an idle limit: nothing here waits for ever.
 
 use crate::bulk;
+use crate::flow::{FlowHandle, Path};
 use crate::key::{Key, node_of};
 use crate::local::{self, Inlet, Local, Outlet};
 use crate::message::{Object, ObjectReply, Open, OpenKind};
 use crate::tls;
+use crate::transport;
+pub use crate::transport::IDLE_LIMIT;
 use base::NodeId;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
-use quinn::congestion::CubicConfig;
+use quinn::VarInt;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
-use quinn::{EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
 use rustls::pki_types::CertificateDer;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Largest frame, in bytes: a launch with its environment, or a listing of 16 MiB.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
-/// A connection on which nothing arrives for this long is dead.
-pub const IDLE_LIMIT: Duration = Duration::from_secs(6);
-/// How often an idle connection is kept alive.
-const KEEP_ALIVE: Duration = Duration::from_millis(1500);
-/// Largest packet that is tried, bytes of UDP payload: for jumbo frames, and within a machine. Quinn hands the kernel up to
-/// ten packets at once, and what exceeds 64 KiB together is dropped without a word.
-const PACKET_BYTES_MAX: u16 = 6400;
-/// Room for packets that arrive faster than they are taken, bytes: with the kernel's default of 208 KiB a fast sender's
-/// packets would be dropped on loopback.
-const SOCKET_BUFFER_BYTES: usize = 8 << 20;
 /// How long connecting may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long an answer to a request may take.
@@ -70,8 +62,7 @@ pub enum WireError {
 #[derive(Debug)]
 pub struct Listener {
     endpoint: quinn::Endpoint,
-    /// Settings for peers on this machine.
-    within: Arc<quinn::ServerConfig>,
+    config: quinn::ServerConfig,
 }
 
 /// Opens connections.
@@ -90,7 +81,7 @@ pub struct Connection {
 
 #[derive(Clone, Debug)]
 enum Way {
-    Quic { quic: quinn::Connection, peer: NodeId },
+    Quic { quic: quinn::Connection, peer: NodeId, flow: Option<FlowHandle> },
     Local(Local),
 }
 
@@ -121,64 +112,14 @@ struct Frames {
     buffer: BytesMut,
 }
 
-/// The settings of a connection with a machine at `peer`.
-fn transport(peer: IpAddr) -> Arc<TransportConfig> {
-    let mut config = TransportConfig::default();
-    let idle = IdleTimeout::try_from(IDLE_LIMIT).expect("six seconds fit a QUIC time-out");
-    let mut cubic = CubicConfig::default();
-    // Slow start from the default of 12 KB would cost a fast network several round trips a launch.
-    cubic.initial_window(1 << 20);
-    let mut discovery = MtuDiscoveryConfig::default();
-    discovery.upper_bound(PACKET_BYTES_MAX);
-    if peer.is_loopback() {
-        // Within a machine the widest packet passes, and need not be felt for.
-        config.initial_mtu(PACKET_BYTES_MAX);
-    }
-    config
-        .max_concurrent_bidi_streams(VarInt::from_u32(4096))
-        .max_concurrent_uni_streams(VarInt::from_u32(0))
-        .stream_receive_window(VarInt::from_u32(8 << 20))
-        .receive_window(VarInt::from_u32(256 << 20))
-        .send_window(64 << 20)
-        .send_fairness(false)
-        .initial_rtt(Duration::from_millis(20))
-        .keep_alive_interval(Some(KEEP_ALIVE))
-        .max_idle_timeout(Some(idle))
-        .mtu_discovery_config(Some(discovery))
-        .congestion_controller_factory(Arc::new(cubic));
-    Arc::new(config)
-}
-
-fn endpoint(address: SocketAddr, server: Option<quinn::ServerConfig>) -> Result<quinn::Endpoint, WireError> {
-    let failed = |error: std::io::Error| WireError::Address { address, why: error.to_string() };
-    let socket = UdpSocket::bind(address).map_err(failed)?;
-    widen(&socket);
-    let mut config = EndpointConfig::default();
-    config.max_udp_payload_size(65527).expect("the largest UDP payload is allowed");
-    quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime)).map_err(failed)
-}
-
-/// Makes a socket's buffers as large as is allowed: root may exceed the system's limit.
-fn widen(socket: &UdpSocket) {
-    use rustix::net::sockopt;
-    let size = SOCKET_BUFFER_BYTES;
-    if sockopt::set_socket_recv_buffer_size_force(socket, size).is_err() {
-        let _ = sockopt::set_socket_recv_buffer_size(socket, size);
-    }
-    let _ = sockopt::set_socket_send_buffer_size(socket, size);
-}
-
 impl Listener {
     /// Listens on `address` (UDP) as the machine that holds `key`. Must be called within a tokio runtime.
     pub fn bind(address: SocketAddr, key: &Key) -> Result<Self, WireError> {
         let failed = |error: String| WireError::Address { address, why: error };
         let tls = tls::server_config(key).map_err(|error| failed(error.to_string()))?;
         let crypto = QuicServerConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
-        let mut config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        config.transport_config(transport(IpAddr::V4(Ipv4Addr::UNSPECIFIED)));
-        let mut within = config.clone();
-        within.transport_config(transport(IpAddr::V4(Ipv4Addr::LOCALHOST)));
-        Ok(Self { endpoint: endpoint(address, Some(config))?, within: Arc::new(within) })
+        let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        Ok(Self { endpoint: transport::endpoint(address, Some(config.clone()))?, config })
     }
 
     /// The address that it listens on: with port 0 the kernel chose one.
@@ -190,8 +131,10 @@ impl Listener {
     /// that a slow one holds nobody up.
     pub async fn accept(&self) -> Option<Attempt> {
         let incoming = self.endpoint.accept().await?;
-        let within = incoming.remote_address().ip().is_loopback().then(|| self.within.clone());
-        Some(Attempt { incoming, within })
+        let flow = (!incoming.remote_address().ip().is_loopback()).then(|| FlowHandle::new(None));
+        let mut config = self.config.clone();
+        config.transport_config(transport::settings(flow.as_ref()));
+        Some(Attempt { incoming, config, flow })
     }
 
     /// Ends all connections and takes no more.
@@ -205,7 +148,8 @@ impl Listener {
 #[derive(Debug)]
 pub struct Attempt {
     incoming: quinn::Incoming,
-    within: Option<Arc<quinn::ServerConfig>>,
+    config: quinn::ServerConfig,
+    flow: Option<FlowHandle>,
 }
 
 impl Attempt {
@@ -213,35 +157,39 @@ impl Attempt {
     pub async fn finish(self) -> Result<Connection, WireError> {
         let address = self.incoming.remote_address();
         let failed = |why: String| WireError::Connect { address, why };
-        let connecting = match self.within {
-            Some(config) => self.incoming.accept_with(config),
-            None => self.incoming.accept(),
-        };
+        let connecting = self.incoming.accept_with(Arc::new(self.config));
         let connecting = connecting.map_err(|error| failed(error.to_string()))?;
         let quic = tokio::time::timeout(CONNECT_LIMIT, connecting)
             .await
             .map_err(|_| failed("the handshake took too long".into()))?
             .map_err(|error| failed(error.to_string()))?;
-        Connection::new(quic).ok_or_else(|| failed("it showed no key".into()))
+        Connection::new(quic, self.flow).ok_or_else(|| failed("it showed no key".into()))
     }
 }
 
 impl Endpoint {
     /// For connections from the machine that holds `key`. Must be called within a tokio runtime.
     pub fn new(key: &Key) -> Result<Self, WireError> {
-        let four = endpoint((Ipv4Addr::UNSPECIFIED, 0).into(), None)?;
+        let four = transport::endpoint((Ipv4Addr::UNSPECIFIED, 0).into(), None)?;
         // A machine without IPv6 is fine.
-        let six = endpoint((Ipv6Addr::UNSPECIFIED, 0).into(), None).ok();
+        let six = transport::endpoint((Ipv6Addr::UNSPECIFIED, 0).into(), None).ok();
         Ok(Self { key: key.clone(), four, six })
     }
 
-    /// Connects to the machine at `address`, which must hold the key named `expected`; within [`CONNECT_LIMIT`].
-    pub async fn connect(&self, address: SocketAddr, expected: NodeId) -> Result<Connection, WireError> {
+    /// Connects to the machine at `address`, which must hold the key named `expected`; within [`CONNECT_LIMIT`]. `known`: what
+    /// was learnt of the way there before.
+    pub async fn connect(
+        &self,
+        address: SocketAddr,
+        expected: NodeId,
+        known: Option<Path>,
+    ) -> Result<Connection, WireError> {
         let failed = |why: String| WireError::Connect { address, why };
         let tls = tls::client_config(&self.key, expected).map_err(|error| failed(error.to_string()))?;
         let crypto = QuicClientConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
-        config.transport_config(transport(address.ip()));
+        let flow = (!address.ip().is_loopback()).then(|| FlowHandle::new(known));
+        config.transport_config(transport::settings(flow.as_ref()));
         let endpoint = match address.ip() {
             IpAddr::V4(_) => &self.four,
             IpAddr::V6(_) => self.six.as_ref().ok_or_else(|| failed("this machine has no IPv6".into()))?,
@@ -252,15 +200,15 @@ impl Endpoint {
             .await
             .map_err(|_| failed(format!("no answer within {} s", CONNECT_LIMIT.as_secs())))?
             .map_err(|error| failed(error.to_string()))?;
-        Connection::new(quic).ok_or_else(|| failed("it showed no key".into()))
+        Connection::new(quic, flow).ok_or_else(|| failed("it showed no key".into()))
     }
 }
 
 impl Connection {
-    fn new(quic: quinn::Connection) -> Option<Self> {
+    fn new(quic: quinn::Connection, flow: Option<FlowHandle>) -> Option<Self> {
         let shown = quic.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
         let peer = node_of(shown.first()?);
-        Some(Self { way: Way::Quic { quic, peer } })
+        Some(Self { way: Way::Quic { quic, peer, flow } })
     }
 
     /// A connection within this process, between parts of it that hold these keys: the end for `near`, and the end for `far`.
@@ -295,6 +243,23 @@ impl Connection {
         match &self.way {
             Way::Quic { quic, .. } => quic.rtt(),
             Way::Local(_) => Duration::ZERO,
+        }
+    }
+
+    /// What has been learnt of the way to the other end; `None` within a machine, and before much was sent.
+    pub fn path(&self) -> Option<Path> {
+        self.flow().filter(|flow| flow.is_trained())?.path()
+    }
+
+    /// Goes by what was learnt of the way to the other end over an earlier connection.
+    pub fn remember(&self, path: Path) {
+        self.flow().into_iter().for_each(|flow| flow.remember(path));
+    }
+
+    fn flow(&self) -> Option<&FlowHandle> {
+        match &self.way {
+            Way::Quic { flow, .. } => flow.as_ref(),
+            Way::Local(_) => None,
         }
     }
 
@@ -511,7 +476,7 @@ mod tests {
             Some((connection?, listener))
         });
         let key = Key::generate();
-        let connected = Endpoint::new(&key).expect("made").connect(address, expected.unwrap_or(hub.node())).await;
+        let connected = Endpoint::new(&key).expect("made").connect(address, expected.unwrap_or(hub.node()), None).await;
         if connected.is_err() {
             return (connected, None);
         }
@@ -555,11 +520,11 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_there_is_an_error_within_the_limit() {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
         let address = socket.local_addr().expect("bound");
         let key = Key::generate();
         let started = std::time::Instant::now();
-        let failed = Endpoint::new(&key).expect("made").connect(address, key.node()).await;
+        let failed = Endpoint::new(&key).expect("made").connect(address, key.node(), None).await;
         assert!(failed.is_err());
         assert!(started.elapsed() < CONNECT_LIMIT + Duration::from_secs(2));
     }

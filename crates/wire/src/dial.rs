@@ -1,11 +1,12 @@
 //! Joining a hub: connect, greet, and keep measuring how far its clock is from ours.
 
 use crate::connection::{CONNECT_LIMIT, Connection, Endpoint, Receiver, Sender, WireError};
+use crate::flow::{Path, Paths};
 use crate::message::{Control, ControlKind, Hello, Welcome};
 use base::NodeId;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// How often clocks are compared after the first two seconds.
@@ -21,6 +22,8 @@ pub struct Joined {
     /// What the hub said of itself.
     pub welcome: Welcome,
     clock: Arc<AtomicI64>,
+    /// What the hub says of the way from it.
+    down: Arc<Mutex<Option<Path>>>,
 }
 
 /// Why a hub cannot be joined.
@@ -42,19 +45,28 @@ impl Joined {
     pub fn clock_offset_ns(&self) -> i64 {
         self.clock.load(Ordering::Relaxed)
     }
+
+    /// What has been learnt of the ways to and from the hub.
+    pub fn paths(&self) -> Paths {
+        let down = *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        Paths { up: self.connection.path(), down }
+    }
 }
 
 /// Connects to the hub `hub` at the first of `addresses` that answers, and greets it with `hello`, whose version and
-/// clock are filled in.
+/// clock are filled in. `known`: what was learnt before of the ways to and from an address.
 pub async fn dial(
     endpoint: &Endpoint,
     addresses: &[SocketAddr],
     hub: NodeId,
+    known: impl Fn(SocketAddr) -> Paths,
     hello: Hello,
 ) -> Result<Joined, DialError> {
     let mut failure = DialError::NoAddress;
     for address in addresses {
-        match endpoint.connect(*address, hub).await {
+        let known = known(*address);
+        let hello = Hello { down: known.down.map(Into::into), ..hello.clone() };
+        match endpoint.connect(*address, hub, known.up).await {
             Ok(connection) => return join(connection, hello).await,
             Err(error) => failure = error.into(),
         }
@@ -72,8 +84,9 @@ pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, Di
         return Err(DialError::Refused(welcome.refusal));
     }
     let clock = Arc::new(AtomicI64::new(offset(hello.clock, welcome.clock, now_nanos())));
-    tokio::spawn(keep_time(sender, receiver, clock.clone()));
-    Ok(Joined { connection, welcome, clock })
+    let down = Arc::default();
+    tokio::spawn(keep_time(sender, receiver, clock.clone(), Arc::clone(&down)));
+    Ok(Joined { connection, welcome, clock, down })
 }
 
 async fn greet(connection: &Connection, hello: &Hello) -> Result<(Sender, Receiver, Welcome), WireError> {
@@ -90,7 +103,7 @@ fn offset(asked: i64, answered: i64, arrived: i64) -> i64 {
 
 /// Compares clocks for as long as the connection lives. Of the samples since the last estimate the one with the shortest
 /// round trip counts, for its error is the smallest.
-async fn keep_time(mut sender: Sender, mut receiver: Receiver, clock: Arc<AtomicI64>) {
+async fn keep_time(mut sender: Sender, mut receiver: Receiver, clock: Arc<AtomicI64>, down: Arc<Mutex<Option<Path>>>) {
     const SAMPLES: usize = 8;
     let mut recent: Vec<(i64, i64)> = Vec::new();
     for number in 0u64.. {
@@ -100,6 +113,9 @@ async fn keep_time(mut sender: Sender, mut receiver: Receiver, clock: Arc<Atomic
         }
         let Ok(Some(Control { kind: Some(ControlKind::Pong(pong)) })) = receiver.next().await else { return };
         let arrived = now_nanos();
+        if let Some(path) = pong.down.and_then(Path::claimed) {
+            *down.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(path);
+        }
         recent.push((arrived - pong.asked, offset(pong.asked, pong.answered, arrived)));
         if recent.len() > SAMPLES {
             recent.remove(0);

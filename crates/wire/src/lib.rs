@@ -5,6 +5,7 @@
 //! * [`key`]: a machine's key pair, its name (`NodeId`), and where it is kept.
 //! * [`token`]: what a joiner is given: where the hub is, which key it has, and a secret that works once.
 //! * [`dial`]: joining a hub, and how far its clock is from ours.
+//! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
 
@@ -13,11 +14,13 @@ pub mod connection;
 pub mod convert;
 pub mod dial;
 pub mod fetch;
+pub mod flow;
 pub mod key;
 mod local;
 pub mod message;
 mod tls;
 pub mod token;
+mod transport;
 
 pub use connection::{Connection, Endpoint, Listener, Receiver, Sender, WireError};
 pub use convert::Invalid;

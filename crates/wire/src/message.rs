@@ -14,90 +14,12 @@
 //!
 //! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
 
+mod greeting;
+
+pub use greeting::{Control, ControlKind, Hello, PathLearnt, Pong, Welcome};
+
 use bytes::Bytes;
 use prost::{Message, Oneof};
-
-/// The first message of a connection, from the side that opened it.
-#[derive(Clone, PartialEq, Message)]
-pub struct Hello {
-    /// Protocol version that the sender prefers.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// What it wants to be: a [`crate::Role`].
-    #[prost(uint32, tag = "2")]
-    pub role: u32,
-    /// Name for people.
-    #[prost(string, tag = "3")]
-    pub name: String,
-    /// The token's secret, when joining.
-    #[prost(bytes = "bytes", tag = "4")]
-    pub secret: Bytes,
-    /// CPUs that a worker lends.
-    #[prost(uint32, tag = "5")]
-    pub cpus: u32,
-    /// Memory that a worker lends, bytes.
-    #[prost(uint64, tag = "6")]
-    pub memory_bytes: u64,
-    /// The sender's wall clock, nanoseconds since 1970.
-    #[prost(sint64, tag = "7")]
-    pub clock: i64,
-    /// Random number of this start of the sender's program: tells a restart from a reconnection.
-    #[prost(uint64, tag = "8")]
-    pub instance: u64,
-    /// Instruction set and level, such as `x86_64 v3`, and CPU model.
-    #[prost(string, tag = "9")]
-    pub platform: String,
-}
-
-/// The answer to [`Hello`].
-#[derive(Clone, PartialEq, Message)]
-pub struct Welcome {
-    /// Protocol version that both will speak.
-    #[prost(uint32, tag = "1")]
-    pub version: u32,
-    /// Why the connection is refused; empty if it is not.
-    #[prost(string, tag = "2")]
-    pub refusal: String,
-    /// The hub's wall clock, nanoseconds since 1970.
-    #[prost(sint64, tag = "3")]
-    pub clock: i64,
-    /// Name of the hub for people.
-    #[prost(string, tag = "4")]
-    pub name: String,
-    /// Random number of this start of the hub.
-    #[prost(uint64, tag = "5")]
-    pub instance: u64,
-}
-
-/// What the first stream carries after the greeting.
-#[derive(Clone, PartialEq, Message)]
-pub struct Control {
-    /// Which kind.
-    #[prost(oneof = "ControlKind", tags = "1, 2")]
-    pub kind: Option<ControlKind>,
-}
-
-/// Kinds of [`Control`].
-#[derive(Clone, PartialEq, Oneof)]
-pub enum ControlKind {
-    /// Asks for the peer's clock; carries the asker's.
-    #[prost(sint64, tag = "1")]
-    Ping(i64),
-    /// Answers a ping.
-    #[prost(message, tag = "2")]
-    Pong(Pong),
-}
-
-/// The clocks of a ping and its answer, nanoseconds since 1970.
-#[derive(Clone, PartialEq, Message)]
-pub struct Pong {
-    /// As in the ping.
-    #[prost(sint64, tag = "1")]
-    pub asked: i64,
-    /// The answering side's clock.
-    #[prost(sint64, tag = "2")]
-    pub answered: i64,
-}
 
 /// The first message of every stream but a connection's first.
 #[derive(Clone, PartialEq, Message)]
@@ -634,12 +556,6 @@ impl From<InputKind> for TaskInput {
 
 impl From<OutputKind> for TaskOutput {
     fn from(kind: OutputKind) -> Self {
-        Self { kind: Some(kind) }
-    }
-}
-
-impl From<ControlKind> for Control {
-    fn from(kind: ControlKind) -> Self {
         Self { kind: Some(kind) }
     }
 }

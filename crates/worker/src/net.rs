@@ -6,6 +6,7 @@ use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::flow::Paths;
 use wire::message::{Hello, Open, OpenKind};
 use wire::{Connection, DialError, Endpoint, Joined, Role};
 
@@ -52,7 +53,9 @@ pub async fn serve(
             ..Hello::default()
         };
         let joining = match &membership.hub {
-            HubPlace::Elsewhere(endpoint, hub, addresses) => wire::dial(endpoint, addresses, *hub, hello).await,
+            HubPlace::Elsewhere(endpoint, hub, addresses) => {
+                wire::dial(endpoint, addresses, *hub, |_| Paths::default(), hello).await
+            }
             HubPlace::Here(door) => wire::join(door(), hello).await,
         };
         match joining {

@@ -1,0 +1,408 @@
+//! The window as a pure machine: what was sent, acknowledged and lost, and when, goes in.
+//!
+//! It knows two numbers of the path: the *rate* at which packets are delivered, and the *round trip* without queueing. Their
+//! product fills the link. What is more waits in a queue, and is seen as a longer round trip: the window shrinks until hardly any
+//! waits. Loss alone is no sign of a full link, as long as it is little (Wi-Fi, long distance).
+//!
+//! Rates are sampled as by draft-cheng-iccrg-delivery-rate-estimation; the two things that are ours are that a short flight
+//! tells the rate by how far apart its acknowledgements come, and that the window follows the queue and not the loss.
+
+use std::collections::VecDeque;
+
+/// Nanoseconds of a clock that does not go back.
+pub type Nanos = u64;
+
+const SECOND: Nanos = 1_000_000_000;
+const MS: Nanos = 1_000_000;
+
+/// How long packets may wait in queues, beside the time that one takes to be sent.
+const STANDING_MAX: Nanos = 10 * MS;
+/// A smaller window would stall on delayed acknowledgements, packets.
+const PACKETS_MIN: u64 = 4;
+/// The window of a path of which nothing is known, packets (RFC 9002, section 7.2).
+const PACKETS_FIRST: u64 = 10;
+/// Never more under way than this, bytes.
+const WINDOW_MAX: u64 = 64 << 20;
+/// Moments of sending that are remembered; what was sent before gives no samples.
+const RECORDS_MAX: usize = 8192;
+/// The rate is the highest of this many rounds.
+const RATE_ROUNDS: usize = 10;
+/// Share of bytes that may be lost without slowing down, …
+const LOSS_MAX: f64 = 0.1;
+/// … counted over at least so many packets.
+const LOSS_PACKETS: u64 = 64;
+/// Rounds in a row without 25% more before a start is over.
+const LEVEL_ROUNDS: u32 = 3;
+/// Rounds in a row with a full window and no queue before it grows by a quarter: the link has become faster.
+const FASTER_ROUNDS: u32 = 3;
+/// Rounds in a row with a queue although the window is at its least: then the path has become longer.
+const LONGER_ROUNDS: u32 = 6;
+/// Packets that are sent within this time travel together, as a train: their acknowledgements come apart at the link's rate.
+const TRAIN_SENT: Nanos = 2 * MS;
+/// It must be so many, less the first acknowledgement's, …
+const TRAIN_PACKETS: u64 = 6;
+/// … and take so long, or what it says is noise.
+const TRAIN_TIME: Nanos = 5 * MS;
+
+/// What is known of a path, one way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Path {
+    /// Bytes a second, as QUIC counts them.
+    pub rate: u64,
+    /// Round trip without queueing, nanoseconds.
+    pub round_trip: Nanos,
+}
+
+impl Path {
+    /// Bytes that the path takes in this time.
+    fn bytes_in(&self, time: Nanos) -> u64 {
+        (u128::from(self.rate) * u128::from(time) / u128::from(SECOND)) as u64
+    }
+
+    /// Bytes that are under way on a full path without a queue.
+    pub fn product(&self) -> u64 {
+        self.bytes_in(self.round_trip)
+    }
+}
+
+/// One direction of one connection.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    mtu: u64,
+    window: u64,
+    /// The window grows by all that is delivered, until the path is known.
+    starting: bool,
+    round_trip: Option<Nanos>,
+    rates: Rates,
+    sent: Sent,
+    round: Round,
+    train: Train,
+    loss: Loss,
+    /// The rate when it last grew by a quarter, and rounds since.
+    level: (u64, u32),
+    faster: u32,
+    longer: u32,
+}
+
+/// What is under way, and what has been delivered.
+#[derive(Clone, Debug, Default)]
+struct Sent {
+    in_flight: u64,
+    delivered: u64,
+    delivered_at: Nanos,
+    /// When the packet was sent that was last known to be delivered.
+    first: Nanos,
+    records: VecDeque<Record>,
+}
+
+/// What was sent at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Record {
+    at: Nanos,
+    /// The fields of [`Sent`] at that moment.
+    delivered: u64,
+    delivered_at: Nanos,
+    first: Nanos,
+}
+
+/// From the sending of a packet to its acknowledgement: what happened meanwhile.
+#[derive(Clone, Copy, Debug, Default)]
+struct Round {
+    begun: Nanos,
+    /// It ends with the acknowledgement of a packet that was sent after this much had been delivered.
+    ends: u64,
+    shortest: Option<Nanos>,
+    acked: u64,
+    /// The window was used up.
+    full: bool,
+}
+
+/// The first packets of a flight.
+#[derive(Clone, Copy, Debug, Default)]
+struct Train {
+    sent: Nanos,
+    first_ack: Option<Nanos>,
+    /// What was acknowledged after that.
+    bytes: u64,
+}
+
+/// What was lost of what was sent since the last look.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loss {
+    lost: u64,
+    acked: u64,
+    /// When the window was last made smaller: what was sent before is no news.
+    answered: Nanos,
+}
+
+/// The highest rates of the last rounds that had any.
+#[derive(Clone, Debug, Default)]
+struct Rates(VecDeque<u64>);
+
+impl Rates {
+    fn see(&mut self, rate: u64) {
+        match self.0.back_mut() {
+            Some(last) => *last = rate.max(*last),
+            None => self.0.push_back(rate),
+        }
+    }
+
+    fn end_round(&mut self) {
+        if self.0.back().is_some_and(|rate| *rate > 0) {
+            self.0.push_back(0);
+        }
+        if self.0.len() > RATE_ROUNDS {
+            self.0.pop_front();
+        }
+    }
+
+    fn highest(&self) -> u64 {
+        self.0.iter().copied().max().unwrap_or(0)
+    }
+
+    fn lower(&mut self, to: u64) {
+        self.0.iter_mut().for_each(|rate| *rate = to.min(*rate));
+    }
+}
+
+impl Flow {
+    /// A path of which `known` was remembered, if anything. `mtu`: bytes of a full packet.
+    pub fn new(mtu: u64, known: Option<Path>) -> Self {
+        let mut flow = Self {
+            mtu,
+            window: PACKETS_FIRST * mtu,
+            starting: true,
+            round_trip: None,
+            rates: Rates::default(),
+            sent: Sent::default(),
+            round: Round::default(),
+            train: Train::default(),
+            loss: Loss::default(),
+            level: (0, 0),
+            faster: 0,
+            longer: 0,
+        };
+        known.into_iter().for_each(|path| flow.remember(path));
+        flow
+    }
+
+    /// Goes by what was known of the path before. What turns out to be wrong is corrected within some round trips.
+    pub fn remember(&mut self, path: Path) {
+        self.rates.see(path.rate);
+        self.round_trip = Some(self.round_trip.map_or(path.round_trip, |known| known.min(path.round_trip)));
+        self.starting = false;
+        self.window = self.enough(&path).max(self.window);
+    }
+
+    /// What has been learnt; `None` before a rate was seen.
+    pub fn path(&self) -> Option<Path> {
+        let rate = self.rates.highest();
+        Some(Path { rate, round_trip: self.round_trip? }).filter(|_| rate > 0)
+    }
+
+    /// Whether the rate is the link's, and not only what there was to send.
+    pub fn is_trained(&self) -> bool {
+        !self.starting
+    }
+
+    /// Bytes that may be under way.
+    pub fn window(&self) -> u64 {
+        self.window.clamp(PACKETS_MIN * self.mtu, WINDOW_MAX)
+    }
+
+    /// Packets are of this size from now on.
+    pub fn set_mtu(&mut self, mtu: u64) {
+        self.mtu = mtu;
+    }
+
+    /// `bytes` were sent.
+    pub fn on_sent(&mut self, now: Nanos, bytes: u64) {
+        let sent = &mut self.sent;
+        if sent.in_flight == 0 {
+            // A pause says nothing about the rate.
+            (sent.first, sent.delivered_at) = (now, now);
+            self.train = Train { sent: now, ..Train::default() };
+        }
+        sent.in_flight += bytes;
+        if sent.records.back().is_none_or(|last| last.at < now) {
+            let Sent { delivered, delivered_at, first, .. } = *sent;
+            sent.records.push_back(Record { at: now, delivered, delivered_at, first });
+            if sent.records.len() > RECORDS_MAX {
+                sent.records.pop_front();
+            }
+        }
+        self.round.full |= sent.in_flight + self.mtu > self.window();
+    }
+
+    /// `bytes` that were sent at `sent` were acknowledged; `app_limited`: there was nothing else to send.
+    pub fn on_acked(&mut self, now: Nanos, sent: Nanos, bytes: u64, app_limited: bool) {
+        self.sent.in_flight = self.sent.in_flight.saturating_sub(bytes);
+        self.sent.delivered += bytes;
+        self.sent.delivered_at = now;
+        self.round.acked += bytes;
+        let took = now.saturating_sub(sent);
+        self.round_trip = Some(self.round_trip.map_or(took, |known| known.min(took)));
+        self.round.shortest = Some(self.round.shortest.map_or(took, |known| known.min(took)));
+        self.loss.acked += bytes;
+        self.ride_train(now, sent, bytes);
+        if self.starting && (self.round.full || !app_limited) {
+            self.window = (self.window + bytes).min(WINDOW_MAX);
+        }
+        while self.sent.records.front().is_some_and(|record| record.at < sent) {
+            self.sent.records.pop_front();
+        }
+        let Some(record) = self.sent.records.front().copied().filter(|record| record.at == sent) else { return };
+        self.sent.first = sent;
+        self.sample(now, &record, app_limited);
+        if record.delivered >= self.round.ends {
+            self.end_round(now);
+        }
+    }
+
+    /// So much is under way, by the count of who sends: some packets are given up without being acknowledged or lost.
+    pub fn set_in_flight(&mut self, bytes: u64) {
+        self.sent.in_flight = bytes;
+    }
+
+    /// `bytes` are taken for lost, of which the last was sent at `sent`; `persistent`: nothing came through for several
+    /// round trips.
+    pub fn on_lost(&mut self, sent: Nanos, bytes: u64, persistent: bool) {
+        self.sent.in_flight = self.sent.in_flight.saturating_sub(bytes);
+        if sent > self.loss.answered {
+            self.loss.lost += bytes;
+        }
+        if persistent {
+            self.window = (self.window / 2).max(PACKETS_MIN * self.mtu);
+        }
+    }
+
+    /// A rate by what was delivered between a packet's sending and its acknowledgement.
+    fn sample(&mut self, now: Nanos, record: &Record, app_limited: bool) {
+        let took = (now - record.delivered_at).max(record.at - record.first);
+        let bytes = self.sent.delivered - record.delivered;
+        if took == 0 || bytes < 2 * self.mtu {
+            return;
+        }
+        let rate = (u128::from(bytes) * u128::from(SECOND) / u128::from(took)) as u64;
+        // Who has little to send does not see what the link could do.
+        if rate > self.rates.highest() || !app_limited && self.round.full {
+            self.rates.see(rate);
+        }
+    }
+
+    fn ride_train(&mut self, now: Nanos, sent: Nanos, bytes: u64) {
+        let train = &mut self.train;
+        if sent.saturating_sub(train.sent) > TRAIN_SENT {
+            return;
+        }
+        let Some(first_ack) = train.first_ack else {
+            train.first_ack = Some(now);
+            return;
+        };
+        if now > first_ack {
+            train.bytes += bytes;
+        }
+        let apart = now - first_ack;
+        if train.bytes >= TRAIN_PACKETS * self.mtu && apart >= TRAIN_TIME {
+            let rate = (u128::from(train.bytes) * u128::from(SECOND) / u128::from(apart)) as u64;
+            if rate > self.rates.highest() {
+                self.rates.see(rate);
+                let path = self.path().expect("it has a rate, and was acknowledged");
+                self.window = self.window.max(self.enough(&path));
+                self.starting = false;
+            }
+        }
+    }
+
+    fn end_round(&mut self, now: Nanos) {
+        let round =
+            std::mem::replace(&mut self.round, Round { begun: now, ends: self.sent.delivered, ..Round::default() });
+        let (Some(path), Some(shortest)) = (self.path(), round.shortest) else { return };
+        let took = now.saturating_sub(round.begun).max(1);
+        let delivered = (u128::from(round.acked) * u128::from(SECOND) / u128::from(took)) as u64;
+        let one = u128::from(self.mtu) * u128::from(SECOND) / u128::from(path.rate.max(1));
+        let standing = shortest.saturating_sub(path.round_trip).saturating_sub(one as u64);
+        if round.full && standing > STANDING_MAX / 2 {
+            // The link was busy all the time: what came through is what it can do.
+            self.rates.lower(delivered + delivered / 16);
+        }
+        let lossy = self.is_lossy(now);
+        if self.starting {
+            self.end_starting_round(&round, standing, lossy);
+        } else {
+            self.follow(&round, standing, lossy);
+        }
+        self.rates.end_round();
+    }
+
+    /// Whether more was lost than links lose by themselves.
+    fn is_lossy(&mut self, now: Nanos) -> bool {
+        let Loss { lost, acked, .. } = self.loss;
+        let is_lossy = lost as f64 > LOSS_MAX * (lost + acked) as f64 && lost + acked >= 2 * PACKETS_FIRST * self.mtu;
+        if is_lossy || lost + acked >= LOSS_PACKETS * self.mtu {
+            let answered = if is_lossy { now } else { self.loss.answered };
+            self.loss = Loss { answered, ..Loss::default() };
+        }
+        is_lossy
+    }
+
+    fn end_starting_round(&mut self, round: &Round, standing: Nanos, lossy: bool) {
+        let rate = self.rates.highest();
+        if rate >= self.level.0 + self.level.0 / 4 {
+            self.level = (rate, 0);
+        } else if round.full {
+            self.level.1 += 1;
+        }
+        if standing > STANDING_MAX || lossy || self.level.1 >= LEVEL_ROUNDS {
+            self.starting = false;
+            self.level = (0, 0);
+            let path = self.path().expect("a round had a rate");
+            self.window = self.enough(&path);
+        }
+    }
+
+    /// A path that is known: as much as fills it, and hardly waits.
+    fn follow(&mut self, round: &Round, standing: Nanos, lossy: bool) {
+        let path = self.path().expect("a round had a rate");
+        let least = self.least(&path);
+        if lossy {
+            self.window = (self.window * 7 / 10).max(least);
+            return;
+        }
+        if standing > STANDING_MAX {
+            self.faster = 0;
+            self.longer = if self.window <= least + self.mtu { self.longer + 1 } else { 0 };
+            let waiting = path.bytes_in(standing - STANDING_MAX / 2);
+            self.window = self.window.saturating_sub(waiting).max(least);
+            if self.longer >= LONGER_ROUNDS {
+                self.longer = 0;
+                self.round_trip = round.shortest;
+                self.starting = true;
+            }
+            return;
+        }
+        self.longer = 0;
+        if round.full && standing < STANDING_MAX / 2 {
+            self.faster += 1;
+            let more = path.bytes_in(STANDING_MAX / 4).max(self.mtu / 2);
+            let much = if self.faster >= FASTER_ROUNDS { self.window / 4 } else { 0 };
+            self.window = (self.window + more.max(much)).max(path.product()).min(WINDOW_MAX);
+        } else {
+            self.faster = 0;
+        }
+        self.window = self.window.max(least);
+    }
+
+    /// Fills a path from its first packet on.
+    fn enough(&self, path: &Path) -> u64 {
+        path.product() + path.bytes_in(STANDING_MAX).max(2 * self.mtu)
+    }
+
+    /// What a path has in any case. On a short path that is what waits within the time that is allowed.
+    fn least(&self, path: &Path) -> u64 {
+        (path.product() * 3 / 4).max(path.bytes_in(STANDING_MAX / 2)).max(PACKETS_MIN * self.mtu)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,198 @@
+//! Whether the testbed does to real packets what it says: delay within 1 ms, rate within 2%. Needs root.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use testbed::{Link, Testbed};
+
+const PORT: u16 = 7000;
+/// A datagram of this many bytes is an IP packet of 1,500.
+const FULL: usize = 1472;
+const HEADERS: usize = 28;
+
+fn start(link: Link) -> Testbed {
+    Testbed::start(&[("near", link), ("far", Link::NONE)], 1).expect("this test needs root and /dev/net/tun")
+}
+
+fn udp(address: Ipv4Addr, port: u16) -> UdpSocket {
+    let socket = UdpSocket::bind((address, port)).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    socket
+}
+
+/// Does something at `far` with a socket that is there before this returns, and hears for a second.
+fn at_far<T: Send + 'static>(testbed: &Testbed, what: impl FnOnce(UdpSocket) -> T + Send + 'static) -> JoinHandle<T> {
+    let address = testbed.host("far").address();
+    let (ready, is_ready) = mpsc::channel();
+    let thread = testbed.host("far").spawn(move || {
+        let socket = udp(address, PORT);
+        ready.send(()).unwrap();
+        what(socket)
+    });
+    is_ready.recv().unwrap();
+    thread.unwrap()
+}
+
+/// Echoes for as long as the test runs.
+fn echo(socket: UdpSocket) {
+    socket.set_read_timeout(None).unwrap();
+    let mut buffer = [0; 2000];
+    while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+        let _ = socket.send_to(&buffer[..length], from);
+    }
+}
+
+/// Round trips of `count` small datagrams, one after the other, sorted; those that were answered.
+fn round_trips(testbed: &Testbed, count: usize) -> Vec<Duration> {
+    let (near, far) = (testbed.host("near").address(), testbed.host("far").address());
+    let pings = testbed.host("near").spawn(move || {
+        let socket = udp(near, 0);
+        let ping = |_| {
+            let (started, mut buffer) = (Instant::now(), [0; 100]);
+            socket.send_to(b"ping", (far, PORT)).unwrap();
+            socket.recv_from(&mut buffer).ok().map(|_| started.elapsed())
+        };
+        let mut times: Vec<Duration> = (0..count).filter_map(ping).collect();
+        times.sort();
+        times
+    });
+    pings.unwrap().join().unwrap()
+}
+
+#[test]
+fn delay_is_within_a_millisecond() {
+    for name in ["lan", "cable", "coffee"] {
+        let link = Link::preset(name).unwrap();
+        let testbed = start(link);
+        let _echo = at_far(&testbed, echo);
+        let times = round_trips(&testbed, 15);
+        // A datagram of 4 bytes is a packet of 32, which takes a moment to be sent.
+        let sending: f64 = [link.up.rate, link.down.rate].iter().map(|rate| 256.0 / rate.unwrap() as f64).sum();
+        let (measured, expected) = (times[7], link.round_trip() + Duration::from_secs_f64(sending));
+        assert!(measured.abs_diff(expected) < Duration::from_millis(1), "{name}: {measured:?}, not {expected:?}");
+    }
+}
+
+/// Sends full packets for `seconds`, at `rate` bits a second.
+fn flood(testbed: &Testbed, rate: u64, seconds: f64) -> JoinHandle<()> {
+    let (near, far) = (testbed.host("near").address(), testbed.host("far").address());
+    let flood = testbed.host("near").spawn(move || {
+        let (socket, started, mut sent) = (udp(near, 0), Instant::now(), 0);
+        while started.elapsed().as_secs_f64() < seconds {
+            let due = (started.elapsed().as_secs_f64() * rate as f64 / 12_000.0) as usize;
+            while sent < due {
+                // What the device does not take is lost, as what the queue does not.
+                let _ = socket.send_to(&[0; FULL], (far, PORT));
+                sent += 1;
+            }
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    });
+    flood.unwrap()
+}
+
+#[test]
+fn rate_is_within_two_percent() {
+    for name in ["cable", "coffee"] {
+        let link = Link::preset(name).unwrap();
+        let rate = link.up.rate.unwrap();
+        let testbed = start(link);
+        let sink = at_far(&testbed, |socket| {
+            let mut buffer = [0; 2000];
+            let _ = socket.recv(&mut buffer).unwrap();
+            let (first, mut last, mut bytes) = (Instant::now(), Instant::now(), 0);
+            while let Ok(length) = socket.recv(&mut buffer) {
+                last = Instant::now();
+                bytes += length + HEADERS;
+            }
+            bytes as f64 * 8.0 / last.duration_since(first).as_secs_f64()
+        });
+        flood(&testbed, rate * 2, 2.5).join().unwrap();
+        let measured = sink.join().unwrap();
+        assert!((measured / rate as f64 - 1.0).abs() < 0.02, "{name}: {measured:.0} bit/s, not {rate}");
+        assert!(testbed.traffic("near").dropped > 0, "half of it had no room");
+    }
+}
+
+#[test]
+fn a_full_queue_delays_by_its_length() {
+    let link = Link::preset("cable").unwrap();
+    let testbed = start(link);
+    let _echo = at_far(&testbed, echo);
+    let flood = flood(&testbed, link.up.rate.unwrap() * 2, 1.5);
+    std::thread::park_timeout(Duration::from_millis(400));
+    // 64 KB at 4 Mbit/s are 131 ms; a full queue drops some of the pings, too.
+    let times = round_trips(&testbed, 4);
+    flood.join().unwrap();
+    let longest = times.last().expect("some got through").as_millis();
+    assert!((185..=205).contains(&longest), "{longest} ms");
+}
+
+#[test]
+fn loss_is_what_was_asked() {
+    let link = Link::NONE.with_loss(0.1);
+    let testbed = start(link);
+    let far = at_far(&testbed, |socket| {
+        let mut count = 0;
+        while socket.recv(&mut [0; 100]).is_ok() {
+            count += 1;
+        }
+        count
+    });
+    let (near, to) = (testbed.host("near").address(), testbed.host("far").address());
+    let sending = testbed.host("near").spawn(move || {
+        let socket = udp(near, 0);
+        for _ in 0..200 {
+            (0..20).for_each(|_| drop(socket.send_to(b"x", (to, PORT))));
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    });
+    sending.unwrap().join().unwrap();
+    let arrived: i32 = far.join().unwrap();
+    assert!((3500..=3700).contains(&arrived), "{arrived} of 4000");
+    assert_eq!(testbed.traffic("near").lost + arrived as u64, 4000);
+}
+
+#[test]
+fn every_protocol_passes_and_a_cut_lets_none() {
+    let mut testbed = start(Link::preset("lan").unwrap());
+    let far = testbed.host("far").address();
+    let (listening, is_listening) = mpsc::channel();
+    let server = testbed.host("far").spawn(move || {
+        let listener = TcpListener::bind((far, PORT)).unwrap();
+        listening.send(()).unwrap();
+        let (mut stream, from) = listener.accept().unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        (text.len(), from.ip())
+    });
+    is_listening.recv().unwrap();
+    testbed.block_udp("near", true);
+    let moved = testbed.readdress("near").unwrap();
+    let client = testbed.host("near").spawn(move || {
+        let mut stream = TcpStream::connect((far, PORT)).unwrap();
+        stream.write_all(&vec![b'x'; 1 << 20]).unwrap();
+    });
+    client.unwrap().join().unwrap();
+    assert_eq!(server.unwrap().join().unwrap(), (1 << 20, moved.into()));
+    let _echo = at_far(&testbed, echo);
+    assert_eq!(round_trips(&testbed, 1), [], "UDP is blocked");
+    testbed.block_udp("near", false);
+    testbed.cut("near", true);
+    assert_eq!(round_trips(&testbed, 1), [], "nothing passes a cut");
+    testbed.cut("near", false);
+    assert_eq!(round_trips(&testbed, 1).len(), 1);
+}
+
+#[test]
+fn the_command_runs_at_the_near_end() {
+    let script = "test \"$(hostname -I | tr -d ' ')\" = \"$TESTBED_NEAR\" && cat < /dev/tcp/$TESTBED_FAR/80";
+    let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+    command.args(["--link", "lan", "--traffic", "--far", "python3 -c 'import socket,os; s=socket.create_server((os.environ[\"TESTBED_FAR\"],80)); s.accept()[0].send(b\"from afar\")'"]);
+    let output = command.args(["--", "bash", "-c", &format!("sleep 0.5; {script}; exit 7")]).output().unwrap();
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(7), &b"from afar"[..]), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("bytes down"));
+}
