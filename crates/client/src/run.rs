@@ -21,7 +21,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
-use wire::message::{Exited, Failed, Launch, Object, Open, OpenKind};
+use wire::message::{Exited, Failed, Launch, Object, OpenKind};
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// How often a task is launched before it is given up.
@@ -317,10 +317,7 @@ impl Session {
             ..Launch::default()
         };
         let message = OpenKind::Launch(Box::new(message));
-        let opened = match finish(ahead).await {
-            Some((mut sender, receiver)) => sender.send(&Open::from(message)).await.map(|()| (sender, receiver)),
-            None => joined.connection.open(message).await,
-        };
+        let opened = launch_on(&joined, ahead, message).await;
         record.moment("sent to the hub");
         let (to_task, from_task) = match opened {
             Ok(streams) => streams,
@@ -334,6 +331,7 @@ impl Session {
         }
         if let Outcome::Lost(_) = &outcome {
             view.forget_sent();
+            joined.connection.forget_launches();
         }
         outcome
     }
@@ -386,8 +384,22 @@ fn is_near(joined: &Joined) -> bool {
     joined.connection.round_trip() < NEAR
 }
 
-async fn finish(ahead: Option<Ahead>) -> Option<(Sender, Receiver)> {
-    ahead?.finish().await
+/// Sends a launch on a stream of its own, or on the one on which contents went ahead of it.
+async fn launch_on(
+    joined: &Joined,
+    ahead: Option<Ahead>,
+    launch: OpenKind,
+) -> Result<(Sender, Receiver), wire::WireError> {
+    let opened = match ahead {
+        Some(ahead) => ahead.finish().await,
+        None => None,
+    };
+    let (mut sender, mut receiver) = match opened {
+        Some(opened) => opened,
+        None => joined.connection.open_control().await?,
+    };
+    receiver.answers(sender.send_launch(launch.into()).await?);
+    Ok((sender, receiver))
 }
 
 /// Ends the hub's right to ask for a task's files.

@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use wire::flow::Path;
 use wire::message::{
-    Answer, BindReply, BindRequest, Control, ControlKind, Hello, Object, ObjectReply, ObjectsRequest, Open, OpenKind,
-    PiecesRequest, Pong, Welcome, digest_bytes,
+    Answer, BindReply, BindRequest, Control, ControlKind, FailedKind, Hello, Object, ObjectReply, ObjectsRequest, Open,
+    OpenKind, OutputKind, PiecesRequest, Pong, TaskOutput, Welcome, digest_bytes,
 };
 use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, WireError, convert, now_nanos};
 
@@ -273,6 +273,10 @@ impl Shared {
                     Ok(Some(Open { kind: Some(OpenKind::Ask(question)) })) => {
                         let answer = shared.answer(&session, &question).to_string();
                         send_last(sender, &Answer { json: Bytes::from(answer) }).await;
+                    }
+                    Err(WireError::Unlike) => {
+                        let unlike = FailedKind::ViewGap.because(WireError::Unlike.to_string());
+                        send_last(sender, &TaskOutput::from(OutputKind::Failed(unlike))).await;
                     }
                     Ok(_) | Err(_) => {}
                 }

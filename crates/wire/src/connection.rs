@@ -1,10 +1,12 @@
 //! Connections between known keys, and streams of messages on them: QUIC between processes, memory within one.
 //!
-//! Over QUIC a message is a frame: a 32-bit big-endian length and that many bytes of protobuf. Every request has a time
-//! limit, every frame a largest size, every connection an idle limit: nothing here waits for ever.
+//! Over QUIC a message is a frame ([`crate::frame`]). Every request has a time limit, every frame a largest size, every connection
+//! an idle limit: nothing here waits for ever.
 
 use crate::bulk;
 use crate::flow::{FlowHandle, Path};
+pub use crate::frame::FRAME_BYTES_MAX;
+use crate::frame::{FrameReceiver, FrameSender, Frames};
 use crate::key::{Key, node_of};
 use crate::local::{self, Inlet, Local, Outlet};
 use crate::message::{Object, ObjectReply, Open, OpenKind};
@@ -12,7 +14,7 @@ use crate::tls;
 use crate::transport;
 pub use crate::transport::IDLE_LIMIT;
 use base::NodeId;
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use prost::Message;
 use quinn::VarInt;
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
@@ -21,8 +23,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Largest frame, in bytes: a launch with its environment, or a listing of 16 MiB.
-pub const FRAME_BYTES_MAX: usize = 32 << 20;
 /// How long connecting may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// How long an answer to a request may take.
@@ -53,6 +53,9 @@ pub enum WireError {
     /// The peer did not answer in time.
     #[error("no answer within {} s", .0.as_secs())]
     Late(Duration),
+    /// The peer sent a message as its difference from one that is not here any more: it is to send it whole.
+    #[error("a message came as its difference from one that is not known here")]
+    Unlike,
     /// The peer sent what this version does not understand.
     #[error("the other side sent an invalid message: {0}")]
     Invalid(String),
@@ -81,9 +84,13 @@ pub struct Connection {
 
 #[derive(Clone, Debug)]
 enum Way {
-    Quic { quic: quinn::Connection, peer: NodeId, flow: Option<FlowHandle> },
+    Quic { quic: quinn::Connection, peer: NodeId, flow: Option<FlowHandle>, frames: Arc<Frames> },
     Local(Local),
 }
+
+/// Names a launch that was sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Mark(Option<u64>);
 
 /// The sending half of a stream.
 #[derive(Debug)]
@@ -91,7 +98,7 @@ pub struct Sender(SendHalf);
 
 #[derive(Debug)]
 enum SendHalf {
-    Quic(quinn::SendStream),
+    Quic(FrameSender),
     Local(Outlet),
 }
 
@@ -101,15 +108,8 @@ pub struct Receiver(ReceiveHalf);
 
 #[derive(Debug)]
 enum ReceiveHalf {
-    Quic(Frames),
+    Quic(FrameReceiver),
     Local(Inlet),
-}
-
-/// Messages out of a stream of bytes.
-#[derive(Debug)]
-struct Frames {
-    stream: quinn::RecvStream,
-    buffer: BytesMut,
 }
 
 impl Listener {
@@ -208,7 +208,8 @@ impl Connection {
     fn new(quic: quinn::Connection, flow: Option<FlowHandle>) -> Option<Self> {
         let shown = quic.peer_identity()?.downcast::<Vec<CertificateDer<'static>>>().ok()?;
         let peer = node_of(shown.first()?);
-        Some(Self { way: Way::Quic { quic, peer, flow } })
+        let frames = Frames { packs: flow.is_some() && quic.rtt() > transport::FAR, ..Frames::default() };
+        Some(Self { way: Way::Quic { quic, peer, flow, frames: Arc::new(frames) } })
     }
 
     /// A connection within this process, between parts of it that hold these keys: the end for `near`, and the end for `far`.
@@ -263,6 +264,13 @@ impl Connection {
         }
     }
 
+    /// Sends the next launch whole: the other side does not have what it would differ from.
+    pub fn forget_launches(&self) {
+        if let Way::Quic { frames, .. } = &self.way {
+            frames.likeness.forget();
+        }
+    }
+
     /// Bytes sent and received so far over a link, with all headers but IP's and UDP's.
     pub fn bytes(&self) -> (u64, u64) {
         match &self.way {
@@ -277,7 +285,7 @@ impl Connection {
     /// Opens the connection's first stream.
     pub async fn open_control(&self) -> Result<(Sender, Receiver), WireError> {
         Ok(match &self.way {
-            Way::Quic { quic, .. } => quic_streams(quic.open_bi().await.map_err(lost)?),
+            Way::Quic { quic, frames, .. } => quic_streams(quic.open_bi().await.map_err(lost)?, frames),
             Way::Local(local) => local_streams(local.open().await?),
         })
     }
@@ -292,7 +300,7 @@ impl Connection {
     /// Takes the connection's first stream, or the next.
     pub async fn accept_control(&self) -> Result<(Sender, Receiver), WireError> {
         Ok(match &self.way {
-            Way::Quic { quic, .. } => quic_streams(quic.accept_bi().await.map_err(lost)?),
+            Way::Quic { quic, frames, .. } => quic_streams(quic.accept_bi().await.map_err(lost)?, frames),
             Way::Local(local) => local_streams(local.accept().await?),
         })
     }
@@ -338,9 +346,9 @@ impl Connection {
     }
 }
 
-fn quic_streams((send, receive): (quinn::SendStream, quinn::RecvStream)) -> (Sender, Receiver) {
-    let frames = Frames { stream: receive, buffer: BytesMut::new() };
-    (Sender(SendHalf::Quic(send)), Receiver(ReceiveHalf::Quic(frames)))
+fn quic_streams((send, receive): (quinn::SendStream, quinn::RecvStream), frames: &Arc<Frames>) -> (Sender, Receiver) {
+    let (send, receive) = (FrameSender::new(send, frames.clone()), FrameReceiver::new(receive, frames.clone()));
+    (Sender(SendHalf::Quic(send)), Receiver(ReceiveHalf::Quic(receive)))
 }
 
 fn local_streams((outlet, inlet): (Outlet, Inlet)) -> (Sender, Receiver) {
@@ -350,22 +358,23 @@ fn local_streams((outlet, inlet): (Outlet, Inlet)) -> (Sender, Receiver) {
 impl Sender {
     /// Sends one message.
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
-        let length = message.encoded_len();
-        debug_assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");
-        let stream = match &mut self.0 {
-            SendHalf::Quic(stream) => stream,
-            SendHalf::Local(outlet) => return outlet.send(message.encode_to_vec().into()).await,
-        };
-        let mut frame = BytesMut::with_capacity(4 + length);
-        frame.put_u32(length as u32);
-        message.encode(&mut frame).expect("the buffer has room for the message");
-        stream.write_chunk(frame.freeze()).await.map_err(lost)
+        self.send_encoded(message.encode_to_vec().into()).await
+    }
+
+    /// Sends a launch: it is much like others before and after it on this connection. The mark is for
+    /// [`Receiver::answers`].
+    pub async fn send_launch(&mut self, launch: Open) -> Result<Mark, WireError> {
+        let encoded = Bytes::from(launch.encode_to_vec());
+        match &mut self.0 {
+            SendHalf::Quic(stream) => stream.send_alike(encoded).await.map(Mark),
+            SendHalf::Local(outlet) => outlet.send(encoded).await.map(|()| Mark(None)),
+        }
     }
 
     /// Sends a message that is already encoded.
     pub async fn send_encoded(&mut self, encoded: Bytes) -> Result<(), WireError> {
         match &mut self.0 {
-            SendHalf::Quic(stream) => send_parts(stream, (Vec::new(), encoded)).await,
+            SendHalf::Quic(stream) => stream.send(Vec::new(), encoded).await,
             SendHalf::Local(outlet) => outlet.send(encoded).await,
         }
     }
@@ -373,7 +382,10 @@ impl Sender {
     /// Sends the answer to one of the objects or pieces that were asked for.
     pub async fn answer_object(&mut self, reply: ObjectReply) -> Result<(), WireError> {
         match &mut self.0 {
-            SendHalf::Quic(stream) => send_parts(stream, bulk::reply_head(reply)).await,
+            SendHalf::Quic(stream) => {
+                let (head, bytes) = bulk::reply_head(reply);
+                stream.send(head, bytes).await
+            }
             SendHalf::Local(_) => self.send(&reply).await,
         }
     }
@@ -381,7 +393,10 @@ impl Sender {
     /// Gives an object that the launch to follow on this stream will need.
     pub async fn give(&mut self, object: Object) -> Result<(), WireError> {
         match &mut self.0 {
-            SendHalf::Quic(stream) => send_parts(stream, bulk::give_head(object)).await,
+            SendHalf::Quic(stream) => {
+                let (head, bytes) = bulk::give_head(object);
+                stream.send(head, bytes).await
+            }
             SendHalf::Local(_) => self.send(&Open::from(OpenKind::Give(object))).await,
         }
     }
@@ -389,7 +404,7 @@ impl Sender {
     /// Says that nothing more follows.
     pub fn finish(&mut self) {
         match &mut self.0 {
-            SendHalf::Quic(stream) => drop(stream.finish()),
+            SendHalf::Quic(stream) => stream.finish(),
             SendHalf::Local(outlet) => outlet.finish(),
         }
     }
@@ -397,21 +412,22 @@ impl Sender {
     /// After [`Sender::finish`]: waits until the other side has all, or stops reading, or the connection ends.
     pub async fn stopped(&mut self) {
         match &mut self.0 {
-            SendHalf::Quic(stream) => drop(stream.stopped().await),
+            SendHalf::Quic(stream) => stream.stopped().await,
             // What was sent is at the other side.
             SendHalf::Local(_) => {}
         }
     }
 }
 
-/// Sends one encoded message that is in two parts.
-async fn send_parts(stream: &mut quinn::SendStream, (head, bytes): (Vec<u8>, Bytes)) -> Result<(), WireError> {
-    let length = (head.len() + bytes.len()) as u32;
-    let head = [&length.to_be_bytes()[..], &head].concat();
-    stream.write_all_chunks(&mut [head.into(), bytes]).await.map_err(lost)
-}
-
 impl Receiver {
+    /// What comes answers this launch: others can be sent by their difference from it then.
+    pub fn answers(&mut self, launch: Mark) {
+        match &mut self.0 {
+            ReceiveHalf::Quic(frames) => frames.answers(launch.0),
+            ReceiveHalf::Local(_) => {}
+        }
+    }
+
     /// The next message; `None` if the other side has finished.
     pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, WireError> {
         match self.next_encoded().await? {
@@ -426,35 +442,6 @@ impl Receiver {
             ReceiveHalf::Quic(frames) => frames.next().await,
             ReceiveHalf::Local(inlet) => inlet.next().await,
         }
-    }
-}
-
-impl Frames {
-    async fn next(&mut self) -> Result<Option<Bytes>, WireError> {
-        loop {
-            if let Some(frame) = self.take()? {
-                return Ok(Some(frame));
-            }
-            match self.stream.read_chunk(256 << 10, true).await.map_err(lost)? {
-                Some(chunk) => self.buffer.extend_from_slice(&chunk.bytes),
-                None if self.buffer.is_empty() => return Ok(None),
-                None => return Err(WireError::Lost("the stream ended within a message".into())),
-            }
-        }
-    }
-
-    fn take(&mut self) -> Result<Option<Bytes>, WireError> {
-        let Some(head) = self.buffer.first_chunk::<4>() else { return Ok(None) };
-        let length = u32::from_be_bytes(*head) as usize;
-        if length > FRAME_BYTES_MAX {
-            return Err(WireError::Invalid(format!("a frame of {length} bytes")));
-        }
-        if self.buffer.len() < 4 + length {
-            self.buffer.reserve(4 + length - self.buffer.len());
-            return Ok(None);
-        }
-        self.buffer.advance(4);
-        Ok(Some(self.buffer.split_to(length).freeze()))
     }
 }
 

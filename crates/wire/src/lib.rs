@@ -15,14 +15,16 @@ pub mod convert;
 pub mod dial;
 pub mod fetch;
 pub mod flow;
+mod frame;
 pub mod key;
+mod likeness;
 mod local;
 pub mod message;
 mod tls;
 pub mod token;
 mod transport;
 
-pub use connection::{Connection, Endpoint, Listener, Receiver, Sender, WireError};
+pub use connection::{Connection, Endpoint, Listener, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;
 pub use dial::{DialError, Joined, dial, join, now_nanos};
 pub use fetch::{FetchError, Fetcher};

@@ -25,7 +25,7 @@ const FIRST_ROUND_TRIP: Duration = Duration::from_millis(100);
 /// The same within a machine.
 const WITHIN_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// Round trips above this are of a slow link.
-const FAR: Duration = Duration::from_millis(5);
+pub(crate) const FAR: Duration = Duration::from_millis(5);
 
 /// The settings of a connection. `flow` is its congestion control; none within a machine, where there is nothing to be gentle to.
 pub(crate) fn settings(flow: Option<&FlowHandle>) -> Arc<TransportConfig> {

@@ -1,0 +1,210 @@
+//! Messages in a stream of bytes: frames, packed where the link is slower than the packing.
+//!
+//! A frame is a 32-bit big-endian head and as many bytes as it says. The head's highest bit says that the bytes are packed
+//! (zstd); the bit below that they are packed against an earlier frame of the connection, whose 64-bit number comes first: a
+//! launch is much like the one before it. See [`crate::likeness`].
+
+use crate::connection::WireError;
+use crate::likeness::{self, Likeness, Number};
+use bytes::{Buf, Bytes, BytesMut};
+use std::sync::Arc;
+
+/// Largest frame, in bytes: a launch with its environment, or a listing of 16 MiB.
+pub const FRAME_BYTES_MAX: usize = 32 << 20;
+const PACKED: u32 = 1 << 31;
+const LIKE: u32 = 1 << 30;
+/// Shorter messages would not get shorter.
+const WORTH_PACKING: usize = 96;
+/// zstd's level: the default, faster than any link that is packed for.
+const LEVEL: i32 = 3;
+
+/// What the frames of a connection's streams share.
+#[derive(Debug, Default)]
+pub(crate) struct Frames {
+    /// Whether the link is so slow that packing pays.
+    pub packs: bool,
+    pub likeness: Likeness,
+}
+
+/// The sending half of a stream.
+#[derive(Debug)]
+pub(crate) struct FrameSender {
+    stream: quinn::SendStream,
+    frames: Arc<Frames>,
+}
+
+/// The receiving half of a stream.
+#[derive(Debug)]
+pub(crate) struct FrameReceiver {
+    stream: quinn::RecvStream,
+    buffer: BytesMut,
+    frames: Arc<Frames>,
+    answers: Option<Number>,
+}
+
+impl FrameSender {
+    pub fn new(stream: quinn::SendStream, frames: Arc<Frames>) -> Self {
+        Self { stream, frames }
+    }
+
+    /// Sends one encoded message that is in two parts.
+    pub async fn send(&mut self, head: Vec<u8>, bytes: Bytes) -> Result<(), WireError> {
+        let length = head.len() + bytes.len();
+        debug_assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");
+        if self.frames.packs && length >= WORTH_PACKING {
+            let whole = if head.is_empty() { bytes.clone() } else { [&head[..], &bytes].concat().into() };
+            if let Some(packed) = pack(&whole, &[]) {
+                return self.write(PACKED, &[], packed.into()).await;
+            }
+        }
+        self.write_raw(length, head, bytes).await
+    }
+
+    /// Sends a message that is much like others before and after it on this connection. The number is for
+    /// [`FrameReceiver::answers`].
+    pub async fn send_alike(&mut self, encoded: Bytes) -> Result<Option<Number>, WireError> {
+        if !self.frames.packs {
+            self.send(Vec::new(), encoded).await?;
+            return Ok(None);
+        }
+        let (number, like) = self.frames.likeness.sending(&encoded);
+        let (like_number, like) = like.map_or((likeness::NONE, Bytes::new()), |(number, bytes)| (number, bytes));
+        let mut numbers = number.to_be_bytes().to_vec();
+        numbers.extend(like_number.to_be_bytes());
+        let packed = pack(&encoded, &like).unwrap_or_else(|| encoded.to_vec());
+        let flags = if packed.len() < encoded.len() { PACKED | LIKE } else { LIKE };
+        self.write(flags, &numbers, packed.into()).await?;
+        Ok(Some(number))
+    }
+
+    async fn write(&mut self, flags: u32, numbers: &[u8], bytes: Bytes) -> Result<(), WireError> {
+        let length = (numbers.len() + bytes.len()) as u32;
+        let head = [&(flags | length).to_be_bytes()[..], numbers].concat();
+        self.write_chunks(head, bytes).await
+    }
+
+    async fn write_raw(&mut self, length: usize, head: Vec<u8>, bytes: Bytes) -> Result<(), WireError> {
+        self.write_chunks([&(length as u32).to_be_bytes()[..], &head].concat(), bytes).await
+    }
+
+    async fn write_chunks(&mut self, head: Vec<u8>, bytes: Bytes) -> Result<(), WireError> {
+        // What is short goes as one, so that it is one packet.
+        let mut chunks = match bytes.len() {
+            0..=1200 => vec![[&head[..], &bytes].concat().into()],
+            _ => vec![head.into(), bytes],
+        };
+        self.stream.write_all_chunks(&mut chunks).await.map_err(lost)
+    }
+
+    pub fn finish(&mut self) {
+        // It was finished before, or the stream has ended: nothing follows either way.
+        let _ = self.stream.finish();
+    }
+
+    pub async fn stopped(&mut self) {
+        let _ = self.stream.stopped().await;
+    }
+}
+
+impl FrameReceiver {
+    pub fn new(stream: quinn::RecvStream, frames: Arc<Frames>) -> Self {
+        Self { stream, buffer: BytesMut::new(), frames, answers: None }
+    }
+
+    /// What comes shows that the other side has this message.
+    pub fn answers(&mut self, number: Option<Number>) {
+        self.answers = number;
+    }
+
+    /// The next message; `None` if the other side has finished. Safe to cancel.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, WireError> {
+        loop {
+            if let Some(frame) = self.take()? {
+                self.answers.take().into_iter().for_each(|number| self.frames.likeness.confirm(number));
+                return Ok(Some(frame));
+            }
+            match self.stream.read_chunk(256 << 10, true).await.map_err(lost)? {
+                Some(chunk) => self.buffer.extend_from_slice(&chunk.bytes),
+                None if self.buffer.is_empty() => return Ok(None),
+                None => return Err(WireError::Lost("the stream ended within a message".into())),
+            }
+        }
+    }
+
+    fn take(&mut self) -> Result<Option<Bytes>, WireError> {
+        let Some(head) = self.buffer.first_chunk::<4>() else { return Ok(None) };
+        let head = u32::from_be_bytes(*head);
+        let length = (head & !(PACKED | LIKE)) as usize;
+        if length > FRAME_BYTES_MAX {
+            return Err(WireError::Invalid(format!("a frame of {length} bytes")));
+        }
+        if self.buffer.len() < 4 + length {
+            self.buffer.reserve(4 + length - self.buffer.len());
+            return Ok(None);
+        }
+        self.buffer.advance(4);
+        let mut bytes = self.buffer.split_to(length).freeze();
+        if head & LIKE == 0 {
+            return if head & PACKED == 0 { Ok(Some(bytes)) } else { unpack(&bytes, &[]).map(Some) };
+        }
+        if bytes.len() < 16 {
+            return Err(WireError::Invalid("a frame without its numbers".into()));
+        }
+        let (number, like) = (bytes.get_u64(), bytes.get_u64());
+        let like = self.frames.likeness.like(like)?;
+        let encoded = if head & PACKED == 0 { bytes } else { unpack(&bytes, &like)? };
+        self.frames.likeness.received_one(number, &encoded);
+        Ok(Some(encoded))
+    }
+}
+
+/// Packs `bytes` against what the other side has; `None` if that does not make them shorter.
+fn pack(bytes: &[u8], like: &[u8]) -> Option<Vec<u8>> {
+    let mut compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, like).ok()?;
+    compressor.include_checksum(false).ok()?;
+    compressor.include_contentsize(true).ok()?;
+    compressor.compress(bytes).ok().filter(|packed| packed.len() < bytes.len())
+}
+
+fn unpack(bytes: &[u8], like: &[u8]) -> Result<Bytes, WireError> {
+    let invalid = |error: std::io::Error| WireError::Invalid(format!("a packed frame: {error}"));
+    let length = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten().unwrap_or(u64::MAX);
+    if length > FRAME_BYTES_MAX as u64 {
+        return Err(WireError::Invalid("a packed frame that says no length, or one too large".into()));
+    }
+    let mut decompressor = zstd::bulk::Decompressor::with_dictionary(like).map_err(invalid)?;
+    Ok(decompressor.decompress(bytes, length as usize).map_err(invalid)?.into())
+}
+
+fn lost(error: impl std::fmt::Display) -> WireError {
+    WireError::Lost(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_packed_is_unpacked() {
+        let text = Bytes::from(b"PATH=/usr/bin:/bin HOME=/home/u LANG=C.UTF-8 ".repeat(20));
+        for like in [&b""[..], &text[..500]] {
+            let packed = pack(&text, like).unwrap();
+            assert!(packed.len() < 100);
+            assert_eq!(unpack(&packed, like).unwrap(), text);
+        }
+        let changed = [&text[..400], b"TERM=xterm", &text[400..]].concat();
+        let patch = pack(&changed, &text).unwrap();
+        assert!(patch.len() < 45, "{} bytes", patch.len());
+        assert_eq!(unpack(&patch, &text).unwrap(), changed);
+    }
+
+    #[test]
+    fn what_cannot_be_unpacked_is_an_error() {
+        let random: Vec<u8> = (0..200u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        assert_eq!(pack(&random, &[]), None);
+        assert!(unpack(&random, &[]).is_err());
+        let mut packed = pack(&[7; 1000], &[]).unwrap();
+        packed.truncate(packed.len() - 1);
+        assert!(unpack(&packed, &[]).is_err());
+    }
+}
