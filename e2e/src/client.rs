@@ -21,6 +21,8 @@ pub struct Client {
     pub remrun: PathBuf,
     /// The `gleaner` program; none where the harness tests itself.
     pub gleaner: Option<PathBuf>,
+    /// The host of a testbed that it is on; none is this machine itself.
+    pub host: Option<testbed::Entrance>,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
 }
@@ -44,11 +46,12 @@ impl Client {
             (MARK.into(), mark.into()),
         ];
         env.extend(std::env::var_os("RUST_BACKTRACE").map(|value| ("RUST_BACKTRACE".into(), value)));
-        Self { user, remrun: bin.join("remrun"), gleaner: Some(bin.join("gleaner")), env }
+        Self { user, remrun: bin.join("remrun"), gleaner: Some(bin.join("gleaner")), host: None, env }
     }
 
-    /// Gives `command` this user and this environment.
+    /// Gives `command` this user, this environment and this host.
     pub fn dress(&self, command: &mut Command) {
+        self.host.iter().for_each(|host| host.run_here(command));
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
         if self.user != 0 {
             command.uid(self.user).gid(self.user);

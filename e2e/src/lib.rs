@@ -23,6 +23,7 @@ pub mod relay;
 pub mod report;
 pub mod scenario;
 pub mod scratch;
+pub mod slow;
 pub mod source;
 pub mod suite;
 pub mod supervise;

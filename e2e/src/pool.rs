@@ -12,9 +12,16 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use testbed::{Link, Testbed};
 
 /// The hub's list of machines that joined, in a pool's folder.
 pub const NODES: &str = "hub/state/hub/nodes.json";
+/// Where the client is, if there is a link, and where the pool is.
+pub const CLIENT: &str = "client";
+/// See [`CLIENT`].
+pub const SITE: &str = "site";
+/// Where the hub listens there.
+const FAR_PORT: u16 = 4433;
 /// How long a daemon may take until it serves.
 const START: Duration = Duration::from_secs(30);
 /// How long a daemon may take to stop when asked.
@@ -33,6 +40,8 @@ pub struct Options {
     pub cpus: usize,
     /// Whether there is a second client, of an ordinary user.
     pub nobody: bool,
+    /// The link between the client and the pool, which are on one machine without.
+    pub link: Option<Link>,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
     /// The suite's own binary, which makes empty roots.
@@ -44,12 +53,17 @@ impl Options {
     pub fn new(workers: usize, cpus: usize) -> Result<Self> {
         let suite = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
         let programs = suite.parent().unwrap_or(Path::new("/")).to_path_buf();
-        Ok(Self { workers, together: false, cpus, nobody: false, programs, suite })
+        Ok(Self { workers, together: false, cpus, nobody: false, link: None, programs, suite })
     }
 
     /// Hub and worker in one process.
     pub fn together(cpus: usize) -> Result<Self> {
         Ok(Self { together: true, ..Self::new(0, cpus)? })
+    }
+
+    /// The same, at the far end of a link.
+    pub fn far(cpus: usize, link: Link) -> Result<Self> {
+        Ok(Self { link: Some(link), ..Self::together(cpus)? })
     }
 }
 
@@ -68,6 +82,8 @@ pub struct Pool {
     pub nobody: Option<Client>,
     /// The hub's owner, where the hub is.
     pub owner: Client,
+    /// The hosts [`CLIENT`] and [`SITE`], if there is a link between them.
+    pub testbed: Option<Testbed>,
     options: Options,
     before: Before,
 }
@@ -94,14 +110,31 @@ impl Pool {
         }
         make(&root, "log", 0o755, 0)?;
         let mut owner = client_in(&root, "hub", &bin, 0)?;
+        let testbed = options.link.map(|link| Testbed::start(&[(CLIENT, link), (SITE, Link::NONE)], 1)).transpose();
+        let testbed = testbed.map_err(|error| Error::Missing(error.to_string()))?;
+        if let Some(testbed) = &testbed {
+            owner.host = Some(testbed.host(SITE).entrance());
+            let file = root.join("hub/address");
+            std::fs::write(&file, format!("{}:{FAR_PORT}", testbed.host(SITE).address())).at("write", &file)?;
+        }
         let hub = match options.together {
             true => start_together(&root, &mut owner, &options)?,
             false => start_hub(&root, &owner)?,
         };
-        let client = client_in(&root, "client", &bin, 0)?;
+        let mut client = client_in(&root, "client", &bin, 0)?;
+        client.host = testbed.as_ref().map(|testbed| testbed.host(CLIENT).entrance());
         let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
-        let mut pool =
-            Self { scratch, hub, workers: Vec::new(), client, nobody, owner, options: options.clone(), before };
+        let mut pool = Self {
+            scratch,
+            hub,
+            workers: Vec::new(),
+            client,
+            nobody,
+            owner,
+            testbed,
+            options: options.clone(),
+            before,
+        };
         for index in 0..options.workers {
             let worker = pool.start_worker(&root, index)?;
             pool.workers.push(worker);
@@ -214,6 +247,21 @@ impl Pool {
         text
     }
 
+    /// The hosts and the link between them.
+    ///
+    /// # Panics
+    /// If the pool has no link.
+    pub fn testbed(&self) -> &Testbed {
+        self.testbed.as_ref().expect("a scenario on a link has a pool with one")
+    }
+
+    /// Gives the client another link, and has it connect anew.
+    pub fn relink(&self, link: Link) -> Result<()> {
+        self.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+        self.testbed().set_link(CLIENT, link);
+        Ok(())
+    }
+
     /// A folder for the trees of cases.
     pub fn place(&self, name: &str) -> PathBuf {
         self.scratch.path().join("place").join(name)
@@ -321,7 +369,8 @@ fn start_hub(root: &Path, side: &Client) -> Result<Daemon> {
 
 /// Starts hub and worker in one process, in an empty root; `owner` is then who started them.
 fn start_together(root: &Path, owner: &mut Client, options: &Options) -> Result<Daemon> {
-    let command = in_empty_root(root, "worker0", &["up", "--listen", &hub_listens(root)?], options)?;
+    let mut command = in_empty_root(root, "worker0", &["up", "--listen", &hub_listens(root)?], options)?;
+    owner.host.iter().for_each(|host| host.run_here(&mut command));
     let state = root.join("worker0/state");
     for (name, value) in &mut owner.env {
         match name.to_str() {

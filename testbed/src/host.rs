@@ -7,6 +7,7 @@ use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The device's name in its namespace.
@@ -19,8 +20,23 @@ const PREFIX: u8 = 16;
 pub struct Host {
     name: String,
     address: Ipv4Addr,
-    namespace: OwnedFd,
+    namespace: Arc<OwnedFd>,
     device: OwnedFd,
+}
+
+/// A host's network namespace, held.
+#[derive(Clone, Debug)]
+pub struct Entrance(Arc<OwnedFd>);
+
+impl Entrance {
+    /// Lets `command` run on the host: same files, other network.
+    pub fn run_here(&self, command: &mut Command) {
+        let namespace = self.0.clone();
+        let enter =
+            move || Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?);
+        // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+        unsafe { command.pre_exec(enter) };
+    }
 }
 
 impl Host {
@@ -28,7 +44,7 @@ impl Host {
         // A thread of its own enters the new namespace, and takes its configuration with it when it ends.
         let made = std::thread::scope(|scope| scope.spawn(|| make(address)).join());
         let (namespace, device) = made.map_err(|_| Error::Wrong("making a host panicked".into()))??;
-        Ok(Self { name: name.to_owned(), address, namespace, device })
+        Ok(Self { name: name.to_owned(), address, namespace: Arc::new(namespace), device })
     }
 
     /// Its name.
@@ -41,29 +57,26 @@ impl Host {
         self.address
     }
 
+    /// The way in, for those who outlive a borrow of the host.
+    pub fn entrance(&self) -> Entrance {
+        Entrance(self.namespace.clone())
+    }
+
     /// Lets `command` run on this host: same files, other network.
     pub fn run_here(&self, command: &mut Command) {
-        let namespace = self.namespace.as_raw_fd();
-        let enter = move || {
-            // SAFETY: the descriptor was inherited from the process that holds the host, and stays open until exec closes it.
-            let namespace = unsafe { rustix::fd::BorrowedFd::borrow_raw(namespace) };
-            Ok(rustix::thread::move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))?)
-        };
-        // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
-        unsafe { command.pre_exec(enter) };
+        self.entrance().run_here(command);
     }
 
     /// Runs `what` on a thread on this host: the sockets that it makes are the host's.
     pub fn spawn<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, Error> {
-        let failed = || system("cannot run a thread on a host");
-        let namespace = rustix::io::fcntl_dupfd_cloexec(&self.namespace, 3).map_err(|error| failed()(error.into()))?;
+        let namespace = self.namespace.clone();
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
             let kind = Some(LinkNameSpaceType::Network);
             rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)
                 .expect("the namespace is held, and its maker may enter");
             what()
         });
-        thread.map_err(failed())
+        thread.map_err(system("cannot run a thread on a host"))
     }
 
     pub(crate) fn device(&self) -> Result<OwnedFd, Error> {

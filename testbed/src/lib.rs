@@ -15,7 +15,7 @@ pub mod net;
 pub mod pipe;
 mod relay;
 
-pub use host::Host;
+pub use host::{Entrance, Host};
 pub use link::{Link, Shape};
 pub use net::Traffic;
 

@@ -37,6 +37,8 @@ const LEVEL_ROUNDS: u32 = 3;
 const FASTER_ROUNDS: u32 = 3;
 /// Rounds in a row with a queue although the window is at its least: then the path has become longer.
 const LONGER_ROUNDS: u32 = 6;
+/// The same for rounds in which hardly anything was sent.
+const LONGER_ROUNDS_IDLE: u32 = 3;
 /// Packets that are sent within this time travel together, as a train: their acknowledgements come apart at the link's rate.
 const TRAIN_SENT: Nanos = 2 * MS;
 /// It must be so many, less the first acknowledgement's, …
@@ -82,6 +84,8 @@ pub struct Flow {
     level: (u64, u32),
     faster: u32,
     longer: u32,
+    /// Rounds in a row that were longer although hardly anything was sent, and the shortest of them.
+    longer_idle: (u32, Nanos),
 }
 
 /// What is under way, and what has been delivered.
@@ -181,6 +185,7 @@ impl Flow {
             level: (0, 0),
             faster: 0,
             longer: 0,
+            longer_idle: (0, Nanos::MAX),
         };
         known.into_iter().for_each(|path| flow.remember(path));
         flow
@@ -327,12 +332,28 @@ impl Flow {
             self.rates.lower(delivered + delivered / 16);
         }
         let lossy = self.is_lossy(now);
+        self.watch_idle(&round, shortest, path.round_trip);
         if self.starting {
             self.end_starting_round(&round, standing, lossy);
         } else {
             self.follow(&round, standing, lossy);
         }
         self.rates.end_round();
+    }
+
+    /// A round trip that is longer without our doing is the path's own: soon it is taken for what it is.
+    fn watch_idle(&mut self, round: &Round, shortest: Nanos, known: Nanos) {
+        let (count, least) = self.longer_idle;
+        self.longer_idle = match !round.full && shortest > known + STANDING_MAX {
+            true => (count + 1, least.min(shortest)),
+            false => (0, Nanos::MAX),
+        };
+        if self.longer_idle.0 >= LONGER_ROUNDS_IDLE {
+            self.round_trip = Some(self.longer_idle.1);
+            self.longer_idle = (0, Nanos::MAX);
+            let path = self.path().filter(|_| !self.starting);
+            self.window = self.window.max(path.map_or(0, |path| self.enough(&path)));
+        }
     }
 
     /// Whether more was lost than links lose by themselves.
@@ -353,7 +374,7 @@ impl Flow {
         } else if round.full {
             self.level.1 += 1;
         }
-        if standing > STANDING_MAX || lossy || self.level.1 >= LEVEL_ROUNDS {
+        if round.full && standing > STANDING_MAX || lossy || self.level.1 >= LEVEL_ROUNDS {
             self.starting = false;
             self.level = (0, 0);
             let path = self.path().expect("a round had a rate");
@@ -367,6 +388,10 @@ impl Flow {
         let least = self.least(&path);
         if lossy {
             self.window = (self.window * 7 / 10).max(least);
+            return;
+        }
+        if standing > STANDING_MAX && !round.full {
+            // It is not our queue.
             return;
         }
         if standing > STANDING_MAX {

@@ -285,3 +285,26 @@ fn what_was_remembered_wrongly_does_no_harm() {
     let times = sending.took as f64 / ideal(&link, 1 << 20) as f64;
     assert!(times < 1.5, "{times} times the ideal, {} lost", sending.lost);
 }
+
+#[test]
+fn a_way_that_grows_longer_while_little_is_sent_is_noticed() {
+    let link = preset("cable").with_round_trip(Duration::from_millis(20));
+    let mut world = World::new(link, None);
+    world.send(1 << 20);
+    let longer = link.with_round_trip(Duration::from_millis(140));
+    (world.up, world.down) = (Pipe::new(longer.up, 1), Pipe::new(longer.down, 2));
+    (0..6).for_each(|_| drop(world.send(2_000)));
+    let took = world.send(60_000).took;
+    let beyond = (took as f64 - ideal(&longer, 60_000) as f64 - ACK_DELAY as f64) / 140e6;
+    assert!(beyond < 0.25, "{beyond} round trips too many");
+}
+
+#[test]
+fn little_that_is_sent_never_makes_the_window_small() {
+    let link = preset("cable");
+    let mut world = World::new(link, None);
+    (0..20).for_each(|_| drop(world.send(3_000)));
+    world.down = Pipe::new(Shape { delay: Duration::from_millis(120), ..link.down }, 3);
+    (0..20).for_each(|_| drop(world.send(3_000)));
+    assert!(world.flow.window() >= PACKETS_FIRST * MTU);
+}

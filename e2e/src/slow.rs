@@ -1,0 +1,187 @@
+//! Commands over a slow link: how many round trips they cost, how many bytes, and that loss and cuts change nothing but the time.
+//!
+//! The pool is warmed up over a fast link, and gets the slow one then; the client connects anew.
+
+use crate::error::{Error, Result};
+use crate::pool::{CLIENT, Options, Pool};
+use crate::process::{Run, pause};
+use crate::report::Report;
+use crate::scenario::{self, Scenario, folder, measured};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use testbed::{Link, Traffic};
+
+const SCENARIOS: [Scenario; 4] = [
+    ("slow/a launch costs one round trip", one_round_trip),
+    ("slow/of an edited file goes what was edited", edits),
+    ("slow/5% loss changes nothing but the time", loss),
+    ("slow/three seconds without a link, nobody notices", interruption),
+];
+/// Longest that one command may take.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Bytes that `true` may cost, in all.
+const TRUE_BYTES: u64 = 1_400;
+/// Round trips that a launch may cost, by the slope of time over delay; a tenth is for noise.
+const ROUND_TRIPS: f64 = 1.1;
+
+/// Runs the scenarios whose name contains `filter`.
+pub fn run(options: &Options, filter: &str, report: &Report) {
+    let link = Link::preset("lan").expect("it is a preset");
+    let far = Options { workers: 0, together: true, link: Some(link), ..options.clone() };
+    scenario::run(&SCENARIOS, &far, filter, report);
+}
+
+/// A C project of one file at the client, compiled by the far pool.
+pub struct Project {
+    place: PathBuf,
+    edits: usize,
+}
+
+impl Project {
+    /// Made in `place`, and compiled once, over a link that takes no time: what a compiler needs is at the far side then.
+    pub fn new(pool: &Pool, place: PathBuf) -> Result<Self> {
+        let mut project = Self { place, edits: 0 };
+        project.edit()?;
+        project.compile(pool)?;
+        Ok(project)
+    }
+
+    /// Changes a line of the file.
+    pub fn edit(&mut self) -> Result<()> {
+        self.edits += 1;
+        let functions = (0..200).map(|at| {
+            let number = if at == 77 { self.edits * 31 } else { at * at };
+            format!("int function{at}(int x) {{\n    return x * {at} + {number} - (x >> {});\n}}\n\n", at % 13)
+        });
+        let text: String =
+            std::iter::once("#include <stdio.h>\n#include <stdlib.h>\n\n".to_owned()).chain(functions).collect();
+        let file = self.place.join("edited.c");
+        std::fs::write(&file, text)
+            .map_err(|source| Error::Io { what: format!("cannot write {}", file.display()), source })
+    }
+
+    /// Compiles it, and returns how long that took.
+    pub fn compile(&self, pool: &Pool) -> Result<Duration> {
+        timed(pool, &self.place, &["gcc", "-O1", "-c", "edited.c"])
+    }
+}
+
+/// How long a command takes in `place`, and only there.
+pub fn timed(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<Duration> {
+    let mut command = pool.client.remrun(&[&["--no-local"], arguments].concat());
+    command.current_dir(place);
+    let started = Instant::now();
+    let outcome = Run::new(command).within(LIMIT).run()?.expect_ok(&arguments.join(" "))?;
+    drop(outcome);
+    Ok(started.elapsed())
+}
+
+/// The median of some times.
+pub fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// What passes the client's link while something is done.
+pub fn traffic_of<T>(pool: &Pool, what: impl FnOnce() -> Result<T>) -> Result<(T, Traffic)> {
+    let before = pool.testbed().traffic(CLIENT);
+    let result = what()?;
+    // The last acknowledgements are on their way yet.
+    pause(Duration::from_millis(300));
+    Ok((result, pool.testbed().traffic(CLIENT).since(&before)))
+}
+
+/// How many round trips something costs: by how much longer it takes when the way gets longer.
+pub fn round_trips(pool: &Pool, link: Link, mut what: impl FnMut() -> Result<Duration>) -> Result<f64> {
+    let delays = [Duration::from_millis(20), Duration::from_millis(140)];
+    let mut times = Vec::new();
+    for delay in delays {
+        pool.testbed().set_link(CLIENT, link.with_round_trip(delay));
+        what()?;
+        times.push(median((0..7).map(|_| what()).collect::<Result<_>>()?));
+    }
+    Ok((times[1].as_secs_f64() - times[0].as_secs_f64()) / (delays[1] - delays[0]).as_secs_f64())
+}
+
+fn one_round_trip(pool: &mut Pool) -> Result<Vec<String>> {
+    let cable = Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?;
+    let place = folder(pool, "slow")?;
+    let mut project = Project::new(pool, place.clone())?;
+    timed(pool, &place, &["true"])?;
+    pool.relink(cable)?;
+    let mut wrong = Vec::new();
+    (0..3).try_for_each(|_| timed(pool, &place, &["true"]).map(drop))?;
+    // A fresh connection compares clocks often.
+    pause(Duration::from_secs(3));
+    let (took, passed) = traffic_of(pool, || timed(pool, &place, &["true"]))?;
+    measured("true over cable", took);
+    if passed.bytes_up + passed.bytes_down > TRUE_BYTES {
+        wrong.push(format!("`true` cost {} bytes up and {} down", passed.bytes_up, passed.bytes_down));
+    }
+    let of_true = round_trips(pool, cable, || timed(pool, &place, &["true"]))?;
+    let of_compiling = round_trips(pool, cable, || {
+        project.edit()?;
+        project.compile(pool)
+    })?;
+    println!("measured: true {of_true:.2} round trips, an edited file compiled {of_compiling:.2}");
+    for (what, count) in [("true", of_true), ("an edited file compiled", of_compiling)] {
+        if count > ROUND_TRIPS {
+            wrong.push(format!("{what}: {count:.2} round trips"));
+        }
+    }
+    Ok(wrong)
+}
+
+fn edits(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    let mut project = Project::new(pool, place)?;
+    pool.relink(Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?)?;
+    (0..3).try_for_each(|_| {
+        project.edit()?;
+        project.compile(pool).map(drop)
+    })?;
+    project.edit()?;
+    let (took, passed) = traffic_of(pool, || project.compile(pool))?;
+    measured("an edited file compiled over cable", took);
+    println!("measured: {} bytes up, {} down", passed.bytes_up, passed.bytes_down);
+    // The file has 15 KB, and its object file 30.
+    let right = passed.bytes_up < 2_500 && passed.bytes_down < 20_000;
+    Ok(if right { Vec::new() } else { vec![format!("{passed:?}")] })
+}
+
+fn loss(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    let mut project = Project::new(pool, place.clone())?;
+    let cable = Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?;
+    pool.relink(cable.with_loss(0.05))?;
+    for _ in 0..10 {
+        project.edit()?;
+        project.compile(pool)?;
+        let far = std::fs::read(place.join("edited.o")).unwrap_or_default();
+        let here = std::process::Command::new("gcc").args(["-O1", "-c", "edited.c"]).current_dir(&place).status();
+        if !here.is_ok_and(|status| status.success())
+            || far.is_empty()
+            || far != std::fs::read(place.join("edited.o")).unwrap_or_default()
+        {
+            return Ok(vec!["an object file differs".to_owned()]);
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn interruption(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    timed(pool, &place, &["sh", "-c", "sleep 0"])?;
+    pool.relink(Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?)?;
+    timed(pool, &place, &["true"])?;
+    let mut command = pool.client.remrun(&["--no-local", "sh", "-c", "echo begun > begun; sleep 2; echo done"]);
+    command.current_dir(&place);
+    let runner = std::thread::spawn(move || Run::new(command).within(LIMIT).run());
+    pause(Duration::from_millis(700));
+    pool.testbed().cut(CLIENT, true);
+    pause(Duration::from_secs(3));
+    pool.testbed().cut(CLIENT, false);
+    let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+    let right = outcome.ok() && outcome.stdout == b"done\n" && place.join("begun").exists();
+    Ok(if right { Vec::new() } else { vec![format!("{}: {}", outcome.ended, outcome.text())] })
+}
