@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
        e2e demo [--keep]
+       e2e bench slow-link [--json]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -96,7 +97,11 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
             rest.end()?;
             demo::run(keep)?
         }
-        Some("bench") if rest.flag("launch") => {
+        Some("bench") => {
+            let slow_link = rest.flag("slow-link");
+            if !slow_link && !rest.flag("launch") {
+                return Err(Error::Missing(USAGE.to_owned()));
+            }
             let options = bench::Options {
                 json: rest.flag("--json"),
                 rounds: rest.number("--rounds", 50)?,
@@ -105,7 +110,11 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 apart: rest.flag("--apart"),
             };
             rest.end()?;
-            bench::launch::run(&options)?;
+            if slow_link {
+                bench::slow_link::run(&options)?
+            } else {
+                bench::launch::run(&options)?
+            }
             true
         }
         _ => return Err(Error::Missing(USAGE.to_owned())),

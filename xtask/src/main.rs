@@ -14,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
        [--rounds N] [--no-build] [--no-peers] [--apart]
+  bench slow-link [--json]           what commands cost over links with delay and little rate, made by the testbed
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
@@ -47,7 +48,9 @@ fn demo(rest: &[&str]) -> Result<(), String> {
 fn bench(rest: &[&str]) -> Result<(), String> {
     need::root("the benchmark")?;
     need::programs(&need::DEMO)?;
-    if !rest.contains(&"--no-peers") {
+    if rest.contains(&"slow-link") {
+        need::programs(&need::TESTBED)?;
+    } else if !rest.contains(&"--no-peers") {
         need::wanted(&need::PEERS);
     }
     let programs = run::build(true)?;

@@ -3,6 +3,7 @@
 pub mod launch;
 pub mod peers;
 pub mod samples;
+pub mod slow_link;
 
 use crate::error::Result;
 use crate::pool;
