@@ -21,6 +21,8 @@ const EIO: i32 = 5;
 const FAULT_BYTES: usize = 64 << 10;
 /// The same where the answer brings paths that will be wanted, and the hub is near.
 const FAULT_BYTES_NEAR: usize = 2 << 20;
+/// The same for a far hub: each header that a C file includes would cost a round trip.
+const FAULT_BYTES_FAR: usize = 512 << 10;
 /// Objects that wait for the link.
 const OBJECTS_AHEAD: usize = 16;
 /// Most pieces of a file in one answer.
@@ -162,7 +164,11 @@ impl Server {
             bounds.push(faulted.bound);
         }
         task.view.note_told(task.connection, &bounds);
-        let bytes_max = if faulted.brings && task.near { FAULT_BYTES_NEAR } else { FAULT_BYTES };
+        let bytes_max = match (faulted.brings, task.near) {
+            (false, _) => FAULT_BYTES,
+            (true, false) => FAULT_BYTES_FAR,
+            (true, true) => FAULT_BYTES_NEAR,
+        };
         let objects = self.views.blobs_of(bindings(&bounds), &|_| false, bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),

@@ -35,7 +35,7 @@ pub const VIEWS_MAX: usize = 64;
 /// Paths of one view; a view that would grow beyond is emptied and learned anew.
 pub const PATHS_MAX: usize = 20_000;
 /// What travels unasked with a launch, in bytes, unless the caller says otherwise.
-pub const TRAVEL_BYTES: usize = 256 << 10;
+pub const TRAVEL_BYTES: usize = 1 << 20;
 /// The same where the hub is near, and bytes cost less than asking for them.
 pub const TRAVEL_BYTES_NEAR: usize = 6 << 20;
 
