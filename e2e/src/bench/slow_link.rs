@@ -103,7 +103,9 @@ fn upload(pool: &Pool, place: &Path, link: Link, time: Duration) -> Result<()> {
     // Nothing that could be packed.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
     let mut next = || {
-        (state ^= state << 13, state ^= state >> 7, state ^= state << 17);
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
         state
     };
     let noise: Vec<u8> = (0..(bytes / 8.0) as usize).flat_map(|_| next().to_le_bytes()).collect();
