@@ -293,7 +293,9 @@ fn a_way_that_grows_longer_while_little_is_sent_is_noticed() {
     world.send(1 << 20);
     let longer = link.with_round_trip(Duration::from_millis(140));
     (world.up, world.down) = (Pipe::new(longer.up, 1), Pipe::new(longer.down, 2));
-    (0..6).for_each(|_| drop(world.send(2_000)));
+    for _ in 0..6 {
+        world.send(2_000);
+    }
     let took = world.send(60_000).took;
     let beyond = (took as f64 - ideal(&longer, 60_000) as f64 - ACK_DELAY as f64) / 140e6;
     assert!(beyond < 0.25, "{beyond} round trips too many");
@@ -303,8 +305,12 @@ fn a_way_that_grows_longer_while_little_is_sent_is_noticed() {
 fn little_that_is_sent_never_makes_the_window_small() {
     let link = preset("cable");
     let mut world = World::new(link, None);
-    (0..20).for_each(|_| drop(world.send(3_000)));
+    for _ in 0..20 {
+        world.send(3_000);
+    }
     world.down = Pipe::new(Shape { delay: Duration::from_millis(120), ..link.down }, 3);
-    (0..20).for_each(|_| drop(world.send(3_000)));
+    for _ in 0..20 {
+        world.send(3_000);
+    }
     assert!(world.flow.window() >= PACKETS_FIRST * MTU);
 }
