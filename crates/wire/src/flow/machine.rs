@@ -15,7 +15,9 @@ pub type Nanos = u64;
 const SECOND: Nanos = 1_000_000_000;
 const MS: Nanos = 1_000_000;
 
-/// How long packets may wait in queues, beside the time that one takes to be sent.
+/// How long packets may wait in queues, beside the time that one takes to be sent: two round trips, within these bounds. Less
+/// would be taken for a queue where a processor was busy, more is felt by other traffic.
+const STANDING_MIN: Nanos = 3 * MS;
 const STANDING_MAX: Nanos = 10 * MS;
 /// A smaller window would stall on delayed acknowledgements, packets.
 const PACKETS_MIN: u64 = 4;
@@ -27,14 +29,18 @@ const WINDOW_MAX: u64 = 64 << 20;
 const RECORDS_MAX: usize = 8192;
 /// The rate is the highest of this many rounds.
 const RATE_ROUNDS: usize = 10;
-/// Share of bytes that may be lost without slowing down, …
+/// Share of bytes that may be lost without slowing down; …
 const LOSS_MAX: f64 = 0.1;
-/// … counted over at least so many packets.
-const LOSS_PACKETS: u64 = 64;
+/// … but from here on nothing more is under way than fills the link: the queue may be shorter than we let one grow.
+const LOSS_NOTICED: f64 = 0.01;
+/// Loss is counted over at least so many packets.
+const LOSS_PACKETS: u64 = 128;
 /// Rounds in a row without 25% more before a start is over.
 const LEVEL_ROUNDS: u32 = 3;
 /// Rounds in a row with a full window and no queue before it grows by a quarter: the link has become faster.
 const FASTER_ROUNDS: u32 = 3;
+/// Rounds for which a window at which something was lost is kept away from.
+const CEILING_ROUNDS: u32 = 200;
 /// Rounds in a row with a queue although the window is at its least: then the path has become longer.
 const LONGER_ROUNDS: u32 = 6;
 /// The same for rounds in which hardly anything was sent.
@@ -61,6 +67,11 @@ impl Path {
         (u128::from(self.rate) * u128::from(time) / u128::from(SECOND)) as u64
     }
 
+    /// How long packets may wait on it.
+    fn standing_max(&self) -> Nanos {
+        (self.round_trip * 2).clamp(STANDING_MIN, STANDING_MAX)
+    }
+
     /// Bytes that are under way on a full path without a queue.
     pub fn product(&self) -> u64 {
         self.bytes_in(self.round_trip)
@@ -84,6 +95,10 @@ pub struct Flow {
     level: (u64, u32),
     faster: u32,
     longer: u32,
+    /// A window at which much was lost, and how many rounds it is to be kept away from.
+    ceiling: Option<(u64, u32)>,
+    /// The share that is lost when hardly more is under way than fills the link.
+    usual_loss: f64,
     /// Rounds in a row that were longer although hardly anything was sent, and the shortest of them.
     longer_idle: (u32, Nanos),
 }
@@ -185,6 +200,8 @@ impl Flow {
             level: (0, 0),
             faster: 0,
             longer: 0,
+            ceiling: None,
+            usual_loss: 0.0,
             longer_idle: (0, Nanos::MAX),
         };
         known.into_iter().for_each(|path| flow.remember(path));
@@ -327,24 +344,24 @@ impl Flow {
         let delivered = (u128::from(round.acked) * u128::from(SECOND) / u128::from(took)) as u64;
         let one = u128::from(self.mtu) * u128::from(SECOND) / u128::from(path.rate.max(1));
         let standing = shortest.saturating_sub(path.round_trip).saturating_sub(one as u64);
-        if round.full && standing > STANDING_MAX / 2 {
+        if round.full && standing > path.standing_max() / 2 {
             // The link was busy all the time: what came through is what it can do.
             self.rates.lower(delivered + delivered / 16);
         }
-        let lossy = self.is_lossy(now);
-        self.watch_idle(&round, shortest, path.round_trip);
+        let lost = self.loss_share(now);
+        self.watch_idle(&round, shortest, &path);
         if self.starting {
-            self.end_starting_round(&round, standing, lossy);
+            self.end_starting_round(&round, standing, lost);
         } else {
-            self.follow(&round, standing, lossy);
+            self.follow(&round, standing, lost);
         }
         self.rates.end_round();
     }
 
     /// A round trip that is longer without our doing is the path's own: soon it is taken for what it is.
-    fn watch_idle(&mut self, round: &Round, shortest: Nanos, known: Nanos) {
+    fn watch_idle(&mut self, round: &Round, shortest: Nanos, known: &Path) {
         let (count, least) = self.longer_idle;
-        self.longer_idle = match !round.full && shortest > known + STANDING_MAX {
+        self.longer_idle = match !round.full && shortest > known.round_trip + known.standing_max() {
             true => (count + 1, least.min(shortest)),
             false => (0, Nanos::MAX),
         };
@@ -356,25 +373,28 @@ impl Flow {
         }
     }
 
-    /// Whether more was lost than links lose by themselves.
-    fn is_lossy(&mut self, now: Nanos) -> bool {
+    /// The share that was lost, once enough was sent to tell.
+    fn loss_share(&mut self, now: Nanos) -> f64 {
         let Loss { lost, acked, .. } = self.loss;
-        let is_lossy = lost as f64 > LOSS_MAX * (lost + acked) as f64 && lost + acked >= 2 * PACKETS_FIRST * self.mtu;
-        if is_lossy || lost + acked >= LOSS_PACKETS * self.mtu {
-            let answered = if is_lossy { now } else { self.loss.answered };
-            self.loss = Loss { answered, ..Loss::default() };
+        let share = lost as f64 / (lost + acked).max(1) as f64;
+        let is_much = share > LOSS_MAX && lost + acked >= LOSS_PACKETS / 2 * self.mtu;
+        if !is_much && lost + acked < LOSS_PACKETS * self.mtu {
+            return 0.0;
         }
-        is_lossy
+        let answered = if share > LOSS_NOTICED { now } else { self.loss.answered };
+        self.loss = Loss { answered, ..Loss::default() };
+        share
     }
 
-    fn end_starting_round(&mut self, round: &Round, standing: Nanos, lossy: bool) {
+    fn end_starting_round(&mut self, round: &Round, standing: Nanos, lost: f64) {
         let rate = self.rates.highest();
         if rate >= self.level.0 + self.level.0 / 4 {
             self.level = (rate, 0);
         } else if round.full {
             self.level.1 += 1;
         }
-        if round.full && standing > STANDING_MAX || lossy || self.level.1 >= LEVEL_ROUNDS {
+        let queued = self.path().is_some_and(|path| standing > path.standing_max());
+        if round.full && (queued || lost > LOSS_NOTICED) || lost > LOSS_MAX || self.level.1 >= LEVEL_ROUNDS {
             self.starting = false;
             self.level = (0, 0);
             let path = self.path().expect("a round had a rate");
@@ -383,21 +403,36 @@ impl Flow {
     }
 
     /// A path that is known: as much as fills it, and hardly waits.
-    fn follow(&mut self, round: &Round, standing: Nanos, lossy: bool) {
+    fn follow(&mut self, round: &Round, standing: Nanos, lost: f64) {
+        self.ceiling = self.ceiling.and_then(|(window, rounds)| Some((window, rounds.checked_sub(1)?)));
         let path = self.path().expect("a round had a rate");
         let least = self.least(&path);
-        if lossy {
-            self.window = (self.window * 7 / 10).max(least);
+        let full = path.product() + path.product() / 8 + 2 * self.mtu;
+        if lost > LOSS_MAX {
+            self.faster = 0;
+            self.ceiling = Some((self.window - self.window / 8, CEILING_ROUNDS));
+            self.window = (self.window.min(full) * 7 / 10).max(least);
             return;
         }
-        if standing > STANDING_MAX && !round.full {
+        if lost > 0.0 && self.window <= full {
+            // It is not for too much being under way.
+            self.usual_loss += (lost - self.usual_loss) / 2.0;
+            self.ceiling = None;
+        } else if lost > LOSS_NOTICED + self.usual_loss * 1.5 {
+            self.faster = 0;
+            self.ceiling = Some((self.window - self.window / 8, CEILING_ROUNDS));
+            self.window = self.window.min(full).max(least);
+            return;
+        }
+        let standing_max = path.standing_max();
+        if standing > standing_max && !round.full {
             // It is not our queue.
             return;
         }
-        if standing > STANDING_MAX {
+        if standing > standing_max {
             self.faster = 0;
             self.longer = if self.window <= least + self.mtu { self.longer + 1 } else { 0 };
-            let waiting = path.bytes_in(standing - STANDING_MAX / 2);
+            let waiting = path.bytes_in(standing - standing_max / 2);
             self.window = self.window.saturating_sub(waiting).max(least);
             if self.longer >= LONGER_ROUNDS {
                 self.longer = 0;
@@ -407,11 +442,12 @@ impl Flow {
             return;
         }
         self.longer = 0;
-        if round.full && standing < STANDING_MAX / 2 {
+        if round.full && standing < standing_max / 2 {
             self.faster += 1;
-            let more = path.bytes_in(STANDING_MAX / 4).max(self.mtu / 2);
+            let more = path.bytes_in(standing_max / 4).max(self.mtu / 2);
             let much = if self.faster >= FASTER_ROUNDS { self.window / 4 } else { 0 };
-            self.window = (self.window + more.max(much)).max(path.product()).min(WINDOW_MAX);
+            let most = self.ceiling.map_or(WINDOW_MAX, |(window, _)| window.max(path.product()));
+            self.window = (self.window + more.max(much)).max(path.product()).min(most);
         } else {
             self.faster = 0;
         }
@@ -420,12 +456,12 @@ impl Flow {
 
     /// Fills a path from its first packet on.
     fn enough(&self, path: &Path) -> u64 {
-        path.product() + path.bytes_in(STANDING_MAX).max(2 * self.mtu)
+        path.product() + path.bytes_in(path.standing_max()).max(2 * self.mtu)
     }
 
     /// What a path has in any case. On a short path that is what waits within the time that is allowed.
     fn least(&self, path: &Path) -> u64 {
-        (path.product() * 3 / 4).max(path.bytes_in(STANDING_MAX / 2)).max(PACKETS_MIN * self.mtu)
+        (path.product() * 3 / 4).max(path.bytes_in(path.standing_max() / 2)).max(PACKETS_MIN * self.mtu)
     }
 }
 

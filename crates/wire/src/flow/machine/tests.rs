@@ -92,7 +92,7 @@ impl World {
                 self.pump();
                 continue;
             };
-            self.now = at;
+            self.now = self.now.max(at);
             match event {
                 Event::Arrives { number } => self.arrive(number),
                 Event::AckDue { upto } => {
@@ -313,4 +313,17 @@ fn little_that_is_sent_never_makes_the_window_small() {
         world.send(3_000);
     }
     assert!(world.flow.window() >= PACKETS_FIRST * MTU);
+}
+
+#[test]
+fn a_queue_too_short_to_be_seen_is_not_filled_for_long() {
+    // A gigabit's queue of 4 ms: it overflows before anything waits for 10.
+    let link = preset("lan");
+    let mut world = World::new(link, None);
+    world.send(20 << 20);
+    let sending = world.send(40 << 20);
+    let lost = sending.lost as f64 * MTU as f64 / (40 << 20) as f64;
+    let times = sending.took as f64 / ideal(&link, 40 << 20) as f64;
+    assert!(lost < 0.02, "{lost} of it lost");
+    assert!(times < 1.5, "{times} times the ideal");
 }
