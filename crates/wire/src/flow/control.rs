@@ -87,6 +87,7 @@ impl Controller for Control {
     }
 
     fn on_congestion_event(&mut self, _now: Instant, sent: Instant, is_persistent: bool, lost_bytes: u64) {
+        // A congestion mark (ECN) comes as no bytes lost, and is not answered: queues are seen by their delay.
         self.handle.flow().on_lost(self.handle.nanos(sent), lost_bytes, is_persistent);
     }
 
