@@ -374,7 +374,7 @@ impl Sender {
     /// Sends a message that is already encoded.
     pub async fn send_encoded(&mut self, encoded: Bytes) -> Result<(), WireError> {
         match &mut self.0 {
-            SendHalf::Quic(stream) => stream.send(Vec::new(), encoded).await,
+            SendHalf::Quic(stream) => stream.send((Vec::new(), encoded)).await,
             SendHalf::Local(outlet) => outlet.send(encoded).await,
         }
     }
@@ -382,10 +382,7 @@ impl Sender {
     /// Sends the answer to one of the objects or pieces that were asked for.
     pub async fn answer_object(&mut self, reply: ObjectReply) -> Result<(), WireError> {
         match &mut self.0 {
-            SendHalf::Quic(stream) => {
-                let (head, bytes) = bulk::reply_head(reply);
-                stream.send(head, bytes).await
-            }
+            SendHalf::Quic(stream) => stream.send(bulk::reply_head(reply)).await,
             SendHalf::Local(_) => self.send(&reply).await,
         }
     }
@@ -393,10 +390,7 @@ impl Sender {
     /// Gives an object that the launch to follow on this stream will need.
     pub async fn give(&mut self, object: Object) -> Result<(), WireError> {
         match &mut self.0 {
-            SendHalf::Quic(stream) => {
-                let (head, bytes) = bulk::give_head(object);
-                stream.send(head, bytes).await
-            }
+            SendHalf::Quic(stream) => stream.send(bulk::give_head(object)).await,
             SendHalf::Local(_) => self.send(&Open::from(OpenKind::Give(object))).await,
         }
     }

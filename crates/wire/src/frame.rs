@@ -48,7 +48,7 @@ impl FrameSender {
     }
 
     /// Sends one encoded message that is in two parts.
-    pub async fn send(&mut self, head: Vec<u8>, bytes: Bytes) -> Result<(), WireError> {
+    pub async fn send(&mut self, (head, bytes): (Vec<u8>, Bytes)) -> Result<(), WireError> {
         let length = head.len() + bytes.len();
         debug_assert!(length <= FRAME_BYTES_MAX, "a frame of {length} bytes");
         if self.frames.packs && length >= WORTH_PACKING {
@@ -57,41 +57,35 @@ impl FrameSender {
                 return self.write(PACKED, &[], packed.into()).await;
             }
         }
-        self.write_raw(length, head, bytes).await
+        self.write(0, &head, bytes).await
     }
 
     /// Sends a message that is much like others before and after it on this connection. The number is for
     /// [`FrameReceiver::answers`].
     pub async fn send_alike(&mut self, encoded: Bytes) -> Result<Option<Number>, WireError> {
         if !self.frames.packs {
-            self.send(Vec::new(), encoded).await?;
+            self.send((Vec::new(), encoded)).await?;
             return Ok(None);
         }
         let (number, like) = self.frames.likeness.sending(&encoded);
-        let (like_number, like) = like.map_or((likeness::NONE, Bytes::new()), |(number, bytes)| (number, bytes));
-        let mut numbers = number.to_be_bytes().to_vec();
-        numbers.extend(like_number.to_be_bytes());
-        let packed = pack(&encoded, &like).unwrap_or_else(|| encoded.to_vec());
-        let flags = if packed.len() < encoded.len() { PACKED | LIKE } else { LIKE };
-        self.write(flags, &numbers, packed.into()).await?;
+        let (like_number, like) = like.unwrap_or((likeness::NONE, Bytes::new()));
+        let numbers = [number.to_be_bytes(), like_number.to_be_bytes()].concat();
+        let (flags, bytes) = match pack(&encoded, &like) {
+            Some(packed) => (PACKED | LIKE, packed.into()),
+            None => (LIKE, encoded),
+        };
+        self.write(flags, &numbers, bytes).await?;
         Ok(Some(number))
     }
 
-    async fn write(&mut self, flags: u32, numbers: &[u8], bytes: Bytes) -> Result<(), WireError> {
-        let length = (numbers.len() + bytes.len()) as u32;
-        let head = [&(flags | length).to_be_bytes()[..], numbers].concat();
-        self.write_chunks(head, bytes).await
-    }
-
-    async fn write_raw(&mut self, length: usize, head: Vec<u8>, bytes: Bytes) -> Result<(), WireError> {
-        self.write_chunks([&(length as u32).to_be_bytes()[..], &head].concat(), bytes).await
-    }
-
-    async fn write_chunks(&mut self, head: Vec<u8>, bytes: Bytes) -> Result<(), WireError> {
+    /// Sends a frame: `start` and `bytes` after its head.
+    async fn write(&mut self, flags: u32, start: &[u8], bytes: Bytes) -> Result<(), WireError> {
+        let length = (start.len() + bytes.len()) as u32;
+        let start = [&(flags | length).to_be_bytes()[..], start].concat();
         // What is short goes as one, so that it is one packet.
         let mut chunks = match bytes.len() {
-            0..=1200 => vec![[&head[..], &bytes].concat().into()],
-            _ => vec![head.into(), bytes],
+            0..=1200 => vec![[&start[..], &bytes].concat().into()],
+            _ => vec![start.into(), bytes],
         };
         self.stream.write_all_chunks(&mut chunks).await.map_err(lost)
     }
@@ -153,7 +147,7 @@ impl FrameReceiver {
         let (number, like) = (bytes.get_u64(), bytes.get_u64());
         let like = self.frames.likeness.like(like)?;
         let encoded = if head & PACKED == 0 { bytes } else { unpack(&bytes, &like)? };
-        self.frames.likeness.received_one(number, &encoded);
+        self.frames.likeness.keep(number, &encoded);
         Ok(Some(encoded))
     }
 }

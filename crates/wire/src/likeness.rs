@@ -78,7 +78,7 @@ impl Likeness {
     }
 
     /// Keeps a message that was received.
-    pub fn received_one(&self, number: Number, encoded: &Bytes) {
+    pub fn keep(&self, number: Number, encoded: &Bytes) {
         if encoded.len() > BYTES_MAX {
             return;
         }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn what_is_received_is_kept_for_longer() {
         let likeness = Likeness::default();
-        (1..=70).for_each(|at| likeness.received_one(at, &Bytes::from(at.to_string())));
+        (1..=70).for_each(|at| likeness.keep(at, &Bytes::from(at.to_string())));
         assert_eq!(likeness.like(NONE).unwrap(), Bytes::new());
         assert_eq!(likeness.like(7).unwrap(), Bytes::from("7"));
         assert!(matches!(likeness.like(6), Err(WireError::Unlike)));

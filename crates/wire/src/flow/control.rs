@@ -54,8 +54,8 @@ impl FlowHandle {
     }
 
     fn nanos(&self, at: Instant) -> Nanos {
-        // An hour's room for moments before the handle was made; a flow takes zero for never.
-        at.duration_since(self.epoch).as_nanos() as Nanos + 3_600_000_000_000
+        // A flow takes zero for never.
+        at.duration_since(self.epoch).as_nanos() as Nanos + 1
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! It knows two numbers of the path: the *rate* at which packets are delivered, and the *round trip* without queueing. Their
 //! product fills the link. What is more waits in a queue, and is seen as a longer round trip: the window shrinks until hardly any
-//! waits. Loss alone is no sign of a full link, as long as it is little (Wi-Fi, long distance).
+//! waits. A queue may also be too short to be seen: where more is lost than usual the window goes back to the product, and keeps
+//! away for some time from where that was. What is lost when no more than that is under way is usual there (Wi-Fi, long distance),
+//! and no sign of a full link.
 //!
 //! Rates are sampled as by draft-cheng-iccrg-delivery-rate-estimation; the two things that are ours are that a short flight
 //! tells the rate by how far apart its acknowledgements come, and that the window follows the queue and not the loss.
@@ -29,9 +31,9 @@ const WINDOW_MAX: u64 = 64 << 20;
 const RECORDS_MAX: usize = 8192;
 /// The rate is the highest of this many rounds.
 const RATE_ROUNDS: usize = 10;
-/// Share of bytes that may be lost without slowing down; …
+/// From this share of lost bytes on, less is under way than fills the link; …
 const LOSS_MAX: f64 = 0.1;
-/// … but from here on nothing more is under way than fills the link: the queue may be shorter than we let one grow.
+/// … from this one on, beside what is usual on the path, no more than that: the queue may be shorter than we let one grow.
 const LOSS_NOTICED: f64 = 0.01;
 /// Loss is counted over at least so many packets.
 const LOSS_PACKETS: u64 = 128;
@@ -305,10 +307,10 @@ impl Flow {
         if took == 0 || bytes < 2 * self.mtu {
             return;
         }
-        let rate = (u128::from(bytes) * u128::from(SECOND) / u128::from(took)) as u64;
+        let seen = rate(bytes, took);
         // Who has little to send does not see what the link could do.
-        if rate > self.rates.highest() || !app_limited && self.round.full {
-            self.rates.see(rate);
+        if seen > self.rates.highest() || !app_limited && self.round.full {
+            self.rates.see(seen);
         }
     }
 
@@ -326,9 +328,9 @@ impl Flow {
         }
         let apart = now - first_ack;
         if train.bytes >= TRAIN_PACKETS * self.mtu && apart >= TRAIN_TIME {
-            let rate = (u128::from(train.bytes) * u128::from(SECOND) / u128::from(apart)) as u64;
-            if rate > self.rates.highest() {
-                self.rates.see(rate);
+            let seen = rate(train.bytes, apart);
+            if seen > self.rates.highest() {
+                self.rates.see(seen);
                 let path = self.path().expect("it has a rate, and was acknowledged");
                 self.window = self.window.max(self.enough(&path));
                 self.starting = false;
@@ -341,7 +343,7 @@ impl Flow {
             std::mem::replace(&mut self.round, Round { begun: now, ends: self.sent.delivered, ..Round::default() });
         let (Some(path), Some(shortest)) = (self.path(), round.shortest) else { return };
         let took = now.saturating_sub(round.begun).max(1);
-        let delivered = (u128::from(round.acked) * u128::from(SECOND) / u128::from(took)) as u64;
+        let delivered = rate(round.acked, took);
         let one = u128::from(self.mtu) * u128::from(SECOND) / u128::from(path.rate.max(1));
         let standing = shortest.saturating_sub(path.round_trip).saturating_sub(one as u64);
         if round.full && standing > path.standing_max() / 2 {
@@ -463,6 +465,11 @@ impl Flow {
     fn least(&self, path: &Path) -> u64 {
         (path.product() * 3 / 4).max(path.bytes_in(path.standing_max() / 2)).max(PACKETS_MIN * self.mtu)
     }
+}
+
+/// Bytes a second; `time` is not zero.
+fn rate(bytes: u64, time: Nanos) -> u64 {
+    (u128::from(bytes) * u128::from(SECOND) / u128::from(time)) as u64
 }
 
 #[cfg(test)]
