@@ -6,7 +6,8 @@ use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use wire::message::{Hello, Open};
+use store::system::release;
+use wire::message::{Hello, Open, digest_bytes};
 use wire::{DialError, Endpoint, Joined, Key, Role};
 
 /// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
@@ -80,6 +81,7 @@ impl Link {
             role: Role::Client.number().into(),
             name: self.name.clone(),
             instance: self.instance,
+            system: release().as_ref().map(digest_bytes).unwrap_or_default(),
             ..Hello::default()
         };
         match self.dial(hello).await {
@@ -87,6 +89,7 @@ impl Link {
                 state.connects += 1;
                 state.failed = None;
                 state.joined = Some(joined.clone());
+                self.server.views().snapshot().set_names_system(names_system(&joined));
                 *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
                     Some((joined.clone(), state.connects));
                 tokio::spawn(answer(joined.clone(), self.server.clone()));
@@ -116,6 +119,11 @@ impl Link {
     pub fn hub(&self) -> &HubAddress {
         &self.hub
     }
+}
+
+/// Whether the distribution's files need only be named to this hub: it has the same one, and is far.
+pub(crate) fn names_system(joined: &Joined) -> bool {
+    joined.connection.is_far() && release().is_some_and(|release| joined.welcome.system == release.0[..])
 }
 
 /// Remembers what is learnt of the ways to and from the hub, until the connection ends.

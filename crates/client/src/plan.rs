@@ -3,6 +3,7 @@
 
 use crate::ahead::Ahead;
 use crate::daemon::Daemon;
+use crate::link::names_system;
 use crate::policy::{FileFacts, Gate, ReadDecision, ReadPolicy, Scope, ScopeInput};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
@@ -13,7 +14,7 @@ use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use wire::now_nanos;
+use wire::{Joined, now_nanos};
 
 /// Files that a command names and that are looked at before it starts; it asks for others when it wants them.
 const NAMED_MAX: usize = 512;
@@ -134,7 +135,13 @@ impl Plan {
 
     /// Checks the files that the program uses, for a launch over the connection with this number. Blocks.
     /// `ahead`: where contents go at once, if the hub is so near that much may be sent unasked.
-    pub fn sweep(&self, daemon: &Daemon, connection: u64, ahead: Option<&Ahead>) -> Result<Swept, String> {
+    pub fn sweep(
+        &self,
+        daemon: &Daemon,
+        joined: &Joined,
+        connection: u64,
+        ahead: Option<&Ahead>,
+    ) -> Result<Swept, String> {
         let send = ahead.map(|ahead| {
             move |digest, bytes| {
                 let sent = ahead.send(digest, bytes);
@@ -150,6 +157,7 @@ impl Plan {
             include: &self.include,
             hub_has: &|digest| daemon.server.hub_has(connection, digest),
             travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
+            names_system: names_system(joined),
             ahead: send.as_ref().map(|send| send as &dyn Fn(_, _) -> _),
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())

@@ -7,6 +7,7 @@ use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
+use crate::link::names_system;
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
 use crate::record::Record;
@@ -282,7 +283,8 @@ impl Session {
         let launched = Time(now_nanos());
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
-        let running = Running { view: view.clone(), gate, launched, connection, near: is_near(&joined), asked };
+        let (near, names_system) = (is_near(&joined), names_system(&joined));
+        let running = Running { view: view.clone(), gate, launched, connection, near, names_system, asked };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
@@ -370,7 +372,7 @@ impl Checked {
     fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
         let bytes_before = joined.connection.bytes();
         let ahead = is_near(joined).then(|| Ahead::new(joined.connection.clone()));
-        Self { connection, bytes_before, swept: plan.sweep(daemon, connection, ahead.as_ref()), ahead }
+        Self { connection, bytes_before, swept: plan.sweep(daemon, joined, connection, ahead.as_ref()), ahead }
     }
 
     /// On the thread that planned, where the hub is connected: unless another command must end first.

@@ -3,7 +3,7 @@
 
 use crate::policy::Gate;
 use crate::snapshot::{ReadError, Snapshot};
-use crate::views::{View, Views, bindings};
+use crate::views::{View, Views, bindings, named_only};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
@@ -47,6 +47,8 @@ pub struct Running {
     pub connection: u64,
     /// The hub is a millisecond or two away.
     pub near: bool,
+    /// The hub has the same distribution: its files are only named.
+    pub names_system: bool,
     /// What was asked for it.
     pub asked: Mutex<Asked>,
 }
@@ -169,7 +171,8 @@ impl Server {
             (true, false) => FAULT_BYTES_FAR,
             (true, true) => FAULT_BYTES_NEAR,
         };
-        let objects = self.views.blobs_of(bindings(&bounds), &|_| false, bytes_max);
+        let named = named_only(&bounds, task.names_system);
+        let objects = self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest), bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
             objects: objects.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
+use store::system::{SystemFiles, release};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use wire::flow::Path;
@@ -82,6 +83,7 @@ pub struct Shared {
     instance: u64,
     advertise: Vec<SocketAddr>,
     store: Arc<BlockStore>,
+    system: Arc<SystemFiles>,
     registry: Mutex<Registry>,
     state: Mutex<State>,
     tickets: AtomicU64,
@@ -133,6 +135,7 @@ impl Hub {
             instance: rand::random(),
             advertise,
             store: config.store,
+            system: Arc::default(),
             registry: Mutex::new(registry),
             state: Mutex::default(),
             tickets: AtomicU64::new(1),
@@ -218,6 +221,7 @@ impl Shared {
             clock: now_nanos(),
             name: self.name.clone(),
             instance: self.instance,
+            system: release().as_ref().map(digest_bytes).unwrap_or_default(),
         };
         sender.send(&welcome).await?;
         let Ok((role, tenant)) = admitted else {
@@ -255,7 +259,7 @@ impl Shared {
     }
 
     async fn serve_client(self: &Arc<Self>, connection: Connection, hello: Hello, tenant: base::Tenant) {
-        let session = ClientSession::new(connection.clone(), hello.name, hello.instance, tenant, self.store.clone());
+        let session = ClientSession::new(connection.clone(), hello, tenant, self.store.clone(), self.system.clone());
         lock(&self.state).clients.insert(session.key.clone(), session.clone());
         while let Ok((sender, mut receiver)) = connection.accept_control().await {
             let (shared, session) = (self.clone(), session.clone());

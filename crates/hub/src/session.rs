@@ -7,13 +7,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use store::BlockStore;
+use store::system::{Expected, SystemFiles};
 use tokio::sync::Notify;
+use wire::message::Hello;
 use wire::{Connection, FetchError, Fetcher, convert, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.
 const STAMPS_MAX: usize = 100_000;
+
+/// Most that is asked for at once of what was looked for here in vain, bytes.
+const ASKED_BYTES_MAX: u64 = 1 << 20;
 
 /// A client's name for its hub and workers: its node id and the number of its daemon's start. View numbers, versions and
 /// binding numbers are unique within it.
@@ -38,6 +43,10 @@ pub struct ClientSession {
     pub connection: Connection,
     fetcher: Fetcher,
     store: Arc<BlockStore>,
+    /// The system's files that its views name.
+    expected: Arc<Expected>,
+    /// It names them only, for they are here most likely.
+    names_system: bool,
     views: Mutex<HashMap<ViewId, View>>,
     advanced: Notify,
     pieces: Mutex<HashMap<(Digest, u64), Digest>>,
@@ -47,25 +56,34 @@ impl ClientSession {
     /// A session over `connection`.
     pub fn new(
         connection: Connection,
-        name: String,
-        instance: u64,
+        hello: Hello,
         tenant: Tenant,
         store: Arc<BlockStore>,
+        system: Arc<SystemFiles>,
     ) -> Arc<Self> {
         let node = connection.peer();
+        let release = store::system::release();
+        let names_system = connection.is_far() && release.is_some_and(|release| hello.system == release.0[..]);
         let kept = store.clone();
         // The fetcher has compared name and bytes.
         let keep =
             Arc::new(move |digest: Digest, bytes: &Bytes| report(kept.put_checked(tenant, digest, bytes), digest));
-        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep);
+        let expected = Expected::new(system, store.clone(), tenant);
+        let look = {
+            let expected = expected.clone();
+            Arc::new(move |digest: &Digest| expected.look(digest).map(Bytes::from))
+        };
+        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep, look);
         Arc::new(Self {
             node,
-            key: session_key(node, instance),
-            name,
+            key: session_key(node, hello.instance),
+            name: hello.name,
             tenant,
             connection,
             fetcher,
             store,
+            expected,
+            names_system,
             views: Mutex::default(),
             advanced: Notify::new(),
             pieces: Mutex::default(),
@@ -88,7 +106,30 @@ impl ClientSession {
         };
         let taken = tokio::time::timeout(GAP_LIMIT, arrived).await.map_err(|_| Gap);
         self.advanced.notify_waiters();
+        self.expect(&update.set);
         taken
+    }
+
+    /// Looks for the system's files among these on this machine's own disk. From a far client that has the same release such contents
+    /// do not come unasked: what is not here after all is asked for at once, before a task misses it.
+    fn expect(&self, bounds: &[Bound]) {
+        let missing = self.expected.expect(bounds);
+        if missing.is_empty() || !self.names_system {
+            return;
+        }
+        let (expected, fetcher) = (self.expected.clone(), self.fetcher.clone());
+        tokio::spawn(async move {
+            let look = move || missing.into_iter().filter(|(name, _)| !expected.find(name)).collect::<Vec<_>>();
+            let Ok(missing) = tokio::task::spawn_blocking(look).await else { return };
+            let mut room = ASKED_BYTES_MAX;
+            for (name, bytes) in missing {
+                let Some(left) = room.checked_sub(bytes) else { continue };
+                room = left;
+                let fetcher = fetcher.clone();
+                // Who needs it will see why it cannot be had.
+                tokio::spawn(async move { fetcher.object(name).await.map(drop) });
+            }
+        });
     }
 
     fn take(&self, update: &ViewUpdate) -> bool {
@@ -118,16 +159,16 @@ impl ClientSession {
         for object in &reply.objects {
             self.keep(object);
         }
+        let parsed = |bound: &message::Bound| {
+            let dropped = |error: &_| tracing::warn!(client = %self.node, %error, "a binding was dropped");
+            Bound::try_from(bound.clone()).inspect_err(dropped).ok()
+        };
+        let bounds: Vec<Bound> = reply.bounds.iter().filter_map(parsed).collect();
+        self.expect(&bounds);
         let mut views = self.lock_views();
         let known = views.entry(view).or_insert_with(|| View::new(view));
-        for bound in &reply.bounds {
-            match Bound::try_from(bound.clone()) {
-                Ok(bound) if bound.seq > Seq(0) => {
-                    known.learn(bound);
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(client = %self.node, %error, "a binding was dropped"),
-            }
+        for bound in bounds.into_iter().filter(|bound| bound.seq > Seq(0)) {
+            known.learn(bound);
         }
         Ok(reply)
     }

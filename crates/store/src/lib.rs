@@ -8,6 +8,7 @@
 
 pub mod assemble;
 pub mod chunk;
+pub mod system;
 
 mod block_store;
 mod disk;

@@ -247,6 +247,11 @@ impl Connection {
         }
     }
 
+    /// Whether the link was found to be so slow, when it was made, that bytes cost more than the work to save them.
+    pub fn is_far(&self) -> bool {
+        matches!(&self.way, Way::Quic { frames, .. } if frames.packs)
+    }
+
     /// What has been learnt of the way to the other end; `None` within a machine, and before much was sent.
     pub fn path(&self) -> Option<Path> {
         self.flow().filter(|flow| flow.is_trained())?.path()

@@ -27,7 +27,7 @@ mod transport;
 pub use connection::{Connection, Endpoint, Listener, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;
 pub use dial::{DialError, Joined, dial, join, now_nanos};
-pub use fetch::{FetchError, Fetcher};
+pub use fetch::{FetchError, Fetcher, Keep, Look};
 pub use key::Key;
 pub use token::{Role, Token};
 

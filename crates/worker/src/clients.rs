@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use store::BlockStore;
+use store::system::SystemFiles;
 use wire::Joined;
 
 /// Most clients with a mirror here; beyond, the one longest idle loses its mirror.
@@ -27,6 +28,7 @@ pub struct Clients {
     pub sandbox: SandboxServer,
     /// Where contents are kept.
     pub store: Arc<BlockStore>,
+    system: Arc<SystemFiles>,
     /// Which CPUs tasks may use, and how many use each.
     pub cpus: CpuSet,
     /// Where tasks write.
@@ -74,7 +76,8 @@ impl Clients {
     ) -> Arc<Self> {
         let cpus = CpuSet(Mutex::new(cpus.into_iter().map(|cpu| (cpu, 0)).collect()));
         let scratches = Scratches::new(&folder, sandbox.privileged());
-        Arc::new(Self { sandbox, store, cpus, scratches, folder, memory_bytes, table: Mutex::default() })
+        let (system, table) = Default::default();
+        Arc::new(Self { sandbox, store, system, cpus, scratches, folder, memory_bytes, table })
     }
 
     /// A connection to the hub was made: contents are fetched over it from now on.
@@ -94,7 +97,7 @@ impl Clients {
         drop_idle(&mut table);
         let id_base = free_range(&self.sandbox, &table)
             .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
-        let contents = Contents::new(key.clone(), tenant, self.store.clone());
+        let contents = Contents::new(key.clone(), tenant, self.store.clone(), self.system.clone());
         contents.connect(joined);
         let mirrors = Mirrors::mount(&self.folder.join("mirrors"), id_base, contents.clone())?;
         let used = Mutex::new(Instant::now());

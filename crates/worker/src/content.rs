@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use store::system::{Expected, SystemFiles};
 use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
@@ -29,6 +30,8 @@ pub struct Contents {
     client: Bytes,
     tenant: Tenant,
     store: Arc<BlockStore>,
+    /// What may be on this machine's own disk.
+    expected: Arc<Expected>,
     runtime: Handle,
     fetcher: Mutex<Option<Fetcher>>,
     pieces: Mutex<HashMap<(Digest, u64), Digest>>,
@@ -51,13 +54,15 @@ struct Reader {
 
 impl Contents {
     /// Not connected yet. Must be called within a tokio runtime.
-    pub fn new(client: Bytes, tenant: Tenant, store: Arc<BlockStore>) -> Arc<Self> {
+    pub fn new(client: Bytes, tenant: Tenant, store: Arc<BlockStore>, system: Arc<SystemFiles>) -> Arc<Self> {
         let (fetcher, pieces, readers, indices, fetched) = Default::default();
         let runtime = Handle::current();
+        let expected = Expected::new(system, store.clone(), tenant);
         Arc::new_cyclic(|myself| Self {
             client,
             tenant,
             store,
+            expected,
             runtime,
             fetcher,
             pieces,
@@ -78,7 +83,18 @@ impl Contents {
                 tracing::warn!(%digest, %error, "an object was not kept");
             }
         });
-        *lock(&self.fetcher) = Some(Fetcher::new(joined.connection.clone(), self.client.clone(), keep));
+        let expected = self.expected.clone();
+        let look = Arc::new(move |digest: &Digest| expected.look(digest).map(Bytes::from));
+        *lock(&self.fetcher) = Some(Fetcher::new(joined.connection.clone(), self.client.clone(), keep, look));
+    }
+
+    /// Notes what of these may be on this machine's own disk.
+    pub fn expect(&self, bounds: &[Bound]) {
+        let is_within_process =
+            lock(&self.fetcher).as_ref().is_some_and(|fetcher| fetcher.connection().is_within_process());
+        if !is_within_process {
+            self.expected.expect(bounds);
+        }
     }
 
     /// Bytes of contents that came over the link so far.
@@ -287,6 +303,7 @@ impl Fetch for Contents {
     fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Vec<Bound>>) {
         let Ok(fetcher) = self.fetcher() else { return done(Err(Errno::IO)) };
         let (path, store, tenant) = (path.clone(), self.store.clone(), self.tenant);
+        let Some(contents) = self.myself.upgrade() else { return done(Err(Errno::IO)) };
         self.runtime.spawn(async move {
             let reply = match fetcher.bind(view, task, path.clone()).await {
                 Ok(reply) => reply,
@@ -302,7 +319,9 @@ impl Fetch for Contents {
                 }
             }
             let bounds = reply.bounds.into_iter().filter_map(|bound| Bound::try_from(bound).ok());
-            done(Ok(bounds.collect()));
+            let bounds: Vec<Bound> = bounds.collect();
+            contents.expect(&bounds);
+            done(Ok(bounds));
         });
     }
 

@@ -251,6 +251,7 @@ fn mark(timeline: &mut Vec<Moment>, arrived: Instant, what: &str) {
 async fn take_lane(client: &Arc<Client>, request: &Request) -> Result<LaneGuard, Failed> {
     let gap = |why: String| FailedKind::ViewGap.because(why);
     let deadline = Instant::now() + GAP_LIMIT;
+    client.contents.expect(&request.update.set);
     let mirror = loop {
         match client.mirrors.apply(&request.update) {
             Ok(mirror) => break mirror,

@@ -26,6 +26,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use sources::Sources;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often a path is looked at that changes while it is being looked at.
@@ -83,12 +84,18 @@ pub struct Snapshot {
     recipes: Arc<Recipes>,
     places: Places,
     sources: Sources,
+    names_system: AtomicBool,
 }
 
 impl Snapshot {
     /// Files are cut by `cutter`, unless `recipes` knows them.
     pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>) -> Self {
-        Self { cutter, recipes, places: Places::new(), sources: Sources::new() }
+        Self { cutter, recipes, places: Places::new(), sources: Sources::new(), names_system: AtomicBool::new(false) }
+    }
+
+    /// Whether the distribution's files are hashed also where they are large: the hub has the same, and finds them by that.
+    pub fn set_names_system(&self, names_system: bool) {
+        self.names_system.store(names_system, Ordering::Relaxed);
     }
 
     /// The recipe cache, to be saved from time to time.

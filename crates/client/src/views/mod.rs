@@ -80,6 +80,8 @@ pub struct Launch<'a> {
     pub include: &'a [TreePath],
     /// Whether the hub has a blob or block already.
     pub hub_has: &'a dyn Fn(&Digest) -> bool,
+    /// The hub has the same distribution: its files are only named.
+    pub names_system: bool,
     /// How much may travel unasked, in bytes.
     pub travel_bytes: usize,
     /// Takes what will travel as soon as it is known, to be sent while the rest is looked at; false if it cannot: then it
@@ -263,7 +265,9 @@ impl Views {
             };
             drop(table);
             let gone = gone.into_inner();
-            let has = |digest: &Digest| gone.digests.contains(digest) || (launch.hub_has)(digest);
+            let named = named_only(&update.set, launch.names_system);
+            let has =
+                |digest: &Digest| gone.digests.contains(digest) || named.contains(digest) || (launch.hub_has)(digest);
             let blobs = self.blobs_of(bindings(&update.set), &has, launch.travel_bytes.saturating_sub(gone.bytes));
             return Ok(Swept { update, blobs, ahead: gone.digests.len() });
         }
@@ -419,6 +423,17 @@ fn add_companions(table: &mut Table, path: &TreePath, look: &Look<'_>) -> bool {
 /// What paths are, without their names.
 pub fn bindings(set: &[Bound]) -> impl Iterator<Item = &Binding> + Clone {
     set.iter().map(|bound| &bound.binding)
+}
+
+/// The names of contents that do not go along, for the hub will find them on its own disk: where `names_system`, the distribution's.
+pub fn named_only(set: &[Bound], names_system: bool) -> HashSet<Digest> {
+    let name = |bound: &Bound| match &bound.binding {
+        Binding::File { attr, content: Content::Block(name) | Content::Recipe(name), .. } => {
+            attr.is_of_system(&bound.path).then_some(*name)
+        }
+        _ => None,
+    };
+    set.iter().filter(|_| names_system).filter_map(name).collect()
 }
 
 /// Whether two looks at a path found the same.

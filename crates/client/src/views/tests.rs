@@ -40,7 +40,8 @@ fn launch(hub_knows: Version) -> Launch<'static> {
         CONNECTION.set(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
     }
     let connection = CONNECTION.get();
-    Launch { connection, gate: &Open, include: &[], hub_has: NOTHING, travel_bytes: TRAVEL_BYTES, ahead: None }
+    let (include, travel_bytes) = (&[][..], TRAVEL_BYTES);
+    Launch { connection, gate: &Open, include, hub_has: NOTHING, names_system: false, travel_bytes, ahead: None }
 }
 
 /// What a hub makes of the steps it is told.

@@ -5,6 +5,7 @@ mod eviction;
 mod faults;
 mod files;
 mod model;
+mod system;
 mod threads;
 
 use crate::disk::{Disk, DiskFile, RealDisk};

@@ -36,6 +36,9 @@ pub struct Hello {
     /// What was learnt of the way from the receiver to the sender over an earlier connection.
     #[prost(message, optional, tag = "10")]
     pub down: Option<PathLearnt>,
+    /// Digest of a client's release and instruction set, as in [`Welcome::system`].
+    #[prost(bytes = "bytes", tag = "11")]
+    pub system: Bytes,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].
@@ -67,6 +70,10 @@ pub struct Welcome {
     /// Random number of this start of the hub.
     #[prost(uint64, tag = "5")]
     pub instance: u64,
+    /// Digest of the hub's release and instruction set (`store::system::release`): a client with the same need only name the
+    /// distribution's files. Empty if it has none.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub system: Bytes,
 }
 
 /// What the first stream carries after the greeting.
