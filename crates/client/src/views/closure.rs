@@ -2,6 +2,7 @@
 //! links on the way. A wrong guess costs bytes, a missing one a question.
 
 use super::elf::{self, Elf};
+use super::{compilers, locales};
 use crate::snapshot::disk::walk;
 use base::TreePath;
 use std::collections::{BTreeSet, VecDeque};
@@ -46,6 +47,9 @@ pub fn closure(program: &TreePath, cwd: &TreePath, env: &[Vec<u8>]) -> Vec<TreeP
     let mut search = Search::new(cwd, env);
     search.add(cwd);
     for path in ALWAYS {
+        search.add_bytes(path.as_bytes());
+    }
+    for path in locales::files(env) {
         search.add_bytes(path.as_bytes());
     }
     search.program(program, SCRIPTS_MAX);
@@ -111,6 +115,9 @@ impl Search {
         if let Some(elf) = elf::read(&file) {
             if let Some(interpreter) = elf.interpreter.as_deref().and_then(|path| self.add_bytes(path)) {
                 self.enqueue(interpreter, &[]);
+            }
+            for part in compilers::parts(&real) {
+                self.program(&part, scripts_left);
             }
             self.enqueue(real, &[]);
             return;

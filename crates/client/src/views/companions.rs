@@ -2,14 +2,15 @@
 //! a C file includes and those that they include, what Python has compiled of a module, the other files of a locale, the one
 //! folder in a folder. They go along with the answer, and each saves a question. A wrong guess costs bytes, a missing one a question.
 
-use super::closure::{self, TRIPLETS, disk};
+use super::closure::{self, disk};
+use super::compilers;
+use super::locales::LOCALE_FILES;
 use crate::snapshot::disk::walk;
 use base::{Binding, TreePath};
 use std::collections::{BTreeSet, VecDeque};
 use std::fs::{File, FileType};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Headers of one C file.
 const HEADERS_MAX: usize = 256;
@@ -21,21 +22,6 @@ const FOLDERS_ABOVE: usize = 3;
 const ONLY_FOLDERS_MAX: usize = 4;
 /// Most files that one Python module is compiled to: for different optimizations.
 const COMPILED_MAX: usize = 3;
-/// What a locale has.
-const LOCALE_FILES: [&str; 12] = [
-    "LC_ADDRESS",
-    "LC_COLLATE",
-    "LC_CTYPE",
-    "LC_IDENTIFICATION",
-    "LC_MEASUREMENT",
-    "LC_MESSAGES/SYS_LC_MESSAGES",
-    "LC_MONETARY",
-    "LC_NAME",
-    "LC_NUMERIC",
-    "LC_PAPER",
-    "LC_TELEPHONE",
-    "LC_TIME",
-];
 const C_ENDINGS: [&str; 12] = [".c", ".h", ".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx", ".C", ".i", ".inc", ".tcc"];
 
 /// The companions of a path that is `binding`, with all on the way to them, sorted. `has`: paths that are known, and whose
@@ -86,7 +72,7 @@ impl Found<'_> {
 
     /// What `source` includes, and what that includes.
     fn headers(&mut self, source: &TreePath) {
-        let standard = standard_folders();
+        let standard = compilers::header_folders();
         let mut queue = VecDeque::from([source.clone()]);
         let mut files = 0;
         while let Some(file) = queue.pop_front().filter(|_| files < HEADERS_MAX) {
@@ -144,24 +130,6 @@ fn only_folder(folder: &TreePath) -> Option<std::ffi::OsString> {
     let only = entries.next()?.ok()?;
     let is_folder = only.file_type().is_ok_and(|kind: FileType| kind.is_dir());
     (is_folder && entries.next().is_none()).then(|| only.file_name())
-}
-
-/// Where compilers look for headers.
-fn standard_folders() -> Vec<TreePath> {
-    let newest = |folder: String, rest: &str| {
-        let versions = std::fs::read_dir(&folder).into_iter().flatten().flatten();
-        let newest = versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max()?;
-        Some(format!("{folder}/{newest}{rest}"))
-    };
-    let mut folders: Vec<String> = vec!["/usr/local/include".into(), "/usr/include".into()];
-    for triplet in TRIPLETS {
-        folders.push(format!("/usr/include/{triplet}"));
-        folders.extend(newest(format!("/usr/lib/gcc/{triplet}"), "/include"));
-        folders.extend(newest(format!("/usr/include/{triplet}/c++"), ""));
-    }
-    folders.extend(newest("/usr/include/c++".into(), ""));
-    let folders = folders.into_iter().filter(|folder| Path::new(folder).is_dir());
-    folders.filter_map(|folder| TreePath::parse(folder.as_bytes())).collect()
 }
 
 /// What a line includes, and whether it is looked for beside the file first.
@@ -261,7 +229,7 @@ mod tests {
             assert!(found.contains(&tree.at(name)), "{name}: {found:?}");
         }
         assert!(!found.contains(&tree.at("src/hidden.h")), "what a known file brings is known");
-        if Path::new("/usr/include/stdio.h").is_file() {
+        if disk(&TreePath::parse(b"/usr/include/stdio.h").unwrap()).is_file() {
             assert!(found.iter().any(|path| path.as_bytes() == b"/usr/include/stdio.h"), "{found:?}");
         }
         assert!(found.windows(2).all(|pair| pair[0] < pair[1]));

@@ -6,8 +6,10 @@
 
 pub mod closure;
 mod companions;
+mod compilers;
 mod elf;
 mod ledger;
+mod locales;
 mod saved;
 mod table;
 mod turns;
