@@ -20,8 +20,8 @@ pub(crate) fn reply_head(reply: ObjectReply) -> (Vec<u8>, Bytes) {
 
 /// What goes before the bytes of an [`Object`] that a stream opens with giving.
 pub(crate) fn give_head(object: Object) -> (Vec<u8>, Bytes) {
-    let Object { digest, bytes } = object;
-    let rest = Object { digest, bytes: Bytes::new() };
+    let Object { digest, bytes, like } = object;
+    let rest = Object { digest, bytes: Bytes::new(), like };
     let field_len = key_len(BYTES) + encoded_len_varint(bytes.len() as u64) + bytes.len();
     let mut head = Vec::new();
     field(GIVE, rest.encoded_len() + field_len, &mut head);
@@ -47,7 +47,7 @@ mod tests {
             let whole = |(head, bytes): (Vec<u8>, Bytes)| [&head[..], &bytes].concat();
             let reply = ObjectReply { digest: digest.clone(), bytes: bytes.clone(), error: "none".into() };
             assert_eq!(ObjectReply::decode(&whole(reply_head(reply.clone()))[..]), Ok(reply));
-            let object = Object { digest, bytes };
+            let object = Object { digest, bytes, like: vec![Bytes::from_static(&[8; 32])] };
             let given = Open::decode(&whole(give_head(object.clone()))[..]);
             assert_eq!(given, Ok(OpenKind::Give(object).into()));
         }

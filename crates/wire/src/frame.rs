@@ -6,6 +6,7 @@
 
 use crate::connection::WireError;
 use crate::likeness::{self, Likeness, Number};
+use crate::patch::{pack, unpack};
 use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -15,8 +16,6 @@ const PACKED: u32 = 1 << 31;
 const LIKE: u32 = 1 << 30;
 /// Shorter messages would not get shorter.
 const WORTH_PACKING: usize = 96;
-/// zstd's level: the default, faster than any link that is packed for.
-const LEVEL: i32 = 3;
 
 /// What the frames of a connection's streams share.
 #[derive(Debug, Default)]
@@ -139,66 +138,19 @@ impl FrameReceiver {
         self.buffer.advance(4);
         let mut bytes = self.buffer.split_to(length).freeze();
         if head & LIKE == 0 {
-            return if head & PACKED == 0 { Ok(Some(bytes)) } else { unpack(&bytes, &[]).map(Some) };
+            return if head & PACKED == 0 { Ok(Some(bytes)) } else { unpack(&bytes, &[], FRAME_BYTES_MAX).map(Some) };
         }
         if bytes.len() < 16 {
             return Err(WireError::Invalid("a frame without its numbers".into()));
         }
         let (number, like) = (bytes.get_u64(), bytes.get_u64());
         let like = self.frames.likeness.like(like)?;
-        let encoded = if head & PACKED == 0 { bytes } else { unpack(&bytes, &like)? };
+        let encoded = if head & PACKED == 0 { bytes } else { unpack(&bytes, &like, FRAME_BYTES_MAX)? };
         self.frames.likeness.keep(number, &encoded);
         Ok(Some(encoded))
     }
 }
 
-/// Packs `bytes` against what the other side has; `None` if that does not make them shorter.
-fn pack(bytes: &[u8], like: &[u8]) -> Option<Vec<u8>> {
-    let mut compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, like).ok()?;
-    compressor.include_checksum(false).ok()?;
-    compressor.include_contentsize(true).ok()?;
-    compressor.compress(bytes).ok().filter(|packed| packed.len() < bytes.len())
-}
-
-fn unpack(bytes: &[u8], like: &[u8]) -> Result<Bytes, WireError> {
-    let invalid = |error: std::io::Error| WireError::Invalid(format!("a packed frame: {error}"));
-    let length = zstd::zstd_safe::get_frame_content_size(bytes).ok().flatten().unwrap_or(u64::MAX);
-    if length > FRAME_BYTES_MAX as u64 {
-        return Err(WireError::Invalid("a packed frame that says no length, or one too large".into()));
-    }
-    let mut decompressor = zstd::bulk::Decompressor::with_dictionary(like).map_err(invalid)?;
-    Ok(decompressor.decompress(bytes, length as usize).map_err(invalid)?.into())
-}
-
 fn lost(error: impl std::fmt::Display) -> WireError {
     WireError::Lost(error.to_string())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_packed_is_unpacked() {
-        let text = Bytes::from(b"PATH=/usr/bin:/bin HOME=/home/u LANG=C.UTF-8 ".repeat(20));
-        for like in [&b""[..], &text[..500]] {
-            let packed = pack(&text, like).unwrap();
-            assert!(packed.len() < 100);
-            assert_eq!(unpack(&packed, like).unwrap(), text);
-        }
-        let changed = [&text[..400], b"TERM=xterm", &text[400..]].concat();
-        let patch = pack(&changed, &text).unwrap();
-        assert!(patch.len() < 45, "{} bytes", patch.len());
-        assert_eq!(unpack(&patch, &text).unwrap(), changed);
-    }
-
-    #[test]
-    fn what_cannot_be_unpacked_is_an_error() {
-        let random: Vec<u8> = (0..200u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-        assert_eq!(pack(&random, &[]), None);
-        assert!(unpack(&random, &[]).is_err());
-        let mut packed = pack(&[7; 1000], &[]).unwrap();
-        packed.truncate(packed.len() - 1);
-        assert!(unpack(&packed, &[]).is_err());
-    }
 }

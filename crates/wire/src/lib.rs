@@ -7,6 +7,7 @@
 //! * [`dial`]: joining a hub, and how far its clock is from ours.
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
+//! * [`patch`]: what changed, as its difference from what both ends have.
 //! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
 
 mod bulk;
@@ -20,6 +21,7 @@ pub mod key;
 mod likeness;
 mod local;
 pub mod message;
+pub mod patch;
 mod tls;
 pub mod token;
 mod transport;

@@ -250,9 +250,12 @@ pub struct Object {
     /// BLAKE3 of the bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub digest: Bytes,
-    /// The bytes.
+    /// The bytes, or their difference: [`crate::patch`].
     #[prost(bytes = "bytes", tag = "2")]
     pub bytes: Bytes,
+    /// Names of the blocks, one after the other, from which `bytes` tell the difference; none: `bytes` are the object's own.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub like: Vec<Bytes>,
 }
 
 /// What goes from the client to a running task.
@@ -563,7 +566,7 @@ impl From<OutputKind> for TaskOutput {
 impl Object {
     /// `bytes` under the name `digest`.
     pub fn new(digest: base::Digest, bytes: impl Into<Bytes>) -> Self {
-        Self { digest: digest_bytes(&digest), bytes: bytes.into() }
+        Self { digest: digest_bytes(&digest), bytes: bytes.into(), like: Vec::new() }
     }
 }
 
