@@ -28,15 +28,12 @@ pub struct Attr {
     pub ctime: Time,
 }
 
-/// Where a distribution puts its files.
-const SYSTEM_FOLDERS: [&[u8]; 7] = [b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/opt/"];
-
 impl Attr {
     /// Whether a regular file with these attributes at `path` is most likely the distribution's: other machines may have it.
     pub fn is_of_system(&self, path: &TreePath) -> bool {
         const WRITABLE_BY_OTHERS: u32 = 0o022;
         let is_owned = self.uid == 0 && self.mode & WRITABLE_BY_OTHERS == 0;
-        is_owned && self.size > 0 && SYSTEM_FOLDERS.iter().any(|folder| path.as_bytes().starts_with(folder))
+        is_owned && self.size > 0 && path.is_in_system_folder()
     }
 }
 

@@ -8,6 +8,9 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TreePath(Arc<[u8]>);
 
+/// Where a distribution puts its files.
+const SYSTEM_FOLDERS: [&[u8]; 7] = [b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/opt/"];
+
 impl TreePath {
     /// The root, `/`.
     pub fn root() -> Self {
@@ -101,6 +104,11 @@ impl TreePath {
         }
         let rest = if ancestor.is_root() { &self.0[..] } else { &self.0[ancestor.0.len()..] };
         Some(rest.strip_prefix(b"/").unwrap_or(rest))
+    }
+
+    /// Whether it is where a distribution puts its files.
+    pub fn is_in_system_folder(&self) -> bool {
+        SYSTEM_FOLDERS.iter().any(|folder| self.as_bytes().starts_with(folder))
     }
 
     /// The bytes, starting with `/`.

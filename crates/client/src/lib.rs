@@ -7,7 +7,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
 //! * Its changes: [`commit`], [`spool`].
-//! * Its hub: [`link`], and what was learnt of the ways there ([`networks`]).
+//! * Its hub: [`link`], what was learnt of the ways there ([`networks`]), and what it has ([`earlier`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
@@ -16,6 +16,7 @@ pub mod caller;
 pub mod commit;
 pub mod cutter;
 pub mod daemon;
+pub mod earlier;
 pub mod exchange;
 pub mod link;
 pub mod networks;

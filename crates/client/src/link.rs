@@ -16,6 +16,9 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(3);
 /// How often what was learnt of the link is written down.
 const LEARN_INTERVAL: Duration = Duration::from_secs(10);
 
+/// A hub with a shorter round trip is near.
+const NEAR: Duration = Duration::from_millis(3);
+
 /// Which hub, and how to find it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubAddress {
@@ -89,7 +92,7 @@ impl Link {
                 state.connects += 1;
                 state.failed = None;
                 state.joined = Some(joined.clone());
-                self.server.views().snapshot().set_names_system(names_system(&joined));
+                self.server.views().snapshot().set_reach(Reach::of(&joined));
                 *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
                     Some((joined.clone(), state.connects));
                 tokio::spawn(answer(joined.clone(), self.server.clone()));
@@ -121,9 +124,25 @@ impl Link {
     }
 }
 
-/// Whether the distribution's files need only be named to this hub: it has the same one, and is far.
-pub(crate) fn names_system(joined: &Joined) -> bool {
-    joined.connection.is_far() && release().is_some_and(|release| joined.welcome.system == release.0[..])
+/// How far the hub is, as far as sending goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reach {
+    /// A millisecond or two away: bytes cost less than asking for them.
+    pub near: bool,
+    /// Bytes cost more than the work to save them.
+    pub far: bool,
+    /// It is far, and has the same distribution: that one's files need only be named.
+    pub names_system: bool,
+}
+
+impl Reach {
+    /// Of a hub that let us in.
+    pub fn of(joined: &Joined) -> Self {
+        let (connection, release) = (&joined.connection, release());
+        let far = connection.is_far();
+        let names_system = far && release.is_some_and(|release| joined.welcome.system == release.0[..]);
+        Self { near: connection.round_trip() < NEAR, far, names_system }
+    }
 }
 
 /// Remembers what is learnt of the ways to and from the hub, until the connection ends.

@@ -3,7 +3,7 @@
 
 use crate::ahead::Ahead;
 use crate::daemon::Daemon;
-use crate::link::names_system;
+use crate::link::Reach;
 use crate::policy::{FileFacts, Gate, ReadDecision, ReadPolicy, Scope, ScopeInput};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
@@ -157,7 +157,7 @@ impl Plan {
             include: &self.include,
             hub_has: &|digest| daemon.server.hub_has(connection, digest),
             travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
-            names_system: names_system(joined),
+            names_system: Reach::of(joined).names_system,
             ahead: send.as_ref().map(|send| send as &dyn Fn(_, _) -> _),
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())

@@ -7,7 +7,7 @@ use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
-use crate::link::names_system;
+use crate::link::Reach;
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
 use crate::record::Record;
@@ -20,15 +20,12 @@ use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
-use wire::message::{Exited, Failed, Launch, Object, OpenKind};
+use wire::message::{Exited, Failed, Launch, OpenKind};
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
-/// A hub with a shorter round trip is near: more is sent to it unasked.
-const NEAR: Duration = Duration::from_millis(3);
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
 
@@ -283,8 +280,8 @@ impl Session {
         let launched = Time(now_nanos());
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
-        let (near, names_system) = (is_near(&joined), names_system(&joined));
-        let running = Running { view: view.clone(), gate, launched, connection, near, names_system, asked };
+        let reach = Reach::of(&joined);
+        let running = Running { view: view.clone(), gate, launched, connection, reach, asked };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
@@ -302,7 +299,7 @@ impl Session {
             Err(why) => return Outcome::Unplaced(why),
         };
         record.swept(view.len(), swept.update.set.len(), swept.blobs.len() + swept.ahead);
-        self.daemon.server.note_sent(connection, swept.blobs.iter().map(|(digest, _)| *digest));
+        let objects = self.daemon.server.objects_with(connection, reach, &swept.update.set, swept.blobs);
         let message = Launch {
             task: convert::task_bytes(self.task),
             attempt,
@@ -312,7 +309,7 @@ impl Session {
             stderr: convert::output_number(self.plan.stderr),
             window: convert::window_number(self.plan.window),
             view: Some((&swept.update).into()),
-            objects: swept.blobs.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),
+            objects,
             launched: launched.0,
             linger: self.plan.linger,
             client_to_hub: joined.clock_offset_ns(),
@@ -371,7 +368,7 @@ struct Checked {
 impl Checked {
     fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
         let bytes_before = joined.connection.bytes();
-        let ahead = is_near(joined).then(|| Ahead::new(joined.connection.clone()));
+        let ahead = Reach::of(joined).near.then(|| Ahead::new(joined.connection.clone()));
         Self { connection, bytes_before, swept: plan.sweep(daemon, joined, connection, ahead.as_ref()), ahead }
     }
 
@@ -380,10 +377,6 @@ impl Checked {
         let (joined, connection) = daemon.link()?.current().filter(|_| plan.alone_in.is_none())?;
         Some(Self::new(plan, daemon, &joined, connection))
     }
-}
-
-fn is_near(joined: &Joined) -> bool {
-    joined.connection.round_trip() < NEAR
 }
 
 /// Sends a launch on a stream of its own, or on the one on which contents went ahead of it.

@@ -1,6 +1,8 @@
 //! What the hub may ask of this client: what a path is, and the bytes under a name. Only for tasks that run, only what
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
+use crate::earlier::{Contents, Earlier};
+use crate::link::Reach;
 use crate::policy::Gate;
 use crate::snapshot::{ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
@@ -33,6 +35,7 @@ pub struct Server {
     views: Arc<Views>,
     tasks: Mutex<HashMap<TaskId, Arc<Running>>>,
     shadow: Mutex<Shadow>,
+    earlier: Earlier,
 }
 
 /// A task that runs somewhere, as far as questions about files go.
@@ -45,10 +48,8 @@ pub struct Running {
     pub launched: Time,
     /// Over which connection.
     pub connection: u64,
-    /// The hub is a millisecond or two away.
-    pub near: bool,
-    /// The hub has the same distribution: its files are only named.
-    pub names_system: bool,
+    /// How far the hub is.
+    pub reach: Reach,
     /// What was asked for it.
     pub asked: Mutex<Asked>,
 }
@@ -76,7 +77,7 @@ struct Shadow {
 impl Server {
     /// Answers from `views`.
     pub fn new(views: Arc<Views>) -> Arc<Self> {
-        Arc::new(Self { views, tasks: Mutex::default(), shadow: Mutex::default() })
+        Arc::new(Self { views, tasks: Mutex::default(), shadow: Mutex::default(), earlier: Earlier::default() })
     }
 
     /// The client's files.
@@ -117,6 +118,25 @@ impl Server {
             *shadow = Shadow { connection, has: HashSet::new() };
         }
         shadow.has.extend(digests);
+    }
+
+    /// The objects that go to the hub with what these paths are, and notes them as sent.
+    pub fn objects_with(
+        &self,
+        connection: u64,
+        reach: Reach,
+        set: &[Bound],
+        blobs: Vec<(Digest, Bytes)>,
+    ) -> Vec<Object> {
+        let objects = if reach.far {
+            let read = |digest: &Digest| self.snapshot().read_block(digest).ok().flatten();
+            let hub_has = |digest: &Digest| self.hub_has(connection, digest);
+            self.earlier.objects(set, blobs, &Contents { read: &read, hub_has: &hub_has })
+        } else {
+            blobs.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect()
+        };
+        self.note_sent(connection, objects.iter().filter_map(|object| Digest::from_slice(&object.digest)));
+        objects
     }
 
     /// Answers one question on `sender`.
@@ -166,16 +186,16 @@ impl Server {
             bounds.push(faulted.bound);
         }
         task.view.note_told(task.connection, &bounds);
-        let bytes_max = match (faulted.brings, task.near) {
+        let bytes_max = match (faulted.brings, task.reach.near) {
             (false, _) => FAULT_BYTES,
             (true, false) => FAULT_BYTES_FAR,
             (true, true) => FAULT_BYTES_NEAR,
         };
-        let named = named_only(&bounds, task.names_system);
+        let named = named_only(&bounds, task.reach.names_system);
         let objects = self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest), bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
-            objects: objects.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect(),
+            objects: self.objects_with(task.connection, task.reach, &bounds, objects),
             ..BindReply::default()
         }
     }
@@ -190,7 +210,10 @@ impl Server {
 
     fn object(&self, name: Bytes) -> ObjectReply {
         let found = convert::digest(&name).map_err(|error| error.to_string());
-        let read = |digest| self.snapshot().read_block(&digest).map_err(|error| self.not_read(&error));
+        let read = |digest| {
+            let read = self.snapshot().read_block(&digest).map_err(|error| self.not_read(&error));
+            read.inspect(|bytes| bytes.iter().for_each(|bytes| self.keep_earlier(digest, bytes)))
+        };
         let found = found.and_then(read);
         let (bytes, error) = match found {
             Ok(Some(bytes)) => (bytes, String::new()),
@@ -198,6 +221,13 @@ impl Server {
             Err(error) => (Bytes::new(), error),
         };
         ObjectReply { digest: name, bytes, error }
+    }
+
+    /// Keeps what a far hub is sent of the user's files: a later version may go as its difference.
+    fn keep_earlier(&self, digest: Digest, bytes: &Bytes) {
+        if self.snapshot().is_users(&digest) && lock(&self.tasks).values().any(|running| running.reach.far) {
+            self.earlier.keep(digest, bytes);
+        }
     }
 
     /// Notes for the tasks that may want them that these bytes cannot be had: what they leave behind is not to be trusted.

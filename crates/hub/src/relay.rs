@@ -54,9 +54,7 @@ async fn carry(
 ) -> Result<(), Failed> {
     let update = launch.view.take().ok_or_else(|| FailedKind::Refused.because("a launch without a view"))?;
     let update = ViewUpdate::try_from(update).map_err(|error| FailedKind::Refused.because(error.to_string()))?;
-    for object in &launch.objects {
-        client.keep(object);
-    }
+    launch.objects = launch.objects.iter().filter_map(|object| client.keep(object)).collect();
     let gap = |_| FailedKind::ViewGap.because("the hub does not know the files that this launch builds on");
     client.advance(&update).await.map_err(gap)?;
 
@@ -155,10 +153,10 @@ async fn pass_output(
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {
             Some(OutputKind::Exited(exited)) => {
-                exited.objects.iter().for_each(|object| client.keep(object));
+                exited.objects.iter().for_each(|object| drop(client.keep(object)));
                 shared.finished(ticket);
             }
-            Some(OutputKind::Object(object)) => client.keep(object),
+            Some(OutputKind::Object(object)) => drop(client.keep(object)),
             Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
             _ => {}
         }

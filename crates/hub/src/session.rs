@@ -155,10 +155,8 @@ impl ClientSession {
             let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
         }
-        let reply = self.fetcher.bind(view, task, path).await?;
-        for object in &reply.objects {
-            self.keep(object);
-        }
+        let mut reply = self.fetcher.bind(view, task, path).await?;
+        reply.objects = reply.objects.iter().filter_map(|object| self.keep(object)).collect();
         let parsed = |bound: &message::Bound| {
             let dropped = |error: &_| tracing::warn!(client = %self.node, %error, "a binding was dropped");
             Bound::try_from(bound.clone()).inspect_err(dropped).ok()
@@ -210,12 +208,21 @@ impl ClientSession {
         digests.into_iter().map(read).collect()
     }
 
-    /// Keeps an object that came unasked, if its name is right.
-    pub fn keep(&self, object: &message::Object) {
-        match convert::digest(&object.digest) {
-            Ok(digest) => report(self.store.put_named(self.tenant, digest, &object.bytes), digest),
-            Err(error) => tracing::warn!(client = %self.node, %error, "an object was dropped"),
-        }
+    /// Keeps an object that came unasked, if its name is right, and returns it whole; `None` if it cannot be made out: who needs it
+    /// will ask.
+    pub fn keep(&self, object: &message::Object) -> Option<message::Object> {
+        let has = |digest: &Digest| self.store.get(self.tenant, digest).ok().flatten().map(Bytes::from);
+        let made_out = convert::digest(&object.digest).map_err(|error| error.to_string());
+        let made_out = made_out.and_then(|digest| {
+            let bytes = object.whole(has).map_err(|error| error.to_string())?;
+            let bytes = bytes.ok_or_else(|| format!("what {digest} differs from is not here"))?;
+            match self.store.put_named(self.tenant, digest, &bytes) {
+                Err(error @ store::StoreError::WrongDigest { .. }) => return Err(error.to_string()),
+                kept => report(kept, digest),
+            }
+            Ok(message::Object::new(digest, bytes))
+        });
+        made_out.inspect_err(|error| tracing::warn!(client = %self.node, error, "an object was dropped")).ok()
     }
 
     fn lock_views(&self) -> MutexGuard<'_, HashMap<ViewId, View>> {

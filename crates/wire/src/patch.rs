@@ -2,9 +2,10 @@
 
 use crate::connection::WireError;
 use crate::message::{Object, digest_bytes};
-use base::{BLOCK_BYTES_MAX, Digest};
+use base::{BLOCK_BYTES_MAX, Digest, Piece};
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::ops::Range;
 use zstd::zstd_safe::{self, CCtx, CParameter, DCtx};
 
 /// zstd's level: the default, faster than any link that is packed for.
@@ -15,6 +16,10 @@ const LEVEL_LIKE: i32 = 9;
 const WINDOW_LOG: u32 = 23;
 /// Blocks that one is the difference from, at most.
 const LIKE_MAX: usize = 4;
+/// Blocks on either side among which one is looked for that both versions have.
+const NEIGHBOURS_MAX: usize = 64;
+/// Bytes by which a block may have moved since that one.
+const ROOM: i64 = 2048;
 
 /// Packs `bytes` against what the other side has; `None` if that does not make them shorter.
 pub(crate) fn pack(bytes: &[u8], like: &[u8]) -> Option<Vec<u8>> {
@@ -43,20 +48,64 @@ pub(crate) fn unpack(bytes: &[u8], like: &[u8], bytes_max: usize) -> Result<Byte
     Ok(whole.into())
 }
 
-/// Of an earlier version's blocks, those that block `at` of a new version most likely came from: what lay between the blocks that both
-/// versions have, or beside them.
-///
-/// `places`: where each of `old` is.
-pub fn ancestors<'a>(new: &[Digest], at: usize, old: &'a [Digest], places: &HashMap<Digest, usize>) -> &'a [Digest] {
-    let place = |digest: &Digest| places.get(digest).copied();
-    let before = new[..at].iter().enumerate().rev().find_map(|(number, digest)| Some((number, place(digest)?)));
-    let after = new[at + 1..].iter().find_map(place);
-    let (start, steps) = before.map_or((0, at), |(number, place)| (place + 1, at - number - 1));
-    let end = after.filter(|end| *end >= start).unwrap_or(old.len());
-    // As far into what was replaced as this block is, with one block's room for what moved.
-    let first = (start + steps.saturating_sub(1)).min(end.saturating_sub(1));
-    let (first, end) = if start < end { (first, end) } else { (start.saturating_sub(1), (start + 1).min(old.len())) };
-    &old[first..end.min(first + LIKE_MAX)]
+/// A version of a file, by its blocks.
+#[derive(Debug, Default)]
+pub struct Version {
+    /// Each block with where it starts and ends in the file, in bytes.
+    blocks: Vec<(Digest, Range<u64>)>,
+    places: HashMap<Digest, usize>,
+}
+
+impl Version {
+    /// Of a file of these pieces.
+    pub fn new(pieces: &[Piece]) -> Self {
+        let mut end = 0;
+        let mut version = Self::default();
+        for piece in pieces {
+            let start = end;
+            end += piece.len;
+            if let Some(digest) = piece.block {
+                version.places.insert(digest, version.blocks.len());
+                version.blocks.push((digest, start..end));
+            }
+        }
+        version
+    }
+
+    /// Of a file that is one block.
+    pub fn of_block(digest: Digest, len: u64) -> Self {
+        Self::new(&[Piece { len, block: Some(digest) }])
+    }
+
+    /// Its blocks, in order.
+    pub fn blocks(&self) -> impl ExactSizeIterator<Item = Digest> {
+        self.blocks.iter().map(|(digest, _)| *digest)
+    }
+
+    /// Whether this is one of its blocks.
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.places.contains_key(digest)
+    }
+
+    /// Those of its blocks from which block `at` of the version after it most likely came: what was there, going by the nearest block that
+    /// both have.
+    pub fn ancestors(&self, after: &Self, at: usize) -> Vec<Digest> {
+        let Some((_, range)) = after.blocks.get(at) else { return Vec::new() };
+        let here = |(digest, there): &(Digest, Range<u64>)| {
+            Some(self.blocks[*self.places.get(digest)?].1.start as i64 - there.start as i64)
+        };
+        let (before, behind) = after.blocks.split_at(at);
+        let nearest = (0..NEIGHBOURS_MAX).find_map(|steps| {
+            let before = before.len().checked_sub(steps + 1).and_then(|number| here(&before[number]));
+            before.or_else(|| here(behind.get(steps + 1)?))
+        });
+        let shift = nearest.unwrap_or(0);
+        let moved = |at: u64, room: i64| at.saturating_add_signed(shift + room);
+        let wanted = moved(range.start, -ROOM)..moved(range.end, ROOM);
+        let first = self.blocks.partition_point(|(_, there)| there.end <= wanted.start);
+        let overlapping = self.blocks[first..].iter().take_while(|(_, there)| there.start < wanted.end);
+        overlapping.take(LIKE_MAX).map(|(digest, _)| *digest).collect()
+    }
 }
 
 impl Object {
@@ -148,21 +197,24 @@ mod tests {
     }
 
     #[test]
-    fn ancestors_lie_between_what_both_have() {
-        let names = |text: &str| text.bytes().map(|byte| Digest([byte; 32])).collect::<Vec<_>>();
+    fn ancestors_are_what_was_there() {
+        // A letter is a block of as many KB as its place in the alphabet.
+        let version = |text: &str| {
+            let piece = |letter: u8| {
+                let len = u64::from(letter.to_ascii_lowercase() - b'a' + 1) << 10;
+                Piece { len, block: Some(Digest([letter; 32])) }
+            };
+            Version::new(&text.bytes().map(piece).collect::<Vec<_>>())
+        };
         let of = |new: &str, at: usize, old: &str| {
-            let old = names(old);
-            let places = old.iter().enumerate().map(|(at, digest)| (*digest, at)).collect();
-            let found = ancestors(&names(new), at, &old, &places).iter().map(|digest| digest.0[0]).collect();
+            let found = version(old).ancestors(&version(new), at).iter().map(|digest| digest.0[0]).collect();
             String::from_utf8(found).unwrap()
         };
-        assert_eq!(of("abXde", 2, "abcde"), "c");
-        assert_eq!(of("abXYde", 3, "abcde"), "c");
-        assert_eq!(of("abXde", 2, "abde"), "bd", "an insertion: beside it");
-        assert_eq!(of("X", 0, "abcdefgh"), "abcd");
-        assert_eq!(of("Xb", 0, "ab"), "a");
-        assert_eq!(of("abX", 2, "ab"), "b");
+        assert_eq!(of("yZx", 1, "yzx"), "yzx", "what may have moved a little across its ends");
+        assert_eq!(of("kyZx", 2, "yzx"), "yzx", "an insertion before it");
+        assert_eq!(of("KYZX", 3, "kyzx"), "zx", "nothing is the same");
+        assert_eq!(of("yZ", 1, "y"), "y", "more at the end");
+        assert_eq!(of("Z", 0, "ccccccc"), "cccc", "no more than what is bounded");
         assert_eq!(of("X", 0, ""), "");
-        assert_eq!(of("UVWX", 3, "abcdef"), "cdef");
     }
 }

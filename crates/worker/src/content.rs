@@ -2,10 +2,11 @@
 
 use crate::clients::lock;
 use crate::fuse::{Done, Fetch, FileSource};
-use base::{Bound, Content, Digest, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId};
+use base::{Bound, Content, Digest, EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId};
 use bytes::Bytes;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use store::system::{Expected, SystemFiles};
@@ -20,10 +21,12 @@ const PIECES_MAX: usize = 200_000;
 const INDICES_MAX: usize = 4096;
 /// Pieces asked for at once when one is read: 1 MiB.
 const RUN: u64 = 4;
-/// Bytes of an eagerly hashed file that are asked for beyond what is read.
-const BLOCKS_AHEAD_BYTES: u64 = 4 << 20;
-/// Runs asked for ahead of a reader that reads in order, at most: 16 MiB.
-const RUNS_AHEAD_MAX: u64 = 16;
+const RUN_BYTES: u64 = RUN * LAZY_PIECE_BYTES;
+/// Bytes asked for ahead of a reader that begins to read in order, and of one that goes on and on.
+const AHEAD_BYTES_MIN: u64 = 256 << 10;
+const AHEAD_BYTES_MAX: u64 = 16 << 20;
+/// A read that begins this near to the end of the last one goes on in order, bytes.
+const IN_ORDER_BYTES: u64 = 1 << 20;
 
 /// The contents of one client's files.
 pub struct Contents {
@@ -44,11 +47,11 @@ pub struct Contents {
 /// How a file is being read.
 #[derive(Clone, Copy, Default)]
 struct Reader {
-    /// The run after the last one read.
+    /// After the last byte read.
     next: u64,
-    /// Runs to ask for ahead.
+    /// Bytes to ask for ahead.
     ahead: u64,
-    /// The first run that has not been asked for.
+    /// The first byte that has not been asked for.
     asked: u64,
 }
 
@@ -183,7 +186,7 @@ impl Contents {
             self.learn_pieces(stamp, file.size, offset, len).await?;
         }
         let parts = self.spans(file, offset, len).ok_or(Errno::IO)?;
-        self.fetch_missing(file, &parts, offset + len as u64).await?;
+        self.fetch_missing(file, &parts, (offset, offset + len as u64)).await?;
         let mut out = Vec::with_capacity(len);
         for part in parts {
             match part.block {
@@ -200,20 +203,13 @@ impl Contents {
     }
 
     /// Fetches all blocks that a range lacks, and some after it, at once: who reads one block of a file reads the next.
-    async fn fetch_missing(&self, file: &FileSource, parts: &[Part], end: u64) -> Result<(), Errno> {
-        let ahead = match file.content {
-            Content::Recipe(_) => (file.size - end).min(BLOCKS_AHEAD_BYTES) as usize,
-            _ => 0,
-        };
-        let ahead = if ahead > 0 { self.spans(file, end, ahead).unwrap_or_default() } else { Vec::new() };
+    async fn fetch_missing(&self, file: &FileSource, parts: &[Part], (offset, end): (u64, u64)) -> Result<(), Errno> {
+        let ahead = self.blocks_ahead(file, offset, end);
         let lacks = |digest: &Digest| !self.store.contains(self.tenant, digest);
         let missing: HashSet<Digest> = parts.iter().filter_map(|part| part.block).filter(lacks).collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
         let fetcher = self.fetcher()?;
         let mut needed = JoinSet::new();
-        for digest in ahead.iter().filter_map(|part| part.block).filter(lacks) {
+        for digest in ahead.into_iter().filter(lacks) {
             let fetcher = fetcher.clone();
             self.runtime.spawn(async move { fetcher.object(digest).await.map(drop) });
         }
@@ -225,6 +221,18 @@ impl Contents {
             fetched.map_err(|_| Errno::IO)?.map_err(|error| errno(&error))?;
         }
         Ok(())
+    }
+
+    /// The blocks of an eagerly hashed file to ask for beyond what is read: what is left of a small file, of a large one as its reader goes.
+    fn blocks_ahead(&self, file: &FileSource, offset: u64, end: u64) -> Vec<Digest> {
+        let Content::Recipe(name) = file.content else { return Vec::new() };
+        let ahead = match file.size {
+            0..=EAGER_FILE_BYTES_MAX => end..file.size,
+            _ => self.ahead(name, file.size, offset, end),
+        };
+        let len = ahead.end.saturating_sub(ahead.start) as usize;
+        let spans = if len > 0 { self.spans(file, ahead.start, len) } else { None };
+        spans.unwrap_or_default().into_iter().filter_map(|part| part.block).collect()
     }
 
     /// Makes the names of the pieces in a range known, by fetching the runs that hold them.
@@ -260,27 +268,30 @@ impl Contents {
         if found.len() as u64 == count { Ok(()) } else { Err(Errno::IO) }
     }
 
-    /// The runs worth asking for ahead of a reader that has just read up to `end`: more, the longer it reads in order.
-    fn runs_ahead(&self, stamp: Digest, size: u64, offset: u64, end: u64) -> std::ops::Range<u64> {
-        let runs = size.div_ceil(LAZY_PIECE_BYTES * RUN);
-        let first = offset / LAZY_PIECE_BYTES / RUN;
-        let after = (end - 1) / LAZY_PIECE_BYTES / RUN + 1;
+    /// The bytes worth asking for ahead of a reader that reads `offset` to `end`: more, the longer it reads in order.
+    fn ahead(&self, name: Digest, size: u64, offset: u64, end: u64) -> Range<u64> {
         let mut readers = lock(&self.readers);
         if readers.len() > PIECES_MAX {
             readers.clear();
         }
-        let reader = readers.entry(stamp).or_default();
-        if first == reader.next || first + 1 == reader.next {
-            if after > reader.next {
-                reader.ahead = (reader.ahead * 2).clamp(1, RUNS_AHEAD_MAX);
+        readers.entry(name).or_default().read(size, offset, end)
+    }
+}
+
+impl Reader {
+    fn read(&mut self, size: u64, offset: u64, end: u64) -> Range<u64> {
+        // The kernel reads ahead as well, and not always in order.
+        if offset.abs_diff(self.next) <= IN_ORDER_BYTES {
+            if end > self.next {
+                self.ahead = (self.ahead * 2).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
             }
         } else {
-            *reader = Reader::default();
+            *self = Self::default();
         }
-        reader.next = after;
-        let from = after.max(reader.asked);
-        let to = (after + reader.ahead).min(runs);
-        reader.asked = to.max(reader.asked);
+        self.next = end;
+        let from = end.max(self.asked);
+        let to = (end + self.ahead).min(size);
+        self.asked = to.max(self.asked);
         from..to.max(from)
     }
 }
@@ -359,11 +370,37 @@ impl Fetch for Contents {
         let Some(contents) = self.myself.upgrade() else { return done(Err(Errno::IO)) };
         let file = file.clone();
         if let Content::Lazy(stamp) = file.content {
-            for run in self.runs_ahead(stamp, file.size, offset, offset + len as u64) {
+            let ahead = self.ahead(stamp, file.size, offset, offset + len as u64);
+            for run in ahead.start / RUN_BYTES..ahead.end.div_ceil(RUN_BYTES) {
                 let contents = contents.clone();
                 self.runtime.spawn(async move { contents.fetch_run(stamp, file.size, run).await });
             }
         }
         self.runtime.spawn(async move { done(contents.read_range(&file, offset, len).await) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_reads_in_order_is_read_ahead_of_ever_further() {
+        const SIZE: u64 = 1 << 30;
+        let mut reader = Reader::default();
+        let (mut at, mut asked) = (0, 0);
+        for round in 0..300 {
+            let end = at + (128 << 10);
+            let ahead = reader.read(SIZE, at, end);
+            assert!(ahead.start >= asked, "nothing is asked for twice");
+            asked = asked.max(ahead.end);
+            assert!(asked - end <= AHEAD_BYTES_MAX && (round < 10 || asked - end > AHEAD_BYTES_MAX / 2));
+            at = end;
+        }
+        assert_eq!(reader.read(SIZE, 500 << 20, 501 << 20).count(), 0, "a jump");
+        assert_eq!(reader.read(SIZE, 900 << 20, 901 << 20).count(), 0, "another");
+        assert_eq!(reader.read(SIZE, 901 << 20, 902 << 20).count() as u64, AHEAD_BYTES_MIN);
+        let last = reader.read(SIZE, SIZE - 1, SIZE);
+        assert!(last.is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use super::directory::user_xattrs;
 use super::stamp::stat_open;
 use super::{Grain, Snapshot, Stamp, attr_of, now, open, pause_nanos};
-use base::{Attr, Binding, Content, EAGER_FILE_BYTES_MAX, TreePath};
+use base::{Attr, Binding, Content, TreePath};
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::fs::File;
@@ -11,8 +11,6 @@ use std::sync::atomic::Ordering;
 
 /// Most bytes of data in a large file that is hashed because the rest of it is holes.
 const SPARSE_DATA_BYTES_MAX: u64 = 64 << 20;
-/// Largest file of the distribution that is hashed so that the hub can find it: 0.2 s.
-const NAMED_BYTES_MAX: u64 = 256 << 20;
 /// Most runs of data of a file that are looked for; one with more is not taken for mostly holes.
 const EXTENTS_MAX: usize = 1024;
 
@@ -34,9 +32,8 @@ impl Snapshot {
             self.sources_of_cut(path, stamp, &cut);
             return Ok(bind(cut.content, xattrs));
         }
-        let is_named = stamp.size <= NAMED_BYTES_MAX && attr.is_of_system(path);
-        let is_hashed = is_named && self.names_system.load(Ordering::Relaxed);
-        if stamp.size > EAGER_FILE_BYTES_MAX && !is_hashed && !is_mostly_holes(&file, &attr) {
+        let hashed = if attr.is_of_system(path) { &self.hashes.system } else { &self.hashes.users };
+        if stamp.size > hashed.load(Ordering::Relaxed) && !is_mostly_holes(&file, &attr) {
             return Ok(self.lazy(path, &file, stamp)?.and_then(|content| bind(content, xattrs)));
         }
         Ok(self.hashed(path, &file, &attr)?.and_then(|content| bind(content, xattrs)))

@@ -18,15 +18,16 @@ pub use read::ReadError;
 pub(crate) use stamp::stat_at;
 pub use stamp::{Grain, Stamp, attr_of, now};
 
+use crate::link::Reach;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::recipes::{Cut, Cutter, Recipes};
-use base::{Attr, Binding, Content, Digest, Listing, TreePath};
+use base::{Attr, Binding, Content, Digest, EAGER_FILE_BYTES_MAX, Listing, TreePath};
 use places::{Mirrored, Places};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use sources::Sources;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often a path is looked at that changes while it is being looked at.
@@ -84,18 +85,39 @@ pub struct Snapshot {
     recipes: Arc<Recipes>,
     places: Places,
     sources: Sources,
-    names_system: AtomicBool,
+    hashes: Hashes,
+}
+
+/// Largest file of the user that is hashed where the hub is far: 0.05 s, and then only its changes go.
+const FAR_BYTES_MAX: u64 = 64 << 20;
+/// Largest file of the distribution that is hashed so that the hub can find it: 0.2 s.
+const NAMED_BYTES_MAX: u64 = 256 << 20;
+
+/// The largest files that are hashed before anybody reads them, bytes: the user's, and the distribution's.
+#[derive(Debug)]
+struct Hashes {
+    users: AtomicU64,
+    system: AtomicU64,
+}
+
+impl Default for Hashes {
+    fn default() -> Self {
+        Self { users: EAGER_FILE_BYTES_MAX.into(), system: EAGER_FILE_BYTES_MAX.into() }
+    }
 }
 
 impl Snapshot {
     /// Files are cut by `cutter`, unless `recipes` knows them.
     pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>) -> Self {
-        Self { cutter, recipes, places: Places::new(), sources: Sources::new(), names_system: AtomicBool::new(false) }
+        Self { cutter, recipes, places: Places::new(), sources: Sources::new(), hashes: Hashes::default() }
     }
 
-    /// Whether the distribution's files are hashed also where they are large: the hub has the same, and finds them by that.
-    pub fn set_names_system(&self, names_system: bool) {
-        self.names_system.store(names_system, Ordering::Relaxed);
+    /// Hashes larger files where that saves sending them: the user's, of which a far hub may have most, and the distribution's, where
+    /// the hub has the same.
+    pub fn set_reach(&self, reach: Reach) {
+        let bytes = |more: bool, bytes| if more { bytes } else { EAGER_FILE_BYTES_MAX };
+        self.hashes.users.store(bytes(reach.far, FAR_BYTES_MAX), Ordering::Relaxed);
+        self.hashes.system.store(bytes(reach.names_system, NAMED_BYTES_MAX), Ordering::Relaxed);
     }
 
     /// The recipe cache, to be saved from time to time.

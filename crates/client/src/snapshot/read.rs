@@ -68,6 +68,11 @@ impl Snapshot {
         self.sources.let_go();
     }
 
+    /// Whether a block is of a file of the user, and not of the distribution.
+    pub fn is_users(&self, digest: &Digest) -> bool {
+        self.sources.blocks(digest).first().is_some_and(|place| !place.path.is_in_system_folder())
+    }
+
     /// The block, listing or recipe of this digest; `None` if it was never told of, or is long forgotten.
     ///
     /// # Errors

@@ -1,0 +1,224 @@
+//! What a far hub has of files that change: a new version goes as its difference from the last.
+//!
+//! The user's files keep no old versions. So blocks that were sent of them are kept here for a while, in memory, by their names; files of
+//! the distribution, which do not change under one's hands, are not. What is forgotten here, or evicted at the hub, goes whole.
+
+use crate::serve::lock;
+use crate::snapshot::lru::Lru;
+use base::codec::Encode;
+use base::{Binding, Bound, Content, Digest, Recipe, TreePath};
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use wire::message::Object;
+use wire::patch::Version;
+
+/// Bytes of blocks that are kept.
+const BLOCKS_BYTES_MAX: usize = 64 << 20;
+/// Files whose last version is remembered, by their blocks: as many as this in all.
+const BLOCKS_MAX: usize = 262_144;
+/// Most that goes unasked with a launch of the changes of large files, bytes on the link.
+const CHANGES_BYTES_MAX: usize = 4 << 20;
+
+/// The versions that the hub has.
+pub struct Earlier {
+    blocks: Mutex<Lru<Digest, Bytes>>,
+    files: Mutex<Lru<TreePath, Arc<Last>>>,
+}
+
+/// What the hub has of a file: the name of its content, and its blocks.
+struct Last {
+    name: Digest,
+    version: Version,
+}
+
+/// What is known of the client's files and of the hub's.
+pub struct Contents<'a> {
+    /// The bytes under a name, as long as they are to be had.
+    pub read: &'a dyn Fn(&Digest) -> Option<Bytes>,
+    /// Whether the hub has them.
+    pub hub_has: &'a dyn Fn(&Digest) -> bool,
+}
+
+impl Default for Earlier {
+    fn default() -> Self {
+        Self { blocks: Mutex::new(Lru::new(BLOCKS_BYTES_MAX)), files: Mutex::new(Lru::new(BLOCKS_MAX)) }
+    }
+}
+
+impl Earlier {
+    /// The objects that go with `set` to the hub: `blobs`, each as its difference from an earlier version where there is one; and
+    /// the new blocks of large files of which the hub has an earlier version.
+    pub fn objects(&self, set: &[Bound], blobs: Vec<(Digest, Bytes)>, contents: &Contents<'_>) -> Vec<Object> {
+        let files: HashMap<Digest, _> =
+            users_files(set).map(|(path, _, content, name)| (name, (path, content))).collect();
+        let mut objects: Vec<Object> = blobs
+            .into_iter()
+            .map(|(digest, bytes)| match files.get(&digest) {
+                Some((path, content)) => self.object(path, content, digest, bytes),
+                None => Object::new(digest, bytes),
+            })
+            .collect();
+        let mut room = CHANGES_BYTES_MAX;
+        for (path, size, content, name) in users_files(set) {
+            let version = match content {
+                Content::Recipe(_) => {
+                    let recipe = (contents.read)(&name).and_then(|bytes| Recipe::from_bytes(&bytes).ok());
+                    Version::new(&recipe.unwrap_or_default().pieces)
+                }
+                _ => Version::of_block(name, size),
+            };
+            objects.extend(self.changes(path, &version, contents, &mut room));
+            let weight = version.blocks().len() + 1;
+            lock(&self.files).insert(path.clone(), Arc::new(Last { name, version }), weight);
+        }
+        objects
+    }
+
+    /// Keeps a block of a file, which the hub was sent.
+    pub fn keep(&self, digest: Digest, bytes: &Bytes) {
+        // Part of a larger buffer would hold all of it.
+        lock(&self.blocks).insert(digest, Bytes::copy_from_slice(bytes), bytes.len());
+    }
+
+    /// The new blocks of a file of many, if the hub has an earlier version of it.
+    fn changes(&self, path: &TreePath, version: &Version, contents: &Contents<'_>, room: &mut usize) -> Vec<Object> {
+        let mut objects = Vec::new();
+        let Some(last) = self.last(path).filter(|_| version.blocks().len() > 1) else { return objects };
+        let mut sent = HashSet::new();
+        for (at, digest) in version.blocks().enumerate() {
+            if last.version.has(&digest) || (contents.hub_has)(&digest) || !sent.insert(digest) {
+                continue;
+            }
+            let Some(bytes) = (contents.read)(&digest) else { continue };
+            let like = self.have(&last.version.ancestors(version, at));
+            let object = Object::like(digest, bytes.clone(), &like);
+            let Some(left) = room.checked_sub(object.bytes.len()) else { break };
+            *room = left;
+            self.keep(digest, &bytes);
+            objects.push(object);
+        }
+        objects
+    }
+
+    /// A block that is a whole file, or a recipe.
+    fn object(&self, path: &TreePath, content: &Content, digest: Digest, bytes: Bytes) -> Object {
+        let last = self.last(path).filter(|last| last.name != digest);
+        let like = last.map(|last| match content {
+            Content::Recipe(_) => self.have(&[last.name]),
+            _ => self.have(&last.version.ancestors(&Version::of_block(digest, bytes.len() as u64), 0)),
+        });
+        let like = like.unwrap_or_default();
+        self.keep(digest, &bytes);
+        Object::like(digest, bytes, &like)
+    }
+
+    fn last(&self, path: &TreePath) -> Option<Arc<Last>> {
+        lock(&self.files).get(path).cloned()
+    }
+
+    /// Those of these blocks that are kept.
+    fn have(&self, names: &[Digest]) -> Vec<(Digest, Bytes)> {
+        let mut blocks = lock(&self.blocks);
+        names.iter().filter_map(|name| Some((*name, blocks.get(name)?.clone()))).collect()
+    }
+}
+
+/// The files among these that are the user's, with their sizes and contents, and the names of these.
+fn users_files(set: &[Bound]) -> impl Iterator<Item = (&TreePath, u64, &Content, Digest)> {
+    set.iter().filter_map(|Bound { path, binding, .. }| match binding {
+        Binding::File { attr, content: content @ (Content::Block(name) | Content::Recipe(name)), .. } => {
+            (!attr.is_of_system(path)).then_some((path, attr.size, content, *name))
+        }
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Attr, Piece, Seq};
+
+    /// Files as the client has them at a moment, and what the hub has.
+    #[derive(Default)]
+    struct World {
+        earlier: Earlier,
+        bytes: HashMap<Digest, Bytes>,
+        hub: HashMap<Digest, Bytes>,
+    }
+
+    impl World {
+        /// What goes to the hub with a file of these blocks, whose own content and recipe travel; in bytes.
+        fn send(&mut self, path: &str, blocks: &[&[u8]]) -> usize {
+            let bytes = blocks.iter().map(|block| Bytes::copy_from_slice(block)).collect::<Vec<_>>();
+            let mut blobs: Vec<_> = bytes.iter().map(|bytes| (Digest::of(bytes), bytes.clone())).collect();
+            self.bytes.extend(blobs.iter().cloned());
+            let content = if let [(digest, _)] = blobs[..] {
+                Content::Block(digest)
+            } else {
+                let piece = |(digest, bytes): &(Digest, Bytes)| Piece { len: bytes.len() as u64, block: Some(*digest) };
+                let pieces: Vec<Piece> = blobs.iter().map(piece).collect();
+                let recipe = Recipe { size: pieces.iter().map(|piece| piece.len).sum(), pieces }.to_bytes();
+                blobs = vec![(Digest::of(&recipe), recipe.into())];
+                self.bytes.extend(blobs.iter().cloned());
+                Content::Recipe(blobs[0].0)
+            };
+            blobs.retain(|(digest, _)| !self.hub.contains_key(digest));
+            let attr = Attr { size: 1, ..Attr::default() };
+            let path = TreePath::parse(path.as_bytes()).unwrap();
+            let set = [Bound { path, seq: Seq(1), binding: Binding::File { attr, content, xattrs: Vec::new() } }];
+            let (read, has) =
+                (|name: &Digest| self.bytes.get(name).cloned(), |name: &Digest| self.hub.contains_key(name));
+            let objects = self.earlier.objects(&set, blobs, &Contents { read: &read, hub_has: &has });
+            let mut sent = 0;
+            for object in objects {
+                let bytes =
+                    object.whole(|name| self.hub.get(name).cloned()).unwrap().expect("the hub has what it is like");
+                let name = Digest::of(&bytes);
+                assert_eq!(object.digest, name.0[..]);
+                sent += object.bytes.len();
+                self.hub.insert(name, bytes);
+            }
+            sent
+        }
+    }
+
+    fn text(seed: u64, lines: u64) -> Vec<u8> {
+        (0..lines)
+            .flat_map(|line| format!("{:x}\n", (seed * 7919 + line).wrapping_mul(0x9e37_79b9)).into_bytes())
+            .collect()
+    }
+
+    #[test]
+    fn a_changed_file_goes_as_its_change_also_when_others_went_in_between() {
+        let mut world = World::default();
+        let (a, b) = (text(1, 2_000), text(2, 2_000));
+        assert!(world.send("/w/a.c", &[&a]) > 10_000);
+        assert!(world.send("/w/b.c", &[&b]) > 10_000);
+        let changed = [&a[..9_000], b"int changed;\n", &a[9_000..]].concat();
+        assert!(world.send("/w/a.c", &[&changed]) < 100);
+        assert!(world.send("/w/b.c", &[&[&b[..], b"more\n"].concat()]) < 100);
+    }
+
+    #[test]
+    fn of_a_large_file_its_new_blocks_go_once_the_hub_has_the_old_ones() {
+        let mut world = World::default();
+        let blocks: Vec<Vec<u8>> = (0..20).map(|seed| text(seed, 8_000)).collect();
+        let slices = |blocks: &[Vec<u8>]| blocks.iter().map(|block| block.to_vec()).collect::<Vec<_>>();
+        let first: Vec<&[u8]> = blocks.iter().map(Vec::as_slice).collect();
+        assert!(world.send("/w/scene", &first) < 2_000, "the recipe: nobody knows which blocks will be read");
+        for block in &blocks {
+            // They are read, and come because they were asked for.
+            world.hub.insert(Digest::of(block), block.clone().into());
+            world.earlier.keep(Digest::of(block), &block.clone().into());
+        }
+        let mut second = slices(&blocks);
+        second[3].splice(40_000..40_010, *b"another piece");
+        second.insert(9, text(99, 500));
+        let second: Vec<&[u8]> = second.iter().map(Vec::as_slice).collect();
+        let sent = world.send("/w/scene", &second);
+        assert!(sent < 6_000, "{sent} bytes");
+        assert_eq!(world.send("/w/scene", &second), 0);
+        assert!(second.iter().all(|block| world.hub.contains_key(&Digest::of(block))));
+    }
+}
