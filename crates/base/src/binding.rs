@@ -83,6 +83,16 @@ pub enum Content {
     Unreadable(i32),
 }
 
+impl Content {
+    /// The name of its block or recipe, where it has one.
+    pub fn name(&self) -> Option<Digest> {
+        match self {
+            Self::Block(name) | Self::Recipe(name) => Some(*name),
+            Self::Empty | Self::Lazy(_) | Self::Unreadable(_) => None,
+        }
+    }
+}
+
 /// The blocks of a file, in order.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Recipe {

@@ -1,14 +1,15 @@
 //! The streams of one attempt: what the caller says and types goes to the task, what the task says comes back, until the
 //! task has ended one way or the other.
 
+use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
 use crate::outputs::{Differs, Stream};
 use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
 use crate::spool::Spool;
 use crate::stdio::{self, Done, READ_BYTES, Stop};
+use base::Stdin;
 use base::door::{Reply, Request};
-use base::{Digest, Stdin};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
-use wire::{Receiver, Sender, WireError, convert};
+use wire::{Connection, Receiver, Sender, WireError, convert};
 
 /// Most bytes of standard input that are kept for another attempt.
 const REPLAY_BYTES_MAX: usize = 1 << 20;
@@ -113,7 +114,7 @@ pub struct Exchange<'a> {
     credit: usize,
     /// A frame that waits for its writer. Until it is taken no other is read, and the task feels it.
     waiting: Option<(mpsc::Sender<Bytes>, Bytes)>,
-    spool: Spool,
+    arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
@@ -132,8 +133,14 @@ enum Next {
 
 impl<'a> Exchange<'a> {
     /// Over the two halves of a launch's stream.
-    pub(crate) fn new(session: &'a mut Session, to_task: Sender, from_task: Receiver, record: &'a mut Record) -> Self {
-        let spool = Spool::new(session.daemon.spool_folder());
+    pub(crate) fn new(
+        session: &'a mut Session,
+        connection: &Connection,
+        (to_task, from_task): (Sender, Receiver),
+        record: &'a mut Record,
+    ) -> Self {
+        let daemon = &session.daemon;
+        let arrivals = Arrivals::new(Spool::new(daemon.spool_folder()), daemon.server.clone(), connection.clone());
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
         Self {
@@ -146,7 +153,7 @@ impl<'a> Exchange<'a> {
             end_sent: false,
             credit: 0,
             waiting: None,
-            spool,
+            arrivals: Some(arrivals),
             exited: None,
             signal: None,
             stopped: false,
@@ -313,11 +320,11 @@ impl<'a> Exchange<'a> {
             OutputKind::Stopped(signal) => self.stop_caller(signal as u8, replies).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
-                let kept = exited.objects.iter().try_for_each(|object| keep(&mut self.spool, object));
+                let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
                 self.exited = Some(exited);
                 return kept.err().map(Outcome::Lost);
             }
-            OutputKind::Object(object) => return keep(&mut self.spool, &object).err().map(Outcome::Lost),
+            OutputKind::Object(object) => return self.keep(&object).err().map(Outcome::Lost),
             OutputKind::End(_) => return Some(self.on_end().await),
             OutputKind::Failed(failed) => return Some(self.on_failed(failed)),
         }
@@ -326,13 +333,22 @@ impl<'a> Exchange<'a> {
 
     async fn on_end(&mut self) -> Outcome {
         self.record.moment("result arrived");
+        let Some(arrivals) = self.arrivals.take() else { return Outcome::Lost("a result ended twice".into()) };
+        let changes = self.exited.as_ref().map(|exited| &exited.changes[..]).unwrap_or_default();
+        let spool = arrivals.finish(changes).await;
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
-        let spool = std::mem::replace(&mut self.spool, Spool::new(self.session.daemon.spool_folder()));
-        match self.exited.take() {
-            Some(exited) => Outcome::Ended(exited, spool),
-            None => Outcome::Lost("the worker sent no result".into()),
+        match (spool, self.exited.take()) {
+            (Ok(spool), Some(exited)) => Outcome::Ended(exited, spool),
+            (Ok(_), None) => Outcome::Lost("the worker sent no result".into()),
+            (Err(why), _) => Outcome::Lost(why),
         }
+    }
+
+    fn keep(&mut self, object: &Object) -> Result<(), String> {
+        self.arrivals
+            .as_mut()
+            .map_or_else(|| Err("a result came after its end".into()), |arrivals| arrivals.take(object))
     }
 
     fn on_failed(&self, failed: Failed) -> Outcome {
@@ -364,11 +380,6 @@ impl<'a> Exchange<'a> {
 const SIGHUP: u32 = 1;
 pub(crate) const SIGCONT: u8 = 18;
 pub(crate) const SIGTSTP: u8 = 20;
-
-fn keep(spool: &mut Spool, object: &Object) -> Result<(), String> {
-    let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;
-    spool.put(digest, &object.bytes).map_err(|error| error.to_string())
-}
 
 async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermit<Bytes>> {
     writer?.reserve_owned().await.ok()

@@ -6,11 +6,12 @@
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
-//! * Its changes: [`commit`], [`spool`].
+//! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: [`link`], what was learnt of the ways there ([`networks`]), and what it has ([`earlier`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
+pub mod arrivals;
 pub mod ask;
 pub mod caller;
 pub mod commit;

@@ -318,11 +318,11 @@ impl Session {
         let message = OpenKind::Launch(Box::new(message));
         let opened = launch_on(&joined, ahead, message).await;
         record.moment("sent to the hub");
-        let (to_task, from_task) = match opened {
+        let streams = match opened {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
         };
-        let outcome = Exchange::new(self, to_task, from_task, record).pass(requests, replies).await;
+        let outcome = Exchange::new(self, &joined.connection, streams, record).pass(requests, replies).await;
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         if let Outcome::Ended(_, spool) = &outcome {
             // What the task made is at the hub already: the next task's launch need not send it.

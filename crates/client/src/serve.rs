@@ -192,7 +192,11 @@ impl Server {
             (true, true) => FAULT_BYTES_NEAR,
         };
         let named = named_only(&bounds, task.reach.names_system);
-        let objects = self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest), bytes_max);
+        let objects = self.views.blobs_of(
+            bindings(&bounds),
+            &|digest| named.contains(digest) || self.hub_has(task.connection, digest),
+            bytes_max,
+        );
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
             objects: self.objects_with(task.connection, task.reach, &bounds, objects),

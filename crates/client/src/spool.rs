@@ -36,7 +36,7 @@ impl Spool {
                 format!("a result does not have the hash {digest}"),
             ));
         }
-        if self.memory.contains_key(&digest) || self.filed.contains_key(&digest) {
+        if self.has(&digest) {
             return Ok(());
         }
         if self.memory_bytes + bytes.len() <= MEMORY_BYTES_MAX {
@@ -52,6 +52,11 @@ impl Spool {
         self.filed.insert(digest, (self.file_bytes, bytes.len()));
         self.file_bytes += bytes.len() as u64;
         Ok(())
+    }
+
+    /// Whether an object has come.
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.memory.contains_key(digest) || self.filed.contains_key(digest)
     }
 
     /// An object's bytes; `NotFound` if it never came.

@@ -8,6 +8,7 @@
 //!
 //! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
 
+pub mod differences;
 pub mod placement;
 pub mod registry;
 pub mod relay;

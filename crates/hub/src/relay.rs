@@ -3,10 +3,11 @@
 //! Bytes are passed on as they are encoded. Only what the hub must know is decoded: the objects of a delta, which it
 //! keeps (so that the next task's read does not cross the client's link), and the end, which frees the worker's CPUs.
 
+use crate::differences::{Differences, Packed};
 use crate::placement::Ticket;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
-use base::ViewUpdate;
+use base::{ViewId, ViewUpdate};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
@@ -84,7 +85,8 @@ async fn carry(
         launch.objects.extend(given);
     }
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
-    pass_both_ways(shared, client, &worker, ticket, (to_client, from_client), (to_worker, from_worker)).await
+    pass_both_ways(shared, client, &worker, (ticket, update.view), (to_client, from_client), (to_worker, from_worker))
+        .await
 }
 
 /// Waits until the task is placed, or the client takes it back.
@@ -111,7 +113,7 @@ async fn pass_both_ways(
     shared: &Arc<Shared>,
     client: &Arc<ClientSession>,
     worker: &Arc<WorkerSession>,
-    ticket: Ticket,
+    (ticket, view): (Ticket, ViewId),
     (to_client, from_client): (&mut Sender, &mut Receiver),
     (mut to_worker, mut from_worker): (Sender, Receiver),
 ) -> Result<(), Failed> {
@@ -125,7 +127,8 @@ async fn pass_both_ways(
         let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
         to_worker.finish();
     };
-    let back = pass_output(shared, client, worker, ticket, &mut from_worker, to_client);
+    let differences = client.connection.is_far().then(|| Differences::new(client.clone(), view));
+    let back = pass_output(shared, client, worker, (ticket, differences), &mut from_worker, to_client);
     tokio::pin!(forth, back);
     tokio::select! {
         done = &mut back => done,
@@ -141,7 +144,7 @@ async fn pass_output(
     shared: &Arc<Shared>,
     client: &Arc<ClientSession>,
     worker: &Arc<WorkerSession>,
-    ticket: Ticket,
+    (ticket, mut differences): (Ticket, Option<Differences>),
     from_worker: &mut Receiver,
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
@@ -160,6 +163,12 @@ async fn pass_output(
             Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
             _ => {}
         }
+        let packed = differences.as_mut().map(|differences| tokio::task::block_in_place(|| differences.pack(&output)));
+        let frame = match packed {
+            Some(Packed::Instead(frame)) => frame,
+            Some(Packed::Nothing) => continue,
+            Some(Packed::AsItCame) | None => frame,
+        };
         // A client that is gone must not keep the worker from ending: its frames are taken all the same.
         let sent = to_client.send_encoded(frame).await;
         if last {

@@ -278,6 +278,9 @@ impl Shared {
                         let answer = shared.answer(&session, &question).to_string();
                         send_last(sender, &Answer { json: Bytes::from(answer) }).await;
                     }
+                    Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => {
+                        fetch_objects(Some(session), request.digests, sender).await;
+                    }
                     Err(WireError::Unlike) => {
                         let unlike = FailedKind::ViewGap.because(WireError::Unlike.to_string());
                         send_last(sender, &TaskOutput::from(OutputKind::Failed(unlike))).await;
@@ -393,31 +396,8 @@ impl Shared {
         send_last(sender, &reply).await;
     }
 
-    async fn objects(&self, request: ObjectsRequest, mut sender: Sender) {
-        let client = self.client(&request.client);
-        let mut fetching = JoinSet::new();
-        for name in request.digests.into_iter().take(OBJECTS_MAX) {
-            let client = client.clone();
-            fetching.spawn(async move {
-                let found = match (&client, convert::digest(&name)) {
-                    (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
-                    (None, _) => Err("its client is gone".into()),
-                    (_, Err(error)) => Err(error.to_string()),
-                };
-                match found {
-                    Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
-                    Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
-                }
-            });
-        }
-        // In the order in which they arrive: none waits for another.
-        while let Some(Ok(reply)) = fetching.join_next().await {
-            if sender.answer_object(reply).await.is_err() {
-                return;
-            }
-        }
-        sender.finish();
-        sender.stopped().await;
+    async fn objects(&self, request: ObjectsRequest, sender: Sender) {
+        fetch_objects(self.client(&request.client), request.digests, sender).await;
     }
 
     async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
@@ -546,6 +526,33 @@ async fn send_last<M: prost::Message>(mut sender: Sender, message: &M) {
         sender.finish();
         sender.stopped().await;
     }
+}
+
+/// Sends these objects of a client, as they are found.
+async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec<Bytes>, mut sender: Sender) {
+    let mut fetching = JoinSet::new();
+    for name in names.into_iter().take(OBJECTS_MAX) {
+        let client = client.clone();
+        fetching.spawn(async move {
+            let found = match (&client, convert::digest(&name)) {
+                (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
+                (None, _) => Err("its client is gone".into()),
+                (_, Err(error)) => Err(error.to_string()),
+            };
+            match found {
+                Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
+                Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
+            }
+        });
+    }
+    // In the order in which they arrive: none waits for another.
+    while let Some(Ok(reply)) = fetching.join_next().await {
+        if sender.answer_object(reply).await.is_err() {
+            return;
+        }
+    }
+    sender.finish();
+    sender.stopped().await;
 }
 
 async fn answer_pings(connection: Connection, mut sender: Sender, mut receiver: Receiver) {

@@ -171,6 +171,16 @@ impl ClientSession {
         Ok(reply)
     }
 
+    /// What a path is in a view, as far as the hub was told.
+    pub fn binding(&self, view: ViewId, path: &TreePath) -> Option<Arc<Bound>> {
+        self.lock_views().get(&view)?.get(path).cloned()
+    }
+
+    /// An object of this client that is in the store.
+    pub fn held(&self, digest: &Digest) -> Option<Bytes> {
+        self.store.get(self.tenant, digest).ok().flatten().map(Bytes::from)
+    }
+
     /// An object of this client: from the store, or asked of the client.
     pub async fn object(&self, digest: Digest) -> Result<Bytes, FetchError> {
         match self.store.get(self.tenant, &digest) {
@@ -211,10 +221,9 @@ impl ClientSession {
     /// Keeps an object that came unasked, if its name is right, and returns it whole; `None` if it cannot be made out: who needs it
     /// will ask.
     pub fn keep(&self, object: &message::Object) -> Option<message::Object> {
-        let has = |digest: &Digest| self.store.get(self.tenant, digest).ok().flatten().map(Bytes::from);
         let made_out = convert::digest(&object.digest).map_err(|error| error.to_string());
         let made_out = made_out.and_then(|digest| {
-            let bytes = object.whole(has).map_err(|error| error.to_string())?;
+            let bytes = object.whole(|digest| self.held(digest)).map_err(|error| error.to_string())?;
             let bytes = bytes.ok_or_else(|| format!("what {digest} differs from is not here"))?;
             match self.store.put_named(self.tenant, digest, &bytes) {
                 Err(error @ store::StoreError::WrongDigest { .. }) => return Err(error.to_string()),

@@ -78,6 +78,9 @@ fn collect_blocking(
     let wanted = wanted(&collected.delta, &keeper.recipes);
     keeper.small.retain(|(digest, _)| wanted.contains(digest));
     keeper.large.retain(|digest| wanted.contains(digest));
+    // Who has the recipe knows of each block which file's it is, and where.
+    let recipes: HashSet<Digest> = keeper.recipes.iter().map(|(name, _)| *name).collect();
+    keeper.large.sort_by_key(|digest| !recipes.contains(digest));
     Ok(Made {
         delta: collected.delta,
         skipped: collected.skipped.into_iter().map(|skipped| skipped.path).collect(),

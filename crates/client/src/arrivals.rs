@@ -1,0 +1,97 @@
+//! A task's results as they arrive: whole, as their difference from what is here, or not at all where that is here, too. What is not
+//! here any more is asked for.
+
+use crate::serve::Server;
+use crate::spool::Spool;
+use base::{Action, Content, Digest, Recipe};
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::Connection;
+use wire::message::{Change, Object, ObjectReply, ObjectsRequest, OpenKind, digest_bytes};
+
+/// How long the hub may take for each object that is asked for.
+const OBJECT_LIMIT: Duration = Duration::from_secs(20);
+/// Objects asked for at once.
+const BATCH: usize = 256;
+
+/// The results of one task so far.
+pub struct Arrivals {
+    spool: Spool,
+    server: Arc<Server>,
+    connection: Connection,
+}
+
+impl Arrivals {
+    /// None yet. They are kept in `spool`.
+    pub fn new(spool: Spool, server: Arc<Server>, connection: Connection) -> Self {
+        Self { spool, server, connection }
+    }
+
+    /// Takes an object. The error is for a person.
+    pub fn take(&mut self, object: &Object) -> Result<(), String> {
+        let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;
+        let snapshot = self.server.views().snapshot();
+        let whole = object.whole(|name| snapshot.read_block(name).ok().flatten()).map_err(|error| error.to_string())?;
+        match whole {
+            Some(bytes) => self.spool.put(digest, &bytes).map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+
+    /// All that these changes need, now that the last has come.
+    pub async fn finish(mut self, changes: &[Change]) -> Result<Spool, String> {
+        let contents: Vec<Content> = changes.iter().filter_map(content).collect();
+        // Recipes first: they say what else is needed.
+        self.complete(contents.iter().filter_map(Content::name)).await?;
+        let recipes = contents.iter().filter(|content| matches!(content, Content::Recipe(_)));
+        // One that is malformed is for the commit to refuse.
+        let recipes: Vec<Recipe> = recipes.filter_map(|content| self.spool.recipe(content).ok()).collect();
+        self.complete(recipes.iter().flat_map(|recipe| &recipe.pieces).filter_map(|piece| piece.block)).await?;
+        Ok(self.spool)
+    }
+
+    /// Gets what did not come: from here, else from the hub.
+    async fn complete(&mut self, names: impl Iterator<Item = Digest>) -> Result<(), String> {
+        let mut missing = HashSet::new();
+        for name in names {
+            if self.spool.has(&name) {
+                continue;
+            }
+            match self.server.views().snapshot().read_block(&name) {
+                Ok(Some(bytes)) => self.spool.put(name, &bytes).map_err(|error| error.to_string())?,
+                Ok(None) | Err(_) => drop(missing.insert(name)),
+            }
+        }
+        let missing: Vec<Digest> = missing.into_iter().collect();
+        for names in missing.chunks(BATCH) {
+            self.ask(names).await?;
+        }
+        Ok(())
+    }
+
+    async fn ask(&mut self, names: &[Digest]) -> Result<(), String> {
+        let request = ObjectsRequest { digests: names.iter().map(digest_bytes).collect(), ..ObjectsRequest::default() };
+        let late = |_| format!("the hub did not send a result again within {} s", OBJECT_LIMIT.as_secs());
+        let asked = self.connection.ask(OpenKind::Objects(request)).await;
+        let mut replies = asked.map_err(|error| error.to_string())?;
+        for _ in names {
+            let reply = tokio::time::timeout(OBJECT_LIMIT, replies.next::<ObjectReply>()).await.map_err(late)?;
+            let reply = reply.map_err(|error| error.to_string())?.ok_or("the hub did not send all results again")?;
+            if !reply.error.is_empty() {
+                return Err(reply.error);
+            }
+            let digest = Digest::from_slice(&reply.digest).ok_or("a result has a name that is none")?;
+            self.spool.put(digest, &reply.bytes).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// What a change says of a file's content.
+fn content(change: &Change) -> Option<Content> {
+    match base::Change::try_from(change.clone()).ok()?.action {
+        Action::File { content, .. } => Some(content),
+        _ => None,
+    }
+}
