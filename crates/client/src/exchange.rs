@@ -2,6 +2,7 @@
 //! task has ended one way or the other.
 
 use crate::caller::{Replies, Requests};
+use crate::link_wait::LinkWait;
 use crate::outputs::{Differs, Stream};
 use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
@@ -118,6 +119,7 @@ pub struct Exchange<'a> {
     signal: Option<u8>,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     stopped: bool,
+    link: LinkWait,
 }
 
 /// What happens next.
@@ -128,12 +130,17 @@ enum Next {
     Input(Done<Vec<u8>>),
     Frame(Result<Option<TaskOutput>, WireError>),
     Cancel,
+    /// The link is silent, or back, or has moved.
+    Link,
+    /// It was silent for too long.
+    GivenUp,
 }
 
 impl<'a> Exchange<'a> {
     /// Over the two halves of a launch's stream.
     pub(crate) fn new(session: &'a mut Session, to_task: Sender, from_task: Receiver, record: &'a mut Record) -> Self {
         let spool = Spool::new(session.daemon.spool_folder());
+        let link = LinkWait::new(session.daemon.link(), session.daemon.config.link_wait);
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
         Self {
@@ -150,6 +157,7 @@ impl<'a> Exchange<'a> {
             exited: None,
             signal: None,
             stopped: false,
+            link,
         }
     }
 
@@ -162,6 +170,8 @@ impl<'a> Exchange<'a> {
                 Next::Caller(request) => self.on_caller(request, replies).await,
                 Next::Closed(stream) => self.on_closed(stream).await,
                 Next::Cancel => self.on_cancel().await,
+                Next::Link => self.on_link(),
+                Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read),
                 Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
@@ -185,6 +195,7 @@ impl<'a> Exchange<'a> {
             request = requests.next() => Next::Caller(request),
             Some(stream) = session.closed.recv() => Next::Closed(stream),
             () = asked(&session.cancel) => Next::Cancel,
+            given_up = self.link.next() => if given_up { Next::GivenUp } else { Next::Link },
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             frame = self.from_task.next::<TaskOutput>(), if self.waiting.is_none() => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
@@ -282,6 +293,14 @@ impl<'a> Exchange<'a> {
             Stream::Terminal => self.tell(InputKind::Signal(SIGHUP)).await,
         }
         None
+    }
+
+    /// Who has not been placed can as well run here; who has, waits for the link.
+    fn on_link(&mut self) -> Option<Outcome> {
+        let (notes, is_silent) = self.link.on_change();
+        notes.into_iter().for_each(|note| self.record.note(note));
+        let may_run_here = self.record.worker().is_none() && !self.session.options.no_local;
+        (is_silent && may_run_here).then(|| Outcome::Unplaced(self.link.silence()))
     }
 
     fn on_room(&mut self, permit: Option<mpsc::OwnedPermit<Bytes>>) -> Option<Outcome> {

@@ -7,6 +7,7 @@ use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
+use crate::link::Link;
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
 use crate::record::Record;
@@ -81,7 +82,7 @@ pub(crate) struct Session {
     task: TaskId,
     pub(crate) plan: Plan,
     checked: Option<Checked>,
-    options: Options,
+    pub(crate) options: Options,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
     pub(crate) terminal: Output,
@@ -275,10 +276,12 @@ impl Session {
         replies: &mut Replies,
         record: &mut Record,
     ) -> Outcome {
-        let (joined, connection) = match self.daemon.connect().await {
+        let patience = if self.options.no_local { self.daemon.config.link_wait } else { Duration::ZERO };
+        let (joined, connection) = match self.daemon.connect(patience).await {
             Ok(connected) => connected,
             Err(why) => return Outcome::Unplaced(why),
         };
+        let _waiting = self.daemon.link().map(Link::waiting);
         let launched = Time(now_nanos());
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
@@ -300,7 +303,7 @@ impl Session {
             Err(why) => return Outcome::Unplaced(why),
         };
         record.swept(view.len(), swept.update.set.len(), swept.blobs.len() + swept.ahead);
-        self.daemon.server.note_sent(connection, swept.blobs.iter().map(|(digest, _)| *digest));
+        self.daemon.server.note_sent(swept.blobs.iter().map(|(digest, _)| *digest));
         let message = Launch {
             task: convert::task_bytes(self.task),
             attempt,
@@ -319,19 +322,24 @@ impl Session {
         let message = OpenKind::Launch(Box::new(message));
         let opened = launch_on(&joined, ahead, message).await;
         record.moment("sent to the hub");
+        self.daemon.link().into_iter().for_each(|link| link.asked(&joined));
         let (to_task, from_task) = match opened {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
         };
         let outcome = Exchange::new(self, to_task, from_task, record).pass(requests, replies).await;
+        record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         if let Outcome::Ended(_, spool) = &outcome {
             // What the task made is at the hub already: the next task's launch need not send it.
-            self.daemon.server.note_sent(connection, spool.digests());
+            self.daemon.server.note_sent(spool.digests());
         }
         if let Outcome::Lost(_) = &outcome {
             view.forget_sent();
             joined.connection.forget_launches();
+            if joined.connection.is_closed() {
+                self.daemon.server.forget_sent();
+            }
         }
         outcome
     }

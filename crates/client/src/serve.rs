@@ -64,10 +64,11 @@ pub struct Asked {
     pub unreadable: Option<TreePath>,
 }
 
-/// What the hub has, as far as this connection goes.
+/// What the hub has. What is wrong in it costs a question: the hub asks for what it lacks.
 #[derive(Default)]
 struct Shadow {
-    connection: u64,
+    /// Names the hub's store.
+    store: Bytes,
     has: HashSet<Digest>,
 }
 
@@ -102,19 +103,31 @@ impl Server {
         }
     }
 
-    /// Whether the hub has an object, sent over this connection.
-    pub fn hub_has(&self, connection: u64, digest: &Digest) -> bool {
-        let shadow = lock(&self.shadow);
-        shadow.connection == connection && shadow.has.contains(digest)
+    /// Whether the hub has an object, as far as is known here.
+    pub fn hub_has(&self, digest: &Digest) -> bool {
+        lock(&self.shadow).has.contains(digest)
     }
 
     /// Notes what was sent to the hub, or came from it.
-    pub fn note_sent(&self, connection: u64, digests: impl IntoIterator<Item = Digest>) {
+    pub fn note_sent(&self, digests: impl IntoIterator<Item = Digest>) {
         let mut shadow = lock(&self.shadow);
-        if shadow.connection != connection || shadow.has.len() > SHADOW_MAX {
-            *shadow = Shadow { connection, has: HashSet::new() };
+        if shadow.has.len() > SHADOW_MAX {
+            shadow.has.clear();
         }
         shadow.has.extend(digests);
+    }
+
+    /// A connection ended before all that was sent had arrived.
+    pub fn forget_sent(&self) {
+        lock(&self.shadow).has.clear();
+    }
+
+    /// The hub keeps what it is sent in the store of this name: what another one had counts for nothing.
+    pub fn store_is(&self, name: &Bytes) {
+        let mut shadow = lock(&self.shadow);
+        if shadow.store != *name || name.is_empty() {
+            *shadow = Shadow { store: name.clone(), has: HashSet::new() };
+        }
     }
 
     /// Answers one question on `sender`.

@@ -1,13 +1,15 @@
 //! Connected clients and workers, as the hub sees them.
 
+use crate::held::Held;
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
 use mirror::{Cursor, View};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use store::BlockStore;
-use tokio::sync::Notify;
+use wire::fetch::CLIENT_LIMIT;
 use wire::{Connection, FetchError, Fetcher, convert, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
@@ -36,28 +38,29 @@ pub struct ClientSession {
     pub tenant: Tenant,
     /// Its connection.
     pub connection: Connection,
+    /// What it has told of its files.
+    pub held: Arc<Held>,
     fetcher: Fetcher,
     store: Arc<BlockStore>,
-    views: Mutex<HashMap<ViewId, View>>,
-    advanced: Notify,
-    pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+    unanswered: AtomicU64,
 }
 
 impl ClientSession {
-    /// A session over `connection`.
+    /// A session over `connection`. `held`: what was told over earlier ones.
     pub fn new(
         connection: Connection,
         name: String,
         instance: u64,
         tenant: Tenant,
         store: Arc<BlockStore>,
+        held: Arc<Held>,
     ) -> Arc<Self> {
         let node = connection.peer();
         let kept = store.clone();
         // The fetcher has compared name and bytes.
         let keep =
             Arc::new(move |digest: Digest, bytes: &Bytes| report(kept.put_checked(tenant, digest, bytes), digest));
-        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep);
+        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), CLIENT_LIMIT, keep);
         Arc::new(Self {
             node,
             key: session_key(node, instance),
@@ -65,10 +68,9 @@ impl ClientSession {
             tenant,
             connection,
             fetcher,
+            held,
             store,
-            views: Mutex::default(),
-            advanced: Notify::new(),
-            pieces: Mutex::default(),
+            unanswered: AtomicU64::new(0),
         })
     }
 
@@ -76,7 +78,7 @@ impl ClientSession {
     pub async fn advance(&self, update: &ViewUpdate) -> Result<(), Gap> {
         let arrived = async {
             loop {
-                let advanced = self.advanced.notified();
+                let advanced = self.held.advanced.notified();
                 tokio::pin!(advanced);
                 // Registered before the look, so that a step between the look and the wait is not missed.
                 advanced.as_mut().enable();
@@ -87,7 +89,7 @@ impl ClientSession {
             }
         };
         let taken = tokio::time::timeout(GAP_LIMIT, arrived).await.map_err(|_| Gap);
-        self.advanced.notify_waiters();
+        self.held.advanced.notify_waiters();
         taken
     }
 
@@ -114,7 +116,7 @@ impl ClientSession {
             let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
         }
-        let reply = self.fetcher.bind(view, task, path).await?;
+        let reply = self.answered(self.fetcher.bind(view, task, path).await)?;
         for object in &reply.objects {
             self.keep(object);
         }
@@ -139,7 +141,20 @@ impl ClientSession {
             Ok(None) => {}
             Err(error) => tracing::warn!(%digest, %error, "the block store failed; asking the client again"),
         }
-        self.fetcher.object(digest).await
+        self.answered(self.fetcher.object(digest).await)
+    }
+
+    /// Counts a question that the link left without an answer: a task may have seen a failed read.
+    fn answered<T>(&self, answer: Result<T, FetchError>) -> Result<T, FetchError> {
+        if let Err(FetchError::Wire(_)) = &answer {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Questions that the link left without an answer so far. A task during which there was one is not to be trusted.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     /// Pieces of a lazily bound file.
@@ -147,8 +162,8 @@ impl ClientSession {
         if let Some(known) = self.known_pieces(stamp, first, count) {
             return Ok(known);
         }
-        let named = self.fetcher.pieces(stamp, first, count).await?;
-        let mut table = lock(&self.pieces);
+        let named = self.answered(self.fetcher.pieces(stamp, first, count).await)?;
+        let mut table = lock(&self.held.pieces);
         if table.len() > STAMPS_MAX {
             table.clear();
         }
@@ -160,7 +175,7 @@ impl ClientSession {
 
     fn known_pieces(&self, stamp: Digest, first: u64, count: u32) -> Option<Vec<(Digest, Bytes)>> {
         let digests: Vec<Digest> = {
-            let table = lock(&self.pieces);
+            let table = lock(&self.held.pieces);
             (first..first + u64::from(count)).map(|at| table.get(&(stamp, at)).copied()).collect::<Option<_>>()?
         };
         let read = |digest: Digest| {
@@ -178,7 +193,7 @@ impl ClientSession {
     }
 
     fn lock_views(&self) -> MutexGuard<'_, HashMap<ViewId, View>> {
-        lock(&self.views)
+        lock(&self.held.views)
     }
 }
 

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, Weak};
 use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use wire::fetch::HUB_LIMIT;
 use wire::{FetchError, Fetcher, Joined, convert, message};
 
 /// Most pieces of lazily bound files whose names are remembered.
@@ -78,7 +79,7 @@ impl Contents {
                 tracing::warn!(%digest, %error, "an object was not kept");
             }
         });
-        *lock(&self.fetcher) = Some(Fetcher::new(joined.connection.clone(), self.client.clone(), keep));
+        *lock(&self.fetcher) = Some(Fetcher::new(joined.connection.clone(), self.client.clone(), HUB_LIMIT, keep));
     }
 
     /// Bytes of contents that came over the link so far.
