@@ -213,11 +213,11 @@ impl Daemon {
                 () = self.stopping.notified() => break,
             }
         }
-        let _ = std::fs::remove_file(socket);
         if let Some(link) = &self.link {
             link.close().await;
             let _ = std::fs::remove_file(self.config.runtime_dir.join(INSTANCE));
         }
+        let _ = std::fs::remove_file(socket);
     }
 
     async fn serve_caller(self: Arc<Self>, stream: UnixStream) {
