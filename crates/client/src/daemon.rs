@@ -12,6 +12,7 @@ use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
 use crate::serve::{Server, blocking, lock};
+use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
 use crate::views::Views;
 use base::TreePath;
@@ -169,7 +170,7 @@ impl Daemon {
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
         let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes.clone()));
         let views = Arc::new(Views::new(snapshot, Some(config.state_dir.join("profiles"))));
-        let server = Server::new(views);
+        let server = Server::new(views, Shadow::load(&config.state_dir.join("hub-has")));
         let link = match &config.hub {
             Some(hub) => {
                 let networks = Networks::load(&config.state_dir.join("networks.json"));
@@ -284,6 +285,7 @@ impl Daemon {
         let daemon = self.clone();
         let saved = blocking(move || {
             daemon.recipes.save(&daemon.config.state_dir)?;
+            daemon.server.save_shadow()?;
             daemon.server.views().save()
         });
         if let Some(Err(error)) = saved.await {

@@ -7,7 +7,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
 //! * Its changes: [`commit`], [`spool`].
-//! * Its hub: [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there ([`networks`]).
+//! * Its hub: what it has ([`shadow`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there ([`networks`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
@@ -33,6 +33,7 @@ pub mod roaming;
 pub mod run;
 pub mod serve;
 pub mod settle;
+pub mod shadow;
 pub mod snapshot;
 pub mod spool;
 pub mod stdio;

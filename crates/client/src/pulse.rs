@@ -134,7 +134,7 @@ mod tests {
         for round_trip in [MS, MS * 70, MS * 600] {
             let start = Instant::now();
             let mut pulse = Pulse::new(start, 0);
-            let (probes, silent, _) = run(&mut pulse, start, MS * 60_000, round_trip, MS * 0..MS * 0);
+            let (probes, silent, _) = run(&mut pulse, start, MS * 60_000, round_trip, MS..MS);
             assert_eq!(silent, None);
             assert!((20..=35).contains(&probes), "{probes} probes in a minute");
         }

@@ -330,18 +330,24 @@ impl Session {
         let outcome = Exchange::new(self, to_task, from_task, record).pass(requests, replies).await;
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
-        if let Outcome::Ended(_, spool) = &outcome {
-            // What the task made is at the hub already: the next task's launch need not send it.
-            self.daemon.server.note_sent(spool.digests());
-        }
-        if let Outcome::Lost(_) = &outcome {
-            view.forget_sent();
-            joined.connection.forget_launches();
-            if joined.connection.is_closed() {
-                self.daemon.server.forget_sent();
-            }
-        }
+        self.learn_from(&outcome, &joined);
         outcome
+    }
+
+    /// What an attempt's end means for the launches after it.
+    fn learn_from(&self, outcome: &Outcome, joined: &Joined) {
+        match outcome {
+            // What the task made is at the hub already: the next task's launch need not send it.
+            Outcome::Ended(_, spool) => self.daemon.server.note_sent(spool.digests()),
+            Outcome::Lost(_) => {
+                self.plan.view.forget_sent();
+                joined.connection.forget_launches();
+                if joined.connection.is_closed() {
+                    self.daemon.server.forget_sent();
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The command has ended: its output is delivered, its result committed.

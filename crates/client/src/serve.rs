@@ -2,11 +2,12 @@
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
 use crate::policy::Gate;
+use crate::shadow::Shadow;
 use crate::snapshot::{ReadError, Snapshot};
 use crate::views::{View, Views, bindings};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use wire::message::{
@@ -14,8 +15,6 @@ use wire::message::{
 };
 use wire::{Sender, convert};
 
-/// Most objects that the hub is remembered to have; beyond, some are sent again.
-const SHADOW_MAX: usize = 500_000;
 const EIO: i32 = 5;
 /// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
 const FAULT_BYTES: usize = 64 << 10;
@@ -64,18 +63,10 @@ pub struct Asked {
     pub unreadable: Option<TreePath>,
 }
 
-/// What the hub has. What is wrong in it costs a question: the hub asks for what it lacks.
-#[derive(Default)]
-struct Shadow {
-    /// Names the hub's store.
-    store: Bytes,
-    has: HashSet<Digest>,
-}
-
 impl Server {
-    /// Answers from `views`.
-    pub fn new(views: Arc<Views>) -> Arc<Self> {
-        Arc::new(Self { views, tasks: Mutex::default(), shadow: Mutex::default() })
+    /// Answers from `views`. `shadow`: what the hub has.
+    pub fn new(views: Arc<Views>, shadow: Shadow) -> Arc<Self> {
+        Arc::new(Self { views, tasks: Mutex::default(), shadow: Mutex::new(shadow) })
     }
 
     /// The client's files.
@@ -105,29 +96,28 @@ impl Server {
 
     /// Whether the hub has an object, as far as is known here.
     pub fn hub_has(&self, digest: &Digest) -> bool {
-        lock(&self.shadow).has.contains(digest)
+        lock(&self.shadow).has(digest)
     }
 
     /// Notes what was sent to the hub, or came from it.
     pub fn note_sent(&self, digests: impl IntoIterator<Item = Digest>) {
-        let mut shadow = lock(&self.shadow);
-        if shadow.has.len() > SHADOW_MAX {
-            shadow.has.clear();
-        }
-        shadow.has.extend(digests);
+        lock(&self.shadow).note(digests);
     }
 
     /// A connection ended before all that was sent had arrived.
     pub fn forget_sent(&self) {
-        lock(&self.shadow).has.clear();
+        lock(&self.shadow).clear();
     }
 
     /// The hub keeps what it is sent in the store of this name: what another one had counts for nothing.
     pub fn store_is(&self, name: &Bytes) {
-        let mut shadow = lock(&self.shadow);
-        if shadow.store != *name || name.is_empty() {
-            *shadow = Shadow { store: name.clone(), has: HashSet::new() };
-        }
+        lock(&self.shadow).store_is(name);
+    }
+
+    /// Writes down what the hub has, if that is news.
+    pub fn save_shadow(&self) -> std::io::Result<()> {
+        let saved = lock(&self.shadow).to_save();
+        saved.map_or(Ok(()), |saved| saved.write())
     }
 
     /// Answers one question on `sender`.

@@ -105,7 +105,10 @@ pub(crate) async fn routes(link: Weak<Link>) {
     };
     while routes.news().await.is_ok() {
         let Some(link) = link.upgrade() else { return };
-        let Some((joined, _)) = link.current_or_silent() else { continue };
+        let Some((joined, _)) = link.current_or_silent() else {
+            link.hub().addresses.iter().for_each(|address| link.endpoint.forget_detour(*address));
+            continue;
+        };
         if let Some(now) = joined.connection.address().and_then(own_address).filter(|now| link.is_elsewhere(*now)) {
             moved(&link, &joined, &format!("this machine's address is {now} now"));
         }
