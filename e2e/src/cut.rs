@@ -16,6 +16,8 @@ const MOMENTS_MS: [u64; 4] = [5, 90, 600, 1050];
 const SILENT: Duration = Duration::from_secs(1);
 /// The bound within which no guest is left at a worker whose link, or whose client's, was cut.
 const GUEST_BOUND: Duration = Duration::from_secs(15);
+/// How long commands wait for their link: less than by default, so that all moments are tried in a minute.
+const LINK_WAIT_S: &str = "5";
 /// An interruption that a command must outlive without anybody's notice.
 const SHORT: Duration = Duration::from_secs(2);
 /// The bound within which the pool serves again after a link is mended.
@@ -117,6 +119,7 @@ fn workers_link(pool: &mut Pool) -> Result<Vec<String>> {
 
 fn clients_link(pool: &mut Pool) -> Result<Vec<String>> {
     let relay = Relay::to(&pool.hub_address()?)?;
+    pool.client.env.push(("GLEANER_LINK_WAIT_S".into(), LINK_WAIT_S.into()));
     pool.redirect_client(&relay.address())?;
     let mut wrong = serves(pool)?;
     for disturbed in MOMENTS_MS.map(Disturbed::new) {

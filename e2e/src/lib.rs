@@ -21,6 +21,7 @@ pub mod process;
 pub mod real;
 pub mod relay;
 pub mod report;
+pub mod roam;
 pub mod scenario;
 pub mod scratch;
 pub mod slow;

@@ -17,6 +17,11 @@ fn short(task: &str) -> String {
     task.chars().take(8).collect()
 }
 
+/// What there is to say of what carries the link.
+fn over_tcp(carrier: Option<&str>) -> &'static str {
+    if carrier == Some("tcp") { " over TCP, for no UDP passes" } else { "" }
+}
+
 impl Render for Status {
     fn render(&self) -> String {
         let mut facts = Facts::default();
@@ -27,7 +32,8 @@ impl Render for Status {
             }
             (Some(hub), true) => {
                 let trip = self.round_trip_us.map(|us| format!(", round trip {}", micros(us))).unwrap_or_default();
-                facts.fact("hub", format!("{hub}, connected{trip}"));
+                let over = over_tcp(self.carrier.as_deref());
+                facts.fact("hub", format!("{hub}, connected{over}{trip}"));
             }
             (Some(hub), false) => {
                 facts.fact("hub", format!("{hub}, NOT connected: commands run on this machine"));
@@ -94,7 +100,15 @@ impl Render for TaskReport {
             .fact("ran", place)
             .fact("because", &self.why)
             .fact("round trips", self.round_trips.to_string())
-            .fact("bytes", format!("{} up, {} down", bytes(self.bytes_up), bytes(self.bytes_down)))
+            .fact(
+                "bytes",
+                format!(
+                    "{} up, {} down{}",
+                    bytes(self.bytes_up),
+                    bytes(self.bytes_down),
+                    over_tcp(self.carrier.as_deref())
+                ),
+            )
             .fact("paths", format!("{} known beforehand, {} asked for", self.paths_in_view, self.faults))
             .list("asked for", &self.faulted_paths)
             .list("late", &self.late)
@@ -202,6 +216,7 @@ mod tests {
             hub: Some("rack:7433".into()),
             connected: true,
             round_trip_us: Some(310),
+            carrier: Some("udp".into()),
             problem: None,
             workers: vec![worker("rack", 16, "full"), worker("desk-of-ada", 0, "ready")],
             clients: vec![ClientStatus { name: "ada".into(), id: "4f0c11d2".into(), connected: true }],
@@ -243,6 +258,7 @@ tasks         0 running, 0 waiting
             status: "exit 0".into(),
             timeline: vec![Moment { at_us: 0, what: "received".into() }, Moment { at_us: 9300, what: "done".into() }],
             round_trips: 1,
+            carrier: Some("udp".into()),
             bytes_up: 4100,
             bytes_down: 900,
             paths_in_view: 383,

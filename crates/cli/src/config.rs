@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 /// Where hubs listen if nothing else is said.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:7433";
+/// How long commands that run wait for a link that is down, in seconds, if nothing else is said.
+const LINK_WAIT_DEFAULT: u32 = 25;
 /// Name of the client's file.
 pub const CLIENT_FILE: &str = "client.toml";
 /// Name of the file for hub and worker.
@@ -29,6 +31,9 @@ pub struct ClientFile {
     /// Folder for the client's keys, journal and caches.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<PathBuf>,
+    /// Seconds for which commands that run wait for a link that is down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_wait_s: Option<u32>,
 }
 
 /// What `node.toml` may hold.
@@ -189,6 +194,8 @@ pub struct Config {
     pub client_hub: Option<Setting<KnownHub>>,
     /// The hub that this machine works for, if any.
     pub worker_hub: Option<Setting<KnownHub>>,
+    /// Seconds for which commands that run wait for a link that is down.
+    pub link_wait_s: Setting<u32>,
     /// Where a hub on this machine listens.
     pub listen: Setting<SocketAddr>,
     /// Folder for state; each part has a folder of its own in it.
@@ -216,6 +223,14 @@ impl Config {
         if !(1..=4096).contains(&cpus.value) {
             return Err(wrong("cpus", &cpus.source, &cpus.value.to_string(), "a number from 1 to 4096"));
         }
+        let of_client = Pick { around, file: &client_path };
+        let wait_file = client.link_wait_s.map(|seconds| seconds.to_string());
+        let wait = of_client.text("GLEANER_LINK_WAIT_S", ("", None), wait_file, || LINK_WAIT_DEFAULT.to_string());
+        let link_wait_s: Setting<u32> = parse(wait, "link_wait_s", "a number of seconds from 1 to 600")?;
+        if !(1..=600).contains(&link_wait_s.value) {
+            let (source, value) = (&link_wait_s.source, link_wait_s.value.to_string());
+            return Err(wrong("link_wait_s", source, &value, "a number of seconds from 1 to 600"));
+        }
         let state_default = around.state_dir_default()?;
         let state_file = node.state_dir.or(client.state_dir);
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
@@ -225,6 +240,7 @@ impl Config {
         Ok(Self {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
+            link_wait_s,
             listen,
             state_dir: Setting {
                 value: std::path::absolute(&state.value).unwrap_or(state.value.into()),
@@ -248,6 +264,7 @@ impl Config {
         vec![
             ("client.hub", client_hub, client_source.clone()),
             ("client.hub_key", client_key, client_source),
+            ("client.link_wait_s", self.link_wait_s.value.into(), self.link_wait_s.source.to_string()),
             ("node.hub", worker_hub, worker_source.clone()),
             ("node.hub_key", worker_key, worker_source),
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
@@ -414,7 +431,8 @@ mod tests {
     #[test]
     fn a_hub_from_file_or_environment() {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let file = ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), state_dir: None };
+        let file =
+            ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), state_dir: None, link_wait_s: None };
         write(&dir.path().join(CLIENT_FILE), &file).expect("written");
         let config = Config::load(&around(dir.path(), &[]), Flags::default()).expect("sound");
         assert_eq!(config.client_hub.expect("a hub").value.addresses, ["a:1"]);

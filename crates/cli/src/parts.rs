@@ -16,7 +16,7 @@ use store::BlockStore;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::flow::Paths;
-use wire::{Key, Role, Token};
+use wire::{Hold, Key, Role, Token};
 use worker::clients::Clients;
 use worker::net::{HubPlace, Membership};
 use worker::sandbox::{self, SandboxServer};
@@ -62,6 +62,8 @@ pub struct ClientConfig {
     pub state_dir: PathBuf,
     /// The hub, if a pool is configured.
     pub hub: Option<KnownHub>,
+    /// How long commands wait for a link that is down.
+    pub link_wait: Duration,
 }
 
 /// What a hub says once it listens.
@@ -146,7 +148,7 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
         let hub = worker.hub.as_ref().ok_or_else(|| failed("the worker was given no hub"))?;
         let hub = resolve(hub).await?;
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
-        let endpoint = wire::Endpoint::new(&key).map_err(failed)?;
+        let endpoint = wire::Endpoint::new(&key, Hold::Short).map_err(failed)?;
         let hub = HubPlace::Elsewhere(Box::new(endpoint), hub.node, hub.addresses);
         let mut ready = Some(ready);
         let tell = move || {
@@ -194,6 +196,7 @@ pub fn run_client(
             name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             hub,
             durable: false,
+            link_wait: client.link_wait,
             own_workers: true,
         };
         let mut end = ClientEnd::Told;
@@ -232,7 +235,7 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
     }
     let key = Key::load_or_create(&state_dir.join(file)).map_err(failed)?;
     run(async move {
-        let endpoint = wire::Endpoint::new(&key).map_err(failed)?;
+        let endpoint = wire::Endpoint::new(&key, Hold::Short).map_err(failed)?;
         let hello = wire::message::Hello {
             role: role.number().into(),
             name: name.to_owned(),

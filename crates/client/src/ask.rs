@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use wire::message::{Answer, OpenKind};
 use wire::now_nanos;
 
@@ -91,6 +92,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
         Err(problem) => return Status { problem: Some(problem.message), ..status },
     };
     status.connected = true;
+    status.carrier = link.current().map(|(joined, _)| joined.connection.carrier().name().to_owned());
     status.round_trip_us = link.current().map(|(joined, _)| joined.connection.round_trip().as_micros() as u64);
     status.tasks_running = answer["tasks_running"].as_u64().unwrap_or(0);
     status.tasks_queued = answer["tasks_queued"].as_u64().unwrap_or(0);
@@ -121,7 +123,7 @@ async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem
         hint: Some("is the hub running, and reachable from here? gleaner status tells".into()),
         ..problem(ProblemKind::Environment, message)
     };
-    let (joined, _) = daemon.connect().await.map_err(failed)?;
+    let (joined, _) = daemon.connect(Duration::ZERO).await.map_err(failed)?;
     let question = OpenKind::Ask(Bytes::from(question.to_string()));
     let answer: Answer = joined.connection.request(question).await.map_err(|error| failed(error.to_string()))?;
     let answer: Value = serde_json::from_slice(&answer.json).unwrap_or_default();

@@ -6,12 +6,13 @@
 use crate::ask;
 use crate::caller::{First, receive_first};
 use crate::commit::Committer;
-use crate::link::{HubAddress, Link};
+use crate::link::{Caller, HubAddress, Link};
 use crate::networks::Networks;
 use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
 use crate::serve::{Server, blocking, lock};
+use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
 use crate::views::Views;
 use base::TreePath;
@@ -27,6 +28,8 @@ use wire::{Joined, Key};
 
 /// How often caches are saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
+/// In the folder of the door: which start of the daemon this is.
+const INSTANCE: &str = "instance";
 /// Memory for recipes, bytes.
 const RECIPE_BYTES_MAX: usize = 64 << 20;
 
@@ -45,6 +48,8 @@ pub struct Config {
     pub hub: Option<HubAddress>,
     /// Flush commits to disk.
     pub durable: bool,
+    /// How long commands that run wait for a link that is down; those that have run for longer wait for as long as that.
+    pub link_wait: Duration,
     /// The workers are the user's own: variables that look secret may go there.
     pub own_workers: bool,
 }
@@ -125,6 +130,17 @@ pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), Dae
     Ok(())
 }
 
+/// Who this start of the daemon is, written down for the next one.
+fn caller(config: &Config) -> Caller {
+    let path = config.runtime_dir.join(INSTANCE);
+    let before = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+    let caller = Caller { name: config.name.clone(), instance: rand::random(), replaces: before.unwrap_or(0) };
+    if let Err(error) = std::fs::write(&path, caller.instance.to_string()) {
+        tracing::info!(%error, "should this daemon be killed, its tasks will end late");
+    }
+    caller
+}
+
 fn private_folder(path: &Path) -> Result<(), DaemonError> {
     let folder = |source| DaemonError::Folder { path: path.to_owned(), source };
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(folder)?;
@@ -154,11 +170,19 @@ impl Daemon {
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
         let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes.clone()));
         let views = Arc::new(Views::new(snapshot, Some(config.state_dir.join("profiles"))));
-        let server = Server::new(views);
+        let server = Server::new(views, Shadow::load(&config.state_dir.join("hub-has")));
         let link = match &config.hub {
             Some(hub) => {
                 let networks = Networks::load(&config.state_dir.join("networks.json"));
-                Some(Link::new(hub.clone(), &key, config.name.clone(), rand::random(), server.clone(), networks)?)
+                let caller = caller(&config);
+                let replaces = caller.replaces != 0;
+                let link = Link::new(hub.clone(), &key, caller, server.clone(), networks)?;
+                if replaces {
+                    // What ran for the daemon before this one is to end.
+                    let link = link.clone();
+                    tokio::spawn(async move { drop(link.connect(Duration::ZERO).await) });
+                }
+                Some(link)
             }
             None => None,
         };
@@ -189,6 +213,10 @@ impl Daemon {
                 _ = save.tick() => self.save().await,
                 () = self.stopping.notified() => break,
             }
+        }
+        if let Some(link) = &self.link {
+            link.close().await;
+            let _ = std::fs::remove_file(self.config.runtime_dir.join(INSTANCE));
         }
         let _ = std::fs::remove_file(socket);
     }
@@ -222,11 +250,12 @@ impl Daemon {
         }
     }
 
-    /// The connection to the hub, and its number. The error says why there is none.
-    pub async fn connect(&self) -> Result<(Joined, u64), String> {
+    /// The connection to the hub, and its number. The error says why there is none, or that nothing was heard over it within
+    /// `patience`.
+    pub async fn connect(&self, patience: Duration) -> Result<(Joined, u64), String> {
         match &self.link {
             None => Err("no pool is configured (gleaner up, or gleaner use TOKEN)".into()),
-            Some(link) => link.connect().await.map_err(|error| error.to_string()),
+            Some(link) => link.connect(patience).await.map_err(|error| error.to_string()),
         }
     }
 
@@ -256,6 +285,7 @@ impl Daemon {
         let daemon = self.clone();
         let saved = blocking(move || {
             daemon.recipes.save(&daemon.config.state_dir)?;
+            daemon.server.save_shadow()?;
             daemon.server.views().save()
         });
         if let Some(Err(error)) = saved.await {

@@ -3,6 +3,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
+use crate::link_wait::LinkWait;
 use crate::outputs::{Differs, Stream};
 use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
@@ -119,6 +120,7 @@ pub struct Exchange<'a> {
     signal: Option<u8>,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     stopped: bool,
+    link: LinkWait,
 }
 
 /// What happens next.
@@ -129,6 +131,10 @@ enum Next {
     Input(Done<Vec<u8>>),
     Frame(Result<Option<TaskOutput>, WireError>),
     Cancel,
+    /// The link is silent, or back, or has moved.
+    Link,
+    /// It was silent for too long.
+    GivenUp,
 }
 
 impl<'a> Exchange<'a> {
@@ -141,6 +147,7 @@ impl<'a> Exchange<'a> {
     ) -> Self {
         let daemon = &session.daemon;
         let arrivals = Arrivals::new(Spool::new(daemon.spool_folder()), daemon.server.clone(), connection.clone());
+        let link = LinkWait::new(daemon.link(), daemon.config.link_wait);
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
         Self {
@@ -157,6 +164,7 @@ impl<'a> Exchange<'a> {
             exited: None,
             signal: None,
             stopped: false,
+            link,
         }
     }
 
@@ -169,6 +177,8 @@ impl<'a> Exchange<'a> {
                 Next::Caller(request) => self.on_caller(request, replies).await,
                 Next::Closed(stream) => self.on_closed(stream).await,
                 Next::Cancel => self.on_cancel().await,
+                Next::Link => self.on_link(),
+                Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read),
                 Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
@@ -192,6 +202,7 @@ impl<'a> Exchange<'a> {
             request = requests.next() => Next::Caller(request),
             Some(stream) = session.closed.recv() => Next::Closed(stream),
             () = asked(&session.cancel) => Next::Cancel,
+            given_up = self.link.next() => if given_up { Next::GivenUp } else { Next::Link },
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             frame = self.from_task.next::<TaskOutput>(), if self.waiting.is_none() => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
@@ -289,6 +300,14 @@ impl<'a> Exchange<'a> {
             Stream::Terminal => self.tell(InputKind::Signal(SIGHUP)).await,
         }
         None
+    }
+
+    /// Who has not been placed can as well run here; who has, waits for the link.
+    fn on_link(&mut self) -> Option<Outcome> {
+        let (notes, is_silent) = self.link.on_change();
+        notes.into_iter().for_each(|note| self.record.note(note));
+        let may_run_here = self.record.worker().is_none() && !self.session.options.no_local;
+        (is_silent && may_run_here).then(|| Outcome::Unplaced(self.link.silence()))
     }
 
     fn on_room(&mut self, permit: Option<mpsc::OwnedPermit<Bytes>>) -> Option<Outcome> {

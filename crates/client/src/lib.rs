@@ -7,7 +7,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
-//! * Its hub: [`link`], what was learnt of the ways there ([`networks`]), and what it has ([`earlier`]).
+//! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there ([`networks`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
@@ -20,20 +20,25 @@ pub mod daemon;
 pub mod earlier;
 pub mod exchange;
 pub mod link;
+mod link_wait;
 pub mod networks;
 pub mod outputs;
 pub mod plan;
 pub mod policy;
 pub mod profile;
+pub mod pulse;
 pub mod recipes;
 pub mod record;
 pub mod remote_ability;
 pub mod report;
+pub mod roaming;
 pub mod run;
 pub mod serve;
 pub mod settle;
+pub mod shadow;
 pub mod snapshot;
 pub mod spool;
 pub mod stdio;
 pub mod views;
+mod watch;
 pub mod write_rules;

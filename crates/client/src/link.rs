@@ -1,14 +1,21 @@
 //! The client's connection to its hub: made when first needed, made again when lost, and what the hub asks over it.
+//!
+//! A connection outlives silence, sleep and changes of network ([`crate::watch`] looks after it). While it is silent, new
+//! commands are told so at once.
 
-use crate::networks::Networks;
-use crate::serve::{Server, blocking};
+use crate::networks::{Networks, own_address};
+use crate::pulse::Pulse;
+use crate::serve::{Server, blocking, lock};
+use crate::watch;
 use base::NodeId;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::system::release;
+use tokio::sync::Notify;
 use wire::message::{Hello, Open, digest_bytes};
-use wire::{DialError, Endpoint, Joined, Key, Role};
+use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role};
 
 /// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(3);
@@ -28,46 +35,113 @@ pub struct HubAddress {
     pub addresses: Vec<SocketAddr>,
 }
 
+/// Who connects.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    /// Name for people.
+    pub name: String,
+    /// Names this start of the daemon.
+    pub instance: u64,
+    /// The start before it, if that ended without saying so; else 0.
+    pub replaces: u64,
+}
+
 /// The connection to one hub.
 pub struct Link {
-    endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     hub: HubAddress,
-    name: String,
-    instance: u64,
+    caller: Caller,
     server: Arc<Server>,
-    networks: Arc<Networks>,
+    pub(crate) networks: Arc<Networks>,
     state: tokio::sync::Mutex<State>,
     /// The connection as last seen, for those who only look.
     seen: Mutex<Option<(Joined, u64)>>,
+    pub(crate) pulse: Mutex<Pulse>,
+    pub(crate) condition: tokio::sync::watch::Sender<Condition>,
+    /// Commands that run over it, and others who wait for it.
+    waiting: AtomicUsize,
+    /// Told when somebody begins to wait.
+    pub(crate) woken: Notify,
+    /// This machine's address towards the hub.
+    own: Mutex<Option<IpAddr>>,
+}
+
+/// How the link is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Nothing is heard of the hub, since then.
+    pub silent: Option<Instant>,
+    /// What became of the link last, in words: it moved, or goes over something else.
+    pub news: Option<String>,
+}
+
+/// Why there is no connection to be used.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum LinkError {
+    /// None can be made.
+    #[error(transparent)]
+    Dial(#[from] DialError),
+    /// There is one, and nothing is heard over it.
+    #[error("the link to the hub is down: nothing heard for {} s", .0.as_secs())]
+    Silent(Duration),
 }
 
 #[derive(Default)]
 struct State {
     joined: Option<Joined>,
     failed: Option<(Instant, DialError)>,
+    /// Which connection this is, as far as what the hub knows of us goes.
     connects: u64,
 }
 
+/// Somebody waits for the hub; until this is dropped, silence is noticed.
+pub struct Waiting(Arc<Link>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Link {
-    /// A link to `hub`, not connected yet. `instance` names this start of the daemon. Must be called within a tokio
-    /// runtime.
+    /// A link to `hub`, not connected yet. Must be called within a tokio runtime.
     pub fn new(
         hub: HubAddress,
         key: &Key,
-        name: String,
-        instance: u64,
+        caller: Caller,
         server: Arc<Server>,
         networks: Networks,
     ) -> Result<Arc<Self>, wire::WireError> {
-        let endpoint = Endpoint::new(key)?;
-        let (state, seen) = Default::default();
-        let networks = Arc::new(networks);
-        Ok(Arc::new(Self { endpoint, hub, name, instance, server, networks, state, seen }))
+        let link = Arc::new(Self {
+            endpoint: Endpoint::new(key, Hold::Long)?,
+            hub,
+            caller,
+            server,
+            networks: Arc::new(networks),
+            state: Default::default(),
+            seen: Default::default(),
+            pulse: Mutex::new(Pulse::new(Instant::now(), 0)),
+            condition: tokio::sync::watch::Sender::default(),
+            waiting: AtomicUsize::new(0),
+            woken: Notify::new(),
+            own: Mutex::default(),
+        });
+        tokio::spawn(watch::routes(Arc::downgrade(&link)));
+        Ok(link)
     }
 
-    /// The connection, and which one it is: a number that grows with each new one. The hub knows nothing of what was
-    /// said over an earlier one.
-    pub async fn connect(&self) -> Result<(Joined, u64), DialError> {
+    /// The connection, and a number that grows whenever the hub has forgotten what it was told. If nothing is heard over it, that
+    /// is an error after `patience`.
+    pub async fn connect(self: &Arc<Self>, patience: Duration) -> Result<(Joined, u64), LinkError> {
+        let _waiting = self.waiting();
+        let mut condition = self.condition.subscribe();
+        let heard = async { condition.wait_for(|now| now.silent.is_none()).await.is_ok() };
+        if self.current_or_silent().is_some() && !tokio::time::timeout(patience, heard).await.unwrap_or(false) {
+            let silent = self.condition.borrow().silent;
+            if let Some(since) = silent.filter(|_| self.current_or_silent().is_some()) {
+                return Err(LinkError::Silent(since.elapsed()));
+            }
+        }
         let mut state = self.state.lock().await;
         if let Some(joined) = &state.joined {
             if !joined.connection.is_closed() {
@@ -78,49 +152,104 @@ impl Link {
         if let Some((at, error)) = &state.failed
             && at.elapsed() < PAUSE_AFTER_FAILURE
         {
-            return Err(error.clone());
+            return Err(error.clone().into());
         }
-        let hello = Hello {
-            role: Role::Client.number().into(),
-            name: self.name.clone(),
-            instance: self.instance,
-            system: release().as_ref().map(digest_bytes).unwrap_or_default(),
-            ..Hello::default()
-        };
-        match self.dial(hello).await {
-            Ok(joined) => {
-                state.connects += 1;
-                state.failed = None;
-                state.joined = Some(joined.clone());
-                self.server.views().snapshot().set_reach(Reach::of(&joined));
-                *self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) =
-                    Some((joined.clone(), state.connects));
-                tokio::spawn(answer(joined.clone(), self.server.clone()));
-                tokio::spawn(learn(joined.clone(), self.networks.clone()));
-                Ok((joined, state.connects))
-            }
+        match self.dial().await {
+            Ok(joined) => Ok(self.joined(&mut state, joined)),
             Err(error) => {
                 tracing::info!(%error, "the hub cannot be reached");
                 state.failed = Some((Instant::now(), error.clone()));
-                Err(error)
+                Err(error.into())
             }
         }
     }
 
-    async fn dial(&self, hello: Hello) -> Result<Joined, DialError> {
+    fn joined(self: &Arc<Self>, state: &mut State, joined: Joined) -> (Joined, u64) {
+        self.server.store_is(&joined.welcome.store);
+        match joined.welcome.resumed && state.connects > 0 {
+            true => self.server.views().resumed(state.connects, &joined.welcome.views),
+            false => state.connects += 1,
+        }
+        state.failed = None;
+        state.joined = Some(joined.clone());
+        self.server.views().snapshot().set_reach(Reach::of(&joined));
+        *lock(&self.own) = joined.connection.address().and_then(own_address);
+        *lock(&self.pulse) = Pulse::new(Instant::now(), joined.connection.heard());
+        self.condition.send_replace(Condition::default());
+        *lock(&self.seen) = Some((joined.clone(), state.connects));
+        tokio::spawn(answer(joined.clone(), self.server.clone()));
+        tokio::spawn(learn(joined.clone(), self.networks.clone()));
+        tokio::spawn(watch::connection(self.clone(), joined.clone()));
+        if joined.connection.carrier() == Carrier::Tcp {
+            tokio::spawn(watch::way_back(Arc::downgrade(self), joined.clone()));
+        }
+        (joined, state.connects)
+    }
+
+    async fn dial(&self) -> Result<Joined, DialError> {
+        let hello = Hello {
+            role: Role::Client.number().into(),
+            name: self.caller.name.clone(),
+            instance: self.caller.instance,
+            replaces: self.caller.replaces,
+            system: release().as_ref().map(digest_bytes).unwrap_or_default(),
+            ..Hello::default()
+        };
         let known = |address| self.networks.paths(address);
         wire::dial(&self.endpoint, &self.hub.addresses, self.hub.node, known, hello).await
     }
 
-    /// The connection, if there is one now, and its number.
+    /// The connection, if there is one now over which the hub is heard, and its number.
     pub fn current(&self) -> Option<(Joined, u64)> {
-        let seen = self.seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        seen.clone().filter(|(joined, _)| !joined.connection.is_closed())
+        self.current_or_silent().filter(|_| self.condition.borrow().silent.is_none())
+    }
+
+    /// The same if nothing is heard over it, too.
+    pub fn current_or_silent(&self) -> Option<(Joined, u64)> {
+        lock(&self.seen).clone().filter(|(joined, _)| !joined.connection.is_closed())
+    }
+
+    /// Somebody waits for the hub from now on.
+    pub fn waiting(self: &Arc<Self>) -> Waiting {
+        if self.waiting.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.woken.notify_one();
+        }
+        Waiting(self.clone())
+    }
+
+    /// Something is sent over `joined` that the hub will answer.
+    pub fn asked(&self, joined: &Joined) {
+        let now = Instant::now();
+        let mut pulse = lock(&self.pulse);
+        pulse.hear(now, joined.connection.heard());
+        pulse.ask(now);
+        drop(pulse);
+        self.woken.notify_one();
+    }
+
+    /// Whether this machine's address is another one than when that was last asked.
+    pub(crate) fn is_elsewhere(&self, own: IpAddr) -> bool {
+        lock(&self.own).replace(own) != Some(own)
+    }
+
+    /// Whether anybody waits.
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// How the link is, now and when that changes.
+    pub fn condition(&self) -> tokio::sync::watch::Receiver<Condition> {
+        self.condition.subscribe()
     }
 
     /// Which hub this is.
     pub fn hub(&self) -> &HubAddress {
         &self.hub
+    }
+
+    /// Ends the connection, and lets the hub know.
+    pub async fn close(&self) {
+        self.endpoint.close().await;
     }
 }
 

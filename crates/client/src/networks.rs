@@ -30,6 +30,9 @@ struct Way {
     hub: SocketAddr,
     up: Option<Learnt>,
     down: Option<Learnt>,
+    /// It goes over TCP, since no UDP passes.
+    #[serde(default)]
+    tcp: bool,
 }
 
 /// A [`Path`] as it is stored.
@@ -67,18 +70,31 @@ impl Networks {
     pub fn paths(&self, hub: SocketAddr) -> Paths {
         let Some(network) = network_towards(hub) else { return Paths::default() };
         let ways = self.ways();
-        let way = ways.iter().find(|way| way.hub == hub && way.network == network);
-        way.map_or(Paths::default(), |way| Paths { up: way.up.map(Into::into), down: way.down.map(Into::into) })
+        // The one that was last used counts: over UDP, or not.
+        let way = ways.iter().rev().find(|way| way.hub == hub && way.network == network);
+        way.map_or(Paths::default(), |way| Paths {
+            up: way.up.map(Into::into),
+            down: way.down.map(Into::into),
+            is_udp_blocked: way.tcp,
+        })
     }
 
     /// Remembers what was learnt. What is not known now stays as it was.
     pub fn learnt(&self, hub: SocketAddr, paths: Paths) -> io::Result<()> {
-        let Some(network) = network_towards(hub).filter(|_| paths != Paths::default()) else { return Ok(()) };
+        let Some(network) = network_towards(hub) else { return Ok(()) };
         let mut ways = self.ways();
-        let before = ways.iter().position(|way| way.hub == hub && way.network == network).map(|at| ways.remove(at));
+        let tcp = paths.is_udp_blocked;
+        let is_known = ways.iter().any(|way| way.hub == hub && way.network == network);
+        if !is_known && paths == Paths::default() {
+            return Ok(());
+        }
+        let is_same = |way: &Way| way.hub == hub && way.network == network && way.tcp == tcp;
+        let is_newest = ways.iter().rev().find(|way| way.hub == hub && way.network == network).is_some_and(is_same);
+        let before = ways.iter().position(is_same).map(|at| ways.remove(at));
         let (up, down) = before.as_ref().map_or((None, None), |way| (way.up, way.down));
-        let way = Way { network, hub, up: paths.up.map(Into::into).or(up), down: paths.down.map(Into::into).or(down) };
-        let is_news = before.as_ref() != Some(&way);
+        let (up, down) = (paths.up.map(Into::into).or(up), paths.down.map(Into::into).or(down));
+        let way = Way { network, hub, up, down, tcp };
+        let is_news = before.as_ref() != Some(&way) || !is_newest;
         ways.push(way);
         if ways.len() > WAYS_MAX {
             ways.remove(0);
@@ -104,12 +120,17 @@ fn write(file: &FilePath, ways: &[Way]) -> io::Result<()> {
     std::fs::rename(fresh, file)
 }
 
-/// Names the network from which packets to `hub` leave; `None` if there is none now.
-fn network_towards(hub: SocketAddr) -> Option<String> {
+/// This machine's address on the way to `hub`; `None` if there is no way now.
+pub fn own_address(hub: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr = if hub.is_ipv4() { [0, 0, 0, 0].into() } else { [0u16; 8].into() };
     // Connecting a datagram socket sends nothing: the kernel looks up the way.
     let own = UdpSocket::bind((any, 0)).and_then(|socket| socket.connect(hub).and_then(|()| socket.local_addr()));
-    let place = match own.ok()?.ip() {
+    own.ok().map(|own| own.ip())
+}
+
+/// Names the network from which packets to `hub` leave; `None` if there is none now.
+fn network_towards(hub: SocketAddr) -> Option<String> {
+    let place = match own_address(hub)? {
         IpAddr::V4(own) => format!("{}/24", std::net::Ipv4Addr::from_bits(own.to_bits() & !0xff)),
         IpAddr::V6(own) => format!("{}/64", std::net::Ipv6Addr::from_bits(own.to_bits() >> 64 << 64)),
     };
@@ -142,10 +163,15 @@ mod tests {
         let networks = Networks::load(&file);
         assert_eq!(networks.paths(hub), Paths::default());
         let up = Path { rate: 500_000, round_trip: 70_000_000 };
-        networks.learnt(hub, Paths { up: Some(up), down: None }).unwrap();
+        networks.learnt(hub, Paths { up: Some(up), ..Paths::default() }).unwrap();
         let down = Path { rate: 2_000_000, ..up };
-        networks.learnt(hub, Paths { up: None, down: Some(down) }).unwrap();
-        assert_eq!(Networks::load(&file).paths(hub), Paths { up: Some(up), down: Some(down) });
+        networks.learnt(hub, Paths { down: Some(down), ..Paths::default() }).unwrap();
+        assert_eq!(Networks::load(&file).paths(hub), Paths { up: Some(up), down: Some(down), is_udp_blocked: false });
+        let slower = Paths { up: Some(Path { rate: 100_000, ..up }), down: None, is_udp_blocked: true };
+        networks.learnt(hub, slower).unwrap();
+        assert_eq!(Networks::load(&file).paths(hub), slower, "what was last used");
+        networks.learnt(hub, Paths::default()).unwrap();
+        assert_eq!(Networks::load(&file).paths(hub).up, Some(up), "UDP passes again");
         assert_eq!(Networks::load(&file).paths("127.0.0.1:9".parse().unwrap()), Paths::default());
         std::fs::write(&file, "{").unwrap();
         assert_eq!(Networks::load(&file).paths(hub), Paths::default(), "a torn file is no harm");

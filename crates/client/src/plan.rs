@@ -146,7 +146,7 @@ impl Plan {
             move |digest, bytes| {
                 let sent = ahead.send(digest, bytes);
                 if sent {
-                    daemon.server.note_sent(connection, [digest]);
+                    daemon.server.note_sent([digest]);
                 }
                 sent
             }
@@ -155,7 +155,7 @@ impl Plan {
             connection,
             gate: &*self.gate,
             include: &self.include,
-            hub_has: &|digest| daemon.server.hub_has(connection, digest),
+            hub_has: &|digest| daemon.server.hub_has(digest),
             travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
             names_system: Reach::of(joined).names_system,
             ahead: send.as_ref().map(|send| send as &dyn Fn(_, _) -> _),

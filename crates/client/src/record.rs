@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::Notify;
 use wire::message::{Exited, Placed};
-use wire::now_nanos;
+use wire::{Carrier, now_nanos};
 
 /// Tasks that are kept.
 const KEPT_MAX: usize = 1000;
@@ -59,6 +59,11 @@ impl Record {
     /// The command, each word printable.
     pub fn argv(&self) -> &[String] {
         &self.report.argv
+    }
+
+    /// Where it was placed.
+    pub fn worker(&self) -> Option<&str> {
+        self.report.worker.as_deref()
     }
 
     /// Something happened.
@@ -102,6 +107,11 @@ impl Record {
         self.report.faulted_paths = shown(&asked.paths);
         self.report.late = shown(&asked.late);
         self.unreadable = asked.unreadable.clone();
+    }
+
+    /// What carried the link.
+    pub fn carried_by(&mut self, carrier: Carrier) {
+        self.report.carrier = Some(carrier.name().to_owned());
     }
 
     /// A path whose bytes the last attempt may have wanted, and which could not be had any more.

@@ -99,6 +99,8 @@ pub struct Status {
     pub connected: bool,
     /// The round trip to the hub, in microseconds.
     pub round_trip_us: Option<u64>,
+    /// What carries the link: `udp`, or `tcp` where no UDP passes.
+    pub carrier: Option<String>,
     /// What hinders, if something does.
     pub problem: Option<String>,
     /// The machines that run tasks.
@@ -189,6 +191,8 @@ pub struct TaskReport {
     pub timeline: Vec<Moment>,
     /// Round trips between client and hub that the command waited for.
     pub round_trips: u64,
+    /// What carried the link at its end: `udp`, or `tcp` where no UDP passes; none if it was not launched.
+    pub carrier: Option<String>,
     /// Bytes sent for it.
     pub bytes_up: u64,
     /// Bytes received for it.

@@ -7,7 +7,7 @@ use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
-use crate::link::Reach;
+use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
 use crate::record::Record;
@@ -20,6 +20,7 @@ use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use wire::message::{Exited, Failed, Launch, OpenKind};
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
@@ -79,7 +80,7 @@ pub(crate) struct Session {
     task: TaskId,
     pub(crate) plan: Plan,
     checked: Option<Checked>,
-    options: Options,
+    pub(crate) options: Options,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
     pub(crate) terminal: Output,
@@ -273,10 +274,12 @@ impl Session {
         replies: &mut Replies,
         record: &mut Record,
     ) -> Outcome {
-        let (joined, connection) = match self.daemon.connect().await {
+        let patience = if self.options.no_local { self.daemon.config.link_wait } else { Duration::ZERO };
+        let (joined, connection) = match self.daemon.connect(patience).await {
             Ok(connected) => connected,
             Err(why) => return Outcome::Unplaced(why),
         };
+        let _waiting = self.daemon.link().map(Link::waiting);
         let launched = Time(now_nanos());
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
@@ -299,7 +302,7 @@ impl Session {
             Err(why) => return Outcome::Unplaced(why),
         };
         record.swept(view.len(), swept.update.set.len(), swept.blobs.len() + swept.ahead);
-        let objects = self.daemon.server.objects_with(connection, reach, &swept.update.set, swept.blobs);
+        let objects = self.daemon.server.objects_with(reach, &swept.update.set, swept.blobs);
         let message = Launch {
             task: convert::task_bytes(self.task),
             attempt,
@@ -318,21 +321,32 @@ impl Session {
         let message = OpenKind::Launch(Box::new(message));
         let opened = launch_on(&joined, ahead, message).await;
         record.moment("sent to the hub");
+        self.daemon.link().into_iter().for_each(|link| link.asked(&joined));
         let streams = match opened {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
         };
         let outcome = Exchange::new(self, &joined.connection, streams, record).pass(requests, replies).await;
+        record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
-        if let Outcome::Ended(_, spool) = &outcome {
-            // What the task made is at the hub already: the next task's launch need not send it.
-            self.daemon.server.note_sent(connection, spool.digests());
-        }
-        if let Outcome::Lost(_) = &outcome {
-            view.forget_sent();
-            joined.connection.forget_launches();
-        }
+        self.learn_from(&outcome, &joined);
         outcome
+    }
+
+    /// What an attempt's end means for the launches after it.
+    fn learn_from(&self, outcome: &Outcome, joined: &Joined) {
+        match outcome {
+            // What the task made is at the hub already: the next task's launch need not send it.
+            Outcome::Ended(_, spool) => self.daemon.server.note_sent(spool.digests()),
+            Outcome::Lost(_) => {
+                self.plan.view.forget_sent();
+                joined.connection.forget_launches();
+                if joined.connection.is_closed() {
+                    self.daemon.server.forget_sent();
+                }
+            }
+            _ => {}
+        }
     }
 
     /// The command has ended: its output is delivered, its result committed.

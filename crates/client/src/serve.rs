@@ -4,11 +4,12 @@
 use crate::earlier::{Contents, Earlier};
 use crate::link::Reach;
 use crate::policy::Gate;
+use crate::shadow::Shadow;
 use crate::snapshot::{ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::mpsc;
 use wire::message::{
@@ -16,8 +17,6 @@ use wire::message::{
 };
 use wire::{Sender, convert};
 
-/// Most objects that the hub is remembered to have; beyond, some are sent again.
-const SHADOW_MAX: usize = 500_000;
 const EIO: i32 = 5;
 /// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
 const FAULT_BYTES: usize = 64 << 10;
@@ -67,17 +66,11 @@ pub struct Asked {
     pub unreadable: Option<TreePath>,
 }
 
-/// What the hub has, as far as this connection goes.
-#[derive(Default)]
-struct Shadow {
-    connection: u64,
-    has: HashSet<Digest>,
-}
-
 impl Server {
-    /// Answers from `views`.
-    pub fn new(views: Arc<Views>) -> Arc<Self> {
-        Arc::new(Self { views, tasks: Mutex::default(), shadow: Mutex::default(), earlier: Earlier::default() })
+    /// Answers from `views`. `shadow`: what the hub has.
+    pub fn new(views: Arc<Views>, shadow: Shadow) -> Arc<Self> {
+        let (tasks, earlier) = Default::default();
+        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier })
     }
 
     /// The client's files.
@@ -105,37 +98,42 @@ impl Server {
         }
     }
 
-    /// Whether the hub has an object, sent over this connection.
-    pub fn hub_has(&self, connection: u64, digest: &Digest) -> bool {
-        let shadow = lock(&self.shadow);
-        shadow.connection == connection && shadow.has.contains(digest)
+    /// Whether the hub has an object, as far as is known here.
+    pub fn hub_has(&self, digest: &Digest) -> bool {
+        lock(&self.shadow).has(digest)
     }
 
     /// Notes what was sent to the hub, or came from it.
-    pub fn note_sent(&self, connection: u64, digests: impl IntoIterator<Item = Digest>) {
-        let mut shadow = lock(&self.shadow);
-        if shadow.connection != connection || shadow.has.len() > SHADOW_MAX {
-            *shadow = Shadow { connection, has: HashSet::new() };
-        }
-        shadow.has.extend(digests);
+    pub fn note_sent(&self, digests: impl IntoIterator<Item = Digest>) {
+        lock(&self.shadow).note(digests);
+    }
+
+    /// A connection ended before all that was sent had arrived.
+    pub fn forget_sent(&self) {
+        lock(&self.shadow).clear();
+    }
+
+    /// The hub keeps what it is sent in the store of this name: what another one had counts for nothing.
+    pub fn store_is(&self, name: &Bytes) {
+        lock(&self.shadow).store_is(name);
+    }
+
+    /// Writes down what the hub has, if that is news.
+    pub fn save_shadow(&self) -> std::io::Result<()> {
+        let saved = lock(&self.shadow).to_save();
+        saved.map_or(Ok(()), |saved| saved.write())
     }
 
     /// The objects that go to the hub with what these paths are, and notes them as sent.
-    pub fn objects_with(
-        &self,
-        connection: u64,
-        reach: Reach,
-        set: &[Bound],
-        blobs: Vec<(Digest, Bytes)>,
-    ) -> Vec<Object> {
+    pub fn objects_with(&self, reach: Reach, set: &[Bound], blobs: Vec<(Digest, Bytes)>) -> Vec<Object> {
         let objects = if reach.far {
             let read = |digest: &Digest| self.snapshot().read_block(digest).ok().flatten();
-            let hub_has = |digest: &Digest| self.hub_has(connection, digest);
+            let hub_has = |digest: &Digest| self.hub_has(digest);
             self.earlier.objects(set, blobs, &Contents { read: &read, hub_has: &hub_has })
         } else {
             blobs.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect()
         };
-        self.note_sent(connection, objects.iter().filter_map(|object| Digest::from_slice(&object.digest)));
+        self.note_sent(objects.iter().filter_map(|object| Digest::from_slice(&object.digest)));
         objects
     }
 
@@ -192,14 +190,11 @@ impl Server {
             (true, true) => FAULT_BYTES_NEAR,
         };
         let named = named_only(&bounds, task.reach.names_system);
-        let objects = self.views.blobs_of(
-            bindings(&bounds),
-            &|digest| named.contains(digest) || self.hub_has(task.connection, digest),
-            bytes_max,
-        );
+        let objects =
+            self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest) || self.hub_has(digest), bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
-            objects: self.objects_with(task.connection, task.reach, &bounds, objects),
+            objects: self.objects_with(task.reach, &bounds, objects),
             ..BindReply::default()
         }
     }

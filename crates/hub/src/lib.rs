@@ -3,16 +3,20 @@
 //! * [`placement`]: which task runs where (pure).
 //! * [`registry`]: who has joined, and as what.
 //! * [`server`]: accepting, greeting, and what each role's streams do.
+//! * `state`: who is connected, and which launches wait.
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
+//! * [`held`]: what a client has told, kept while it may come back.
 //! * [`relay`]: one task, from its client to its worker and back.
 //!
 //! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
 
 pub mod differences;
+pub mod held;
 pub mod placement;
 pub mod registry;
 pub mod relay;
 pub mod server;
 pub mod session;
+mod state;
 
 pub use server::{Config, Hub, HubError};

@@ -149,12 +149,17 @@ async fn pass_output(
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
     let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
+    let unanswered = client.unanswered();
     loop {
         let frame = from_worker.next_encoded().await.map_err(|error| lost(error.to_string()))?;
         let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
         let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {
+            Some(OutputKind::Exited(_)) if client.unanswered() != unanswered => {
+                let why = "the link to the client was down for too long when its files were needed";
+                return Err(FailedKind::Trouble.because(why));
+            }
             Some(OutputKind::Exited(exited)) => {
                 exited.objects.iter().for_each(|object| drop(client.keep(object)));
                 shared.finished(ticket);

@@ -1,13 +1,14 @@
 //! Accepting connections, greeting them, and serving each role's streams.
 
-use crate::placement::{Assignment, Placement, Refused, Ticket};
+use crate::held::Held;
+use crate::placement::{Refused, Ticket};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
-use crate::session::{ClientSession, SessionKey, WorkerSession, lock};
+use crate::session::{ClientSession, WorkerSession, lock};
+use crate::state::State;
 use base::{NodeId, TreePath, ViewId};
 use bytes::Bytes;
 use serde_json::{Value, json};
-use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,9 +19,10 @@ use store::system::{SystemFiles, release};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use wire::flow::Path;
+use wire::listener::Guests;
 use wire::message::{
-    Answer, BindReply, BindRequest, Control, ControlKind, FailedKind, Hello, Object, ObjectReply, ObjectsRequest, Open,
-    OpenKind, OutputKind, PiecesRequest, Pong, TaskOutput, Welcome, digest_bytes,
+    Answer, BindReply, BindRequest, Control, ControlKind, FailedKind, Hello, Moved, Object, ObjectReply,
+    ObjectsRequest, Open, OpenKind, OutputKind, PiecesRequest, Pong, TaskOutput, Welcome, digest_bytes,
 };
 use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, WireError, convert, now_nanos};
 
@@ -60,6 +62,9 @@ pub enum HubError {
     /// The network refuses.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The block store cannot be used.
+    #[error(transparent)]
+    Store(#[from] store::StoreError),
     /// The list of nodes cannot be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
@@ -85,16 +90,11 @@ pub struct Shared {
     store: Arc<BlockStore>,
     system: Arc<SystemFiles>,
     registry: Mutex<Registry>,
+    /// Names the store, for clients that come back.
+    store_name: Bytes,
+    guests: Guests,
     state: Mutex<State>,
     tickets: AtomicU64,
-}
-
-#[derive(Default)]
-struct State {
-    clients: HashMap<SessionKey, Arc<ClientSession>>,
-    workers: HashMap<NodeId, Arc<WorkerSession>>,
-    placement: Placement,
-    waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
 }
 
 /// Objects that came before the launch that needs them.
@@ -134,11 +134,13 @@ impl Hub {
             key,
             instance: rand::random(),
             advertise,
-            store: config.store,
             system: Arc::default(),
             registry: Mutex::new(registry),
+            store_name: Bytes::from(config.store.identity()?.to_vec()),
+            guests: listener.guests(),
             state: Mutex::default(),
             tickets: AtomicU64::new(1),
+            store: config.store,
         };
         Ok(Self { shared: Arc::new(shared), listener, address })
     }
@@ -215,6 +217,8 @@ impl Shared {
         let greeting = tokio::time::timeout(GREETING_LIMIT, greeting).await;
         let (mut sender, receiver, hello) = greeting.map_err(|_| WireError::Late(GREETING_LIMIT))??;
         let admitted = self.admit(&connection, &hello);
+        let launches = admitted.as_ref().is_ok_and(|(role, _)| role.launches());
+        let held = launches.then(|| lock(&self.state).come_back(&connection, &hello)).flatten();
         let welcome = Welcome {
             version: wire::VERSION,
             refusal: admitted.as_ref().err().cloned().unwrap_or_default(),
@@ -222,6 +226,9 @@ impl Shared {
             name: self.name.clone(),
             instance: self.instance,
             system: release().as_ref().map(digest_bytes).unwrap_or_default(),
+            store: self.store_name.clone(),
+            resumed: held.is_some(),
+            views: held.as_ref().map_or(Vec::new(), |held| held.told()),
         };
         sender.send(&welcome).await?;
         let Ok((role, tenant)) = admitted else {
@@ -231,13 +238,14 @@ impl Shared {
             return Ok(());
         };
         tracing::info!(node = %connection.peer(), name = hello.name, role = role.name(), "joined");
+        self.guests.vouch_for(&connection);
         if let Some(path) = hello.down.and_then(Path::claimed) {
             connection.remember(path);
         }
         tokio::spawn(answer_pings(connection.clone(), sender, receiver));
         match role {
             Role::Worker => self.serve_worker(connection, hello).await,
-            Role::Client | Role::Admin => self.serve_client(connection, hello, tenant).await,
+            Role::Client | Role::Admin => self.serve_client(connection, hello, tenant, held.unwrap_or_default()).await,
         }
         Ok(())
     }
@@ -258,8 +266,15 @@ impl Shared {
         Ok((role, tenant))
     }
 
-    async fn serve_client(self: &Arc<Self>, connection: Connection, hello: Hello, tenant: base::Tenant) {
-        let session = ClientSession::new(connection.clone(), hello, tenant, self.store.clone(), self.system.clone());
+    async fn serve_client(
+        self: &Arc<Self>,
+        connection: Connection,
+        hello: Hello,
+        tenant: base::Tenant,
+        held: Arc<Held>,
+    ) {
+        let stores = (self.store.clone(), self.system.clone());
+        let session = ClientSession::new(connection.clone(), hello, tenant, stores, held);
         lock(&self.state).clients.insert(session.key.clone(), session.clone());
         while let Ok((sender, mut receiver)) = connection.accept_control().await {
             let (shared, session) = (self.clone(), session.clone());
@@ -290,14 +305,7 @@ impl Shared {
             });
         }
         tracing::info!(node = %session.node, name = session.name, "client left");
-        let mut state = lock(&self.state);
-        // A client that came back before the old connection was known to be dead has a newer session under this key.
-        if state.clients.get(&session.key).is_some_and(|current| Arc::ptr_eq(current, &session)) {
-            state.clients.remove(&session.key);
-        }
-        for worker in state.workers.values() {
-            worker.forget(&session.key);
-        }
+        lock(&self.state).client_left(&session);
     }
 
     async fn serve_worker(self: &Arc<Self>, connection: Connection, hello: Hello) {
@@ -488,38 +496,6 @@ impl Shared {
     }
 }
 
-impl State {
-    /// Tells the tasks that got a place. One that is no longer wanted gives its place up at once.
-    fn hand_out(&mut self, mut made: Vec<Assignment>) {
-        while let Some(assignment) = made.pop() {
-            let worker = self.workers.get(&assignment.worker).cloned();
-            let place = self.waiting.remove(&assignment.ticket).zip(worker);
-            let taken = place.is_some_and(|(waiting, worker)| waiting.send((worker, assignment.why)).is_ok());
-            if !taken {
-                made.extend(self.placement.finish(assignment.ticket));
-            }
-        }
-    }
-
-    /// Takes out workers whose connection has ended, before the task that serves them has noticed.
-    fn drop_dead(&mut self) {
-        let dead = self.workers.iter().filter(|(_, worker)| worker.connection.is_closed());
-        let dead: Vec<NodeId> = dead.map(|(node, _)| *node).collect();
-        for node in dead {
-            self.workers.remove(&node);
-            self.placement.leave(node);
-        }
-        self.drop_stranded();
-    }
-
-    /// Tells launches that no worker could take any more.
-    fn drop_stranded(&mut self) {
-        for ticket in self.placement.stranded() {
-            self.waiting.remove(&ticket);
-        }
-    }
-}
-
 /// Sends a stream's only message, and waits until it has arrived.
 async fn send_last<M: prost::Message>(mut sender: Sender, message: &M) {
     if sender.send(message).await.is_ok() {
@@ -557,12 +533,19 @@ async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec<Bytes>, mu
 
 async fn answer_pings(connection: Connection, mut sender: Sender, mut receiver: Receiver) {
     while let Ok(Some(control)) = receiver.next::<Control>().await {
-        if let Some(ControlKind::Ping(asked)) = control.kind {
-            let down = connection.path().map(Into::into);
-            let pong = ControlKind::Pong(Pong { asked, answered: now_nanos(), down });
-            if sender.send(&Control::from(pong)).await.is_err() {
-                return;
+        match control.kind {
+            Some(ControlKind::Ping(asked)) => {
+                let down = connection.path().map(Into::into);
+                let pong = ControlKind::Pong(Pong { asked, answered: now_nanos(), down });
+                if sender.send(&Control::from(pong)).await.is_err() {
+                    return;
+                }
             }
+            // What was learnt of the network before is over by itself: QUIC has seen the other address.
+            Some(ControlKind::Moved(Moved { down: Some(known) })) => {
+                Path::claimed(known).into_iter().for_each(|path| connection.remember(path));
+            }
+            Some(ControlKind::Moved(_) | ControlKind::Pong(_)) | None => {}
         }
     }
 }

@@ -1,14 +1,16 @@
 //! Connected clients and workers, as the hub sees them.
 
+use crate::held::Held;
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
 use mirror::{Cursor, View};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use store::BlockStore;
 use store::system::{Expected, SystemFiles};
-use tokio::sync::Notify;
+use wire::fetch::CLIENT_LIMIT;
 use wire::message::Hello;
 use wire::{Connection, FetchError, Fetcher, convert, message};
 
@@ -41,25 +43,25 @@ pub struct ClientSession {
     pub tenant: Tenant,
     /// Its connection.
     pub connection: Connection,
+    /// What it has told of its files.
+    pub held: Arc<Held>,
     fetcher: Fetcher,
     store: Arc<BlockStore>,
     /// The system's files that its views name.
     expected: Arc<Expected>,
     /// It names them only, for they are here most likely.
     names_system: bool,
-    views: Mutex<HashMap<ViewId, View>>,
-    advanced: Notify,
-    pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+    unanswered: AtomicU64,
 }
 
 impl ClientSession {
-    /// A session over `connection`.
+    /// A session over `connection`. `held`: what was told over earlier ones.
     pub fn new(
         connection: Connection,
         hello: Hello,
         tenant: Tenant,
-        store: Arc<BlockStore>,
-        system: Arc<SystemFiles>,
+        (store, system): (Arc<BlockStore>, Arc<SystemFiles>),
+        held: Arc<Held>,
     ) -> Arc<Self> {
         let node = connection.peer();
         let release = store::system::release();
@@ -73,7 +75,7 @@ impl ClientSession {
             let expected = expected.clone();
             Arc::new(move |digest: &Digest| expected.look(digest).map(Bytes::from))
         };
-        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), keep, look);
+        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), CLIENT_LIMIT, keep, look);
         Arc::new(Self {
             node,
             key: session_key(node, hello.instance),
@@ -81,12 +83,11 @@ impl ClientSession {
             tenant,
             connection,
             fetcher,
+            held,
             store,
             expected,
             names_system,
-            views: Mutex::default(),
-            advanced: Notify::new(),
-            pieces: Mutex::default(),
+            unanswered: AtomicU64::new(0),
         })
     }
 
@@ -94,7 +95,7 @@ impl ClientSession {
     pub async fn advance(&self, update: &ViewUpdate) -> Result<(), Gap> {
         let arrived = async {
             loop {
-                let advanced = self.advanced.notified();
+                let advanced = self.held.advanced.notified();
                 tokio::pin!(advanced);
                 // Registered before the look, so that a step between the look and the wait is not missed.
                 advanced.as_mut().enable();
@@ -105,7 +106,7 @@ impl ClientSession {
             }
         };
         let taken = tokio::time::timeout(GAP_LIMIT, arrived).await.map_err(|_| Gap);
-        self.advanced.notify_waiters();
+        self.held.advanced.notify_waiters();
         self.expect(&update.set);
         taken
     }
@@ -155,7 +156,7 @@ impl ClientSession {
             let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
         }
-        let mut reply = self.fetcher.bind(view, task, path).await?;
+        let mut reply = self.answered(self.fetcher.bind(view, task, path).await)?;
         reply.objects = reply.objects.iter().filter_map(|object| self.keep(object)).collect();
         let parsed = |bound: &message::Bound| {
             let dropped = |error: &_| tracing::warn!(client = %self.node, %error, "a binding was dropped");
@@ -188,7 +189,20 @@ impl ClientSession {
             Ok(None) => {}
             Err(error) => tracing::warn!(%digest, %error, "the block store failed; asking the client again"),
         }
-        self.fetcher.object(digest).await
+        self.answered(self.fetcher.object(digest).await)
+    }
+
+    /// Counts a question that the link left without an answer: a task may have seen a failed read.
+    fn answered<T>(&self, answer: Result<T, FetchError>) -> Result<T, FetchError> {
+        if let Err(FetchError::Wire(_)) = &answer {
+            self.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    /// Questions that the link left without an answer so far. A task during which there was one is not to be trusted.
+    pub fn unanswered(&self) -> u64 {
+        self.unanswered.load(Ordering::Relaxed)
     }
 
     /// Pieces of a lazily bound file.
@@ -196,8 +210,8 @@ impl ClientSession {
         if let Some(known) = self.known_pieces(stamp, first, count) {
             return Ok(known);
         }
-        let named = self.fetcher.pieces(stamp, first, count).await?;
-        let mut table = lock(&self.pieces);
+        let named = self.answered(self.fetcher.pieces(stamp, first, count).await)?;
+        let mut table = lock(&self.held.pieces);
         if table.len() > STAMPS_MAX {
             table.clear();
         }
@@ -209,7 +223,7 @@ impl ClientSession {
 
     fn known_pieces(&self, stamp: Digest, first: u64, count: u32) -> Option<Vec<(Digest, Bytes)>> {
         let digests: Vec<Digest> = {
-            let table = lock(&self.pieces);
+            let table = lock(&self.held.pieces);
             (first..first + u64::from(count)).map(|at| table.get(&(stamp, at)).copied()).collect::<Option<_>>()?
         };
         let read = |digest: Digest| {
@@ -235,7 +249,7 @@ impl ClientSession {
     }
 
     fn lock_views(&self) -> MutexGuard<'_, HashMap<ViewId, View>> {
-        lock(&self.views)
+        lock(&self.held.views)
     }
 }
 

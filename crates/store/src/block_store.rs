@@ -100,6 +100,27 @@ impl BlockStore {
         Ok(store)
     }
 
+    /// Names this store: another one has another name, and so has this one after its folder was removed.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] if the name cannot be read or kept.
+    pub fn identity(&self) -> Result<[u8; 16], StoreError> {
+        let path = self.dir.join("identity");
+        let failed = |what| move |path: &Path, error| StoreError::io(what, path, error);
+        match std::fs::read(&path) {
+            Ok(bytes) if bytes.len() == 16 => return Ok(bytes.try_into().expect("it has 16 bytes")),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(failed("read")(&path, error)),
+        }
+        let mut fresh = [0; 16];
+        std::fs::File::open("/dev/urandom")
+            .and_then(|mut random| io::Read::read_exact(&mut random, &mut fresh))
+            .and_then(|()| std::fs::write(&path, fresh))
+            .map_err(|error| failed("write")(&path, error))?;
+        Ok(fresh)
+    }
+
     /// Reads all segments that are in the folder.
     fn load(&mut self) -> Result<(), StoreError> {
         let names = self.disk.list(&self.dir).map_err(|error| StoreError::io("list", &self.dir, error))?;

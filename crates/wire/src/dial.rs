@@ -1,18 +1,24 @@
 //! Joining a hub: connect, greet, and keep measuring how far its clock is from ours.
 
-use crate::connection::{CONNECT_LIMIT, Connection, Endpoint, Receiver, Sender, WireError};
+use crate::connection::{CONNECT_LIMIT, Carrier, Connection, Receiver, Sender, WireError};
+use crate::endpoint::{Endpoint, Known};
 use crate::flow::{Path, Paths};
-use crate::message::{Control, ControlKind, Hello, Welcome};
+use crate::message::{Control, ControlKind, Hello, Moved, Pong, Welcome};
 use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// How often clocks are compared after the first two seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 /// How often within the first two seconds: the first estimate includes the handshake's delays.
 const PING_INTERVAL_FIRST: Duration = Duration::from_millis(200);
+
+/// Orders to the connection's first stream that wait; while so many do it is stuck, and one more would not help.
+const ORDERS_MAX: usize = 16;
 
 /// A hub that let us in.
 #[derive(Clone, Debug)]
@@ -24,6 +30,14 @@ pub struct Joined {
     clock: Arc<AtomicI64>,
     /// What the hub says of the way from it.
     down: Arc<Mutex<Option<Path>>>,
+    /// What is to be said on the first stream.
+    orders: mpsc::Sender<Order>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Probe,
+    Moved(Option<Path>),
 }
 
 /// Why a hub cannot be joined.
@@ -49,7 +63,19 @@ impl Joined {
     /// What has been learnt of the ways to and from the hub.
     pub fn paths(&self) -> Paths {
         let down = *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        Paths { up: self.connection.path(), down }
+        Paths { up: self.connection.path(), down, is_udp_blocked: self.connection.carrier() == Carrier::Tcp }
+    }
+
+    /// Asks the hub for a sign of life, at once and whatever was asked before: the answer shows in [`Connection::heard`].
+    pub fn probe(&self) {
+        let _ = self.orders.try_send(Order::Probe);
+    }
+
+    /// This machine has moved to another network, of which `known` was learnt before: both sides go by that.
+    pub fn moved(&self, known: Paths) {
+        self.connection.moved(known.up);
+        *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        let _ = self.orders.try_send(Order::Moved(known.down));
     }
 }
 
@@ -66,7 +92,8 @@ pub async fn dial(
     for address in addresses {
         let known = known(*address);
         let hello = Hello { down: known.down.map(Into::into), ..hello.clone() };
-        match endpoint.connect(*address, hub, known.up).await {
+        let to = Known { path: known.up, is_udp_blocked: known.is_udp_blocked };
+        match endpoint.connect(*address, hub, to).await {
             Ok(connection) => return join(connection, hello).await,
             Err(error) => failure = error.into(),
         }
@@ -85,8 +112,10 @@ pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, Di
     }
     let clock = Arc::new(AtomicI64::new(offset(hello.clock, welcome.clock, now_nanos())));
     let down = Arc::default();
-    tokio::spawn(keep_time(sender, receiver, clock.clone(), Arc::clone(&down)));
-    Ok(Joined { connection, welcome, clock, down })
+    let (orders, ordered) = mpsc::channel(ORDERS_MAX);
+    let measured = Measured { clock: clock.clone(), down: Arc::clone(&down), recent: Vec::new() };
+    tokio::spawn(keep_time(sender, receiver, measured, ordered));
+    Ok(Joined { connection, welcome, clock, down, orders })
 }
 
 async fn greet(connection: &Connection, hello: &Hello) -> Result<(Sender, Receiver, Welcome), WireError> {
@@ -101,27 +130,64 @@ fn offset(asked: i64, answered: i64, arrived: i64) -> i64 {
     answered - (asked + (arrived - asked) / 2)
 }
 
-/// Compares clocks for as long as the connection lives. Of the samples since the last estimate the one with the shortest
-/// round trip counts, for its error is the smallest.
-async fn keep_time(mut sender: Sender, mut receiver: Receiver, clock: Arc<AtomicI64>, down: Arc<Mutex<Option<Path>>>) {
-    const SAMPLES: usize = 8;
-    let mut recent: Vec<(i64, i64)> = Vec::new();
-    for number in 0u64.. {
-        tokio::time::sleep(if number < 10 { PING_INTERVAL_FIRST } else { PING_INTERVAL }).await;
-        if sender.send(&Control::from(ControlKind::Ping(now_nanos()))).await.is_err() {
-            return;
-        }
-        let Ok(Some(Control { kind: Some(ControlKind::Pong(pong)) })) = receiver.next().await else { return };
+/// What pings have shown.
+struct Measured {
+    clock: Arc<AtomicI64>,
+    down: Arc<Mutex<Option<Path>>>,
+    /// Round trip and offset of the last samples.
+    recent: Vec<(i64, i64)>,
+}
+
+impl Measured {
+    /// Of the last samples the one with the shortest round trip counts, for its error is the smallest.
+    fn on_pong(&mut self, pong: &Pong) {
+        const SAMPLES: usize = 8;
         let arrived = now_nanos();
         if let Some(path) = pong.down.and_then(Path::claimed) {
-            *down.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(path);
+            *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(path);
         }
-        recent.push((arrived - pong.asked, offset(pong.asked, pong.answered, arrived)));
-        if recent.len() > SAMPLES {
-            recent.remove(0);
+        self.recent.push((arrived - pong.asked, offset(pong.asked, pong.answered, arrived)));
+        if self.recent.len() > SAMPLES {
+            self.recent.remove(0);
         }
-        if let Some((_, best)) = recent.iter().min() {
-            clock.store(*best, Ordering::Relaxed);
+        if let Some((_, best)) = self.recent.iter().min() {
+            self.clock.store(*best, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Compares clocks for as long as the connection lives, and says what is ordered. Pings do not wait for the answers to others: what
+/// is sent now arrives first when a link that was cut is mended.
+async fn keep_time(
+    mut sender: Sender,
+    mut receiver: Receiver,
+    mut measured: Measured,
+    mut ordered: mpsc::Receiver<Order>,
+) {
+    let mut pings = 0u64;
+    let mut next = Instant::now() + PING_INTERVAL_FIRST;
+    loop {
+        let said = tokio::select! {
+            () = tokio::time::sleep_until(next) => {
+                pings += 1;
+                next = Instant::now() + if pings < 10 { PING_INTERVAL_FIRST } else { PING_INTERVAL };
+                ControlKind::Ping(now_nanos())
+            }
+            Some(order) = ordered.recv() => match order {
+                Order::Probe => ControlKind::Ping(now_nanos()),
+                Order::Moved(known) => ControlKind::Moved(Moved { down: known.map(Into::into) }),
+            },
+            answer = receiver.next::<Control>() => match answer {
+                Ok(Some(Control { kind: Some(ControlKind::Pong(pong)) })) => {
+                    measured.on_pong(&pong);
+                    continue;
+                }
+                Ok(Some(_)) => continue,
+                Ok(None) | Err(_) => return,
+            },
+        };
+        if sender.send(&Control::from(said)).await.is_err() {
+            return;
         }
     }
 }

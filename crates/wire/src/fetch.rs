@@ -1,7 +1,7 @@
 //! Fetching from the side that knows more: a worker from its hub, a hub from a client. Many may want one thing at once;
 //! it is asked for once.
 
-use crate::connection::{Connection, REQUEST_LIMIT, WireError};
+use crate::connection::{Connection, WireError};
 use crate::message::{BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes};
 use base::{Digest, TaskId, TreePath, ViewId};
 use bytes::Bytes;
@@ -10,8 +10,14 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
+/// How long a hub waits for a client's answer: the link may be cut and come back.
+pub const CLIENT_LIMIT: Duration = Duration::from_secs(25);
+/// How long a worker waits for a hub's answer: longer than the hub waits, which then knows that a task missed one; and shorter than a
+/// guest's request may take.
+pub const HUB_LIMIT: Duration = Duration::from_secs(28);
 /// Most objects asked for in one request.
 const BATCH: usize = 256;
 /// Most requests for objects under way at once; more wait.
@@ -50,6 +56,7 @@ pub type Look = Arc<dyn Fn(&Digest) -> Option<Bytes> + Send + Sync>;
 pub struct Fetcher {
     connection: Connection,
     client: Bytes,
+    limit: Duration,
     objects: SingleFlight<Digest, Result<Bytes, FetchError>>,
     pieces: SingleFlight<(Digest, u64, u32), PiecesResult>,
     bindings: SingleFlight<(ViewId, TreePath), Result<BindReply, FetchError>>,
@@ -65,14 +72,16 @@ struct Want {
 
 impl Fetcher {
     /// Asks at the other end of `connection` for what belongs to `client` (as the hub names it; empty when the other end
-    /// is the client itself).
-    pub fn new(connection: Connection, client: Bytes, keep: Keep, look: Look) -> Self {
+    /// is the client itself), and waits for each answer for at most `limit`.
+    pub fn new(connection: Connection, client: Bytes, limit: Duration, keep: Keep, look: Look) -> Self {
         // Unbounded, but never longer than the number of tasks' reads that wait, each of which holds a place.
         let (wanted, queue) = mpsc::unbounded_channel();
-        tokio::spawn(serve_wanted(connection.clone(), client.clone(), keep.clone(), queue));
+        let asked = Asked { connection: connection.clone(), client: client.clone(), limit, keep: keep.clone() };
+        tokio::spawn(serve_wanted(asked, queue));
         Self {
             connection,
             client,
+            limit,
             objects: SingleFlight::default(),
             pieces: SingleFlight::default(),
             bindings: SingleFlight::default(),
@@ -100,19 +109,20 @@ impl Fetcher {
     /// `count` pieces from number `first` of the file with this stamp, with their names; fewer if it ends before.
     pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> PiecesResult {
         let (connection, client, keep) = (self.connection.clone(), self.client.clone(), self.keep.clone());
-        let fetch = move || fetch_pieces(connection, client, keep, stamp, first, count);
+        let asked = Asked { connection, client, limit: self.limit, keep };
+        let fetch = move || fetch_pieces(asked, stamp, first, count);
         self.pieces.get((stamp, first, count), fetch).await.unwrap_or_else(|| Err(broken()))
     }
 
     /// What `path` is, in `view`, for `task`.
     pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<BindReply, FetchError> {
-        let (connection, client) = (self.connection.clone(), self.client.clone());
+        let (connection, client, limit) = (self.connection.clone(), self.client.clone(), self.limit);
         let key = (view, path.clone());
         let fetch = move || async move {
             let path = path.as_bytes().to_vec();
             let task = crate::convert::task_bytes(task);
             let request = OpenKind::Bind(BindRequest { client, view: view.0, task, path });
-            let reply: BindReply = connection.request(request).await?;
+            let reply: BindReply = connection.request_within(request, limit).await?;
             match reply.error.is_empty() {
                 true => Ok(reply),
                 false => Err(FetchError::Refused { message: reply.error, errno: reply.errno }),
@@ -131,14 +141,17 @@ fn broken() -> FetchError {
     FetchError::Wire(WireError::Lost("the request was given up".into()))
 }
 
-async fn fetch_pieces(
+/// Whom to ask for what belongs to whom.
+#[derive(Clone)]
+struct Asked {
     connection: Connection,
     client: Bytes,
+    limit: Duration,
     keep: Keep,
-    stamp: Digest,
-    first: u64,
-    count: u32,
-) -> PiecesResult {
+}
+
+async fn fetch_pieces(asked: Asked, stamp: Digest, first: u64, count: u32) -> PiecesResult {
+    let Asked { connection, client, limit, keep } = asked;
     let receive = async {
         let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count };
         let mut replies = connection.ask(OpenKind::Pieces(request)).await?;
@@ -148,7 +161,7 @@ async fn fetch_pieces(
         }
         Ok(pieces)
     };
-    tokio::time::timeout(REQUEST_LIMIT, receive).await.map_err(|_| WireError::Late(REQUEST_LIMIT))?
+    tokio::time::timeout(limit, receive).await.map_err(|_| WireError::Late(limit))?
 }
 
 /// Checks an object's hash, unless a part of this process has done so, and keeps it.
@@ -166,32 +179,28 @@ fn checked(connection: &Connection, reply: ObjectReply, keep: &Keep) -> Result<(
     Ok((digest, reply.bytes))
 }
 
-async fn serve_wanted(connection: Connection, client: Bytes, keep: Keep, mut queue: mpsc::UnboundedReceiver<Want>) {
+async fn serve_wanted(asked: Asked, mut queue: mpsc::UnboundedReceiver<Want>) {
     let places = Arc::new(tokio::sync::Semaphore::new(BATCHES_UNDER_WAY));
     let mut batch = Vec::new();
     while queue.recv_many(&mut batch, BATCH).await > 0 {
         let Ok(place) = places.clone().acquire_owned().await else { return };
         let wants: HashMap<Digest, _> = batch.drain(..).map(|want| (want.digest, want.answer)).collect();
-        let (connection, client, keep) = (connection.clone(), client.clone(), keep.clone());
+        let asked = asked.clone();
         tokio::spawn(async move {
-            fetch_batch(connection, client, keep, wants).await;
+            fetch_batch(asked, wants).await;
             drop(place);
         });
     }
 }
 
-async fn fetch_batch(
-    connection: Connection,
-    client: Bytes,
-    keep: Keep,
-    mut wants: HashMap<Digest, oneshot::Sender<Result<Bytes, FetchError>>>,
-) {
+async fn fetch_batch(asked: Asked, mut wants: HashMap<Digest, oneshot::Sender<Result<Bytes, FetchError>>>) {
+    let Asked { connection, client, limit, keep } = asked;
     let receive = async {
         let digests = wants.keys().map(digest_bytes).collect();
         let mut replies = connection.ask(OpenKind::Objects(ObjectsRequest { client, digests })).await?;
         while !wants.is_empty() {
-            let next = tokio::time::timeout(REQUEST_LIMIT, replies.next::<ObjectReply>());
-            let Some(reply) = next.await.map_err(|_| WireError::Late(REQUEST_LIMIT))?? else { break };
+            let next = tokio::time::timeout(limit, replies.next::<ObjectReply>());
+            let Some(reply) = next.await.map_err(|_| WireError::Late(limit))?? else { break };
             let Some(name) = Digest::from_slice(&reply.digest) else { continue };
             if let Some(answer) = wants.remove(&name) {
                 let _ = answer.send(checked(&connection, reply, &keep).map(|(_, bytes)| bytes));

@@ -8,30 +8,38 @@
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`patch`]: what changed, as its difference from what both ends have.
-//! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
+//! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
+//! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
 
 mod bulk;
 pub mod connection;
 pub mod convert;
 pub mod dial;
+pub mod endpoint;
 pub mod fetch;
 pub mod flow;
 mod frame;
+mod junction;
 pub mod key;
 mod likeness;
+pub mod listener;
 mod local;
 pub mod message;
 pub mod patch;
 mod tls;
 pub mod token;
 mod transport;
+mod tunnel;
 
-pub use connection::{Connection, Endpoint, Listener, Mark, Receiver, Sender, WireError};
+pub use connection::{Carrier, Connection, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;
 pub use dial::{DialError, Joined, dial, join, now_nanos};
+pub use endpoint::Endpoint;
 pub use fetch::{FetchError, Fetcher, Keep, Look};
 pub use key::Key;
+pub use listener::Listener;
 pub use token::{Role, Token};
+pub use transport::Hold;
 
 /// Version of the protocol between machines. A hub speaks this one and the one before.
 pub const VERSION: u32 = 1;

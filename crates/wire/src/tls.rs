@@ -12,9 +12,12 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::sync::Arc;
 
-const PROTOCOL: &[u8] = b"gleaner/1";
+/// What is spoken within QUIC.
+pub(crate) const QUIC: &[u8] = b"gleaner/1";
+/// What is spoken over TCP: see [`crate::tunnel`].
+pub(crate) const TUNNEL: &[u8] = b"gleaner-tunnel/1";
 
-pub(crate) fn client_config(key: &Key, expected: NodeId) -> Result<rustls::ClientConfig, Error> {
+pub(crate) fn client_config(key: &Key, expected: NodeId, protocol: &[u8]) -> Result<rustls::ClientConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let resolver = rustls::client::AlwaysResolvesClientRawPublicKeys::new(key.certified());
     let mut config = rustls::ClientConfig::builder_with_provider(provider.clone())
@@ -22,19 +25,19 @@ pub(crate) fn client_config(key: &Key, expected: NodeId) -> Result<rustls::Clien
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(Verifier::new(&provider, Some(expected))))
         .with_client_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.resumption = rustls::client::Resumption::disabled();
     Ok(config)
 }
 
-pub(crate) fn server_config(key: &Key) -> Result<rustls::ServerConfig, Error> {
+pub(crate) fn server_config(key: &Key, protocol: &[u8]) -> Result<rustls::ServerConfig, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let resolver = rustls::server::AlwaysResolvesServerRawPublicKeys::new(key.certified());
     let mut config = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_client_cert_verifier(Arc::new(Verifier::new(&provider, None)))
         .with_cert_resolver(Arc::new(resolver));
-    config.alpn_protocols = vec![PROTOCOL.to_vec()];
+    config.alpn_protocols = vec![protocol.to_vec()];
     config.send_tls13_tickets = 0;
     config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     Ok(config)

@@ -2,16 +2,45 @@
 
 use crate::connection::WireError;
 use crate::flow::FlowHandle;
+use crate::junction::{Junction, Tunnels};
+use crate::key::Key;
 use quinn::congestion::CubicConfig;
 use quinn::{AckFrequencyConfig, EndpointConfig, IdleTimeout, MtuDiscoveryConfig, TransportConfig, VarInt};
+use quinn::{Runtime, TokioRuntime};
+use quinn_proto::HashedConnectionIdGenerator;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A connection on which nothing arrives for this long is dead.
-pub const IDLE_LIMIT: Duration = Duration::from_secs(6);
-/// How often an idle connection is kept alive.
-const KEEP_ALIVE: Duration = Duration::from_millis(1500);
+/// How long the two sides of a connection hold it while nothing arrives; QUIC takes the shorter of what they say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// For long: a laptop that sleeps or changes networks goes on where it was. Whoever waits has to notice silence on his own.
+    Long,
+    /// For as long as a machine may say nothing and yet be taken for alive: what it had to do is given to another then. Three
+    /// round trips with all that may wait in queues, if that is more.
+    Short,
+}
+
+impl Hold {
+    /// A connection on which nothing arrives for this long is dead.
+    pub const fn limit(self) -> Duration {
+        match self {
+            Self::Long => Duration::from_secs(600),
+            Self::Short => Duration::from_secs(6),
+        }
+    }
+
+    /// How often an idle connection is kept alive. Routers that translate addresses forget after 30 seconds (RFC 4787 has two
+    /// minutes, and is not heeded).
+    const fn keep_alive(self) -> Duration {
+        match self {
+            Self::Long => Duration::from_secs(15),
+            Self::Short => Duration::from_millis(1500),
+        }
+    }
+}
+
 /// Largest packet that is tried, bytes of UDP payload: for jumbo frames, and within a machine. Quinn hands the kernel up to
 /// ten packets at once, and what exceeds 64 KiB together is dropped without a word.
 const PACKET_BYTES_MAX: u16 = 6400;
@@ -28,9 +57,9 @@ const WITHIN_ROUND_TRIP: Duration = Duration::from_millis(20);
 pub(crate) const FAR: Duration = Duration::from_millis(5);
 
 /// The settings of a connection. `flow` is its congestion control; none within a machine, where there is nothing to be gentle to.
-pub(crate) fn settings(flow: Option<&FlowHandle>) -> Arc<TransportConfig> {
+pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
-    let idle = IdleTimeout::try_from(IDLE_LIMIT).expect("six seconds fit a QUIC time-out");
+    let idle = IdleTimeout::try_from(hold.limit()).expect("minutes fit a QUIC time-out");
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(PACKET_BYTES_MAX);
     config
@@ -40,7 +69,7 @@ pub(crate) fn settings(flow: Option<&FlowHandle>) -> Arc<TransportConfig> {
         .receive_window(VarInt::from_u32(256 << 20))
         .send_window(64 << 20)
         .send_fairness(false)
-        .keep_alive_interval(Some(KEEP_ALIVE))
+        .keep_alive_interval(Some(hold.keep_alive()))
         .max_idle_timeout(Some(idle));
     match flow {
         Some(flow) => {
@@ -68,13 +97,33 @@ pub(crate) fn settings(flow: Option<&FlowHandle>) -> Arc<TransportConfig> {
     Arc::new(config)
 }
 
-pub(crate) fn endpoint(address: SocketAddr, server: Option<quinn::ServerConfig>) -> Result<quinn::Endpoint, WireError> {
+/// An endpoint at `address`, with the tunnels beside its socket. `key`: of one that others connect to, so that after a restart
+/// it tells them at once that their connections are gone.
+pub(crate) fn endpoint(
+    address: SocketAddr,
+    server: Option<quinn::ServerConfig>,
+    key: Option<&Key>,
+    tunnels: &Arc<Tunnels>,
+) -> Result<quinn::Endpoint, WireError> {
     let failed = |error: std::io::Error| WireError::Address { address, why: error.to_string() };
-    let socket = UdpSocket::bind(address).map_err(failed)?;
-    widen(&socket);
     let mut config = EndpointConfig::default();
     config.max_udp_payload_size(65527).expect("the largest UDP payload is allowed");
-    quinn::Endpoint::new(config, server, socket, Arc::new(quinn::TokioRuntime)).map_err(failed)
+    if let Some(key) = key {
+        let number = key.secret_for("numbers of connections");
+        let number = u64::from_le_bytes(*number.first_chunk().expect("it has 32 bytes"));
+        let reset = key.secret_for("the end of connections that are forgotten");
+        config.reset_key(Arc::new(ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &reset)));
+        config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(number)));
+    }
+    let socket = Arc::new(socket(address, tunnels).map_err(failed)?);
+    quinn::Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(failed)
+}
+
+/// A socket at `address` with the tunnels beside it.
+pub(crate) fn socket(address: SocketAddr, tunnels: &Arc<Tunnels>) -> std::io::Result<Junction> {
+    let socket = UdpSocket::bind(address)?;
+    widen(&socket);
+    Ok(Junction::new(TokioRuntime.wrap_udp_socket(socket)?, tunnels.clone()))
 }
 
 /// Makes a socket's buffers as large as is allowed: root may exceed the system's limit.

@@ -13,6 +13,7 @@ use store::system::{Expected, SystemFiles};
 use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use wire::fetch::HUB_LIMIT;
 use wire::{FetchError, Fetcher, Joined, convert, message};
 
 /// Most pieces of lazily bound files whose names are remembered.
@@ -88,7 +89,8 @@ impl Contents {
         });
         let expected = self.expected.clone();
         let look = Arc::new(move |digest: &Digest| expected.look(digest).map(Bytes::from));
-        *lock(&self.fetcher) = Some(Fetcher::new(joined.connection.clone(), self.client.clone(), keep, look));
+        let (connection, client) = (joined.connection.clone(), self.client.clone());
+        *lock(&self.fetcher) = Some(Fetcher::new(connection, client, HUB_LIMIT, keep, look));
     }
 
     /// Notes what of these may be on this machine's own disk.

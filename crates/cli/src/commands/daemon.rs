@@ -10,6 +10,7 @@ use crate::parts::{self, ClientConfig, ClientEnd};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// Runs the client daemon until it is told to stop.
 pub fn run(arguments: Daemon) -> Result {
@@ -42,5 +43,10 @@ fn configured() -> Result<ClientConfig> {
     let config = Config::load(&Surroundings::of_process(), Flags::default())?;
     let state_dir = config.state_dir.value.join("client");
     make_private_folder(&state_dir)?;
-    Ok(ClientConfig { runtime_dir: folder.path().to_owned(), state_dir, hub: config.client_hub.map(|hub| hub.value) })
+    Ok(ClientConfig {
+        runtime_dir: folder.path().to_owned(),
+        state_dir,
+        hub: config.client_hub.map(|hub| hub.value),
+        link_wait: Duration::from_secs(config.link_wait_s.value.into()),
+    })
 }

@@ -29,7 +29,7 @@ pub fn redeem(config: &Config, token: &str) -> Result<KnownHub> {
     if !before.hub.is_empty() && before.hub_key.as_ref().is_some_and(|key| *key != hub.key.to_hex()) {
         say(&format!("{} named another hub before: {}", path.display(), before.hub.join(", ")));
     }
-    let after = ClientFile { hub: hub.addresses.clone(), hub_key: Some(hub.key.to_hex()), state_dir: before.state_dir };
+    let after = ClientFile { hub: hub.addresses.clone(), hub_key: Some(hub.key.to_hex()), ..before };
     config::write(&path, &after)?;
     Ok(hub)
 }

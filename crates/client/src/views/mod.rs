@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use table::{Look, Table};
 use turns::Turns;
+use wire::message::ViewHeld;
 
 /// Views that are kept; beyond, the one longest unused goes (its paths stay on disk).
 pub const VIEWS_MAX: usize = 64;
@@ -303,6 +304,20 @@ impl Views {
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
         Ok(Faulted { bound, late, update, brings })
+    }
+
+    /// The hub has kept what it was told over this connection, as far as `held` says: later launches build on that.
+    pub fn resumed(&self, connection: u64, held: &[ViewHeld]) {
+        let held: HashMap<u64, Version> = held.iter().map(|held| (held.view, Version(held.version))).collect();
+        let views: Vec<Arc<View>> = lock(&self.views).oldest_first().map(|(_, view)| view.clone()).collect();
+        for view in views {
+            let mut sent = lock(&view.sent);
+            match held.get(&view.id.0).filter(|version| sent.connection == connection && **version <= sent.version) {
+                Some(version) if *version == sent.version => {}
+                Some(version) => *sent = Sent { connection, version: *version, told: HashMap::new() },
+                None => *sent = Sent::default(),
+            }
+        }
     }
 
     /// Notes that a task used these paths, so that they outlive those that none uses.

@@ -451,3 +451,29 @@ fn what_a_command_names_comes_with_its_launch() {
         assert!(update.set.iter().any(|bound| bound.path == root.join(name)), "{}", String::from_utf8_lossy(name));
     }
 }
+
+#[test]
+fn a_hub_that_kept_a_view_is_told_what_changed_since() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = root_of(&folder).join(b"file");
+    fs::write(disk(&file), "one").unwrap();
+    let views = Views::new(snapshot(), None);
+    let view = views.open(&key("/bin/p"), || vec![file.clone()]);
+    let sweep = |knows| views.sweep(&view, &launch(knows)).unwrap().update;
+    let whole = sweep(Version(0));
+    let connection = launch(whole.version).connection;
+    let held = |version: Version| ViewHeld { view: view.id().0, version: version.0 };
+    fs::write(disk(&file), "another").unwrap();
+    let lost = sweep(whole.version);
+    assert_eq!(lost.base, whole.version);
+    // The launch that took this along never arrived.
+    views.resumed(connection, &[held(whole.version)]);
+    let again = sweep(whole.version);
+    assert_eq!((again.base, again.version), (whole.version, lost.version));
+    assert!(again.set.iter().any(|bound| bound.path == file));
+    views.resumed(connection, &[held(again.version)]);
+    let nothing = sweep(again.version);
+    assert_eq!((nothing.base, nothing.set.len()), (again.version, 0));
+    views.resumed(connection, &[]);
+    assert_eq!(sweep(again.version).base, Version(0), "it was forgotten");
+}

@@ -45,6 +45,12 @@ impl FlowHandle {
         self.flow().remember(path);
     }
 
+    /// Begins anew: the path is another one, of which this was remembered.
+    pub fn restart(&self, known: Option<Path>) {
+        let mut flow = self.flow();
+        *flow = flow.on_another_path(known);
+    }
+
     pub fn factory(&self) -> Arc<FlowFactory> {
         Arc::new(FlowFactory(self.clone()))
     }

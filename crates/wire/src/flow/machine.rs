@@ -218,6 +218,13 @@ impl Flow {
         self.window = self.enough(&path).max(self.window);
     }
 
+    /// The same after it has moved to another path, of which `known` was remembered, if anything. What is under way still is.
+    pub fn on_another_path(&self, known: Option<Path>) -> Self {
+        let mut flow = Self::new(self.mtu, known);
+        flow.sent.in_flight = self.sent.in_flight;
+        flow
+    }
+
     /// What has been learnt; `None` before a rate was seen.
     pub fn path(&self) -> Option<Path> {
         let rate = self.rates.highest();

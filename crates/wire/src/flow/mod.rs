@@ -22,6 +22,8 @@ pub struct Paths {
     pub up: Option<Path>,
     /// From the hub.
     pub down: Option<Path>,
+    /// No UDP passes there.
+    pub is_udp_blocked: bool,
 }
 
 /// Paths that a peer claims are believed within these bounds: bytes a second, and nanoseconds.

@@ -36,8 +36,11 @@ pub struct Hello {
     /// What was learnt of the way from the receiver to the sender over an earlier connection.
     #[prost(message, optional, tag = "10")]
     pub down: Option<PathLearnt>,
+    /// The start of the sender's program before this one, which is no more: what ran for it may end. 0: none.
+    #[prost(uint64, tag = "11")]
+    pub replaces: u64,
     /// Digest of a client's release and instruction set, as in [`Welcome::system`].
-    #[prost(bytes = "bytes", tag = "11")]
+    #[prost(bytes = "bytes", tag = "12")]
     pub system: Bytes,
 }
 
@@ -70,17 +73,37 @@ pub struct Welcome {
     /// Random number of this start of the hub.
     #[prost(uint64, tag = "5")]
     pub instance: u64,
+    /// Names the hub's block store: what was sent to it once is still there, as a rule, whatever became of the connection.
+    #[prost(bytes = "bytes", tag = "6")]
+    pub store: Bytes,
+    /// What the hub holds of this start of the client from an earlier connection.
+    #[prost(message, repeated, tag = "7")]
+    pub views: Vec<ViewHeld>,
+    /// There was an earlier connection of this start of the client, and what was said over it is known.
+    #[prost(bool, tag = "8")]
+    pub resumed: bool,
     /// Digest of the hub's release and instruction set (`store::system::release`): a client with the same need only name the
     /// distribution's files. Empty if it has none.
-    #[prost(bytes = "bytes", tag = "6")]
+    #[prost(bytes = "bytes", tag = "9")]
     pub system: Bytes,
+}
+
+/// How far a view is known.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct ViewHeld {
+    /// Which view.
+    #[prost(uint64, tag = "1")]
+    pub view: u64,
+    /// At which version.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
 }
 
 /// What the first stream carries after the greeting.
 #[derive(Clone, PartialEq, Message)]
 pub struct Control {
     /// Which kind.
-    #[prost(oneof = "ControlKind", tags = "1, 2")]
+    #[prost(oneof = "ControlKind", tags = "1, 2, 3")]
     pub kind: Option<ControlKind>,
 }
 
@@ -93,6 +116,17 @@ pub enum ControlKind {
     /// Answers a ping.
     #[prost(message, tag = "2")]
     Pong(Pong),
+    /// The sender has moved to another network.
+    #[prost(message, tag = "3")]
+    Moved(Moved),
+}
+
+/// A change of network.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Moved {
+    /// What was learnt before of the way from the receiver to the sender there.
+    #[prost(message, optional, tag = "1")]
+    pub down: Option<PathLearnt>,
 }
 
 /// The clocks of a ping and its answer, nanoseconds since 1970.

@@ -327,3 +327,19 @@ fn a_queue_too_short_to_be_seen_is_not_filled_for_long() {
     assert!(lost < 0.02, "{lost} of it lost");
     assert!(times < 1.5, "{times} times the ideal");
 }
+
+#[test]
+fn who_moves_goes_by_what_is_known_of_the_new_network() {
+    let (cable, coffee) = (preset("cable"), preset("coffee"));
+    let mut world = World::new(cable, Some(known(&cable)));
+    world.send(500_000);
+    // To a slower one that is known: the first flight fills it, and no more.
+    let mut moved = World::new(coffee, None);
+    moved.flow = world.flow.on_another_path(Some(known(&coffee)));
+    assert_eq!(moved.flow.path(), Some(known(&coffee)));
+    let sent = moved.send(100_000);
+    assert!(sent.took < ideal(&coffee, 100_000) + SECOND / 5, "{sent:?}");
+    // To one that is not: as at first.
+    let anew = world.flow.on_another_path(None);
+    assert_eq!((anew.path(), anew.window(), anew.is_trained()), (None, PACKETS_FIRST * MTU, false));
+}

@@ -1,0 +1,113 @@
+//! What the hub was told of a client's files, kept for a while after its connection ended: a client that comes back over another
+//! one says only what changed since.
+
+use crate::session::{SessionKey, lock};
+use base::{Digest, ViewId};
+use mirror::View;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use wire::message::ViewHeld;
+
+/// How long it is kept for a client that is gone.
+const KEPT: Duration = Duration::from_secs(3600);
+/// Clients that are gone of which something is kept; the one that left first is forgotten beyond.
+const CLIENTS_MAX: usize = 32;
+/// Paths that are kept of all of them.
+const PATHS_MAX: usize = 500_000;
+/// Views of which a client that comes back is told; it sends others whole.
+const VIEWS_TOLD: usize = 1024;
+
+/// What one start of a client's daemon has told.
+#[derive(Default)]
+pub struct Held {
+    /// Its views.
+    pub views: Mutex<HashMap<ViewId, View>>,
+    /// Told of each step of a view.
+    pub advanced: Notify,
+    /// The names of pieces of its files, by stamp and number.
+    pub pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+}
+
+impl Held {
+    /// How far each view is known.
+    pub fn told(&self) -> Vec<ViewHeld> {
+        let views = lock(&self.views);
+        views.values().take(VIEWS_TOLD).map(|view| ViewHeld { view: view.id().0, version: view.version().0 }).collect()
+    }
+
+    fn paths(&self) -> usize {
+        lock(&self.views).values().map(View::len).sum()
+    }
+}
+
+/// What clients have told that are gone, the one that left first at the front.
+#[derive(Default)]
+pub struct Departed(Vec<(SessionKey, Arc<Held>, Instant)>);
+
+impl Departed {
+    /// A client left at `now`. Returns the keys of those that are forgotten for that.
+    pub fn leave(&mut self, key: SessionKey, held: Arc<Held>, now: Instant) -> Vec<SessionKey> {
+        self.0.retain(|(other, ..)| *other != key);
+        self.0.push((key, held, now));
+        let mut forgotten = Vec::new();
+        while self.0.first().is_some_and(|(_, _, left)| self.is_too_much() || now.duration_since(*left) > KEPT) {
+            forgotten.push(self.0.remove(0).0);
+        }
+        forgotten
+    }
+
+    fn is_too_much(&self) -> bool {
+        self.0.len() > CLIENTS_MAX || self.0.iter().map(|(_, held, _)| held.paths()).sum::<usize>() > PATHS_MAX
+    }
+
+    /// The client is back: what it told before.
+    pub fn come_back(&mut self, key: &SessionKey) -> Option<Arc<Held>> {
+        let at = self.0.iter().position(|(known, ..)| known == key)?;
+        Some(self.0.remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Binding, Bound, Seq, TreePath, Version, ViewUpdate};
+    use bytes::Bytes;
+
+    fn key(number: usize) -> SessionKey {
+        Bytes::from(number.to_string())
+    }
+
+    fn held(paths: usize) -> Arc<Held> {
+        let held = Held::default();
+        let bound = |at: usize| {
+            let path = TreePath::root().join(at.to_string().as_bytes());
+            Bound { path, seq: Seq(1), binding: Binding::Absent }
+        };
+        let set = (0..paths).map(bound).collect();
+        let update = ViewUpdate { view: ViewId(3), base: Version(0), version: Version(7), set, drop: Vec::new() };
+        lock(&held.views).entry(ViewId(3)).or_insert_with(|| View::new(ViewId(3))).take(&update).expect("a whole view");
+        Arc::new(held)
+    }
+
+    #[test]
+    fn who_comes_back_in_time_is_known() {
+        let (mut departed, now) = (Departed::default(), Instant::now());
+        departed.leave(key(1), held(2), now);
+        departed.leave(key(2), held(1), now + KEPT / 2);
+        let back = departed.come_back(&key(1)).expect("known");
+        assert_eq!(back.told(), [ViewHeld { view: 3, version: 7 }]);
+        assert!(departed.come_back(&key(1)).is_none());
+        assert_eq!(departed.leave(key(3), held(1), now + KEPT * 2), [key(2)]);
+    }
+
+    #[test]
+    fn clients_and_paths_are_bounded() {
+        let (mut departed, now) = (Departed::default(), Instant::now());
+        let forgotten: Vec<_> = (0..CLIENTS_MAX + 2).flat_map(|at| departed.leave(key(at), held(0), now)).collect();
+        assert_eq!(forgotten, [key(0), key(1)]);
+        let forgotten = departed.leave(key(100), held(PATHS_MAX + 1), now);
+        assert_eq!(forgotten.len(), CLIENTS_MAX + 1, "it is too large even alone");
+    }
+}

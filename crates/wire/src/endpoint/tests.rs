@@ -1,0 +1,188 @@
+//! Connections between two endpoints of this machine: by UDP, through tunnels, and from one to the other.
+
+use super::*;
+use crate::connection::Carrier;
+use crate::listener::Listener;
+use crate::message::{Answer, Control, ControlKind, Open, OpenKind};
+use bytes::Bytes;
+use prost::Message;
+use std::net::IpAddr;
+
+/// Both ends of a connection, and what they belong to.
+struct Pair {
+    near: Connection,
+    far: Connection,
+    endpoint: Endpoint,
+    address: SocketAddr,
+    hub: Key,
+}
+
+async fn pair() -> Pair {
+    let hub = Key::generate();
+    let listener = Arc::new(Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there"));
+    let address = listener.address().expect("bound");
+    let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+    let (near, far) = join(&endpoint, &listener, address, hub.node()).await;
+    Pair { near, far, endpoint, address, hub }
+}
+
+async fn join(
+    endpoint: &Endpoint,
+    listener: &Arc<Listener>,
+    address: SocketAddr,
+    hub: NodeId,
+) -> (Connection, Connection) {
+    let (told, mut accepted) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn({
+        let listener = listener.clone();
+        async move {
+            while let Some(attempt) = listener.accept().await {
+                let told = told.clone();
+                tokio::spawn(async move { attempt.finish().await.map(|connection| told.send(connection)) });
+            }
+        }
+    });
+    let near = endpoint.connect(address, hub, Known::default()).await.expect("connected");
+    let far = accepted.recv().await.expect("accepted");
+    assert_eq!((near.peer(), far.peer()), (hub, endpoint.key.node()));
+    listener.guests().vouch_for(&far);
+    (near, far)
+}
+
+/// Sends bytes there and back.
+async fn echo(near: &Connection, far: &Connection, bytes: Bytes) {
+    let far = far.clone();
+    let answering = tokio::spawn(async move {
+        let (mut sender, mut receiver) = far.accept_control().await.expect("a stream");
+        let open: Open = receiver.next().await.expect("read").expect("a message");
+        let Some(OpenKind::Ask(json)) = open.kind else { panic!("{open:?}") };
+        sender.send(&Answer { json }).await.expect("sent");
+        sender.finish();
+        sender.stopped().await;
+    });
+    let answer: Answer = near.request(OpenKind::Ask(bytes.clone())).await.expect("answered");
+    assert_eq!(answer.json, bytes);
+    answering.await.expect("no panic");
+}
+
+#[tokio::test]
+async fn messages_of_any_size_cross() {
+    let Pair { near, far, .. } = pair().await;
+    echo(&near, &far, Bytes::from(vec![7; 5 << 20])).await;
+    assert_eq!((near.carrier(), far.carrier()), (Carrier::Udp, Carrier::Udp));
+}
+
+#[tokio::test]
+async fn another_key_than_expected_is_refused() {
+    let Pair { endpoint, address, .. } = pair().await;
+    let stranger = Key::generate().node();
+    let refused = endpoint.connect(address, stranger, Known::default()).await;
+    assert!(matches!(refused, Err(WireError::Connect { .. })), "{refused:?}");
+    assert!(endpoint.detour(address, stranger, Duration::ZERO).await.is_err());
+}
+
+#[tokio::test]
+async fn where_nobody_is_that_is_said_soon() {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback is there");
+    let address = socket.local_addr().expect("bound");
+    let endpoint = Endpoint::new(&Key::generate(), Hold::Short).expect("made");
+    let node = endpoint.key.node();
+    let none = endpoint.detour(address, node, Duration::ZERO).await;
+    assert_eq!(none, Err(NoDetour::NoTunnel("over TCP nobody listens there".into())));
+    drop(socket);
+    let started = std::time::Instant::now();
+    assert!(endpoint.connect(address, node, Known::default()).await.is_err());
+    assert!(started.elapsed() < HEAD_START + PROBE_LIMIT * 2, "{:?}", started.elapsed());
+    assert_eq!(endpoint.detour(address, node, Duration::ZERO).await, Err(NoDetour::NobodyThere));
+}
+
+#[tokio::test]
+async fn a_connection_goes_on_in_a_tunnel_and_back() {
+    let Pair { near, far, endpoint, address, hub } = pair().await;
+    echo(&near, &far, Bytes::from_static(b"by UDP")).await;
+    assert_eq!(endpoint.detour(address, hub.node(), Duration::ZERO).await, Err(NoDetour::NotNeeded));
+    for round in 1..3u8 {
+        let stream = tunnel::connect(&endpoint.key, address, hub.node()).await.expect("a tunnel");
+        endpoint.carry(address, stream).expect("IPv4 is there");
+        echo(&near, &far, Bytes::from(vec![round; 3 << 20])).await;
+        assert_eq!((near.carrier(), far.carrier()), (Carrier::Tcp, Carrier::Tcp));
+    }
+    assert_eq!(far.address().expect("it has one").ip(), IpAddr::V4(Ipv4Addr::LOCALHOST));
+    assert!(endpoint.end_detour(address).await, "UDP passes");
+    echo(&near, &far, Bytes::from_static(b"by UDP again")).await;
+    assert_eq!((near.carrier(), far.carrier()), (Carrier::Udp, Carrier::Udp));
+}
+
+#[tokio::test]
+async fn where_no_udp_passes_a_tunnel_is_found() {
+    let hub = Key::generate();
+    let listener = Arc::new(Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there"));
+    // A relay for TCP alone: at its address UDP is heard by nobody who answers.
+    let relay = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("loopback is there");
+    let (at, hub_at) = (relay.local_addr().expect("bound"), listener.address().expect("bound"));
+    let _deaf = std::net::UdpSocket::bind(at).expect("the same port for UDP");
+    tokio::spawn(async move {
+        while let Ok((mut near, _)) = relay.accept().await {
+            let mut far = TcpStream::connect(hub_at).await.expect("it listens");
+            tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+        }
+    });
+    let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+    let started = std::time::Instant::now();
+    let (near, far) = join(&endpoint, &listener, at, hub.node()).await;
+    assert!(started.elapsed() < HEAD_START * 3, "{:?}", started.elapsed());
+    echo(&near, &far, Bytes::from(vec![7; 1 << 20])).await;
+    assert_eq!((near.carrier(), far.carrier()), (Carrier::Tcp, Carrier::Tcp));
+    assert!(!endpoint.end_detour(at).await, "UDP does not pass");
+    echo(&near, &far, Bytes::from_static(b"as before")).await;
+}
+
+#[tokio::test]
+async fn a_changed_port_or_network_is_not_noticed() {
+    let Pair { near, far, endpoint, .. } = pair().await;
+    let before = far.address();
+    for round in 0..3u8 {
+        endpoint.rebind().expect("rebound");
+        echo(&near, &far, Bytes::from(vec![round; 100_000])).await;
+    }
+    assert_ne!(far.address(), before);
+}
+
+#[tokio::test]
+async fn who_was_forgotten_is_told_so() {
+    let hub = Key::generate();
+    let bind = || Arc::new(Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there"));
+    // Two starts of one hub, and between client and hub a relay that leads to the one, then to the other.
+    let (first, second) = (bind(), bind());
+    let targets = [&first, &second].map(|listener| listener.address().expect("bound"));
+    let is_second = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let front = UdpSocket::bind(any(true)).await.expect("bound");
+    let at = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), front.local_addr().expect("bound").port());
+    let which = is_second.clone();
+    tokio::spawn(async move {
+        let (mut buffer, mut client) = (vec![0; 65536], None);
+        loop {
+            let (length, from) = front.recv_from(&mut buffer).await.expect("it is open");
+            let target = targets[usize::from(which.load(std::sync::atomic::Ordering::SeqCst))];
+            let to = if targets.contains(&from) { client } else { Some(target) };
+            client = if targets.contains(&from) { client } else { Some(from) };
+            if let Some(to) = to {
+                front.send_to(&buffer[..length], to).await.expect("sent");
+            }
+        }
+    });
+    let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+    let (near, far) = join(&endpoint, &first, at, hub.node()).await;
+    echo(&near, &far, Bytes::from_static(b"known")).await;
+    is_second.store(true, std::sync::atomic::Ordering::SeqCst);
+    let asking = near.clone();
+    tokio::spawn(async move { asking.request::<Answer>(OpenKind::Ask(Bytes::from(vec![1; 200]))).await });
+    let why = tokio::time::timeout(Duration::from_secs(5), near.closed()).await.expect("it is told");
+    assert!(why.contains("reset"), "{why}");
+}
+
+#[test]
+fn golden_bytes() {
+    let control = Control::from(ControlKind::Ping(-1));
+    assert_eq!(control.encode_to_vec(), [0x08, 0x01]);
+}

@@ -1,0 +1,225 @@
+//! Accepting connections: by UDP, and through tunnels for those whose UDP does not pass.
+//!
+//! A tunnel is for machines that the listener's owner lets in ([`Connection`]s that were vouched for): who has no such connection
+//! soon after its tunnel came to be, or none any more, loses it. Handshakes and tunnels are bounded in number and time.
+
+use crate::connection::{CONNECT_LIMIT, Connection, WireError};
+use crate::flow::FlowHandle;
+use crate::junction::Tunnels;
+use crate::key::Key;
+use crate::transport::{self, Hold};
+use crate::{tls, tunnel};
+use base::NodeId;
+use quinn::VarInt;
+use quinn::crypto::rustls::QuicServerConfig;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+
+/// Tunnels whose handshake is under way; further ones are refused.
+const HANDSHAKES_MAX: usize = 64;
+/// Tunnels in all; further ones are refused.
+const TUNNELS_MAX: usize = 1024;
+/// How often it is looked whether a tunnel's machine has a connection that was vouched for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(15);
+/// Ports that are tried until one is free for both UDP and TCP.
+const PORTS_TRIED: usize = 16;
+/// Pause after a connection could not be accepted, for want of descriptors as a rule.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Accepts connections.
+#[derive(Debug)]
+pub struct Listener {
+    endpoint: quinn::Endpoint,
+    config: quinn::ServerConfig,
+    tunnels: Arc<Tunnels>,
+    guests: Guests,
+    accepting: Option<tokio::task::JoinHandle<()>>,
+}
+
+/// The machines that were let in, with how many connections each has.
+#[derive(Clone, Debug, Default)]
+pub struct Guests(Arc<Mutex<HashMap<NodeId, usize>>>);
+
+impl Guests {
+    /// The machine at the other end of `connection` was let in. That counts until the connection ends.
+    pub fn vouch_for(&self, connection: &Connection) {
+        let (guests, connection) = (self.clone(), connection.clone());
+        let node = connection.peer();
+        *guests.lock().entry(node).or_default() += 1;
+        tokio::spawn(async move {
+            connection.closed().await;
+            let mut known = guests.lock();
+            if let Some(count) = known.get_mut(&node) {
+                *count -= 1;
+            }
+            known.retain(|_, count| *count > 0);
+        });
+    }
+
+    fn knows(&self, node: NodeId) -> bool {
+        self.lock().contains_key(&node)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, usize>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
+
+impl Listener {
+    /// Listens on `address` as the machine that holds `key`: by UDP, and by TCP at the same port. Must be called within a tokio
+    /// runtime.
+    pub fn bind(address: SocketAddr, key: &Key) -> Result<Self, WireError> {
+        let failed = |error: String| WireError::Address { address, why: error };
+        let tls = tls::server_config(key, tls::QUIC).map_err(|error| failed(error.to_string()))?;
+        let crypto = QuicServerConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
+        let config = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+        let tls = tls::server_config(key, tls::TUNNEL).map_err(|error| failed(error.to_string()))?;
+        let tunnels = Arc::default();
+        let guests = Guests::default();
+        let (endpoint, tcp) = bind_both(address, config.clone(), key, &tunnels)?;
+        let accepting = tcp.map(|tcp| {
+            tokio::spawn(accept_tunnels(tcp, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&tunnels), guests.clone()))
+        });
+        Ok(Self { endpoint, config, tunnels, guests, accepting })
+    }
+
+    /// The address that it listens on: with port 0 the kernel chose one.
+    pub fn address(&self) -> Result<SocketAddr, WireError> {
+        self.endpoint.local_addr().map_err(|error| WireError::Lost(error.to_string()))
+    }
+
+    /// Where it is said who was let in.
+    pub fn guests(&self) -> Guests {
+        self.guests.clone()
+    }
+
+    /// The next attempt to connect; `None` once the listener is closed. Its handshake is done by [`Attempt::finish`], so
+    /// that a slow one holds nobody up.
+    pub async fn accept(&self) -> Option<Attempt> {
+        let incoming = self.endpoint.accept().await?;
+        let address = incoming.remote_address();
+        let from = self.tunnels.real(address).unwrap_or(address);
+        let flow = (!from.ip().is_loopback()).then(|| FlowHandle::new(None));
+        let mut config = self.config.clone();
+        config.transport_config(transport::settings(flow.as_ref(), Hold::Long));
+        Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone() })
+    }
+
+    /// Ends all connections and takes no more.
+    pub async fn close(&self) {
+        self.endpoint.close(VarInt::from_u32(0), b"shutting down");
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.endpoint.wait_idle()).await;
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.accepting.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+}
+
+/// A connection whose handshake is not done.
+#[derive(Debug)]
+pub struct Attempt {
+    incoming: quinn::Incoming,
+    config: quinn::ServerConfig,
+    flow: Option<FlowHandle>,
+    tunnels: Arc<Tunnels>,
+}
+
+impl Attempt {
+    /// Does the handshake, within [`CONNECT_LIMIT`].
+    pub async fn finish(self) -> Result<Connection, WireError> {
+        let address = self.incoming.remote_address();
+        let failed = |why: String| WireError::Connect { address, why };
+        let connecting = self.incoming.accept_with(Arc::new(self.config));
+        let connecting = connecting.map_err(|error| failed(error.to_string()))?;
+        let quic = tokio::time::timeout(CONNECT_LIMIT, connecting)
+            .await
+            .map_err(|_| failed("the handshake took too long".into()))?
+            .map_err(|error| failed(error.to_string()))?;
+        Connection::new(quic, self.flow, self.tunnels).ok_or_else(|| failed("it showed no key".into()))
+    }
+}
+
+/// Takes a port for UDP, and the same for TCP. Where another program has that, those whose UDP does not pass are not served.
+fn bind_both(
+    address: SocketAddr,
+    config: quinn::ServerConfig,
+    key: &Key,
+    tunnels: &Arc<Tunnels>,
+) -> Result<(quinn::Endpoint, Option<TcpListener>), WireError> {
+    let mut tried = 0;
+    loop {
+        let endpoint = transport::endpoint(address, Some(config.clone()), Some(key), tunnels)?;
+        let bound = endpoint.local_addr().and_then(listen);
+        tried += 1;
+        match bound {
+            Ok(tcp) => return Ok((endpoint, Some(tcp))),
+            Err(_) if address.port() == 0 && tried < PORTS_TRIED => {}
+            Err(error) => {
+                tracing::warn!(%address, %error, "cannot listen by TCP: who has no UDP will not reach this hub");
+                return Ok((endpoint, None));
+            }
+        }
+    }
+}
+
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    // The standard library lets a port be taken again at once after a restart.
+    let listener = std::net::TcpListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+async fn accept_tunnels(listener: TcpListener, tls: TlsAcceptor, tunnels: Arc<Tunnels>, guests: Guests) {
+    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    loop {
+        let Ok((tcp, from)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let Ok(place) = places.clone().try_acquire_owned() else { continue };
+        if tunnels.count() >= TUNNELS_MAX {
+            continue;
+        }
+        let (tls, tunnels, guests) = (tls.clone(), tunnels.clone(), guests.clone());
+        tokio::spawn(async move {
+            let accepted = tunnel::accept(tls, tcp).await;
+            drop(place);
+            match accepted {
+                Ok((stream, node)) => serve_tunnel(stream, from, node, &tunnels, &guests).await,
+                Err(error) => tracing::debug!(%from, %error, "a tunnel did not come to be"),
+            }
+        });
+    }
+}
+
+async fn serve_tunnel(
+    stream: tokio_rustls::server::TlsStream<TcpStream>,
+    from: SocketAddr,
+    node: NodeId,
+    tunnels: &Arc<Tunnels>,
+    guests: &Guests,
+) {
+    let carried = tunnel::carry(stream, tunnels.open_from(from));
+    tokio::pin!(carried);
+    loop {
+        match tokio::time::timeout(LOOK_INTERVAL, &mut carried).await {
+            Ok(ended) => {
+                tracing::debug!(%from, ?ended, "a tunnel ended");
+                return;
+            }
+            Err(_) if guests.knows(node) => {}
+            Err(_) => {
+                tracing::info!(%from, %node, "a tunnel was closed: its machine has not been let in");
+                return;
+            }
+        }
+    }
+}
