@@ -20,21 +20,23 @@ impl Samples {
         Some(sorted[rank.clamp(1, sorted.len()) - 1])
     }
 
-    /// The median; of an even number of samples the mean of the two in the middle.
+    /// The median of a name; see [`median`].
     pub fn median(&self, name: &str) -> Option<f64> {
-        let mut sorted = self.0.get(name).filter(|samples| !samples.is_empty())?.clone();
-        sorted.sort_by(f64::total_cmp);
-        let (low, high) = (sorted[(sorted.len() - 1) / 2], sorted[sorted.len() / 2]);
-        Some((low + high) / 2.0)
+        median(self.0.get(name)?.iter().copied())
     }
 
     /// The median of the differences, or ratios, of two names, pair by pair: rounds that were slow were slow for both.
     pub fn median_of_pairs(&self, a: &str, b: &str, combine: fn(f64, f64) -> f64) -> Option<f64> {
-        let pairs = self.0.get(a)?.iter().zip(self.0.get(b)?).map(|(a, b)| combine(*a, *b));
-        let mut all = Self::default();
-        pairs.for_each(|value| all.add("pairs", value));
-        all.median("pairs")
+        median(self.0.get(a)?.iter().zip(self.0.get(b)?).map(|(a, b)| combine(*a, *b)))
     }
+}
+
+/// The median; of an even number of values the mean of the two in the middle; none of none.
+pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let (low, high) = (sorted.get(sorted.len().checked_sub(1)? / 2)?, sorted.get(sorted.len() / 2)?);
+    Some((low + high) / 2.0)
 }
 
 /// Results by name: a number, or why there is none.
@@ -65,8 +67,16 @@ impl Figures {
         serde_json::json!({ "figures": figures, "missing": missing })
     }
 
+    /// Prints them: as JSON, or for a person.
+    pub fn print(&self, json: bool) {
+        match json {
+            true => println!("{}", self.to_json()),
+            false => print!("{}", self.to_table()),
+        }
+    }
+
     /// Lines for a person.
-    pub fn to_table(&self) -> String {
+    fn to_table(&self) -> String {
         let line = |(name, value): &(String, Result<f64, String>)| match value {
             Ok(value) => format!("{name:<28} {value:>12.3}\n"),
             Err(why) => format!("{name:<28} {:>12}  {why}\n", "-"),

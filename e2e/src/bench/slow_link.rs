@@ -1,11 +1,11 @@
 //! `bench slow-link`: what a command costs over links with delay and little rate, made by the testbed.
 
-use super::Options;
-use super::samples::Figures;
+use super::{Options, stop};
+use super::samples::{Figures, median};
 use crate::error::{Context, Error, Result};
 use crate::pool::{CLIENT, Options as PoolOptions, Pool, SITE};
 use crate::process::{Run, pause};
-use crate::slow::{Project, median, round_trips, timed, traffic_of};
+use crate::slow::{Project, round_trips, timed, traffic_of};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -26,17 +26,13 @@ const PING_PORT: u16 = 7000;
 pub fn run(options: &Options) -> Result<()> {
     let mut figures = Figures::default();
     for (name, ending) in LINKS {
-        let link = Link::preset(name).map_err(|error| Error::Product(error.to_string()))?;
+        let link = Link::preset(name)?;
         eprintln!("bench: {name}, warm");
         warm(link, ending, &mut figures)?;
         eprintln!("bench: {name}, cold");
         cold(link, ending, &mut figures)?;
     }
-    if options.json {
-        println!("{}", figures.to_json())
-    } else {
-        print!("{}", figures.to_table())
-    }
+    figures.print(options.json);
     Ok(())
 }
 
@@ -44,11 +40,6 @@ fn start(link: Link) -> Result<Pool> {
     let pool = Pool::start(PoolOptions::far(2, link)?)?;
     std::fs::create_dir_all(pool.place("")).at("create", &pool.place(""))?;
     Ok(pool)
-}
-
-fn stop(pool: Pool) -> Result<()> {
-    let wrong = pool.stop(false)?;
-    if wrong.is_empty() { Ok(()) } else { Err(Error::Product(format!("left behind: {}", wrong.join("; ")))) }
 }
 
 /// A pool that has run the programs before, over a fast link, and a connection that has learnt the slow one.
@@ -63,9 +54,9 @@ fn warm(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
     upload(&pool, &place, link, Duration::from_secs(2))?;
     pause(Duration::from_secs(3));
 
-    let of_true = median((0..ROUNDS).map(|_| timed(&pool, &place, &["true"])).collect::<Result<_>>()?);
-    let over = of_true.as_secs_f64() - link.round_trip().as_secs_f64();
-    figures.add(&format!("true_over_rtt_ms{ending}"), Some(over * 1e3));
+    let launches = (0..ROUNDS).map(|_| timed(&pool, &place, &["true"])).collect::<Result<Vec<_>>>()?;
+    let over = launches.iter().map(|took| (took.as_secs_f64() - link.round_trip().as_secs_f64()) * 1e3);
+    figures.add(&format!("true_over_rtt_ms{ending}"), median(over));
     let (_, passed) = traffic_of(&pool, || timed(&pool, &place, &["true"]))?;
     figures.add(&format!("true_bytes{ending}"), Some((passed.bytes_up + passed.bytes_down) as f64));
 
@@ -78,9 +69,8 @@ fn warm(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
         let moving = sending(passed.bytes_up, link.up.rate) + sending(passed.bytes_down, link.down.rate);
         overheads.push(took.as_secs_f64() - here.as_secs_f64() - link.round_trip().as_secs_f64() - moving);
     }
-    overheads.sort_by(f64::total_cmp);
-    figures.add(&format!("edit_compile_overhead_ms{ending}"), Some(overheads[ROUNDS / 2] * 1e3));
-    figures.add(&format!("ping_delay_ms{ending}"), Some(ping_delay(&pool, &place, link)?.as_secs_f64() * 1e3));
+    figures.add(&format!("edit_compile_overhead_ms{ending}"), median(overheads).map(|seconds| seconds * 1e3));
+    figures.add(&format!("ping_delay_ms{ending}"), ping_delay(&pool, &place, link)?);
     let trips = round_trips(&pool, link, || {
         project.edit()?;
         project.compile(&pool)
@@ -111,15 +101,12 @@ fn upload(pool: &Pool, place: &Path, link: Link, time: Duration) -> Result<()> {
     let noise: Vec<u8> = (0..(bytes / 8.0) as usize).flat_map(|_| next().to_le_bytes()).collect();
     let file = place.join("noise");
     std::fs::write(&file, noise).at("write", &file)?;
-    let mut command = pool.client.remrun(&["--no-local", "sha256sum", "noise"]);
-    command.current_dir(place);
-    Run::new(command).within(time * 4 + Duration::from_secs(60)).run()?.expect_ok("sha256sum").map(drop)
+    timed(pool, place, &["sha256sum", "noise"]).map(drop)
 }
 
-/// How much longer a ping takes beside an upload; the medians' difference.
-fn ping_delay(pool: &Pool, place: &Path, link: Link) -> Result<Duration> {
+/// How many milliseconds longer a ping takes beside an upload; the medians' difference.
+fn ping_delay(pool: &Pool, place: &Path, link: Link) -> Result<Option<f64>> {
     let far = pool.testbed().host(SITE).address();
-    let failed = |error: testbed::Error| Error::Product(error.to_string());
     let stop = Arc::new(AtomicBool::new(false));
     let ended = stop.clone();
     let echo = pool.testbed().host(SITE).spawn(move || -> std::io::Result<()> {
@@ -133,7 +120,7 @@ fn ping_delay(pool: &Pool, place: &Path, link: Link) -> Result<Duration> {
         }
         Ok(())
     });
-    let echo = echo.map_err(failed)?;
+    let echo = echo?;
     pause(Duration::from_millis(200));
     let quiet = pings(pool, Duration::from_secs(4))?;
     let beside = std::thread::scope(|scope| {
@@ -146,11 +133,11 @@ fn ping_delay(pool: &Pool, place: &Path, link: Link) -> Result<Duration> {
     })?;
     stop.store(true, Ordering::Relaxed);
     echo.join().map_err(|_| Error::Product("the echo panicked".into()))?.context(|| "the echo failed".to_owned())?;
-    Ok(beside.saturating_sub(quiet))
+    Ok(beside.zip(quiet).map(|(beside, quiet)| beside - quiet))
 }
 
-/// The median of pings, ten a second for some time.
-fn pings(pool: &Pool, time: Duration) -> Result<Duration> {
+/// The median of pings in milliseconds, ten a second for some time.
+fn pings(pool: &Pool, time: Duration) -> Result<Option<f64>> {
     let far = pool.testbed().host(SITE).address();
     let pings = pool.testbed().host(CLIENT).spawn(move || -> std::io::Result<Vec<Duration>> {
         let socket = UdpSocket::bind(("0.0.0.0", 0))?;
@@ -166,9 +153,10 @@ fn pings(pool: &Pool, time: Duration) -> Result<Duration> {
         }
         Ok(times)
     });
-    let pings = pings.map_err(|error| Error::Product(error.to_string()))?;
+    let pings = pings?;
     let times = pings.join().map_err(|_| Error::Product("pinging panicked".into()))?;
-    Ok(median(times.context(|| "pinging failed".to_owned())?))
+    let times = times.context(|| "pinging failed".to_owned())?;
+    Ok(median(times.iter().map(|time| time.as_secs_f64() * 1e3)))
 }
 
 /// A compiler's first use, by a client and a pool that know nothing.
