@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use store::BlockStore;
 use tokio::sync::Notify;
+use wire::without::{Part, is_left_out};
 use wire::{Connection, FetchError, Fetcher, convert, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
@@ -135,6 +136,7 @@ impl ClientSession {
     /// An object of this client: from the store, or asked of the client.
     pub async fn object(&self, digest: Digest) -> Result<Bytes, FetchError> {
         match self.store.get(self.tenant, &digest) {
+            Ok(_) if is_left_out(Part::CacheSharing) => {}
             Ok(Some(bytes)) => return Ok(Bytes::from(bytes)),
             Ok(None) => {}
             Err(error) => tracing::warn!(%digest, %error, "the block store failed; asking the client again"),
@@ -144,7 +146,7 @@ impl ClientSession {
 
     /// Pieces of a lazily bound file.
     pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> Result<Vec<(Digest, Bytes)>, FetchError> {
-        if let Some(known) = self.known_pieces(stamp, first, count) {
+        if let Some(known) = self.known_pieces(stamp, first, count).filter(|_| !is_left_out(Part::CacheSharing)) {
             return Ok(known);
         }
         let named = self.fetcher.pieces(stamp, first, count).await?;

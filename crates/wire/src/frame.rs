@@ -6,6 +6,7 @@
 
 use crate::connection::WireError;
 use crate::likeness::{self, Likeness, Number};
+use crate::without::{Part, is_left_out};
 use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -68,6 +69,7 @@ impl FrameSender {
             return Ok(None);
         }
         let (number, like) = self.frames.likeness.sending(&encoded);
+        let like = like.filter(|_| !is_left_out(Part::Delta));
         let (like_number, like) = like.unwrap_or((likeness::NONE, Bytes::new()));
         let numbers = [number.to_be_bytes(), like_number.to_be_bytes()].concat();
         let (flags, bytes) = match pack(&encoded, &like) {
@@ -154,6 +156,9 @@ impl FrameReceiver {
 
 /// Packs `bytes` against what the other side has; `None` if that does not make them shorter.
 fn pack(bytes: &[u8], like: &[u8]) -> Option<Vec<u8>> {
+    if like.is_empty() && is_left_out(Part::Compression) {
+        return None;
+    }
     let mut compressor = zstd::bulk::Compressor::with_dictionary(LEVEL, like).ok()?;
     compressor.include_checksum(false).ok()?;
     compressor.include_contentsize(true).ok()?;

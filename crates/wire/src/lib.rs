@@ -8,6 +8,7 @@
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`connection`]: endpoints, connections, framed streams, requests with a time limit.
+//! * [`without`]: what is left out, to measure what it is worth.
 
 mod bulk;
 pub mod connection;
@@ -23,6 +24,7 @@ pub mod message;
 mod tls;
 pub mod token;
 mod transport;
+pub mod without;
 
 pub use connection::{Connection, Endpoint, Listener, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;

@@ -1,8 +1,8 @@
 //! `bench launch`: the figures of SPECIFICATION.md, "Speed".
 
-use super::{Options, stop};
 use super::peers::Peers;
 use super::samples::{Figures, Samples};
+use super::{Options, stop};
 use crate::error::{Context, Error, Result};
 use crate::pool::Pool;
 use crate::source;

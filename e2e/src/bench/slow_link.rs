@@ -1,7 +1,7 @@
 //! `bench slow-link`: what a command costs over links with delay and little rate, made by the testbed.
 
-use super::{Options, stop};
 use super::samples::{Figures, median};
+use super::{Options, stop};
 use crate::error::{Context, Error, Result};
 use crate::pool::{CLIENT, Options as PoolOptions, Pool, SITE};
 use crate::process::{Run, pause};
