@@ -39,32 +39,44 @@ pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     Some((low + high) / 2.0)
 }
 
-/// Results by name: a number, or why there is none.
+/// Results by name: a number, or why there is none; and curves.
 #[derive(Clone, Debug, Default)]
-pub struct Figures(Vec<(String, Result<f64, String>)>);
+pub struct Figures {
+    values: Vec<(String, Result<f64, String>)>,
+    curves: BTreeMap<String, Vec<[f64; 2]>>,
+}
 
 impl Figures {
     /// Adds a figure; `None` says that it could not be measured.
     pub fn add(&mut self, name: &str, value: Option<f64>) {
-        self.0.push((name.to_owned(), value.ok_or_else(|| "not measured".to_owned())));
+        self.values.push((name.to_owned(), value.ok_or_else(|| "not measured".to_owned())));
     }
 
     /// Adds why there is no figure.
     pub fn missing(&mut self, name: &str, why: &str) {
-        self.0.push((name.to_owned(), Err(why.to_owned())));
+        self.values.push((name.to_owned(), Err(why.to_owned())));
     }
 
-    /// `{"figures": {…}, "missing": {…}}`.
+    /// Adds a point to a curve.
+    pub fn point(&mut self, curve: &str, x: f64, y: f64) {
+        self.curves.entry(curve.to_owned()).or_default().push([rounded(x), rounded(y)]);
+    }
+
+    /// `{"figures": {…}, "missing": {…}}`; with `curves`, if there are any.
     pub fn to_json(&self) -> serde_json::Value {
         let mut figures = serde_json::Map::new();
         let mut missing = serde_json::Map::new();
-        for (name, value) in &self.0 {
+        for (name, value) in &self.values {
             match value {
-                Ok(value) => drop(figures.insert(name.clone(), ((value * 1000.0).round() / 1000.0).into())),
+                Ok(value) => drop(figures.insert(name.clone(), rounded(*value).into())),
                 Err(why) => drop(missing.insert(name.clone(), why.as_str().into())),
             }
         }
-        serde_json::json!({ "figures": figures, "missing": missing })
+        let mut json = serde_json::json!({ "figures": figures, "missing": missing });
+        if !self.curves.is_empty() {
+            json["curves"] = serde_json::json!(self.curves);
+        }
+        json
     }
 
     /// Prints them: as JSON, or for a person.
@@ -78,11 +90,19 @@ impl Figures {
     /// Lines for a person.
     fn to_table(&self) -> String {
         let line = |(name, value): &(String, Result<f64, String>)| match value {
-            Ok(value) => format!("{name:<28} {value:>12.3}\n"),
-            Err(why) => format!("{name:<28} {:>12}  {why}\n", "-"),
+            Ok(value) => format!("{name:<36} {value:>12.3}\n"),
+            Err(why) => format!("{name:<36} {:>12}  {why}\n", "-"),
         };
-        self.0.iter().map(line).collect()
+        let curve = |(name, points): (&String, &Vec<[f64; 2]>)| {
+            let points: Vec<String> = points.iter().map(|[x, y]| format!("{x}: {y}")).collect();
+            format!("{name:<36} {}\n", points.join("  "))
+        };
+        self.values.iter().map(line).chain(self.curves.iter().map(curve)).collect()
     }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 1000.0).round() / 1000.0
 }
 
 #[cfg(test)]
@@ -103,5 +123,7 @@ mod tests {
         figures.add("a", Some(1.23456));
         figures.missing("b", "no sshd");
         assert_eq!(figures.to_json().to_string(), r#"{"figures":{"a":1.235},"missing":{"b":"no sshd"}}"#);
+        figures.point("c", 1.0, 2.0);
+        assert!(figures.to_json().to_string().contains(r#""curves":{"c":[[1.0,2.0]]}"#));
     }
 }

@@ -1,7 +1,8 @@
-//! `bench slow-link`: what a command costs over links with delay and little rate, made by the testbed.
+//! One command over a slow link: `true`, an edited file compiled, a compiler's first use; and a ping beside an upload.
 
-use super::samples::{Figures, median};
-use super::{Options, stop};
+use super::{LINKS, sending, start, train, upload};
+use crate::bench::samples::{Figures, median};
+use crate::bench::stop;
 use crate::error::{Context, Error, Result};
 use crate::pool::{CLIENT, Options as PoolOptions, Pool, SITE};
 use crate::process::{Run, pause};
@@ -12,48 +13,50 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testbed::Link;
+use testbed::{Link, Traffic};
 
-/// Presets, and what their figures' names end in.
-const LINKS: [(&str, &str); 2] = [("cable", ""), ("coffee", "_coffee")];
 /// Commands of each kind.
 const ROUNDS: usize = 15;
 /// How long the upload lasts beside which pings are sent.
-const UPLOAD: Duration = Duration::from_secs(20);
+const UPLOAD: Duration = Duration::from_secs(30);
 const PING_PORT: u16 = 7000;
 
-/// Measures and prints.
-pub fn run(options: &Options) -> Result<()> {
-    let mut figures = Figures::default();
-    for (name, ending) in LINKS {
-        let link = Link::preset(name)?;
-        eprintln!("bench: {name}, warm");
-        warm(link, ending, &mut figures)?;
-        eprintln!("bench: {name}, cold");
-        cold(link, ending, &mut figures)?;
+/// Commands that the pool has run before, over a connection that has learnt the link.
+pub fn warm(full: bool, figures: &mut Figures) -> Result<()> {
+    LINKS.iter().try_for_each(|(name, ending)| warm_on(Link::preset(name)?, ending, full, figures))
+}
+
+/// A compiler's first use, by a client and a pool that know nothing.
+pub fn cold(_: bool, figures: &mut Figures) -> Result<()> {
+    LINKS.iter().try_for_each(|(name, ending)| cold_on(Link::preset(name)?, ending, figures))
+}
+
+/// Edits where a packet in a hundred is lost.
+pub fn loss(full: bool, figures: &mut Figures) -> Result<()> {
+    for (name, ending) in &LINKS[..if full { 2 } else { 1 }] {
+        let link = Link::preset(name)?.with_loss(0.01);
+        let (pool, mut project) = used(link)?;
+        figures.add(&format!("edit_compile_rtts_loss1{ending}"), Some(edit_round_trips(&pool, link, &mut project)?));
+        stop(pool)?;
     }
-    figures.print(options.json);
     Ok(())
 }
 
-fn start(link: Link) -> Result<Pool> {
-    let pool = Pool::start(PoolOptions::far(2, link)?)?;
-    std::fs::create_dir_all(pool.place("")).at("create", &pool.place(""))?;
-    Ok(pool)
-}
-
 /// A pool that has run the programs before, over a fast link, and a connection that has learnt the slow one.
-fn warm(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
-    let pool = start(Link::NONE)?;
+fn used(link: Link) -> Result<(Pool, Project)> {
+    let pool = start(PoolOptions::far(2, Link::NONE)?)?;
     let place = pool.place("");
-    let mut project = Project::new(&pool, place.clone())?;
+    let project = Project::new(&pool, place.clone())?;
     for program in ["true", "sha256sum"] {
         timed(&pool, &place, &[program, "/dev/null"])?;
     }
-    pool.relink(link)?;
-    upload(&pool, &place, link, Duration::from_secs(2))?;
-    pause(Duration::from_secs(3));
+    train(&pool, link)?;
+    Ok((pool, project))
+}
 
+fn warm_on(link: Link, ending: &str, full: bool, figures: &mut Figures) -> Result<()> {
+    let (pool, mut project) = used(link)?;
+    let place = pool.place("");
     let launches = (0..ROUNDS).map(|_| timed(&pool, &place, &["true"])).collect::<Result<Vec<_>>>()?;
     let over = launches.iter().map(|took| (took.as_secs_f64() - link.round_trip().as_secs_f64()) * 1e3);
     figures.add(&format!("true_over_rtt_ms{ending}"), median(over));
@@ -61,22 +64,24 @@ fn warm(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
     figures.add(&format!("true_bytes{ending}"), Some((passed.bytes_up + passed.bytes_down) as f64));
 
     let mut overheads = Vec::new();
-    for _ in 0..ROUNDS {
+    for _ in 0..if full { 100 } else { ROUNDS } {
         project.edit()?;
         let here = local_compile(&place)?;
         let (took, passed) = traffic_of(&pool, || project.compile(&pool))?;
-        let sending = |bytes: u64, rate: Option<u64>| bytes as f64 * 8.0 / rate.unwrap_or(u64::MAX) as f64;
-        let moving = sending(passed.bytes_up, link.up.rate) + sending(passed.bytes_down, link.down.rate);
-        overheads.push(took.as_secs_f64() - here.as_secs_f64() - link.round_trip().as_secs_f64() - moving);
+        let needed = here.as_secs_f64() + link.round_trip().as_secs_f64() + sending(link, passed);
+        overheads.push((took.as_secs_f64() - needed) * 1e3);
     }
-    figures.add(&format!("edit_compile_overhead_ms{ending}"), median(overheads).map(|seconds| seconds * 1e3));
-    figures.add(&format!("ping_delay_ms{ending}"), ping_delay(&pool, &place, link)?);
-    let trips = round_trips(&pool, link, || {
-        project.edit()?;
-        project.compile(&pool)
-    })?;
-    figures.add(&format!("edit_compile_rtts{ending}"), Some(trips));
+    figures.add(&format!("edit_compile_overhead_ms{ending}"), median(overheads));
+    figures.add(&format!("ping_delay_ms{ending}"), ping_delay(&pool, link)?);
+    figures.add(&format!("edit_compile_rtts{ending}"), Some(edit_round_trips(&pool, link, &mut project)?));
     stop(pool)
+}
+
+fn edit_round_trips(pool: &Pool, link: Link, project: &mut Project) -> Result<f64> {
+    round_trips(pool, link, || {
+        project.edit()?;
+        project.compile(pool)
+    })
 }
 
 fn local_compile(place: &Path) -> Result<Duration> {
@@ -87,25 +92,8 @@ fn local_compile(place: &Path) -> Result<Duration> {
     Ok(started.elapsed())
 }
 
-/// Has a command read what takes about `time` to send.
-fn upload(pool: &Pool, place: &Path, link: Link, time: Duration) -> Result<()> {
-    let bytes = link.up.rate.unwrap_or(100_000_000) as f64 / 8.0 * time.as_secs_f64();
-    // Nothing that could be packed.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64 ^ bytes as u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state
-    };
-    let noise: Vec<u8> = (0..(bytes / 8.0) as usize).flat_map(|_| next().to_le_bytes()).collect();
-    let file = place.join("noise");
-    std::fs::write(&file, noise).at("write", &file)?;
-    timed(pool, place, &["sha256sum", "noise"]).map(drop)
-}
-
 /// How many milliseconds longer a ping takes beside an upload; the medians' difference.
-fn ping_delay(pool: &Pool, place: &Path, link: Link) -> Result<Option<f64>> {
+fn ping_delay(pool: &Pool, link: Link) -> Result<Option<f64>> {
     let far = pool.testbed().host(SITE).address();
     let stop = Arc::new(AtomicBool::new(false));
     let ended = stop.clone();
@@ -124,7 +112,7 @@ fn ping_delay(pool: &Pool, place: &Path, link: Link) -> Result<Option<f64>> {
     pause(Duration::from_millis(200));
     let quiet = pings(pool, Duration::from_secs(4))?;
     let beside = std::thread::scope(|scope| {
-        let uploading = scope.spawn(|| upload(pool, place, link, UPLOAD));
+        let uploading = scope.spawn(|| upload(pool, link, UPLOAD));
         // It has begun, and goes on for longer than the pings.
         pause(Duration::from_secs(5));
         let beside = pings(pool, UPLOAD - Duration::from_secs(10));
@@ -159,18 +147,18 @@ fn pings(pool: &Pool, time: Duration) -> Result<Option<f64>> {
     Ok(median(times.iter().map(|time| time.as_secs_f64() * 1e3)))
 }
 
-/// A compiler's first use, by a client and a pool that know nothing.
-fn cold(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
-    let pool = start(link)?;
+fn cold_on(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
+    let pool = start(PoolOptions::far(2, link)?)?;
     let place = pool.place("");
     let mut project = Project::fresh(place.clone());
     project.edit()?;
     let here = local_compile(&place)?;
     let (took, passed) = traffic_of(&pool, || project.compile(&pool))?;
-    let sending = passed.bytes_up as f64 * 8.0 / link.up.rate.unwrap_or(u64::MAX) as f64;
+    // What comes back could come while more is sent.
+    let up = Traffic { bytes_down: 0, ..passed };
     figures.add(&format!("cold_gcc_s{ending}"), Some(took.as_secs_f64()));
     figures.add(&format!("cold_gcc_mb{ending}"), Some(passed.bytes_up as f64 / 1e6));
-    figures.add(&format!("cold_gcc_over_s{ending}"), Some(took.as_secs_f64() - here.as_secs_f64() - sending));
+    figures.add(&format!("cold_gcc_over_s{ending}"), Some(took.as_secs_f64() - here.as_secs_f64() - sending(link, up)));
     figures.add(&format!("cold_gcc_rtts{ending}"), last_round_trips(&pool)?);
     stop(pool)
 }
