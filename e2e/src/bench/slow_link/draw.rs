@@ -10,13 +10,15 @@ use std::path::Path;
 const SIZE: (u32, u32) = (720, 440);
 const FONT: &str = "sans-serif";
 /// Told apart without colour, too: each line's points have its name beside the last.
-const COLOURS: [RGBColor; 6] = [
+const COLOURS: [RGBColor; 8] = [
     RGBColor(31, 119, 180),
     RGBColor(214, 39, 40),
     RGBColor(127, 127, 127),
     RGBColor(44, 160, 44),
     RGBColor(148, 103, 189),
     RGBColor(255, 127, 14),
+    RGBColor(140, 86, 75),
+    RGBColor(23, 190, 207),
 ];
 
 /// UCop's renders, 64 workers: seconds over a cable modem and from a coffee shop.
@@ -166,7 +168,7 @@ fn switches(json: &Value) -> Bars {
 }
 
 fn breakdown(json: &Value) -> Bars {
-    const PARTS: [&str; 6] = ["compute", "spread", "input", "results", "round_trip", "rest"];
+    const PARTS: [&str; 8] = ["compute", "spread", "results", "start", "launch", "input", "late_input", "commit"];
     let ours = |ending: &str| -> Vec<(String, f64)> {
         let value = |part: &str| json["figures"][format!("breakdown_{part}_s{ending}")].as_f64();
         PARTS.iter().filter_map(|part| Some((part.replace('_', " "), value(part)?.max(0.0)))).collect()

@@ -1,8 +1,8 @@
 //! What the three jobs take: by link, workers, round trip, uplink, and with each part of the product left out.
 
 use super::batch::{self, Batch, How, USUAL};
-use super::workload::{PLAY_SECONDS, Workload, preroll};
-use super::{LINKS, sending, start, train};
+use super::workload::{PLAY_SECONDS, Workload, output, preroll};
+use super::{LINKS, phases, sending, start, train};
 use crate::bench::samples::{Figures, median};
 use crate::bench::stop;
 use crate::error::{Context, Result};
@@ -108,7 +108,7 @@ pub fn render(full: bool, figures: &mut Figures) -> Result<()> {
         figures.add(&format!("render32_s{ending}"), seconds(&costs));
         figures.add(&format!("render32_overhead_s{ending}"), over);
         figures.add(&format!("render32_efficiency{ending}"), seconds(&costs).map(|took| slowest / took));
-        breakdown(&bed, &costs, ending, figures);
+        costs.last().map_or(Ok(()), |cost| breakdown(&bed, cost, ending, figures))?;
         let before = bed.job.edited()?;
         bed.job.edit()?;
         let after = bed.job.edited()?;
@@ -128,20 +128,24 @@ pub fn render(full: bool, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// What the time of a render goes to, as UCop's paper has it.
-fn breakdown(bed: &Bed, costs: &[Cost], ending: &str, figures: &mut Figures) {
-    let compute = bed.job.work() / bed.job.tasks.len() as f64;
-    let bytes = |way: fn(Traffic) -> Traffic| median(costs.iter().map(|cost| sending(bed.link, way(cost.passed))));
-    for (part, value) in [
-        ("compute", Some(compute)),
-        ("spread", Some(bed.job.slowest() - compute)),
-        ("input", bytes(|passed| Traffic { bytes_down: 0, ..passed })),
-        ("results", bytes(|passed| Traffic { bytes_up: 0, ..passed })),
-        ("round_trip", Some(bed.link.round_trip().as_secs_f64())),
-        ("rest", median(costs.iter().map(|cost| bed.over(cost, RENDER_WORKERS)))),
-    ] {
-        figures.add(&format!("breakdown_{part}_s{ending}"), value);
+/// What the time of the task goes to that ended last, as far as `gleaner explain` tells it; its computing in two parts, as in UCop's
+/// paper: what a task takes on average, and by how much this one takes longer.
+fn breakdown(bed: &Bed, cost: &Cost, ending: &str, figures: &mut Figures) -> Result<()> {
+    let ends = cost.batch.ends.iter().enumerate();
+    let (last, _) = ends.max_by(|(_, a), (_, b)| a.total_cmp(b)).unwrap_or((0, &0.0));
+    let seconds = bed.job.tasks[last].seconds;
+    let mean = bed.job.work() / bed.job.tasks.len() as f64;
+    let Some(phases) = phases::of(&bed.pool, &output(last), seconds)? else {
+        figures.missing(&format!("breakdown{ending}"), "the task's time line lacks a moment");
+        return Ok(());
+    };
+    for (phase, took) in phases {
+        let parts = if phase == "compute" { vec![(phase, mean), ("spread", took - mean)] } else { vec![(phase, took)] };
+        for (part, took) in parts {
+            figures.add(&format!("breakdown_{part}_s{ending}"), Some(took));
+        }
     }
+    Ok(())
 }
 
 /// What zstd makes of a changed file, given the file before.

@@ -3,6 +3,7 @@
 //!
 //! * [`single`]: one command: `true`, an edited file compiled, a first use; a ping beside an upload.
 //! * [`workload`]: the three jobs; [`batch`]: how their tasks are launched; [`jobs`]: what they take.
+//! * [`phases`]: where the time of a task went.
 //! * [`real`]: a C project rebuilt, an image traced.
 //! * [`peers`]: others over the same links.
 //! * [`draw`]: the figures of the run, beside UCop's own numbers.
@@ -14,6 +15,7 @@ mod draw;
 mod jobs;
 mod noise;
 mod peers;
+mod phases;
 mod real;
 mod single;
 mod workload;

@@ -228,7 +228,8 @@ fn clip(number: usize) -> String {
     format!("in/clip{number:03}")
 }
 
-fn output(number: usize) -> String {
+/// Where a task writes, which is the last word of its command.
+pub fn output(number: usize) -> String {
     format!("out/{number:03}")
 }
 
