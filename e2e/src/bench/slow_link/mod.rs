@@ -8,7 +8,9 @@
 //! * [`peers`]: others over the same links.
 //! * [`draw`]: the figures of the run, beside UCop's own numbers.
 //!
-//! Computing is sleeping in real time: a job of 64 workers takes as long as it would, on two CPUs.
+//! Computing is sleeping in real time: a job of 64 workers takes as long as it would, on two CPUs. The rest is not: guests take only
+//! what others leave of the CPUs, so that beside a busy neighbour 64 of them wait long for a little. Each run tells how busy the
+//! machine was (`others_cpu`).
 
 mod batch;
 mod draw;
@@ -32,6 +34,9 @@ use testbed::Link;
 
 /// Presets, and what their figures' names end in.
 const LINKS: [(&str, &str); 2] = [("cable", ""), ("coffee", "_coffee")];
+
+/// The share of the CPUs that others may use while we measure.
+const QUIET: f64 = 0.1;
 
 /// What is measured, and how it is shown.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +79,12 @@ pub fn run(options: &Options) -> Result<()> {
         return draw::all(&json, options.draw.as_deref().unwrap_or(Path::new("bench/results")));
     }
     let mut figures = Figures::default();
+    let mut others = 0.0_f64;
     for (name, part) in PARTS.iter().filter(|(name, _)| options.only.as_ref().is_none_or(|only| only == name)) {
+        others = others.max(busy(Duration::from_secs(2)));
+        if others > QUIET {
+            eprintln!("bench: others use {:.0}% of the CPUs: what is measured now tells little", others * 100.0);
+        }
         let started = Instant::now();
         eprintln!("bench: {name}");
         if let Err(error) = part(options.full, &mut figures) {
@@ -84,8 +94,24 @@ pub fn run(options: &Options) -> Result<()> {
         eprintln!("bench: {name} took {:.0} s", started.elapsed().as_secs_f64());
         figures.add(&format!("{}_part_s", name.replace('-', "_")), Some(started.elapsed().as_secs_f64()));
     }
+    figures.add("others_cpu", Some(others));
     figures.print(options.json);
     options.draw.iter().try_for_each(|folder| draw::all(&figures.to_json(), folder))
+}
+
+/// The share of the machine's CPU time that is used within some time in which we do nothing.
+fn busy(time: Duration) -> f64 {
+    // Fields of the first line of /proc/stat, in ticks: user, nice, system, idle, waiting for disks, …
+    let ticks = || -> Vec<f64> {
+        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
+        let line = text.lines().next().unwrap_or_default();
+        line.split_whitespace().skip(1).take(8).filter_map(|field| field.parse().ok()).collect()
+    };
+    let before = ticks();
+    pause(time);
+    let passed: Vec<f64> = ticks().iter().zip(&before).map(|(after, before)| after - before).collect();
+    let (all, idle) = (passed.iter().sum::<f64>(), passed.iter().skip(3).take(2).sum::<f64>());
+    if all > 0.0 { 1.0 - idle / all } else { 0.0 }
 }
 
 /// The names of the parts.

@@ -1,5 +1,6 @@
 //! Where the time of a task went, as `gleaner explain` tells it.
 
+use super::workload::{Task, Workload, output};
 use crate::error::Result;
 use crate::pool::Pool;
 use serde_json::Value;
@@ -18,13 +19,27 @@ const ENDS: [(&str, &str); 6] = [
     ("commit", "answered"),
 ];
 
-/// The phases of the last task whose command ends in `last_word`, and which computes for so many seconds.
-pub fn of(pool: &Pool, last_word: &str, compute: f64) -> Result<Option<Phases>> {
-    let tasks = pool.client.json(&["tasks", "--json"])?;
-    let mut tasks = tasks["tasks"].as_array().into_iter().flatten();
-    let task = tasks.find(|task| task["argv"].as_array().and_then(|argv| argv.last()?.as_str()) == Some(last_word));
-    let Some(task) = task.and_then(|task| task["task"].as_str()) else { return Ok(None) };
-    Ok(phases(&pool.client.json(&["explain", "--json", task])?, compute))
+/// The phases of each task of a job that has just run; none of a task whose time line lacks a moment.
+pub fn of(pool: &Pool, job: &Workload) -> Result<Vec<Option<Phases>>> {
+    let listed = pool.client.json(&["tasks", "--json"])?;
+    let listed = listed["tasks"].as_array().map_or(&[][..], Vec::as_slice);
+    let one = |(number, task): (usize, &Task)| {
+        let last_word = output(number);
+        let is_its = |task: &&Value| task["argv"].as_array().and_then(|argv| argv.last()?.as_str()) == Some(&last_word);
+        // The newest is first.
+        let Some(id) = listed.iter().find(is_its).and_then(|task| task["task"].as_str()) else { return Ok(None) };
+        Ok(phases(&pool.client.json(&["explain", "--json", id])?, task.seconds))
+    };
+    job.tasks.iter().enumerate().map(one).collect()
+}
+
+/// What each phase takes on average, in words.
+pub fn on_average(all: &[Option<Phases>]) -> String {
+    let known: Vec<&Phases> = all.iter().flatten().collect();
+    let Some(first) = known.first() else { return "no time lines".to_owned() };
+    let mean = |at: usize| known.iter().map(|phases| phases[at].1).sum::<f64>() / known.len() as f64;
+    let words = first.iter().enumerate().map(|(at, (name, _))| format!("{name} {:.2}", mean(at)));
+    words.collect::<Vec<_>>().join(", ")
 }
 
 fn phases(explained: &Value, compute: f64) -> Option<Phases> {
@@ -66,6 +81,7 @@ mod tests {
             ("commit", 1.0),
         ];
         assert_eq!(found, right);
+        assert!(on_average(&[Some(found), None]).starts_with("launch 1.00, input 2.00"));
         assert_eq!(phases(&serde_json::json!({}), 5.0), None);
     }
 }
