@@ -4,6 +4,7 @@
 //! All of it lives in the namespace, so it is gone with the process. Needs root.
 
 use crate::error::{Context, Error, Result};
+use crate::pool::WITHOUT;
 use crate::scratch::MARK;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
@@ -48,6 +49,7 @@ impl EmptyRoot {
                 command.env("PATH", "/bin").env("HOME", "/state").env("TMPDIR", "/tmp").current_dir("/");
                 command.env("GLEANER_STATE_DIR", "/state").env("GLEANER_CONFIG_DIR", "/state/config");
                 command.env("GLEANER_RUNTIME_DIR", "/run/gleaner").env("RUST_BACKTRACE", "1");
+                command.envs(std::env::var_os(WITHOUT).map(|list| (WITHOUT, list)));
                 Error::Io { what: "cannot run /bin/gleaner in the empty root".to_owned(), source: command.exec() }
             }
         }

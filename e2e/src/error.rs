@@ -31,6 +31,15 @@ pub enum Error {
     Missing(String),
 }
 
+impl From<testbed::Error> for Error {
+    fn from(error: testbed::Error) -> Self {
+        match error {
+            testbed::Error::System { what, source } => Self::Io { what, source },
+            testbed::Error::Wrong(what) => Self::Product(what),
+        }
+    }
+}
+
 /// Result of the harness.
 pub type Result<T> = std::result::Result<T, Error>;
 

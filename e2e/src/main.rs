@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
        e2e demo [--keep]
-       e2e bench slow-link [--json]
+       e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -98,28 +98,46 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
             demo::run(keep)?
         }
         Some("bench") => {
-            let slow_link = rest.flag("slow-link");
-            if !slow_link && !rest.flag("launch") {
-                return Err(Error::Missing(USAGE.to_owned()));
-            }
-            let options = bench::Options {
-                json: rest.flag("--json"),
-                rounds: rest.number("--rounds", 50)?,
-                build: !rest.flag("--no-build"),
-                peers: !rest.flag("--no-peers"),
-                apart: rest.flag("--apart"),
-            };
-            rest.end()?;
-            if slow_link {
-                bench::slow_link::run(&options)?
+            if rest.flag("slow-link") {
+                bench_slow_link(rest)?;
+            } else if rest.flag("launch") {
+                bench_launch(rest)?;
             } else {
-                bench::launch::run(&options)?
+                return Err(Error::Missing(USAGE.to_owned()));
             }
             true
         }
         _ => return Err(Error::Missing(USAGE.to_owned())),
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn bench_launch(mut rest: Arguments) -> Result<()> {
+    let options = bench::Options {
+        json: rest.flag("--json"),
+        rounds: rest.number("--rounds", 50)?,
+        build: !rest.flag("--no-build"),
+        peers: !rest.flag("--no-peers"),
+        apart: rest.flag("--apart"),
+    };
+    rest.end()?;
+    bench::launch::run(&options)
+}
+
+fn bench_slow_link(mut rest: Arguments) -> Result<()> {
+    let options = bench::slow_link::Options {
+        json: rest.flag("--json"),
+        full: rest.flag("--full"),
+        only: rest.value("--only")?,
+        draw: rest.value("--draw")?.map(PathBuf::from),
+        from: rest.value("--from")?.map(PathBuf::from),
+    };
+    rest.end()?;
+    let parts = bench::slow_link::parts();
+    match options.only.as_deref().filter(|only| !parts.contains(only)) {
+        Some(other) => Err(Error::Missing(format!("--only {other}: there are {}", parts.join(", ")))),
+        None => bench::slow_link::run(&options),
+    }
 }
 
 /// The table of cases with any program in the place of `remrun`: tries the cases themselves, without a pool.

@@ -22,6 +22,8 @@ pub const CLIENT: &str = "client";
 pub const SITE: &str = "site";
 /// Where the hub listens there.
 const FAR_PORT: u16 = 4433;
+/// The variable that tells the product's processes what to leave out.
+pub const WITHOUT: &str = "GLEANER_WITHOUT";
 /// How long a daemon may take until it serves.
 const START: Duration = Duration::from_secs(30);
 /// How long a daemon may take to stop when asked.
@@ -42,6 +44,8 @@ pub struct Options {
     pub nobody: bool,
     /// The link between the client and the pool, which are on one machine without.
     pub link: Option<Link>,
+    /// What of the product is left out, for measurement: see [`WITHOUT`].
+    pub without: &'static str,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
     /// The suite's own binary, which makes empty roots.
@@ -53,7 +57,7 @@ impl Options {
     pub fn new(workers: usize, cpus: usize) -> Result<Self> {
         let suite = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
         let programs = suite.parent().unwrap_or(Path::new("/")).to_path_buf();
-        Ok(Self { workers, together: false, cpus, nobody: false, link: None, programs, suite })
+        Ok(Self { workers, together: false, cpus, nobody: false, link: None, without: "", programs, suite })
     }
 
     /// Hub and worker in one process.
@@ -110,6 +114,8 @@ impl Pool {
         }
         make(&root, "log", 0o755, 0)?;
         let mut owner = client_in(&root, "hub", &bin, 0)?;
+        let without = (!options.without.is_empty()).then(|| (WITHOUT.into(), options.without.into()));
+        owner.env.extend(without.clone());
         let testbed = options.link.map(|link| Testbed::start(&[(CLIENT, link), (SITE, Link::NONE)], 1)).transpose();
         let testbed = testbed.map_err(|error| Error::Missing(error.to_string()))?;
         if let Some(testbed) = &testbed {
@@ -123,6 +129,7 @@ impl Pool {
         };
         let mut client = client_in(&root, "client", &bin, 0)?;
         client.host = testbed.as_ref().map(|testbed| testbed.host(CLIENT).entrance());
+        client.env.extend(without);
         let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
         let mut pool = Self {
             scratch,
@@ -169,7 +176,8 @@ impl Pool {
 
     fn run_worker(&self, root: &Path, index: usize, begin: &[&str]) -> Result<Daemon> {
         let name = format!("worker{index}");
-        let command = in_empty_root(root, &name, begin, &self.options)?;
+        let mut command = in_empty_root(root, &name, begin, &self.options)?;
+        self.owner.host.iter().for_each(|host| host.run_here(&mut command));
         Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
     }
 
@@ -347,7 +355,9 @@ fn in_empty_root(root: &Path, name: &str, begin: &[&str], options: &Options) -> 
     let state = make(root, &format!("{name}/state"), 0o700, 0)?;
     let place = EmptyRoot { mount_point, program: root.join("bin/gleaner"), state, mark: root.to_path_buf() };
     let rest = ["--state", "/state", "--cpus", &options.cpus.to_string(), "--name", name];
-    Ok(place.command(&options.suite, &[begin, &rest].concat()))
+    let mut command = place.command(&options.suite, &[begin, &rest].concat());
+    command.env(WITHOUT, options.without);
+    Ok(command)
 }
 
 /// Where the hub listens: a hub that is started again must be where its workers and clients look for it.

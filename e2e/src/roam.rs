@@ -42,7 +42,7 @@ fn over_cable(pool: &Pool, place: &Path) -> Result<()> {
     std::fs::write(place.join("input"), "read late\n")
         .map_err(|source| Error::Io { what: "cannot write a file".to_owned(), source })?;
     timed(pool, place, &["sh", "-c", "cat input"])?;
-    pool.relink(Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?)?;
+    pool.relink(Link::preset("cable")?)?;
     timed(pool, place, &["sh", "-c", "cat input"]).map(drop)
 }
 

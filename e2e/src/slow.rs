@@ -2,6 +2,7 @@
 //!
 //! The pool is warmed up over a fast link, and gets the slow one then; the client connects anew.
 
+use crate::bench::samples::median;
 use crate::error::{Error, Result};
 use crate::pool::{CLIENT, Options, Pool};
 use crate::process::{Run, pause};
@@ -81,12 +82,6 @@ pub fn timed(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<Duration> 
     Ok(started.elapsed())
 }
 
-/// The median of some times.
-pub fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
 /// What passes the client's link while something is done.
 pub fn traffic_of<T>(pool: &Pool, what: impl FnOnce() -> Result<T>) -> Result<(T, Traffic)> {
     let before = pool.testbed().traffic(CLIENT);
@@ -103,13 +98,14 @@ pub fn round_trips(pool: &Pool, link: Link, mut what: impl FnMut() -> Result<Dur
     for delay in delays {
         pool.testbed().set_link(CLIENT, link.with_round_trip(delay));
         what()?;
-        times.push(median((0..7).map(|_| what()).collect::<Result<_>>()?));
+        let several = (0..7).map(|_| Ok(what()?.as_secs_f64())).collect::<Result<Vec<_>>>()?;
+        times.extend(median(several));
     }
-    Ok((times[1].as_secs_f64() - times[0].as_secs_f64()) / (delays[1] - delays[0]).as_secs_f64())
+    Ok((times[1] - times[0]) / (delays[1] - delays[0]).as_secs_f64())
 }
 
 fn one_round_trip(pool: &mut Pool) -> Result<Vec<String>> {
-    let cable = Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?;
+    let cable = Link::preset("cable")?;
     let place = folder(pool, "slow")?;
     let mut project = Project::new(pool, place.clone())?;
     timed(pool, &place, &["true"])?;
@@ -140,7 +136,7 @@ fn one_round_trip(pool: &mut Pool) -> Result<Vec<String>> {
 fn edits(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "slow")?;
     let mut project = Project::new(pool, place)?;
-    pool.relink(Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?)?;
+    pool.relink(Link::preset("cable")?)?;
     let mut wrong = anew(pool, &project)?;
     (0..3).try_for_each(|_| {
         project.edit()?;
@@ -175,7 +171,7 @@ fn anew(pool: &Pool, project: &Project) -> Result<Vec<String>> {
 fn loss(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "slow")?;
     let mut project = Project::new(pool, place.clone())?;
-    let cable = Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?;
+    let cable = Link::preset("cable")?;
     pool.relink(cable.with_loss(0.05))?;
     for _ in 0..10 {
         project.edit()?;

@@ -37,7 +37,7 @@ fn programs(scratch: &Scratch) -> Options {
     std::fs::write(bin.join("remrun"), REMRUN).unwrap();
     std::fs::set_permissions(bin.join("remrun"), PermissionsExt::from_mode(0o755)).unwrap();
     let suite = std::path::PathBuf::from(env!("CARGO_BIN_EXE_e2e"));
-    Options { workers: 2, together: false, cpus: 1, nobody: true, link: None, programs: bin, suite }
+    Options { workers: 2, together: false, cpus: 1, nobody: true, link: None, without: "", programs: bin, suite }
 }
 
 fn can_run() -> bool {

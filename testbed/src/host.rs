@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 /// The device's name in its namespace.
-const DEVICE: &str = "tb0";
+pub const DEVICE: &str = "tb0";
 /// All hosts are on one network of this prefix, and reach each other through the device.
 const PREFIX: u8 = 16;
 

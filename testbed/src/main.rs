@@ -98,8 +98,14 @@ fn run(arguments: &Arguments) -> Result<ExitCode, testbed::Error> {
     if arguments.traffic || std::io::stderr().is_terminal() {
         let passed = testbed.traffic("near");
         eprintln!(
-            "testbed: {} packets, {} bytes up; {} packets, {} bytes down; {} dropped, {} lost",
-            passed.packets_up, passed.bytes_up, passed.packets_down, passed.bytes_down, passed.dropped, passed.lost
+            "testbed: {} packets, {} bytes up; {} packets, {} bytes down; {} dropped, {} lost; at most {:.1} ms late",
+            passed.packets_up,
+            passed.bytes_up,
+            passed.packets_down,
+            passed.bytes_down,
+            passed.dropped,
+            passed.lost,
+            testbed.take_lateness().as_secs_f64() * 1e3
         );
     }
     Ok(ExitCode::from(ended.code().unwrap_or(128 + ended.signal().unwrap_or(0)) as u8))

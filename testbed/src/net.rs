@@ -145,10 +145,8 @@ impl Net {
     /// The packets that have arrived by `now`, in order, each with the host that it reached.
     pub fn due(&mut self, now: Nanos) -> Vec<(usize, Vec<u8>)> {
         let mut out = Vec::new();
-        while let Some(Reverse(next)) =
-            self.under_way.peek().filter(|next| next.0.at <= now).is_some().then(|| self.under_way.pop()).flatten()
-        {
-            let UnderWay { at, node, arrived, packet, .. } = next;
+        while self.next().is_some_and(|at| at <= now) {
+            let Some(Reverse(UnderWay { at, node, arrived, packet, .. })) = self.under_way.pop() else { break };
             self.lateness = self.lateness.max(now - at);
             let reached = &mut self.nodes[node];
             if arrived {

@@ -14,7 +14,10 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
        [--rounds N] [--no-build] [--no-peers] [--apart]
-  bench slow-link [--json]           what commands cost over links with delay and little rate, made by the testbed
+  bench slow-link [--json]           what commands and jobs cost over links with delay and little rate, made by the testbed
+       [--full] [--only PART]        all points of all curves, which takes hours; one part alone
+       [--draw FOLDER]               draw the figures there, as SVG
+       [--from FILE]                 draw what an earlier run printed with --json, and measure nothing
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
@@ -48,9 +51,12 @@ fn demo(rest: &[&str]) -> Result<(), String> {
 fn bench(rest: &[&str]) -> Result<(), String> {
     need::root("the benchmark")?;
     need::programs(&need::DEMO)?;
-    if rest.contains(&"slow-link") {
+    let slow_link = rest.contains(&"slow-link");
+    if slow_link {
         need::programs(&need::TESTBED)?;
-    } else if !rest.contains(&"--no-peers") {
+        need::wanted(&need::TRACING);
+    }
+    if slow_link || !rest.contains(&"--no-peers") {
         need::wanted(&need::PEERS);
     }
     let programs = run::build(true)?;

@@ -14,6 +14,9 @@ pub const DEMO: [Need; 4] = [("gcc", "gcc"), ("make", "make"), ("tar", "tar"), (
 /// What the testbed makes its hosts with.
 pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
 
+/// What `bench slow-link` traces an image with.
+pub const TRACING: [Need; 1] = [("povray", "povray")];
+
 /// What the tests run.
 pub const TESTS: [Need; 22] = [
     ("ip", "iproute2"),

@@ -79,6 +79,11 @@ pub struct HubReady {
     pub client_token: String,
 }
 
+/// Has this process leave parts out, for measurement; the error names one that there is not.
+pub fn leave_out(list: &str) -> Result<(), PartError> {
+    wire::without::leave_out(list).map_err(failed)
+}
+
 /// Called once, when a part is ready, on a thread that may block and that no async runtime drives (it may call
 /// [`redeem`], which needs the hub to answer meanwhile). An error ends the part.
 pub type OnReady<T> = Box<dyn FnOnce(T) -> Result<(), PartError> + Send>;

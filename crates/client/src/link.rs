@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use store::system::release;
 use tokio::sync::Notify;
 use wire::message::{Hello, Open, digest_bytes};
+use wire::without::{Part, is_left_out};
 use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role};
 
 /// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
@@ -269,7 +270,9 @@ impl Reach {
     pub fn of(joined: &Joined) -> Self {
         let (connection, release) = (&joined.connection, release());
         let far = connection.is_far();
-        let names_system = far && release.is_some_and(|release| joined.welcome.system == release.0[..]);
+        let names_system = far
+            && release.is_some_and(|release| joined.welcome.system == release.0[..])
+            && !is_left_out(Part::OwnDistribution);
         Self { near: connection.round_trip() < NEAR, far, names_system }
     }
 }

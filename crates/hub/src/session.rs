@@ -12,6 +12,7 @@ use store::BlockStore;
 use store::system::{Expected, SystemFiles};
 use wire::fetch::CLIENT_LIMIT;
 use wire::message::Hello;
+use wire::without::{Part, is_left_out};
 use wire::{Connection, FetchError, Fetcher, convert, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
@@ -65,7 +66,9 @@ impl ClientSession {
     ) -> Arc<Self> {
         let node = connection.peer();
         let release = store::system::release();
-        let names_system = connection.is_far() && release.is_some_and(|release| hello.system == release.0[..]);
+        let names_system = connection.is_far()
+            && release.is_some_and(|release| hello.system == release.0[..])
+            && !is_left_out(Part::OwnDistribution);
         let kept = store.clone();
         // The fetcher has compared name and bytes.
         let keep =
@@ -73,7 +76,10 @@ impl ClientSession {
         let expected = Expected::new(system, store.clone(), tenant);
         let look = {
             let expected = expected.clone();
-            Arc::new(move |digest: &Digest| expected.look(digest).map(Bytes::from))
+            Arc::new(move |digest: &Digest| {
+                let found = (!is_left_out(Part::OwnDistribution)).then(|| expected.look(digest))?;
+                found.map(Bytes::from)
+            })
         };
         let fetcher = Fetcher::new(connection.clone(), Bytes::new(), CLIENT_LIMIT, keep, look);
         Arc::new(Self {
@@ -185,6 +191,7 @@ impl ClientSession {
     /// An object of this client: from the store, or asked of the client.
     pub async fn object(&self, digest: Digest) -> Result<Bytes, FetchError> {
         match self.store.get(self.tenant, &digest) {
+            Ok(_) if is_left_out(Part::CacheSharing) => {}
             Ok(Some(bytes)) => return Ok(Bytes::from(bytes)),
             Ok(None) => {}
             Err(error) => tracing::warn!(%digest, %error, "the block store failed; asking the client again"),
@@ -207,7 +214,7 @@ impl ClientSession {
 
     /// Pieces of a lazily bound file.
     pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> Result<Vec<(Digest, Bytes)>, FetchError> {
-        if let Some(known) = self.known_pieces(stamp, first, count) {
+        if let Some(known) = self.known_pieces(stamp, first, count).filter(|_| !is_left_out(Part::CacheSharing)) {
             return Ok(known);
         }
         let named = self.answered(self.fetcher.pieces(stamp, first, count).await)?;

@@ -7,6 +7,7 @@
 use crate::connection::WireError;
 use crate::likeness::{self, Likeness, Number};
 use crate::patch::{pack, unpack};
+use crate::without::{Part, is_left_out};
 use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
 
@@ -67,6 +68,7 @@ impl FrameSender {
             return Ok(None);
         }
         let (number, like) = self.frames.likeness.sending(&encoded);
+        let like = like.filter(|_| !is_left_out(Part::Delta));
         let (like_number, like) = like.unwrap_or((likeness::NONE, Bytes::new()));
         let numbers = [number.to_be_bytes(), like_number.to_be_bytes()].concat();
         let (flags, bytes) = match pack(&encoded, &like) {

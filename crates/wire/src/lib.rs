@@ -10,6 +10,7 @@
 //! * [`patch`]: what changed, as its difference from what both ends have.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
 //! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
+//! * [`without`]: what is left out, to measure what it is worth.
 
 mod bulk;
 pub mod connection;
@@ -30,6 +31,7 @@ mod tls;
 pub mod token;
 mod transport;
 mod tunnel;
+pub mod without;
 
 pub use connection::{Carrier, Connection, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;

@@ -2,6 +2,7 @@
 
 use crate::connection::WireError;
 use crate::message::{Object, digest_bytes};
+use crate::without::{Part, is_left_out};
 use base::{BLOCK_BYTES_MAX, Digest, Piece};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -23,6 +24,9 @@ const ROOM: i64 = 2048;
 
 /// Packs `bytes` against what the other side has; `None` if that does not make them shorter.
 pub(crate) fn pack(bytes: &[u8], like: &[u8]) -> Option<Vec<u8>> {
+    if like.is_empty() && is_left_out(Part::Compression) {
+        return None;
+    }
     let mut context = CCtx::create();
     let level = if like.is_empty() { LEVEL } else { LEVEL_LIKE };
     context.set_parameter(CParameter::CompressionLevel(level)).ok()?;
@@ -112,7 +116,7 @@ impl Object {
     /// An object as its difference from `like`, blocks that the other side has; whole, if that is no shorter.
     pub fn like(digest: Digest, bytes: Bytes, like: &[(Digest, Bytes)]) -> Self {
         let old: Vec<u8> = like.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
-        match pack(&bytes, &old).filter(|_| !like.is_empty()) {
+        match pack(&bytes, &old).filter(|_| !like.is_empty() && !is_left_out(Part::Delta)) {
             Some(packed) => Self {
                 digest: digest_bytes(&digest),
                 bytes: packed.into(),

@@ -1,8 +1,8 @@
 //! `bench launch`: the figures of SPECIFICATION.md, "Speed".
 
-use super::Options;
 use super::peers::Peers;
 use super::samples::{Figures, Samples};
+use super::{Options, stop};
 use crate::error::{Context, Error, Result};
 use crate::pool::Pool;
 use crate::source;
@@ -55,17 +55,8 @@ pub fn run(options: &Options) -> Result<()> {
     stop(pool)?;
     say("first uses, each on a pool of its own");
     cold(options, &samples, &mut figures)?;
-    if options.json {
-        println!("{}", figures.to_json())
-    } else {
-        print!("{}", figures.to_table())
-    }
+    figures.print(options.json);
     Ok(())
-}
-
-fn stop(pool: Pool) -> Result<()> {
-    let wrong = pool.stop(false)?;
-    if wrong.is_empty() { Ok(()) } else { Err(Error::Product(format!("left behind: {}", wrong.join("; ")))) }
 }
 
 /// A C file of a usual length: some six hundred lines after its headers.
@@ -204,7 +195,7 @@ fn build(pool: &Pool, peers: &mut Peers, times: &mut Samples, say: &dyn Fn(&str)
     let clean = || script("make -s clean > log 2>&1", "")?.expect_ok("make clean").map(drop);
     say("configure");
     script("FORCE_UNSAFE_CONFIGURE=1 ./configure --quiet --disable-nls > log 2>&1", "")?.expect_ok("configure")?;
-    let make = |side: &str, prefix: &str| {
+    let make = |side: &str, prefix: &str| -> Result<f64> {
         clean()?;
         say(&format!("make -j8, {side}"));
         let outcome = script("make -j8 CC=\"$R gcc\" > log 2>&1 || { tail -n 20 log; exit 1; }", prefix)?;

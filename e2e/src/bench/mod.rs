@@ -5,8 +5,8 @@ pub mod peers;
 pub mod samples;
 pub mod slow_link;
 
-use crate::error::Result;
-use crate::pool;
+use crate::error::{Error, Result};
+use crate::pool::{self, Pool};
 
 /// What is measured, and how it is shown.
 #[derive(Clone, Copy, Debug)]
@@ -28,4 +28,10 @@ impl Options {
     fn pool(&self, cpus: usize) -> Result<pool::Options> {
         if self.apart { pool::Options::new(1, cpus) } else { pool::Options::together(cpus) }
     }
+}
+
+/// Stops a pool; an error if it leaves anything behind.
+fn stop(pool: Pool) -> Result<()> {
+    let wrong = pool.stop(false)?;
+    if wrong.is_empty() { Ok(()) } else { Err(Error::Product(format!("left behind: {}", wrong.join("; ")))) }
 }

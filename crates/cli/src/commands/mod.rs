@@ -42,6 +42,7 @@ const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Runs a subcommand. The process must have a single thread.
 pub fn run(arguments: Arguments) -> Result {
+    leave_out()?;
     match arguments.command {
         Command::Up(arguments) => up::run(arguments),
         Command::Hub(arguments) => hub::run(arguments),
@@ -63,6 +64,13 @@ pub fn run(arguments: Arguments) -> Result {
         Command::Man(arguments) => man::run(arguments),
         Command::Daemon(arguments) => daemon::run(arguments),
     }
+}
+
+/// As `$GLEANER_WITHOUT` says: for measurement only.
+fn leave_out() -> Result {
+    let Some(list) = std::env::var_os("GLEANER_WITHOUT") else { return Ok(()) };
+    crate::parts::leave_out(&list.to_string_lossy())
+        .map_err(|error| CliError::environment(format!("GLEANER_WITHOUT: {error}")).hint("unset GLEANER_WITHOUT"))
 }
 
 /// Asks the client daemon, which is started if it does not run.

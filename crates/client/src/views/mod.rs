@@ -32,6 +32,7 @@ use std::sync::{Arc, Mutex};
 use table::{Look, Table};
 use turns::Turns;
 use wire::message::ViewHeld;
+use wire::without::{Part, is_left_out};
 
 /// Views that are kept; beyond, the one longest unused goes (its paths stay on disk).
 pub const VIEWS_MAX: usize = 64;
@@ -194,6 +195,9 @@ impl Views {
     /// The view of a program: the one in use, or one with the paths on disk, or one with the paths that `first_sight`
     /// guesses. The paths are looked at by the next sweep. Hold the view for as long as a task of it runs.
     pub fn open(&self, key: &ViewKey, first_sight: impl FnOnce() -> Vec<TreePath>) -> Arc<View> {
+        if is_left_out(Part::Prethrow) {
+            return self.fresh(key, Table::new(Vec::new(), true));
+        }
         if let Some(view) = lock(&self.views).get(key) {
             return view.clone();
         }
@@ -205,15 +209,7 @@ impl Views {
             return view.clone();
         }
         let evicted = (views.len() >= VIEWS_MAX).then(|| views.pop_oldest()).flatten();
-        let id = ViewId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let table = Table::new(paths, !known);
-        let view = Arc::new(View {
-            id,
-            key: key.clone(),
-            table: Mutex::new(table),
-            turns: Turns::default(),
-            sent: Mutex::default(),
-        });
+        let view = self.fresh(key, Table::new(paths, !known));
         views.insert(key.clone(), view.clone(), 1);
         drop(views);
         if let Some((_, view)) = evicted
@@ -222,6 +218,12 @@ impl Views {
             tracing::warn!(%error, "the profile of {} could not be saved", view.key.program);
         }
         view
+    }
+
+    fn fresh(&self, key: &ViewKey, table: Table) -> Arc<View> {
+        let id = ViewId(self.next_id.fetch_add(1, Ordering::Relaxed));
+        let (turns, sent) = (Turns::default(), Mutex::default());
+        Arc::new(View { id, key: key.clone(), table: Mutex::new(table), turns, sent })
     }
 
     /// Checks all paths of the view, or shares a check that started after this call. Blocks for the time of one or two
@@ -430,6 +432,9 @@ impl Views {
 
 /// Adds what will be wanted with a path that is new in a view; tells whether there is any.
 fn add_companions(table: &mut Table, path: &TreePath, look: &Look<'_>) -> bool {
+    if is_left_out(Part::Prethrow) {
+        return false;
+    }
     let wanted = table.binding(path).map(|binding| companions::companions(path, binding, &|path| table.has(path)));
     let wanted = wanted.unwrap_or_default();
     let any = !wanted.is_empty();

@@ -73,6 +73,7 @@ fn peer(site: &Site, packages: &Packages, server: Daemon, variables: &[(&str, St
         build: Build::EachCompilation,
         log: server.log.clone(),
         mark: "COMPILE_OK",
+        near: site.near(),
         daemons: vec![server],
     })
 }

@@ -16,16 +16,16 @@ const PORT: &str = "8765";
 pub fn start(site: &Site) -> Result<Peer> {
     let packages = Packages::fetch(site, &["icecc"])?;
     let compiler = compiler(site, &packages)?;
-    let cable = Cable::new();
+    let cable = Cable::new(site);
     let socket = |name: &str| ("ICECC_TEST_SOCKET", site.folder.join(name).join("socket").display().to_string());
     let env = |name: &str| site.environment(&[packages.libraries(), socket(name)]);
     let far = far_side::start(site, &cable, "", &daemon(site, &packages, &cable, "far")?, &env("far"))?;
     let mut command = Command::new(packages.program("icecc-scheduler")?);
     command.args(["-n", &cable.near.0, "-i", &cable.near.0, "-p", PORT, "-vvv"]);
-    let mut scheduler = site.daemon("scheduler", command, &env("near"))?;
+    let mut scheduler = site.near_daemon("scheduler", command, &env("near"))?;
     let mut command = daemon(site, &packages, &cable, "near")?;
     command.arg("--no-remote");
-    let near = site.daemon("near", command, &env("near"))?;
+    let near = site.near_daemon("near", command, &env("near"))?;
     for name in ["near", "far"] {
         wait_to_log(&mut scheduler, &format!("login {name} "))?;
     }
@@ -41,6 +41,7 @@ pub fn start(site: &Site) -> Result<Peer> {
         build: Build::EachCompilation,
         log: scheduler.log.clone(),
         mark: "server=far",
+        near: site.near(),
         daemons: vec![scheduler, near, far],
     })
 }

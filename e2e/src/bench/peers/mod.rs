@@ -18,6 +18,7 @@ use site::{Environment, Site};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use testbed::Entrance;
 
 /// How long the first launch of a peer may take: icecc gives no work to a machine without idle time.
 const FIRST_LAUNCH: Duration = Duration::from_secs(180);
@@ -45,10 +46,12 @@ struct Kind {
 
 /// A peer that serves.
 #[derive(Debug)]
-struct Peer {
+pub struct Peer {
     /// What stands before a command.
     prefix: Vec<String>,
     env: Environment,
+    /// Where its commands are typed, if that is a host of its own.
+    near: Option<Entrance>,
     build: Build,
     /// Where the far side leaves `mark` for each command that ran there.
     log: PathBuf,
@@ -76,9 +79,10 @@ impl Drop for Peer {
 
 impl Peer {
     /// Launches one command, and returns how many milliseconds it took.
-    fn launch(&self, words: &[&str], place: &Path, limit: Duration) -> Result<f64> {
+    pub fn launch(&self, words: &[&str], place: &Path, limit: Duration) -> Result<f64> {
         let before = self.served();
         let mut command = Command::new(&self.prefix[0]);
+        self.near.iter().for_each(|near| near.run_here(&mut command));
         command.args(&self.prefix[1..]).args(words).current_dir(place);
         command.env_clear().envs(self.env.iter().map(|(name, value)| (name, value)));
         let outcome = Run::new(command).within(limit).run()?;
@@ -124,6 +128,13 @@ impl Peer {
             false => Ok(outcome.elapsed.as_secs_f64()),
         }
     }
+}
+
+/// Sets up one of them.
+pub fn start(pool: &Pool, name: &str) -> Result<Peer> {
+    let kind = KINDS.iter().find(|kind| kind.name == name);
+    let kind = kind.ok_or_else(|| Error::Missing(format!("there is no peer {name}")))?;
+    (kind.start)(&Site::new(pool, name)?)
 }
 
 /// All peers, each with why it is missing, if it is.

@@ -2,11 +2,10 @@
 
 use super::far_side::{self, Cable};
 use super::packages::Packages;
-use super::site::{Site, wait_to_listen};
+use super::site::{Site, wait_to_log};
 use super::{Build, Peer};
 use crate::error::{Context, Result};
 use crate::scratch::MARK;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
 
@@ -21,12 +20,12 @@ mount --bind shadow /etc/shadow
 pub fn start(site: &Site) -> Result<Peer> {
     let packages = Packages::fetch(site, &["openssh-server"])?;
     install(site, &packages)?;
-    let cable = Cable::new();
+    let cable = Cable::new(site);
     configure(site, &cable)?;
     let mut sshd = Command::new(packages.program("sshd")?);
     sshd.args(["-D", "-e", "-f"]).arg(site.folder.join("sshd_config"));
     let mut far = far_side::start(site, &cable, PREPARE, &sshd, &site.environment(&[packages.libraries()]))?;
-    wait_to_listen(&mut far, SocketAddr::from((cable.far.1, 22)))?;
+    wait_to_log(&mut far, "Server listening on")?;
     let program = site.folder.join("venv/bin/outrun").display().to_string();
     let ssh = format!("--ssh=-F{}", site.folder.join("ssh_config").display());
     Ok(Peer {
@@ -36,6 +35,7 @@ pub fn start(site: &Site) -> Result<Peer> {
         build: Build::Whole("--sync-writes"),
         log: far.log.clone(),
         mark: "Accepted publickey",
+        near: site.near(),
         daemons: vec![far],
     })
 }

@@ -1,7 +1,7 @@
 //! Where one peer is set up: a folder in the scratch folder, and how its commands and daemons are started.
 
 use crate::error::{Context, Error, Result};
-use crate::pool::Pool;
+use crate::pool::{CLIENT, Pool, SITE};
 use crate::process::{Daemon, Outcome, Run, wait_for};
 use crate::scratch::MARK;
 use std::ffi::OsString;
@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+use testbed::{Entrance, Host};
 
 /// A whole environment.
 pub type Environment = Vec<(OsString, OsString)>;
@@ -29,6 +30,22 @@ impl<'a> Site<'a> {
     /// A new one, with an empty folder.
     pub fn new(pool: &'a Pool, name: &str) -> Result<Self> {
         Ok(Self { pool, folder: pool.scratch.folder(&format!("peers/{name}"), 0o755)? })
+    }
+
+    /// The hosts of the client and of the pool, if a link of the testbed is between them.
+    pub fn hosts(&self) -> Option<[&Host; 2]> {
+        self.pool.testbed.as_ref().map(|testbed| [CLIENT, SITE].map(|name| testbed.host(name)))
+    }
+
+    /// The way to where the client is, if that is a host of its own.
+    pub fn near(&self) -> Option<Entrance> {
+        self.hosts().map(|[near, _]| near.entrance())
+    }
+
+    /// Starts a daemon where the client is.
+    pub fn near_daemon(&self, name: &str, mut command: Command, env: &Environment) -> Result<Daemon> {
+        self.near().iter().for_each(|near| near.run_here(&mut command));
+        self.daemon(name, command, env)
     }
 
     /// A folder in the peer's.
