@@ -2,7 +2,7 @@
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
 use crate::policy::Gate;
-use crate::snapshot::{ReadError, Snapshot};
+use crate::snapshot::{BindError, ReadError, Snapshot};
 use crate::views::{View, Views, bindings};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
@@ -60,6 +60,8 @@ pub struct Asked {
     pub paths: Vec<TreePath>,
     /// Of these, those that changed after the launch.
     pub late: Vec<TreePath>,
+    /// Of a task of a job: what it could not be told, since it was no longer as at the job's start.
+    pub late_in_job: Option<String>,
     /// A path whose bytes were asked for and could not be had any more: the task may have seen a failed read.
     pub unreadable: Option<TreePath>,
 }
@@ -149,7 +151,12 @@ impl Server {
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
         let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {
             Ok(faulted) => faulted,
-            Err(error) => return refuse(error.to_string(), EIO),
+            Err(error) => {
+                if let BindError::Late { .. } | BindError::TooMany { .. } = error {
+                    lock(&task.asked).late_in_job.get_or_insert_with(|| error.to_string());
+                }
+                return refuse(error.to_string(), EIO);
+            }
         };
         {
             let mut asked = lock(&task.asked);

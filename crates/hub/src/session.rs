@@ -12,6 +12,11 @@ use wire::{Connection, FetchError, Fetcher, convert, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
+/// Most views of one client that are held. Beyond, the one longest unused goes: its next launch is told that there is a gap,
+/// and sends the whole view.
+const VIEWS_MAX: usize = 512;
+/// Most views of which it is known how far a worker was sent them; the table is emptied beyond.
+const SENT_MAX: usize = 16_384;
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.
 const STAMPS_MAX: usize = 100_000;
 
@@ -22,6 +27,70 @@ pub type SessionKey = Bytes;
 /// The session key of the daemon start `instance` at `node`.
 pub fn session_key(node: NodeId, instance: u64) -> SessionKey {
     Bytes::from([&node.0.0[..], &instance.to_be_bytes()].concat())
+}
+
+/// The views of one client.
+#[derive(Default)]
+struct Views {
+    held: HashMap<ViewId, Held>,
+    uses: u64,
+}
+
+struct Held {
+    view: View,
+    /// The view that it was copied from.
+    origin: Option<ViewId>,
+    used: u64,
+}
+
+/// A view that is to begin as a copy of another.
+pub struct Copied {
+    /// The step of that view that leads to the version that is copied.
+    pub step: ViewUpdate,
+    /// Bindings with larger numbers are left out.
+    pub seq_max: Seq,
+}
+
+impl Views {
+    fn get(&self, view: ViewId) -> Option<&View> {
+        self.held.get(&view).map(|held| &held.view)
+    }
+
+    /// The view, made if need be.
+    fn entry(&mut self, view: ViewId) -> &mut View {
+        self.insert_with(view, None, || View::new(view))
+    }
+
+    fn insert_with(&mut self, view: ViewId, origin: Option<ViewId>, make: impl FnOnce() -> View) -> &mut View {
+        self.uses += 1;
+        if !self.held.contains_key(&view) && self.held.len() >= VIEWS_MAX {
+            let oldest = self.held.iter().min_by_key(|(_, held)| held.used).map(|(view, _)| *view);
+            oldest.map(|view| self.held.remove(&view));
+        }
+        let held = self.held.entry(view).or_insert_with(|| Held { view: make(), origin, used: 0 });
+        held.used = self.uses;
+        &mut held.view
+    }
+
+    /// Takes the step of the view that is to be copied, and copies it, unless that was done. False if the version to be
+    /// copied is not here, yet or any more.
+    fn copy(&mut self, copied: &Copied, to: ViewId) -> bool {
+        let from = copied.step.view;
+        let taken = self.entry(from).take(&copied.step).is_ok();
+        if self.get(to).is_some_and(|view| view.version() != Version(0)) {
+            return true;
+        }
+        if !taken {
+            return false;
+        }
+        let copy = match self.get(from) {
+            Some(source) if source.version() == copied.step.version => source.copy_as(to, copied.seq_max),
+            _ => return false,
+        };
+        self.held.remove(&to);
+        self.insert_with(to, Some(from), || copy);
+        true
+    }
 }
 
 /// A connected client.
@@ -38,7 +107,7 @@ pub struct ClientSession {
     pub connection: Connection,
     fetcher: Fetcher,
     store: Arc<BlockStore>,
-    views: Mutex<HashMap<ViewId, View>>,
+    views: Mutex<Views>,
     advanced: Notify,
     pieces: Mutex<HashMap<(Digest, u64), Digest>>,
 }
@@ -72,15 +141,15 @@ impl ClientSession {
         })
     }
 
-    /// Takes a launch's step of a view. Waits a little for the step before it, which may come over a slower stream.
-    pub async fn advance(&self, update: &ViewUpdate) -> Result<(), Gap> {
+    /// Takes a launch's step of a view, which is `copied` first from another if it is new. Waits a little for the step before it, which may come over a slower stream.
+    pub async fn advance(&self, copied: Option<&Copied>, update: &ViewUpdate) -> Result<(), Gap> {
         let arrived = async {
             loop {
                 let advanced = self.advanced.notified();
                 tokio::pin!(advanced);
                 // Registered before the look, so that a step between the look and the wait is not missed.
                 advanced.as_mut().enable();
-                if self.take(update) {
+                if self.take(copied, update) {
                     return;
                 }
                 advanced.await;
@@ -91,15 +160,20 @@ impl ClientSession {
         taken
     }
 
-    fn take(&self, update: &ViewUpdate) -> bool {
+    fn take(&self, copied: Option<&Copied>, update: &ViewUpdate) -> bool {
         let mut views = self.lock_views();
-        views.entry(update.view).or_insert_with(|| View::new(update.view)).take(update).is_ok()
+        copied.is_none_or(|copied| views.copy(copied, update.view)) && views.entry(update.view).take(update).is_ok()
+    }
+
+    /// The view that this one was copied from.
+    pub fn origin(&self, view: ViewId) -> Option<ViewId> {
+        self.lock_views().held.get(&view)?.origin
     }
 
     /// What takes a worker that was sent a view up to `since` to where it is now, and where that is.
     pub fn update_from(&self, view: ViewId, since: Option<Cursor>) -> Option<(ViewUpdate, Cursor)> {
         let views = self.lock_views();
-        let known = views.get(&view)?;
+        let known = views.get(view)?;
         let update = match since {
             Some(since) => known.update_from(since),
             None => known.update_since(Version(0)),
@@ -109,7 +183,7 @@ impl ClientSession {
 
     /// What a path is in a view: known, or asked of the client.
     pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<message::BindReply, FetchError> {
-        let known = self.lock_views().get(&view).and_then(|known| known.get(&path).cloned());
+        let known = self.lock_views().get(view).and_then(|known| known.get(&path).cloned());
         if let Some(bound) = known {
             let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
@@ -119,7 +193,7 @@ impl ClientSession {
             self.keep(object);
         }
         let mut views = self.lock_views();
-        let known = views.entry(view).or_insert_with(|| View::new(view));
+        let known = views.entry(view);
         for bound in &reply.bounds {
             match Bound::try_from(bound.clone()) {
                 Ok(bound) if bound.seq > Seq(0) => {
@@ -177,7 +251,7 @@ impl ClientSession {
         }
     }
 
-    fn lock_views(&self) -> MutexGuard<'_, HashMap<ViewId, View>> {
+    fn lock_views(&self) -> MutexGuard<'_, Views> {
         lock(&self.views)
     }
 }
@@ -221,6 +295,9 @@ impl WorkerSession {
         let mut sent = lock(&self.sent);
         let at = (client.key.clone(), view);
         let (update, cursor) = client.update_from(view, sent.get(&at).copied())?;
+        if sent.len() >= SENT_MAX {
+            sent.clear();
+        }
         sent.insert(at, cursor);
         Some(update)
     }
@@ -239,4 +316,55 @@ impl WorkerSession {
 /// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Binding;
+
+    fn step(view: u64, base: u64, version: u64, seqs: &[u64]) -> ViewUpdate {
+        let bound = |seq: &u64| Bound {
+            path: TreePath::root().join(seq.to_string().as_bytes()),
+            seq: Seq(*seq),
+            binding: Binding::Absent,
+        };
+        let set = seqs.iter().map(bound).collect();
+        ViewUpdate { view: ViewId(view), base: Version(base), version: Version(version), set, drop: Vec::new() }
+    }
+
+    #[test]
+    fn a_job_s_view_is_a_copy_that_others_leave_alone() {
+        let mut views = Views::default();
+        let copied = Copied { step: step(1, 0, 4, &[1, 2, 3]), seq_max: Seq(2) };
+        assert!(views.copy(&copied, ViewId(9)));
+        let own = step(9, 4, 5, &[8]);
+        views.entry(ViewId(9)).take(&own).expect("it follows");
+        views.entry(ViewId(1)).take(&step(1, 4, 5, &[7])).expect("it follows");
+        // The same launch once more, as after a lost answer: the copy stays as it is.
+        assert!(views.copy(&Copied { step: step(1, 4, 4, &[]), seq_max: Seq(2) }, ViewId(9)));
+        let paths = |view: u64| views.get(ViewId(view)).map(View::len);
+        assert_eq!((paths(1), paths(9)), (Some(4), Some(3)), "2 of 3 copied, and one of its own");
+        assert_eq!(views.held[&ViewId(9)].origin, Some(ViewId(1)));
+    }
+
+    #[test]
+    fn what_cannot_be_copied_is_a_gap() {
+        let mut views = Views::default();
+        assert!(!views.copy(&Copied { step: step(1, 3, 4, &[]), seq_max: Seq(2) }, ViewId(9)), "not here yet");
+        assert!(views.copy(&Copied { step: step(1, 0, 4, &[1]), seq_max: Seq(2) }, ViewId(8)));
+        views.entry(ViewId(1)).take(&step(1, 4, 5, &[2])).expect("it follows");
+        assert!(!views.copy(&Copied { step: step(1, 4, 4, &[]), seq_max: Seq(2) }, ViewId(9)), "not here any more");
+    }
+
+    #[test]
+    fn views_are_bounded() {
+        let mut views = Views::default();
+        for view in 1..=VIEWS_MAX as u64 + 5 {
+            views.entry(ViewId(view));
+            views.entry(ViewId(1));
+        }
+        assert_eq!(views.held.len(), VIEWS_MAX);
+        assert!(views.get(ViewId(1)).is_some() && views.get(ViewId(2)).is_none());
+    }
 }

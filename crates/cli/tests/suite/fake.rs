@@ -150,7 +150,7 @@ fn daemon_process() {
     let mut starts = File::options().append(true).create(true).open(place.join("starts")).expect("a file");
     starts.write_all(b"started\n").expect("written");
     let script = std::fs::read_to_string(place.join("script")).unwrap_or_default();
-    let ready = cli::door::start::take_ready_descriptor(3).expect("a pipe");
+    let ready = gleaner_client::door::start::take_ready_descriptor(3).expect("a pipe");
     let mut ready = File::from(ready);
     if script.starts_with("complain") {
         ready.write_all(b"no room\nat all\n").expect("written");

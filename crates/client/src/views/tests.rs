@@ -331,7 +331,7 @@ fn a_view_that_grows_too_large_is_learned_anew() {
     let views = Views::new(snapshot(), None);
     let view = views.open(&key("/bin/x"), || paths[..10].to_vec());
     let first = views.sweep(&view, &launch(Version(0))).unwrap();
-    lock(&view.table).add_all(paths, &views.look(&Open));
+    lock(&view.table).add_all(paths, &views.look_in(&None, &Open));
     assert!(view.is_empty());
     let second = views.sweep(&view, &launch(first.update.version)).unwrap();
     assert_eq!(second.update.base, Version(0));
