@@ -206,3 +206,125 @@ impl Views {
         Look { snapshot: &self.snapshot, ledger: &self.ledger, gate, epoch, seen: &|_| {} }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::closure::disk;
+    use super::super::tests::{key, launch, root_of, snapshot};
+    use super::*;
+    use crate::policy::Open;
+    use base::{Bound, Content, Digest};
+    use std::fs;
+
+    /// A tree with a file, the views of a client, and a job that starts now.
+    struct World {
+        _folder: tempfile::TempDir,
+        root: TreePath,
+        views: Views,
+        job: JobViews,
+    }
+
+    impl World {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let root = root_of(&folder);
+            fs::write(disk(&root.join(b"old")), b"old").unwrap();
+            // Beyond the grain of any clock: what comes later is later.
+            std::thread::sleep(std::time::Duration::from_millis(25));
+            Self { _folder: folder, root, views: Views::new(snapshot(), None), job: JobViews::begin() }
+        }
+
+        fn write(&self, name: &str, text: &str) {
+            std::thread::sleep(std::time::Duration::from_millis(25));
+            fs::write(disk(&self.root.join(name.as_bytes())), text).unwrap();
+        }
+
+        /// A view of the job, of a program that is known to use the whole of the tree.
+        fn view(&self, program: &str) -> Arc<View> {
+            let parent = self.views.open(&key(program), || vec![self.root.clone()]);
+            self.views.open_in(&self.job, parent).unwrap()
+        }
+
+        fn fault(&self, view: &View, name: &str) -> Result<Bound, BindError> {
+            let path = self.root.join(name.as_bytes());
+            self.views.fault(view, &path, &Open, Time(0)).map(|faulted| faulted.bound)
+        }
+    }
+
+    fn content(bound: &Bound) -> Option<Content> {
+        match bound.binding {
+            Binding::File { content, .. } => Some(content),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_first_launch_carries_the_files_and_others_nothing() {
+        let world = World::new();
+        let view = world.view("/bin/x");
+        let first = world.views.sweep(&view, &launch(Version(0))).unwrap();
+        let copied = first.copied.expect("the hub does not have the view");
+        assert!(copied.step.set.iter().any(|bound| bound.path == world.root));
+        assert_eq!((first.update.view, first.update.base), (view.id(), copied.step.version));
+        assert!(first.update.set.is_empty(), "what is in the copy is not sent again");
+        world.write("new", "new");
+        let second = world.views.sweep(&view, &launch(first.update.version)).unwrap();
+        assert!(second.copied.is_none() && second.update.set.is_empty() && second.update.drop.is_empty());
+        assert_eq!(lock(&view.origin.as_ref().unwrap().parent.table).sweeps(), 1, "one sweep for the job");
+        // A new connection: the hub knows nothing of the job.
+        let again = world.views.sweep(&view, &launch(Version(0))).unwrap();
+        assert_eq!(again.update.base, Version(0));
+        assert!(again.copied.is_none() && again.update.set.iter().any(|bound| bound.path == world.root));
+    }
+
+    #[test]
+    fn every_program_of_a_job_sees_its_start() {
+        let world = World::new();
+        let one = world.view("/bin/x");
+        world.views.sweep(&one, &launch(Version(0))).unwrap();
+        let before = world.fault(&one, "old").unwrap();
+        assert_eq!(content(&before), Some(Content::Block(Digest::of(b"old"))));
+        world.write("old", "new");
+        world.write("made", "made");
+        // Another program, whose own view knows all as it is now.
+        let parent = world.views.open(&key("/bin/y"), || vec![world.root.clone()]);
+        world.views.sweep(&parent, &launch(Version(0))).unwrap();
+        let now = world.views.fault(&parent, &world.root.join(b"old"), &Open, Time(0)).unwrap().bound;
+        assert_eq!(content(&now), Some(Content::Block(Digest::of(b"new"))));
+        let two = world.views.open_in(&world.job, parent).unwrap();
+        let swept = world.views.sweep(&two, &launch(Version(0))).unwrap();
+        assert!(swept.copied.is_some());
+        assert_eq!(content(&world.fault(&two, "old").unwrap()), content(&before));
+        assert_eq!(world.fault(&two, "made").unwrap().binding, Binding::Absent, "it was made since");
+        assert_eq!(world.fault(&one, "made").unwrap().binding, Binding::Absent);
+    }
+
+    #[test]
+    fn what_cannot_be_told_any_more_is_late() {
+        let world = World::new();
+        let view = world.view("/bin/x");
+        world.views.sweep(&view, &launch(Version(0))).unwrap();
+        world.write("old", "changed by others before any task used it");
+        let late = world.fault(&view, "old").unwrap_err();
+        assert!(late.to_string().contains("old changed after the job had started"), "{late}");
+        fs::remove_file(disk(&world.root.join(b"old"))).unwrap();
+        assert!(matches!(world.fault(&view, "old"), Err(BindError::Late { .. })), "removed, but listed at the start");
+        // The next job starts from what is there now.
+        let job = JobViews::begin();
+        let parent = world.views.open(&key("/bin/x"), Vec::new);
+        let view = world.views.open_in(&job, parent).unwrap();
+        world.views.sweep(&view, &launch(Version(0))).unwrap();
+        assert_eq!(world.fault(&view, "old").unwrap().binding, Binding::Absent);
+    }
+
+    #[test]
+    fn a_job_teaches_the_program_s_view() {
+        let world = World::new();
+        let view = world.view("/bin/x");
+        world.views.sweep(&view, &launch(Version(0))).unwrap();
+        world.fault(&view, "old").unwrap();
+        let parent = world.views.open(&key("/bin/x"), Vec::new);
+        let swept = world.views.sweep(&parent, &launch(Version(0))).unwrap();
+        assert!(swept.update.set.iter().any(|bound| bound.path == world.root.join(b"old")));
+    }
+}
