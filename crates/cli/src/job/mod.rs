@@ -56,6 +56,7 @@ pub fn run(arguments: &Run, typed: Typed) -> Result<ExitCode> {
         verbose: arguments.verbose,
         allow_write: arguments.allow_write.clone(),
         retries: arguments.retries,
+        halt: arguments.halt != Halt::Never,
     };
     let total = source.total();
     let shared = Shared::new(source, way, settings, u64::from(count) * 2 + WAITING);
@@ -178,7 +179,7 @@ impl Runner {
     fn on_ended(&mut self, finished: Finished) -> Result {
         self.progress.ended(finished.succeeded());
         self.tally.count(&finished);
-        let is_failure = !finished.succeeded() && !finished.is_cancelled();
+        let failed = finished.failed();
         match self.options.keep_order {
             false => self.show(finished)?,
             true => {
@@ -189,10 +190,8 @@ impl Runner {
                 }
             }
         }
-        match self.options.halt {
-            Halt::Soon if is_failure => self.shared.close(),
-            Halt::Now if is_failure => self.cancel(),
-            Halt::Never | Halt::Soon | Halt::Now => {}
+        if failed && self.options.halt == Halt::Now {
+            self.cancel();
         }
         Ok(())
     }

@@ -81,11 +81,6 @@ impl Tally {
         }
     }
 
-    /// How many failed.
-    pub fn failed(&self) -> u64 {
-        self.failed
-    }
-
     /// The exit status of the job: how many failed, at most 101.
     pub fn exit_status(&self) -> u8 {
         // At most 101, so that it fits.

@@ -51,6 +51,11 @@ impl Finished {
         matches!(&self.result, Ok(ended) if ended.status == ExitStatus::Code(0))
     }
 
+    /// Whether it failed of its own.
+    pub fn failed(&self) -> bool {
+        !self.succeeded() && !self.is_cancelled()
+    }
+
     /// Whether it was called off.
     pub fn is_cancelled(&self) -> bool {
         matches!(self.result, Err(Error::Cancelled))
@@ -60,7 +65,7 @@ impl Finished {
 /// What every task of the job is run with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// As whose attributes each task is made: its words are replaced.
+    /// CPUs that it asks for.
     pub cpus: u32,
     /// Fail rather than run here.
     pub no_local: bool,
@@ -72,6 +77,8 @@ pub struct Settings {
     pub allow_write: Vec<std::path::PathBuf>,
     /// How often a task that failed is run again.
     pub retries: u32,
+    /// No task begins after one has failed.
+    pub halt: bool,
 }
 
 /// Where tasks run.
@@ -191,7 +198,14 @@ fn work(shared: &Shared, events: &SyncSender<Event>) {
                 break;
             }
         };
-        if events.send(Event::Begun).is_err() || events.send(Event::Ended(Box::new(finish(shared, item)))).is_err() {
+        if events.send(Event::Begun).is_err() {
+            return;
+        }
+        let finished = finish(shared, item);
+        if shared.settings.halt && finished.failed() {
+            shared.close();
+        }
+        if events.send(Event::Ended(Box::new(finished))).is_err() {
             return;
         }
     }
@@ -211,7 +225,7 @@ fn finish(shared: &Shared, item: Item) -> Finished {
         attempts += 1;
         let (result, said) = attempt(shared, &task);
         let finished = Finished { item: item.clone(), result, attempts, took: begun.elapsed(), said };
-        if finished.succeeded() || finished.is_cancelled() || attempts > settings.retries {
+        if !finished.failed() || attempts > settings.retries {
             return finished;
         }
     }

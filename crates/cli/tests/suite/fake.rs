@@ -15,6 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 
+/// The job of [`Place::job_daemon`].
+pub const JOB: base::JobId = base::JobId(77);
+
 /// One caller.
 pub struct Caller {
     stream: UnixStream,
@@ -130,6 +133,23 @@ impl Place {
                 let (stream, _) = listener.accept().expect("a caller");
                 serve(number, Caller::new(stream));
             }
+        })
+    }
+
+    /// A daemon that serves one job: its opener, and `tasks` callers, each in a thread of its own, with `serve`.
+    pub fn job_daemon(&self, tasks: usize, serve: impl Fn(Caller) + Send + Sync + 'static) -> JoinHandle<()> {
+        let listener = UnixListener::bind(self.dir.path().join("run/door")).expect("a socket");
+        std::thread::spawn(move || {
+            let mut opener = Caller::new(listener.accept().expect("the opener").0);
+            assert_eq!(opener.request(), Some(Request::Job { version: door::VERSION }));
+            opener.reply(Reply::Job(JOB));
+            std::thread::scope(|threads| {
+                for _ in 0..tasks {
+                    let caller = Caller::new(listener.accept().expect("a caller").0);
+                    threads.spawn(|| serve(caller));
+                }
+            });
+            assert_eq!(opener.request(), None, "the job lasts until its tasks have ended");
         })
     }
 
