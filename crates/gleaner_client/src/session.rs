@@ -223,6 +223,7 @@ mod tests {
         let cancel = Cancel::new().expect("an event");
         let file = tempfile::tempfile().expect("a file");
         let streams = Streams { stdin: file.as_fd(), stdout: file.as_fd(), stderr: file.as_fd() };
+        let pipe = rustix::pipe::pipe().expect("a pipe");
         let begun = Instant::now();
         let ended = std::thread::scope(|threads| {
             let task = Task::shell("sleep 60 & wait").no_remote(true);
@@ -230,7 +231,9 @@ mod tests {
                 let cancel = cancel.clone();
                 move || session().run_with(&task, streams, &cancel)
             });
-            std::thread::sleep(Duration::from_millis(50));
+            // Time for it to begin: nothing ever comes of this event.
+            let time = rustix::event::Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+            Cancel::new().expect("an event").wait(pipe.0.as_fd(), Some(time)).expect("a wait");
             cancel.cancel();
             waiting.join().expect("no panic")
         });

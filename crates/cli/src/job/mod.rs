@@ -167,7 +167,8 @@ impl Runner {
                 Ok(Event::Begun) => self.progress.begun(),
                 Ok(Event::Ended(finished)) => self.on_ended(*finished)?,
                 Ok(Event::Idle) => self.threads -= 1,
-                Ok(Event::Trouble(error)) => self.on_trouble(error),
+                // What was read before still runs.
+                Ok(Event::Trouble(error)) => drop(self.trouble.get_or_insert(error)),
                 Ok(Event::Signal(signal)) => self.on_signal(signal),
                 // One waits for a line that does not come, or for a daemon that hangs.
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
@@ -194,12 +195,6 @@ impl Runner {
             self.cancel();
         }
         Ok(())
-    }
-
-    /// What was read before still runs.
-    fn on_trouble(&mut self, error: CliError) {
-        self.threads -= 1;
-        self.trouble.get_or_insert(error);
     }
 
     fn on_signal(&mut self, signal: i32) {

@@ -117,7 +117,7 @@ impl Source {
     }
 
     /// The next task.
-    pub fn next(&mut self) -> Result<Option<Item>> {
+    pub fn take(&mut self) -> Result<Option<Item>> {
         loop {
             if self.line.is_none() {
                 let Some(lines) = &mut self.lines else { return Ok(None) };
@@ -249,7 +249,7 @@ mod tests {
     }
 
     fn all(mut source: Source) -> Vec<String> {
-        std::iter::from_fn(|| source.next().expect("sound"))
+        std::iter::from_fn(|| source.take().expect("sound"))
             .map(|item| {
                 let shown = String::from_utf8_lossy(&item.command.shown).into_owned();
                 format!("{} {} {shown}", item.number, item.origin.unwrap_or_default().rsplit('/').next().unwrap_or(""))

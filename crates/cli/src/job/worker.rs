@@ -158,7 +158,7 @@ impl Shared {
         if !self.pass() {
             return Ok(None);
         }
-        let item = lock(&self.source).next();
+        let item = lock(&self.source).take();
         let is_closed = lock(&self.gate).closed;
         match item {
             // It was closed while the line was waited for.

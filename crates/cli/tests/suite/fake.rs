@@ -60,6 +60,14 @@ impl Caller {
         }
     }
 
+    /// Waits for so long, in which the caller says nothing and stays.
+    pub fn wait(&self, milliseconds: i64) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let time = Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
+        let said = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&time)).expect("a socket");
+        assert_eq!(said, 0, "the caller goes, or says something");
+    }
+
     /// The command that the first message must carry.
     pub fn run(&mut self) -> (Command, door::Options, Option<base::WindowSize>) {
         match self.request() {

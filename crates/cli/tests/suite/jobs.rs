@@ -40,7 +40,7 @@ fn tasks_are_shown_apart_and_in_order() {
             caller.launched(false);
             caller.write(1, &format!("{} begins\n", words[1]));
             // The first ends last.
-            std::thread::sleep(Duration::from_millis(if words[1] == "a" { 200 } else { 20 }));
+            caller.wait(if words[1] == "a" { 200 } else { 20 });
             caller.write(1, &format!("{} ends\n", words[1]));
             caller.write(2, &format!("{}?\n", words[1]));
             running.fetch_sub(1, Ordering::SeqCst);
@@ -150,12 +150,14 @@ fn a_failure_halts_soon_or_now() {
         let daemon = place.job_daemon(2, move |mut caller| {
             let words = words(&mut caller);
             caller.launched(false);
-            std::thread::sleep(Duration::from_millis(150));
             match (words[1].as_str(), halt) {
-                ("1", _) => end(&mut caller, 1),
+                ("1", _) => {
+                    caller.wait(150);
+                    end(&mut caller, 1);
+                }
                 (_, "now") => assert_eq!(caller.request(), None),
                 _ => {
-                    std::thread::sleep(Duration::from_millis(150));
+                    caller.wait(300);
                     end(&mut caller, 0);
                 }
             }
@@ -179,6 +181,19 @@ fn what_is_wrong_with_the_line_is_said() {
         assert!(code == Some(2) && err.starts_with(want), "{arguments}: {code:?} {err}");
     }
     assert_eq!(output(&mut run(&place, "--no-remote echo one")), (Some(0), "one\n".into(), String::new()));
+}
+
+#[test]
+fn a_line_that_cannot_be_read_ends_the_job_after_those_before() {
+    let place = Place::new();
+    let mut process = run(&place, "--no-remote -j2 --job -");
+    let mut child =
+        process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    std::io::Write::write_all(&mut child.stdin.take().expect("piped"), b"echo one\nx\0y\necho three\n").expect("read");
+    let output = child.wait_with_output().expect("it ends");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(2), &b"one\n"[..]));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(said, "gleaner: error: standard input:2: a line with a NUL in it\n");
 }
 
 #[test]

@@ -230,12 +230,12 @@ mod tests {
             let root = root_of(&folder);
             fs::write(disk(&root.join(b"old")), b"old").unwrap();
             // Beyond the grain of any clock: what comes later is later.
-            std::thread::sleep(std::time::Duration::from_millis(25));
+            crate::snapshot::pause_nanos(25_000_000);
             Self { _folder: folder, root, views: Views::new(snapshot(), None), job: JobViews::begin() }
         }
 
         fn write(&self, name: &str, text: &str) {
-            std::thread::sleep(std::time::Duration::from_millis(25));
+            crate::snapshot::pause_nanos(25_000_000);
             fs::write(disk(&self.root.join(name.as_bytes())), text).unwrap();
         }
 
