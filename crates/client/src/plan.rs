@@ -107,7 +107,7 @@ impl Plan {
         let views = daemon.server.views();
         let view = views.open(&key_under(program.key.clone(), &read), first_sight);
         let view = match job {
-            Some(job) => views.open_in(job, view).map_err(NotPlanned::Here)?,
+            Some(job) => views.open_in(job, view),
             None => view,
         };
         let env = crate::policy::environment(daemon.config.own_workers, &command.env);

@@ -51,7 +51,7 @@ fn spawn(command: &Command, streams: Streams<'_>, own_group: bool) -> Result<Chi
     if own_group {
         process.process_group(0);
     }
-    keep_descriptor_limit(&mut process, command);
+    prepare(&mut process, command);
     process.spawn().map_err(|error| {
         let name = printable(&command.argv[0]);
         let code = if error.kind() == ErrorKind::NotFound { 127 } else { 126 };
@@ -62,13 +62,16 @@ fn spawn(command: &Command, streams: Streams<'_>, own_group: bool) -> Result<Chi
     })
 }
 
-/// A process that runs many tasks may need more descriptors than its tasks are to have.
-fn keep_descriptor_limit(process: &mut std::process::Command, command: &Command) {
+/// What a task of this machine is to have: no more descriptors than it would have had (a process that runs many tasks needs
+/// more), and no longer a life than the thread that waits for it.
+fn prepare(process: &mut std::process::Command, command: &Command) {
     let resource = libc::RLIMIT_NOFILE;
-    let Some(limit) = command.limits.iter().find(|limit| limit.resource == resource).copied() else { return };
-    // SAFETY: setrlimit is one system call, and safe between fork and exec.
+    let limit = command.limits.iter().find(|limit| limit.resource == resource).copied();
+    // SAFETY: both are single system calls, and safe between fork and exec.
     unsafe {
         process.pre_exec(move || {
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
+            let Some(limit) = limit else { return Ok(()) };
             let value = libc::rlimit64 { rlim_cur: limit.soft, rlim_max: limit.hard };
             match libc::setrlimit64(resource, &value) {
                 0 => Ok(()),

@@ -14,7 +14,7 @@ use wire::{Connection, FetchError, Fetcher, convert, message};
 const GAP_LIMIT: Duration = Duration::from_secs(5);
 /// Most views of one client that are held. Beyond, the one longest unused goes: its next launch is told that there is a gap,
 /// and sends the whole view.
-const VIEWS_MAX: usize = 512;
+const VIEWS_MAX: usize = 192;
 /// Most views of which it is known how far a worker was sent them; the table is emptied beyond.
 const SENT_MAX: usize = 16_384;
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.

@@ -254,7 +254,9 @@ impl Runner {
             // Whoever does not read it does not want it.
             let _ = writeln!(std::io::stdout().lock(), "{line}");
         }
-        let _ = std::io::stderr().lock().write_all(self.tally.summary().as_bytes());
+        if self.signal != Some(libc::SIGPIPE) {
+            let _ = std::io::stderr().lock().write_all(self.tally.summary().as_bytes());
+        }
         if let Some(signal) = self.signal {
             // Signals that are taken over have numbers below 32.
             let status = die_by(signal as u8, false);

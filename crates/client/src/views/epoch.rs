@@ -11,6 +11,7 @@ use super::table::{Look, Table};
 use super::{Launch, SweepError, Swept, View, Views};
 use crate::policy::Gate;
 use crate::profile::ViewKey;
+use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, lock, now};
 use base::codec::Encode;
 use base::{Binding, Listing, Seq, Time, TreePath, Version, ViewUpdate};
@@ -19,8 +20,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// Most paths that the tasks of one job may use, over all programs.
 pub const EPOCH_PATHS_MAX: usize = 200_000;
-/// Most programs (each under each read policy) of one job.
-pub const EPOCH_VIEWS_MAX: usize = 256;
+/// Most views of one job (for each program, under each read policy) that are kept for its next tasks. Beyond, the one longest
+/// unused goes: what its paths are stays bound, and its next task sends them anew.
+pub const EPOCH_VIEWS_MAX: usize = 64;
 
 /// What the paths that a job uses meant at its start.
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub struct Epoch {
 #[derive(Debug)]
 pub struct JobViews {
     epoch: Arc<Epoch>,
-    views: Mutex<HashMap<ViewKey, Arc<View>>>,
+    views: Mutex<Lru<ViewKey, Arc<View>>>,
 }
 
 /// Where a job's view comes from.
@@ -75,7 +77,7 @@ impl JobViews {
     /// Of a job that starts now.
     pub fn begin() -> Self {
         let epoch = Epoch { started: now(), bound: Mutex::default() };
-        Self { epoch: Arc::new(epoch), views: Mutex::default() }
+        Self { epoch: Arc::new(epoch), views: Mutex::new(Lru::new(EPOCH_VIEWS_MAX)) }
     }
 }
 
@@ -157,21 +159,21 @@ impl View {
 }
 
 impl Views {
-    /// A job's copy of a program's view. The error says why there is none.
-    pub fn open_in(&self, job: &JobViews, parent: Arc<View>) -> Result<Arc<View>, String> {
+    /// A job's copy of a program's view.
+    pub fn open_in(&self, job: &JobViews, parent: Arc<View>) -> Arc<View> {
         let mut views = lock(&job.views);
         if let Some(view) = views.get(&parent.key) {
-            return Ok(view.clone());
+            return view.clone();
         }
         if views.len() >= EPOCH_VIEWS_MAX {
-            return Err(format!("the job uses more than {EPOCH_VIEWS_MAX} programs: divide it into several"));
+            views.pop_oldest();
         }
         let key = parent.key.clone();
         let origin = Origin { parent, epoch: job.epoch.clone(), copied: OnceLock::new() };
         let view = Arc::new(View::new(self.next_id(), key.clone(), Table::default(), Some(origin)));
-        views.insert(key, view.clone());
+        views.insert(key, view.clone(), 1);
         self.note_of_job(&view);
-        Ok(view)
+        view
     }
 
     /// As [`Views::sweep`], of a job's view: the first launch of a program checks what it uses, further ones only look at
@@ -242,7 +244,7 @@ mod tests {
         /// A view of the job, of a program that is known to use the whole of the tree.
         fn view(&self, program: &str) -> Arc<View> {
             let parent = self.views.open(&key(program), || vec![self.root.clone()]);
-            self.views.open_in(&self.job, parent).unwrap()
+            self.views.open_in(&self.job, parent)
         }
 
         fn fault(&self, view: &View, name: &str) -> Result<Bound, BindError> {
@@ -291,7 +293,7 @@ mod tests {
         world.views.sweep(&parent, &launch(Version(0))).unwrap();
         let now = world.views.fault(&parent, &world.root.join(b"old"), &Open, Time(0)).unwrap().bound;
         assert_eq!(content(&now), Some(Content::Block(Digest::of(b"new"))));
-        let two = world.views.open_in(&world.job, parent).unwrap();
+        let two = world.views.open_in(&world.job, parent);
         let swept = world.views.sweep(&two, &launch(Version(0))).unwrap();
         assert!(swept.copied.is_some());
         assert_eq!(content(&world.fault(&two, "old").unwrap()), content(&before));
@@ -312,7 +314,7 @@ mod tests {
         // The next job starts from what is there now.
         let job = JobViews::begin();
         let parent = world.views.open(&key("/bin/x"), Vec::new);
-        let view = world.views.open_in(&job, parent).unwrap();
+        let view = world.views.open_in(&job, parent);
         world.views.sweep(&view, &launch(Version(0))).unwrap();
         assert_eq!(world.fault(&view, "old").unwrap().binding, Binding::Absent);
     }
