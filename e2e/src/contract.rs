@@ -1,6 +1,7 @@
 //! Clauses of the contract that need more than one command, or a look at the pool beside it.
 
 mod answers;
+mod job;
 mod jobs;
 mod kept;
 mod revoked;
@@ -11,7 +12,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 10] = [
+const SCENARIOS: [Scenario; 13] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -21,16 +22,21 @@ const SCENARIOS: [Scenario; 10] = [
     ("contract/what changes after the launch is late, and told", snapshot::late),
     ("contract/a revoked worker runs nothing more", revoked::worker),
     ("contract/a revoked client runs nothing more", revoked::client),
+    ("contract/a job of many tasks: each shown apart and in order", job::many),
+    ("contract/tasks of a job see one state of the files", job::one_state),
+    ("contract/Ctrl-C ends a job and its guests", job::interrupted),
     ("contract/answers as JSON, with and without a pool", answers::all),
 ];
 
 /// What is done to a pool of one process.
-const IN_ONE_PROCESS: [Scenario; 6] = [
+const IN_ONE_PROCESS: [Scenario; 8] = [
     ("up/a compiler, a chain of commands, large files", up::commands),
     ("up/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("up/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
     ("up/a file that changes while it is read is never torn", snapshot::torn_files),
     ("up/what changes after the launch is late, and told", snapshot::late),
+    ("up/tasks of a job see one state of the files", job::one_state),
+    ("up/a C program maps in parallel", job::from_c),
     ("up/killed", up::killed),
 ];
 

@@ -108,9 +108,9 @@ impl Pool {
     fn start_in(options: Options, scratch: Scratch, before: Before) -> Result<Self> {
         let root = scratch.path().to_path_buf();
         let bin = make(&root, "bin", 0o755, 0)?;
-        for program in ["gleaner", "remrun"] {
+        for program in ["gleaner", "remrun", "libgleaner.so"] {
             let (from, to) = (options.programs.join(program), bin.join(program));
-            std::fs::copy(&from, &to).at("copy (build it with `cargo build -p cli`)", &from)?;
+            std::fs::copy(&from, &to).at("copy (build it with `cargo build -p cli -p libgleaner`)", &from)?;
         }
         make(&root, "log", 0o755, 0)?;
         let mut owner = client_in(&root, "hub", &bin, 0)?;

@@ -9,18 +9,22 @@ use crate::process::{Run, pause};
 use crate::report::Report;
 use crate::scenario::{self, Scenario, folder, measured};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 3] = [
+const SCENARIOS: [Scenario; 4] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
+    ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/5% loss changes nothing but the time", loss),
 ];
 /// Longest that one command may take.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes that `true` may cost, in all.
 const TRUE_BYTES: u64 = 1_400;
+/// Bytes that a further task of a job may cost, up and down, with headers and acknowledgements.
+const TASK_BYTES: u64 = 1_100;
 /// Round trips that a launch may cost, by the slope of time over delay: one, and what a busy machine adds. `bench slow-link` tells it
 /// to the hundredth.
 const ROUND_TRIPS: f64 = 1.3;
@@ -166,6 +170,35 @@ fn anew(pool: &Pool, project: &Project) -> Result<Vec<String>> {
         known.bytes_up, unknown.bytes_up
     );
     Ok(if known.bytes_up * 3 > unknown.bytes_up { vec![format!("{known:?}, {unknown:?}")] } else { Vec::new() })
+}
+
+/// What a job of many tasks costs beside what a job of few costs; and how long it takes.
+fn jobs(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    let cable = Link::preset("cable").map_err(|error| Error::Product(error.to_string()))?;
+    std::fs::write(place.join("in"), "input\n").map_err(|error| Error::Product(error.to_string()))?;
+    let job = |pool: &Pool, tasks: usize| {
+        let mut command = Command::new(pool.client.gleaner.clone().unwrap_or_else(|| "gleaner".into()));
+        command.args(["run", "--no-local", "-j64", "sh", "-c", "cat in", ":::"]);
+        command.args((0..tasks).map(|number| number.to_string()));
+        pool.client.dress(&mut command);
+        command.current_dir(&place);
+        let outcome = Run::new(command).within(LIMIT).run()?.expect_ok("the job")?;
+        Ok(outcome.elapsed)
+    };
+    job(pool, 2)?;
+    pool.relink(cable)?;
+    job(pool, 2)?;
+    let (_, few) = traffic_of(pool, || job(pool, 2))?;
+    let (took, many) = traffic_of(pool, || job(pool, 22))?;
+    let each = |few: u64, many: u64| many.saturating_sub(few) / 20;
+    let (up, down) = (each(few.bytes_up, many.bytes_up), each(few.bytes_down, many.bytes_down));
+    measured("a job of 22 tasks over cable", took);
+    println!(
+        "measured: a job of 2 tasks {} bytes up, {} down; each further task {up} up, {down} down",
+        few.bytes_up, few.bytes_down
+    );
+    Ok(if up + down <= TASK_BYTES { Vec::new() } else { vec![format!("a task costs {up} bytes up, {down} down")] })
 }
 
 fn loss(pool: &mut Pool) -> Result<Vec<String>> {

@@ -31,7 +31,7 @@ pub fn say(text: &str) {
 pub fn build(release: bool) -> Result<PathBuf, String> {
     let profile = if release { "release" } else { "debug" };
     say(&format!("building ({profile}; a fresh tree takes some minutes) …"));
-    let mut arguments = vec!["build", "-p", "cli", "-p", "e2e", "--bins"];
+    let mut arguments = vec!["build", "-p", "cli", "-p", "libgleaner", "-p", "e2e", "--lib", "--bins"];
     if release {
         arguments.push("--release");
     }

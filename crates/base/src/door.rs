@@ -11,10 +11,10 @@
 
 use crate::codec::{Encode, Malformed, Reader, Writer};
 use crate::command::{Command, ExitStatus, WindowSize};
-use crate::id::TaskId;
+use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -37,6 +37,8 @@ pub struct Options {
     pub allow_write: Vec<Vec<u8>>,
     /// Say afterwards on standard error where it ran and what it cost (`--verbose`).
     pub verbose: bool,
+    /// The job that the command belongs to: it sees the files as they were when the job was opened.
+    pub job: Option<JobId>,
 }
 
 /// From `remrun` or `gleaner` to the daemon.
@@ -52,6 +54,11 @@ pub enum Request {
         options: Options,
         /// Size of the caller's terminal, if standard input or output is one.
         window: Option<WindowSize>,
+    },
+    /// Open a job: the first message of a connection. The job lasts as long as the connection.
+    Job {
+        /// [`VERSION`] of the caller.
+        version: u32,
     },
     /// What became of a task whose daemon died: the first message of a connection.
     Outcome(TaskId),
@@ -100,6 +107,8 @@ pub enum Reply {
     Answer(Vec<u8>),
     /// The answer to [`Request::Outcome`]: the task's end if it was committed, or `None`.
     Outcome(Option<ExitStatus>),
+    /// The answer to [`Request::Job`]: the job's number, for [`Options::job`].
+    Job(JobId),
 }
 
 /// The folder of the daemon's socket and lock, absolute: the first that applies of `$GLEANER_RUNTIME_DIR`,
@@ -167,6 +176,7 @@ impl Encode for Request {
                 out.bool(options.no_local);
                 out.list(&options.allow_write, |out, path| out.bytes(path));
                 out.bool(options.verbose);
+                out.option(options.job.as_ref(), |out, job| out.u64(job.0));
                 out.option(window.as_ref(), write_window);
             }
             Self::Outcome(task) => {
@@ -186,32 +196,32 @@ impl Encode for Request {
                 out.u8(5);
                 out.bool(*owned);
             }
+            Self::Job { version } => {
+                out.u8(6);
+                out.u32(*version);
+            }
         }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         Ok(match from.u8()? {
-            0 => {
-                let version = from.u32()?;
-                if version != VERSION {
-                    return Err(Malformed("another version of remrun"));
-                }
-                Self::Run {
-                    version,
-                    command: Box::new(Command::decode(from)?),
-                    options: Options {
-                        no_local: from.bool()?,
-                        allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
-                        verbose: from.bool()?,
-                    },
-                    window: from.option(read_window)?,
-                }
-            }
+            0 => Self::Run {
+                version: read_version(from)?,
+                command: Box::new(Command::decode(from)?),
+                options: Options {
+                    no_local: from.bool()?,
+                    allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
+                    verbose: from.bool()?,
+                    job: from.option(|from| Ok(JobId(from.u64()?)))?,
+                },
+                window: from.option(read_window)?,
+            },
             1 => Self::Outcome(TaskId(from.u128()?)),
             2 => Self::Ask(from.bytes()?.to_vec()),
             3 => Self::Signal(from.u8()?),
             4 => Self::Resize(read_window(from)?),
             5 => Self::Foreground(from.bool()?),
+            6 => Self::Job { version: read_version(from)? },
             _ => return Err(Malformed("an unknown request")),
         })
     }
@@ -250,6 +260,10 @@ impl Encode for Reply {
                 out.u8(7);
                 out.option(status.as_ref(), |out, status| status.encode(out));
             }
+            Self::Job(job) => {
+                out.u8(8);
+                out.u64(job.0);
+            }
         }
     }
 
@@ -266,8 +280,16 @@ impl Encode for Reply {
             5 => Self::Note(read_text(from)?),
             6 => Self::Answer(from.bytes()?.to_vec()),
             7 => Self::Outcome(from.option(ExitStatus::decode)?),
+            8 => Self::Job(JobId(from.u64()?)),
             _ => return Err(Malformed("an unknown reply")),
         })
+    }
+}
+
+fn read_version(from: &mut Reader<'_>) -> Result<u32, Malformed> {
+    match from.u32()? {
+        VERSION => Ok(VERSION),
+        _ => Err(Malformed("another version of remrun")),
     }
 }
 
@@ -295,10 +317,15 @@ mod tests {
         let run = Request::Run {
             version: VERSION,
             command: Box::new(command),
-            options: Options { no_local: true, allow_write: vec![b"/x".to_vec()], verbose: false },
+            options: Options { no_local: true, allow_write: vec![b"/x".to_vec()], verbose: false, job: Some(JobId(5)) },
             window: Some(WindowSize { rows: 24, columns: 80 }),
         };
-        let others = [Request::Signal(2), Request::Ask(b"{}".to_vec()), Request::Outcome(TaskId(7))];
+        let others = [
+            Request::Signal(2),
+            Request::Ask(b"{}".to_vec()),
+            Request::Outcome(TaskId(7)),
+            Request::Job { version: VERSION },
+        ];
         for request in others.into_iter().chain([run, Request::Foreground(false)]) {
             assert_eq!(Request::from_bytes(&request.to_bytes()), Ok(request));
         }
@@ -307,6 +334,7 @@ mod tests {
             Reply::Done(ExitStatus::Signal(9)),
             Reply::Failed { message: "no".into(), code: 125 },
             Reply::Outcome(None),
+            Reply::Job(JobId(1)),
         ] {
             assert_eq!(Reply::from_bytes(&reply.to_bytes()), Ok(reply));
         }

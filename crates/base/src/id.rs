@@ -60,6 +60,10 @@ impl fmt::Display for TaskId {
     }
 }
 
+/// A job at one client daemon: tasks that see the client's files as they were when the job was opened. Never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct JobId(pub u64);
+
 /// Whose bytes: blocks are readable, and known to exist, only within the tenant that has shown them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Tenant(pub u32);

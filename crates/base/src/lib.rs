@@ -20,7 +20,7 @@ pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Reci
 pub use command::{Command, ExitStatus, Limit, Output, Stdin, Usage, WindowSize};
 pub use delta::{Action, Base, Change, Delta};
 pub use digest::Digest;
-pub use id::{NodeId, Seq, TaskId, Tenant, Version, ViewId};
+pub use id::{JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};
 pub use path::TreePath;
 pub use time::Time;
 pub use view::{Bound, ViewUpdate};

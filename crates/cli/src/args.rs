@@ -32,8 +32,7 @@ pub enum Command {
     Use(TokenArgument),
     /// Make a token for a machine that is to join
     Token(Token),
-    /// Run a command on the pool; the same as `remrun`
-    #[command(disable_help_flag = true, disable_version_flag = true)]
+    /// Run a command on the pool, as `remrun` does, or the many commands of a job
     Run(Run),
     /// Show the pool: hub, workers, tasks
     Status(Json),
@@ -200,11 +199,83 @@ pub struct Token {
 
 /// `gleaner run`.
 #[derive(Clone, Debug, Args)]
+#[command(after_long_help = JOBS_HELP)]
 pub struct Run {
-    /// Options of remrun (see `remrun --help`), then the command and its arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "OPTION|COMMAND")]
-    pub arguments: Vec<OsString>,
+    /// Run every line of FILE (`-`: standard input), or COMMAND for every line of it
+    #[arg(long, value_name = "FILE")]
+    pub job: Option<PathBuf>,
+    /// Tasks at once; as many as the pool has CPUs if not given
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=512))]
+    pub jobs: Option<u32>,
+    /// Run a task of a job that fails again, up to N times
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=1000))]
+    pub retries: u32,
+    /// Show what tasks of a job say in the order of the tasks, not of their ends
+    #[arg(short, long)]
+    pub keep_order: bool,
+    /// What to do when a task of a job fails
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "never")]
+    pub halt: Halt,
+    /// Print a line of JSON for each task of a job, and one for all at the end
+    #[arg(long)]
+    pub json: bool,
+    /// CPUs that each command asks for
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub cpus: u32,
+    /// Fail rather than run a command on this machine
+    #[arg(long, conflicts_with = "no_remote")]
+    pub no_local: bool,
+    /// Run on this machine only
+    #[arg(long)]
+    pub no_remote: bool,
+    /// Let commands change PATH too; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub allow_write: Vec<PathBuf>,
+    /// Say on standard error where commands ran, and why
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// The command; then `:::` and arguments, or `::::` and a file with an argument a line, each to be filled in
+    #[arg(trailing_var_arg = true, value_name = "COMMAND", value_hint = clap::ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
 }
+
+/// What to do when a task of a job fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Halt {
+    /// Run all tasks
+    Never,
+    /// Begin no further task
+    #[value(alias = "soon,fail=1")]
+    Soon,
+    /// End those that run as well
+    #[value(alias = "now,fail=1")]
+    Now,
+}
+
+/// What help and manual say of jobs.
+const JOBS_HELP: &str = "\
+Jobs:
+  gleaner run --job commands.txt                         every line is a command
+  gleaner run convert {} {.}.png ::: *.jpg               a command for every argument
+  gleaner run 'gzip -9 <{} >{}.gz' ::: *.log             one word is a command line for the shell
+  find . -name '*.c' | gleaner run --job - gcc -O2 -c    a command for every line
+
+A line of --job without COMMAND is a command for /bin/sh, or run without a shell if it is simple words. Blank lines and lines that begin with # \
+are left out. With `:::` behind it, every line is run for every argument. COMMAND of several words is run as it is, without a shell. Several `:::` \
+give all combinations.
+
+Filled in: {} the argument, {.} without its extension, {/} its last part, {//} its folder, {/.} its last part without extension, {#} the task's \
+number, {2} {2.} {2/} {2//} {2/.} the same of the second argument. If no place is said, the argument goes to the end. What is filled into a \
+command line is quoted.
+
+All tasks of a job see the files as they were when the job began, whatever others of its tasks changed since; a path that has been changed by \
+others between the job's begin and its first use is an error that names it. A command that has to run on this machine sees the files as they are. \
+Tasks should write files of their own: of a file that several create, the last one's stays.
+
+What a task says is shown when it has ended, whole, standard error apart from standard output. Ctrl-C ends all tasks; nothing of \
+them is committed.
+
+Exit status of a job: how many tasks failed, at most 101. Of a single command: as remrun, see `remrun --help`.";
 
 /// A task.
 #[derive(Clone, Debug, Args)]
@@ -318,11 +389,18 @@ mod tests {
     }
 
     #[test]
-    fn run_passes_everything_on() {
+    fn what_follows_the_command_is_the_command_s() {
         let Ok(Command::Run(run)) = parsed("gleaner run -c 4 --no-local gcc -c x.c --help") else { panic!("not run") };
-        assert_eq!(run.arguments, ["-c", "4", "--no-local", "gcc", "-c", "x.c", "--help"]);
-        let Ok(Command::Run(run)) = parsed("gleaner run --help") else { panic!("not run") };
-        assert_eq!(run.arguments, ["--help"]);
+        assert_eq!((run.cpus, run.no_local, run.job), (4, true, None));
+        assert_eq!(run.command, ["gcc", "-c", "x.c", "--help"]);
+        let Ok(Command::Run(run)) = parsed("gleaner run -kj2 --halt now,fail=1 --job - -- -x {} ::: --job") else {
+            panic!("not run")
+        };
+        assert_eq!((run.keep_order, run.jobs, run.halt), (true, Some(2), Halt::Now));
+        assert_eq!((run.job, run.command.len()), (Some("-".into()), 4));
+        for wrong in ["-j 0 x", "-j 513 x", "--frob x", "--halt later x", "--no-local --no-remote x"] {
+            assert!(parsed(&format!("gleaner run {wrong}")).is_err(), "{wrong}");
+        }
     }
 
     #[test]

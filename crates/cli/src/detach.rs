@@ -1,8 +1,8 @@
 //! Processes that stay: starts them in the background and waits until they are ready, and knows which ones run.
 
-use crate::door::start::take_ready_descriptor;
 use crate::error::{CliError, Result};
 use base::door::READY;
+use gleaner_client::door::start::take_ready_descriptor;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -73,7 +73,7 @@ fn listen(ready: OwnedFd) -> Result<Option<String>> {
     let mut ready = File::from(ready);
     let mut said = Vec::new();
     loop {
-        if !crate::door::wait_readable(ready.as_fd(), deadline)? {
+        if !gleaner_client::door::wait_readable(ready.as_fd(), deadline)? {
             return Err(CliError::environment(format!("not ready within {} s", READY_TIME_MAX.as_secs()))
                 .hint("it still runs; `gleaner stop` ends it"));
         }
@@ -176,7 +176,7 @@ pub fn stop_role(state_dir: &Path, role: &str) -> Result<Option<i32>> {
         return Ok(None);
     }
     rustix::process::pidfd_send_signal(&process, rustix::process::Signal::TERM).map_err(fail)?;
-    match crate::door::wait_readable(process.as_fd(), Instant::now() + STOP_TIME_MAX)? {
+    match gleaner_client::door::wait_readable(process.as_fd(), Instant::now() + STOP_TIME_MAX)? {
         true => Ok(Some(number)),
         false => Err(CliError::environment(format!(
             "the {role}, process {number}, did not end within {} s",

@@ -1,7 +1,7 @@
 //! Errors of `gleaner`: whose they are, what is wrong, and what to do next. The kind decides the exit status.
 
-use crate::door::DoorError;
 use client::report::{Problem, ProblemKind};
+use gleaner_client::door::DoorError;
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;

@@ -4,8 +4,9 @@
 //! by its own task: a command by `run`, a question of `gleaner` by `ask`.
 
 use crate::ask;
-use crate::caller::{First, receive_first};
+use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
+use crate::jobs::Jobs;
 use crate::link::{Caller, HubAddress, Link};
 use crate::networks::Networks;
 use crate::recipes::Recipes;
@@ -64,6 +65,8 @@ pub struct Daemon {
     pub committer: Committer,
     /// What became of the last tasks.
     pub records: Records,
+    /// The jobs that are open.
+    pub jobs: Jobs,
     link: Option<Arc<Link>>,
     recipes: Arc<Recipes>,
     stopping: tokio::sync::Notify,
@@ -191,6 +194,7 @@ impl Daemon {
             server,
             committer,
             records,
+            jobs: Jobs::default(),
             link,
             recipes,
             stopping: tokio::sync::Notify::new(),
@@ -233,11 +237,12 @@ impl Daemon {
                 return;
             }
         };
-        let First { request, descriptors, requests, mut replies } = first;
+        let First { request, descriptors, mut requests, mut replies } = first;
         match request {
             Request::Run { command, options, window, .. } => {
                 run::run(self, *command, options, window, descriptors, requests, replies).await;
             }
+            Request::Job { .. } => self.hold_job(&mut requests, &mut replies).await,
             Request::Outcome(task) => {
                 let outcome = self.committer.outcome(task);
                 let _ = replies.send(&Reply::Outcome(outcome)).await;
@@ -247,6 +252,20 @@ impl Daemon {
                 let _ = replies.send(&Reply::Answer(answer)).await;
             }
             Request::Signal(_) | Request::Resize(_) | Request::Foreground(_) => {}
+        }
+    }
+
+    /// Opens a job, and keeps it open until the caller goes.
+    async fn hold_job(&self, requests: &mut Requests, replies: &mut Replies) {
+        match self.jobs.open() {
+            Ok(job) => {
+                if replies.send(&Reply::Job(job.id())).await.is_ok() {
+                    while requests.next().await.is_some() {}
+                }
+            }
+            Err(message) => {
+                let _ = replies.send(&Reply::Failed { message, code: run::CODE_FAILED }).await;
+            }
         }
     }
 

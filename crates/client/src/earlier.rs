@@ -49,9 +49,14 @@ impl Default for Earlier {
 impl Earlier {
     /// The objects that go with `set` to the hub: `blobs`, each as its difference from an earlier version where there is one; and
     /// the new blocks of large files of which the hub has an earlier version.
-    pub fn objects(&self, set: &[Bound], blobs: Vec<(Digest, Bytes)>, contents: &Contents<'_>) -> Vec<Object> {
+    pub fn objects<'a>(
+        &self,
+        set: impl Iterator<Item = &'a Bound> + Clone,
+        blobs: Vec<(Digest, Bytes)>,
+        contents: &Contents<'_>,
+    ) -> Vec<Object> {
         let files: HashMap<Digest, _> =
-            users_files(set).map(|(path, _, content, name)| (name, (path, content))).collect();
+            users_files(set.clone()).map(|(path, _, content, name)| (name, (path, content))).collect();
         let mut objects: Vec<Object> = blobs
             .into_iter()
             .map(|(digest, bytes)| match files.get(&digest) {
@@ -125,8 +130,10 @@ impl Earlier {
 }
 
 /// The files among these that are the user's, with their sizes and contents, and the names of these.
-fn users_files(set: &[Bound]) -> impl Iterator<Item = (&TreePath, u64, &Content, Digest)> {
-    set.iter().filter_map(|Bound { path, binding, .. }| match binding {
+fn users_files<'a>(
+    set: impl Iterator<Item = &'a Bound>,
+) -> impl Iterator<Item = (&'a TreePath, u64, &'a Content, Digest)> {
+    set.filter_map(|Bound { path, binding, .. }| match binding {
         Binding::File { attr, content: content @ (Content::Block(name) | Content::Recipe(name)), .. } => {
             (!attr.is_of_system(path)).then_some((path, attr.size, content, *name))
         }
@@ -169,7 +176,7 @@ mod tests {
             let set = [Bound { path, seq: Seq(1), binding: Binding::File { attr, content, xattrs: Vec::new() } }];
             let (read, has) =
                 (|name: &Digest| self.bytes.get(name).cloned(), |name: &Digest| self.hub.contains_key(name));
-            let objects = self.earlier.objects(&set, blobs, &Contents { read: &read, hub_has: &has });
+            let objects = self.earlier.objects(set.iter(), blobs, &Contents { read: &read, hub_has: &has });
             let mut sent = 0;
             for object in objects {
                 let bytes =

@@ -255,7 +255,7 @@ impl<'a> Exchange<'a> {
                 self.session.input.set_foreground(owned);
                 None
             }
-            Some(Request::Run { .. } | Request::Outcome(_) | Request::Ask(_)) => None,
+            Some(Request::Run { .. } | Request::Job { .. } | Request::Outcome(_) | Request::Ask(_)) => None,
             None => {
                 self.tell(InputKind::Cancel(true)).await;
                 self.to_task.finish();

@@ -1,7 +1,7 @@
 //! The client daemon: what it knows of its own file system, what it lets out and in, and how it commits.
 //!
 //! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches ([`ahead`]: contents that go before), [`exchange`]
-//! passes its streams, [`settle`] commits its delta. Beside that, [`serve`] answers what the hub asks while the command runs.
+//! passes its streams, [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`] answers what the hub asks while the command runs.
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
@@ -19,6 +19,7 @@ pub mod cutter;
 pub mod daemon;
 pub mod earlier;
 pub mod exchange;
+pub mod jobs;
 pub mod link;
 mod link_wait;
 pub mod networks;

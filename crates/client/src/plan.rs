@@ -9,7 +9,7 @@ use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
 use crate::snapshot::Disk;
 use crate::stdio;
-use crate::views::{Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
+use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
 use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
@@ -59,12 +59,13 @@ pub enum NotPlanned {
 }
 
 impl Plan {
-    /// Plans a command of a caller with these descriptors 0, 1 and 2. Blocks on the file system.
+    /// Plans a command of a caller with these descriptors 0, 1 and 2, in a job if one is given. Blocks on the file system.
     pub fn new(
         daemon: &Daemon,
         mut command: Command,
         window: Option<WindowSize>,
         allow_write: &[Vec<u8>],
+        job: Option<&JobViews>,
         fds: &[Arc<OwnedFd>; 3],
     ) -> Result<Self, NotPlanned> {
         let here = |why: &str| NotPlanned::Here(why.to_owned());
@@ -104,7 +105,12 @@ impl Plan {
             paths.extend(searched(&command, &cwd));
             paths
         };
-        let view = daemon.server.views().open(&key_under(program.key.clone(), &read), first_sight);
+        let views = daemon.server.views();
+        let view = views.open(&key_under(program.key.clone(), &read), first_sight);
+        let view = match job {
+            Some(job) => views.open_in(job, view),
+            None => view,
+        };
         let env = crate::policy::environment(daemon.config.own_workers, &command.env);
         command.env = remote_ability::drop_jobserver(&env.kept);
         Ok(Self {

@@ -36,6 +36,7 @@ pub struct Record {
     pub attempts: u32,
     notes: Vec<String>,
     unreadable: Option<TreePath>,
+    late_in_job: Option<String>,
 }
 
 impl Record {
@@ -48,7 +49,15 @@ impl Record {
             started_ms: now_nanos() / 1_000_000,
             ..TaskReport::default()
         };
-        Self { task, report, begun: Instant::now(), attempts: 0, notes: Vec::new(), unreadable: None }
+        Self {
+            task,
+            report,
+            begun: Instant::now(),
+            attempts: 0,
+            notes: Vec::new(),
+            unreadable: None,
+            late_in_job: None,
+        }
     }
 
     fn at(&mut self, what: impl Into<String>) {
@@ -107,6 +116,12 @@ impl Record {
         self.report.faulted_paths = shown(&asked.paths);
         self.report.late = shown(&asked.late);
         self.unreadable = asked.unreadable.clone();
+        self.late_in_job = asked.late_in_job.clone();
+    }
+
+    /// What the last attempt could not be told, since it was no longer as at the start of its job.
+    pub fn late_in_job(&self) -> Option<&str> {
+        self.late_in_job.as_deref()
     }
 
     /// What carried the link.

@@ -114,12 +114,17 @@ impl Session {
             Ok(three) => three,
             Err(_) => return Err(here("the caller sent no descriptors".into(), no_local)),
         };
+        let job = match options.job.map(|job| daemon.jobs.get(job).ok_or("the job that it belongs to has ended")) {
+            Some(Err(why)) => return Err(Reply::Failed { message: why.into(), code: CODE_FAILED }),
+            Some(Ok(job)) => Some(job),
+            None => None,
+        };
         let failed = |error: std::io::Error| here(format!("this machine is short of resources: {error}"), no_local);
         let fds = [stdin, stdout, stderr].map(Arc::new);
         let planned = {
             let (daemon, fds, allow_write) = (daemon.clone(), fds.clone(), options.allow_write.clone());
             blocking(move || {
-                let plan = Plan::new(&daemon, command, window, &allow_write, &fds)?;
+                let plan = Plan::new(&daemon, command, window, &allow_write, job.as_deref(), &fds)?;
                 let checked = Checked::at_once(&plan, &daemon);
                 Ok((plan, checked))
             })
@@ -302,7 +307,8 @@ impl Session {
             Err(why) => return Outcome::Unplaced(why),
         };
         record.swept(view.len(), swept.update.set.len(), swept.blobs.len() + swept.ahead);
-        let objects = self.daemon.server.objects_with(reach, &swept.update.set, swept.blobs);
+        let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
+        let objects = self.daemon.server.objects_with(reach, first.chain(&swept.update.set), swept.blobs);
         let message = Launch {
             task: convert::task_bytes(self.task),
             attempt,
@@ -313,6 +319,7 @@ impl Session {
             window: convert::window_number(self.plan.window),
             view: Some((&swept.update).into()),
             objects,
+            copied: swept.copied.as_ref().map(Into::into),
             launched: launched.0,
             linger: self.plan.linger,
             client_to_hub: joined.clock_offset_ns(),
@@ -360,6 +367,9 @@ impl Session {
             stdio::set_offset(self.input.fd(), exited.stdin_offset);
         }
         record.moment("output delivered");
+        if let Some(why) = record.late_in_job() {
+            return self.fail(format!("nothing committed: {why}"));
+        }
         match settle(&self.daemon, self.task, &self.plan, exited, spool, record).await {
             Settled::Committed(status) => Reply::Done(status),
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },

@@ -5,7 +5,7 @@ use crate::earlier::{Contents, Earlier};
 use crate::link::Reach;
 use crate::policy::Gate;
 use crate::shadow::Shadow;
-use crate::snapshot::{ReadError, Snapshot};
+use crate::snapshot::{BindError, ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
@@ -62,6 +62,8 @@ pub struct Asked {
     pub paths: Vec<TreePath>,
     /// Of these, those that changed after the launch.
     pub late: Vec<TreePath>,
+    /// Of a task of a job: what it could not be told, since it was no longer as at the job's start.
+    pub late_in_job: Option<String>,
     /// A path whose bytes were asked for and could not be had any more: the task may have seen a failed read.
     pub unreadable: Option<TreePath>,
 }
@@ -125,7 +127,12 @@ impl Server {
     }
 
     /// The objects that go to the hub with what these paths are, and notes them as sent.
-    pub fn objects_with(&self, reach: Reach, set: &[Bound], blobs: Vec<(Digest, Bytes)>) -> Vec<Object> {
+    pub fn objects_with<'a>(
+        &self,
+        reach: Reach,
+        set: impl Iterator<Item = &'a Bound> + Clone,
+        blobs: Vec<(Digest, Bytes)>,
+    ) -> Vec<Object> {
         let objects = if reach.far {
             let read = |digest: &Digest| self.snapshot().read_block(digest).ok().flatten();
             let hub_has = |digest: &Digest| self.hub_has(digest);
@@ -169,7 +176,12 @@ impl Server {
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
         let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {
             Ok(faulted) => faulted,
-            Err(error) => return refuse(error.to_string(), EIO),
+            Err(error) => {
+                if let BindError::Late { .. } | BindError::TooMany { .. } = error {
+                    lock(&task.asked).late_in_job.get_or_insert_with(|| error.to_string());
+                }
+                return refuse(error.to_string(), EIO);
+            }
         };
         {
             let mut asked = lock(&task.asked);
@@ -194,7 +206,7 @@ impl Server {
             self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest) || self.hub_has(digest), bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
-            objects: self.objects_with(task.reach, &bounds, objects),
+            objects: self.objects_with(task.reach, bounds.iter(), objects),
             ..BindReply::default()
         }
     }

@@ -2,7 +2,8 @@
 //! one says only what changed since.
 
 use crate::session::{SessionKey, lock};
-use base::{Digest, ViewId};
+use crate::views::Views;
+use base::Digest;
 use mirror::View;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ const VIEWS_TOLD: usize = 1024;
 #[derive(Default)]
 pub struct Held {
     /// Its views.
-    pub views: Mutex<HashMap<ViewId, View>>,
+    pub views: Mutex<Views>,
     /// Told of each step of a view.
     pub advanced: Notify,
     /// The names of pieces of its files, by stamp and number.
@@ -34,11 +35,11 @@ impl Held {
     /// How far each view is known.
     pub fn told(&self) -> Vec<ViewHeld> {
         let views = lock(&self.views);
-        views.values().take(VIEWS_TOLD).map(|view| ViewHeld { view: view.id().0, version: view.version().0 }).collect()
+        views.iter().take(VIEWS_TOLD).map(|view| ViewHeld { view: view.id().0, version: view.version().0 }).collect()
     }
 
     fn paths(&self) -> usize {
-        lock(&self.views).values().map(View::len).sum()
+        lock(&self.views).iter().map(View::len).sum()
     }
 }
 
@@ -72,7 +73,7 @@ impl Departed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Binding, Bound, Seq, TreePath, Version, ViewUpdate};
+    use base::{Binding, Bound, Seq, TreePath, Version, ViewId, ViewUpdate};
     use bytes::Bytes;
 
     fn key(number: usize) -> SessionKey {
@@ -87,7 +88,7 @@ mod tests {
         };
         let set = (0..paths).map(bound).collect();
         let update = ViewUpdate { view: ViewId(3), base: Version(0), version: Version(7), set, drop: Vec::new() };
-        lock(&held.views).entry(ViewId(3)).or_insert_with(|| View::new(ViewId(3))).take(&update).expect("a whole view");
+        lock(&held.views).entry(ViewId(3)).take(&update).expect("a whole view");
         Arc::new(held)
     }
 

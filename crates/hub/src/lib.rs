@@ -18,5 +18,6 @@ pub mod relay;
 pub mod server;
 pub mod session;
 mod state;
+pub mod views;
 
 pub use server::{Config, Hub, HubError};

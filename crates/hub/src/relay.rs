@@ -7,7 +7,8 @@ use crate::differences::{Differences, Packed};
 use crate::placement::Ticket;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
-use base::{ViewId, ViewUpdate};
+use crate::views::Copied;
+use base::{Seq, ViewId, ViewUpdate};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
@@ -57,11 +58,14 @@ async fn carry(
     let update = ViewUpdate::try_from(update).map_err(|error| FailedKind::Refused.because(error.to_string()))?;
     launch.objects = launch.objects.iter().filter_map(|object| client.keep(object)).collect();
     let gap = |_| FailedKind::ViewGap.because("the hub does not know the files that this launch builds on");
-    client.advance(&update).await.map_err(gap)?;
+    let copied = launch.copied.take().map(convert_copied).transpose()?;
+    client.advance(copied.as_ref(), &update).await.map_err(gap)?;
 
     let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
     let queued = Instant::now();
-    let placed = shared.place(ticket, client, update.view, cpus);
+    // Who has run tasks of the view that this one was copied from has their files.
+    let views = [Some(update.view), client.origin(update.view)];
+    let placed = shared.place(ticket, client, views.into_iter().flatten(), cpus);
     let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
     let (worker, why) = wait_for_place(placed, from_client).await?;
     let placed = Placed {
@@ -87,6 +91,12 @@ async fn carry(
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
     pass_both_ways(shared, client, &worker, (ticket, update.view), (to_client, from_client), (to_worker, from_worker))
         .await
+}
+
+fn convert_copied(copied: wire::message::Copied) -> Result<Copied, Failed> {
+    let refused = |error: wire::convert::Invalid| FailedKind::Refused.because(error.to_string());
+    let step = copied.step.ok_or(wire::convert::Invalid("a copy of no view")).map_err(refused)?;
+    Ok(Copied { step: step.try_into().map_err(refused)?, seq_max: Seq(copied.seq_max) })
 }
 
 /// Waits until the task is placed, or the client takes it back.

@@ -349,12 +349,12 @@ impl Shared {
         &self,
         ticket: Ticket,
         client: &ClientSession,
-        view: ViewId,
+        views: impl Iterator<Item = ViewId> + Clone,
         cpus: u32,
     ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
         let mut state = lock(&self.state);
         state.drop_dead();
-        let knows = |worker: &&Arc<WorkerSession>| worker.knows(&client.key, view);
+        let knows = |worker: &&Arc<WorkerSession>| views.clone().any(|view| worker.knows(&client.key, view));
         let warm = state.workers.values().filter(knows).map(|worker| worker.node).collect();
         let (sender, receiver) = oneshot::channel();
         state.waiting.insert(ticket, sender);

@@ -1,9 +1,10 @@
 //! Connected clients and workers, as the hub sees them.
 
 use crate::held::Held;
+use crate::views::{Copied, Views};
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
-use mirror::{Cursor, View};
+use mirror::Cursor;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -17,6 +18,8 @@ use wire::{Connection, FetchError, Fetcher, convert, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
+/// Most views of which it is known how far a worker was sent them; the table is emptied beyond.
+const SENT_MAX: usize = 16_384;
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.
 const STAMPS_MAX: usize = 100_000;
 
@@ -97,15 +100,15 @@ impl ClientSession {
         })
     }
 
-    /// Takes a launch's step of a view. Waits a little for the step before it, which may come over a slower stream.
-    pub async fn advance(&self, update: &ViewUpdate) -> Result<(), Gap> {
+    /// Takes a launch's step of a view, which is `copied` first from another if it is new. Waits a little for the step before it, which may come over a slower stream.
+    pub async fn advance(&self, copied: Option<&Copied>, update: &ViewUpdate) -> Result<(), Gap> {
         let arrived = async {
             loop {
                 let advanced = self.held.advanced.notified();
                 tokio::pin!(advanced);
                 // Registered before the look, so that a step between the look and the wait is not missed.
                 advanced.as_mut().enable();
-                if self.take(update) {
+                if self.take(copied, update) {
                     return;
                 }
                 advanced.await;
@@ -113,6 +116,9 @@ impl ClientSession {
         };
         let taken = tokio::time::timeout(GAP_LIMIT, arrived).await.map_err(|_| Gap);
         self.held.advanced.notify_waiters();
+        if let Some(copied) = copied {
+            self.expect(&copied.step.set);
+        }
         self.expect(&update.set);
         taken
     }
@@ -139,15 +145,20 @@ impl ClientSession {
         });
     }
 
-    fn take(&self, update: &ViewUpdate) -> bool {
+    fn take(&self, copied: Option<&Copied>, update: &ViewUpdate) -> bool {
         let mut views = self.lock_views();
-        views.entry(update.view).or_insert_with(|| View::new(update.view)).take(update).is_ok()
+        copied.is_none_or(|copied| views.copy(copied, update.view)) && views.entry(update.view).take(update).is_ok()
+    }
+
+    /// The view that this one was copied from.
+    pub fn origin(&self, view: ViewId) -> Option<ViewId> {
+        self.lock_views().origin(view)
     }
 
     /// What takes a worker that was sent a view up to `since` to where it is now, and where that is.
     pub fn update_from(&self, view: ViewId, since: Option<Cursor>) -> Option<(ViewUpdate, Cursor)> {
         let views = self.lock_views();
-        let known = views.get(&view)?;
+        let known = views.get(view)?;
         let update = match since {
             Some(since) => known.update_from(since),
             None => known.update_since(Version(0)),
@@ -157,7 +168,7 @@ impl ClientSession {
 
     /// What a path is in a view: known, or asked of the client.
     pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<message::BindReply, FetchError> {
-        let known = self.lock_views().get(&view).and_then(|known| known.get(&path).cloned());
+        let known = self.lock_views().get(view).and_then(|known| known.get(&path).cloned());
         if let Some(bound) = known {
             let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
@@ -171,7 +182,7 @@ impl ClientSession {
         let bounds: Vec<Bound> = reply.bounds.iter().filter_map(parsed).collect();
         self.expect(&bounds);
         let mut views = self.lock_views();
-        let known = views.entry(view).or_insert_with(|| View::new(view));
+        let known = views.entry(view);
         for bound in bounds.into_iter().filter(|bound| bound.seq > Seq(0)) {
             known.learn(bound);
         }
@@ -180,7 +191,7 @@ impl ClientSession {
 
     /// What a path is in a view, as far as the hub was told.
     pub fn binding(&self, view: ViewId, path: &TreePath) -> Option<Arc<Bound>> {
-        self.lock_views().get(&view)?.get(path).cloned()
+        self.lock_views().get(view)?.get(path).cloned()
     }
 
     /// An object of this client that is in the store.
@@ -255,7 +266,7 @@ impl ClientSession {
         made_out.inspect_err(|error| tracing::warn!(client = %self.node, error, "an object was dropped")).ok()
     }
 
-    fn lock_views(&self) -> MutexGuard<'_, HashMap<ViewId, View>> {
+    fn lock_views(&self) -> MutexGuard<'_, Views> {
         lock(&self.held.views)
     }
 }
@@ -299,6 +310,9 @@ impl WorkerSession {
         let mut sent = lock(&self.sent);
         let at = (client.key.clone(), view);
         let (update, cursor) = client.update_from(view, sent.get(&at).copied())?;
+        if sent.len() >= SENT_MAX {
+            sent.clear();
+        }
         sent.insert(at, cursor);
         Some(update)
     }

@@ -3,7 +3,7 @@
 //! A view never says more than was checked: what it does not hold must be asked. So at its bounds it forgets, and stays
 //! true.
 
-use base::{Binding, Bound, Digest, Listing, TreePath, Version, ViewId, ViewUpdate};
+use base::{Binding, Bound, Digest, Listing, Seq, TreePath, Version, ViewId, ViewUpdate};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -186,6 +186,13 @@ impl View {
         Some(self.records_from(position)?.map(|record| &record.path))
     }
 
+    /// Another view that begins with the same bindings, but those with numbers above `seq_max`, at the same version.
+    pub fn copy_as(&self, id: ViewId, seq_max: Seq) -> Self {
+        let known = self.paths.iter().filter(|(_, bound)| bound.seq <= seq_max);
+        let paths = known.map(|(path, bound)| (path.clone(), bound.clone())).collect();
+        Self { id, version: self.version, paths, log: VecDeque::new(), position: 0, floor: self.version }
+    }
+
     /// The same bindings without the log.
     pub(crate) fn snapshot(&self) -> Self {
         let (log, paths) = (VecDeque::new(), self.paths.clone());
@@ -276,7 +283,6 @@ impl View {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::Seq;
     use proptest::prelude::*;
 
     const ID: ViewId = ViewId(1);
@@ -324,6 +330,20 @@ mod tests {
         view.learn(bound(0, LOG_MAX as u64 + 1));
         assert_eq!(view.update_from(cursor).base, Version(0), "the log does not reach back");
         assert_eq!(view.update_since(Version(1)).base, Version(0));
+    }
+
+    #[test]
+    fn a_copy_goes_its_own_way() {
+        let mut view = View::new(ID);
+        view.apply(&step(0, 3, vec![bound(0, 1), bound(1, 2)], vec![])).expect("a whole view always fits");
+        view.learn(bound(2, 5));
+        let mut copy = view.copy_as(ViewId(2), Seq(4));
+        view.apply(&step(3, 4, vec![bound(0, 6)], vec![])).expect("it follows");
+        assert_eq!((copy.id(), copy.version(), copy.len()), (ViewId(2), Version(3), 2));
+        assert_eq!(copy.get(&bound(0, 0).path).map(|bound| bound.seq), Some(Seq(1)));
+        let own = ViewUpdate { view: ViewId(2), ..step(3, 4, vec![bound(3, 7)], vec![]) };
+        copy.take(&own).expect("it follows");
+        assert_eq!(copy.update_since(Version(3)).set, [bound(3, 7)]);
     }
 
     #[derive(Clone, Debug)]

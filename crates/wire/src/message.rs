@@ -103,6 +103,20 @@ pub struct Launch {
     /// Processes that outlive the command and hold its output are waited for: somebody reads that output to its end.
     #[prost(bool, tag = "16")]
     pub linger: bool,
+    /// The view begins as a copy of another: of this.
+    #[prost(message, optional, tag = "17")]
+    pub copied: Option<Copied>,
+}
+
+/// A view to be copied.
+#[derive(Clone, PartialEq, Message)]
+pub struct Copied {
+    /// The step of that view that leads to the version that is copied.
+    #[prost(message, optional, tag = "1")]
+    pub step: Option<ViewUpdate>,
+    /// Bindings with larger numbers are left out.
+    #[prost(uint64, tag = "2")]
+    pub seq_max: u64,
 }
 
 /// A command line with its surroundings: `base::Command`.

@@ -14,7 +14,7 @@ use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use wire::fetch::HUB_LIMIT;
-use wire::without::{Part, is_left_out};
+use wire::without;
 use wire::{FetchError, Fetcher, Joined, convert, message};
 
 /// Most pieces of lazily bound files whose names are remembered.
@@ -98,7 +98,7 @@ impl Contents {
     pub fn expect(&self, bounds: &[Bound]) {
         let is_within_process =
             lock(&self.fetcher).as_ref().is_some_and(|fetcher| fetcher.connection().is_within_process());
-        if !is_within_process && !is_left_out(Part::OwnDistribution) {
+        if !is_within_process && !without::is_left_out(without::Part::OwnDistribution) {
             self.expected.expect(bounds);
         }
     }

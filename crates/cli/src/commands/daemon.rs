@@ -3,10 +3,10 @@
 use crate::args::Daemon;
 use crate::config::{Config, Flags, Surroundings};
 use crate::detach::make_private_folder;
-use crate::door::Folder;
-use crate::door::start::take_ready_descriptor;
 use crate::error::{CliError, Result};
 use crate::parts::{self, ClientConfig, ClientEnd};
+use gleaner_client::door::Folder;
+use gleaner_client::door::start::take_ready_descriptor;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;

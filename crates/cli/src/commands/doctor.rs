@@ -3,9 +3,9 @@
 //! [`look`] gathers facts, [`judge`] decides on them: only the first touches the machine.
 
 use crate::args::Json;
-use crate::door::Folder;
 use crate::error::{CliError, Result};
 use crate::render::{print, print_json};
+use gleaner_client::door::Folder;
 use serde::Serialize;
 
 /// How a finding bears on its roles.

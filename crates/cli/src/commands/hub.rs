@@ -4,10 +4,10 @@ use super::{use_hub, worker};
 use crate::args::{Hub, NodeFlags};
 use crate::config::{Config, Flags, Surroundings};
 use crate::detach::{self, Ready, lock_role, make_private_folder};
-use crate::door::Folder;
 use crate::error::Result;
 use crate::parts::{self, HubConfig, HubReady, PartError};
 use crate::render::say;
+use gleaner_client::door::Folder;
 use serde::Serialize;
 
 /// Starts the hub.

@@ -23,14 +23,15 @@ pub mod worker;
 use crate::answers::Render;
 use crate::args::{Arguments, Command};
 use crate::config::KnownHub;
-use crate::door::{Door, DoorError, Folder};
 use crate::error::{CliError, Result};
 use crate::parts::PartError;
 use crate::render;
 use client::report::{Question, Refusal};
+use gleaner_client::door::{Door, DoorError, Folder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::Read;
+use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// How long the daemon may take to be started.
@@ -41,16 +42,16 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 const TOKEN_BYTES_MAX: u64 = 4096;
 
 /// Runs a subcommand. The process must have a single thread.
-pub fn run(arguments: Arguments) -> Result {
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
     leave_out()?;
-    match arguments.command {
+    let done = match arguments.command {
         Command::Up(arguments) => up::run(arguments),
         Command::Hub(arguments) => hub::run(arguments),
         Command::Worker(arguments) => worker::run(arguments),
         Command::Join(arguments) => join::run(arguments),
         Command::Use(arguments) => use_hub::run(arguments),
         Command::Token(arguments) => token::run(arguments),
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => return run::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Tasks(arguments) => tasks::run(arguments),
@@ -63,7 +64,8 @@ pub fn run(arguments: Arguments) -> Result {
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
         Command::Daemon(arguments) => daemon::run(arguments),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// As `$GLEANER_WITHOUT` says: for measurement only.
@@ -74,7 +76,7 @@ fn leave_out() -> Result {
 }
 
 /// Asks the client daemon, which is started if it does not run.
-fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
+pub(crate) fn ask<T: DeserializeOwned>(question: &Question) -> Result<T> {
     let open = || Door::open_or_start(&Folder::of_environment(), Instant::now() + START_TIME_MAX);
     let json = encode(question)?;
     // A daemon that was just ending (`gleaner use` restarts it) takes no question; all but one do no harm when asked twice.

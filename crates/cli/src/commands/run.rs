@@ -1,15 +1,45 @@
-//! `gleaner run`: the same as `remrun`, which lies beside this program.
+//! `gleaner run`: one command, as `remrun` (which lies beside this program) runs it, or the many of a job.
 
 use crate::args::Run;
 use crate::error::{CliError, Result};
+use crate::job;
+use crate::job::source::Typed;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
-/// Becomes `remrun`.
-pub fn run(arguments: Run) -> Result {
+/// Runs a job if there are several commands, else becomes `remrun`.
+pub fn run(arguments: Run) -> Result<ExitCode> {
+    let typed = Typed::new(arguments.command.iter().cloned().map(OsStringExt::into_vec));
+    if arguments.job.is_some() || !typed.lists.is_empty() {
+        return job::run(&arguments, typed);
+    }
+    if arguments.command.is_empty() {
+        return Err(CliError::user("no command given").hint("gleaner run --help"));
+    }
+    if arguments.jobs.is_some() || arguments.retries > 0 || arguments.keep_order || arguments.json {
+        let what = "--jobs, --retries, --keep-order and --json are for jobs";
+        return Err(CliError::user(what).hint("gleaner run --job FILE, or gleaner run COMMAND ::: ARGUMENT..."));
+    }
+    if arguments.no_remote {
+        return become_program(&arguments.command[0].clone(), &arguments.command[1..]);
+    }
     let own = std::fs::read_link("/proc/self/exe").ok();
     let beside = own.and_then(|exe| Some(exe.parent()?.join("remrun"))).filter(|remrun| remrun.exists());
-    let program = beside.unwrap_or_else(|| "remrun".into());
-    let error = Command::new(&program).arg0("remrun").args(arguments.arguments).exec();
-    Err(CliError::file("starting", &program, error).hint("install remrun beside gleaner"))
+    let program = beside.map_or_else(|| OsString::from("remrun"), Into::into);
+    let mut words: Vec<OsString> = vec!["--cpus".into(), arguments.cpus.to_string().into()];
+    words.extend(arguments.no_local.then(|| "--no-local".into()));
+    words.extend(arguments.verbose.then(|| "--verbose".into()));
+    for path in arguments.allow_write {
+        words.extend(["--allow-write".into(), path.into()]);
+    }
+    words.push("--".into());
+    words.extend(arguments.command);
+    become_program(&program, &words)
+}
+
+fn become_program(program: &OsString, words: &[OsString]) -> Result<ExitCode> {
+    let error = Command::new(program).args(words).exec();
+    Err(CliError::file("starting", program.as_ref(), error))
 }

@@ -3,10 +3,10 @@
 use crate::args::Stop;
 use crate::config::{Config, Flags, Surroundings};
 use crate::detach::stop_role;
-use crate::door::{Door, DoorError, Folder};
 use crate::error::Result;
 use crate::render::say;
 use client::report::{Done, Question};
+use gleaner_client::door::{Door, DoorError, Folder};
 
 /// Ends worker, hub and client daemon, as far as they run.
 pub fn run(arguments: Stop) -> Result {

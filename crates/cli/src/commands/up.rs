@@ -4,9 +4,9 @@ use super::{hub, worker};
 use crate::args::Up;
 use crate::config::{Config, Surroundings};
 use crate::detach::{self, Ready, lock_role};
-use crate::door::Folder;
 use crate::error::Result;
 use crate::parts::{self, HubReady};
+use gleaner_client::door::Folder;
 
 /// Starts hub and worker.
 pub fn run(arguments: Up) -> Result {

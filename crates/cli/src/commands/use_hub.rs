@@ -3,11 +3,11 @@
 use crate::args::TokenArgument;
 use crate::config::{self, CLIENT_FILE, ClientFile, Config, Flags, KnownHub, Surroundings};
 use crate::detach::make_private_folder;
-use crate::door::{Door, DoorError, Folder};
 use crate::error::{CliError, Result};
 use crate::parts::{self, Joiner};
 use crate::render::say;
 use client::report::{Done, Question};
+use gleaner_client::door::{Door, DoorError, Folder};
 
 /// Redeems a token as a client.
 pub fn run(arguments: TokenArgument) -> Result {

@@ -1,35 +1,27 @@
 //! `remrun`: hands one command over to the client daemon, waits for its end, and ends the same way.
 //!
-//! [`options`] reads the line, [`gather`] collects what the command sees of this process, [`session`] talks with the
-//! daemon, [`local`] runs the command here when it is to run here.
+//! [`options`] reads the line, `gleaner_client` knocks at the door and collects what the command sees of this process,
+//! [`session`] talks with the daemon, [`local`] runs the command here when it is to run here.
 
-pub mod gather;
 pub mod local;
 pub mod options;
 pub mod session;
 pub mod signals;
+pub mod streams;
 pub mod terminal;
 
-use crate::door::{Door, DoorError, Folder};
 use base::ExitStatus;
 use base::door::{GUEST_MARK, Request, VERSION};
+use gleaner_client::door::{Door, DoorError, Folder};
+use gleaner_client::{START_TIME_MAX, TRIES_MAX, gather};
 use options::{Line, Run};
 use rustix::io::Errno;
 use session::{End, Session};
 use signals::Signals;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Exit status when remrun itself fails.
 pub const FAILED: u8 = 125;
-
-/// How often a daemon that goes away is tried. More than twice, since a dying one may still accept a caller.
-const TRIES_MAX: u32 = 3;
-
-/// How long it may take to have a daemon that listens.
-const START_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// How long it may take to learn what became of a command whose daemon died.
-const OUTCOME_TIME_MAX: Duration = Duration::from_secs(10);
 
 /// Runs `remrun` with the arguments after its own name; returns the status to exit with, if it returns at all.
 pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
@@ -43,7 +35,7 @@ pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
     if rustix::fs::access(GUEST_MARK, rustix::fs::Access::EXISTS).is_ok() {
         return here(&run);
     }
-    if let Err(error) = gather::open_closed_streams() {
+    if let Err(error) = streams::open_closed_streams() {
         return fail(&format!("opening /dev/null: {error}"), FAILED);
     }
     elsewhere(&run)
@@ -62,7 +54,7 @@ fn elsewhere(run: &Run) -> i32 {
             version: VERSION,
             command: Box::new(command),
             options: run.options.clone(),
-            window: gather::window(),
+            window: streams::window(),
         },
         Err(error) => return fail(&error.to_string(), FAILED),
     };
@@ -130,25 +122,12 @@ fn here(run: &Run) -> i32 {
 
 /// The daemon died while the command ran: a new one knows from its journal whether the end was committed.
 fn outcome(folder: &Folder, task: base::TaskId) -> i32 {
-    let deadline = Instant::now() + OUTCOME_TIME_MAX;
-    let ask = || {
-        let mut door = Door::open_or_start(folder, deadline)?;
-        door.send(&Request::Outcome(task), &[])?;
-        door.receive(deadline)
-    };
-    let mut asked = ask();
-    for _ in 1..TRIES_MAX {
-        if !matches!(asked, Ok(None) | Err(DoorError::System { .. })) {
-            break;
+    match gleaner_client::ask_outcome(folder, task) {
+        Ok(Some(Some(status))) => end_as(status, false),
+        Ok(Some(None)) => fail("the client daemon died while the command ran; nothing was committed", FAILED),
+        Ok(None) => {
+            fail("the client daemon died while the command ran, and again when asked what became of it", FAILED)
         }
-        asked = ask();
-    }
-    match asked {
-        Ok(Some(base::door::Reply::Outcome(Some(status)))) => end_as(status, false),
-        Ok(Some(base::door::Reply::Outcome(None))) => {
-            fail("the client daemon died while the command ran; nothing was committed", FAILED)
-        }
-        Ok(_) => fail("the client daemon died while the command ran, and again when asked what became of it", FAILED),
         Err(error) => {
             let hint = format!("  what became of it: gleaner explain {task}");
             fail(&format!("the client daemon died while the command ran; {error}\n{hint}"), FAILED)
@@ -198,7 +177,7 @@ fn print(text: &str) -> i32 {
 /// Writes to one of the standard streams; whether all was written.
 fn write_all(stream: usize, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
-        match rustix::io::write(gather::standard_streams()[stream], bytes) {
+        match rustix::io::write(streams::standard_streams()[stream], bytes) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR) => {}
             Err(_) => return false,

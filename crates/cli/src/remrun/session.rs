@@ -2,10 +2,10 @@
 
 use super::signals::Signals;
 use super::terminal::Terminal;
-use super::{gather, say_lines};
-use crate::door::{Door, DoorError, Folder, Received, system, timespec_until};
+use super::{say_lines, streams};
 use base::door::{Reply, Request};
 use base::{ExitStatus, TaskId};
+use gleaner_client::door::{Door, DoorError, Folder, Received, system, timespec_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -54,7 +54,7 @@ pub struct Session<'a> {
 impl<'a> Session<'a> {
     /// A session whose locks are in `folder`.
     pub fn new(folder: &'a Folder, signals: &'a Signals) -> Self {
-        let terminal = Terminal::new(gather::standard_streams()[0]);
+        let terminal = Terminal::new(streams::standard_streams()[0]);
         Self { folder, signals, terminal, launched: None, told_foreground: true, interrupted: None }
     }
 
@@ -73,7 +73,7 @@ impl<'a> Session<'a> {
     /// Hands the command over and waits for its end, however long the command takes.
     pub fn run(&mut self, door: &mut Door, request: &Request) -> Result<End, DoorError> {
         self.told_foreground = true;
-        passed(door.send(request, &gather::standard_streams()))?;
+        passed(door.send(request, &streams::standard_streams()))?;
         if self.terminal.is_terminal() && !self.terminal.in_foreground() {
             self.tell_foreground(door, false)?;
         }
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
 
     fn on_signal(&mut self, door: &mut Door, signal: c_int) -> Result<(), DoorError> {
         match signal {
-            libc::SIGWINCH => match gather::window() {
+            libc::SIGWINCH => match streams::window() {
                 Some(window) => tell(door, &Request::Resize(window)),
                 None => Ok(()),
             },
@@ -163,7 +163,7 @@ impl<'a> Session<'a> {
             Reply::Done(status) => return Ok(Some(End::Done(status))),
             Reply::RunHere { why } => return Ok(Some(End::RunHere(why))),
             Reply::Failed { message, code } => return Ok(Some(End::Failed { message, code })),
-            Reply::Answer(_) | Reply::Outcome(_) => {
+            Reply::Answer(_) | Reply::Outcome(_) | Reply::Job(_) => {
                 return Err(base::codec::Malformed("an answer that was not asked for").into());
             }
         }
@@ -182,7 +182,7 @@ impl<'a> Session<'a> {
         if self.launched.is_none() {
             return Ok(());
         }
-        if let Some(window) = gather::window() {
+        if let Some(window) = streams::window() {
             tell(door, &Request::Resize(window))?;
         }
         tell(door, &Request::Signal(libc::SIGCONT as u8))

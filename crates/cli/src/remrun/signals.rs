@@ -1,6 +1,7 @@
 //! Signals: while a command runs elsewhere they are read from a descriptor and passed on, instead of acting here.
 
-use crate::door::start::last_error;
+use gleaner_client::door::start::last_error;
+use gleaner_client::gather::is_ignored;
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::mem::MaybeUninit;
@@ -20,6 +21,9 @@ const TAKEN: [c_int; 10] = [
     libc::SIGWINCH,
 ];
 
+/// Those that end a process that does not take them over.
+const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+
 /// The signals taken over from this process, until the original mask is set again.
 #[derive(Debug)]
 pub struct Signals {
@@ -31,12 +35,21 @@ impl Signals {
     /// Blocks the signals and opens a descriptor for them. Signals that the caller ignores or blocks stay so: a command
     /// under `nohup` does not hear SIGHUP.
     pub fn take_over() -> Result<Self, Errno> {
+        Self::take_over_these(&TAKEN)
+    }
+
+    /// The same for the signals that would end this process, alone.
+    pub fn take_over_to_end() -> Result<Self, Errno> {
+        Self::take_over_these(&ENDING)
+    }
+
+    fn take_over_these(signals: &[c_int]) -> Result<Self, Errno> {
         // SAFETY: plain calls on sets that live on this stack, in a process of one thread.
         unsafe {
             let mut original = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
             libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut original);
             let mut taken = empty();
-            for signal in TAKEN {
+            for &signal in signals {
                 if libc::sigismember(&original, signal) == 0 && !is_ignored(signal) {
                     libc::sigaddset(&mut taken, signal);
                 }
@@ -107,20 +120,6 @@ fn empty() -> libc::sigset_t {
         let mut set = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
         libc::sigemptyset(&mut set);
         set
-    }
-}
-
-/// The signals that this process was started to ignore: bit `n - 1` for signal `n`.
-pub fn ignored() -> u64 {
-    (1..=64).filter(|signal| is_ignored(*signal)).fold(0, |set, signal| set | 1 << (signal - 1))
-}
-
-fn is_ignored(signal: c_int) -> bool {
-    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: only asks for the action; zeroes are a valid one.
-    unsafe {
-        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
-        action.assume_init().sa_sigaction == libc::SIG_IGN
     }
 }
 

@@ -15,6 +15,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 
+/// The job of [`Place::job_daemon`].
+pub const JOB: base::JobId = base::JobId(77);
+
 /// One caller.
 pub struct Caller {
     stream: UnixStream,
@@ -55,6 +58,14 @@ impl Caller {
             }
             self.received.extend_from_slice(&buffer[..count]);
         }
+    }
+
+    /// Waits for so long, in which the caller says nothing and stays.
+    pub fn wait(&self, milliseconds: i64) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let time = Timespec { tv_sec: milliseconds / 1000, tv_nsec: milliseconds % 1000 * 1_000_000 };
+        let said = poll(&mut [PollFd::new(&self.stream, PollFlags::IN)], Some(&time)).expect("a socket");
+        assert_eq!(said, 0, "the caller goes, or says something");
     }
 
     /// The command that the first message must carry.
@@ -133,6 +144,23 @@ impl Place {
         })
     }
 
+    /// A daemon that serves one job: its opener, and `tasks` callers, each in a thread of its own, with `serve`.
+    pub fn job_daemon(&self, tasks: usize, serve: impl Fn(Caller) + Send + Sync + 'static) -> JoinHandle<()> {
+        let listener = UnixListener::bind(self.dir.path().join("run/door")).expect("a socket");
+        std::thread::spawn(move || {
+            let mut opener = Caller::new(listener.accept().expect("the opener").0);
+            assert_eq!(opener.request(), Some(Request::Job { version: door::VERSION }));
+            opener.reply(Reply::Job(JOB));
+            std::thread::scope(|threads| {
+                for _ in 0..tasks {
+                    let caller = Caller::new(listener.accept().expect("a caller").0);
+                    threads.spawn(|| serve(caller));
+                }
+            });
+            assert_eq!(opener.request(), None, "the job lasts until its tasks have ended");
+        })
+    }
+
     /// What the fake `gleaner daemon` shall do, by [`daemon_process`].
     pub fn script(&self, script: &str) {
         std::fs::write(self.dir.path().join("script"), script).expect("a file");
@@ -150,7 +178,7 @@ fn daemon_process() {
     let mut starts = File::options().append(true).create(true).open(place.join("starts")).expect("a file");
     starts.write_all(b"started\n").expect("written");
     let script = std::fs::read_to_string(place.join("script")).unwrap_or_default();
-    let ready = cli::door::start::take_ready_descriptor(3).expect("a pipe");
+    let ready = gleaner_client::door::start::take_ready_descriptor(3).expect("a pipe");
     let mut ready = File::from(ready);
     if script.starts_with("complain") {
         ready.write_all(b"no room\nat all\n").expect("written");

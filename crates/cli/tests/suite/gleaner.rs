@@ -5,7 +5,7 @@ use base::door::{Reply, Request};
 use std::process::Command;
 
 /// `gleaner` that uses `place`, and nothing of the account that runs the tests.
-fn gleaner(place: &Place) -> Command {
+pub fn gleaner(place: &Place) -> Command {
     let mut process = Command::new(env!("CARGO_BIN_EXE_gleaner"));
     place.set_environment(&mut process);
     process.env("GLEANER_CONFIG_DIR", place.path().join("config"));
@@ -14,7 +14,7 @@ fn gleaner(place: &Place) -> Command {
     process
 }
 
-fn output(process: &mut Command) -> (Option<i32>, String, String) {
+pub fn output(process: &mut Command) -> (Option<i32>, String, String) {
     let output = process.output().expect("gleaner starts");
     let text = |bytes| String::from_utf8(bytes).expect("text");
     (output.status.code(), text(output.stdout), text(output.stderr))
@@ -163,7 +163,7 @@ fn nothing_runs_that_could_be_stopped() {
 fn run_is_remrun() {
     let place = Place::new();
     let (code, out, _) = output(gleaner(&place).args(["run", "--help"]));
-    assert_eq!((code, out.starts_with("Run a command on the pool's machines")), (Some(0), true), "{out}");
+    assert!(code == Some(0) && out.contains("gleaner run --job commands.txt"), "{out}");
     let daemon = place.daemon(1, |_, mut caller| {
         assert_eq!(caller.run().0.argv, [&b"x"[..], b"-c"]);
         caller.reply(Reply::Done(base::ExitStatus::Code(9)));

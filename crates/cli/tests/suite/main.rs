@@ -2,5 +2,6 @@
 
 mod fake;
 mod gleaner;
+mod jobs;
 mod remrun;
 mod terminal;

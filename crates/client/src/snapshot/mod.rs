@@ -54,7 +54,8 @@ pub struct Observed {
 }
 
 impl Observed {
-    fn absent() -> Self {
+    /// Nothing is there.
+    pub(crate) fn absent() -> Self {
         let facts = FileFacts::default();
         Self { binding: Binding::Absent, stamp: None, access: Access::Allow, facts, settled: true }
     }
@@ -68,6 +69,20 @@ pub enum BindError {
     KeepsChanging {
         /// Which.
         path: TreePath,
+    },
+    /// It cannot be told any more what it was at the start of the job.
+    #[error("{path} changed after the job had started, and before a task of it used it: run it again in a new job")]
+    Late {
+        /// Which.
+        path: TreePath,
+    },
+    /// A job uses too many paths.
+    #[error("{path} is one path too many for this job (more than {paths_max}): divide it into several")]
+    TooMany {
+        /// Which.
+        path: TreePath,
+        /// How many there may be.
+        paths_max: usize,
     },
     /// The kernel refused, and not because the path is absent or closed to the user.
     #[error("{path} cannot be looked at: {source}")]

@@ -52,6 +52,12 @@ impl Ledger {
         Seq(state.before + state.last.len() as u64)
     }
 
+    /// The last number that was given.
+    pub fn last(&self) -> Seq {
+        let state = lock(&self.0);
+        Seq(state.before + state.last.len() as u64)
+    }
+
     /// What the binding of `path` with this number was.
     pub fn get(&self, path: &TreePath, seq: Seq) -> Option<Known> {
         let state = lock(&self.0);

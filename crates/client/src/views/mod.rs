@@ -8,12 +8,14 @@ pub mod closure;
 mod companions;
 mod compilers;
 mod elf;
+mod epoch;
 mod ledger;
 mod locales;
 mod saved;
 mod table;
 mod turns;
 
+pub use epoch::{Copied, EPOCH_PATHS_MAX, EPOCH_VIEWS_MAX, JobViews};
 pub use ledger::Known;
 
 use crate::policy::{Access, Gate};
@@ -23,12 +25,13 @@ use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
 use base::codec::Encode;
 use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
+use epoch::Origin;
 use ledger::Ledger;
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use table::{Look, Table};
 use turns::Turns;
 use wire::message::ViewHeld;
@@ -50,9 +53,12 @@ pub struct Views {
     folder: Option<PathBuf>,
     views: Mutex<Lru<ViewKey, Arc<View>>>,
     next_id: AtomicU64,
+    /// The views of jobs.
+    of_jobs: Mutex<Vec<Weak<View>>>,
 }
 
 /// The paths that one program uses.
+#[derive(Debug)]
 pub struct View {
     id: ViewId,
     key: ViewKey,
@@ -60,10 +66,12 @@ pub struct View {
     turns: Turns,
     /// The version that was sent to the hub last, and over which connection.
     sent: Mutex<Sent>,
+    /// Where it comes from, if it is a job's.
+    origin: Option<Origin>,
 }
 
 /// What the hub knows of a view.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Sent {
     /// The connection over which it was told.
     connection: u64,
@@ -98,6 +106,8 @@ pub struct Launch<'a> {
 pub struct Swept {
     /// The step from the version that the hub has to the one that is now.
     pub update: ViewUpdate,
+    /// Of a job's view that the hub is to copy first: of what.
+    pub copied: Option<Copied>,
     /// Listings, recipes and small blocks of what the step sets, as many as may travel, by digest.
     pub blobs: Vec<(Digest, Bytes)>,
     /// How many went ahead.
@@ -135,6 +145,26 @@ pub enum SweepError {
 }
 
 impl View {
+    fn new(id: ViewId, key: ViewKey, table: Table, origin: Option<Origin>) -> Self {
+        Self { id, key, table: Mutex::new(table), turns: Turns::default(), sent: Mutex::default(), origin }
+    }
+
+    /// The step that a launch over this connection takes, noted as sent. The table is locked: the steps of launches at the
+    /// same time follow one another without a gap.
+    fn step(&self, table: &Table, connection: u64) -> ViewUpdate {
+        let mut sent = lock(&self.sent);
+        if sent.connection != connection {
+            *sent = Sent { connection, ..Sent::default() };
+        }
+        let mut update = table.update_since(self.id, sent.version);
+        if update.base != Version(0) {
+            update.set.retain(|bound| sent.told.get(&bound.path) != Some(&bound.seq));
+        }
+        sent.version = update.version;
+        sent.told.clear();
+        update
+    }
+
     /// Its number, by which the hub knows it.
     pub fn id(&self) -> ViewId {
         self.id
@@ -148,6 +178,9 @@ impl View {
     /// The hub may not have what was sent last: the next launch sends the whole view.
     pub fn forget_sent(&self) {
         *lock(&self.sent) = Sent::default();
+        if let Some(origin) = &self.origin {
+            origin.parent.forget_sent();
+        }
     }
 
     /// Notes that the hub was told these bindings over this connection, in answer to a question. Should the answer be
@@ -184,7 +217,18 @@ impl Views {
             folder,
             views: Mutex::new(Lru::new(VIEWS_MAX)),
             next_id: AtomicU64::new(1),
+            of_jobs: Mutex::default(),
         }
+    }
+
+    fn next_id(&self) -> ViewId {
+        ViewId(self.next_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    fn note_of_job(&self, view: &Arc<View>) {
+        let mut of_jobs = lock(&self.of_jobs);
+        of_jobs.retain(|view| view.strong_count() > 0);
+        of_jobs.push(Arc::downgrade(view));
     }
 
     /// The client's files.
@@ -196,7 +240,7 @@ impl Views {
     /// guesses. The paths are looked at by the next sweep. Hold the view for as long as a task of it runs.
     pub fn open(&self, key: &ViewKey, first_sight: impl FnOnce() -> Vec<TreePath>) -> Arc<View> {
         if is_left_out(Part::Prethrow) {
-            return self.fresh(key, Table::new(Vec::new(), true));
+            return Arc::new(View::new(self.next_id(), key.clone(), Table::new(Vec::new(), true), None));
         }
         if let Some(view) = lock(&self.views).get(key) {
             return view.clone();
@@ -209,7 +253,7 @@ impl Views {
             return view.clone();
         }
         let evicted = (views.len() >= VIEWS_MAX).then(|| views.pop_oldest()).flatten();
-        let view = self.fresh(key, Table::new(paths, !known));
+        let view = Arc::new(View::new(self.next_id(), key.clone(), Table::new(paths, !known), None));
         views.insert(key.clone(), view.clone(), 1);
         drop(views);
         if let Some((_, view)) = evicted
@@ -220,62 +264,64 @@ impl Views {
         view
     }
 
-    fn fresh(&self, key: &ViewKey, table: Table) -> Arc<View> {
-        let id = ViewId(self.next_id.fetch_add(1, Ordering::Relaxed));
-        let (turns, sent) = (Turns::default(), Mutex::default());
-        Arc::new(View { id, key: key.clone(), table: Mutex::new(table), turns, sent })
-    }
-
     /// Checks all paths of the view, or shares a check that started after this call. Blocks for the time of one or two
     /// sweeps.
     pub fn sweep(&self, view: &View, launch: &Launch<'_>) -> Result<Swept, SweepError> {
+        if let Some(origin) = &view.origin {
+            return self.sweep_in_job(view, origin, launch);
+        }
+        let gone = RefCell::default();
+        let update = self.sweep_once(view, launch, &gone, &mut |_, _| {})?;
+        Ok(self.swept(update, None, launch, gone.into_inner()))
+    }
+
+    /// Checks the view for a launch, and returns the step that it takes. `also` sees the table at the version of the step.
+    fn sweep_once(
+        &self,
+        view: &View,
+        launch: &Launch<'_>,
+        gone: &RefCell<Gone>,
+        also: &mut dyn FnMut(&Table, &ViewUpdate),
+    ) -> Result<ViewUpdate, SweepError> {
         let fingerprint = launch.gate.fingerprint();
         let mut ticket = view.turns.ticket();
         loop {
             let turn = view.turns.take(&mut ticket, fingerprint);
             let turn = turn.ok_or_else(|| SweepError::Stalled(view.key.program.clone()))?;
             let mut table = lock(&view.table);
-            let gone = RefCell::new(Gone::default());
-            let look = Look {
-                snapshot: &self.snapshot,
-                ledger: &self.ledger,
-                gate: launch.gate,
-                seen: &|binding| self.send_ahead(binding, launch, &mut gone.borrow_mut()),
-            };
             if let turns::Turn::Mine(guard) = turn {
-                table.sweep(&look);
+                let seen = |binding: &Binding| self.send_ahead(binding, launch, &mut gone.borrow_mut());
+                table.sweep(&Look { seen: &seen, ..self.look_in(&view.origin, launch.gate) });
                 guard.done(fingerprint);
             } else if table.fingerprint() != Some(fingerprint) {
                 // Another policy's sweep came between: ours has to be made after all.
                 continue;
             }
-            let missing = launch.include.iter().filter(|path| !table.has(path)).cloned().collect::<Vec<_>>();
-            table.add_all(missing.clone(), &look);
-            for path in &missing {
-                add_companions(&mut table, path, &look);
-            }
-            // Taken under the table's lock: the steps of launches at the same time follow one another without a gap.
-            let update = {
-                let mut sent = lock(&view.sent);
-                if sent.connection != launch.connection {
-                    *sent = Sent { connection: launch.connection, ..Sent::default() };
-                }
-                let mut update = table.update_since(view.id, sent.version);
-                if update.base != Version(0) {
-                    update.set.retain(|bound| sent.told.get(&bound.path) != Some(&bound.seq));
-                }
-                sent.version = update.version;
-                sent.told.clear();
-                update
-            };
-            drop(table);
-            let gone = gone.into_inner();
-            let named = named_only(&update.set, launch.names_system);
-            let has =
-                |digest: &Digest| gone.digests.contains(digest) || named.contains(digest) || (launch.hub_has)(digest);
-            let blobs = self.blobs_of(bindings(&update.set), &has, launch.travel_bytes.saturating_sub(gone.bytes));
-            return Ok(Swept { update, blobs, ahead: gone.digests.len() });
+            self.include(&mut table, launch, &view.origin, gone);
+            let update = view.step(&table, launch.connection);
+            also(&table, &update);
+            return Ok(update);
         }
+    }
+
+    /// Adds what a launch wants to be in the view, with what will be wanted with it.
+    fn include(&self, table: &mut Table, launch: &Launch<'_>, origin: &Option<Origin>, gone: &RefCell<Gone>) {
+        let seen = |binding: &Binding| self.send_ahead(binding, launch, &mut gone.borrow_mut());
+        let look = Look { seen: &seen, ..self.look_in(origin, launch.gate) };
+        let missing = launch.include.iter().filter(|path| !table.has(path)).cloned().collect::<Vec<_>>();
+        table.add_all(missing.clone(), &look);
+        for path in &missing {
+            add_companions(table, path, &look);
+        }
+    }
+
+    fn swept(&self, update: ViewUpdate, copied: Option<Copied>, launch: &Launch<'_>, gone: Gone) -> Swept {
+        let first = copied.as_ref().map_or(&[][..], |copied| &copied.step.set);
+        let named = named_only(first.iter().chain(&update.set), launch.names_system);
+        let has = |digest: &Digest| gone.digests.contains(digest) || named.contains(digest) || (launch.hub_has)(digest);
+        let set = bindings(first).chain(bindings(&update.set));
+        let blobs = self.blobs_of(set, &has, launch.travel_bytes.saturating_sub(gone.bytes));
+        Swept { update, copied, blobs, ahead: gone.digests.len() }
     }
 
     fn send_ahead(&self, binding: &Binding, launch: &Launch<'_>, gone: &mut Gone) {
@@ -291,20 +337,21 @@ impl Views {
         }
     }
 
-    fn look<'a>(&'a self, gate: &'a dyn Gate) -> Look<'a> {
-        Look { snapshot: &self.snapshot, ledger: &self.ledger, gate, seen: &|_| {} }
-    }
-
     /// Binds a path at its first use by a task that was launched at `launched`, and adds it to the view with all
     /// directories on the way to it and, if it is new there, with what will be wanted next.
     pub fn fault(&self, view: &View, path: &TreePath, gate: &dyn Gate, launched: Time) -> Result<Faulted, BindError> {
         let mut table = lock(&view.table);
         let before = table.version();
         let is_news = !table.has(path);
-        let bound = table.fault(path, &self.look(gate))?;
-        let brings = is_news && add_companions(&mut table, path, &self.look(gate));
+        let look = self.look_in(&view.origin, gate);
+        let bound = table.fault(path, &look)?;
+        let brings = is_news && add_companions(&mut table, path, &look);
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
+        if let Some(origin) = view.origin.as_ref().filter(|_| is_news) {
+            let used = update.set.iter().filter(|bound| bound.binding != Binding::Absent);
+            lock(&origin.parent.table).expect(used.map(|bound| &bound.path));
+        }
         Ok(Faulted { bound, late, update, brings })
     }
 
@@ -348,7 +395,8 @@ impl Views {
         if let Some(known) = self.ledger.get(path, seq) {
             return Some(known);
         }
-        let views: Vec<Arc<View>> = lock(&self.views).oldest_first().map(|(_, view)| view.clone()).collect();
+        let mut views: Vec<Arc<View>> = lock(&self.views).oldest_first().map(|(_, view)| view.clone()).collect();
+        views.extend(lock(&self.of_jobs).iter().filter_map(Weak::upgrade));
         views.iter().find_map(|view| lock(&view.table).known(path, seq))
     }
 
@@ -448,14 +496,14 @@ pub fn bindings(set: &[Bound]) -> impl Iterator<Item = &Binding> + Clone {
 }
 
 /// The names of contents that do not go along, for the hub will find them on its own disk: where `names_system`, the distribution's.
-pub fn named_only(set: &[Bound], names_system: bool) -> HashSet<Digest> {
+pub fn named_only<'a>(set: impl IntoIterator<Item = &'a Bound>, names_system: bool) -> HashSet<Digest> {
     let name = |bound: &Bound| match &bound.binding {
         Binding::File { attr, content: Content::Block(name) | Content::Recipe(name), .. } => {
             attr.is_of_system(&bound.path).then_some(*name)
         }
         _ => None,
     };
-    set.iter().filter(|_| names_system).filter_map(name).collect()
+    set.into_iter().filter(|_| names_system).filter_map(name).collect()
 }
 
 /// Whether two looks at a path found the same.

@@ -4,6 +4,7 @@
 //! of
 //! 1.5 a path), which is not worth thousands of open descriptors.
 
+use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
 use super::{PATHS_MAX, is_same};
 use crate::policy::{Access, FileFacts, Gate};
@@ -44,12 +45,23 @@ pub(super) struct Look<'a> {
     pub snapshot: &'a Snapshot,
     pub ledger: &'a Ledger,
     pub gate: &'a dyn Gate,
+    /// The job's epoch, in a view of a job.
+    pub epoch: Option<&'a Epoch>,
     /// Told what each path that is bound anew was found to be.
     pub seen: &'a dyn Fn(&Binding),
 }
 
+impl Look<'_> {
+    fn bind(&self, path: &TreePath) -> Result<Observed, BindError> {
+        match self.epoch {
+            Some(epoch) => epoch.bind(path, self.gate, self.snapshot),
+            None => self.snapshot.bind(path, self.gate),
+        }
+    }
+}
+
 /// The paths of one view.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     entries: BTreeMap<TreePath, Entry>,
     /// Paths that were learned and not yet looked at.
@@ -114,6 +126,30 @@ impl Table {
         Some(Known::of(entry.stamp, &entry.binding))
     }
 
+    /// Notes paths that the next sweep is to look at.
+    pub fn expect<'a>(&mut self, paths: impl Iterator<Item = &'a TreePath>) {
+        let room = PATHS_MAX.saturating_sub(self.len());
+        let news: Vec<TreePath> = paths.filter(|path| !self.has(path)).take(room).cloned().collect();
+        self.unsaved |= !news.is_empty();
+        self.pending.extend(news);
+    }
+
+    /// A copy for a job, in which every path is what it was when the job's epoch began.
+    pub fn in_epoch(&self, epoch: &Epoch, look: &Look<'_>) -> Self {
+        let mut copy = Self { pending: BTreeSet::new(), unsaved: false, ..self.clone() };
+        let next = copy.version + 1;
+        for path in self.entries.keys() {
+            // It may have been dropped with the directory that it is in.
+            let Some(entry) = copy.entries.get(path) else { continue };
+            match epoch.adopt(path, &entry.observed(), look.gate) {
+                Adopted::Same => {}
+                Adopted::Other(observed) => copy.put(path, *observed, next, look.ledger),
+                Adopted::Late => copy.drop_within(path, next),
+            }
+        }
+        copy
+    }
+
     /// Checks every path, and binds anew what changed.
     pub fn sweep(&mut self, look: &Look<'_>) {
         self.sweeps = self.sweeps.wrapping_add(1);
@@ -141,7 +177,7 @@ impl Table {
 
     /// What a path is at its first use.
     pub fn fault(&mut self, path: &TreePath, look: &Look<'_>) -> Result<Bound, BindError> {
-        let Look { snapshot, ledger, gate, .. } = *look;
+        let ledger = look.ledger;
         if !self.has(path) && self.entries.len() + path.components().count() >= PATHS_MAX {
             self.empty();
         }
@@ -150,7 +186,7 @@ impl Table {
         way.reverse();
         for directory in way {
             if self.entries.get(&directory).is_none_or(|entry| entry.stale) {
-                let observed = snapshot.bind(&directory, gate)?;
+                let observed = look.bind(&directory)?;
                 self.put(&directory, observed, next, ledger);
             }
             match self.entries.get(&directory).map(|entry| &entry.binding) {
@@ -163,7 +199,7 @@ impl Table {
             entry.used = self.sweeps;
             return Ok(Bound { path: path.clone(), seq: entry.seq, binding: entry.binding.clone() });
         }
-        let observed = snapshot.bind(path, gate)?;
+        let observed = look.bind(path)?;
         let binding = observed.binding.clone();
         self.put(path, observed, next, ledger);
         match self.entries.get(path) {
@@ -231,7 +267,7 @@ impl Table {
                 self.drop_within(&path, next);
                 continue;
             }
-            match look.snapshot.bind(&path, look.gate) {
+            match look.bind(&path) {
                 Ok(observed) => {
                     (look.seen)(&observed.binding);
                     self.put(&path, observed, next, look.ledger);
@@ -354,6 +390,11 @@ impl Table {
 }
 
 impl Entry {
+    fn observed(&self) -> Observed {
+        let Self { binding, stamp, access, facts, settled, .. } = self.clone();
+        Observed { binding, stamp, access, facts, settled }
+    }
+
     /// Whether the path has to be bound anew: its stamp changed, or would not show it, or the policy has changed.
     fn is_suspect(&self, path: &TreePath, policy: Option<&dyn Gate>) -> bool {
         if self.stale || !self.settled {

@@ -12,7 +12,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 
-fn snapshot() -> Arc<Snapshot> {
+pub(super) fn snapshot() -> Arc<Snapshot> {
     Arc::new(Snapshot::new(Arc::new(FixedCutter(64 << 10)), Arc::new(Recipes::new(16 << 20))))
 }
 
@@ -20,11 +20,11 @@ fn path(text: &str) -> TreePath {
     TreePath::parse(text.as_bytes()).unwrap()
 }
 
-fn key(name: &str) -> ViewKey {
+pub(super) fn key(name: &str) -> ViewKey {
     ViewKey { program: path(name), variant: None }
 }
 
-fn root_of(folder: &tempfile::TempDir) -> TreePath {
+pub(super) fn root_of(folder: &tempfile::TempDir) -> TreePath {
     use std::os::unix::ffi::OsStrExt;
     TreePath::parse(fs::canonicalize(folder.path()).unwrap().as_os_str().as_bytes()).unwrap()
 }
@@ -33,7 +33,7 @@ const NOTHING: &dyn Fn(&Digest) -> bool = &|_| false;
 
 /// A launch to a hub that knows the view up to `hub_knows`: over a connection of its own if it knows nothing, else over
 /// the one that this thread used last.
-fn launch(hub_knows: Version) -> Launch<'static> {
+pub(super) fn launch(hub_knows: Version) -> Launch<'static> {
     static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
     thread_local!(static CONNECTION: Cell<u64> = const { Cell::new(0) });
     if hub_knows == Version(0) {
@@ -332,7 +332,7 @@ fn a_view_that_grows_too_large_is_learned_anew() {
     let views = Views::new(snapshot(), None);
     let view = views.open(&key("/bin/x"), || paths[..10].to_vec());
     let first = views.sweep(&view, &launch(Version(0))).unwrap();
-    lock(&view.table).add_all(paths, &views.look(&Open));
+    lock(&view.table).add_all(paths, &views.look_in(&None, &Open));
     assert!(view.is_empty());
     let second = views.sweep(&view, &launch(first.update.version)).unwrap();
     assert_eq!(second.update.base, Version(0));

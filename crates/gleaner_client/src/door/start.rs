@@ -28,7 +28,7 @@ impl Door {
     /// Connects to the daemon in `folder`, and starts it first if nobody listens. Waits for that until `deadline`, and
     /// never longer than 5 s for the start itself.
     ///
-    /// Forks, so the process must have a single thread.
+    /// Forks; the child calls nothing that other threads of this process could disturb.
     pub fn open_or_start(folder: &Folder, deadline: Instant) -> Result<Self, DoorError> {
         match Self::open(folder) {
             Err(DoorError::NotListening) => {}
@@ -126,7 +126,7 @@ fn programs() -> Vec<CString> {
 
 /// Starts the program in a session of its own, as nobody's child.
 fn spawn(plan: &Plan) -> Result<(), DoorError> {
-    // SAFETY: callers have a single thread; the child calls only functions that are safe between fork and exec.
+    // SAFETY: whatever other threads do: the child calls only functions that are safe between fork and exec.
     let child = unsafe { libc::fork() };
     match child {
         -1 => Err(system("starting the client daemon")(last_error())),
@@ -182,7 +182,7 @@ unsafe fn become_daemon(plan: &Plan) {
 }
 
 /// The error of the last system call that went through libc.
-pub(crate) fn last_error() -> Errno {
+pub fn last_error() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 

@@ -1,11 +1,10 @@
-//! Collects what the command sees of this process: everything of [`base::Command`] that is not on the line.
+//! Collects what a command sees of this process: everything of [`base::Command`] but the words themselves.
 
 use crate::door::{DoorError, system};
-use base::{Command, Limit, WindowSize};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use std::ffi::{CStr, c_char};
-use std::os::fd::BorrowedFd;
+use base::{Command, Limit};
+use rustix::fs::Mode;
+use std::ffi::{CStr, c_char, c_int};
+use std::mem::MaybeUninit;
 
 /// Number of resource limits that Linux has.
 const LIMITS: u32 = 16;
@@ -15,28 +14,37 @@ unsafe extern "C" {
     static environ: *const *const c_char;
 }
 
-/// The command with this process's environment, folder, mask, ids, limits and host name.
+/// A command with this process's environment, folder, mask, ids, limits and host name, for a process of one thread.
 pub fn command(argv: Vec<Vec<u8>>, cpus: u32) -> Result<Command, DoorError> {
+    with_umask(argv, cpus, umask_alone())
+}
+
+/// As [`command`], where other threads may run: none of them may change the environment meanwhile.
+pub fn command_among_threads(argv: Vec<Vec<u8>>, cpus: u32) -> Result<Command, DoorError> {
+    with_umask(argv, cpus, umask_of_status())
+}
+
+fn with_umask(argv: Vec<Vec<u8>>, cpus: u32, umask: u32) -> Result<Command, DoorError> {
     let cwd = rustix::process::getcwd(Vec::new()).map_err(system("finding the working directory"))?;
     Ok(Command {
         argv,
         env: environment(),
         cwd: cwd.into_bytes(),
-        umask: umask().bits(),
+        umask,
         uid: rustix::process::getuid().as_raw(),
         gid: rustix::process::getgid().as_raw(),
         groups: groups()?,
         limits: (0..LIMITS).filter_map(limit).collect(),
         hostname: rustix::system::uname().nodename().to_bytes().to_vec(),
         cpus,
-        ignored_signals: super::signals::ignored(),
+        ignored_signals: ignored_signals(),
     })
 }
 
 fn environment() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
-    // SAFETY: the C library keeps `environ` as a null-terminated array of strings; this process has one thread and does
-    // not change its environment.
+    // SAFETY: the C library keeps `environ` as a null-terminated array of strings; nobody changes the environment
+    // meanwhile, as callers are told.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -47,11 +55,33 @@ fn environment() -> Vec<Vec<u8>> {
     all
 }
 
-fn umask() -> Mode {
-    // It can only be read by setting it; there is no other thread that could make a file meanwhile.
+/// The mask can only be asked for by setting it, which another thread could notice.
+fn umask_alone() -> u32 {
     let mask = rustix::process::umask(Mode::from_bits_retain(0o077));
     rustix::process::umask(mask);
-    mask
+    mask.bits()
+}
+
+/// The mask as /proc tells it; the usual one where there is no /proc.
+fn umask_of_status() -> u32 {
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
+    let told = status.lines().find_map(|line| u32::from_str_radix(line.strip_prefix("Umask:")?.trim(), 8).ok());
+    told.unwrap_or(0o022)
+}
+
+/// The signals that this process was started to ignore: bit `n - 1` for signal `n`.
+fn ignored_signals() -> u64 {
+    (1..=64).filter(|signal| is_ignored(*signal)).fold(0, |set, signal| set | 1 << (signal - 1))
+}
+
+/// Whether this process ignores `signal`.
+pub fn is_ignored(signal: c_int) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+    // SAFETY: only asks for the action; zeroes are a valid one.
+    unsafe {
+        libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
+        action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
 }
 
 fn groups() -> Result<Vec<u32>, DoorError> {
@@ -78,34 +108,6 @@ fn limit(resource: u32) -> Option<Limit> {
     }
 }
 
-/// Size of the first of the standard streams that is a terminal.
-pub fn window() -> Option<WindowSize> {
-    standard_streams().iter().find_map(|stream| {
-        let size = rustix::termios::tcgetwinsize(stream).ok()?;
-        Some(WindowSize { rows: size.ws_row, columns: size.ws_col })
-    })
-}
-
-/// Descriptors 0, 1 and 2; they are open once [`open_closed_streams`] has run.
-pub fn standard_streams() -> [BorrowedFd<'static>; 3] {
-    // SAFETY: `open_closed_streams` saw to it that they are open, and nothing closes them.
-    unsafe { [BorrowedFd::borrow_raw(0), BorrowedFd::borrow_raw(1), BorrowedFd::borrow_raw(2)] }
-}
-
-/// Opens `/dev/null` in place of standard streams that are closed. The replacements vanish when a command is executed in
-/// place, which then sees them closed, as it would without us.
-pub fn open_closed_streams() -> Result<(), Errno> {
-    for stream in 0..3 {
-        // SAFETY: F_GETFD only looks.
-        if unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1 {
-            // The lowest free number is this one: those below are open.
-            let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-            std::mem::forget(null);
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -119,5 +121,6 @@ mod tests {
         assert_eq!(command.cwd, here.as_os_str().as_encoded_bytes());
         let path = std::env::var("PATH").expect("PATH is set in tests");
         assert!(command.env.contains(&format!("PATH={path}").into_bytes()));
+        assert_eq!(umask_of_status(), command.umask);
     }
 }

@@ -1,5 +1,5 @@
 //! The caller's side of the door (`base::door`): finds the daemon's socket, connects, starts the daemon if nobody
-//! listens ([`start`]), and passes messages. Synchronous: both programs use it before they have any thread.
+//! listens ([`start`]), and passes messages. Synchronous, and without threads of its own.
 
 pub mod start;
 
@@ -67,7 +67,7 @@ pub enum DoorError {
 }
 
 /// Names what failed in a system call.
-pub(crate) fn system(what: &'static str) -> impl FnOnce(Errno) -> DoorError {
+pub fn system(what: &'static str) -> impl FnOnce(Errno) -> DoorError {
     move |source| DoorError::System { what, source }
 }
 
@@ -246,7 +246,7 @@ impl Door {
 }
 
 /// Waits until `descriptor` can be read or is closed by the other side, at most until `deadline`; whether it can.
-pub(crate) fn wait_readable(descriptor: BorrowedFd<'_>, deadline: Instant) -> Result<bool, DoorError> {
+pub fn wait_readable(descriptor: BorrowedFd<'_>, deadline: Instant) -> Result<bool, DoorError> {
     loop {
         let mut polled = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
         match poll(&mut polled, Some(&timespec_until(deadline))) {
@@ -258,7 +258,7 @@ pub(crate) fn wait_readable(descriptor: BorrowedFd<'_>, deadline: Instant) -> Re
 }
 
 /// The time left until `deadline`, as `poll` wants it.
-pub(crate) fn timespec_until(deadline: Instant) -> Timespec {
+pub fn timespec_until(deadline: Instant) -> Timespec {
     let left = deadline.saturating_duration_since(Instant::now());
     Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }

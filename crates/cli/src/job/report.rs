@@ -1,0 +1,194 @@
+//! What became of a job's tasks: a line of JSON for each, and the summary for people.
+
+use super::worker::Finished;
+use crate::error::Result;
+use base::ExitStatus;
+use base::path::printable;
+use gleaner_client::{Error, Place};
+use serde::Serialize;
+use std::fmt::Write;
+use std::time::Duration;
+
+/// Failures that the summary names.
+const FAILURES_MAX: usize = 20;
+/// Longest command in the summary, in characters.
+const COMMAND_CHARACTERS_MAX: usize = 120;
+/// Largest exit status that counts failed tasks, as GNU parallel has it.
+const STATUS_MAX: u64 = 101;
+
+/// A task, as JSON.
+#[derive(Serialize)]
+struct TaskLine {
+    task: u64,
+    origin: Option<String>,
+    command: String,
+    /// The exit status, if it exited.
+    status: Option<u8>,
+    /// The signal that ended it, if one did.
+    signal: Option<u8>,
+    /// Why it did not take place, if it did not.
+    error: Option<String>,
+    /// `pool` or `here`.
+    place: Option<&'static str>,
+    /// For `gleaner explain`.
+    id: Option<String>,
+    /// Why it ran here.
+    why: Option<String>,
+    attempts: u32,
+    seconds: f64,
+    stdout: String,
+    stderr: String,
+    /// There was more output than is shown.
+    truncated: bool,
+}
+
+/// All tasks, as JSON.
+#[derive(Serialize)]
+struct SummaryLine {
+    tasks: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    here: u64,
+    seconds: f64,
+}
+
+/// How the tasks of a job came out so far.
+#[derive(Default)]
+pub struct Tally {
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+    here: u64,
+    failures: Vec<String>,
+}
+
+impl Tally {
+    /// Counts a task.
+    pub fn count(&mut self, finished: &Finished) {
+        if let Ok(ended) = &finished.result {
+            self.here += u64::from(matches!(ended.place, Place::Here { .. }));
+        }
+        if finished.is_cancelled() {
+            self.cancelled += 1;
+        } else if finished.succeeded() {
+            self.succeeded += 1;
+        } else {
+            self.failed += 1;
+            if self.failures.len() < FAILURES_MAX {
+                self.failures.push(failure(finished));
+            }
+        }
+    }
+
+    /// The exit status of the job: how many failed, at most 101.
+    pub fn exit_status(&self) -> u8 {
+        // At most 101, so that it fits.
+        self.failed.min(STATUS_MAX) as u8
+    }
+
+    /// What went wrong, for people; nothing if nothing did.
+    pub fn summary(&self) -> String {
+        let mut text = String::new();
+        let all = self.succeeded + self.failed + self.cancelled;
+        // Writing to a string cannot fail.
+        if self.failed > 0 {
+            let _ = writeln!(text, "gleaner run: {} of {all} tasks failed:", self.failed);
+            for failure in &self.failures {
+                let _ = writeln!(text, "  {failure}");
+            }
+            if self.failed > self.failures.len() as u64 {
+                let _ = writeln!(text, "  and {} more", self.failed - self.failures.len() as u64);
+            }
+        }
+        if self.cancelled > 0 {
+            let _ = writeln!(text, "gleaner run: {} of {all} tasks were called off", self.cancelled);
+        }
+        text
+    }
+
+    /// The last line of `--json`.
+    pub fn json(&self, took: Duration) -> Result<String> {
+        let Self { succeeded, failed, cancelled, here, .. } = *self;
+        let tasks = succeeded + failed + cancelled;
+        let seconds = took.as_secs_f64();
+        to_json(&serde_json::json!({ "summary": SummaryLine { tasks, succeeded, failed, cancelled, here, seconds } }))
+    }
+}
+
+fn to_json(value: &impl Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(|error| crate::error::CliError::internal(error.to_string()))
+}
+
+/// `FILE:LINE: exited with status 1: COMMAND`.
+fn failure(finished: &Finished) -> String {
+    let origin = finished.item.origin.clone().unwrap_or_else(|| format!("task {}", finished.item.number));
+    let how = match &finished.result {
+        Ok(ended) => match ended.status {
+            ExitStatus::Code(code) => format!("exited with status {code}"),
+            ExitStatus::Signal(signal) => format!("killed by signal {signal}"),
+        },
+        Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+    };
+    let shown = printable(&finished.item.command.shown);
+    let command: String = shown.chars().take(COMMAND_CHARACTERS_MAX).collect();
+    let more = if command.len() < shown.len() { "…" } else { "" };
+    format!("{origin}: {how}: {command}{more}")
+}
+
+/// What is to be said of a task at once, beside what it said itself.
+pub fn remarks(finished: &Finished) -> String {
+    let origin = finished.item.origin.clone().unwrap_or_else(|| format!("task {}", finished.item.number));
+    let mut text = String::new();
+    match &finished.result {
+        Ok(ended) => {
+            for note in &ended.notes {
+                let _ = writeln!(text, "gleaner run: {origin}: {note}");
+            }
+            if let (Place::Here { why }, false) = (&ended.place, ended.notes.is_empty()) {
+                let _ = writeln!(text, "gleaner run: {origin}: ran here: {why}");
+            }
+        }
+        Err(Error::Cancelled) => {}
+        Err(error) => {
+            let _ = writeln!(text, "gleaner run: {origin}: {error}");
+        }
+    }
+    text
+}
+
+/// The line of `--json` for a task.
+pub fn json(finished: &mut Finished) -> Result<String> {
+    let [stdout, stderr] = &mut finished.said;
+    let ((stdout, more_out), (stderr, more_err)) = (stdout.text()?, stderr.text()?);
+    let mut line = TaskLine {
+        task: finished.item.number,
+        origin: finished.item.origin.clone(),
+        command: String::from_utf8_lossy(&finished.item.command.shown).into_owned(),
+        status: None,
+        signal: None,
+        error: None,
+        place: None,
+        id: None,
+        why: None,
+        attempts: finished.attempts,
+        seconds: finished.took.as_secs_f64(),
+        stdout,
+        stderr,
+        truncated: more_out || more_err,
+    };
+    match &finished.result {
+        Ok(ended) => {
+            match ended.status {
+                ExitStatus::Code(code) => line.status = Some(code),
+                ExitStatus::Signal(signal) => line.signal = Some(signal),
+            }
+            match &ended.place {
+                Place::Pool(task) => (line.place, line.id) = (Some("pool"), Some(task.to_hex())),
+                Place::Here { why } => (line.place, line.why) = (Some("here"), Some(why.clone())),
+            }
+        }
+        Err(error) => line.error = Some(error.to_string()),
+    }
+    to_json(&line)
+}
