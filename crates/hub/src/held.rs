@@ -3,7 +3,7 @@
 
 use crate::session::{SessionKey, lock};
 use crate::views::Views;
-use base::Digest;
+use base::{Digest, NodeId};
 use mirror::View;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -20,18 +20,50 @@ const PATHS_MAX: usize = 500_000;
 /// Views of which a client that comes back is told; it sends others whole.
 const VIEWS_TOLD: usize = 1024;
 
-/// What one start of a client's daemon has told.
+/// Machines of which the names of pieces are kept.
+const MACHINES_MAX: usize = 64;
+
+/// The names of pieces of a client's files, by stamp and number. A stamp says the same at each start of its daemon.
+pub type Pieces = Mutex<HashMap<(Digest, u64), Digest>>;
+
+/// The names of pieces, of each machine.
 #[derive(Default)]
+pub struct PiecesKept(HashMap<NodeId, Arc<Pieces>>);
+
+impl PiecesKept {
+    /// Those of one machine.
+    pub fn of(&mut self, node: NodeId) -> Arc<Pieces> {
+        if let Some(known) = self.0.get(&node) {
+            return known.clone();
+        }
+        if self.0.len() >= MACHINES_MAX {
+            let unused = self.0.iter().find(|(_, pieces)| Arc::strong_count(pieces) == 1).map(|(node, _)| *node);
+            match unused {
+                Some(unused) => drop(self.0.remove(&unused)),
+                // All are in use: one more has its own for as long as it is here.
+                None => return Arc::default(),
+            }
+        }
+        self.0.entry(node).or_default().clone()
+    }
+}
+
+/// What one start of a client's daemon has told.
 pub struct Held {
     /// Its views.
     pub views: Mutex<Views>,
     /// Told of each step of a view.
     pub advanced: Notify,
-    /// The names of pieces of its files, by stamp and number.
-    pub pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+    /// The names of pieces of its files.
+    pub pieces: Arc<Pieces>,
 }
 
 impl Held {
+    /// Nothing told yet, but what is known of pieces.
+    pub fn new(pieces: Arc<Pieces>) -> Self {
+        Self { views: Mutex::default(), advanced: Notify::new(), pieces }
+    }
+
     /// How far each view is known.
     pub fn told(&self) -> Vec<ViewHeld> {
         let views = lock(&self.views);
@@ -81,7 +113,7 @@ mod tests {
     }
 
     fn held(paths: usize) -> Arc<Held> {
-        let held = Held::default();
+        let held = Held::new(Arc::default());
         let bound = |at: usize| {
             let path = TreePath::root().join(at.to_string().as_bytes());
             Bound { path, seq: Seq(1), binding: Binding::Absent }
@@ -101,6 +133,16 @@ mod tests {
         assert_eq!(back.told(), [ViewHeld { view: 3, version: 7 }]);
         assert!(departed.come_back(&key(1)).is_none());
         assert_eq!(departed.leave(key(3), held(1), now + KEPT * 2), [key(2)]);
+    }
+
+    #[test]
+    fn pieces_are_known_at_the_next_start_too() {
+        let (mut kept, node) = (PiecesKept::default(), |number| NodeId(Digest([number; 32])));
+        lock(&kept.of(node(1))).insert((Digest([1; 32]), 0), Digest([2; 32]));
+        assert_eq!(lock(&kept.of(node(1))).len(), 1);
+        let in_use: Vec<_> = (2..=MACHINES_MAX as u8 + 2).map(|number| kept.of(node(number))).collect();
+        assert_eq!((kept.0.len(), in_use.len()), (MACHINES_MAX, MACHINES_MAX + 1));
+        assert!(lock(&kept.of(node(1))).is_empty(), "it made room");
     }
 
     #[test]

@@ -245,7 +245,7 @@ impl Shared {
         tokio::spawn(answer_pings(connection.clone(), sender, receiver));
         match role {
             Role::Worker => self.serve_worker(connection, hello).await,
-            Role::Client | Role::Admin => self.serve_client(connection, hello, tenant, held.unwrap_or_default()).await,
+            Role::Client | Role::Admin => self.serve_client(connection, hello, tenant, held).await,
         }
         Ok(())
     }
@@ -271,9 +271,13 @@ impl Shared {
         connection: Connection,
         hello: Hello,
         tenant: base::Tenant,
-        held: Arc<Held>,
+        held: Option<Arc<Held>>,
     ) {
         let stores = (self.store.clone(), self.system.clone());
+        let held = held.unwrap_or_else(|| {
+            let pieces = lock(&self.state).pieces.of(connection.peer());
+            Arc::new(Held::new(pieces))
+        });
         let session = ClientSession::new(connection.clone(), hello, tenant, stores, held);
         lock(&self.state).clients.insert(session.key.clone(), session.clone());
         while let Ok((sender, mut receiver)) = connection.accept_control().await {

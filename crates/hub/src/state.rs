@@ -1,6 +1,6 @@
 //! Who is connected and who was, and which launches wait for a place: what all connections change, under one lock.
 
-use crate::held::{Departed, Held};
+use crate::held::{Departed, Held, PiecesKept};
 use crate::placement::{Assignment, Placement, Ticket};
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
 use base::NodeId;
@@ -16,6 +16,7 @@ use wire::message::Hello;
 pub(crate) struct State {
     pub clients: HashMap<SessionKey, Arc<ClientSession>>,
     pub departed: Departed,
+    pub pieces: PiecesKept,
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
     pub placement: Placement,
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
