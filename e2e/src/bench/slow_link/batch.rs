@@ -1,10 +1,12 @@
 //! A job's tasks, launched together.
 
-use super::workload::Workload;
-use crate::error::{Error, Result};
+use super::workload::{Workload, output};
+use crate::error::{Context, Error, Result};
 use crate::pool::Pool;
 use crate::process::Run;
-use std::time::{Duration, Instant};
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// How long a task may take, with its wait for a worker.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -12,33 +14,63 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// How the tasks of a job come to the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
+    /// By `gleaner run --job`: one look at the files, one flight.
+    Job,
     /// A `remrun` for each, all at the same time.
     Each,
 }
-
-/// How a job is launched unless that is what is measured.
-pub const USUAL: How = How::Each;
 
 /// What came of a job.
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// Seconds from the start to the end of the last task.
     pub took: f64,
-    /// When each task had ended.
+    /// When what each task wrote was there.
     pub ends: Vec<f64>,
+}
+
+impl How {
+    /// As a job, where the `gleaner` that is measured has them.
+    pub fn best(pool: &Pool) -> Result<Self> {
+        let help = pool.client.gleaner(&["run", "--help"])?.expect_ok("gleaner run --help")?;
+        Ok(if help.text().contains("--job ") { Self::Job } else { Self::Each })
+    }
 }
 
 /// Runs all tasks, with their computing or (to learn what they use) without.
 pub fn run(pool: &Pool, workload: &Workload, how: How, at_once: bool) -> Result<Batch> {
-    let started = Instant::now();
-    let ends = match how {
-        How::Each => each(pool, workload, at_once, started)?,
+    let batch = match how {
+        How::Job => job(pool, workload, at_once)?,
+        How::Each => each(pool, workload, at_once)?,
     };
     workload.take_outputs()?;
-    Ok(Batch { took: ends.iter().copied().fold(0.0, f64::max), ends })
+    Ok(batch)
 }
 
-fn each(pool: &Pool, workload: &Workload, at_once: bool, started: Instant) -> Result<Vec<f64>> {
+fn job(pool: &Pool, workload: &Workload, at_once: bool) -> Result<Batch> {
+    let count = workload.tasks.len();
+    let lines: String = (0..count).map(|number| workload.command(number, at_once).join(" ") + "\n").collect();
+    // Outside the tasks' folder, whose listing goes along with each launch.
+    let file = pool.scratch.path().join("job");
+    std::fs::write(&file, lines).at("write", &file)?;
+    let gleaner = pool.client.gleaner.as_deref().ok_or_else(|| Error::Missing("there is no gleaner".to_owned()))?;
+    let mut command = Command::new(gleaner);
+    command.args(["run", "--no-local", "--jobs", &count.to_string(), "--job"]).arg(&file);
+    pool.client.dress(&mut command);
+    command.current_dir(workload.place());
+    let outcome = Run::new(command).within(LIMIT).run()?.expect_ok("gleaner run --job")?;
+    let begun = outcome.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    // What a commit puts into place changes then.
+    let there = |number: usize| -> Result<f64> {
+        let path = workload.place().join(output(number));
+        let meta = std::fs::metadata(&path).at("look at", &path)?;
+        Ok(meta.ctime() as f64 + meta.ctime_nsec() as f64 / 1e9 - begun)
+    };
+    Ok(Batch { took: outcome.elapsed.as_secs_f64(), ends: (0..count).map(there).collect::<Result<_>>()? })
+}
+
+fn each(pool: &Pool, workload: &Workload, at_once: bool) -> Result<Batch> {
+    let started = Instant::now();
     let one = |number: usize| -> Result<f64> {
         let words = workload.command(number, at_once);
         let words = words.iter().map(String::as_str);
@@ -48,9 +80,10 @@ fn each(pool: &Pool, workload: &Workload, at_once: bool, started: Instant) -> Re
         Ok(started.elapsed().as_secs_f64())
     };
     let one = &one;
-    std::thread::scope(|scope| {
+    let ends: Vec<f64> = std::thread::scope(|scope| {
         let tasks: Vec<_> = (0..workload.tasks.len()).map(|number| scope.spawn(move || one(number))).collect();
         let ended = tasks.into_iter().map(|task| task.join().map_err(|_| Error::Product("a task panicked".into()))?);
-        ended.collect()
-    })
+        ended.collect::<Result<_>>()
+    })?;
+    Ok(Batch { took: ends.iter().copied().fold(0.0, f64::max), ends })
 }

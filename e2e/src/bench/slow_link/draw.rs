@@ -210,7 +210,14 @@ fn draw_chart(area: &Area<'_>, chart: &Chart) -> std::result::Result<(), Box<dyn
         if x < 1.0 { format!("{x:.1}") } else { format!("{x:.0}") }
     };
     let x_labels = if chart.doubling { (most - least).round() as usize + 1 } else { 8 };
-    context.configure_mesh().x_desc(chart.x).y_desc(chart.y).x_labels(x_labels).x_label_formatter(&x_label).draw()?;
+    context
+        .configure_mesh()
+        .max_light_lines(1)
+        .x_desc(chart.x)
+        .y_desc(chart.y)
+        .x_labels(x_labels)
+        .x_label_formatter(&x_label)
+        .draw()?;
     for (curve, colour) in chart.curves.iter().zip(COLOURS) {
         let placed: Points = curve.points.iter().map(|(x, y)| (place(*x), *y)).collect();
         let series = match curve.is_line {
@@ -242,12 +249,19 @@ fn draw_bars(area: &Area<'_>, chart: &Bars) -> std::result::Result<(), Box<dyn s
         .margin(14)
         .x_label_area_size(44)
         .y_label_area_size(54)
-        .build_cartesian_2d((0..count).into_segmented(), 0.0..top)?;
+        .build_cartesian_2d((0..count - 1).into_segmented(), 0.0..top)?;
     let name = |at: &SegmentValue<usize>| match at {
         SegmentValue::CenterOf(at) => chart.bars.get(*at).map_or(String::new(), |(name, _)| name.clone()),
         _ => String::new(),
     };
-    context.configure_mesh().disable_x_mesh().y_desc(chart.y).x_labels(count).x_label_formatter(&name).draw()?;
+    context
+        .configure_mesh()
+        .max_light_lines(1)
+        .disable_x_mesh()
+        .y_desc(chart.y)
+        .x_labels(count)
+        .x_label_formatter(&name)
+        .draw()?;
     for (at, (_, parts)) in chart.bars.iter().enumerate() {
         let mut from = 0.0;
         for ((part, value), colour) in parts.iter().zip(COLOURS) {

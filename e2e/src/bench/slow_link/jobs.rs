@@ -1,6 +1,6 @@
 //! What the three jobs take: by link, workers, round trip, uplink, and with each part of the product left out.
 
-use super::batch::{self, Batch, How, USUAL};
+use super::batch::{self, Batch, How};
 use super::phases::{self, Phases};
 use super::workload::{PLAY_SECONDS, Workload, preroll};
 use super::{LINKS, sending, start, train};
@@ -36,6 +36,7 @@ struct Bed {
     pool: Pool,
     link: Link,
     job: Workload,
+    how: How,
 }
 
 /// What a run of a job cost.
@@ -50,25 +51,27 @@ impl Bed {
     fn used(options: PoolOptions, link: Link, make: impl FnOnce(PathBuf) -> Result<Workload>) -> Result<Self> {
         let pool = start(PoolOptions { link: Some(Link::NONE), ..options })?;
         let mut job = make(pool.place("job"))?;
-        batch::run(&pool, &job, USUAL, true)?;
+        let how = How::best(&pool)?;
+        batch::run(&pool, &job, how, true)?;
         job.edit()?;
-        batch::run(&pool, &job, USUAL, true)?;
+        batch::run(&pool, &job, how, true)?;
         train(&pool, link)?;
         // What a fresh connection is told at first is not what a job costs.
-        batch::run(&pool, &job, USUAL, true)?;
-        Ok(Self { pool, link, job })
+        batch::run(&pool, &job, how, true)?;
+        Ok(Self { pool, link, job, how })
     }
 
     /// Neither client nor pool knows anything of the job, or of the link.
     fn fresh(options: PoolOptions, link: Link, make: impl FnOnce(PathBuf) -> Result<Workload>) -> Result<Self> {
         let pool = start(PoolOptions { link: Some(link), ..options })?;
         let job = make(pool.place("job"))?;
-        Ok(Self { pool, link, job })
+        let how = How::best(&pool)?;
+        Ok(Self { pool, link, job, how })
     }
 
     /// Runs the job as it is.
-    fn run(&self, how: How) -> Result<Cost> {
-        let (batch, passed) = traffic_of(&self.pool, || batch::run(&self.pool, &self.job, how, false))?;
+    fn run(&self) -> Result<Cost> {
+        let (batch, passed) = traffic_of(&self.pool, || batch::run(&self.pool, &self.job, self.how, false))?;
         let Traffic { bytes_up, bytes_down, .. } = passed;
         let phases = phases::of(&self.pool, &self.job)?;
         eprintln!("bench:   {:.2} s, {bytes_up} bytes up, {bytes_down} down", batch.took);
@@ -81,7 +84,7 @@ impl Bed {
         (0..times)
             .map(|_| {
                 self.job.edit()?;
-                self.run(USUAL)
+                self.run()
             })
             .collect()
     }
@@ -118,7 +121,7 @@ pub fn render(full: bool, figures: &mut Figures) -> Result<()> {
         let before = bed.job.edited()?;
         bed.job.edit()?;
         let after = bed.job.edited()?;
-        let cost = bed.run(USUAL)?;
+        let cost = bed.run()?;
         let patches: usize =
             before.iter().zip(&after).map(|(before, after)| patch_bytes(before, after)).sum::<Result<_>>()?;
         figures.add(&format!("upload_bytes{ending}"), Some(cost.passed.bytes_up as f64));
@@ -126,7 +129,7 @@ pub fn render(full: bool, figures: &mut Figures) -> Result<()> {
         stop(bed.pool)?;
 
         let bed = Bed::fresh(PoolOptions::far(RENDER_WORKERS, link)?, link, tiles(RENDER_WORKERS))?;
-        let cost = bed.run(USUAL)?;
+        let cost = bed.run()?;
         figures.add(&format!("render32_cold_s{ending}"), Some(cost.batch.took));
         figures.add(&format!("render32_cold_overhead_s{ending}"), Some(bed.over(&cost, RENDER_WORKERS)));
         stop(bed.pool)?;
@@ -260,7 +263,7 @@ pub fn video(full: bool, figures: &mut Figures) -> Result<()> {
         stop(bed.pool)?;
         if full {
             let bed = Bed::fresh(PoolOptions::far(WORKERS, link)?, link, Workload::video)?;
-            let cost = bed.run(USUAL)?;
+            let cost = bed.run()?;
             figures.add(&format!("video_cold_preroll_s{ending}"), Some(preroll(&cost.batch.ends)));
             stop(bed.pool)?;
         }
@@ -268,18 +271,29 @@ pub fn video(full: bool, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// The 32 tiles over cable with each part of the product left out in turn, on workers that do not share a store.
+/// The 32 tiles over cable with each part of the product left out in turn, on workers that do not share a store. Jobs are left out
+/// by launching each task for itself.
 pub fn switches(full: bool, figures: &mut Figures) -> Result<()> {
-    let link = Link::preset("cable")?;
-    let (workers, cpus) = APART;
+    let rounds = if full { 5 } else { 1 };
     for (without, name) in SWITCHES {
         eprintln!("bench:   without {name}");
-        let options = PoolOptions { without, ..PoolOptions::new(workers, cpus)? };
-        let mut bed = Bed::used(options, link, tiles(RENDER_WORKERS))?;
-        figures.add(&format!("render32_without_{name}_s"), seconds(&bed.runs(if full { 5 } else { 1 })?));
+        let mut bed = apart(without)?;
+        figures.add(&format!("render32_without_{name}_s"), seconds(&bed.runs(rounds)?));
         stop(bed.pool)?;
     }
-    Ok(())
+    eprintln!("bench:   without jobs");
+    let mut bed = apart("")?;
+    match std::mem::replace(&mut bed.how, How::Each) {
+        How::Job => figures.add("render32_without_jobs_s", seconds(&bed.runs(rounds)?)),
+        How::Each => figures.missing("render32_without_jobs_s", "this gleaner has no jobs"),
+    }
+    stop(bed.pool)
+}
+
+fn apart(without: &'static str) -> Result<Bed> {
+    let link = Link::preset("cable")?;
+    let (workers, cpus) = APART;
+    Bed::used(PoolOptions { without, ..PoolOptions::new(workers, cpus)? }, link, tiles(RENDER_WORKERS))
 }
 
 #[cfg(test)]
