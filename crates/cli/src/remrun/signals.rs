@@ -137,7 +137,8 @@ pub fn die_by(signal: u8, whole_group: bool) -> c_int {
         if whole_group {
             libc::kill(0, number);
         } else {
-            libc::kill(libc::getpid(), number);
+            // To this thread: another may be taking the process's signals from a descriptor.
+            libc::raise(number);
         }
         let mut only = empty();
         libc::sigaddset(&mut only, number);
