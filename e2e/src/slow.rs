@@ -24,7 +24,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes that `true` may cost, in all.
 const TRUE_BYTES: u64 = 1_400;
 /// Bytes that a further task of a job may cost, up and down, with headers and acknowledgements.
-const TASK_BYTES: u64 = 1_100;
+const TASK_BYTES: u64 = 1_400;
 /// Bytes up of the first command of a daemon that starts anew: what the paths are, and no contents.
 const ANEW_BYTES: u64 = 40_000;
 /// Round trips that a launch may cost, by the slope of time over delay: one, and what a busy machine adds. `bench slow-link` tells it
