@@ -58,6 +58,8 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if !self.keep {
+            // What still runs in it after a failure would make parts of it again.
+            crate::leftovers::sweep(&self.path);
             let _ = remove_all(&self.path);
         }
     }
