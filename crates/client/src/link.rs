@@ -72,6 +72,8 @@ pub struct Link {
 pub struct Condition {
     /// Nothing is heard of the hub, since then.
     pub silent: Option<Instant>,
+    /// The connection has ended, and there is no other yet.
+    pub ended: bool,
     /// What became of the link last, in words: it moved, or goes over something else.
     pub news: Option<String>,
 }

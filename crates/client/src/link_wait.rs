@@ -23,7 +23,11 @@ pub(crate) struct LinkWait {
 impl LinkWait {
     /// For a command that is launched now. `least`: how long it waits in any case.
     pub fn new(link: Option<&Arc<Link>>, least: Duration) -> Self {
-        let condition = link.map(|link| link.condition());
+        let mut condition = link.map(|link| link.condition());
+        if let Some(now) = condition.as_mut().filter(|now| now.borrow().silent.is_some()) {
+            // It fell silent just now: that is news to this command.
+            now.mark_changed();
+        }
         let news = condition.as_ref().and_then(|condition| condition.borrow().news.clone());
         Self { condition, begun: Instant::now(), least, silent: None, news }
     }
@@ -54,10 +58,8 @@ impl LinkWait {
 
     /// What is worth a note of what has changed, and whether the link is silent.
     pub fn on_change(&mut self) -> (Vec<String>, bool) {
-        let Some(Condition { silent, news }) = self.condition.as_mut().map(|now| now.borrow_and_update().clone())
-        else {
-            return (Vec::new(), false);
-        };
+        let condition = self.condition.as_mut().map(|now| now.borrow_and_update().clone());
+        let Condition { silent, ended, news } = condition.unwrap_or_default();
         let now = Instant::now();
         let mut notes: Vec<String> = news.clone().filter(|_| news != self.news).into_iter().collect();
         self.news = news;
@@ -73,7 +75,8 @@ impl LinkWait {
             }
             (None, Some((since, _))) => {
                 self.silent = None;
-                notes.push(format!("the link is back after {:.1} s", now.duration_since(since).as_secs_f64()));
+                let what = if ended { "the connection ended" } else { "the link is back" };
+                notes.push(format!("{what} after {:.1} s", now.duration_since(since).as_secs_f64()));
             }
             _ => {}
         }
@@ -118,15 +121,15 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_link_that_comes_back_is_noted_and_one_that_does_not_is_given_up() {
         let (mut wait, link) = wait(S * 25);
-        link.send_replace(Condition { silent: Some(Instant::now()), news: None });
+        link.send_replace(Condition { silent: Some(Instant::now()), ..Condition::default() });
         assert!(!wait.next().await);
         let (notes, silent) = wait.on_change();
         assert!(silent && notes.len() == 1, "{notes:?}");
-        link.send_replace(Condition { silent: None, news: Some("this machine's address is another".into()) });
+        link.send_replace(Condition { news: Some("this machine's address is another".into()), ..Condition::default() });
         assert!(!wait.next().await);
         let (notes, silent) = wait.on_change();
         assert!(!silent && notes.len() == 2 && notes[1].starts_with("the link is back"), "{notes:?}");
-        link.send_replace(Condition { silent: Some(Instant::now()), news: None });
+        link.send_replace(Condition { silent: Some(Instant::now()), ..Condition::default() });
         assert!(!wait.next().await);
         wait.on_change();
         assert!(wait.next().await, "after a while");

@@ -15,6 +15,8 @@ const GROUPS: u32 = 0x10 | 0x40 | 0x100 | 0x400;
 const SLEPT: Duration = Duration::from_secs(1);
 /// News come in bunches: an address goes, another comes, then its routes.
 const BUNCH: Duration = Duration::from_millis(50);
+/// A bunch is no larger than this.
+const BUNCH_MAX: usize = 32;
 
 /// News of this machine's addresses and routes.
 #[derive(Debug)]
@@ -36,7 +38,11 @@ impl Routes {
         self.drain().await?;
         tokio::time::sleep(BUNCH).await;
         // What they say is looked up anew, not read from them.
-        while tokio::time::timeout(BUNCH, self.drain()).await.is_ok_and(|drained| drained.is_ok()) {}
+        for _ in 0..BUNCH_MAX {
+            if !tokio::time::timeout(BUNCH, self.drain()).await.is_ok_and(|drained| drained.is_ok()) {
+                break;
+            }
+        }
         Ok(())
     }
 

@@ -43,13 +43,17 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
             }
         };
         tokio::select! {
+            // What wakes the one who watches the next connection is not to be taken from it.
+            biased;
             _ = joined.connection.closed() => break,
             () = next => {}
             () = link.woken.notified() => {}
         }
     }
-    // Whoever waits for this connection learns its end from it.
-    tell(&link, None);
+    // Whoever waits for this connection learns its end from it; another one may be watched already.
+    if link.current_or_silent().is_none() {
+        link.condition.send_modify(|condition| (condition.silent, condition.ended) = (None, true));
+    }
 }
 
 fn look(link: &Link, joined: &Joined) -> Look {
