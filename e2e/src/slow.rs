@@ -19,12 +19,15 @@ const SCENARIOS: [Scenario; 4] = [
     ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/5% loss changes nothing but the time", loss),
 ];
+const SAME_DISTRIBUTION: Scenario = ("slow/what the hub's distribution has is named, not sent", same_distribution);
 /// Longest that one command may take.
 const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes that `true` may cost, in all.
 const TRUE_BYTES: u64 = 1_400;
 /// Bytes that a further task of a job may cost, up and down, with headers and acknowledgements.
 const TASK_BYTES: u64 = 1_400;
+/// Bytes up of the first `gcc -c` of all, where the hub has the same compiler.
+const NAMES_BYTES: u64 = 200_000;
 /// Bytes up of the first command of a daemon that starts anew: what the paths are, and no contents.
 const ANEW_BYTES: u64 = 40_000;
 /// Round trips that a launch may cost, by the slope of time over delay: one, and what a busy machine adds. `bench slow-link` tells it
@@ -36,6 +39,9 @@ pub fn run(options: &Options, filter: &str, report: &Report) {
     let link = Link::preset("lan").expect("it is a preset");
     let far = Options { workers: 0, together: true, link: Some(link), ..options.clone() };
     scenario::run(&SCENARIOS, &far, filter, report);
+    // A hub apart from its workers has this machine's files; only the workers' roots are empty.
+    let alike = Options { workers: 1, together: false, ..far };
+    scenario::run(&[SAME_DISTRIBUTION], &alike, filter, report);
 }
 
 /// A C project of one file at the client, compiled by the far pool.
@@ -169,6 +175,31 @@ fn anew(pool: &Pool, project: &Project) -> Result<Vec<String>> {
     Ok(if passed.bytes_up < ANEW_BYTES { Vec::new() } else { vec![format!("started anew: {passed:?}")] })
 }
 
+/// The first use of a compiler, by a client and a pool that know nothing.
+fn same_distribution(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    pool.relink(Link::preset("cable")?)?;
+    let mut project = Project::fresh(place.clone());
+    project.edit()?;
+    let (took, passed) = traffic_of(pool, || project.compile(pool))?;
+    measured("the first gcc of all, over cable from a hub with the same distribution", took);
+    println!("measured: {} bytes up, {} down", passed.bytes_up, passed.bytes_down);
+    let mut wrong = same_object(&place);
+    if passed.bytes_up > NAMES_BYTES {
+        wrong.push(format!("{passed:?}"));
+    }
+    Ok(wrong)
+}
+
+/// What is wrong with the object file in `place`: nothing, if the compiler here makes the same.
+fn same_object(place: &Path) -> Vec<String> {
+    let read = || std::fs::read(place.join("edited.o")).unwrap_or_default();
+    let far = read();
+    let here = Command::new("gcc").args(["-O1", "-c", "edited.c"]).current_dir(place).status();
+    let is_same = here.is_ok_and(|status| status.success()) && !far.is_empty() && far == read();
+    if is_same { Vec::new() } else { vec!["an object file differs".to_owned()] }
+}
+
 /// What a job of many tasks costs beside what a job of few costs; and how long it takes.
 fn jobs(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "slow")?;
@@ -206,13 +237,9 @@ fn loss(pool: &mut Pool) -> Result<Vec<String>> {
     for _ in 0..10 {
         project.edit()?;
         project.compile(pool)?;
-        let far = std::fs::read(place.join("edited.o")).unwrap_or_default();
-        let here = std::process::Command::new("gcc").args(["-O1", "-c", "edited.c"]).current_dir(&place).status();
-        if !here.is_ok_and(|status| status.success())
-            || far.is_empty()
-            || far != std::fs::read(place.join("edited.o")).unwrap_or_default()
-        {
-            return Ok(vec!["an object file differs".to_owned()]);
+        let wrong = same_object(&place);
+        if !wrong.is_empty() {
+            return Ok(wrong);
         }
     }
     Ok(Vec::new())

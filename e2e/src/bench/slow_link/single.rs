@@ -28,7 +28,14 @@ pub fn warm(full: bool, figures: &mut Figures) -> Result<()> {
 
 /// A compiler's first use, by a client and a pool that know nothing.
 pub fn cold(_: bool, figures: &mut Figures) -> Result<()> {
-    LINKS.iter().try_for_each(|(name, ending)| cold_on(Link::preset(name)?, ending, figures))
+    for (name, ending) in LINKS {
+        let link = Link::preset(name)?;
+        cold_on(PoolOptions::far(2, link)?, link, ending, figures)?;
+        // A hub apart from its worker has this machine's files; only the worker's root is empty.
+        let alike = PoolOptions { link: Some(link), ..PoolOptions::new(1, 2)? };
+        cold_on(alike, link, &format!("_shared{ending}"), figures)?;
+    }
+    Ok(())
 }
 
 /// Edits where a packet in a hundred is lost.
@@ -147,8 +154,8 @@ fn pings(pool: &Pool, time: Duration) -> Result<Option<f64>> {
     Ok(median(times.iter().map(|time| time.as_secs_f64() * 1e3)))
 }
 
-fn cold_on(link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
-    let pool = start(PoolOptions::far(2, link)?)?;
+fn cold_on(options: PoolOptions, link: Link, ending: &str, figures: &mut Figures) -> Result<()> {
+    let pool = start(options)?;
     let place = pool.place("");
     let mut project = Project::fresh(place.clone());
     project.edit()?;
