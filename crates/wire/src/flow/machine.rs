@@ -88,6 +88,8 @@ pub struct Flow {
     /// The window grows by all that is delivered, until the path is known.
     starting: bool,
     round_trip: Option<Nanos>,
+    /// What was remembered, until the first acknowledgement.
+    unproven: Option<Path>,
     rates: Rates,
     sent: Sent,
     round: Round,
@@ -194,6 +196,7 @@ impl Flow {
             window: PACKETS_FIRST * mtu,
             starting: true,
             round_trip: None,
+            unproven: None,
             rates: Rates::default(),
             sent: Sent::default(),
             round: Round::default(),
@@ -210,8 +213,13 @@ impl Flow {
         flow
     }
 
-    /// Goes by what was known of the path before. What turns out to be wrong is corrected within some round trips.
+    /// Goes by what was known of the path before. What turns out to be wrong is corrected within some round trips; what is of
+    /// another path, by its round trip, counts for nothing.
     pub fn remember(&mut self, path: Path) {
+        if self.round_trip.is_some_and(|seen| is_another(&path, seen)) {
+            return;
+        }
+        self.unproven = Some(path);
         self.rates.see(path.rate);
         self.round_trip = Some(self.round_trip.map_or(path.round_trip, |known| known.min(path.round_trip)));
         self.starting = false;
@@ -272,6 +280,9 @@ impl Flow {
         self.sent.delivered_at = now;
         self.round.acked += bytes;
         let took = now.saturating_sub(sent);
+        if self.unproven.take().is_some_and(|remembered| is_another(&remembered, took)) {
+            self.begin_anew();
+        }
         self.round_trip = Some(self.round_trip.map_or(took, |known| known.min(took)));
         self.round.shortest = Some(self.round.shortest.map_or(took, |known| known.min(took)));
         self.loss.acked += bytes;
@@ -288,6 +299,14 @@ impl Flow {
         if record.delivered >= self.round.ends {
             self.end_round(now);
         }
+    }
+
+    /// Nothing is known of the path, after all.
+    fn begin_anew(&mut self) {
+        self.rates = Rates::default();
+        self.round_trip = None;
+        self.starting = true;
+        self.window = PACKETS_FIRST * self.mtu;
     }
 
     /// So much is under way, by the count of who sends: some packets are given up without being acknowledged or lost.
@@ -472,6 +491,11 @@ impl Flow {
     fn least(&self, path: &Path) -> u64 {
         (path.product() * 3 / 4).max(path.bytes_in(path.standing_max() / 2)).max(PACKETS_MIN * self.mtu)
     }
+}
+
+/// Whether a round trip shows that what was remembered is of another path (RFC 9959 retreats in this case, too).
+fn is_another(remembered: &Path, round_trip: Nanos) -> bool {
+    round_trip > remembered.round_trip * 2 + STANDING_MAX
 }
 
 /// Bytes a second; `time` is not zero.

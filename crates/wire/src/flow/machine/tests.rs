@@ -287,6 +287,22 @@ fn what_was_remembered_wrongly_does_no_harm() {
 }
 
 #[test]
+fn what_was_remembered_of_quite_another_link_counts_for_nothing() {
+    let link = preset("cable");
+    for round_trip in [MS / 5, 20 * MS] {
+        let wrong = Path { rate: 200_000_000, round_trip };
+        let mut world = World::new(link, Some(wrong));
+        // The handshake.
+        world.send(1_200);
+        let sending = world.send(4 << 20);
+        let times = sending.took as f64 / ideal(&link, 4 << 20) as f64;
+        let lost = sending.lost as f64 * MTU as f64 / (4 << 20) as f64;
+        assert!(lost < 0.1 && times < 1.2, "{round_trip} ns: {lost} lost, {times} times the ideal");
+        assert!(world.flow.path().is_some_and(|path| path.rate < 2 * known(&link).rate), "{:?}", world.flow.path());
+    }
+}
+
+#[test]
 fn a_way_that_grows_longer_while_little_is_sent_is_noticed() {
     let link = preset("cable").with_round_trip(Duration::from_millis(20));
     let mut world = World::new(link, None);
