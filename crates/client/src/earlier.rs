@@ -1,4 +1,4 @@
-//! What a far hub has of files that change: a new version goes as its difference from the last.
+//! What the hub has of files that change: to a far one a new version goes as its difference from the last.
 //!
 //! The user's files keep no old versions. So blocks that were sent of them are kept here for a while, in memory, by their names; files of
 //! the distribution, which do not change under one's hands, are not. What is forgotten here, or evicted at the hub, goes whole.
@@ -17,6 +17,8 @@ use wire::patch::Version;
 const BLOCKS_BYTES_MAX: usize = 64 << 20;
 /// Files whose last version is remembered, by their blocks: as many as this in all.
 const BLOCKS_MAX: usize = 262_144;
+/// Blocks that are noted to be read: what is kept of blocks of 64 KiB.
+const UNKEPT_MAX: usize = 1024;
 /// Most that goes unasked with a launch of the changes of large files, bytes on the link.
 const CHANGES_BYTES_MAX: usize = 4 << 20;
 
@@ -24,6 +26,8 @@ const CHANGES_BYTES_MAX: usize = 4 << 20;
 pub struct Earlier {
     blocks: Mutex<Lru<Digest, Bytes>>,
     files: Mutex<Lru<TreePath, Arc<Last>>>,
+    /// Blocks that the hub has and that are not kept.
+    unkept: Mutex<Vec<Digest>>,
 }
 
 /// What the hub has of a file: the name of its content, and its blocks.
@@ -38,11 +42,17 @@ pub struct Contents<'a> {
     pub read: &'a dyn Fn(&Digest) -> Option<Bytes>,
     /// Whether the hub has them.
     pub hub_has: &'a dyn Fn(&Digest) -> bool,
+    /// The hub is far: bytes cost more than the work to save them.
+    pub far: bool,
 }
 
 impl Default for Earlier {
     fn default() -> Self {
-        Self { blocks: Mutex::new(Lru::new(BLOCKS_BYTES_MAX)), files: Mutex::new(Lru::new(BLOCKS_MAX)) }
+        Self {
+            blocks: Mutex::new(Lru::new(BLOCKS_BYTES_MAX)),
+            files: Mutex::new(Lru::new(BLOCKS_MAX)),
+            unkept: Mutex::default(),
+        }
     }
 }
 
@@ -60,7 +70,7 @@ impl Earlier {
         let mut objects: Vec<Object> = blobs
             .into_iter()
             .map(|(digest, bytes)| match files.get(&digest) {
-                Some((path, content)) => self.object(path, content, digest, bytes),
+                Some((path, content)) => self.object(path, content, (digest, bytes), contents.far),
                 None => Object::new(digest, bytes),
             })
             .collect();
@@ -73,7 +83,10 @@ impl Earlier {
                 }
                 _ => Version::of_block(name, size),
             };
-            objects.extend(self.changes(path, &version, contents, &mut room));
+            if contents.far {
+                objects.extend(self.changes(path, &version, contents, &mut room));
+            }
+            self.note_unkept(&version, contents);
             let weight = version.blocks().len() + 1;
             lock(&self.files).insert(path.clone(), Arc::new(Last { name, version }), weight);
         }
@@ -84,6 +97,23 @@ impl Earlier {
     pub fn keep(&self, digest: Digest, bytes: &Bytes) {
         // Part of a larger buffer would hold all of it.
         lock(&self.blocks).insert(digest, Bytes::copy_from_slice(bytes), bytes.len());
+    }
+
+    /// Keeps what the hub has from before this daemon started, as long as files still have it. Reads files.
+    pub fn fill(&self, read: &dyn Fn(&Digest) -> Option<Bytes>) {
+        for digest in std::mem::take(&mut *lock(&self.unkept)) {
+            if let Some(bytes) = read(&digest) {
+                self.keep(digest, &bytes);
+            }
+        }
+    }
+
+    fn note_unkept(&self, version: &Version, contents: &Contents<'_>) {
+        let kept = lock(&self.blocks);
+        let mut unkept = lock(&self.unkept);
+        let room = UNKEPT_MAX.saturating_sub(unkept.len());
+        let lacking = version.blocks().filter(|digest| kept.peek(digest).is_none() && (contents.hub_has)(digest));
+        unkept.extend(lacking.take(room));
     }
 
     /// The new blocks of a file of many, if the hub has an earlier version of it.
@@ -107,8 +137,8 @@ impl Earlier {
     }
 
     /// A block that is a whole file, or a recipe.
-    fn object(&self, path: &TreePath, content: &Content, digest: Digest, bytes: Bytes) -> Object {
-        let last = self.last(path).filter(|last| last.name != digest);
+    fn object(&self, path: &TreePath, content: &Content, (digest, bytes): (Digest, Bytes), far: bool) -> Object {
+        let last = self.last(path).filter(|last| far && last.name != digest);
         let like = last.map(|last| match content {
             Content::Recipe(_) => self.have(&[last.name]),
             _ => self.have(&last.version.ancestors(&Version::of_block(digest, bytes.len() as u64), 0)),
@@ -176,7 +206,7 @@ mod tests {
             let set = [Bound { path, seq: Seq(1), binding: Binding::File { attr, content, xattrs: Vec::new() } }];
             let (read, has) =
                 (|name: &Digest| self.bytes.get(name).cloned(), |name: &Digest| self.hub.contains_key(name));
-            let objects = self.earlier.objects(set.iter(), blobs, &Contents { read: &read, hub_has: &has });
+            let objects = self.earlier.objects(set.iter(), blobs, &Contents { read: &read, hub_has: &has, far: true });
             let mut sent = 0;
             for object in objects {
                 let bytes =
@@ -227,5 +257,16 @@ mod tests {
         assert!(sent < 6_000, "{sent} bytes");
         assert_eq!(world.send("/w/scene", &second), 0);
         assert!(second.iter().all(|block| world.hub.contains_key(&Digest::of(block))));
+    }
+
+    #[test]
+    fn what_the_hub_had_before_this_start_is_read_for_the_next_change() {
+        let mut world = World::default();
+        let file = text(1, 2_000);
+        world.hub.insert(Digest::of(&file), file.clone().into());
+        assert_eq!(world.send("/w/a.c", &[&file]), 0, "it has it");
+        let bytes = world.bytes.clone();
+        world.earlier.fill(&|name| bytes.get(name).cloned());
+        assert!(world.send("/w/a.c", &[&[&file[..], b"more\n"].concat()]) < 100);
     }
 }

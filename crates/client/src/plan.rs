@@ -149,9 +149,10 @@ impl Plan {
         ahead: Option<&Ahead>,
     ) -> Result<Swept, String> {
         let send = ahead.map(|ahead| {
-            move |digest, bytes| {
-                let sent = ahead.send(digest, bytes);
+            move |digest, bytes: bytes::Bytes| {
+                let sent = ahead.send(digest, bytes.clone());
                 if sent {
+                    daemon.server.keep_earlier(digest, &bytes);
                     daemon.server.note_sent([digest]);
                 }
                 sent

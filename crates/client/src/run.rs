@@ -328,6 +328,8 @@ impl Session {
         let message = OpenKind::Launch(Box::new(message));
         let opened = launch_on(&joined, ahead, message).await;
         record.moment("sent to the hub");
+        let server = self.daemon.server.clone();
+        tokio::task::spawn_blocking(move || server.fill_earlier());
         self.daemon.link().into_iter().for_each(|link| link.asked(&joined));
         let streams = match opened {
             Ok(streams) => streams,

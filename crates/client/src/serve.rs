@@ -133,13 +133,9 @@ impl Server {
         set: impl Iterator<Item = &'a Bound> + Clone,
         blobs: Vec<(Digest, Bytes)>,
     ) -> Vec<Object> {
-        let objects = if reach.far {
-            let read = |digest: &Digest| self.snapshot().read_block(digest).ok().flatten();
-            let hub_has = |digest: &Digest| self.hub_has(digest);
-            self.earlier.objects(set, blobs, &Contents { read: &read, hub_has: &hub_has })
-        } else {
-            blobs.into_iter().map(|(digest, bytes)| Object::new(digest, bytes)).collect()
-        };
+        let read = |digest: &Digest| self.snapshot().read_block(digest).ok().flatten();
+        let contents = Contents { read: &read, hub_has: &|digest| self.hub_has(digest), far: reach.far };
+        let objects = self.earlier.objects(set, blobs, &contents);
         self.note_sent(objects.iter().filter_map(|object| Digest::from_slice(&object.digest)));
         objects
     }
@@ -234,9 +230,14 @@ impl Server {
         ObjectReply { digest: name, bytes, error }
     }
 
-    /// Keeps what a far hub is sent of the user's files: a later version may go as its difference.
-    fn keep_earlier(&self, digest: Digest, bytes: &Bytes) {
-        if self.snapshot().is_users(&digest) && lock(&self.tasks).values().any(|running| running.reach.far) {
+    /// Keeps what the hub has had of the user's files since before this daemon started. Blocks.
+    pub fn fill_earlier(&self) {
+        self.earlier.fill(&|digest| self.snapshot().read_block(digest).ok().flatten());
+    }
+
+    /// Keeps what the hub is sent of the user's files: a later version may go as its difference.
+    pub fn keep_earlier(&self, digest: Digest, bytes: &Bytes) {
+        if self.snapshot().is_users(&digest) {
             self.earlier.keep(digest, bytes);
         }
     }
