@@ -13,11 +13,12 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 4] = [
+const SCENARIOS: [Scenario; 5] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
     ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/5% loss changes nothing but the time", loss),
+    ("slow/what is quicker here runs here", never_slower),
 ];
 /// Longest that one command may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -226,4 +227,56 @@ fn loss(pool: &mut Pool) -> Result<Vec<String>> {
         }
     }
     Ok(Vec::new())
+}
+
+/// What the last command's explanation says.
+fn explained(pool: &Pool) -> Result<serde_json::Value> {
+    let text = pool.client.gleaner(&["explain", "--json"])?.expect_ok("gleaner explain")?.text();
+    serde_json::from_str(&text).map_err(|error| Error::Product(format!("gleaner explain: {error}: {text}")))
+}
+
+/// What takes no time stays here once that is known, what takes time goes, and what must go goes.
+fn never_slower(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    let run = |pool: &Pool, words: &[&str]| {
+        let mut command = pool.client.remrun(words);
+        command.current_dir(&place);
+        Run::new(command).within(LIMIT).run()?.expect_ok(&words.join(" "))
+    };
+    run(pool, &["true"])?;
+    let near = explained(pool)?;
+    pool.relink(Link::preset("cable")?)?;
+    (0..3).try_for_each(|_| run(pool, &["true"]).map(drop))?;
+    // It may be tried first; and a machine that is busy with others may seem slow.
+    let stays =
+        |pool: &Pool| Ok::<_, Error>(explained(pool)?["why"].as_str().is_some_and(|why| why.starts_with("short: ")));
+    for _ in 0..5 {
+        run(pool, &["true"])?;
+        if stays(pool)? {
+            break;
+        }
+    }
+    let (outcome, passed) = traffic_of(pool, || run(pool, &["true"]))?;
+    let here = explained(pool)?;
+    measured("true over cable, where it is better here", outcome.elapsed);
+    run(pool, &["--no-local", "true"])?;
+    let forced = explained(pool)?;
+    (0..4).try_for_each(|_| run(pool, &["sleep", "0.5"]).map(drop))?;
+    run(pool, &["sleep", "0.5"])?;
+    let long = explained(pool)?;
+    let place_of = |report: &serde_json::Value| report["place"].as_str().unwrap_or_default().to_owned();
+    let mut wrong = Vec::new();
+    let mut expect = |what: &str, right: bool, report: &serde_json::Value| {
+        if !right {
+            wrong.push(format!("{what}: {report}"));
+        }
+    };
+    expect("to a near hub it goes", place_of(&near) == "remote", &near);
+    let why = here["why"].as_str().unwrap_or_default();
+    expect("it stays here", place_of(&here) == "local" && why.starts_with("short: "), &here);
+    expect("and that is explained", why.contains("about") && why.contains("round trip 7"), &here);
+    expect("nothing was launched", passed.bytes_up < TRUE_BYTES / 2, &format!("{passed:?}").into());
+    expect("--no-local", place_of(&forced) == "remote", &forced);
+    expect("what takes time goes", place_of(&long) == "remote" && long["expected_here_us"].is_u64(), &long);
+    Ok(wrong)
 }

@@ -4,6 +4,7 @@
 
 use crate::config::KnownHub;
 use base::{NodeId, TreePath};
+use client::daemon::Prefer;
 use client::link::HubAddress;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -64,6 +65,8 @@ pub struct ClientConfig {
     pub hub: Option<KnownHub>,
     /// How long commands wait for a link that is down.
     pub link_wait: Duration,
+    /// Run commands on the pool whatever it costs, rather than where they are expected to end first.
+    pub prefers_there: bool,
 }
 
 /// What a hub says once it listens.
@@ -202,6 +205,7 @@ pub fn run_client(
             hub,
             durable: false,
             link_wait: client.link_wait,
+            prefer: if client.prefers_there { Prefer::There } else { Prefer::Auto },
             own_workers: true,
         };
         let mut end = ClientEnd::Told;

@@ -4,6 +4,7 @@ use base::codec::Encode;
 use base::door::{self, Reply, Request};
 use rustix::fd::OwnedFd;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, IoSliceMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -96,6 +97,12 @@ impl Requests {
 }
 
 impl Replies {
+    /// The caller's process, as long as it is connected; `None` if it cannot be seen from here.
+    pub fn process(&self) -> Option<OwnedFd> {
+        let id = self.stream.as_ref().peer_cred().ok()?.pid()?;
+        pidfd_open(Pid::from_raw(id)?, PidfdFlags::NONBLOCK).ok()
+    }
+
     /// Says something to the caller; an error if it is gone.
     pub async fn send(&mut self, reply: &Reply) -> io::Result<()> {
         let frame =

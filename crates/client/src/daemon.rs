@@ -6,6 +6,8 @@
 use crate::ask;
 use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
+use crate::here::Here;
+use crate::history::History;
 use crate::jobs::Jobs;
 use crate::link::{Caller, HubAddress, Link};
 use crate::networks::Networks;
@@ -51,8 +53,20 @@ pub struct Config {
     pub durable: bool,
     /// How long commands that run wait for a link that is down; those that have run for longer wait for as long as that.
     pub link_wait: Duration,
+    /// Where commands run that could run here as well.
+    pub prefer: Prefer,
     /// The workers are the user's own: variables that look secret may go there.
     pub own_workers: bool,
+}
+
+/// Where commands run that could run here as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// Where they are expected to end first.
+    #[default]
+    Auto,
+    /// On the pool, whatever it costs.
+    There,
 }
 
 /// All that callers share.
@@ -67,6 +81,10 @@ pub struct Daemon {
     pub records: Records,
     /// The jobs that are open.
     pub jobs: Jobs,
+    /// What commands have cost.
+    pub history: Arc<History>,
+    /// What runs here by our word.
+    pub here: Arc<Here>,
     link: Option<Arc<Link>>,
     recipes: Arc<Recipes>,
     stopping: tokio::sync::Notify,
@@ -190,11 +208,14 @@ impl Daemon {
             None => None,
         };
         let records = Records::open(&config.state_dir);
+        let history = Arc::new(History::load(&config.state_dir.join("history.json")));
         Ok(Arc::new(Self {
             server,
             committer,
             records,
             jobs: Jobs::default(),
+            here: Here::new(history.clone()),
+            history,
             link,
             recipes,
             stopping: tokio::sync::Notify::new(),
@@ -305,6 +326,7 @@ impl Daemon {
         let saved = blocking(move || {
             daemon.recipes.save(&daemon.config.state_dir)?;
             daemon.server.save_shadow()?;
+            daemon.history.save()?;
             daemon.server.views().save()
         });
         if let Some(Err(error)) = saved.await {

@@ -6,6 +6,7 @@
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
+//! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there ([`networks`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
@@ -14,11 +15,14 @@ pub mod ahead;
 pub mod arrivals;
 pub mod ask;
 pub mod caller;
+pub mod choice;
 pub mod commit;
 pub mod cutter;
 pub mod daemon;
 pub mod earlier;
 pub mod exchange;
+pub mod here;
+pub mod history;
 pub mod jobs;
 pub mod link;
 mod link_wait;
@@ -42,4 +46,5 @@ pub mod spool;
 pub mod stdio;
 pub mod views;
 mod watch;
+mod weigh;
 pub mod write_rules;

@@ -5,6 +5,7 @@
 
 use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
+use crate::choice::Side;
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
 use crate::link::{Link, Reach};
@@ -16,6 +17,7 @@ use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::views::Swept;
+use crate::weigh::{run_there, weigh};
 use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
@@ -59,7 +61,7 @@ pub async fn run(
     let task = TaskId(rand::random());
     let mut record = Record::new(task, &command);
     let cancel = daemon.records.begin(&record);
-    let verbose = options.verbose;
+    let (verbose, becomes) = (options.verbose, options.becomes);
     let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut record).await {
         Ok(mut session) => {
             session.cancel = Some(cancel);
@@ -70,7 +72,13 @@ pub async fn run(
     if verbose {
         let _ = replies.send(&Reply::Note(record.summary())).await;
     }
-    let _ = replies.send(&reply).await;
+    // As long as it waits for our answer it is who it was.
+    let process = if becomes && matches!(reply, Reply::RunHere { .. }) { replies.process() } else { None };
+    if replies.send(&reply).await.is_ok()
+        && let (Some(kind), Some(process)) = (record.kind(), process)
+    {
+        daemon.here.watch(kind, process);
+    }
     daemon.records.end(record, &reply);
 }
 
@@ -122,23 +130,32 @@ impl Session {
         let failed = |error: std::io::Error| here(format!("this machine is short of resources: {error}"), no_local);
         let fds = [stdin, stdout, stderr].map(Arc::new);
         let planned = {
-            let (daemon, fds, allow_write) = (daemon.clone(), fds.clone(), options.allow_write.clone());
+            let (daemon, fds, options) = (daemon.clone(), fds.clone(), options.clone());
             blocking(move || {
-                let plan = Plan::new(&daemon, command, window, &allow_write, job.as_deref(), &fds)?;
-                let checked = Checked::at_once(&plan, &daemon);
-                Ok((plan, checked))
+                let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
+                let choice = weigh(&daemon, &plan, &options);
+                match choice.filter(|choice| choice.side == Side::Here) {
+                    Some(choice) => Err(NotPlanned::Better(plan.kind(), choice)),
+                    None => Ok((Checked::at_once(&plan, &daemon), plan, choice)),
+                }
             })
             .await
         };
-        let (plan, checked) = match planned {
+        let (checked, plan, choice) = match planned {
             Some(Ok(planned)) => planned,
             Some(Err(NotPlanned::NotFound(missing))) if no_local => {
                 return Err(Reply::Failed { code: missing.exit_code(), message: missing.to_string() });
             }
-            Some(Err(why)) => return Err(here(why.to_string(), no_local)),
+            Some(Err(why)) => {
+                if let NotPlanned::Better(kind, choice) = &why {
+                    record.weighed(*kind, choice);
+                }
+                return Err(here(why.to_string(), no_local));
+            }
             None => return Err(here("the client daemon failed".into(), no_local)),
         };
         record.planned(&plan);
+        choice.iter().for_each(|choice| record.weighed(plan.kind(), choice));
         let stop = Stop::new().map_err(failed)?;
         let (closing, closed) = mpsc::unbounded_channel();
         let output = |stream, fd: &Arc<OwnedFd>| Output::new(stream, fd.clone(), stop.clone(), closing.clone());
@@ -336,15 +353,20 @@ impl Session {
         let outcome = Exchange::new(self, &joined.connection, streams, record).pass(requests, replies).await;
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
-        self.learn_from(&outcome, &joined);
+        self.learn_from(&outcome, &joined, record);
         outcome
     }
 
     /// What an attempt's end means for the launches after it.
-    fn learn_from(&self, outcome: &Outcome, joined: &Joined) {
+    fn learn_from(&self, outcome: &Outcome, joined: &Joined, record: &Record) {
         match outcome {
             // What the task made is at the hub already: the next task's launch need not send it.
-            Outcome::Ended(_, spool) => self.daemon.server.note_sent(spool.digests()),
+            Outcome::Ended(exited, spool) => {
+                self.daemon.server.note_sent(spool.digests());
+                if let Some(ran) = record.ran(exited) {
+                    self.daemon.history.ran_there(&self.plan.kind(), &run_there(&ran, joined));
+                }
+            }
             Outcome::Lost(_) => {
                 self.plan.view.forget_sent();
                 joined.connection.forget_launches();

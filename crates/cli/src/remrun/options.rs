@@ -47,7 +47,8 @@ pub struct Run {
 
 /// Reads the arguments after the program's own name. Fails with what is wrong with them.
 pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
-    let mut run = Run { cpus: 1, options: base::door::Options::default(), argv: Vec::new() };
+    let options = base::door::Options { becomes: true, ..Default::default() };
+    let mut run = Run { cpus: 1, options, argv: Vec::new() };
     let mut rest = arguments.into_iter();
     while let Some(argument) = rest.next() {
         let (name, attached) = split(&argument);
