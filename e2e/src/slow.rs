@@ -5,7 +5,7 @@
 use crate::bench::samples::median;
 use crate::error::{Error, Result};
 use crate::pool::{CLIENT, Options, Pool};
-use crate::process::{Run, pause};
+use crate::process::{Run, pause, wait_for};
 use crate::report::Report;
 use crate::scenario::{self, Scenario, folder, measured};
 use std::path::{Path, PathBuf};
@@ -13,12 +13,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 5] = [
+const SCENARIOS: [Scenario; 6] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
     ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/5% loss changes nothing but the time", loss),
     ("slow/what is quicker here runs here", never_slower),
+    ("slow/of a race one result is committed", race),
 ];
 /// Longest that one command may take.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -278,5 +279,42 @@ fn never_slower(pool: &mut Pool) -> Result<Vec<String>> {
     expect("nothing was launched", passed.bytes_up < TRUE_BYTES / 2, &format!("{passed:?}").into());
     expect("--no-local", place_of(&forced) == "remote", &forced);
     expect("what takes time goes", place_of(&long) == "remote" && long["expected_here_us"].is_u64(), &long);
+    Ok(wrong)
+}
+
+/// Each of the two sides of a race wins once, and what the other one did is nowhere.
+fn race(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    pool.relink(Link::preset("cable")?)?;
+    let run = |pool: &Pool, script: &str| {
+        let mut command = pool.client.remrun(&["--race", "sh", "-c", script]);
+        command.current_dir(&place);
+        Run::new(command).within(LIMIT).run()?.expect_ok(script)
+    };
+    let script = "sleep 1.27; echo one >> log; echo said";
+    let mut wrong = Vec::new();
+    let mut texts = Vec::new();
+    for _ in 0..2 {
+        texts.push(run(pool, script)?.text());
+    }
+    let report = explained(pool)?;
+    let log = std::fs::read_to_string(place.join("log")).unwrap_or_default();
+    println!("measured: a race: {}, on {}", report["why"], report["place"]);
+    if texts != ["said", "said"] || log != "one\none\n" {
+        wrong.push(format!("the output is {texts:?}, the log {log:?}"));
+    }
+    if !report["why"].as_str().is_some_and(|why| why.starts_with("--race: it ended")) {
+        wrong.push(format!("not explained: {report}"));
+    }
+    let left = || (crate::scenario::guests(pool, "sleep\01.27") == 0).then_some(());
+    if wait_for(crate::scenario::GUEST_BOUND, left).is_none() {
+        wrong.push("the run that lost goes on".to_owned());
+    }
+    let prefix = format!("{} --race", pool.client.remrun.display());
+    let piped = pool.client.script(&place, "echo typed | $R cat", &prefix, LIMIT)?.expect_ok("cat")?;
+    let report = explained(pool)?;
+    if piped.text() != "typed" || !report.to_string().contains("no race: its standard input can be read once only") {
+        wrong.push(format!("of a pipe: {:?}, {report}", piped.text()));
+    }
     Ok(wrong)
 }

@@ -41,6 +41,8 @@ pub struct Options {
     pub job: Option<JobId>,
     /// Told to run the command here, the caller becomes it: the end of the one is the end of the other.
     pub becomes: bool,
+    /// Run it here as well, in a sandbox, and commit the result of the one that ends first (`--race`).
+    pub race: bool,
 }
 
 /// From `remrun` or `gleaner` to the daemon.
@@ -180,6 +182,7 @@ impl Encode for Request {
                 out.bool(options.verbose);
                 out.option(options.job.as_ref(), |out, job| out.u64(job.0));
                 out.bool(options.becomes);
+                out.bool(options.race);
                 out.option(window.as_ref(), write_window);
             }
             Self::Outcome(task) => {
@@ -217,6 +220,7 @@ impl Encode for Request {
                     verbose: from.bool()?,
                     job: from.option(|from| Ok(JobId(from.u64()?)))?,
                     becomes: from.bool()?,
+                    race: from.bool()?,
                 },
                 window: from.option(read_window)?,
             },
@@ -327,6 +331,7 @@ mod tests {
                 verbose: false,
                 job: Some(JobId(5)),
                 becomes: true,
+                race: true,
             },
             window: Some(WindowSize { rows: 24, columns: 80 }),
         };

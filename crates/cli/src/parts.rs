@@ -127,12 +127,14 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
     })
 }
 
-/// Runs a hub and a worker of it in this process, until told to end by SIGTERM or SIGINT.
+/// Runs a hub and a worker of it in this process, until told to end by SIGTERM or SIGINT; `while_stdin`: or until standard input,
+/// a pipe, ends.
 pub fn run_both(
     hub: HubConfig,
     worker: WorkerConfig,
     sandbox: Sandbox,
     ready: OnReady<HubReady>,
+    while_stdin: bool,
 ) -> Result<(), PartError> {
     let store = open_store(&hub.state_dir)?;
     run(async move {
@@ -145,6 +147,7 @@ pub fn run_both(
         tokio::select! {
             () = running.run(told_to_end()?) => Ok(()),
             ended = working => ended,
+            gone = end_of_stdin(), if while_stdin => gone,
         }
     })
 }
@@ -293,6 +296,16 @@ fn told_to_end() -> Result<impl Future<Output = ()>, PartError> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Completes when standard input, a pipe, ends.
+async fn end_of_stdin() -> Result<(), PartError> {
+    use tokio::io::AsyncReadExt;
+    let stdin = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
+    let mut stdin = tokio::net::unix::pipe::Receiver::from_owned_fd(stdin).map_err(failed)?;
+    let mut ignored = [0; 64];
+    while stdin.read(&mut ignored).await.map_err(failed)? > 0 {}
+    Ok(())
 }
 
 fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {

@@ -3,7 +3,7 @@
 //! The last tasks are kept in memory, and as one JSON object a line in a file that a new daemon reads, so that a restart
 //! forgets none.
 
-use crate::choice::Choice;
+use crate::choice::{Choice, Side};
 use crate::commit::{NoteKind, Report};
 use crate::history::Kind;
 use crate::plan::Plan;
@@ -41,6 +41,8 @@ pub struct Record {
     unreadable: Option<TreePath>,
     late_in_job: Option<String>,
     kind: Option<Kind>,
+    /// It ran in the sandbox of this machine.
+    is_here: bool,
 }
 
 impl Record {
@@ -62,6 +64,7 @@ impl Record {
             unreadable: None,
             late_in_job: None,
             kind: None,
+            is_here: false,
         }
     }
 
@@ -104,6 +107,14 @@ impl Record {
         self.report.expected_here_us = Some(choice.here_us as u64);
         self.report.expected_there_us = Some(choice.there_us as u64);
         self.at(format!("weighed: {choice}"));
+    }
+
+    /// It won a race.
+    pub fn won(&mut self, side: Side, other: Option<String>) {
+        self.is_here = side == Side::Here;
+        let place = if self.is_here { "here" } else { "there" };
+        self.report.why = format!("--race: it ended {place} first");
+        other.into_iter().for_each(|why| self.note(format!("no race: {why}")));
     }
 
     /// By what its costs are known, if it could run elsewhere.
@@ -212,6 +223,9 @@ impl Record {
             _ => ("remote", "unknown".to_owned()),
         };
         self.report.place = place.into();
+        if self.is_here {
+            (self.report.place, self.report.worker) = ("local".into(), None);
+        }
         self.report.status = status;
         self.at("answered");
         self.report

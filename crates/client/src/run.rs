@@ -11,6 +11,7 @@ use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
+use crate::race::{self, Contestant};
 use crate::record::Record;
 use crate::serve::{Running, blocking, lock};
 use crate::settle::{Settled, settle};
@@ -48,6 +49,22 @@ pub(crate) enum Outcome {
     Cancelled(Option<u8>),
 }
 
+/// What is asked of the daemon.
+pub struct Call {
+    /// The task's number.
+    pub task: TaskId,
+    /// What to run.
+    pub command: Command,
+    /// What the caller allows.
+    pub options: Options,
+    /// Size of the caller's terminal.
+    pub window: Option<WindowSize>,
+    /// The caller's descriptors 0, 1 and 2.
+    pub descriptors: Vec<OwnedFd>,
+    /// The race that this is a part of.
+    pub(crate) contestant: Option<Contestant>,
+}
+
 /// Runs a command for a caller, and answers it in any case.
 pub async fn run(
     daemon: Arc<Daemon>,
@@ -62,12 +79,15 @@ pub async fn run(
     let mut record = Record::new(task, &command);
     let cancel = daemon.records.begin(&record);
     let (verbose, becomes) = (options.verbose, options.becomes);
-    let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut record).await {
-        Ok(mut session) => {
-            session.cancel = Some(cancel);
-            session.carry(&mut requests, &mut replies, &mut record).await
-        }
-        Err(reply) => reply,
+    let call = Call { task, command, options, window, descriptors, contestant: None };
+    let no_race = if call.options.race { race::cannot_race(&daemon, &call) } else { None };
+    let reply = if call.options.race && no_race.is_none() {
+        let raced = race::run(&daemon, call, &mut requests, &mut replies, &cancel).await;
+        record = raced.record;
+        raced.reply
+    } else {
+        no_race.into_iter().for_each(|why| record.note(format!("no race: {why}")));
+        carry_out(&daemon, call, &mut requests, &mut replies, &mut record, Some(cancel)).await
     };
     if verbose {
         let _ = replies.send(&Reply::Note(record.summary())).await;
@@ -80,6 +100,24 @@ pub async fn run(
         daemon.here.watch(kind, process);
     }
     daemon.records.end(record, &reply);
+}
+
+/// Takes a command to its end at one pool, and returns the answer.
+pub(crate) async fn carry_out(
+    daemon: &Arc<Daemon>,
+    call: Call,
+    requests: &mut Requests,
+    replies: &mut Replies,
+    record: &mut Record,
+    cancel: Option<Arc<Notify>>,
+) -> Reply {
+    match Session::prepare(daemon, call, record).await {
+        Ok(mut session) => {
+            session.cancel = cancel;
+            session.carry(requests, replies, record).await
+        }
+        Err(reply) => reply,
+    }
 }
 
 /// A command on its way.
@@ -98,19 +136,13 @@ pub(crate) struct Session {
     pub(crate) input: Input,
     /// Told when somebody asks `gleaner cancel`.
     pub(crate) cancel: Option<Arc<Notify>>,
+    contestant: Option<Contestant>,
 }
 
 impl Session {
     /// Decides whether the command can run elsewhere. The error is the answer to a caller whose command cannot.
-    async fn prepare(
-        daemon: &Arc<Daemon>,
-        task: TaskId,
-        command: Command,
-        options: Options,
-        window: Option<WindowSize>,
-        descriptors: Vec<OwnedFd>,
-        record: &mut Record,
-    ) -> Result<Self, Reply> {
+    async fn prepare(daemon: &Arc<Daemon>, call: Call, record: &mut Record) -> Result<Self, Reply> {
+        let Call { task, command, options, window, descriptors, contestant } = call;
         let here = |why: String, no_local: bool| match no_local {
             false => Reply::RunHere { why },
             true => {
@@ -158,7 +190,9 @@ impl Session {
         choice.iter().for_each(|choice| record.weighed(plan.kind(), choice));
         let stop = Stop::new().map_err(failed)?;
         let (closing, closed) = mpsc::unbounded_channel();
-        let output = |stream, fd: &Arc<OwnedFd>| Output::new(stream, fd.clone(), stop.clone(), closing.clone());
+        let output = |stream, fd: &Arc<OwnedFd>| {
+            Output::new(stream, fd.clone(), stop.clone(), closing.clone(), contestant.clone())
+        };
         let shown = fds.iter().skip(1).chain(&fds[..1]).find(|fd| stdio::is_terminal(fd)).unwrap_or(&fds[1]);
         Ok(Self {
             task,
@@ -168,6 +202,7 @@ impl Session {
             closed,
             input: Input::new(fds[0].clone()),
             cancel: None,
+            contestant,
             daemon: daemon.clone(),
             plan,
             checked,
@@ -364,7 +399,11 @@ impl Session {
             Outcome::Ended(exited, spool) => {
                 self.daemon.server.note_sent(spool.digests());
                 if let Some(ran) = record.ran(exited) {
-                    self.daemon.history.ran_there(&self.plan.kind(), &run_there(&ran, joined));
+                    let (history, kind, run) = (&self.daemon.history, self.plan.kind(), run_there(&ran, joined));
+                    match self.contestant.as_ref().map(Contestant::side) {
+                        Some(Side::Here) => history.ran_here(&kind, run.compute_us),
+                        Some(Side::There) | None => history.ran_there(&kind, &run),
+                    }
                 }
             }
             Outcome::Lost(_) => {
@@ -380,6 +419,9 @@ impl Session {
 
     /// The command has ended: its output is delivered, its result committed.
     async fn conclude(&mut self, exited: Exited, spool: Spool, record: &mut Record) -> Reply {
+        if self.contestant.as_ref().is_some_and(|contestant| !contestant.claim()) {
+            return self.fail("the other run of the race was first".into());
+        }
         let finished = [self.stdout.finish().await, self.stderr.finish().await, self.terminal.finish().await];
         self.stop.stop();
         if finished.contains(&Err(Differs)) {

@@ -13,7 +13,8 @@ use wire::message::Exited;
 /// heard now, which is found out when it is launched.
 pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> {
     // Tasks of a job see one state of the files, which is to be had there alone. Who does not become the command cannot be watched.
-    let must_go = options.no_local || options.job.is_some() || !options.becomes;
+    // What races is not weighed.
+    let must_go = options.race || options.no_local || options.job.is_some() || !options.becomes;
     if must_go || daemon.config.prefer == Prefer::There {
         return None;
     }

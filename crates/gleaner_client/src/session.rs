@@ -132,6 +132,7 @@ impl Session {
             verbose: task.notes,
             job,
             becomes: false,
+            race: false,
         };
         let request = Request::Run { version: VERSION, command: Box::new(command.clone()), options, window: None };
         let mut notes = Vec::new();
