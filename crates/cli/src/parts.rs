@@ -109,6 +109,9 @@ pub struct Sandbox(SandboxServer);
 
 /// Prepares this process to run guests. Call it before any thread exists.
 pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
+    // Guests have ids of their own, and must be able to pass the folders that are made for them, whatever the umask of who started
+    // this. What is nobody else's business lies in folders that are closed to all others.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // Named after the key, so that two workers on one machine do not clean up after one another.
     let node = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?.node();
     let place = worker.state_dir.join("templates");
