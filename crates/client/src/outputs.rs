@@ -199,6 +199,42 @@ mod tests {
         assert_eq!(text, "one two three");
     }
 
+    fn of_race(contestant: Contestant) -> (Output, std::fs::File) {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let (stop, (closed, _)) = (Stop::new().expect("an event"), mpsc::unbounded_channel());
+        (Output::new(Stream::Stdout, Arc::new(writer), stop, closed, Some(contestant)), reader.into())
+    }
+
+    #[tokio::test]
+    async fn what_a_run_in_a_race_says_is_held_back_until_it_has_won() {
+        let (here, there) = crate::race::contestants();
+        let ((mut won, mut won_reader), (mut lost, mut lost_reader)) = (of_race(here.clone()), of_race(there));
+        for output in [&won, &lost] {
+            output.sender().expect("open").send(Bytes::from_static(b"said ")).await.expect("the writer lives");
+        }
+        assert!(here.claim());
+        won.sender().expect("open").send(Bytes::from_static(b"more")).await.expect("the writer lives");
+        for output in [&mut won, &mut lost] {
+            output.finish().await.expect("complete");
+        }
+        drop((won, lost));
+        let mut texts = [String::new(), String::new()];
+        won_reader.read_to_string(&mut texts[0]).expect("read");
+        lost_reader.read_to_string(&mut texts[1]).expect("read");
+        assert_eq!(texts, ["said more", ""]);
+    }
+
+    #[tokio::test]
+    async fn who_says_more_than_is_held_back_has_won() {
+        let (here, there) = crate::race::contestants();
+        let (output, _reader) = of_race(here.clone());
+        let sender = output.sender().expect("open");
+        for _ in 0..=HELD_BYTES_MAX >> 20 {
+            sender.send(vec![0; 1 << 20].into()).await.expect("the writer lives");
+        }
+        assert!(here.decided().await && !there.claim());
+    }
+
     #[tokio::test]
     async fn another_output_is_noticed() {
         let (mut output, _reader) = output();

@@ -259,15 +259,53 @@ impl Race {
     }
 }
 
+/// The two of a race that nobody has won yet: here, and there.
+#[cfg(test)]
+pub(crate) fn contestants() -> (Contestant, Contestant) {
+    let first = Arc::new(watch::Sender::new(None));
+    (Contestant { side: Side::Here, first: first.clone() }, Contestant { side: Side::There, first })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A run that says what it is told to say, and nothing else.
+    fn lane(reply: Reply, attempts: u32) -> Lane {
+        let (Within { requests, replies }, _, _) = within();
+        let mut record = Record::new(base::TaskId(7), &base::Command::default());
+        record.attempts = attempts;
+        let end = tokio::spawn(async move { (reply, record) });
+        Lane { requests: Some(requests), replies, ended: None, end }
+    }
+
+    async fn outcome(here: Lane, there: Lane, claimed: Option<Side>) -> Reply {
+        let first = Arc::new(watch::Sender::new(claimed));
+        let pool = Contestant { side: Side::There, first };
+        let (_caller, mut requests, mut replies) = within();
+        Race { there, here, first: pool.first.subscribe(), pool, is_stopped: false, called_off: None }
+            .pass(&mut requests, &mut replies, &Notify::new())
+            .await
+            .reply
+    }
+
+    #[tokio::test]
+    async fn who_claimed_is_who_answers_and_without_a_winner_the_pool() {
+        let done = |code| Reply::Done(base::ExitStatus::Code(code));
+        let here = |why: &str| Reply::RunHere { why: why.into() };
+        for (claimed, want) in [(Some(Side::Here), 1), (Some(Side::There), 2)] {
+            assert_eq!(outcome(lane(done(1), 1), lane(done(2), 1), claimed).await, done(want));
+        }
+        assert_eq!(outcome(lane(here("no sandbox"), 0), lane(here("link down"), 1), None).await, here("link down"));
+        // What cannot run elsewhere does not wait for the sandbox.
+        let mut never = lane(done(1), 1);
+        never.end = tokio::spawn(std::future::pending());
+        assert_eq!(outcome(never, lane(here("it needs this machine"), 0), None).await, here("it needs this machine"));
+    }
+
     #[tokio::test]
     async fn a_race_is_claimed_once() {
-        let first = Arc::new(watch::Sender::new(None));
-        let contestant = |side| Contestant { side, first: first.clone() };
-        let (here, there) = (contestant(Side::Here), contestant(Side::There));
+        let (here, there) = contestants();
         assert!(there.claim() && there.claim() && !here.claim() && there.claim());
         assert!(there.decided().await && !here.decided().await);
     }
