@@ -55,7 +55,7 @@ pub(crate) fn cannot_race(daemon: &Daemon, call: &Call) -> Option<&'static str> 
         return Some("there is no pool to race with");
     }
     let [stdin, stdout, stderr] = call.descriptors.as_slice() else { return Some("the caller sent no descriptors") };
-    if [stdin, stdout, stderr].into_iter().any(|fd| stdio::is_terminal(fd)) {
+    if [stdin, stdout, stderr].into_iter().any(stdio::is_terminal) {
         return Some("it has a terminal, of which there is one");
     }
     if !stdio::is_null(stdin) && stdio::regular_file(stdin).is_none() {
