@@ -70,7 +70,7 @@ pub struct Now {
 
 impl Now {
     /// Whether the hub is so near that distance decides nothing. A busy machine measures long round trips to near hubs, too.
-    fn is_near(&self) -> bool {
+    pub fn is_near(&self) -> bool {
         let was_near = self.shortest_us.is_some_and(|shortest| shortest < NEAR_US / 2.0);
         self.round_trip_us < NEAR_US || was_near && self.round_trip_us < NEAR_US * 5.0
     }

@@ -149,11 +149,11 @@ impl Record {
         self.late_in_job = asked.late_in_job.clone();
     }
 
-    /// What a run that has just ended there came to, if it went well at once.
+    /// What a run that has just ended there came to, if it went to its own end at once.
     pub(crate) fn ran<'a>(&self, exited: &'a Exited) -> Option<Ran<'a>> {
         let bytes = (self.report.bytes_up, self.report.bytes_down);
         let (took, questions) = (self.begun.elapsed(), self.report.faults);
-        (self.attempts == 1).then_some(Ran { exited, took, questions, bytes })
+        (self.attempts == 1 && exited.signal == 0).then_some(Ran { exited, took, questions, bytes })
     }
 
     /// What the last attempt could not be told, since it was no longer as at the start of its job.

@@ -25,15 +25,19 @@ pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> 
         return None;
     }
     let paths = joined.paths();
-    let now = Now {
+    let mut now = Now {
         round_trip_us: joined.connection.round_trip().as_secs_f64() * 1e6,
         shortest_us: paths.up.map(|path| path.round_trip as f64 / 1e3),
         rate_up: paths.up.map(|path| path.rate),
         rate_down: paths.down.map(|path| path.rate),
         cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
-        runnable: daemon.here.runnable(),
+        runnable: 0,
         wanted: plan.command.cpus,
     };
+    if now.is_near() {
+        return None;
+    }
+    now.runnable = daemon.here.runnable();
     let choice = choose(&expected, &now)?;
     daemon.history.chosen(&plan.kind(), &choice);
     Some(choice)
