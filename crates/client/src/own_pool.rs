@@ -105,7 +105,8 @@ async fn start(main: &Daemon) -> Result<(Child, Arc<Daemon>), String> {
         Ok(daemon) => Ok((process, daemon)),
         Err(why) => {
             end(&mut process).await;
-            Err(format!("{why}; its log is {}", log.display()))
+            let said = first_line(&log).unwrap_or(why);
+            Err(format!("{said}; its log is {}", log.display()))
         }
     }
 }
@@ -137,8 +138,39 @@ async fn listen(process: &mut Child) -> Result<Ready, String> {
     serde_json::from_str(&line).map_err(|error| format!("what it says is not understood: {error}"))
 }
 
+/// What it said first, which is why it ended.
+fn first_line(log: &Path) -> Option<String> {
+    use std::io::BufRead;
+    let file = std::fs::File::open(log).ok()?;
+    let mut lines = std::io::BufReader::new(io::Read::take(file, READY_BYTES_MAX)).split(b'\n');
+    let line = lines.next()?.ok()?;
+    let said = base::path::printable(line.strip_prefix(b"gleaner: ").unwrap_or(&line));
+    (!said.is_empty()).then_some(said)
+}
+
 fn address(ready: &Ready) -> Result<HubAddress, String> {
     let key = Digest::from_hex(&ready.hub_key).ok_or("it has no key")?;
     let addresses = ready.addresses.iter().filter_map(|address| address.parse().ok()).collect();
     Ok(HubAddress { node: NodeId(key), addresses })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_says_is_understood() {
+        let said = format!(r#"{{"addresses":["127.0.0.1:7433","odd"],"hub_key":"{}","join":"x"}}"#, "0a".repeat(32));
+        let hub = address(&serde_json::from_str(&said).expect("it is JSON")).expect("it is an address");
+        assert_eq!(hub.addresses, ["127.0.0.1:7433".parse().expect("an address")]);
+        assert!(address(&Ready { addresses: Vec::new(), hub_key: "7".into() }).is_err());
+    }
+
+    #[test]
+    fn why_it_ended_is_the_first_line_of_its_log() {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        assert_eq!(first_line(log.path()), None);
+        std::fs::write(log.path(), "gleaner: no ids\nhint: x\n").expect("written");
+        assert_eq!(first_line(log.path()).as_deref(), Some("no ids"));
+    }
 }
