@@ -5,7 +5,7 @@
 use crate::bench::samples::median;
 use crate::error::{Error, Result};
 use crate::pool::{CLIENT, Options, Pool};
-use crate::process::{Run, pause};
+use crate::process::{Run, pause, wait_for};
 use crate::report::Report;
 use crate::scenario::{self, Scenario, folder, measured};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 4] = [
+const SCENARIOS: [Scenario; 6] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
     ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/5% loss changes nothing but the time", loss),
+    ("slow/what is quicker here runs here", never_slower),
+    ("slow/of a race one result is committed", race),
 ];
 const SAME_DISTRIBUTION: Scenario = ("slow/what the hub's distribution has is named, not sent", same_distribution);
 /// Longest that one command may take.
@@ -243,4 +245,113 @@ fn loss(pool: &mut Pool) -> Result<Vec<String>> {
         }
     }
     Ok(Vec::new())
+}
+
+/// What the last command's explanation says.
+fn explained(pool: &Pool) -> Result<serde_json::Value> {
+    let text = pool.client.gleaner(&["explain", "--json"])?.expect_ok("gleaner explain")?.text();
+    serde_json::from_str(&text).map_err(|error| Error::Product(format!("gleaner explain: {error}: {text}")))
+}
+
+/// What takes no time stays here once that is known, what takes time goes, and what must go goes.
+fn never_slower(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    let run = |pool: &Pool, words: &[&str]| {
+        let mut command = pool.client.remrun(words);
+        command.current_dir(&place);
+        Run::new(command).within(LIMIT).run()?.expect_ok(&words.join(" "))
+    };
+    run(pool, &["true"])?;
+    let near = explained(pool)?;
+    pool.relink(Link::preset("cable")?)?;
+    (0..3).try_for_each(|_| run(pool, &["true"]).map(drop))?;
+    // It may be tried first; and a machine that is busy with others may seem slow.
+    let stays =
+        |pool: &Pool| Ok::<_, Error>(explained(pool)?["why"].as_str().is_some_and(|why| why.starts_with("short: ")));
+    for _ in 0..5 {
+        run(pool, &["true"])?;
+        if stays(pool)? {
+            break;
+        }
+    }
+    let (outcome, passed) = traffic_of(pool, || run(pool, &["true"]))?;
+    let here = explained(pool)?;
+    measured("true over cable, where it is better here", outcome.elapsed);
+    run(pool, &["--no-local", "true"])?;
+    let forced = explained(pool)?;
+    (0..4).try_for_each(|_| run(pool, &["sleep", "0.5"]).map(drop))?;
+    run(pool, &["sleep", "0.5"])?;
+    let long = explained(pool)?;
+    let place_of = |report: &serde_json::Value| report["place"].as_str().unwrap_or_default().to_owned();
+    let mut wrong = Vec::new();
+    let mut expect = |what: &str, right: bool, report: &serde_json::Value| {
+        if !right {
+            wrong.push(format!("{what}: {report}"));
+        }
+    };
+    expect("to a near hub it goes", place_of(&near) == "remote", &near);
+    let why = here["why"].as_str().unwrap_or_default();
+    expect("it stays here", place_of(&here) == "local" && why.starts_with("short: "), &here);
+    expect("and that is explained", why.contains("about") && why.contains("round trip 7"), &here);
+    expect("nothing was launched", passed.bytes_up < TRUE_BYTES / 2, &format!("{passed:?}").into());
+    expect("--no-local", place_of(&forced) == "remote", &forced);
+    expect("what takes time goes", place_of(&long) == "remote" && long["expected_here_us"].is_u64(), &long);
+    Ok(wrong)
+}
+
+/// Each of the two sides of a race wins once, and what the other one did is nowhere.
+fn race(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "slow")?;
+    let cable = Link::preset("cable")?;
+    pool.relink(cable)?;
+    let run = |pool: &Pool, script: &str| {
+        let mut command = pool.client.remrun(&["--race", "sh", "-c", script]);
+        command.current_dir(&place);
+        Run::new(command).within(LIMIT).run()?.expect_ok(script)
+    };
+    let script = "sleep 1.27; echo one >> log; echo said";
+    let mut wrong = Vec::new();
+    // The first one starts the sandbox of this machine.
+    let mut texts = vec![run(pool, script)?.text()];
+    let mut winners = Vec::new();
+    for round_trip in [Duration::from_millis(70), Duration::from_secs(4)] {
+        pool.testbed().set_link(CLIENT, cable.with_round_trip(round_trip));
+        texts.push(run(pool, script)?.text());
+        let report = explained(pool)?;
+        winners.push(report["place"].as_str().unwrap_or_default().to_owned());
+        if !report["why"].as_str().is_some_and(|why| why.starts_with("--race: it ended")) {
+            wrong.push(format!("not explained: {report}"));
+        }
+    }
+    pool.testbed().set_link(CLIENT, cable);
+    let log = std::fs::read_to_string(place.join("log")).unwrap_or_default();
+    println!("measured: of two races one was won {}", winners.join(", the other "));
+    if texts != ["said"; 3] || log != "one\none\none\n" {
+        wrong.push(format!("the output is {texts:?}, the log {log:?}"));
+    }
+    if winners.last().is_none_or(|last| last != "local") {
+        wrong.push(format!("4 s away, and yet it was first: {winners:?}"));
+    }
+    let wanted = place.to_string_lossy().into_owned();
+    let left = || (runs_in(&wanted, "1.27") == 0).then_some(());
+    if wait_for(crate::scenario::GUEST_BOUND, left).is_none() {
+        wrong.push("the run that lost goes on".to_owned());
+    }
+    let prefix = format!("{} --race", pool.client.remrun.display());
+    let piped = pool.client.script(&place, "echo typed | $R cat", &prefix, LIMIT)?.expect_ok("cat")?;
+    let report = explained(pool)?;
+    if piped.text() != "typed" || !report.to_string().contains("no race: its standard input can be read once only") {
+        wrong.push(format!("of a pipe: {:?}, {report}", piped.text()));
+    }
+    Ok(wrong)
+}
+
+/// How many processes, of whatever pool, work in `place` and have this word among their arguments.
+fn runs_in(place: &str, word: &str) -> usize {
+    let is_one = |pid: &i32| {
+        let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        cwd.to_string_lossy().contains(place) && line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
+    };
+    crate::scenario::descendants(1).iter().filter(|pid| is_one(pid)).count()
 }

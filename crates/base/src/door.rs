@@ -14,7 +14,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -39,6 +39,10 @@ pub struct Options {
     pub verbose: bool,
     /// The job that the command belongs to: it sees the files as they were when the job was opened.
     pub job: Option<JobId>,
+    /// Told to run the command here, the caller becomes it: the end of the one is the end of the other.
+    pub becomes: bool,
+    /// Run it here as well, in a sandbox, and commit the result of the one that ends first (`--race`).
+    pub race: bool,
 }
 
 /// From `remrun` or `gleaner` to the daemon.
@@ -177,6 +181,8 @@ impl Encode for Request {
                 out.list(&options.allow_write, |out, path| out.bytes(path));
                 out.bool(options.verbose);
                 out.option(options.job.as_ref(), |out, job| out.u64(job.0));
+                out.bool(options.becomes);
+                out.bool(options.race);
                 out.option(window.as_ref(), write_window);
             }
             Self::Outcome(task) => {
@@ -213,6 +219,8 @@ impl Encode for Request {
                     allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
                     verbose: from.bool()?,
                     job: from.option(|from| Ok(JobId(from.u64()?)))?,
+                    becomes: from.bool()?,
+                    race: from.bool()?,
                 },
                 window: from.option(read_window)?,
             },
@@ -317,7 +325,14 @@ mod tests {
         let run = Request::Run {
             version: VERSION,
             command: Box::new(command),
-            options: Options { no_local: true, allow_write: vec![b"/x".to_vec()], verbose: false, job: Some(JobId(5)) },
+            options: Options {
+                no_local: true,
+                allow_write: vec![b"/x".to_vec()],
+                verbose: false,
+                job: Some(JobId(5)),
+                becomes: true,
+                race: true,
+            },
             window: Some(WindowSize { rows: 24, columns: 80 }),
         };
         let others = [

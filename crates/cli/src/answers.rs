@@ -98,7 +98,11 @@ impl Render for TaskReport {
             .fact("started", time(self.started_ms))
             .fact("status", &self.status)
             .fact("ran", place)
-            .fact("because", &self.why)
+            .fact("because", &self.why);
+        if let (Some(here), Some(there)) = (self.expected_here_us, self.expected_there_us) {
+            facts.fact("expected", format!("{} here, {} there", micros(here), micros(there)));
+        }
+        facts
             .fact("round trips", self.round_trips.to_string())
             .fact(
                 "bytes",

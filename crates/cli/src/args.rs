@@ -103,6 +103,9 @@ pub struct Up {
     /// CPUs to offer; all if not given [env: GLEANER_CPUS]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
+    /// End when standard input ends, which is a pipe
+    #[arg(long, hide = true)]
+    pub while_stdin: bool,
     /// How it is started.
     #[command(flatten)]
     pub background: Background,
@@ -225,6 +228,9 @@ pub struct Run {
     /// Fail rather than run a command on this machine
     #[arg(long, conflicts_with = "no_remote")]
     pub no_local: bool,
+    /// Run a single command here as well, in a sandbox, and keep the result of the one that ends first; not if it reads a terminal or a pipe
+    #[arg(long, conflicts_with_all = ["no_remote", "no_local", "job"])]
+    pub race: bool,
     /// Run on this machine only
     #[arg(long)]
     pub no_remote: bool,

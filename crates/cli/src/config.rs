@@ -34,6 +34,9 @@ pub struct ClientFile {
     /// Seconds for which commands that run wait for a link that is down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_wait_s: Option<u32>,
+    /// `auto`: commands run where they are expected to end first; `there`: on the pool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefer: Option<String>,
 }
 
 /// What `node.toml` may hold.
@@ -185,6 +188,32 @@ fn account_home() -> Option<String> {
     account[5].starts_with('/').then(|| account[5].to_owned())
 }
 
+/// Where commands run that could run here as well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prefer {
+    /// Where they are expected to end first.
+    Auto,
+    /// On the pool.
+    There,
+}
+
+impl Prefer {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::There => "there",
+        }
+    }
+}
+
+impl std::str::FromStr for Prefer {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        [Self::Auto, Self::There].into_iter().find(|prefer| prefer.name() == text).ok_or(())
+    }
+}
+
 /// The settings in effect.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -196,6 +225,8 @@ pub struct Config {
     pub worker_hub: Option<Setting<KnownHub>>,
     /// Seconds for which commands that run wait for a link that is down.
     pub link_wait_s: Setting<u32>,
+    /// Where commands run that could run here as well.
+    pub prefer: Setting<Prefer>,
     /// Where a hub on this machine listens.
     pub listen: Setting<SocketAddr>,
     /// Folder for state; each part has a folder of its own in it.
@@ -231,6 +262,7 @@ impl Config {
             let (source, value) = (&link_wait_s.source, link_wait_s.value.to_string());
             return Err(wrong("link_wait_s", source, &value, "a number of seconds from 1 to 600"));
         }
+        let prefer = of_client.text("GLEANER_PREFER", ("", None), client.prefer, || "auto".into());
         let state_default = around.state_dir_default()?;
         let state_file = node.state_dir.or(client.state_dir);
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
@@ -241,6 +273,7 @@ impl Config {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             link_wait_s,
+            prefer: parse(prefer, "prefer", "auto or there")?,
             listen,
             state_dir: Setting {
                 value: std::path::absolute(&state.value).unwrap_or(state.value.into()),
@@ -265,6 +298,7 @@ impl Config {
             ("client.hub", client_hub, client_source.clone()),
             ("client.hub_key", client_key, client_source),
             ("client.link_wait_s", self.link_wait_s.value.into(), self.link_wait_s.source.to_string()),
+            ("client.prefer", self.prefer.value.name().into(), self.prefer.source.to_string()),
             ("node.hub", worker_hub, worker_source.clone()),
             ("node.hub_key", worker_key, worker_source),
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
@@ -431,8 +465,7 @@ mod tests {
     #[test]
     fn a_hub_from_file_or_environment() {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let file =
-            ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), state_dir: None, link_wait_s: None };
+        let file = ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), ..ClientFile::default() };
         write(&dir.path().join(CLIENT_FILE), &file).expect("written");
         let config = Config::load(&around(dir.path(), &[]), Flags::default()).expect("sound");
         assert_eq!(config.client_hub.expect("a hub").value.addresses, ["a:1"]);
@@ -463,6 +496,8 @@ mod tests {
         std::fs::write(&path, "").expect("written");
         let fault = error(dir.path(), &[("GLEANER_LISTEN", "nowhere")]);
         assert!(fault.message.starts_with("$GLEANER_LISTEN is `nowhere`"), "{fault}");
+        std::fs::write(dir.path().join(CLIENT_FILE), "prefer = \"here\"\n").expect("written");
+        assert!(error(dir.path(), &[]).message.contains("prefer = `here`: not auto or there"));
         std::fs::write(dir.path().join(CLIENT_FILE), "hub = [\"x\"]\n").expect("written");
         assert!(error(dir.path(), &[]).message.contains("hub = `x`"));
     }

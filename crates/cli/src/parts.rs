@@ -4,6 +4,7 @@
 
 use crate::config::KnownHub;
 use base::{NodeId, TreePath};
+use client::daemon::Prefer;
 use client::link::HubAddress;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -64,6 +65,8 @@ pub struct ClientConfig {
     pub hub: Option<KnownHub>,
     /// How long commands wait for a link that is down.
     pub link_wait: Duration,
+    /// Run commands on the pool whatever it costs, rather than where they are expected to end first.
+    pub prefers_there: bool,
 }
 
 /// What a hub says once it listens.
@@ -106,6 +109,9 @@ pub struct Sandbox(SandboxServer);
 
 /// Prepares this process to run guests. Call it before any thread exists.
 pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
+    // Guests have ids of their own, and must be able to pass the folders that are made for them, whatever the umask of who started
+    // this. What is nobody else's business lies in folders that are closed to all others.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // Named after the key, so that two workers on one machine do not clean up after one another.
     let node = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?.node();
     let place = worker.state_dir.join("templates");
@@ -124,12 +130,14 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
     })
 }
 
-/// Runs a hub and a worker of it in this process, until told to end by SIGTERM or SIGINT.
+/// Runs a hub and a worker of it in this process, until told to end by SIGTERM or SIGINT; `while_stdin`: or until standard input,
+/// a pipe, ends.
 pub fn run_both(
     hub: HubConfig,
     worker: WorkerConfig,
     sandbox: Sandbox,
     ready: OnReady<HubReady>,
+    while_stdin: bool,
 ) -> Result<(), PartError> {
     let store = open_store(&hub.state_dir)?;
     run(async move {
@@ -142,6 +150,7 @@ pub fn run_both(
         tokio::select! {
             () = running.run(told_to_end()?) => Ok(()),
             ended = working => ended,
+            gone = end_of_stdin(), if while_stdin => gone,
         }
     })
 }
@@ -202,6 +211,7 @@ pub fn run_client(
             hub,
             durable: false,
             link_wait: client.link_wait,
+            prefer: if client.prefers_there { Prefer::There } else { Prefer::Auto },
             own_workers: true,
         };
         let mut end = ClientEnd::Told;
@@ -289,6 +299,16 @@ fn told_to_end() -> Result<impl Future<Output = ()>, PartError> {
             _ = interrupt.recv() => {}
         }
     })
+}
+
+/// Completes when standard input, a pipe, ends.
+async fn end_of_stdin() -> Result<(), PartError> {
+    use tokio::io::AsyncReadExt;
+    let stdin = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
+    let mut stdin = tokio::net::unix::pipe::Receiver::from_owned_fd(stdin).map_err(failed)?;
+    let mut ignored = [0; 64];
+    while stdin.read(&mut ignored).await.map_err(failed)? > 0 {}
+    Ok(())
 }
 
 fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {

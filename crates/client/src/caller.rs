@@ -4,20 +4,45 @@ use base::codec::Encode;
 use base::door::{self, Reply, Request};
 use rustix::fd::OwnedFd;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::io::{self, IoSliceMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::mpsc;
 
 /// What a caller may still say.
-pub struct Requests {
-    stream: OwnedReadHalf,
-    received: Vec<u8>,
+pub struct Requests(From);
+
+enum From {
+    Door { stream: OwnedReadHalf, received: Vec<u8> },
+    Within(mpsc::Receiver<Request>),
 }
 
 /// Where a caller is answered.
-pub struct Replies {
-    stream: OwnedWriteHalf,
+pub struct Replies(To);
+
+enum To {
+    Door(OwnedWriteHalf),
+    Within(mpsc::Sender<Reply>),
+}
+
+/// A caller within the daemon.
+pub struct Within {
+    /// What it says; it is gone when this is dropped.
+    pub requests: mpsc::Sender<Request>,
+    /// What it is told.
+    pub replies: mpsc::Receiver<Reply>,
+}
+
+/// Messages that wait between a caller within the daemon and who serves it.
+const WAITING_MAX: usize = 64;
+
+/// A caller within the daemon, and its other side.
+pub fn within() -> (Within, Requests, Replies) {
+    let (requests, said) = mpsc::channel(WAITING_MAX);
+    let (answers, replies) = mpsc::channel(WAITING_MAX);
+    (Within { requests, replies }, Requests(From::Within(said)), Replies(To::Within(answers)))
 }
 
 /// A caller's first message, with the descriptors that came with it.
@@ -52,8 +77,8 @@ pub async fn receive_first(stream: UnixStream) -> io::Result<First> {
     Ok(First {
         request,
         descriptors,
-        requests: Requests { stream: read, received },
-        replies: Replies { stream: write },
+        requests: Requests(From::Door { stream: read, received }),
+        replies: Replies(To::Door(write)),
     })
 }
 
@@ -82,13 +107,17 @@ fn take(received: &mut Vec<u8>) -> io::Result<Option<Request>> {
 impl Requests {
     /// The next message; `None` once the caller is gone. Safe to cancel.
     pub async fn next(&mut self) -> Option<Request> {
+        let (stream, received) = match &mut self.0 {
+            From::Within(said) => return said.recv().await,
+            From::Door { stream, received } => (stream, received),
+        };
         loop {
-            match take(&mut self.received) {
+            match take(received) {
                 Ok(Some(request)) => return Some(request),
                 Ok(None) => {}
                 Err(_) => return None,
             }
-            if self.stream.read_buf(&mut self.received).await.ok()? == 0 {
+            if stream.read_buf(received).await.ok()? == 0 {
                 return None;
             }
         }
@@ -96,10 +125,23 @@ impl Requests {
 }
 
 impl Replies {
+    /// The caller's process, as long as it is connected; `None` if it cannot be seen from here.
+    pub fn process(&self) -> Option<OwnedFd> {
+        let To::Door(stream) = &self.0 else { return None };
+        let id = stream.as_ref().peer_cred().ok()?.pid()?;
+        pidfd_open(Pid::from_raw(id)?, PidfdFlags::NONBLOCK).ok()
+    }
+
     /// Says something to the caller; an error if it is gone.
     pub async fn send(&mut self, reply: &Reply) -> io::Result<()> {
+        let stream = match &mut self.0 {
+            To::Within(answers) => {
+                return answers.send(reply.clone()).await.map_err(|_| io::ErrorKind::BrokenPipe.into());
+            }
+            To::Door(stream) => stream,
+        };
         let frame =
             door::frame(reply).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))?;
-        self.stream.write_all(&frame).await
+        stream.write_all(&frame).await
     }
 }

@@ -6,9 +6,12 @@
 use crate::ask;
 use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
+use crate::here::Here;
+use crate::history::History;
 use crate::jobs::Jobs;
 use crate::link::{Caller, HubAddress, Link};
 use crate::networks::Networks;
+use crate::own_pool::OwnPool;
 use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
@@ -51,8 +54,20 @@ pub struct Config {
     pub durable: bool,
     /// How long commands that run wait for a link that is down; those that have run for longer wait for as long as that.
     pub link_wait: Duration,
+    /// Where commands run that could run here as well.
+    pub prefer: Prefer,
     /// The workers are the user's own: variables that look secret may go there.
     pub own_workers: bool,
+}
+
+/// Where commands run that could run here as well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefer {
+    /// Where they are expected to end first.
+    #[default]
+    Auto,
+    /// On the pool, whatever it costs.
+    There,
 }
 
 /// All that callers share.
@@ -62,19 +77,27 @@ pub struct Daemon {
     /// Answers the hub.
     pub server: Arc<Server>,
     /// Changes the user's files.
-    pub committer: Committer,
+    pub committer: Arc<Committer>,
     /// What became of the last tasks.
-    pub records: Records,
+    pub records: Arc<Records>,
     /// The jobs that are open.
     pub jobs: Jobs,
+    /// What commands have cost.
+    pub history: Arc<History>,
+    /// What runs here by our word.
+    pub here: Arc<Here>,
     link: Option<Arc<Link>>,
     recipes: Arc<Recipes>,
     stopping: tokio::sync::Notify,
     /// Held for the daemon's life.
-    _lock: std::fs::File,
-    /// Trees in which commands run one after the other.
-    trees: Mutex<HashMap<TreePath, Arc<tokio::sync::Mutex<()>>>>,
+    _lock: Option<std::fs::File>,
+    trees: Arc<Trees>,
+    /// This machine as a pool of its own, for races.
+    pub(crate) own_pool: OwnPool,
 }
+
+/// Trees in which commands run one after the other.
+type Trees = Mutex<HashMap<TreePath, Arc<tokio::sync::Mutex<()>>>>;
 
 /// A client daemon cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -167,7 +190,7 @@ fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
 impl Daemon {
     fn new(config: Config, lock: std::fs::File) -> Result<Arc<Self>, DaemonError> {
         let key = Key::load_or_create(&config.state_dir.join("client.key"))?;
-        let committer = Committer::open(&config.state_dir.join("commit"))?;
+        let committer = Arc::new(Committer::open(&config.state_dir.join("commit"))?);
         committer.recover()?;
         private_folder(&config.state_dir.join("spool"))?;
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
@@ -189,18 +212,49 @@ impl Daemon {
             }
             None => None,
         };
-        let records = Records::open(&config.state_dir);
+        let records = Arc::new(Records::open(&config.state_dir));
+        let history = Arc::new(History::load(&config.state_dir.join("history.json")));
         Ok(Arc::new(Self {
             server,
             committer,
             records,
             jobs: Jobs::default(),
+            here: Here::new(history.clone()),
+            history,
             link,
             recipes,
             stopping: tokio::sync::Notify::new(),
-            _lock: lock,
-            trees: Mutex::default(),
+            _lock: Some(lock),
+            trees: Arc::default(),
+            own_pool: OwnPool::default(),
             config,
+        }))
+    }
+
+    /// The same daemon towards another pool, with its state in another folder: commits, records and what commands cost are shared.
+    pub(crate) fn beside(&self, hub: HubAddress, state_dir: PathBuf) -> Result<Arc<Self>, DaemonError> {
+        private_folder(&state_dir.join("spool"))?;
+        let key = Key::load_or_create(&state_dir.join("client.key"))?;
+        let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), self.recipes.clone()));
+        let views = Arc::new(Views::new(snapshot, Some(state_dir.join("profiles"))));
+        let server = Server::new(views, Shadow::load(&state_dir.join("hub-has")));
+        let networks = Networks::load(&state_dir.join("networks.json"));
+        let caller = Caller { name: self.config.name.clone(), instance: rand::random(), replaces: 0 };
+        let link = Link::new(hub.clone(), &key, caller, server.clone(), networks)?;
+        Ok(Arc::new(Self {
+            server,
+            committer: self.committer.clone(),
+            records: self.records.clone(),
+            jobs: Jobs::default(),
+            here: self.here.clone(),
+            history: self.history.clone(),
+            link: Some(link),
+            recipes: self.recipes.clone(),
+            stopping: tokio::sync::Notify::new(),
+            _lock: None,
+            trees: self.trees.clone(),
+            own_pool: OwnPool::default(),
+            config: Config { state_dir, hub: Some(hub), ..self.config.clone() },
         }))
     }
 
@@ -218,6 +272,7 @@ impl Daemon {
                 () = self.stopping.notified() => break,
             }
         }
+        self.own_pool.stop().await;
         if let Some(link) = &self.link {
             link.close().await;
             let _ = std::fs::remove_file(self.config.runtime_dir.join(INSTANCE));
@@ -305,6 +360,7 @@ impl Daemon {
         let saved = blocking(move || {
             daemon.recipes.save(&daemon.config.state_dir)?;
             daemon.server.save_shadow()?;
+            daemon.history.save()?;
             daemon.server.views().save()
         });
         if let Some(Err(error)) = saved.await {

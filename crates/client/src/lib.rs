@@ -6,6 +6,8 @@
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
+//! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
+//! * A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there ([`networks`]).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
@@ -14,20 +16,25 @@ pub mod ahead;
 pub mod arrivals;
 pub mod ask;
 pub mod caller;
+pub mod choice;
 pub mod commit;
 pub mod cutter;
 pub mod daemon;
 pub mod earlier;
 pub mod exchange;
+pub mod here;
+pub mod history;
 pub mod jobs;
 pub mod link;
 mod link_wait;
 pub mod networks;
 pub mod outputs;
+mod own_pool;
 pub mod plan;
 pub mod policy;
 pub mod profile;
 pub mod pulse;
+mod race;
 pub mod recipes;
 pub mod record;
 pub mod remote_ability;
@@ -42,4 +49,5 @@ pub mod spool;
 pub mod stdio;
 pub mod views;
 mod watch;
+mod weigh;
 pub mod write_rules;

@@ -4,6 +4,7 @@
 //! signals. What was delivered is remembered by its hash: a task that is run again must repeat it exactly, and is then
 //! heard from where the first run fell silent.
 
+use crate::race::Contestant;
 use crate::serve::blocking;
 use crate::stdio::{Done, Stop, write_all};
 use base::Digest;
@@ -48,10 +49,25 @@ struct Repeat {
 pub struct Differs;
 
 impl Output {
-    /// Writes to `fd`; `closed` is told once if nobody reads there any more.
-    pub fn new(stream: Stream, fd: Arc<OwnedFd>, stop: Stop, closed: mpsc::UnboundedSender<Stream>) -> Self {
-        let (sender, receiver) = mpsc::channel(FRAMES_WAITING);
-        let writer = tokio::spawn(write_frames(stream, fd, stop, closed, receiver));
+    /// Writes to `fd`; `closed` is told once if nobody reads there any more. Of a contestant of a race, nothing is written before
+    /// that has won.
+    pub(crate) fn new(
+        stream: Stream,
+        fd: Arc<OwnedFd>,
+        stop: Stop,
+        closed: mpsc::UnboundedSender<Stream>,
+        contestant: Option<Contestant>,
+    ) -> Self {
+        let (sender, mut receiver) = mpsc::channel(FRAMES_WAITING);
+        let writer = tokio::spawn(async move {
+            let held = match contestant {
+                Some(contestant) => hold(&contestant, &mut receiver).await,
+                None => Some(Vec::new()),
+            };
+            // What a run says that has lost is not for anybody.
+            let Some(held) = held else { return while receiver.recv().await.is_some() {} };
+            write_frames(stream, fd, stop, closed, held, receiver).await;
+        });
         Self { sender: Some(sender), writer: Some(writer), delivered: 0, hasher: blake3::Hasher::new(), repeat: None }
     }
 
@@ -101,15 +117,39 @@ impl Output {
     }
 }
 
+/// Most bytes of one output that a run in a race may hold back: with more it has won, if the other one has not.
+const HELD_BYTES_MAX: usize = 8 << 20;
+
+/// Holds frames back until the race is decided: what was held if this run has won, or has ended.
+async fn hold(contestant: &Contestant, frames: &mut mpsc::Receiver<Bytes>) -> Option<Vec<Bytes>> {
+    let (mut held, mut bytes) = (Vec::new(), 0);
+    loop {
+        let frame = tokio::select! {
+            biased;
+            won = contestant.decided() => return won.then_some(held),
+            frame = frames.recv() => frame,
+        };
+        // It has ended without a word of who won: it came to nothing.
+        let frame: Bytes = frame?;
+        bytes += frame.len();
+        held.push(frame);
+        if bytes > HELD_BYTES_MAX && !contestant.claim() {
+            return None;
+        }
+    }
+}
+
 async fn write_frames(
     stream: Stream,
     fd: Arc<OwnedFd>,
     stop: Stop,
     closed: mpsc::UnboundedSender<Stream>,
+    held: Vec<Bytes>,
     mut frames: mpsc::Receiver<Bytes>,
 ) {
     let mut open = true;
-    while let Some(frame) = frames.recv().await {
+    let mut held = held.into_iter();
+    while let Some(frame) = next(&mut held, &mut frames).await {
         if !open {
             continue;
         }
@@ -118,6 +158,13 @@ async fn write_frames(
             open = false;
             let _ = closed.send(stream);
         }
+    }
+}
+
+async fn next(held: &mut impl Iterator<Item = Bytes>, frames: &mut mpsc::Receiver<Bytes>) -> Option<Bytes> {
+    match held.next() {
+        Some(frame) => Some(frame),
+        None => frames.recv().await,
     }
 }
 
@@ -130,7 +177,7 @@ mod tests {
         let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
         let stop = Stop::new().expect("an event");
         let (closed, _) = mpsc::unbounded_channel();
-        (Output::new(Stream::Stdout, Arc::new(writer), stop, closed), reader.into())
+        (Output::new(Stream::Stdout, Arc::new(writer), stop, closed, None), reader.into())
     }
 
     #[tokio::test]
@@ -150,6 +197,42 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read");
         assert_eq!(text, "one two three");
+    }
+
+    fn of_race(contestant: Contestant) -> (Output, std::fs::File) {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let (stop, (closed, _)) = (Stop::new().expect("an event"), mpsc::unbounded_channel());
+        (Output::new(Stream::Stdout, Arc::new(writer), stop, closed, Some(contestant)), reader.into())
+    }
+
+    #[tokio::test]
+    async fn what_a_run_in_a_race_says_is_held_back_until_it_has_won() {
+        let (here, there) = crate::race::contestants();
+        let ((mut won, mut won_reader), (mut lost, mut lost_reader)) = (of_race(here.clone()), of_race(there));
+        for output in [&won, &lost] {
+            output.sender().expect("open").send(Bytes::from_static(b"said ")).await.expect("the writer lives");
+        }
+        assert!(here.claim());
+        won.sender().expect("open").send(Bytes::from_static(b"more")).await.expect("the writer lives");
+        for output in [&mut won, &mut lost] {
+            output.finish().await.expect("complete");
+        }
+        drop((won, lost));
+        let mut texts = [String::new(), String::new()];
+        won_reader.read_to_string(&mut texts[0]).expect("read");
+        lost_reader.read_to_string(&mut texts[1]).expect("read");
+        assert_eq!(texts, ["said more", ""]);
+    }
+
+    #[tokio::test]
+    async fn who_says_more_than_is_held_back_has_won() {
+        let (here, there) = crate::race::contestants();
+        let (output, _reader) = of_race(here.clone());
+        let sender = output.sender().expect("open");
+        for _ in 0..=HELD_BYTES_MAX >> 20 {
+            sender.send(vec![0; 1 << 20].into()).await.expect("the writer lives");
+        }
+        assert!(here.decided().await && !there.claim());
     }
 
     #[tokio::test]

@@ -2,7 +2,9 @@
 //! standard streams are. Made before anything is launched; what cannot run elsewhere is found here.
 
 use crate::ahead::Ahead;
+use crate::choice::Choice;
 use crate::daemon::Daemon;
+use crate::history::Kind;
 use crate::link::Reach;
 use crate::policy::{FileFacts, Gate, ReadDecision, ReadPolicy, Scope, ScopeInput};
 use crate::profile::{self, NotFound, ViewKey};
@@ -44,6 +46,8 @@ pub struct Plan {
     pub alone_in: Option<TreePath>,
     /// Paths that are in the view whatever the profile says.
     include: Vec<TreePath>,
+    /// By what its costs are known.
+    kind: Kind,
     launched: Time,
 }
 
@@ -56,6 +60,9 @@ pub enum NotPlanned {
     /// It would not do there what it does here, or there is no pool.
     #[error("{0}")]
     Here(String),
+    /// It could, and it is better to run it here.
+    #[error("{1}")]
+    Better(Kind, Choice),
 }
 
 impl Plan {
@@ -92,7 +99,9 @@ impl Plan {
             ScopeInput { home: home.as_ref(), uid: command.uid, cwd: &cwd, argv: &command.argv, env: &command.env };
         let scope = Scope::new(&input, &Disk::default());
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
-        include.extend(named_files(&scope.named).map_err(NotPlanned::Here)?);
+        let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
+        include.extend(named);
+        let kind = Kind::new(&program.key, &command.argv, &command.cwd, named_bytes);
         let allowed = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
@@ -125,6 +134,7 @@ impl Plan {
             write,
             alone_in,
             include,
+            kind,
             launched: Time(now_nanos()),
         })
     }
@@ -132,6 +142,11 @@ impl Plan {
     /// Whether the task has a terminal.
     pub fn has_terminal(&self) -> bool {
         self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
+    }
+
+    /// By what its costs are known.
+    pub fn kind(&self) -> Kind {
+        self.kind
     }
 
     /// When it was planned, by this machine's clock.
@@ -171,11 +186,11 @@ impl Plan {
     }
 }
 
-/// The files that a command names: it will most likely want them. The error is why it is kept here: the other end of
+/// The files that a command names, and their bytes in all: it will most likely want them. The error is why it is kept here: the other end of
 /// what it names is a process or a device of this machine.
-fn named_files(named: &[TreePath]) -> Result<Vec<TreePath>, String> {
+fn named_files(named: &[TreePath]) -> Result<(Vec<TreePath>, u64), String> {
     use rustix::fs::FileType;
-    let mut files = Vec::new();
+    let (mut files, mut bytes) = (Vec::new(), 0u64);
     // A worker has the usual devices of its own.
     for path in named.iter().filter(|path| !path.is_within(&TreePath::root().join(b"dev"))) {
         let Ok(stat) = rustix::fs::stat(path.as_bytes()) else { continue };
@@ -185,13 +200,14 @@ fn named_files(named: &[TreePath]) -> Result<Vec<TreePath>, String> {
             FileType::CharacterDevice | FileType::BlockDevice => "a device",
             FileType::RegularFile if files.len() < NAMED_MAX => {
                 files.push(path.clone());
+                bytes = bytes.saturating_add(stat.st_size as u64);
                 continue;
             }
             _ => continue,
         };
         return Err(format!("{path} is {kind}, and what is at its other end is on this machine"));
     }
-    Ok(files)
+    Ok((files, bytes))
 }
 
 /// The folders in which a command's program is looked for, with all on the way to them, and the worker's own mount points.

@@ -3,10 +3,13 @@
 //! The last tasks are kept in memory, and as one JSON object a line in a file that a new daemon reads, so that a restart
 //! forgets none.
 
+use crate::choice::{Choice, Side};
 use crate::commit::{NoteKind, Report};
+use crate::history::Kind;
 use crate::plan::Plan;
 use crate::report::{Moment, TaskLine, TaskReport};
 use crate::serve::{Asked, lock};
+use crate::weigh::Ran;
 use base::door::Reply;
 use base::path::printable;
 use base::{Command, ExitStatus, TaskId, TreePath};
@@ -37,6 +40,9 @@ pub struct Record {
     notes: Vec<String>,
     unreadable: Option<TreePath>,
     late_in_job: Option<String>,
+    kind: Option<Kind>,
+    /// It ran in the sandbox of this machine.
+    is_here: bool,
 }
 
 impl Record {
@@ -57,6 +63,8 @@ impl Record {
             notes: Vec::new(),
             unreadable: None,
             late_in_job: None,
+            kind: None,
+            is_here: false,
         }
     }
 
@@ -89,7 +97,29 @@ impl Record {
     /// It can run elsewhere.
     pub fn planned(&mut self, plan: &Plan) {
         self.at("planned");
+        self.kind = Some(plan.kind());
         self.report.paths_in_view = plan.view.len() as u64;
+    }
+
+    /// It is a command of this kind, and it was weighed where it is expected to end first.
+    pub fn weighed(&mut self, kind: Kind, choice: &Choice) {
+        self.kind = Some(kind);
+        self.report.expected_here_us = Some(choice.here_us as u64);
+        self.report.expected_there_us = Some(choice.there_us as u64);
+        self.at(format!("weighed: {choice}"));
+    }
+
+    /// It won a race.
+    pub fn won(&mut self, side: Side, other: Option<String>) {
+        self.is_here = side == Side::Here;
+        let place = if self.is_here { "here" } else { "there" };
+        self.report.why = format!("--race: it ended {place} first");
+        other.into_iter().for_each(|why| self.note(format!("no race: {why}")));
+    }
+
+    /// By what its costs are known, if it could run elsewhere.
+    pub fn kind(&self) -> Option<Kind> {
+        self.kind
     }
 
     /// The files that the program uses were checked.
@@ -117,6 +147,13 @@ impl Record {
         self.report.late = shown(&asked.late);
         self.unreadable = asked.unreadable.clone();
         self.late_in_job = asked.late_in_job.clone();
+    }
+
+    /// What a run that has just ended there came to, if it went to its own end at once.
+    pub(crate) fn ran<'a>(&self, exited: &'a Exited) -> Option<Ran<'a>> {
+        let bytes = (self.report.bytes_up, self.report.bytes_down);
+        let (took, questions) = (self.begun.elapsed(), self.report.faults);
+        (self.attempts == 1 && exited.signal == 0).then_some(Ran { exited, took, questions, bytes })
     }
 
     /// What the last attempt could not be told, since it was no longer as at the start of its job.
@@ -186,6 +223,9 @@ impl Record {
             _ => ("remote", "unknown".to_owned()),
         };
         self.report.place = place.into();
+        if self.is_here {
+            (self.report.place, self.report.worker) = ("local".into(), None);
+        }
         self.report.status = status;
         self.at("answered");
         self.report

@@ -183,6 +183,10 @@ pub struct TaskReport {
     pub worker: Option<String>,
     /// Why it ran there.
     pub why: String,
+    /// How long it was expected to take here, in microseconds, if that was weighed.
+    pub expected_here_us: Option<u64>,
+    /// How long it was expected to take there.
+    pub expected_there_us: Option<u64>,
     /// As in [`TaskLine`].
     pub status: String,
     /// When it started: milliseconds since 1970 UTC.

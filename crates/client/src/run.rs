@@ -5,17 +5,20 @@
 
 use crate::ahead::Ahead;
 use crate::caller::{Replies, Requests};
+use crate::choice::Side;
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
+use crate::race::{self, Contestant};
 use crate::record::Record;
 use crate::serve::{Running, blocking, lock};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::views::Swept;
+use crate::weigh::{run_there, weigh};
 use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
@@ -46,6 +49,22 @@ pub(crate) enum Outcome {
     Cancelled(Option<u8>),
 }
 
+/// What is asked of the daemon.
+pub struct Call {
+    /// The task's number.
+    pub task: TaskId,
+    /// What to run.
+    pub command: Command,
+    /// What the caller allows.
+    pub options: Options,
+    /// Size of the caller's terminal.
+    pub window: Option<WindowSize>,
+    /// The caller's descriptors 0, 1 and 2.
+    pub descriptors: Vec<OwnedFd>,
+    /// The race that this is a part of.
+    pub(crate) contestant: Option<Contestant>,
+}
+
 /// Runs a command for a caller, and answers it in any case.
 pub async fn run(
     daemon: Arc<Daemon>,
@@ -59,19 +78,46 @@ pub async fn run(
     let task = TaskId(rand::random());
     let mut record = Record::new(task, &command);
     let cancel = daemon.records.begin(&record);
-    let verbose = options.verbose;
-    let reply = match Session::prepare(&daemon, task, command, options, window, descriptors, &mut record).await {
-        Ok(mut session) => {
-            session.cancel = Some(cancel);
-            session.carry(&mut requests, &mut replies, &mut record).await
-        }
-        Err(reply) => reply,
+    let (verbose, becomes) = (options.verbose, options.becomes);
+    let call = Call { task, command, options, window, descriptors, contestant: None };
+    let no_race = if call.options.race { race::cannot_race(&daemon, &call) } else { None };
+    let reply = if call.options.race && no_race.is_none() {
+        let raced = race::run(&daemon, call, &mut requests, &mut replies, &cancel).await;
+        record = raced.record;
+        raced.reply
+    } else {
+        no_race.into_iter().for_each(|why| record.note(format!("no race: {why}")));
+        carry_out(&daemon, call, &mut requests, &mut replies, &mut record, Some(cancel)).await
     };
     if verbose {
         let _ = replies.send(&Reply::Note(record.summary())).await;
     }
-    let _ = replies.send(&reply).await;
+    // As long as it waits for our answer it is who it was.
+    let process = if becomes && matches!(reply, Reply::RunHere { .. }) { replies.process() } else { None };
+    if replies.send(&reply).await.is_ok()
+        && let (Some(kind), Some(process)) = (record.kind(), process)
+    {
+        daemon.here.watch(kind, process);
+    }
     daemon.records.end(record, &reply);
+}
+
+/// Takes a command to its end at one pool, and returns the answer.
+pub(crate) async fn carry_out(
+    daemon: &Arc<Daemon>,
+    call: Call,
+    requests: &mut Requests,
+    replies: &mut Replies,
+    record: &mut Record,
+    cancel: Option<Arc<Notify>>,
+) -> Reply {
+    match Session::prepare(daemon, call, record).await {
+        Ok(mut session) => {
+            session.cancel = cancel;
+            session.carry(requests, replies, record).await
+        }
+        Err(reply) => reply,
+    }
 }
 
 /// A command on its way.
@@ -90,19 +136,13 @@ pub(crate) struct Session {
     pub(crate) input: Input,
     /// Told when somebody asks `gleaner cancel`.
     pub(crate) cancel: Option<Arc<Notify>>,
+    contestant: Option<Contestant>,
 }
 
 impl Session {
     /// Decides whether the command can run elsewhere. The error is the answer to a caller whose command cannot.
-    async fn prepare(
-        daemon: &Arc<Daemon>,
-        task: TaskId,
-        command: Command,
-        options: Options,
-        window: Option<WindowSize>,
-        descriptors: Vec<OwnedFd>,
-        record: &mut Record,
-    ) -> Result<Self, Reply> {
+    async fn prepare(daemon: &Arc<Daemon>, call: Call, record: &mut Record) -> Result<Self, Reply> {
+        let Call { task, command, options, window, descriptors, contestant } = call;
         let here = |why: String, no_local: bool| match no_local {
             false => Reply::RunHere { why },
             true => {
@@ -122,26 +162,37 @@ impl Session {
         let failed = |error: std::io::Error| here(format!("this machine is short of resources: {error}"), no_local);
         let fds = [stdin, stdout, stderr].map(Arc::new);
         let planned = {
-            let (daemon, fds, allow_write) = (daemon.clone(), fds.clone(), options.allow_write.clone());
+            let (daemon, fds, options) = (daemon.clone(), fds.clone(), options.clone());
             blocking(move || {
-                let plan = Plan::new(&daemon, command, window, &allow_write, job.as_deref(), &fds)?;
-                let checked = Checked::at_once(&plan, &daemon);
-                Ok((plan, checked))
+                let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
+                let choice = weigh(&daemon, &plan, &options);
+                match choice.filter(|choice| choice.side == Side::Here) {
+                    Some(choice) => Err(NotPlanned::Better(plan.kind(), choice)),
+                    None => Ok((Checked::at_once(&plan, &daemon), plan, choice)),
+                }
             })
             .await
         };
-        let (plan, checked) = match planned {
+        let (checked, plan, choice) = match planned {
             Some(Ok(planned)) => planned,
             Some(Err(NotPlanned::NotFound(missing))) if no_local => {
                 return Err(Reply::Failed { code: missing.exit_code(), message: missing.to_string() });
             }
-            Some(Err(why)) => return Err(here(why.to_string(), no_local)),
+            Some(Err(why)) => {
+                if let NotPlanned::Better(kind, choice) = &why {
+                    record.weighed(*kind, choice);
+                }
+                return Err(here(why.to_string(), no_local));
+            }
             None => return Err(here("the client daemon failed".into(), no_local)),
         };
         record.planned(&plan);
+        choice.iter().for_each(|choice| record.weighed(plan.kind(), choice));
         let stop = Stop::new().map_err(failed)?;
         let (closing, closed) = mpsc::unbounded_channel();
-        let output = |stream, fd: &Arc<OwnedFd>| Output::new(stream, fd.clone(), stop.clone(), closing.clone());
+        let output = |stream, fd: &Arc<OwnedFd>| {
+            Output::new(stream, fd.clone(), stop.clone(), closing.clone(), contestant.clone())
+        };
         let shown = fds.iter().skip(1).chain(&fds[..1]).find(|fd| stdio::is_terminal(fd)).unwrap_or(&fds[1]);
         Ok(Self {
             task,
@@ -151,6 +202,7 @@ impl Session {
             closed,
             input: Input::new(fds[0].clone()),
             cancel: None,
+            contestant,
             daemon: daemon.clone(),
             plan,
             checked,
@@ -338,15 +390,24 @@ impl Session {
         let outcome = Exchange::new(self, &joined.connection, streams, record).pass(requests, replies).await;
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
-        self.learn_from(&outcome, &joined);
+        self.learn_from(&outcome, &joined, record);
         outcome
     }
 
     /// What an attempt's end means for the launches after it.
-    fn learn_from(&self, outcome: &Outcome, joined: &Joined) {
+    fn learn_from(&self, outcome: &Outcome, joined: &Joined, record: &Record) {
         match outcome {
             // What the task made is at the hub already: the next task's launch need not send it.
-            Outcome::Ended(_, spool) => self.daemon.server.note_sent(spool.digests()),
+            Outcome::Ended(exited, spool) => {
+                self.daemon.server.note_sent(spool.digests());
+                if let Some(ran) = record.ran(exited) {
+                    let (history, kind, run) = (&self.daemon.history, self.plan.kind(), run_there(&ran, joined));
+                    match self.contestant.as_ref().map(Contestant::side) {
+                        Some(Side::Here) => history.ran_here(&kind, run.compute_us),
+                        Some(Side::There) | None => history.ran_there(&kind, &run),
+                    }
+                }
+            }
             Outcome::Lost(_) => {
                 self.plan.view.forget_sent();
                 joined.connection.forget_launches();
@@ -360,6 +421,9 @@ impl Session {
 
     /// The command has ended: its output is delivered, its result committed.
     async fn conclude(&mut self, exited: Exited, spool: Spool, record: &mut Record) -> Reply {
+        if self.contestant.as_ref().is_some_and(|contestant| !contestant.claim()) {
+            return self.fail("the other run of the race was first".into());
+        }
         let finished = [self.stdout.finish().await, self.stderr.finish().await, self.terminal.finish().await];
         self.stop.stop();
         if finished.contains(&Err(Differs)) {

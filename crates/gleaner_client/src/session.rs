@@ -126,8 +126,14 @@ impl Session {
             Some(Ok(opened)) => Some(opened.id),
             None => None,
         };
-        let options =
-            Options { no_local: task.no_local, allow_write: task.allow_write.clone(), verbose: task.notes, job };
+        let options = Options {
+            no_local: task.no_local,
+            allow_write: task.allow_write.clone(),
+            verbose: task.notes,
+            job,
+            becomes: false,
+            race: false,
+        };
         let request = Request::Run { version: VERSION, command: Box::new(command.clone()), options, window: None };
         let mut notes = Vec::new();
         match elsewhere::run(&self.0.folder, &request, streams, cancel, &mut notes)? {

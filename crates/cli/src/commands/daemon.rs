@@ -1,7 +1,7 @@
 //! `gleaner daemon`: the client daemon. `remrun` starts it.
 
 use crate::args::Daemon;
-use crate::config::{Config, Flags, Surroundings};
+use crate::config::{Config, Flags, Prefer, Surroundings};
 use crate::detach::make_private_folder;
 use crate::error::{CliError, Result};
 use crate::parts::{self, ClientConfig, ClientEnd};
@@ -48,5 +48,6 @@ fn configured() -> Result<ClientConfig> {
         state_dir,
         hub: config.client_hub.map(|hub| hub.value),
         link_wait: Duration::from_secs(config.link_wait_s.value.into()),
+        prefers_there: config.prefer.value == Prefer::There,
     })
 }

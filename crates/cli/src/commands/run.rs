@@ -13,6 +13,9 @@ use std::process::{Command, ExitCode};
 pub fn run(arguments: Run) -> Result<ExitCode> {
     let typed = Typed::new(arguments.command.iter().cloned().map(OsStringExt::into_vec));
     if arguments.job.is_some() || !typed.lists.is_empty() {
+        if arguments.race {
+            return Err(CliError::user("--race is for single commands").hint("gleaner run --race COMMAND"));
+        }
         return job::run(&arguments, typed);
     }
     if arguments.command.is_empty() {
@@ -30,6 +33,7 @@ pub fn run(arguments: Run) -> Result<ExitCode> {
     let program = beside.map_or_else(|| OsString::from("remrun"), Into::into);
     let mut words: Vec<OsString> = vec!["--cpus".into(), arguments.cpus.to_string().into()];
     words.extend(arguments.no_local.then(|| "--no-local".into()));
+    words.extend(arguments.race.then(|| "--race".into()));
     words.extend(arguments.verbose.then(|| "--verbose".into()));
     for path in arguments.allow_write {
         words.extend(["--allow-write".into(), path.into()]);

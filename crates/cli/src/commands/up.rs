@@ -29,5 +29,5 @@ pub fn run(arguments: Up) -> Result {
         hub::use_here(&config, &door, &hub.client_token)?;
         hub::tell(ready, &hub, json)
     });
-    parts::run_both(hub_config, worker_config, sandbox, tell).map_err(super::part_failed)
+    parts::run_both(hub_config, worker_config, sandbox, tell, arguments.while_stdin).map_err(super::part_failed)
 }

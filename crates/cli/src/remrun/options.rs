@@ -11,6 +11,8 @@ Usage: remrun [OPTIONS] COMMAND [ARGUMENT...]
 Options:
   -c, --cpus N            CPUs that the command asks for (default 1)
       --no-local          fail rather than run the command on this machine
+      --race              run it here as well, in a sandbox, and keep the result of the one that ends
+                          first; not if it reads a terminal or a pipe
       --allow-write PATH  let this command change PATH too; may be repeated
   -v, --verbose           say on standard error where it ran, and why
       --help              print this help
@@ -47,7 +49,8 @@ pub struct Run {
 
 /// Reads the arguments after the program's own name. Fails with what is wrong with them.
 pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
-    let mut run = Run { cpus: 1, options: base::door::Options::default(), argv: Vec::new() };
+    let options = base::door::Options { becomes: true, ..Default::default() };
+    let mut run = Run { cpus: 1, options, argv: Vec::new() };
     let mut rest = arguments.into_iter();
     while let Some(argument) = rest.next() {
         let (name, attached) = split(&argument);
@@ -56,6 +59,7 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
             b"--version" if attached.is_none() => return Ok(Line::Version),
             b"-v" | b"--verbose" if attached.is_none() => run.options.verbose = true,
             b"--no-local" if attached.is_none() => run.options.no_local = true,
+            b"--race" if attached.is_none() => run.options.race = true,
             b"-c" | b"--cpus" => run.cpus = cpus(&value(name, attached, &mut rest)?)?,
             b"--allow-write" => run.options.allow_write.push(value(name, attached, &mut rest)?),
             b"--" => {
@@ -72,7 +76,13 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
         }
     }
     run.argv.extend(rest);
-    if run.argv.is_empty() { Err("no command given".into()) } else { Ok(Line::Run(run)) }
+    match run.argv.is_empty() {
+        true => Err("no command given".into()),
+        false if run.options.race && run.options.no_local => {
+            Err("--race runs it here as well, which --no-local forbids".into())
+        }
+        false => Ok(Line::Run(run)),
+    }
 }
 
 /// Splits `--name=value` and `-cVALUE` into their parts.
@@ -125,6 +135,7 @@ mod tests {
         assert_eq!(run("-c8 make").cpus, 8);
         assert_eq!(run("--cpus=2 -- -odd -v").argv, [&b"-odd"[..], b"-v"]);
         assert_eq!(run("-").argv, [b"-"]);
+        assert!(run("--race y").options.race && !run("y --race").options.race);
     }
 
     #[test]
@@ -138,6 +149,7 @@ mod tests {
             ("--verbose=1 y", "unknown option --verbose=1"),
             ("-c 0 y", "--cpus wants a number from 1 to 4096, not 0"),
             ("-c", "option -c wants a value"),
+            ("--race --no-local y", "--race runs it here as well, which --no-local forbids"),
         ] {
             assert_eq!(parsed(line), Err(want.into()), "{line}");
         }

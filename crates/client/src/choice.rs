@@ -1,0 +1,295 @@
+//! Here or there: where a command is expected to end first. Pure: costs, link and load are inputs.
+//!
+//! A command runs here only where that is *clearly* better, and only if enough is known of it. Now and then the other side is tried,
+//! if it may be about as good: else a change there would never be noticed. To a near hub everything goes.
+
+use std::fmt;
+
+/// A hub with a shorter round trip is near: what it adds to a command is less than the margin. Microseconds.
+const NEAR_US: f64 = 10_000.0;
+/// By so much at least must it be quicker here, microseconds; …
+const MARGIN_US: f64 = 10_000.0;
+/// … and by this share of the time there.
+const MARGIN_SHARE: f64 = 0.2;
+/// After so many runs the other side is tried; after each try in vain, after twice as many.
+const TRY_AFTER: u32 = 32;
+/// Doublings at most.
+const DOUBLINGS_MAX: u32 = 6;
+/// The other side is tried if at its best it takes no longer than so many times what the chosen one takes.
+const TRY_WITHIN: f64 = 1.5;
+
+/// What never ran here is tried here once, if it may be quicker and takes no longer than this there; microseconds. What it takes here
+/// is known then: a worker's owner may have left it little.
+const FIRST_TRY_US: f64 = 10e6;
+
+/// What a command is expected to cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expected {
+    /// Runs from which this was learnt, on both sides.
+    pub runs: u32,
+    /// Time here on an idle machine, if it ever ran here; microseconds.
+    pub here_us: Option<f64>,
+    /// Time from start to end there, without what its questions waited; microseconds.
+    pub there_us: f64,
+    /// The same as a guess of the time here.
+    pub there_as_here_us: f64,
+    /// CPU time, microseconds: the least that it can take here.
+    pub cpu_us: f64,
+    /// Questions that it waits for.
+    pub questions: f64,
+    /// Bytes that go up.
+    pub bytes_up: f64,
+    /// Bytes that come down.
+    pub bytes_down: f64,
+    /// All else there, microseconds.
+    pub other_us: f64,
+    /// Runs since the side that is not chosen was tried.
+    pub untried: u32,
+    /// How often it was tried in vain.
+    pub tries: u32,
+}
+
+/// How link and machine are now.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Round trip to the hub, microseconds.
+    pub round_trip_us: f64,
+    /// The shortest that is known of this way, if any.
+    pub shortest_us: Option<f64>,
+    /// Bytes a second up, if known.
+    pub rate_up: Option<u64>,
+    /// Bytes a second down, if known.
+    pub rate_down: Option<u64>,
+    /// CPUs here.
+    pub cpus: u32,
+    /// What wants a CPU here now.
+    pub runnable: u32,
+    /// CPUs that the command asks for.
+    pub wanted: u32,
+}
+
+impl Now {
+    /// Whether the hub is so near that distance decides nothing. A busy machine measures long round trips to near hubs, too.
+    pub fn is_near(&self) -> bool {
+        let was_near = self.shortest_us.is_some_and(|shortest| shortest < NEAR_US / 2.0);
+        self.round_trip_us < NEAR_US || was_near && self.round_trip_us < NEAR_US * 5.0
+    }
+
+    /// How much longer a command takes here for what else runs.
+    fn crowding(&self) -> f64 {
+        let wanting = f64::from(self.runnable) + f64::from(self.wanted.max(1));
+        (wanting / f64::from(self.cpus.max(1))).max(1.0)
+    }
+}
+
+/// Where a command runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// On this machine.
+    Here,
+    /// On the pool.
+    There,
+}
+
+/// What was chosen, and from what.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Where it runs.
+    pub side: Side,
+    /// It is tried there, although the other side is expected to be better.
+    pub is_try: bool,
+    /// Expected here, microseconds.
+    pub here_us: f64,
+    /// Expected there, microseconds.
+    pub there_us: f64,
+    /// Round trip, microseconds.
+    pub round_trip_us: f64,
+    /// By how much the load here lengthens it.
+    pub crowding: f64,
+}
+
+/// Chooses; `None` if the hub is near: then it runs there whatever it costs.
+pub fn choose(expected: &Expected, now: &Now) -> Option<Choice> {
+    if now.is_near() {
+        return None;
+    }
+    let travel = |bytes: f64, rate: Option<u64>| rate.map_or(0.0, |rate| bytes * 1e6 / rate.max(1) as f64);
+    let bytes_us = travel(expected.bytes_up, now.rate_up) + travel(expected.bytes_down, now.rate_down);
+    // The least it can be, with nothing to be asked or sent.
+    let at_best_us = now.round_trip_us + expected.there_us;
+    let there_us = at_best_us + now.round_trip_us * expected.questions + bytes_us + expected.other_us;
+    let crowding = now.crowding();
+    let here_us = expected.here_us.unwrap_or(expected.there_as_here_us) * crowding;
+    let margin = MARGIN_US.max(there_us * MARGIN_SHARE);
+    let better = if here_us + margin < there_us { Side::Here } else { Side::There };
+    let is_due = expected.untried >= TRY_AFTER << expected.tries.min(DOUBLINGS_MAX);
+    let may_be_as_good = match better {
+        Side::Here => at_best_us <= here_us * TRY_WITHIN,
+        Side::There => here_us <= there_us * TRY_WITHIN,
+    };
+    let never_here = expected.here_us.is_none() && better == Side::There;
+    let first_try = never_here && there_us <= FIRST_TRY_US && expected.cpu_us * crowding + margin < there_us;
+    let is_try = first_try || is_due && may_be_as_good;
+    let side = match (better, is_try) {
+        (side, false) => side,
+        (Side::Here, true) => Side::There,
+        (Side::There, true) => Side::Here,
+    };
+    Some(Choice { side, is_try, here_us, there_us, round_trip_us: now.round_trip_us, crowding })
+}
+
+impl Choice {
+    /// Where it is expected to end first.
+    pub fn better(&self) -> Side {
+        match (self.side, self.is_try) {
+            (side, false) => side,
+            (Side::Here, true) => Side::There,
+            (Side::There, true) => Side::Here,
+        }
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.side, self.is_try) {
+            (_, true) => f.write_str("tried, to know how long it takes: ")?,
+            (Side::Here, false) => f.write_str("short: ")?,
+            (Side::There, false) => {}
+        }
+        let (here, there, trip) = (Time(self.here_us), Time(self.there_us), Time(self.round_trip_us));
+        write!(f, "{here} here")?;
+        if self.crowding > 1.05 {
+            write!(f, " ({:.1} times as long as on an idle machine)", self.crowding)?;
+        }
+        write!(f, ", about {there} there (round trip {trip})")
+    }
+}
+
+/// Microseconds, for a person.
+struct Time(f64);
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            short if short < 10_000.0 => write!(f, "{:.1} ms", short / 1e3),
+            middling if middling < 1e6 => write!(f, "{:.0} ms", middling / 1e3),
+            long => write!(f, "{:.1} s", long / 1e6),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: f64 = 1e3;
+
+    fn expected(here_ms: Option<f64>, there_ms: f64) -> Expected {
+        Expected {
+            runs: 3,
+            here_us: here_ms.map(|ms| ms * MS),
+            there_us: there_ms * MS,
+            there_as_here_us: there_ms * MS,
+            cpu_us: there_ms * MS,
+            questions: 0.0,
+            bytes_up: 400.0,
+            bytes_down: 400.0,
+            other_us: 4.0 * MS,
+            untried: 0,
+            tries: 0,
+        }
+    }
+
+    fn cable() -> Now {
+        Now {
+            round_trip_us: 70.0 * MS,
+            shortest_us: Some(70.0 * MS),
+            rate_up: Some(500_000),
+            rate_down: Some(2_000_000),
+            cpus: 2,
+            runnable: 0,
+            wanted: 1,
+        }
+    }
+
+    fn side(expected: &Expected, now: &Now) -> Option<Side> {
+        choose(expected, now).map(|choice| choice.side)
+    }
+
+    #[test]
+    fn short_commands_stay_here_and_long_ones_go() {
+        let choice = choose(&expected(Some(1.0), 1.0), &cable()).expect("far");
+        assert_eq!(choice.side, Side::Here);
+        assert_eq!(choice.to_string(), "short: 1.0 ms here, about 76 ms there (round trip 70 ms)");
+        assert_eq!(
+            side(&expected(None, 1.0), &cable()),
+            Some(Side::Here),
+            "as long here as there, if it never ran here"
+        );
+        assert_eq!(side(&expected(Some(1000.0), 1000.0), &cable()), Some(Side::There), "not clearly better");
+        assert_eq!(side(&expected(Some(5000.0), 1000.0), &cable()), Some(Side::There), "a slow machine here");
+        assert_eq!(side(&expected(Some(1000.0), 5000.0), &cable()), Some(Side::Here), "a slow machine there");
+    }
+
+    #[test]
+    fn bytes_and_questions_count() {
+        let second = expected(Some(1000.0), 1000.0);
+        let large = Expected { bytes_up: 1e6, ..second };
+        let choice = choose(&large, &cable()).expect("far");
+        assert_eq!((choice.side, choice.there_us.round()), (Side::Here, 3_074_200.0));
+        assert_eq!(side(&Expected { questions: 20.0, ..second }, &cable()), Some(Side::Here));
+        assert_eq!(
+            side(&large, &Now { rate_up: None, ..cable() }),
+            Some(Side::There),
+            "an unknown rate is no hindrance"
+        );
+    }
+
+    #[test]
+    fn a_busy_machine_sends_away_what_it_would_keep() {
+        let compile = expected(Some(200.0), 200.0);
+        assert_eq!(side(&compile, &cable()), Some(Side::Here));
+        let busy = Now { runnable: 3, ..cable() };
+        assert_eq!(side(&compile, &busy), Some(Side::There));
+        let choice = choose(&expected(Some(1.0), 1.0), &busy).expect("far");
+        assert_eq!(choice.side, Side::Here);
+        assert!(choice.to_string().contains("2.0 ms here (2.0 times as long as on an idle machine)"), "{choice}");
+        assert_eq!(side(&compile, &Now { wanted: 4, ..cable() }), Some(Side::There), "it wants more than there are");
+    }
+
+    #[test]
+    fn to_a_near_hub_everything_goes() {
+        for round_trip_us in [0.0, 300.0, 3.0 * MS, 9.9 * MS] {
+            let near = Now { round_trip_us, shortest_us: None, ..cable() };
+            for (here, there) in [(Some(20.0), 80.0), (None, 80.0), (Some(1.0), 1.0)] {
+                assert_eq!(choose(&expected(here, there), &near), None, "{round_trip_us}");
+            }
+        }
+        let starved = Now { round_trip_us: 30.0 * MS, shortest_us: Some(200.0), ..cable() };
+        assert_eq!(choose(&expected(Some(1.0), 1.0), &starved), None, "a busy machine's near hub");
+        let moved = Now { round_trip_us: 70.0 * MS, shortest_us: Some(200.0), ..cable() };
+        assert_eq!(side(&expected(Some(1.0), 1.0), &moved), Some(Side::Here));
+    }
+
+    #[test]
+    fn the_other_side_is_tried_ever_more_rarely_if_it_may_be_as_good() {
+        // Cold runs cost many questions there: what it costs now is only known by trying.
+        let cold = Expected { questions: 30.0, untried: 31, ..expected(Some(2000.0), 2000.0) };
+        assert_eq!(side(&cold, &cable()), Some(Side::Here));
+        let choice = choose(&Expected { untried: 32, ..cold }, &cable()).expect("far");
+        assert!(choice.side == Side::There && choice.is_try, "{choice:?}");
+        assert!(choice.to_string().starts_with("tried, to know how long it takes: 2.0 s here"), "{choice}");
+        assert_eq!(side(&Expected { untried: 100, tries: 2, ..cold }, &cable()), Some(Side::Here));
+        assert_eq!(side(&Expected { untried: 128, tries: 2, ..cold }, &cable()), Some(Side::There));
+        let never = Expected { untried: u32::MAX, ..expected(Some(1.0), 1.0) };
+        assert_eq!(side(&never, &cable()), Some(Side::Here), "`true` can never be as quick there");
+        assert_eq!(side(&Expected { untried: u32::MAX, tries: u32::MAX, ..cold }, &cable()), Some(Side::There));
+        let idle = Expected { cpu_us: 1.0 * MS, ..expected(None, 1000.0) };
+        let first = choose(&idle, &cable()).expect("far");
+        assert!(first.side == Side::Here && first.is_try && first.better() == Side::There, "{first:?}");
+        assert_eq!(side(&Expected { here_us: Some(1e6), ..idle }, &cable()), Some(Side::There), "once");
+        assert_eq!(side(&Expected { there_us: 60e6, there_as_here_us: 60e6, ..idle }, &cable()), Some(Side::There));
+        let long = Expected { untried: 40, ..expected(None, 1000.0) };
+        assert_eq!(side(&long, &cable()), Some(Side::Here), "what it takes here is not known: it is tried");
+    }
+}

@@ -1,0 +1,109 @@
+//! Weighs where a command runs, and learns from how it went.
+
+use crate::choice::{Choice, Now, choose};
+use crate::daemon::{Daemon, Prefer};
+use crate::history::RunThere;
+use crate::plan::Plan;
+use base::door::Options;
+use std::time::Duration;
+use wire::Joined;
+use wire::message::Exited;
+
+/// Where a command is better run; `None` if that is not weighed: it must go, too little is known of it, the hub is near, or it is not
+/// heard now, which is found out when it is launched.
+pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> {
+    // Tasks of a job see one state of the files, which is to be had there alone. Who does not become the command cannot be watched.
+    // What races is not weighed.
+    let must_go = options.race || options.no_local || options.job.is_some() || !options.becomes;
+    if must_go || daemon.config.prefer == Prefer::There {
+        return None;
+    }
+    let (joined, _) = daemon.link()?.current()?;
+    let expected = daemon.history.expected(&plan.kind())?;
+    // Another command of the tree runs there, and this one would not see its lock.
+    if plan.alone_in.as_ref().is_some_and(|tree| daemon.tree(tree).try_lock().is_err()) {
+        return None;
+    }
+    let paths = joined.paths();
+    let mut now = Now {
+        round_trip_us: joined.connection.round_trip().as_secs_f64() * 1e6,
+        shortest_us: paths.up.map(|path| path.round_trip as f64 / 1e3),
+        rate_up: paths.up.map(|path| path.rate),
+        rate_down: paths.down.map(|path| path.rate),
+        cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
+        runnable: 0,
+        wanted: plan.command.cpus,
+    };
+    if now.is_near() {
+        return None;
+    }
+    now.runnable = daemon.here.runnable();
+    let choice = choose(&expected, &now)?;
+    daemon.history.chosen(&plan.kind(), &choice);
+    Some(choice)
+}
+
+/// What one run there came to.
+pub struct Ran<'a> {
+    /// What the worker tells.
+    pub exited: &'a Exited,
+    /// From the request until the result was here.
+    pub took: Duration,
+    /// Questions that it waited for.
+    pub questions: u64,
+    /// Bytes for it, up and down.
+    pub bytes: (u64, u64),
+}
+
+/// Splits what a run there took into what depends on the link and what does not.
+pub fn run_there(ran: &Ran<'_>, joined: &Joined) -> RunThere {
+    let paths = joined.paths();
+    let rates = (paths.up.map(|path| path.rate), paths.down.map(|path| path.rate));
+    split(ran, joined.connection.round_trip(), rates)
+}
+
+fn split(ran: &Ran<'_>, round_trip: Duration, (rate_up, rate_down): (Option<u64>, Option<u64>)) -> RunThere {
+    let Ran { exited, took, questions, bytes: (bytes_up, bytes_down) } = *ran;
+    let at = |what: &str| exited.timeline.iter().find(|moment| moment.what == what).map(|moment| moment.at_ns / 1000);
+    let (begun, ended) = (at("program started").or_else(|| at("process made")), at("process ended"));
+    let ran_us = begun.zip(ended).map_or(0, |(begun, ended)| ended.saturating_sub(begun));
+    let trip_us = round_trip.as_micros() as u64;
+    let travel_us =
+        |bytes: u64, rate: Option<u64>| rate.map_or(0, |rate| bytes.saturating_mul(1_000_000) / rate.max(1));
+    // Some questions come before the program starts, and some at once: it has computed at least as long as it had one CPU.
+    let questions_us = trip_us.saturating_mul(questions);
+    let cpu_us = (exited.user_us + exited.system_us).min(ran_us);
+    let compute_us = ran_us.saturating_sub(questions_us).max(cpu_us);
+    let known_us =
+        compute_us + questions_us + trip_us + travel_us(bytes_up, rate_up) + travel_us(bytes_down, rate_down);
+    let other_us = (took.as_micros() as u64).saturating_sub(known_us);
+    RunThere { compute_us, cpu_us, questions, bytes_up, bytes_down, other_us }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::message::Moment;
+
+    #[test]
+    fn what_a_run_took_is_split() {
+        let moment = |what: &str, ms: u64| Moment { what: what.into(), at_ns: ms * 1_000_000 };
+        let timeline = vec![moment("process made", 2), moment("program started", 3), moment("process ended", 303)];
+        let exited = Exited { timeline, user_us: 50_000, ..Exited::default() };
+        let took = Duration::from_millis(480);
+        let ran = Ran { exited: &exited, took, questions: 2, bytes: (5_000, 20_000) };
+        let got = split(&ran, Duration::from_millis(70), (Some(500_000), Some(2_000_000)));
+        // 300 ms of which two questions took 140; and 70 + 10 + 10 on the way.
+        let want = RunThere {
+            compute_us: 160_000,
+            cpu_us: 50_000,
+            questions: 2,
+            bytes_up: 5_000,
+            bytes_down: 20_000,
+            other_us: 90_000,
+        };
+        assert_eq!(got, want);
+        let many = Ran { questions: 30, ..ran };
+        assert_eq!(split(&many, Duration::from_millis(70), (None, None)).compute_us, 50_000, "its CPU time at least");
+    }
+}
