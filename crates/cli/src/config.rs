@@ -46,6 +46,12 @@ pub struct NodeFile {
     /// That hub's key: 64 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_key: Option<String>,
+    /// The addresses of the hub that a hub on this machine works for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<String>,
+    /// That hub's key: 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above_key: Option<String>,
     /// Address and port that a hub on this machine listens on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
@@ -194,6 +200,8 @@ pub struct Config {
     pub client_hub: Option<Setting<KnownHub>>,
     /// The hub that this machine works for, if any.
     pub worker_hub: Option<Setting<KnownHub>>,
+    /// The hub that a hub on this machine works for, if any.
+    pub hub_above: Option<Setting<KnownHub>>,
     /// Seconds for which commands that run wait for a link that is down.
     pub link_wait_s: Setting<u32>,
     /// Where a hub on this machine listens.
@@ -240,6 +248,7 @@ impl Config {
         Ok(Self {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
+            hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
             link_wait_s,
             listen,
             state_dir: Setting {
@@ -260,6 +269,7 @@ impl Config {
         };
         let (client_hub, client_key, client_source) = hub(&self.client_hub);
         let (worker_hub, worker_key, worker_source) = hub(&self.worker_hub);
+        let (above, above_key, above_source) = hub(&self.hub_above);
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -267,6 +277,8 @@ impl Config {
             ("client.link_wait_s", self.link_wait_s.value.into(), self.link_wait_s.source.to_string()),
             ("node.hub", worker_hub, worker_source.clone()),
             ("node.hub_key", worker_key, worker_source),
+            ("node.above", above, above_source.clone()),
+            ("node.above_key", above_key, above_source),
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
@@ -317,6 +329,10 @@ fn hub(
         ),
         None => (addresses, key, Source::File(file.to_owned())),
     };
+    known_hub(addresses, key, source)
+}
+
+fn known_hub(addresses: Vec<String>, key: Option<String>, source: Source) -> Result<Option<Setting<KnownHub>>> {
     if addresses.is_empty() {
         return Ok(None);
     }

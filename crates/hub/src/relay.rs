@@ -75,7 +75,7 @@ async fn carry(
         queued_ns: queued.elapsed().as_nanos() as u64,
     };
     let gone = |error: WireError| FailedKind::Trouble.because(format!("worker {}: {error}", worker.name));
-    to_client.send(&TaskOutput::from(OutputKind::Placed(placed))).await.map_err(gone)?;
+    to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone)?;
 
     let current = worker.update_for(client, update.view);
     let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
@@ -89,8 +89,39 @@ async fn carry(
         launch.objects.extend(given);
     }
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
-    pass_both_ways(shared, client, &worker, (ticket, update.view), (to_client, from_client), (to_worker, from_worker))
-        .await
+    let way = Way { shared, client, worker: &worker, ticket, view: update.view, placed };
+    pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Between whom a placed launch goes back and forth.
+struct Way<'a> {
+    shared: &'a Shared,
+    client: &'a Arc<ClientSession>,
+    worker: &'a WorkerSession,
+    ticket: Ticket,
+    view: ViewId,
+    /// What the client was told of its place.
+    placed: Placed,
+}
+
+impl Way<'_> {
+    /// What the client is told instead of what a hub says that works for this one: which worker behind it has the task, and that it
+    /// may be tried elsewhere if there is none.
+    fn told_instead(&self, output: &OutputKind) -> Option<OutputKind> {
+        match output {
+            OutputKind::Placed(behind) => Some(OutputKind::Placed(Placed {
+                worker: behind.worker.clone(),
+                name: format!("{}/{}", self.placed.name, behind.name),
+                why: format!("{}; there {}", self.placed.why, behind.why),
+                queued_ns: self.placed.queued_ns.saturating_add(behind.queued_ns),
+            })),
+            OutputKind::Failed(failed) if failed.reason() == FailedKind::NoWorker => {
+                let why = format!("hub {}: {}", self.placed.name, failed.message);
+                Some(OutputKind::Failed(FailedKind::Trouble.because(why)))
+            }
+            _ => None,
+        }
+    }
 }
 
 fn convert_copied(copied: wire::message::Copied) -> Result<Copied, Failed> {
@@ -120,10 +151,7 @@ async fn wait_for_place(
 }
 
 async fn pass_both_ways(
-    shared: &Arc<Shared>,
-    client: &Arc<ClientSession>,
-    worker: &Arc<WorkerSession>,
-    (ticket, view): (Ticket, ViewId),
+    way: Way<'_>,
     (to_client, from_client): (&mut Sender, &mut Receiver),
     (mut to_worker, mut from_worker): (Sender, Receiver),
 ) -> Result<(), Failed> {
@@ -137,8 +165,10 @@ async fn pass_both_ways(
         let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
         to_worker.finish();
     };
-    let differences = client.connection.is_far().then(|| Differences::new(client.clone(), view));
-    let back = pass_output(shared, client, worker, (ticket, differences), &mut from_worker, to_client);
+    // A hub above passes results on to clients that may have other contents than it has itself.
+    let is_far_client = way.client.connection.is_far() && !way.client.is_behind;
+    let differences = is_far_client.then(|| Differences::new(way.client.clone(), way.view));
+    let back = pass_output(&way, differences, &mut from_worker, to_client);
     tokio::pin!(forth, back);
     tokio::select! {
         done = &mut back => done,
@@ -151,19 +181,19 @@ async fn pass_both_ways(
 
 /// Passes a task's output on until its end. An error means that the client has not been told of an end.
 async fn pass_output(
-    shared: &Arc<Shared>,
-    client: &Arc<ClientSession>,
-    worker: &Arc<WorkerSession>,
-    (ticket, mut differences): (Ticket, Option<Differences>),
+    way: &Way<'_>,
+    mut differences: Option<Differences>,
     from_worker: &mut Receiver,
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
+    let Way { shared, client, worker, ticket, .. } = *way;
     let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
     let unanswered = client.unanswered();
     loop {
         let frame = from_worker.next_encoded().await.map_err(|error| lost(error.to_string()))?;
         let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
         let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
+        let instead = output.kind.as_ref().filter(|_| worker.is_hub).and_then(|kind| way.told_instead(kind));
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {
             Some(OutputKind::Exited(_)) if client.unanswered() != unanswered => {
@@ -182,7 +212,9 @@ async fn pass_output(
         let frame = match packed {
             Some(Packed::Instead(frame)) => frame,
             Some(Packed::Nothing) => continue,
-            Some(Packed::AsItCame) | None => frame,
+            Some(Packed::AsItCame) | None => {
+                instead.map_or(frame, |instead| TaskOutput::from(instead).encode_to_vec().into())
+            }
         };
         // A client that is gone must not keep the worker from ending: its frames are taken all the same.
         let sent = to_client.send_encoded(frame).await;

@@ -16,7 +16,7 @@
 
 mod greeting;
 
-pub use greeting::{Control, ControlKind, Hello, Moved, PathLearnt, Pong, ViewHeld, Welcome};
+pub use greeting::{Control, ControlKind, Hello, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome};
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
