@@ -98,6 +98,7 @@ async fn run(shared: Arc<Shared>, joined: Joined, mut launch: Launch, to_hub: Se
     match shared.client_behind(&joined, &launch) {
         Ok(client) => {
             // From the client's clock to this one's, by way of that of the hub above.
+            client.want(std::mem::take(&mut launch.needs));
             launch.client_to_hub = launch.client_to_hub.saturating_sub(joined.clock_offset_ns());
             relay::run(shared, client, launch, Vec::new(), to_hub, from_hub).await;
         }

@@ -19,6 +19,9 @@ use wire::message::{
 };
 use wire::{Receiver, Sender, WireError};
 
+/// Bytes of objects that go with a launch to a hub. While more are on their way launches after it would ask for them, and get them
+/// a second time: it is told their names instead, and asks for each once.
+const OBJECTS_TO_HUB_MAX: usize = 64 << 10;
 /// How long a worker may take to say that it got a launch's last frame after the client is gone.
 const WIND_UP: Duration = Duration::from_secs(10);
 
@@ -88,9 +91,24 @@ async fn carry(
     } else {
         launch.objects.extend(given);
     }
+    if worker.is_hub {
+        name_large(&mut launch);
+    }
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
     let way = Way { shared, client, worker: &worker, ticket, view: update.view, placed };
     pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Leaves the names of a launch's objects, from the largest on, until the others are few bytes.
+fn name_large(launch: &mut Launch) {
+    launch.objects.sort_by_key(|object| object.bytes.len());
+    let mut bytes = 0;
+    let few = launch.objects.iter().take_while(|object| {
+        bytes += object.bytes.len();
+        bytes <= OBJECTS_TO_HUB_MAX
+    });
+    let few = few.count();
+    launch.needs = launch.objects.drain(few..).map(|object| object.digest).collect();
 }
 
 /// Between whom a placed launch goes back and forth.
@@ -225,5 +243,23 @@ async fn pass_output(
         if sent.is_err() && client.connection.is_closed() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_is_told_the_names_of_large_objects() {
+        let object = |bytes: usize| Object::new(base::Digest([bytes as u8; 32]), vec![0; bytes]);
+        let objects = [OBJECTS_TO_HUB_MAX, 3, OBJECTS_TO_HUB_MAX - 3, 0].map(object).to_vec();
+        let mut launch = Launch { objects: objects.clone(), ..Launch::default() };
+        name_large(&mut launch);
+        assert_eq!(
+            launch.objects.iter().map(|object| object.bytes.len()).collect::<Vec<_>>(),
+            [0, 3, OBJECTS_TO_HUB_MAX - 3]
+        );
+        assert_eq!(launch.needs, [objects[0].digest.clone()]);
     }
 }

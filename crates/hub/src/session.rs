@@ -23,6 +23,8 @@ const SENT_MAX: usize = 16_384;
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.
 const STAMPS_MAX: usize = 100_000;
 
+/// Most objects of one launch that are asked for before a task does.
+const WANTED_MAX: usize = 65_536;
 /// Most that is asked for at once of what was looked for here in vain, bytes.
 const ASKED_BYTES_MAX: u64 = 1 << 20;
 
@@ -288,6 +290,16 @@ impl ClientSession {
             Err(error) => tracing::warn!(%digest, %error, "the block store failed; asking the client again"),
         }
         self.answered(self.fetcher.object(digest).await)
+    }
+
+    /// Has these objects here soon, unless they are.
+    pub fn want(self: &Arc<Self>, names: Vec<Bytes>) {
+        let names = names.iter().filter_map(|name| Digest::from_slice(name)).take(WANTED_MAX);
+        for name in names.filter(|name| !self.store.contains(self.tenant, name)) {
+            let session = self.clone();
+            // Who needs it will see why it cannot be had.
+            tokio::spawn(async move { session.object(name).await.map(drop) });
+        }
     }
 
     /// Counts a question that the link left without an answer: a task may have seen a failed read.
