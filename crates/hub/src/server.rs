@@ -146,6 +146,11 @@ impl Hub {
         Ok(Self { shared: Arc::new(shared), listener, address })
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -220,7 +225,7 @@ impl Shared {
         Ok(Token { hub: self.key.node(), addresses: self.advertise.clone(), secret, role })
     }
 
-    async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
+    pub(crate) async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
         let greeting = async {
             let (sender, mut receiver) = connection.accept_control().await?;
             let hello = receiver.next::<Hello>().await?.ok_or_else(|| WireError::Lost("no greeting".into()))?;
