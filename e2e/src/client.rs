@@ -1,6 +1,6 @@
 //! Where commands are typed: the environment in which a script runs locally, or with `remrun` before its commands.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::process::{Outcome, Run, shell};
 use crate::scratch::MARK;
 use std::ffi::OsString;
@@ -62,6 +62,13 @@ impl Client {
     pub fn path(&self) -> String {
         let path = self.env.iter().find(|(name, _)| name == "PATH");
         path.map_or(String::new(), |(_, value)| value.to_string_lossy().into_owned())
+    }
+
+    /// A fresh token of the hub that this account owns.
+    pub fn token(&self, role: &str) -> Result<String> {
+        let outcome = self.gleaner(&["token", "--role", role])?.expect_ok("gleaner token")?;
+        let token = outcome.text().split_whitespace().last().map(str::to_owned);
+        token.ok_or_else(|| Error::Product("gleaner token said nothing".into()))
     }
 
     /// `remrun` with these arguments.

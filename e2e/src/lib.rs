@@ -15,6 +15,7 @@ pub mod differential;
 pub mod empty_root;
 pub mod error;
 pub mod failure;
+pub mod hubs;
 pub mod leftovers;
 pub mod pool;
 pub mod process;

@@ -1,6 +1,10 @@
 //! A whole installation in one temporary folder: a hub, workers with empty roots, clients. Stopped by pid, and then nothing of
 //! it may be left.
 
+mod branch;
+
+pub use branch::Branch;
+
 use crate::client::{Client, NOBODY};
 use crate::empty_root::EmptyRoot;
 use crate::error::{Context, Error, Result};
@@ -20,6 +24,8 @@ pub const NODES: &str = "hub/state/hub/nodes.json";
 pub const CLIENT: &str = "client";
 /// See [`CLIENT`].
 pub const SITE: &str = "site";
+/// Where a hub behind the pool's may be.
+pub const BRANCH: &str = "branch";
 /// Where the hub listens there.
 const FAR_PORT: u16 = 4433;
 /// The variable that tells the product's processes what to leave out.
@@ -88,6 +94,8 @@ pub struct Pool {
     pub owner: Client,
     /// The hosts [`CLIENT`] and [`SITE`], if there is a link between them.
     pub testbed: Option<Testbed>,
+    /// The hub behind the pool's, if one was added.
+    pub branch: Option<Branch>,
     options: Options,
     before: Before,
 }
@@ -116,7 +124,8 @@ impl Pool {
         let mut owner = client_in(&root, "hub", &bin, 0)?;
         let without = (!options.without.is_empty()).then(|| (WITHOUT.into(), options.without.into()));
         owner.env.extend(without.clone());
-        let testbed = options.link.map(|link| Testbed::start(&[(CLIENT, link), (SITE, Link::NONE)], 1)).transpose();
+        let hosts = |link| [(CLIENT, link), (SITE, Link::NONE), (BRANCH, Link::NONE)];
+        let testbed = options.link.map(|link| Testbed::start(&hosts(link), 1)).transpose();
         let testbed = testbed.map_err(|error| Error::Missing(error.to_string()))?;
         if let Some(testbed) = &testbed {
             owner.host = Some(testbed.host(SITE).entrance());
@@ -139,6 +148,7 @@ impl Pool {
             nobody,
             owner,
             testbed,
+            branch: None,
             options: options.clone(),
             before,
         };
@@ -161,12 +171,7 @@ impl Pool {
 
     /// A fresh token for this role.
     pub fn token(&self, role: &str) -> Result<String> {
-        let outcome = self.owner.gleaner(&["token", "--role", role])?.expect_ok("gleaner token")?;
-        let text = outcome.text();
-        text.split_whitespace()
-            .last()
-            .map(str::to_owned)
-            .ok_or_else(|| Error::Product("gleaner token said nothing".into()))
+        self.owner.token(role)
     }
 
     fn start_worker(&self, root: &Path, index: usize) -> Result<Daemon> {
@@ -248,7 +253,8 @@ impl Pool {
     /// The last lines of every daemon's log.
     pub fn logs(&self, lines: usize) -> String {
         let mut text = String::new();
-        for daemon in std::iter::once(&self.hub).chain(&self.workers) {
+        let branch = self.branch.as_ref().map(|branch| &branch.hub);
+        for daemon in std::iter::once(&self.hub).chain(branch).chain(&self.workers) {
             let log = std::fs::read(&daemon.log).unwrap_or_default();
             text.push_str(&format!("--- {}\n{}\n", daemon.name, tail(&log, lines)));
         }
@@ -294,7 +300,7 @@ impl Pool {
     /// Stops everything, removes the folder, and returns what is wrong about that: what did not stop when asked, and what was
     /// left. Empty if all is well.
     pub fn stop(mut self, keep: bool) -> Result<Vec<String>> {
-        let mut wrong = Vec::new();
+        let mut wrong = self.branch.as_mut().map_or(Ok(Vec::new()), Branch::stop)?;
         for client in [Some(&self.client), Some(&self.owner), self.nobody.as_ref()].into_iter().flatten() {
             let outcome = client.gleaner(&["stop"])?;
             if !outcome.ok() {
@@ -374,7 +380,7 @@ fn start_hub(root: &Path, side: &Client) -> Result<Daemon> {
     command.args(["hub", "--listen", &hub_listens(root)?, "--state"]).arg(root.join("hub/state"));
     side.dress(&mut command);
     command.env(MARK, root);
-    wait_for_hub(root, command)
+    wait_for_hub(root, "hub", command)
 }
 
 /// Starts hub and worker in one process, in an empty root; `owner` is then who started them.
@@ -389,13 +395,13 @@ fn start_together(root: &Path, owner: &mut Client, options: &Options) -> Result<
             _ => {}
         }
     }
-    wait_for_hub(root, command)
+    wait_for_hub(root, "hub", command)
 }
 
-fn wait_for_hub(root: &Path, command: Command) -> Result<Daemon> {
-    let log = root.join("log/hub.log");
+fn wait_for_hub(root: &Path, name: &str, command: Command) -> Result<Daemon> {
+    let log = root.join(format!("log/{name}.log"));
     let from = std::fs::metadata(&log).map_or(0, |meta| meta.len() as usize);
-    let mut hub = Daemon::start("hub", command, &log)?;
+    let mut hub = Daemon::start(name, command, &log)?;
     let ready = wait_for(START, || {
         if hub.check().is_err() {
             return Some(false);

@@ -91,12 +91,25 @@ pub struct Background {
     pub ready_fd: Option<i32>,
 }
 
+/// The hub that a hub works for.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Above {
+    /// Have the hub work for another one, too, to which TOKEN lets in a worker: what its workers lend is lent there, and what they
+    /// read comes over once. It is remembered. `-` reads the token from standard input, where other users of this machine cannot
+    /// see it
+    #[arg(long, value_name = "TOKEN", allow_hyphen_values = true)]
+    pub join: Option<String>,
+}
+
 /// `gleaner up`.
 #[derive(Clone, Debug, Args)]
 pub struct Up {
     /// Settings of both.
     #[command(flatten)]
     pub node: NodeFlags,
+    /// The hub above.
+    #[command(flatten)]
+    pub above: Above,
     /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,
@@ -120,6 +133,9 @@ pub struct Hub {
     /// Settings.
     #[command(flatten)]
     pub node: NodeFlags,
+    /// The hub above.
+    #[command(flatten)]
+    pub above: Above,
     /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
     #[arg(long, value_name = "ADDR:PORT")]
     pub listen: Option<String>,

@@ -49,6 +49,12 @@ pub struct NodeFile {
     /// That hub's key: 64 hexadecimal digits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hub_key: Option<String>,
+    /// The addresses of the hub that a hub on this machine works for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub above: Vec<String>,
+    /// That hub's key: 64 hexadecimal digits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub above_key: Option<String>,
     /// Address and port that a hub on this machine listens on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
@@ -223,6 +229,8 @@ pub struct Config {
     pub client_hub: Option<Setting<KnownHub>>,
     /// The hub that this machine works for, if any.
     pub worker_hub: Option<Setting<KnownHub>>,
+    /// The hub that a hub on this machine works for, if any.
+    pub hub_above: Option<Setting<KnownHub>>,
     /// Seconds for which commands that run wait for a link that is down.
     pub link_wait_s: Setting<u32>,
     /// Where commands run that could run here as well.
@@ -272,6 +280,7 @@ impl Config {
         Ok(Self {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
+            hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
             link_wait_s,
             prefer: parse(prefer, "prefer", "auto or there")?,
             listen,
@@ -293,6 +302,7 @@ impl Config {
         };
         let (client_hub, client_key, client_source) = hub(&self.client_hub);
         let (worker_hub, worker_key, worker_source) = hub(&self.worker_hub);
+        let (above, above_key, above_source) = hub(&self.hub_above);
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -301,6 +311,8 @@ impl Config {
             ("client.prefer", self.prefer.value.name().into(), self.prefer.source.to_string()),
             ("node.hub", worker_hub, worker_source.clone()),
             ("node.hub_key", worker_key, worker_source),
+            ("node.above", above, above_source.clone()),
+            ("node.above_key", above_key, above_source),
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
@@ -351,6 +363,10 @@ fn hub(
         ),
         None => (addresses, key, Source::File(file.to_owned())),
     };
+    known_hub(addresses, key, source)
+}
+
+fn known_hub(addresses: Vec<String>, key: Option<String>, source: Source) -> Result<Option<Setting<KnownHub>>> {
     if addresses.is_empty() {
         return Ok(None);
     }

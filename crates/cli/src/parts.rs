@@ -39,6 +39,8 @@ pub struct HubConfig {
     pub state_dir: PathBuf,
     /// This machine's name.
     pub name: String,
+    /// The hub that it works for, if any.
+    pub above: Option<KnownHub>,
 }
 
 /// What a worker is started with.
@@ -98,6 +100,8 @@ pub enum Joiner {
     Worker,
     /// A client.
     Client,
+    /// A hub that will work for that one.
+    Hub,
 }
 
 /// How long a stopping process waits for what still runs in it.
@@ -125,8 +129,11 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
     run(async move {
         let running = start_hub(&hub, store)?;
         announce(&running, ready);
-        running.run(told_to_end()?).await;
-        Ok(())
+        let above = work_above(&running, hub.above).await?;
+        tokio::select! {
+            () = running.run(told_to_end()?) => Ok(()),
+            ended = above => ended,
+        }
     })
 }
 
@@ -147,10 +154,12 @@ pub fn run_both(
         let door = HubPlace::Here(Box::new(running.door_for(key.node())));
         let working = work(worker, door, sandbox, store, || ());
         announce(&running, ready);
+        let above = work_above(&running, hub.above).await?;
         tokio::select! {
             () = running.run(told_to_end()?) => Ok(()),
             ended = working => ended,
             gone = end_of_stdin(), if while_stdin => gone,
+            ended = above => ended,
         }
     })
 }
@@ -244,17 +253,22 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
     let (file, role) = match joiner {
         Joiner::Worker => ("worker.key", Role::Worker),
         Joiner::Client => ("client.key", Role::Client),
+        Joiner::Hub => ("hub.key", Role::Worker),
     };
     if !(token.role == role || joiner == Joiner::Client && token.role.launches()) {
         return Err(failed(format!("this token makes a {}, not a {}", token.role.name(), role.name())));
     }
     let key = Key::load_or_create(&state_dir.join(file)).map_err(failed)?;
+    if token.hub == key.node() {
+        return Err(failed("this token is of the very hub that is to work for another"));
+    }
     run(async move {
         let endpoint = wire::Endpoint::new(&key, Hold::Short).map_err(failed)?;
         let hello = wire::message::Hello {
             role: role.number().into(),
             name: name.to_owned(),
             secret: token.secret.to_vec().into(),
+            behind: (joiner == Joiner::Hub).then(Default::default),
             ..Default::default()
         };
         let joined =
@@ -321,6 +335,27 @@ fn start_hub(hub: &HubConfig, store: Arc<BlockStore>) -> Result<hub::Hub, PartEr
     let config =
         hub::Config { listen: hub.listen, advertise, state_dir: hub.state_dir.clone(), name: hub.name.clone(), store };
     hub::Hub::start(config).map_err(failed)
+}
+
+/// Has a hub work for another, if there is one; the work ends if that hub refuses it from the start.
+async fn work_above(
+    hub: &hub::Hub,
+    above: Option<KnownHub>,
+) -> Result<impl Future<Output = Result<(), PartError>> + use<>, PartError> {
+    let work = match above {
+        Some(above) => {
+            let HubAddress { node, addresses } = resolve(&above).await?;
+            Some(hub.work_for(node, addresses))
+        }
+        None => None,
+    };
+    Ok(async move {
+        if let Some(work) = work {
+            work.await.map_err(failed)?;
+        }
+        // Its own clients and workers have it all the same.
+        std::future::pending().await
+    })
 }
 
 /// Tells, on a thread that may block, how a hub is joined.

@@ -6,10 +6,13 @@
 //! * `state`: who is connected, and which launches wait.
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
 //! * [`held`]: what a client has told, kept while it may come back.
+//! * [`workers`]: connected workers, and what they ask.
+//! * [`above`]: working for another hub.
 //! * [`relay`]: one task, from its client to its worker and back.
 //!
 //! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
 
+pub mod above;
 pub mod differences;
 pub mod held;
 pub mod placement;
@@ -19,5 +22,6 @@ pub mod server;
 pub mod session;
 mod state;
 pub mod views;
+pub mod workers;
 
 pub use server::{Config, Hub, HubError};

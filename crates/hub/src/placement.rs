@@ -43,6 +43,27 @@ pub enum Refused {
     QueueFull,
 }
 
+/// CPUs that a worker lends, or a hub that works for this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// In all.
+    pub cpus: u32,
+    /// Most that one task can have: behind a hub are several machines.
+    pub largest: u32,
+}
+
+impl Lent {
+    /// Of one machine.
+    pub fn by_machine(cpus: u32) -> Self {
+        Self { cpus: cpus.max(1), largest: cpus.max(1) }
+    }
+
+    /// Of this and another.
+    pub fn and(self, other: Self) -> Self {
+        Self { cpus: self.cpus.saturating_add(other.cpus), largest: self.largest.max(other.largest) }
+    }
+}
+
 /// The workers, the queue, and what runs where.
 #[derive(Debug, Default)]
 pub struct Placement {
@@ -53,8 +74,15 @@ pub struct Placement {
 
 #[derive(Debug)]
 struct Host {
-    cpus: u32,
+    lent: Lent,
+    /// May exceed what is lent, where it has become less: what runs goes on.
     busy: u32,
+}
+
+impl Host {
+    fn free(&self) -> u32 {
+        self.lent.cpus.saturating_sub(self.busy)
+    }
 }
 
 #[derive(Debug)]
@@ -72,11 +100,24 @@ struct Running {
 }
 
 impl Placement {
-    /// A worker offers `cpus`. If it was here already, it has started anew: what ran there is forgotten.
-    pub fn join(&mut self, worker: NodeId, cpus: u32) -> Vec<Assignment> {
+    /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
+    pub fn join(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
         self.leave(worker);
-        self.hosts.insert(worker, Host { cpus: cpus.max(1), busy: 0 });
+        self.hosts.insert(worker, Host { lent, busy: 0 });
         self.assign()
+    }
+
+    /// A worker offers more or fewer CPUs than before. What runs there goes on, also beyond the new number.
+    pub fn resize(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
+        if let Some(host) = self.hosts.get_mut(&worker) {
+            host.lent = lent;
+        }
+        self.assign()
+    }
+
+    /// What all workers lend together.
+    pub fn lent(&self) -> Lent {
+        self.hosts.values().fold(Lent::default(), |sum, host| sum.and(host.lent))
     }
 
     /// A worker is gone; returns the tasks that ran there, which are forgotten.
@@ -92,7 +133,10 @@ impl Placement {
 
     /// A task asks for `cpus` on one worker.
     pub fn submit(&mut self, ticket: Ticket, cpus: u32, warm: Vec<NodeId>) -> Result<Vec<Assignment>, Refused> {
-        let largest = self.hosts.values().map(|host| host.cpus).max().ok_or(Refused::NoWorker)?;
+        let largest = self.lent().largest;
+        if largest == 0 {
+            return Err(Refused::NoWorker);
+        }
         if cpus > largest {
             return Err(Refused::TooLarge { asked: cpus, largest });
         }
@@ -107,7 +151,7 @@ impl Placement {
     pub fn finish(&mut self, ticket: Ticket) -> Vec<Assignment> {
         if let Some(running) = self.running.remove(&ticket) {
             if let Some(host) = self.hosts.get_mut(&running.worker) {
-                host.busy -= running.cpus;
+                host.busy -= running.cpus.min(host.busy);
             }
         } else {
             self.queue.retain(|waiting| waiting.ticket != ticket);
@@ -117,7 +161,7 @@ impl Placement {
 
     /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
     pub fn stranded(&mut self) -> Vec<Ticket> {
-        let largest = self.hosts.values().map(|host| host.cpus).max().unwrap_or(0);
+        let largest = self.lent().largest;
         let (kept, stranded) = self.queue.drain(..).partition(|waiting| waiting.cpus <= largest);
         self.queue = kept;
         stranded.into_iter().map(|waiting: Waiting| waiting.ticket).collect()
@@ -125,7 +169,7 @@ impl Placement {
 
     /// CPUs lent and CPUs busy, of a worker.
     pub fn load(&self, worker: NodeId) -> Option<(u32, u32)> {
-        self.hosts.get(&worker).map(|host| (host.cpus, host.busy))
+        self.hosts.get(&worker).map(|host| (host.lent.cpus, host.busy))
     }
 
     /// How many tasks run and how many wait.
@@ -151,12 +195,12 @@ impl Placement {
 
     /// The worker with the most free CPUs; among equals one that holds the view, then the smallest name.
     fn best(&self, waiting: &Waiting) -> Option<(NodeId, String)> {
-        let fits = self.hosts.iter().filter(|(_, host)| host.cpus - host.busy >= waiting.cpus);
-        let (worker, host) = fits.max_by_key(|(worker, host)| {
-            (host.cpus - host.busy, waiting.warm.contains(worker), std::cmp::Reverse(**worker))
-        })?;
+        let fits =
+            self.hosts.iter().filter(|(_, host)| host.lent.largest >= waiting.cpus && host.free() >= waiting.cpus);
+        let (worker, host) = fits
+            .max_by_key(|(worker, host)| (host.free(), waiting.warm.contains(worker), std::cmp::Reverse(**worker)))?;
         let warm = if waiting.warm.contains(worker) { ", knows the program's files" } else { "" };
-        Some((*worker, format!("{} of {} CPUs free{warm}", host.cpus - host.busy, host.cpus)))
+        Some((*worker, format!("{} of {} CPUs free{warm}", host.free(), host.lent.cpus)))
     }
 
     fn check_invariants(&self) {
@@ -164,7 +208,6 @@ impl Placement {
             for (worker, host) in &self.hosts {
                 let busy: u32 = self.running.values().filter(|at| at.worker == *worker).map(|at| at.cpus).sum();
                 assert_eq!(busy, host.busy, "CPUs busy at {worker}");
-                assert!(busy <= host.cpus, "more CPUs busy than lent at {worker}");
             }
         }
     }
@@ -184,8 +227,8 @@ mod tests {
     fn spreads_over_workers_and_queues() {
         let mut placement = Placement::default();
         assert_eq!(placement.submit(Ticket(0), 1, vec![]), Err(Refused::NoWorker));
-        placement.join(node(1), 1);
-        placement.join(node(2), 1);
+        placement.join(node(1), Lent::by_machine(1));
+        placement.join(node(2), Lent::by_machine(1));
         let first = placement.submit(Ticket(1), 1, vec![node(2)]).expect("fits");
         assert_eq!(first[0].worker, node(2), "the one that knows the files");
         assert_eq!(placement.submit(Ticket(2), 1, vec![]).expect("fits")[0].worker, node(1));
@@ -197,7 +240,7 @@ mod tests {
     #[test]
     fn a_lost_worker_gives_up_its_tasks() {
         let mut placement = Placement::default();
-        placement.join(node(1), 2);
+        placement.join(node(1), Lent::by_machine(2));
         placement.submit(Ticket(1), 2, vec![]).expect("fits");
         placement.submit(Ticket(2), 1, vec![]).expect("waits");
         assert_eq!(placement.leave(node(1)), vec![Ticket(1)]);
@@ -205,14 +248,36 @@ mod tests {
         assert_eq!(placement.counts(), (0, 0));
     }
 
+    #[test]
+    fn a_hub_that_works_for_this_one_lends_what_its_workers_lend() {
+        let mut placement = Placement::default();
+        placement.join(node(1), Lent::default());
+        assert_eq!(placement.submit(Ticket(1), 1, vec![]), Err(Refused::NoWorker), "nobody is behind it yet");
+        assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2 }), vec![]);
+        assert_eq!(placement.submit(Ticket(2), 3, vec![]), Err(Refused::TooLarge { asked: 3, largest: 2 }));
+        for number in 3..6 {
+            placement.submit(Ticket(number), 2, vec![]).expect("fits");
+        }
+        assert_eq!(placement.counts(), (2, 1));
+        // A worker behind it is gone: what runs is not touched, and the next one waits until the CPUs are there.
+        assert_eq!(placement.resize(node(1), Lent { cpus: 2, largest: 2 }), vec![]);
+        assert_eq!(placement.load(node(1)), Some((2, 4)));
+        assert_eq!(placement.finish(Ticket(3)), vec![]);
+        assert_eq!(placement.finish(Ticket(4)).len(), 1);
+        placement.resize(node(1), Lent::default());
+        placement.submit(Ticket(9), 1, vec![]).expect_err("nobody is behind it");
+        assert_eq!((placement.counts(), placement.lent()), ((1, 0), Lent::default()));
+    }
+
     proptest! {
         #[test]
-        fn every_task_is_placed_once(steps in proptest::collection::vec((0u8..4, 0u8..6, 1u32..4), 1..200)) {
+        fn every_task_is_placed_once(steps in proptest::collection::vec((0u8..5, 0u8..6, 1u32..4), 1..200)) {
             let mut placement = Placement::default();
             let mut placed = std::collections::HashSet::new();
             for (number, (kind, which, cpus)) in steps.into_iter().enumerate() {
                 let made = match kind {
-                    0 => placement.join(node(which), cpus),
+                    0 => placement.join(node(which), Lent::by_machine(cpus)),
+                    4 => placement.resize(node(which), Lent { cpus: cpus * 2 - 2, largest: cpus - 1 }),
                     1 => { placement.leave(node(which)); vec![] }
                     2 => placement.submit(Ticket(number as u64), cpus, vec![]).unwrap_or_default(),
                     _ => {

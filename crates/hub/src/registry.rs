@@ -13,6 +13,8 @@ use wire::Role;
 pub const TOKEN_SECONDS: u64 = 15 * 60;
 /// Most tokens that may wait to be used; the oldest makes room.
 const TOKENS_MAX: usize = 1024;
+/// Most tenants of other hubs that are told apart here.
+const ABOVE_MAX: usize = 4096;
 const VERSION: u32 = 1;
 
 /// The hub's list of nodes and tokens.
@@ -31,6 +33,9 @@ struct Kept {
     tokens: BTreeMap<String, Invitation>,
     revoked: BTreeMap<String, String>,
     next_tenant: u32,
+    /// Tenants of hubs that this one works for: the hub's name in hexadecimal digits, its number for the tenant, and ours.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    above: BTreeMap<String, BTreeMap<u32, u32>>,
 }
 
 /// A machine that has joined.
@@ -85,6 +90,9 @@ pub enum RegistryError {
         /// Role and first digits of each.
         nodes: Vec<String>,
     },
+    /// A hub that this one works for has sent tasks of too many.
+    #[error("tasks of {ABOVE_MAX} tenants came from other hubs: no more are told apart here")]
+    Tenants,
     /// The file cannot be used.
     #[error("cannot keep the list of nodes in {}: {source}", path.display())]
     File {
@@ -184,6 +192,23 @@ impl Registry {
         self.save()
     }
 
+    /// Whose blocks a client may read that comes through the hub `above`, which knows it as `theirs`. Nobody else's: that
+    /// hub's numbers mean nothing here.
+    pub fn tenant_above(&mut self, above: NodeId, theirs: Tenant) -> Result<Tenant, RegistryError> {
+        let key = above.0.to_hex();
+        if let Some(known) = self.kept.above.get(&key).and_then(|tenants| tenants.get(&theirs.0)) {
+            return Ok(Tenant(*known));
+        }
+        if self.kept.above.values().map(BTreeMap::len).sum::<usize>() >= ABOVE_MAX {
+            return Err(RegistryError::Tenants);
+        }
+        let ours = self.kept.next_tenant;
+        self.kept.next_tenant += 1;
+        self.kept.above.entry(key).or_default().insert(theirs.0, ours);
+        self.save()?;
+        Ok(Tenant(ours))
+    }
+
     /// The role of a key that has joined.
     pub fn role(&self, node: NodeId) -> Option<Role> {
         self.kept.nodes.get(&node.0.to_hex()).and_then(|known| Role::from_name(&known.role))
@@ -256,6 +281,24 @@ mod tests {
         registry.admit(node(1), Role::Worker, "w", &[], 120).expect("joined");
         registry.admit(node(1), Role::Worker, "w", &[1; 16], 120).expect("showing the old secret again is harmless");
         assert!(matches!(registry.admit(node(2), Role::Worker, "x", &[1; 16], 130), Err(RegistryError::Stale)));
+    }
+
+    #[test]
+    fn tenants_of_another_hub_are_nobody_s_here() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("nodes.json");
+        let mut registry = Registry::open(&path).expect("opened");
+        registry.add(node(1), "client", "own", 100).expect("kept");
+        let own = registry.admit(node(1), Role::Client, "own", &[], 100).expect("known");
+        let first = registry.tenant_above(node(7), own).expect("room");
+        let second = registry.tenant_above(node(8), own).expect("room");
+        assert!(own != first && own != second && first != second);
+        let mut registry = Registry::open(&path).expect("survives a restart");
+        assert_eq!(registry.tenant_above(node(7), own).expect("known"), first);
+        for number in 2..ABOVE_MAX as u32 {
+            registry.kept.above.entry(node(9).0.to_hex()).or_default().insert(number, number);
+        }
+        assert!(matches!(registry.tenant_above(node(9), Tenant(1)), Err(RegistryError::Tenants)));
     }
 
     #[test]

@@ -19,6 +19,9 @@ use wire::message::{
 };
 use wire::{Receiver, Sender, WireError};
 
+/// Bytes of objects that go with a launch to a hub. While more are on their way launches after it would ask for them, and get them
+/// a second time: it is told their names instead, and asks for each once.
+const OBJECTS_TO_HUB_MAX: usize = 64 << 10;
 /// How long a worker may take to say that it got a launch's last frame after the client is gone.
 const WIND_UP: Duration = Duration::from_secs(10);
 
@@ -75,7 +78,7 @@ async fn carry(
         queued_ns: queued.elapsed().as_nanos() as u64,
     };
     let gone = |error: WireError| FailedKind::Trouble.because(format!("worker {}: {error}", worker.name));
-    to_client.send(&TaskOutput::from(OutputKind::Placed(placed))).await.map_err(gone)?;
+    to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone)?;
 
     let current = worker.update_for(client, update.view);
     let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
@@ -88,9 +91,55 @@ async fn carry(
     } else {
         launch.objects.extend(given);
     }
+    if worker.is_hub {
+        name_large(&mut launch);
+    }
     let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
-    pass_both_ways(shared, client, &worker, (ticket, update.view), (to_client, from_client), (to_worker, from_worker))
-        .await
+    let way = Way { shared, client, worker: &worker, ticket, view: update.view, placed };
+    pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Leaves the names of a launch's objects, from the largest on, until the others are few bytes.
+fn name_large(launch: &mut Launch) {
+    launch.objects.sort_by_key(|object| object.bytes.len());
+    let mut bytes = 0;
+    let few = launch.objects.iter().take_while(|object| {
+        bytes += object.bytes.len();
+        bytes <= OBJECTS_TO_HUB_MAX
+    });
+    let few = few.count();
+    launch.needs = launch.objects.drain(few..).map(|object| object.digest).collect();
+}
+
+/// Between whom a placed launch goes back and forth.
+struct Way<'a> {
+    shared: &'a Shared,
+    client: &'a Arc<ClientSession>,
+    worker: &'a WorkerSession,
+    ticket: Ticket,
+    view: ViewId,
+    /// What the client was told of its place.
+    placed: Placed,
+}
+
+impl Way<'_> {
+    /// What the client is told instead of what a hub says that works for this one: which worker behind it has the task, and that it
+    /// may be tried elsewhere if there is none.
+    fn told_instead(&self, output: &OutputKind) -> Option<OutputKind> {
+        match output {
+            OutputKind::Placed(behind) => Some(OutputKind::Placed(Placed {
+                worker: behind.worker.clone(),
+                name: format!("{}/{}", self.placed.name, behind.name),
+                why: format!("{}; there {}", self.placed.why, behind.why),
+                queued_ns: self.placed.queued_ns.saturating_add(behind.queued_ns),
+            })),
+            OutputKind::Failed(failed) if failed.reason() == FailedKind::NoWorker => {
+                let why = format!("hub {}: {}", self.placed.name, failed.message);
+                Some(OutputKind::Failed(FailedKind::Trouble.because(why)))
+            }
+            _ => None,
+        }
+    }
 }
 
 fn convert_copied(copied: wire::message::Copied) -> Result<Copied, Failed> {
@@ -120,10 +169,7 @@ async fn wait_for_place(
 }
 
 async fn pass_both_ways(
-    shared: &Arc<Shared>,
-    client: &Arc<ClientSession>,
-    worker: &Arc<WorkerSession>,
-    (ticket, view): (Ticket, ViewId),
+    way: Way<'_>,
     (to_client, from_client): (&mut Sender, &mut Receiver),
     (mut to_worker, mut from_worker): (Sender, Receiver),
 ) -> Result<(), Failed> {
@@ -137,8 +183,10 @@ async fn pass_both_ways(
         let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
         to_worker.finish();
     };
-    let differences = client.connection.is_far().then(|| Differences::new(client.clone(), view));
-    let back = pass_output(shared, client, worker, (ticket, differences), &mut from_worker, to_client);
+    // A hub above passes results on to clients that may have other contents than it has itself.
+    let is_far_client = way.client.connection.is_far() && !way.client.is_behind;
+    let differences = is_far_client.then(|| Differences::new(way.client.clone(), way.view));
+    let back = pass_output(&way, differences, &mut from_worker, to_client);
     tokio::pin!(forth, back);
     tokio::select! {
         done = &mut back => done,
@@ -151,19 +199,19 @@ async fn pass_both_ways(
 
 /// Passes a task's output on until its end. An error means that the client has not been told of an end.
 async fn pass_output(
-    shared: &Arc<Shared>,
-    client: &Arc<ClientSession>,
-    worker: &Arc<WorkerSession>,
-    (ticket, mut differences): (Ticket, Option<Differences>),
+    way: &Way<'_>,
+    mut differences: Option<Differences>,
     from_worker: &mut Receiver,
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
+    let Way { shared, client, worker, ticket, .. } = *way;
     let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
     let unanswered = client.unanswered();
     loop {
         let frame = from_worker.next_encoded().await.map_err(|error| lost(error.to_string()))?;
         let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
         let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
+        let instead = output.kind.as_ref().filter(|_| worker.is_hub).and_then(|kind| way.told_instead(kind));
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {
             Some(OutputKind::Exited(_)) if client.unanswered() != unanswered => {
@@ -182,7 +230,9 @@ async fn pass_output(
         let frame = match packed {
             Some(Packed::Instead(frame)) => frame,
             Some(Packed::Nothing) => continue,
-            Some(Packed::AsItCame) | None => frame,
+            Some(Packed::AsItCame) | None => {
+                instead.map_or(frame, |instead| TaskOutput::from(instead).encode_to_vec().into())
+            }
         };
         // A client that is gone must not keep the worker from ending: its frames are taken all the same.
         let sent = to_client.send_encoded(frame).await;
@@ -193,5 +243,23 @@ async fn pass_output(
         if sent.is_err() && client.connection.is_closed() {
             return Ok(());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hub_is_told_the_names_of_large_objects() {
+        let object = |bytes: usize| Object::new(base::Digest([bytes as u8; 32]), vec![0; bytes]);
+        let objects = [OBJECTS_TO_HUB_MAX, 3, OBJECTS_TO_HUB_MAX - 3, 0].map(object).to_vec();
+        let mut launch = Launch { objects: objects.clone(), ..Launch::default() };
+        name_large(&mut launch);
+        assert_eq!(
+            launch.objects.iter().map(|object| object.bytes.len()).collect::<Vec<_>>(),
+            [0, 3, OBJECTS_TO_HUB_MAX - 3]
+        );
+        assert_eq!(launch.needs, [objects[0].digest.clone()]);
     }
 }

@@ -1,12 +1,14 @@
 //! Accepting connections, greeting them, and serving each role's streams.
 
+use crate::above;
 use crate::held::Held;
 use crate::placement::{Refused, Ticket};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
-use crate::session::{ClientSession, WorkerSession, lock};
+use crate::session::{Caller, ClientSession, WorkerSession, lock};
 use crate::state::State;
-use base::{NodeId, TreePath, ViewId};
+use crate::workers::{fetch_objects, send_last};
+use base::{NodeId, ViewId};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
@@ -16,25 +18,19 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use store::system::{SystemFiles, release};
-use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::sync::{oneshot, watch};
 use wire::flow::Path;
 use wire::listener::Guests;
 use wire::message::{
-    Answer, BindReply, BindRequest, Control, ControlKind, FailedKind, Hello, Moved, Object, ObjectReply,
-    ObjectsRequest, Open, OpenKind, OutputKind, PiecesRequest, Pong, TaskOutput, Welcome, digest_bytes,
+    Answer, Control, ControlKind, FailedKind, Hello, Lends, Moved, Object, Open, OpenKind, OutputKind, Pong,
+    TaskOutput, Welcome, digest_bytes,
 };
-use wire::{Connection, Key, Listener, Receiver, Role, Sender, Token, WireError, convert, now_nanos};
+use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, WireError, now_nanos};
 
 /// Bytes of objects given before a launch that are passed on with it; the store keeps those beyond, too.
 const GIVEN_BYTES_MAX: usize = 8 << 20;
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// Most objects in one request.
-const OBJECTS_MAX: usize = 1024;
-/// Most pieces in one request.
-const PIECES_MAX: u32 = 64;
-
 /// What a hub needs to run.
 pub struct Config {
     /// Where to listen (UDP); port 0 lets the kernel choose.
@@ -68,6 +64,11 @@ pub enum HubError {
     /// The list of nodes cannot be used.
     #[error(transparent)]
     Registry(#[from] RegistryError),
+    /// The hub that this one is to work for refuses it.
+    #[error(
+        "this hub is to work for another, but {0}; join anew (`gleaner hub --join TOKEN`), or remove `above` from node.toml"
+    )]
+    Above(DialError),
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] wire::key::KeyError),
@@ -83,17 +84,17 @@ pub enum HubError {
 
 /// What all connections of a hub share.
 pub struct Shared {
-    name: String,
-    key: Key,
+    pub(crate) name: String,
+    pub(crate) key: Key,
     instance: u64,
     advertise: Vec<SocketAddr>,
-    store: Arc<BlockStore>,
-    system: Arc<SystemFiles>,
-    registry: Mutex<Registry>,
+    pub(crate) store: Arc<BlockStore>,
+    pub(crate) system: Arc<SystemFiles>,
+    pub(crate) registry: Mutex<Registry>,
     /// Names the store, for clients that come back.
     store_name: Bytes,
     guests: Guests,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
 }
 
@@ -145,6 +146,11 @@ impl Hub {
         Ok(Self { shared: Arc::new(shared), listener, address })
     }
 
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
@@ -180,6 +186,17 @@ impl Hub {
         }
     }
 
+    /// Works for another hub, the one with the key `hub` at the first of `addresses` that answers: lends it what this hub's
+    /// workers lend. Ends with an error if that hub refuses this one from the start, else when it does so later.
+    pub fn work_for(
+        &self,
+        hub: NodeId,
+        addresses: Vec<SocketAddr>,
+    ) -> impl Future<Output = Result<(), HubError>> + Send + use<> {
+        let shared = self.shared.clone();
+        async move { above::work_for(shared, hub, &addresses).await }
+    }
+
     /// Serves until `stop` completes; then every connection is told.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
@@ -208,7 +225,7 @@ impl Shared {
         Ok(Token { hub: self.key.node(), addresses: self.advertise.clone(), secret, role })
     }
 
-    async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
+    pub(crate) async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
         let greeting = async {
             let (sender, mut receiver) = connection.accept_control().await?;
             let hello = receiver.next::<Hello>().await?.ok_or_else(|| WireError::Lost("no greeting".into()))?;
@@ -229,6 +246,7 @@ impl Shared {
             store: self.store_name.clone(),
             resumed: held.is_some(),
             views: held.as_ref().map_or(Vec::new(), |held| held.told()),
+            hubs: hello.behind.map_or(Vec::new(), |_| self.path().iter().map(|hub| digest_bytes(&hub.0)).collect()),
         };
         sender.send(&welcome).await?;
         let Ok((role, tenant)) = admitted else {
@@ -242,9 +260,10 @@ impl Shared {
         if let Some(path) = hello.down.and_then(Path::claimed) {
             connection.remember(path);
         }
-        tokio::spawn(answer_pings(connection.clone(), sender, receiver));
+        let (lends, changes) = watch::channel(None);
+        tokio::spawn(answer_pings(connection.clone(), sender, receiver, lends));
         match role {
-            Role::Worker => self.serve_worker(connection, hello).await,
+            Role::Worker => self.serve_worker(connection, hello, changes).await,
             Role::Client | Role::Admin => self.serve_client(connection, hello, tenant, held).await,
         }
         Ok(())
@@ -259,6 +278,9 @@ impl Shared {
             ));
         }
         let role = Role::from_number(hello.role).ok_or("an unknown role")?;
+        if hello.behind.is_some() {
+            above::check(&self.path(), connection.peer())?;
+        }
         let mut registry = lock(&self.registry);
         let tenant = registry
             .admit(connection.peer(), role, &hello.name, &hello.secret, now_seconds())
@@ -278,7 +300,8 @@ impl Shared {
             let pieces = lock(&self.state).pieces.of(connection.peer());
             Arc::new(Held::new(pieces))
         });
-        let session = ClientSession::new(connection.clone(), hello, tenant, stores, held);
+        let caller = Caller::connected(connection.peer(), hello);
+        let session = ClientSession::new(connection.clone(), caller, tenant, stores, held);
         lock(&self.state).clients.insert(session.key.clone(), session.clone());
         while let Ok((sender, mut receiver)) = connection.accept_control().await {
             let (shared, session) = (self.clone(), session.clone());
@@ -310,37 +333,6 @@ impl Shared {
         }
         tracing::info!(node = %session.node, name = session.name, "client left");
         lock(&self.state).client_left(&session);
-    }
-
-    async fn serve_worker(self: &Arc<Self>, connection: Connection, hello: Hello) {
-        let session = WorkerSession::new(connection.clone(), hello.name, hello.cpus, hello.platform);
-        {
-            let mut state = lock(&self.state);
-            if let Some(old) = state.workers.insert(session.node, session.clone()) {
-                old.connection.close("the worker has come back over another connection");
-            }
-            let made = state.placement.join(session.node, session.cpus);
-            state.hand_out(made);
-        }
-        while let Ok((sender, mut receiver)) = connection.accept_control().await {
-            let shared = self.clone();
-            tokio::spawn(async move {
-                match receiver.next::<Open>().await {
-                    Ok(Some(Open { kind: Some(OpenKind::Bind(request)) })) => shared.bind(request, sender).await,
-                    Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => shared.objects(request, sender).await,
-                    Ok(Some(Open { kind: Some(OpenKind::Pieces(request)) })) => shared.pieces(request, sender).await,
-                    Ok(_) | Err(_) => {}
-                }
-            });
-        }
-        tracing::info!(node = %session.node, name = session.name, "worker left");
-        let mut state = lock(&self.state);
-        if state.workers.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, &session)) {
-            state.workers.remove(&session.node);
-            // The tasks that ran there learn it from their streams.
-            state.placement.leave(session.node);
-            state.drop_stranded();
-        }
     }
 
     /// A ticket for a launch.
@@ -382,57 +374,8 @@ impl Shared {
         state.hand_out(made);
     }
 
-    fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
+    pub(crate) fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
         lock(&self.state).clients.get(key).cloned()
-    }
-
-    async fn bind(&self, request: BindRequest, sender: Sender) {
-        let bound = async {
-            let client = self.client(&request.client).ok_or("its client is gone")?;
-            let task = convert::task(&request.task).map_err(|error| error.to_string())?;
-            let path = TreePath::parse(&request.path).ok_or("not a path")?;
-            Ok(client.bind(ViewId(request.view), task, path).await)
-        };
-        const EIO: i32 = 5;
-        let reply = match bound.await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(wire::FetchError::Refused { message, errno })) => {
-                BindReply { error: message, errno, ..BindReply::default() }
-            }
-            Ok(Err(error)) => BindReply { error: error.to_string(), errno: EIO, ..BindReply::default() },
-            Err(why) => {
-                let why: String = why;
-                BindReply { error: why, errno: EIO, ..BindReply::default() }
-            }
-        };
-        send_last(sender, &reply).await;
-    }
-
-    async fn objects(&self, request: ObjectsRequest, sender: Sender) {
-        fetch_objects(self.client(&request.client), request.digests, sender).await;
-    }
-
-    async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
-        let found = async {
-            let client = self.client(&request.client).ok_or("its client is gone")?;
-            let stamp = convert::digest(&request.stamp).map_err(|error| error.to_string())?;
-            let count = request.count.clamp(1, PIECES_MAX);
-            client.pieces(stamp, request.first, count).await.map_err(|error| error.to_string())
-        };
-        let replies = match found.await {
-            Ok(pieces) => pieces
-                .into_iter()
-                .map(|(digest, bytes)| ObjectReply { digest: digest_bytes(&digest), bytes, error: String::new() })
-                .collect(),
-            Err(error) => vec![ObjectReply { digest: request.stamp, bytes: Bytes::new(), error }],
-        };
-        for reply in replies {
-            if sender.answer_object(reply).await.is_err() {
-                return;
-            }
-        }
-        sender.finish();
-        sender.stopped().await;
     }
 
     /// Answers a question of `gleaner`.
@@ -484,7 +427,7 @@ impl Shared {
             .workers
             .values()
             .map(|worker| {
-                let (cpus, busy) = state.placement.load(worker.node).unwrap_or((worker.cpus, 0));
+                let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
                 json!({
                     "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": "ready",
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
@@ -500,42 +443,12 @@ impl Shared {
     }
 }
 
-/// Sends a stream's only message, and waits until it has arrived.
-async fn send_last<M: prost::Message>(mut sender: Sender, message: &M) {
-    if sender.send(message).await.is_ok() {
-        sender.finish();
-        sender.stopped().await;
-    }
-}
-
-/// Sends these objects of a client, as they are found.
-async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec<Bytes>, mut sender: Sender) {
-    let mut fetching = JoinSet::new();
-    for name in names.into_iter().take(OBJECTS_MAX) {
-        let client = client.clone();
-        fetching.spawn(async move {
-            let found = match (&client, convert::digest(&name)) {
-                (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
-                (None, _) => Err("its client is gone".into()),
-                (_, Err(error)) => Err(error.to_string()),
-            };
-            match found {
-                Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
-                Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
-            }
-        });
-    }
-    // In the order in which they arrive: none waits for another.
-    while let Some(Ok(reply)) = fetching.join_next().await {
-        if sender.answer_object(reply).await.is_err() {
-            return;
-        }
-    }
-    sender.finish();
-    sender.stopped().await;
-}
-
-async fn answer_pings(connection: Connection, mut sender: Sender, mut receiver: Receiver) {
+async fn answer_pings(
+    connection: Connection,
+    mut sender: Sender,
+    mut receiver: Receiver,
+    changes: watch::Sender<Option<Lends>>,
+) {
     while let Ok(Some(control)) = receiver.next::<Control>().await {
         match control.kind {
             Some(ControlKind::Ping(asked)) => {
@@ -549,6 +462,7 @@ async fn answer_pings(connection: Connection, mut sender: Sender, mut receiver: 
             Some(ControlKind::Moved(Moved { down: Some(known) })) => {
                 Path::claimed(known).into_iter().for_each(|path| connection.remember(path));
             }
+            Some(ControlKind::Lends(lends)) => drop(changes.send(Some(lends))),
             Some(ControlKind::Moved(_) | ControlKind::Pong(_)) | None => {}
         }
     }

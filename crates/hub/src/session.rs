@@ -23,6 +23,8 @@ const SENT_MAX: usize = 16_384;
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.
 const STAMPS_MAX: usize = 100_000;
 
+/// Most objects of one launch that are asked for before a task does.
+const WANTED_MAX: usize = 65_536;
 /// Most that is asked for at once of what was looked for here in vain, bytes.
 const ASKED_BYTES_MAX: u64 = 1 << 20;
 
@@ -35,17 +37,95 @@ pub fn session_key(node: NodeId, instance: u64) -> SessionKey {
     Bytes::from([&node.0.0[..], &instance.to_be_bytes()].concat())
 }
 
-/// A connected client.
+/// Most hubs that a launch passes on its way to a worker.
+pub const HUBS_MAX: usize = 8;
+/// Bytes of a node id in a key.
+const NODE_BYTES: usize = 32;
+/// Bytes of the session key of a client at the hub that it is connected to.
+const OWN_KEY_BYTES: usize = NODE_BYTES + 8;
+/// By how much longer each further hub waits for an answer than the one above it, which then knows that a task missed one.
+const LONGER_BELOW: Duration = Duration::from_millis(300);
+
+/// Who a client is, and how it is asked.
+pub struct Caller {
+    /// Its node id; that of the hub above, if its launches come through one.
+    node: NodeId,
+    key: SessionKey,
+    name: String,
+    /// Its name at the hub above; empty if it is connected to this one.
+    known_as: Bytes,
+    /// Its release and instruction set.
+    system: Bytes,
+}
+
+impl Caller {
+    /// A client that has connected, and greeted with this.
+    pub fn connected(node: NodeId, hello: Hello) -> Self {
+        let key = session_key(node, hello.instance);
+        Self { node, key, name: hello.name, known_as: Bytes::new(), system: hello.system }
+    }
+
+    /// A client that the hub `above`, which this hub `own` works for, knows as `known_as`. Its key here begins with that hub's
+    /// name, so that no hub above can speak of another's clients, and tells which hubs its launches have passed.
+    pub fn behind(above: NodeId, known_as: Bytes, own: NodeId) -> Result<Self, Detour> {
+        let key = Bytes::from([&above.0.0[..], &known_as].concat());
+        let passed =
+            key.len().checked_sub(OWN_KEY_BYTES).filter(|bytes| bytes % NODE_BYTES == 0).ok_or(Detour::Unknown)?;
+        if passed / NODE_BYTES >= HUBS_MAX {
+            return Err(Detour::Long);
+        }
+        if key[..passed].chunks(NODE_BYTES).any(|hub| hub == own.0.0) {
+            return Err(Detour::Loop);
+        }
+        Ok(Self { node: above, key, name: String::new(), known_as, system: Bytes::new() })
+    }
+
+    /// Its name here.
+    pub fn key(&self) -> &SessionKey {
+        &self.key
+    }
+
+    /// Names its machine, whichever start of its daemon this is.
+    pub fn machine(&self) -> NodeId {
+        match self.hubs() {
+            0 => self.node,
+            _ => NodeId(Digest::of(&self.key[..self.key.len() - 8])),
+        }
+    }
+
+    /// Hubs between it and this one.
+    fn hubs(&self) -> usize {
+        (self.key.len() - OWN_KEY_BYTES) / NODE_BYTES
+    }
+}
+
+/// A launch came from a hub on a way that leads nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Detour {
+    /// The hub does not say whose it is.
+    #[error("the hub above does not say whose launch this is")]
+    Unknown,
+    /// It was here before.
+    #[error("the launch has passed this hub before: the hubs work for one another in a circle")]
+    Loop,
+    /// It has passed too many hubs.
+    #[error("the launch has passed {HUBS_MAX} hubs: no more may stand behind one another")]
+    Long,
+}
+
+/// A client: connected, or known to a hub above that has sent its launch.
 pub struct ClientSession {
-    /// Its node id.
+    /// Its node id; that of the hub above, if its launches come through one.
     pub node: NodeId,
     /// Its name for workers.
     pub key: SessionKey,
     /// Name for people.
     pub name: String,
+    /// Its launches come through a hub that this one works for.
+    pub is_behind: bool,
     /// Whose blocks it may read.
     pub tenant: Tenant,
-    /// Its connection.
+    /// The connection to it, or to the hub above.
     pub connection: Connection,
     /// What it has told of its files.
     pub held: Arc<Held>,
@@ -62,15 +142,14 @@ impl ClientSession {
     /// A session over `connection`. `held`: what was told over earlier ones.
     pub fn new(
         connection: Connection,
-        hello: Hello,
+        caller: Caller,
         tenant: Tenant,
         (store, system): (Arc<BlockStore>, Arc<SystemFiles>),
         held: Arc<Held>,
     ) -> Arc<Self> {
-        let node = connection.peer();
         let release = store::system::release();
         let names_system = connection.is_far()
-            && release.is_some_and(|release| hello.system == release.0[..])
+            && release.is_some_and(|release| caller.system == release.0[..])
             && !is_left_out(Part::OwnDistribution);
         let kept = store.clone();
         // The fetcher has compared name and bytes.
@@ -84,11 +163,14 @@ impl ClientSession {
                 found.map(Bytes::from)
             })
         };
-        let fetcher = Fetcher::new(connection.clone(), Bytes::new(), CLIENT_LIMIT, keep, look);
+        let limit = CLIENT_LIMIT + LONGER_BELOW * caller.hubs() as u32;
+        let is_behind = caller.hubs() > 0;
+        let fetcher = Fetcher::new(connection.clone(), caller.known_as, limit, keep, look);
         Arc::new(Self {
-            node,
-            key: session_key(node, hello.instance),
-            name: hello.name,
+            node: caller.node,
+            key: caller.key,
+            name: caller.name,
+            is_behind,
             tenant,
             connection,
             fetcher,
@@ -210,6 +292,16 @@ impl ClientSession {
         self.answered(self.fetcher.object(digest).await)
     }
 
+    /// Has these objects here soon, unless they are.
+    pub fn want(self: &Arc<Self>, names: Vec<Bytes>) {
+        let names = names.iter().filter_map(|name| Digest::from_slice(name)).take(WANTED_MAX);
+        for name in names.filter(|name| !self.store.contains(self.tenant, name)) {
+            let session = self.clone();
+            // Who needs it will see why it cannot be had.
+            tokio::spawn(async move { session.object(name).await.map(drop) });
+        }
+    }
+
     /// Counts a question that the link left without an answer: a task may have seen a failed read.
     fn answered<T>(&self, answer: Result<T, FetchError>) -> Result<T, FetchError> {
         if let Err(FetchError::Wire(_)) = &answer {
@@ -282,14 +374,14 @@ fn report(kept: Result<(), store::StoreError>, digest: Digest) {
     }
 }
 
-/// A connected worker.
+/// A connected worker, or a hub that works for this one.
 pub struct WorkerSession {
     /// Its node id.
     pub node: NodeId,
     /// Name for people.
     pub name: String,
-    /// CPUs that it lends.
-    pub cpus: u32,
+    /// It is a hub.
+    pub is_hub: bool,
     /// Instruction set and CPU model.
     pub platform: String,
     /// Its connection.
@@ -300,9 +392,10 @@ pub struct WorkerSession {
 
 impl WorkerSession {
     /// A session over `connection`.
-    pub fn new(connection: Connection, name: String, cpus: u32, platform: String) -> Arc<Self> {
-        let node = connection.peer();
-        Arc::new(Self { node, name, cpus: cpus.max(1), platform, connection, sent: Mutex::default() })
+    pub fn new(connection: Connection, hello: Hello) -> Arc<Self> {
+        let (node, is_hub) = (connection.peer(), hello.behind.is_some());
+        let Hello { name, platform, .. } = hello;
+        Arc::new(Self { node, name, is_hub, platform, connection, sent: Mutex::default() })
     }
 
     /// The update that this worker needs before it runs a task in `view`; noted as sent.
@@ -331,4 +424,39 @@ impl WorkerSession {
 /// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(number: u8) -> NodeId {
+        NodeId(Digest([number; 32]))
+    }
+
+    #[test]
+    fn a_client_behind_hubs_has_a_name_that_tells_them() {
+        let own = session_key(node(1), 77);
+        let once = Caller::behind(node(2), own.clone(), node(3)).expect("a way");
+        assert_eq!((once.hubs(), &once.known_as), (1, &own));
+        assert_ne!(once.key, Caller::behind(node(4), own.clone(), node(3)).expect("a way").key, "of another hub");
+        let later = Caller::behind(node(2), session_key(node(1), 78), node(3)).expect("a way");
+        assert_ne!(once.key, later.key);
+        assert_eq!(once.machine(), later.machine(), "another start at the same machine");
+        let twice = Caller::behind(node(3), once.key.clone(), node(5)).expect("a way");
+        assert_eq!(twice.hubs(), 2);
+    }
+
+    #[test]
+    fn a_launch_that_goes_in_circles_is_refused() {
+        let client = session_key(node(1), 77);
+        let refused = |above, known_as: &Bytes, own| Caller::behind(above, known_as.clone(), own).err();
+        assert_eq!(refused(node(2), &client, node(2)), Some(Detour::Loop), "a hub that works for itself");
+        let once = Caller::behind(node(2), client.clone(), node(3)).expect("a way").key;
+        assert_eq!(refused(node(3), &once, node(2)), Some(Detour::Loop));
+        assert_eq!(refused(node(3), &Bytes::from_static(b"?"), node(2)), Some(Detour::Unknown));
+        let on = |key: Bytes, at: u8| Caller::behind(node(at), key, node(at + 1)).map(|caller| caller.key);
+        let most = (2..1 + HUBS_MAX as u8).try_fold(client.clone(), on).expect("as many as may be");
+        assert_eq!(on(most, 100), Err(Detour::Long));
+    }
 }

@@ -1,13 +1,13 @@
 //! Who is connected and who was, and which launches wait for a place: what all connections change, under one lock.
 
 use crate::held::{Departed, Held, PiecesKept};
-use crate::placement::{Assignment, Placement, Ticket};
+use crate::placement::{Assignment, Lent, Placement, Ticket};
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
 use base::NodeId;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
-use tokio::sync::oneshot;
+use std::time::{Duration, Instant};
+use tokio::sync::{oneshot, watch};
 use wire::Connection;
 use wire::message::Hello;
 
@@ -20,7 +20,18 @@ pub(crate) struct State {
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
     pub placement: Placement,
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
+    /// What all workers lend together, for the hub above.
+    pub lent: watch::Sender<Lent>,
+    /// The hubs above this one, the nearest first, as far as is known.
+    pub above: Vec<NodeId>,
+    /// Clients whose launches come through the hub above: when the last one came.
+    pub behind: HashMap<SessionKey, Instant>,
 }
+
+/// Most clients whose launches come through a hub above.
+const BEHIND_MAX: usize = 64;
+/// How long what such a client has told is kept without a launch of it.
+const BEHIND_KEPT: Duration = Duration::from_secs(600);
 
 impl State {
     /// A client connects: what it told before, over connections that are dead or about to be. Its daemon's earlier start, which is
@@ -74,10 +85,68 @@ impl State {
         self.drop_stranded();
     }
 
-    /// Tells launches that no worker could take any more.
+    /// Workers have come or gone: tells launches that no worker could take any more, and the hub above.
     pub fn drop_stranded(&mut self) {
         for ticket in self.placement.stranded() {
             self.waiting.remove(&ticket);
         }
+        self.tell_above();
+    }
+
+    /// Tells the hub above, if there is one, what the workers lend now.
+    pub fn tell_above(&self) {
+        let now = self.placement.lent();
+        self.lent.send_if_modified(|told| std::mem::replace(told, now) != now);
+    }
+
+    /// A hub above has sent a launch of this client at `now`. Returns its session over the same connection, if it has one.
+    pub fn behind(&mut self, key: &SessionKey, over: &Connection, now: Instant) -> Option<Arc<ClientSession>> {
+        let known = self
+            .clients
+            .get(key)
+            .filter(|known| !known.connection.is_closed() && known.connection.peer() == over.peer());
+        let known = known.cloned()?;
+        self.behind.insert(key.clone(), now);
+        Some(known)
+    }
+
+    /// A session of a client of the hub above begins. False if there are too many that have tasks here.
+    pub fn add_behind(&mut self, session: Arc<ClientSession>, now: Instant) -> bool {
+        self.forget_idle_behind(now);
+        if self.behind.len() >= BEHIND_MAX {
+            return false;
+        }
+        // It may have had one over an earlier connection: workers are sent everything anew.
+        self.workers.values().for_each(|worker| worker.forget(&session.key));
+        self.behind.insert(session.key.clone(), now);
+        self.clients.insert(session.key.clone(), session);
+        true
+    }
+
+    /// The connection to the hub above has ended: so have its clients' sessions.
+    pub fn above_left(&mut self) {
+        let gone = |client: &ClientSession| client.is_behind && client.connection.is_closed();
+        let gone = self.clients.values().filter(|client| gone(client)).map(|client| client.key.clone());
+        gone.collect::<Vec<_>>().iter().for_each(|key| self.forget_behind(key));
+    }
+
+    /// Forgets clients without tasks here: those without a launch for long, and the longest idle one if there are too many.
+    fn forget_idle_behind(&mut self, now: Instant) {
+        let is_idle = |key: &SessionKey| self.clients.get(key).is_none_or(|client| Arc::strong_count(client) == 1);
+        let mut idle: Vec<(Instant, SessionKey)> =
+            self.behind.iter().filter(|(key, _)| is_idle(key)).map(|(key, used)| (*used, key.clone())).collect();
+        idle.sort();
+        let too_many = (self.behind.len() + 1).saturating_sub(BEHIND_MAX);
+        for (at, (used, key)) in idle.into_iter().enumerate() {
+            if at < too_many || now.duration_since(used) > BEHIND_KEPT {
+                self.forget_behind(&key);
+            }
+        }
+    }
+
+    fn forget_behind(&mut self, key: &SessionKey) {
+        self.behind.remove(key);
+        self.clients.remove(key);
+        self.workers.values().for_each(|worker| worker.forget(key));
     }
 }

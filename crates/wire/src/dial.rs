@@ -3,7 +3,7 @@
 use crate::connection::{CONNECT_LIMIT, Carrier, Connection, Receiver, Sender, WireError};
 use crate::endpoint::{Endpoint, Known};
 use crate::flow::{Path, Paths};
-use crate::message::{Control, ControlKind, Hello, Moved, Pong, Welcome};
+use crate::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome};
 use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -38,6 +38,29 @@ pub struct Joined {
 enum Order {
     Probe,
     Moved(Option<Path>),
+    Lends(Lends),
+}
+
+const PAUSE_FIRST: Duration = Duration::from_millis(200);
+const PAUSE_LAST: Duration = Duration::from_secs(5);
+
+/// How long one waits before a lost hub is dialled again.
+#[derive(Clone, Copy, Debug)]
+pub struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(PAUSE_FIRST)
+    }
+}
+
+impl Pauses {
+    /// The next pause: longer than the one before. Many lose one hub at one moment: they do not all come back at one moment.
+    pub fn next_pause(&mut self) -> Duration {
+        let pause = self.0.mul_f64(0.5 + rand::random::<f64>());
+        self.0 = (self.0 * 2).min(PAUSE_LAST);
+        pause
+    }
 }
 
 /// Why a hub cannot be joined.
@@ -69,6 +92,11 @@ impl Joined {
     /// Asks the hub for a sign of life, at once and whatever was asked before: the answer shows in [`Connection::heard`].
     pub fn probe(&self) {
         let _ = self.orders.try_send(Order::Probe);
+    }
+
+    /// Tells the hub what the workers of this one lend now. False if the connection has ended.
+    pub async fn lends(&self, lends: Lends) -> bool {
+        self.orders.send(Order::Lends(lends)).await.is_ok()
     }
 
     /// This machine has moved to another network, of which `known` was learnt before: both sides go by that.
@@ -176,6 +204,7 @@ async fn keep_time(
             Some(order) = ordered.recv() => match order {
                 Order::Probe => ControlKind::Ping(now_nanos()),
                 Order::Moved(known) => ControlKind::Moved(Moved { down: known.map(Into::into) }),
+                Order::Lends(lends) => ControlKind::Lends(lends),
             },
             answer = receiver.next::<Control>() => match answer {
                 Ok(Some(Control { kind: Some(ControlKind::Pong(pong)) })) => {
@@ -200,6 +229,14 @@ pub fn now_nanos() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_grow_to_a_bound() {
+        let mut pauses = Pauses::default();
+        let taken: Vec<Duration> = (0..20).map(|_| pauses.next_pause()).collect();
+        assert!(taken[0] < PAUSE_FIRST * 2 && taken[19] >= PAUSE_LAST / 2, "{taken:?}");
+        assert!(taken.iter().all(|pause| *pause <= PAUSE_LAST * 3 / 2), "{taken:?}");
+    }
 
     #[test]
     fn offset_is_taken_at_the_middle() {

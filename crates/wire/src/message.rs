@@ -16,7 +16,7 @@
 
 mod greeting;
 
-pub use greeting::{Control, ControlKind, Hello, Moved, PathLearnt, Pong, ViewHeld, Welcome};
+pub use greeting::{Control, ControlKind, Hello, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome};
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -106,6 +106,10 @@ pub struct Launch {
     /// The view begins as a copy of another: of this.
     #[prost(message, optional, tag = "17")]
     pub copied: Option<Copied>,
+    /// Names of objects that the receiver, a hub, will need: it asks at once for those that it lacks, so that they come once however
+    /// many launches need them. Set by the hub above.
+    #[prost(bytes = "bytes", repeated, tag = "18")]
+    pub needs: Vec<Bytes>,
 }
 
 /// A view to be copied.

@@ -5,13 +5,9 @@ use crate::task;
 use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use wire::flow::Paths;
 use wire::message::{Hello, Open, OpenKind};
-use wire::{Connection, DialError, Endpoint, Joined, Role};
-
-const PAUSE_FIRST: Duration = Duration::from_millis(200);
-const PAUSE_LAST: Duration = Duration::from_secs(5);
+use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role};
 
 /// Where a worker's hub is.
 pub enum HubPlace {
@@ -41,7 +37,7 @@ pub async fn serve(
     mut joined: impl FnMut(&Joined),
 ) -> Result<(), DialError> {
     let instance = rand::random();
-    let mut pause = PAUSE_FIRST;
+    let mut pauses = Pauses::default();
     loop {
         let hello = Hello {
             role: Role::Worker.number().into(),
@@ -60,17 +56,14 @@ pub async fn serve(
         };
         match joining {
             Ok(connection) => {
-                pause = PAUSE_FIRST;
+                pauses = Pauses::default();
                 joined(&connection);
                 serve_connection(connection, &clients).await;
             }
             Err(refused @ DialError::Refused(_)) => return Err(refused),
             Err(error) => tracing::info!(%error, "the hub cannot be reached; trying again"),
         }
-        // Many workers lose one hub at one moment: they must not all come back at one moment.
-        let jitter = 0.5 + rand::random::<f64>();
-        tokio::time::sleep(pause.mul_f64(jitter)).await;
-        pause = (pause * 2).min(PAUSE_LAST);
+        tokio::time::sleep(pauses.next_pause()).await;
     }
 }
 

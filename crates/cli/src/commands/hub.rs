@@ -2,18 +2,24 @@
 
 use super::{use_hub, worker};
 use crate::args::{Hub, NodeFlags};
-use crate::config::{Config, Flags, Surroundings};
+use crate::config::{self, Config, Flags, NODE_FILE, NodeFile, Surroundings};
 use crate::detach::{self, Ready, lock_role, make_private_folder};
-use crate::error::Result;
-use crate::parts::{self, HubConfig, HubReady, PartError};
+use crate::error::{CliError, Result};
+use crate::parts::{self, HubConfig, HubReady, Joiner, PartError};
 use crate::render::say;
 use gleaner_client::door::Folder;
 use serde::Serialize;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Starts the hub.
 pub fn run(arguments: Hub) -> Result {
     let ready = Ready::new(arguments.background.ready_fd)?;
     let config = Config::load(&Surroundings::of_process(), flags(arguments.node, arguments.listen, None))?;
+    if let Some(token) = arguments.above.join {
+        return join(&config, &token);
+    }
     if arguments.background.detach {
         return worker::start_in_background(&config, &detach::own_arguments());
     }
@@ -36,7 +42,37 @@ pub fn flags(node: NodeFlags, listen: Option<String>, cpus: Option<u32>) -> Flag
 pub fn own_config(config: &Config) -> Result<HubConfig> {
     let state_dir = config.state_dir.value.join("hub");
     make_private_folder(&state_dir)?;
-    Ok(HubConfig { listen: config.listen.value, state_dir, name: config.name.value.clone() })
+    let above = config.hub_above.as_ref().map(|above| above.value.clone());
+    Ok(HubConfig { listen: config.listen.value, state_dir, name: config.name.value.clone(), above })
+}
+
+/// Redeems the token of the hub that this one is to work for, keeps what it gave, and starts afresh without it: redeeming may
+/// have left threads behind, and a worker must begin with one.
+pub fn join(config: &Config, token: &str) -> Result {
+    let token = super::token_text(token)?;
+    let hub = own_config(config)?;
+    let above = parts::redeem(&token, Joiner::Hub, &hub.state_dir, &hub.name).map_err(super::part_failed)?;
+    let path = config.dir.join(NODE_FILE);
+    let before: NodeFile = config::read(&path)?;
+    config::write(&path, &NodeFile { above: above.addresses.clone(), above_key: Some(above.key.to_hex()), ..before })?;
+    say(&format!("works for the hub at {}", super::hub_name(&above)));
+    let arguments = without_token(std::env::args_os().skip(1));
+    let error = Command::new("/proc/self/exe").arg0("gleaner").args(arguments).exec();
+    Err(CliError::environment(format!("starting the hub: {error}")).hint("gleaner hub"))
+}
+
+/// The arguments without `--join TOKEN`.
+fn without_token(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut left = Vec::new();
+    let mut arguments = arguments;
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--join") => drop(arguments.next()),
+            Some(text) if text.starts_with("--join=") => {}
+            _ => left.push(argument),
+        }
+    }
+    left
 }
 
 /// Has this account, whose client daemon is at `door`, use the hub.
@@ -86,6 +122,14 @@ fn announcement(hub: &HubReady, json: bool) -> serde_json::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hub_starts_afresh_without_the_token() {
+        let left = |line: &str| without_token(line.split(' ').map(OsString::from)).join(std::ffi::OsStr::new(" "));
+        assert_eq!(left("hub --listen 0.0.0.0:1 --join T --detach"), "hub --listen 0.0.0.0:1 --detach");
+        assert_eq!(left("up --join=T"), "up");
+        assert_eq!(left("up --join -"), "up");
+    }
 
     #[test]
     fn announcements() {

@@ -13,6 +13,9 @@ pub fn run(arguments: Up) -> Result {
     let ready = Ready::new(arguments.background.ready_fd)?;
     let flags = hub::flags(arguments.node, arguments.listen, arguments.cpus);
     let config = Config::load(&Surroundings::of_process(), flags)?;
+    if let Some(token) = arguments.above.join {
+        return hub::join(&config, &token);
+    }
     if arguments.background.detach {
         return worker::start_in_background(&config, &detach::own_arguments());
     }

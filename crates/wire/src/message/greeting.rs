@@ -42,6 +42,20 @@ pub struct Hello {
     /// Digest of a client's release and instruction set, as in [`Welcome::system`].
     #[prost(bytes = "bytes", tag = "12")]
     pub system: Bytes,
+    /// Of a hub that works for another: what its workers lend.
+    #[prost(message, optional, tag = "13")]
+    pub behind: Option<Lends>,
+}
+
+/// What the workers of a hub lend that works for another hub.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Lends {
+    /// CPUs of all together.
+    #[prost(uint32, tag = "1")]
+    pub cpus: u32,
+    /// CPUs of the largest: no task there can have more.
+    #[prost(uint32, tag = "2")]
+    pub largest: u32,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].
@@ -86,6 +100,9 @@ pub struct Welcome {
     /// distribution's files. Empty if it has none.
     #[prost(bytes = "bytes", tag = "9")]
     pub system: Bytes,
+    /// The hub's node id, and those of the hubs above it, for a hub that will work for it.
+    #[prost(bytes = "bytes", repeated, tag = "10")]
+    pub hubs: Vec<Bytes>,
 }
 
 /// How far a view is known.
@@ -103,7 +120,7 @@ pub struct ViewHeld {
 #[derive(Clone, PartialEq, Message)]
 pub struct Control {
     /// Which kind.
-    #[prost(oneof = "ControlKind", tags = "1, 2, 3")]
+    #[prost(oneof = "ControlKind", tags = "1, 2, 3, 4")]
     pub kind: Option<ControlKind>,
 }
 
@@ -119,6 +136,9 @@ pub enum ControlKind {
     /// The sender has moved to another network.
     #[prost(message, tag = "3")]
     Moved(Moved),
+    /// Workers of the sender, a hub, have come or gone.
+    #[prost(message, tag = "4")]
+    Lends(Lends),
 }
 
 /// A change of network.

@@ -1,0 +1,187 @@
+//! Workers at the hub: served from their greeting until they leave, and what they ask on behalf of tasks.
+
+use crate::placement::Lent;
+use crate::server::Shared;
+use crate::session::{ClientSession, WorkerSession, lock};
+use crate::state::State;
+use base::{TreePath, ViewId};
+use bytes::Bytes;
+use std::sync::Arc;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use wire::message::{
+    BindReply, BindRequest, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest, digest_bytes,
+};
+use wire::{Connection, Receiver, Sender, convert};
+
+/// Most objects in one request.
+const OBJECTS_MAX: usize = 1024;
+/// Most pieces in one request.
+const PIECES_MAX: u32 = 64;
+
+/// What a worker lends that greets so.
+fn lent_by(hello: &Hello) -> Lent {
+    hello.behind.map_or(Lent::by_machine(hello.cpus), Lent::from)
+}
+
+impl From<Lends> for Lent {
+    fn from(lends: Lends) -> Self {
+        Self { cpus: lends.cpus, largest: lends.largest.min(lends.cpus) }
+    }
+}
+
+impl From<Lent> for Lends {
+    fn from(lent: Lent) -> Self {
+        Self { cpus: lent.cpus, largest: lent.largest }
+    }
+}
+
+impl Shared {
+    /// Serves a worker until it leaves. `changes`: what it lends from now on, if it is a hub.
+    pub(crate) async fn serve_worker(
+        self: &Arc<Self>,
+        connection: Connection,
+        hello: Hello,
+        mut changes: watch::Receiver<Option<Lends>>,
+    ) {
+        let lent = lent_by(&hello);
+        let session = WorkerSession::new(connection.clone(), hello);
+        {
+            let mut state = lock(&self.state);
+            if let Some(old) = state.workers.insert(session.node, session.clone()) {
+                old.connection.close("the worker has come back over another connection");
+            }
+            let made = state.placement.join(session.node, lent);
+            state.hand_out(made);
+            state.tell_above();
+        }
+        loop {
+            tokio::select! {
+                asked = connection.accept_control() => match asked {
+                    Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(sender, receiver))),
+                    Err(_) => break,
+                },
+                Ok(()) = changes.changed() => {
+                    let lends = *changes.borrow_and_update();
+                    lends.filter(|_| session.is_hub).into_iter().for_each(|lends| self.resize(&session, lends.into()));
+                }
+            }
+        }
+        tracing::info!(node = %session.node, name = session.name, "worker left");
+        let mut state = lock(&self.state);
+        if is_current(&state, &session) {
+            state.workers.remove(&session.node);
+            // The tasks that ran there learn it from their streams.
+            state.placement.leave(session.node);
+            state.drop_stranded();
+        }
+    }
+
+    /// Workers have come to a hub that works for this one, or have left it.
+    fn resize(&self, session: &Arc<WorkerSession>, lent: Lent) {
+        let mut state = lock(&self.state);
+        if is_current(&state, session) {
+            let made = state.placement.resize(session.node, lent);
+            state.hand_out(made);
+            state.drop_stranded();
+        }
+    }
+
+    async fn answer_worker(self: Arc<Self>, sender: Sender, mut receiver: Receiver) {
+        match receiver.next::<Open>().await {
+            Ok(Some(Open { kind: Some(OpenKind::Bind(request)) })) => self.bind(request, sender).await,
+            Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => self.objects(request, sender).await,
+            Ok(Some(Open { kind: Some(OpenKind::Pieces(request)) })) => self.pieces(request, sender).await,
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    async fn bind(&self, request: BindRequest, sender: Sender) {
+        let bound = async {
+            let client = self.client(&request.client).ok_or("its client is gone")?;
+            let task = convert::task(&request.task).map_err(|error| error.to_string())?;
+            let path = TreePath::parse(&request.path).ok_or("not a path")?;
+            Ok(client.bind(ViewId(request.view), task, path).await)
+        };
+        const EIO: i32 = 5;
+        let reply = match bound.await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(wire::FetchError::Refused { message, errno })) => {
+                BindReply { error: message, errno, ..BindReply::default() }
+            }
+            Ok(Err(error)) => BindReply { error: error.to_string(), errno: EIO, ..BindReply::default() },
+            Err(why) => {
+                let why: String = why;
+                BindReply { error: why, errno: EIO, ..BindReply::default() }
+            }
+        };
+        send_last(sender, &reply).await;
+    }
+
+    async fn objects(&self, request: ObjectsRequest, sender: Sender) {
+        fetch_objects(self.client(&request.client), request.digests, sender).await;
+    }
+
+    async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
+        let found = async {
+            let client = self.client(&request.client).ok_or("its client is gone")?;
+            let stamp = convert::digest(&request.stamp).map_err(|error| error.to_string())?;
+            let count = request.count.clamp(1, PIECES_MAX);
+            client.pieces(stamp, request.first, count).await.map_err(|error| error.to_string())
+        };
+        let replies = match found.await {
+            Ok(pieces) => pieces
+                .into_iter()
+                .map(|(digest, bytes)| ObjectReply { digest: digest_bytes(&digest), bytes, error: String::new() })
+                .collect(),
+            Err(error) => vec![ObjectReply { digest: request.stamp, bytes: Bytes::new(), error }],
+        };
+        for reply in replies {
+            if sender.answer_object(reply).await.is_err() {
+                return;
+            }
+        }
+        sender.finish();
+        sender.stopped().await;
+    }
+}
+
+/// Whether it has not come back over another connection.
+fn is_current(state: &State, session: &Arc<WorkerSession>) -> bool {
+    state.workers.get(&session.node).is_some_and(|current| Arc::ptr_eq(current, session))
+}
+
+/// Sends a stream's only message, and waits until it has arrived.
+pub(crate) async fn send_last<M: prost::Message>(mut sender: Sender, message: &M) {
+    if sender.send(message).await.is_ok() {
+        sender.finish();
+        sender.stopped().await;
+    }
+}
+
+/// Sends these objects of a client, as they are found.
+pub(crate) async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec<Bytes>, mut sender: Sender) {
+    let mut fetching = JoinSet::new();
+    for name in names.into_iter().take(OBJECTS_MAX) {
+        let client = client.clone();
+        fetching.spawn(async move {
+            let found = match (&client, convert::digest(&name)) {
+                (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
+                (None, _) => Err("its client is gone".into()),
+                (_, Err(error)) => Err(error.to_string()),
+            };
+            match found {
+                Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
+                Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
+            }
+        });
+    }
+    // In the order in which they arrive: none waits for another.
+    while let Some(Ok(reply)) = fetching.join_next().await {
+        if sender.answer_object(reply).await.is_err() {
+            return;
+        }
+    }
+    sender.finish();
+    sender.stopped().await;
+}
