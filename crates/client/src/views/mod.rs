@@ -12,6 +12,7 @@ mod epoch;
 mod ledger;
 mod locales;
 mod saved;
+mod strides;
 mod table;
 mod turns;
 
@@ -23,7 +24,7 @@ use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
 use base::codec::Encode;
-use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use base::{Binding, Bound, Content, Digest, Listing, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
 use epoch::Origin;
 use ledger::Ledger;
@@ -32,6 +33,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use strides::Strides;
 use table::{Look, Table};
 use turns::Turns;
 use wire::message::ViewHeld;
@@ -64,6 +66,7 @@ pub struct View {
     key: ViewKey,
     table: Mutex<Table>,
     turns: Turns,
+    strides: Strides,
     /// The version that was sent to the hub last, and over which connection.
     sent: Mutex<Sent>,
     /// Where it comes from, if it is a job's.
@@ -146,7 +149,15 @@ pub enum SweepError {
 
 impl View {
     fn new(id: ViewId, key: ViewKey, table: Table, origin: Option<Origin>) -> Self {
-        Self { id, key, table: Mutex::new(table), turns: Turns::default(), sent: Mutex::default(), origin }
+        Self {
+            id,
+            key,
+            table: Mutex::new(table),
+            turns: Turns::default(),
+            strides: Strides::default(),
+            sent: Mutex::default(),
+            origin,
+        }
     }
 
     /// The step that a launch over this connection takes, noted as sent. The table is locked: the steps of launches at the
@@ -345,7 +356,10 @@ impl Views {
         let is_news = !table.has(path);
         let look = self.look_in(&view.origin, gate);
         let bound = table.fault(path, &look)?;
-        let brings = is_news && add_companions(&mut table, path, &look);
+        let mut brings = is_news && add_companions(&mut table, path, &look);
+        if is_news && matches!(bound.binding, Binding::File { .. }) {
+            brings |= self.add_next(view, &mut table, path, &look);
+        }
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
         if let Some(origin) = view.origin.as_ref().filter(|_| is_news) {
@@ -353,6 +367,22 @@ impl Views {
             lock(&origin.parent.table).expect(used.map(|bound| &bound.path));
         }
         Ok(Faulted { bound, late, update, brings })
+    }
+
+    /// Adds the files that come after this one in its folder, if they are read in order; tells whether there are any.
+    fn add_next(&self, view: &View, table: &mut Table, path: &TreePath, look: &Look<'_>) -> bool {
+        if is_left_out(Part::Prethrow) {
+            return false;
+        }
+        let Some(folder) = path.parent() else { return false };
+        let Some(Binding::Directory { listing: Some(listing), .. }) = table.binding(&folder) else { return false };
+        let bytes = self.snapshot.read_block(listing).ok().flatten();
+        let Some(listing) = bytes.and_then(|bytes| Listing::from_bytes(&bytes).ok()) else { return false };
+        let next = view.strides.next(&folder, &listing, path.name());
+        let next: Vec<TreePath> = next.into_iter().filter(|path| !table.has(path)).collect();
+        let any = !next.is_empty();
+        table.add_all(next, look);
+        any
     }
 
     /// The hub has kept what it was told over this connection, as far as `held` says: later launches build on that.
