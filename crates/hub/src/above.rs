@@ -162,7 +162,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
     /// An object that does not go with a launch to a hub.
-    const LARGE: [u8; 100_000] = [7; 100_000];
+    static LARGE: [u8; 100_000] = [7; 100_000];
 
     fn node(number: usize) -> NodeId {
         NodeId(Digest([number as u8; 32]))
