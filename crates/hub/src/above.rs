@@ -158,9 +158,11 @@ mod tests {
     use base::{Digest, Version, ViewId, ViewUpdate};
     use std::time::Duration;
     use wire::Connection;
-    use wire::message::{Command, Placed};
+    use wire::message::{Command, Object, ObjectReply, ObjectsRequest, Placed};
 
     const LIMIT: Duration = Duration::from_secs(20);
+    /// An object that does not go with a launch to a hub.
+    static LARGE: [u8; 100_000] = [7; 100_000];
 
     fn node(number: usize) -> NodeId {
         NodeId(Digest([number as u8; 32]))
@@ -229,7 +231,8 @@ mod tests {
         let (set, drop) = Default::default();
         let view = ViewUpdate { view: ViewId(1), base: Version(0), version: Version(1), set, drop };
         let command = Command { cpus, ..Command::default() };
-        Launch { view: Some((&view).into()), command: Some(command), ..Launch::default() }
+        let objects = vec![Object::new(Digest::of(&LARGE), LARGE.to_vec())];
+        Launch { view: Some((&view).into()), command: Some(command), objects, ..Launch::default() }
     }
 
     async fn next(from_hub: &mut Receiver) -> OutputKind {
@@ -260,6 +263,11 @@ mod tests {
         let own = lock(&top.shared.registry).admit(node(9), Role::Client, "", &[], 1).expect("known");
         let behind = lock(&branch.shared.registry).tenant_above(top.node, own).expect("known");
         assert_eq!(got.tenant_number, behind.0);
+        assert!(got.objects.is_empty(), "it is on its way to the branch");
+        let request =
+            ObjectsRequest { client: got.client.clone(), digests: vec![Digest::of(&LARGE).0.to_vec().into()] };
+        let reply: ObjectReply = worker.connection.request(OpenKind::Objects(request)).await.expect("answered");
+        assert!(reply.bytes == LARGE[..], "{}", reply.error);
         let OutputKind::Placed(first) = next(&mut from_hub).await else { panic!("not placed") };
         let OutputKind::Placed(Placed { name, why, .. }) = next(&mut from_hub).await else { panic!("not placed") };
         assert_eq!((&first.name[..], &name[..]), ("branch", "branch/worker2"));

@@ -19,8 +19,9 @@ use wire::message::{
 };
 use wire::{Receiver, Sender, WireError};
 
-/// Bytes of objects that go with a launch to a hub. While more are on their way launches after it would ask for them, and get them
-/// a second time: it is told their names instead, and asks for each once.
+/// Bytes of objects that go with a launch to a hub. While more are on their way launches of the same view would wait for the step
+/// that comes with them, and those of other programs would ask for them a second time: the hub is told their names instead, and
+/// asks for each once.
 const OBJECTS_TO_HUB_MAX: usize = 64 << 10;
 /// How long a worker may take to say that it got a launch's last frame after the client is gone.
 const WIND_UP: Duration = Duration::from_secs(10);
