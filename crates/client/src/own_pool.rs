@@ -23,6 +23,11 @@ const START_TIME_MAX: Duration = Duration::from_secs(20);
 const STOP_TIME_MAX: Duration = Duration::from_secs(8);
 /// After a start that failed it is left alone for this long.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(60);
+/// How long the pool of an earlier daemon is waited for, and how often it is looked whether it has ended.
+const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(8);
+const PREDECESSOR_PAUSE: Duration = Duration::from_millis(250);
+/// What `gleaner up` says if there is one yet.
+const HELD: &str = "runs already";
 /// Longest line that says that it is ready.
 const READY_BYTES_MAX: u64 = 64 << 10;
 /// Its settings are in its own folder: these would be another pool's.
@@ -60,7 +65,14 @@ impl OwnPool {
         {
             return Err(why.clone());
         }
-        match start(main).await {
+        let give_up = Instant::now() + PREDECESSOR_TIME_MAX;
+        let mut started = start(main).await;
+        // The pool of a daemon that has just ended is about to end as well.
+        while started.as_ref().is_err_and(|why| why.contains(HELD)) && Instant::now() < give_up {
+            tokio::time::sleep(PREDECESSOR_PAUSE).await;
+            started = start(main).await;
+        }
+        match started {
             Ok((process, daemon)) => {
                 state.running = Some((process, daemon.clone()));
                 Ok(daemon)
@@ -73,13 +85,15 @@ impl OwnPool {
         }
     }
 
-    /// Ends the pool, and waits for its end.
+    /// Has the pool end. Not waited for: until the daemon has ended no other one can start.
     pub async fn stop(&self) {
-        if let Some((mut process, daemon)) = self.0.lock().await.running.take() {
+        if let Ok(mut state) = self.0.try_lock()
+            && let Some((process, daemon)) = state.running.take()
+        {
             if let Some(link) = daemon.link() {
                 link.close().await;
             }
-            end(&mut process).await;
+            drop(process);
         }
     }
 }
