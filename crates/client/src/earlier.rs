@@ -101,7 +101,9 @@ impl Earlier {
 
     /// Keeps what the hub has from before this daemon started, as long as files still have it. Reads files.
     pub fn fill(&self, read: &dyn Fn(&Digest) -> Option<Bytes>) {
-        for digest in std::mem::take(&mut *lock(&self.unkept)) {
+        // Not within the loop's head: that would hold the lock throughout.
+        let unkept = std::mem::take(&mut *lock(&self.unkept));
+        for digest in unkept {
             if let Some(bytes) = read(&digest) {
                 self.keep(digest, &bytes);
             }
@@ -109,10 +111,13 @@ impl Earlier {
     }
 
     fn note_unkept(&self, version: &Version, contents: &Contents<'_>) {
-        let kept = lock(&self.blocks);
+        let lacking: Vec<Digest> = {
+            let kept = lock(&self.blocks);
+            version.blocks().filter(|digest| kept.peek(digest).is_none()).collect()
+        };
+        let lacking = lacking.into_iter().filter(|digest| (contents.hub_has)(digest));
         let mut unkept = lock(&self.unkept);
         let room = UNKEPT_MAX.saturating_sub(unkept.len());
-        let lacking = version.blocks().filter(|digest| kept.peek(digest).is_none() && (contents.hub_has)(digest));
         unkept.extend(lacking.take(room));
     }
 

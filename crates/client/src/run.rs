@@ -25,7 +25,7 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
-use wire::message::{Exited, Failed, Launch, OpenKind};
+use wire::message::{Exited, Failed, Launch, Object, OpenKind};
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// How often a task is launched before it is given up.
@@ -354,13 +354,11 @@ impl Session {
         };
         let Some(checked) = checked else { return Outcome::Unplaced("the client daemon failed".into()) };
         let Checked { bytes_before, ahead, .. } = checked;
-        let swept = match checked.swept {
+        let (swept, objects) = match checked.swept {
             Ok(swept) => swept,
             Err(why) => return Outcome::Unplaced(why),
         };
-        record.swept(view.len(), swept.update.set.len(), swept.blobs.len() + swept.ahead);
-        let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
-        let objects = self.daemon.server.objects_with(reach, first.chain(&swept.update.set), swept.blobs);
+        record.swept(view.len(), swept.update.set.len(), objects.len() + swept.ahead);
         let message = Launch {
             task: convert::task_bytes(self.task),
             attempt,
@@ -451,15 +449,23 @@ struct Checked {
     connection: u64,
     /// What had gone over the connection until then.
     bytes_before: (u64, u64),
-    swept: Result<Swept, String>,
+    /// What the launch takes along, with the objects that go with it.
+    swept: Result<(Swept, Vec<Object>), String>,
     ahead: Option<Ahead>,
 }
 
 impl Checked {
     fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
         let bytes_before = joined.connection.bytes();
-        let ahead = Reach::of(joined).near.then(|| Ahead::new(joined.connection.clone()));
-        Self { connection, bytes_before, swept: plan.sweep(daemon, joined, connection, ahead.as_ref()), ahead }
+        let reach = Reach::of(joined);
+        let ahead = reach.near.then(|| Ahead::new(joined.connection.clone()));
+        let swept = plan.sweep(daemon, joined, connection, ahead.as_ref()).map(|mut swept| {
+            let blobs = std::mem::take(&mut swept.blobs);
+            let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
+            let objects = daemon.server.objects_with(reach, first.chain(&swept.update.set), blobs);
+            (swept, objects)
+        });
+        Self { connection, bytes_before, swept, ahead }
     }
 
     /// On the thread that planned, where the hub is connected: unless another command must end first.
