@@ -26,7 +26,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
 use wire::{Joined, Key};
 
@@ -34,6 +34,9 @@ use wire::{Joined, Key};
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 /// In the folder of the door: which start of the daemon this is.
 const INSTANCE: &str = "instance";
+/// How long an earlier daemon may take to end, and how often it is looked whether it has.
+const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(4);
+const PREDECESSOR_PAUSE: Duration = Duration::from_millis(10);
 /// Memory for recipes, bytes.
 const RECIPE_BYTES_MAX: usize = 64 << 20;
 
@@ -178,12 +181,19 @@ fn private_folder(path: &Path) -> Result<(), DaemonError> {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)).map_err(folder)
 }
 
+/// Waits for a daemon that was told to end, and writes down what it knows.
 fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
     use rustix::fs::{FlockOperation, flock};
     let path = runtime_dir.join("daemon.lock");
     let opened = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
     let file = opened.map_err(|source| DaemonError::Folder { path: path.clone(), source })?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive).map_err(|_| DaemonError::Running(path))?;
+    let give_up = Instant::now() + PREDECESSOR_TIME_MAX;
+    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        if Instant::now() > give_up {
+            return Err(DaemonError::Running(path));
+        }
+        std::thread::sleep(PREDECESSOR_PAUSE);
+    }
     Ok(file)
 }
 
