@@ -140,7 +140,7 @@ pub enum DaemonError {
 pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), DaemonError> {
     private_folder(&config.runtime_dir)?;
     private_folder(&config.state_dir)?;
-    let lock = take_lock(&config.runtime_dir)?;
+    let lock = take_lock(&config.runtime_dir).await?;
     let socket = config.runtime_dir.join(door::SOCKET_NAME);
     let daemon = Daemon::new(config, lock)?;
     let failed = |source| DaemonError::Listen { path: socket.clone(), source };
@@ -182,7 +182,7 @@ fn private_folder(path: &Path) -> Result<(), DaemonError> {
 }
 
 /// Waits for a daemon that was told to end, and writes down what it knows.
-fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
+async fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
     use rustix::fs::{FlockOperation, flock};
     let path = runtime_dir.join("daemon.lock");
     let opened = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
@@ -192,7 +192,7 @@ fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
         if Instant::now() > give_up {
             return Err(DaemonError::Running(path));
         }
-        std::thread::sleep(PREDECESSOR_PAUSE);
+        tokio::time::sleep(PREDECESSOR_PAUSE).await;
     }
     Ok(file)
 }
