@@ -21,6 +21,11 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == empty_root::SUBCOMMAND) {
         return enter_empty_root(&arguments[1..]);
     }
+    if let [first, file] = &arguments[..]
+        && first == bench::CALLS_SUBCOMMAND
+    {
+        return bench::calls(Path::new(file));
+    }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     supervise::default_signals();
     let outcome = if supervise::is_child() { work(&arguments) } else { supervise::parent() };

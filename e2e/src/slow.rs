@@ -3,20 +3,23 @@
 //! The pool is warmed up over a fast link, and gets the slow one then; the client connects anew.
 
 use crate::bench::samples::median;
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::pool::{CLIENT, Options, Pool};
-use crate::process::{Run, pause, wait_for};
+use crate::process::{Outcome, Run, pause, wait_for};
 use crate::report::Report;
 use crate::scenario::{self, Scenario, folder, measured};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 6] = [
+const SCENARIOS: [Scenario; 8] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
     ("slow/a job is one flight, and its tasks are parameters", jobs),
+    ("slow/tasks start before their input is there, which comes once", early),
+    ("slow/results of a job come by the order of its tasks", order),
     ("slow/5% loss changes nothing but the time", loss),
     ("slow/what is quicker here runs here", never_slower),
     ("slow/of a race one result is committed", race),
@@ -216,20 +219,22 @@ fn same_object(place: &Path) -> Vec<String> {
     if is_same { Vec::new() } else { vec!["an object file differs".to_owned()] }
 }
 
+/// Runs a job of so many tasks at once: these words, and a task's number behind them.
+fn run_job(pool: &Pool, place: &Path, words: &[&str], tasks: usize) -> Result<Outcome> {
+    let mut command = Command::new(pool.client.gleaner.clone().unwrap_or_else(|| "gleaner".into()));
+    command.args(["run", "--no-local", "-j64"]).args(words).arg(":::");
+    command.args((1..=tasks).map(|number| number.to_string()));
+    pool.client.dress(&mut command);
+    command.current_dir(place);
+    Run::new(command).within(LIMIT).run()?.expect_ok("the job")
+}
+
 /// What a job of many tasks costs beside what a job of few costs; and how long it takes.
 fn jobs(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "slow")?;
     let cable = Link::preset("cable")?;
     std::fs::write(place.join("in"), "input\n").map_err(|error| Error::Product(error.to_string()))?;
-    let job = |pool: &Pool, tasks: usize| {
-        let mut command = Command::new(pool.client.gleaner.clone().unwrap_or_else(|| "gleaner".into()));
-        command.args(["run", "--no-local", "-j64", "sh", "-c", "cat in", ":::"]);
-        command.args((0..tasks).map(|number| number.to_string()));
-        pool.client.dress(&mut command);
-        command.current_dir(&place);
-        let outcome = Run::new(command).within(LIMIT).run()?.expect_ok("the job")?;
-        Ok(outcome.elapsed)
-    };
+    let job = |pool: &Pool, tasks| Ok(run_job(pool, &place, &["sh", "-c", "cat in"], tasks)?.elapsed);
     job(pool, 2)?;
     pool.relink(cable)?;
     job(pool, 2)?;
@@ -243,6 +248,73 @@ fn jobs(pool: &mut Pool) -> Result<Vec<String>> {
         few.bytes_up, few.bytes_down
     );
     Ok(if up + down <= TASK_BYTES { Vec::new() } else { vec![format!("a task costs {up} bytes up, {down} down")] })
+}
+
+/// Tasks that read a file of which all has changed.
+fn early(pool: &mut Pool) -> Result<Vec<String>> {
+    const BYTES: usize = 600_000;
+    const HASH: [&str; 3] = ["sh", "-c", "sha256sum large"];
+    let place = folder(pool, "slow")?;
+    let write = |seed: u8| {
+        let digest = |number: usize| *blake3::hash(&[&[seed], &number.to_le_bytes()[..]].concat()).as_bytes();
+        let noise: Vec<u8> = (0..).flat_map(digest).take(BYTES).collect();
+        std::fs::write(place.join("large"), noise).map_err(|error| Error::Product(error.to_string()))
+    };
+    let job = |pool: &Pool| Ok::<_, Error>(run_job(pool, &place, &HASH, 2)?.text());
+    write(1)?;
+    job(pool)?;
+    pool.relink(Link::preset("cable")?)?;
+    // The link is learnt by the first that is sent over it.
+    write(2)?;
+    job(pool)?;
+    write(3)?;
+    let (said, passed) = traffic_of(pool, || job(pool))?;
+    let timeline = explained(pool)?["timeline"].clone();
+    let moments = timeline.as_array().map_or(&[][..], Vec::as_slice);
+    let at = |what: &str| moments.iter().find(|moment| moment["what"] == what)?["at_us"].as_f64();
+    let [started, ended] =
+        ["program started", "process ended"].map(|what| at(&format!("worker: {what}")).unwrap_or_default() / 1e6);
+    println!(
+        "measured: {BYTES} changed bytes for two tasks: {} bytes up; started after {started:.2} s, ended after {ended:.2}",
+        passed.bytes_up
+    );
+    let mut wrong = Vec::new();
+    let here = Command::new(HASH[0]).args(&HASH[1..]).current_dir(&place).output();
+    let here = here.map_err(|error| Error::Product(error.to_string()))?.stdout;
+    if said.lines().count() != 2 || said.lines().any(|line| line.as_bytes() != here.trim_ascii_end()) {
+        wrong.push(format!("the tasks said {said}"));
+    }
+    if passed.bytes_up > BYTES as u64 * 11 / 10 {
+        wrong.push(format!("{passed:?}"));
+    }
+    if started == 0.0 || started > ended / 2.0 {
+        wrong.push(format!("a task started after {started:.2} s of {ended:.2}: {timeline}"));
+    }
+    Ok(wrong)
+}
+
+/// The first task of a job ends after the others, and its result waits for none but the one on its way.
+fn order(pool: &mut Pool) -> Result<Vec<String>> {
+    const TASKS: usize = 6;
+    /// Results that may come between the end of the task and its result, on a busy machine.
+    const BETWEEN_MAX: usize = 2;
+    let place = folder(pool, "order")?;
+    let line = "test $1 = 1 && sleep 1.5; head -c 200000 /dev/urandom >out.$1";
+    let job = |pool: &Pool, tasks| run_job(pool, &place, &["sh", "-c", line, "sh"], tasks);
+    job(pool, 2)?;
+    pool.relink(Link::preset("coffee")?)?;
+    job(pool, 2)?;
+    job(pool, TASKS)?;
+    let there = |number: usize| {
+        let path = place.join(format!("out.{number}"));
+        let meta = std::fs::metadata(&path).at("look at", &path)?;
+        Ok([(meta.mtime(), meta.mtime_nsec()), (meta.ctime(), meta.ctime_nsec())])
+    };
+    let [made, came] = there(1)?;
+    let others = (2..=TASKS).map(there).collect::<Result<Vec<_>>>()?;
+    let between = others.iter().filter(|[_, other]| (made..came).contains(other)).count();
+    println!("measured: {between} of {} results came before an earlier task's that was ready", others.len());
+    Ok(if between <= BETWEEN_MAX { Vec::new() } else { vec![format!("{between} results were before an earlier one")] })
 }
 
 fn loss(pool: &mut Pool) -> Result<Vec<String>> {

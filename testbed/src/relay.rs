@@ -18,6 +18,8 @@ const PACKET_BYTES_MAX: usize = 65_536;
 const PRIORITY: i32 = 10;
 /// Longest rest.
 const REST: Nanos = 1_000_000_000;
+/// Most that the relay is awake before a packet is due.
+const EARLY_MAX: Nanos = 1_000_000;
 
 /// A running relay, until it is dropped.
 #[derive(Debug)]
@@ -79,6 +81,7 @@ impl Shared {
 
 fn serve(shared: &Shared, devices: &[OwnedFd]) {
     be_punctual();
+    let mut early = 0;
     let mut buffer = vec![0; PACKET_BYTES_MAX];
     while !shared.ended.load(Ordering::Acquire) {
         let due = {
@@ -97,24 +100,33 @@ fn serve(shared: &Shared, devices: &[OwnedFd]) {
             // A device that takes nothing is one that is down: its packets are lost.
             let _ = rustix::io::write(&devices[at], &packet);
         }
-        rest(shared, devices);
+        early = rest(shared, devices, early);
     }
 }
 
-/// Waits for a packet, an order, or the next arrival.
-fn rest(shared: &Shared, devices: &[OwnedFd]) {
+/// Waits for a packet, an order, or until `early` before the next arrival: a machine that has slept wakes late. Returns how early it should
+/// be the next time. What is left then is too short to sleep.
+fn rest(shared: &Shared, devices: &[OwnedFd], early: Nanos) -> Nanos {
     let next = shared.net().next();
-    let for_nanos = next.map_or(REST, |next| next.saturating_sub(now())).min(REST);
+    let until = next.map_or(REST, |next| next.saturating_sub(now())).min(REST);
+    let for_nanos = until.saturating_sub(early);
+    let begun = now();
     let limit = Timespec { tv_sec: (for_nanos / REST) as i64, tv_nsec: (for_nanos % REST) as _ };
     let all = devices.iter().chain([&shared.wake]);
     let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let mut wanted = early;
     match rustix::event::poll(&mut polled, Some(&limit)) {
+        Ok(0) if for_nanos > 0 => {
+            let late = (now() - begun).saturating_sub(for_nanos).min(EARLY_MAX);
+            wanted = late.max(early - early / 16);
+        }
         Ok(_) | Err(Errno::INTR) => {}
         // Not to be expected; the loop must not spin.
         Err(_) => std::thread::yield_now(),
     }
     let mut count = [0; 8];
     let _ = rustix::io::read(&shared.wake, &mut count);
+    wanted
 }
 
 fn be_punctual() {

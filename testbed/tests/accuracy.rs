@@ -62,16 +62,36 @@ fn round_trips(testbed: &Testbed, count: usize) -> Vec<Duration> {
     pings.unwrap().join().unwrap()
 }
 
+/// What is measured while no packet is later than `late_max`: a virtual machine is stopped for milliseconds when its host has other work.
+/// Of eight tries the calmest, if none is calm.
+fn in_calm<T>(testbed: &Testbed, late_max: Duration, mut measure: impl FnMut() -> T) -> T {
+    let mut best: Option<(Duration, T)> = None;
+    for _ in 0..8 {
+        testbed.take_lateness();
+        let measured = measure();
+        let late = testbed.take_lateness();
+        if best.as_ref().is_none_or(|(least, _)| late < *least) {
+            best = Some((late, measured));
+        }
+        if late < late_max {
+            break;
+        }
+    }
+    best.unwrap().1
+}
+
 #[test]
 fn delay_is_within_a_millisecond() {
     for name in ["lan", "cable", "coffee"] {
         let link = Link::preset(name).unwrap();
         let testbed = start(link);
         let _echo = at_far(&testbed, echo);
-        let times = round_trips(&testbed, 15);
         // A datagram of 4 bytes is a packet of 32, which takes a moment to be sent.
         let sending: f64 = [link.up.rate, link.down.rate].iter().map(|rate| 256.0 / rate.unwrap() as f64).sum();
-        let (measured, expected) = (times[7], link.round_trip() + Duration::from_secs_f64(sending));
+        let expected = link.round_trip() + Duration::from_secs_f64(sending);
+        // Other work on this machine only ever adds to it.
+        let quartile = |times: Vec<Duration>| times[times.len() / 4];
+        let measured = in_calm(&testbed, Duration::from_micros(500), || quartile(round_trips(&testbed, 9)));
         assert!(measured.abs_diff(expected) < Duration::from_millis(1), "{name}: {measured:?}, not {expected:?}");
     }
 }
@@ -122,12 +142,14 @@ fn a_full_queue_delays_by_its_length() {
     let link = Link::preset("cable").unwrap();
     let testbed = start(link);
     let _echo = at_far(&testbed, echo);
-    let flood = flood(&testbed, link.up.rate.unwrap() * 2, 1.5);
-    std::thread::park_timeout(Duration::from_millis(400));
     // 64 KB at 4 Mbit/s are 131 ms; a full queue drops some of the pings, too.
-    let times = round_trips(&testbed, 4);
-    flood.join().unwrap();
-    let longest = times.last().expect("some got through").as_millis();
+    let longest = in_calm(&testbed, Duration::from_millis(2), || {
+        let flood = flood(&testbed, link.up.rate.unwrap() * 2, 1.5);
+        std::thread::park_timeout(Duration::from_millis(400));
+        let times = round_trips(&testbed, 4);
+        flood.join().unwrap();
+        times.last().expect("some got through").as_millis()
+    });
     assert!((185..=205).contains(&longest), "{longest} ms");
 }
 

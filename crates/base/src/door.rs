@@ -14,7 +14,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -39,6 +39,8 @@ pub struct Options {
     pub verbose: bool,
     /// The job that the command belongs to: it sees the files as they were when the job was opened.
     pub job: Option<JobId>,
+    /// Its place in the job: results of tasks with lower ranks go first.
+    pub rank: u32,
     /// Told to run the command here, the caller becomes it: the end of the one is the end of the other.
     pub becomes: bool,
     /// Run it here as well, in a sandbox, and commit the result of the one that ends first (`--race`).
@@ -181,6 +183,7 @@ impl Encode for Request {
                 out.list(&options.allow_write, |out, path| out.bytes(path));
                 out.bool(options.verbose);
                 out.option(options.job.as_ref(), |out, job| out.u64(job.0));
+                out.u32(options.rank);
                 out.bool(options.becomes);
                 out.bool(options.race);
                 out.option(window.as_ref(), write_window);
@@ -219,6 +222,7 @@ impl Encode for Request {
                     allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
                     verbose: from.bool()?,
                     job: from.option(|from| Ok(JobId(from.u64()?)))?,
+                    rank: from.u32()?,
                     becomes: from.bool()?,
                     race: from.bool()?,
                 },
@@ -330,6 +334,7 @@ mod tests {
                 allow_write: vec![b"/x".to_vec()],
                 verbose: false,
                 job: Some(JobId(5)),
+                rank: 6,
                 becomes: true,
                 race: true,
             },

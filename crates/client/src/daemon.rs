@@ -15,7 +15,7 @@ use crate::own_pool::OwnPool;
 use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
-use crate::serve::{Server, blocking, lock};
+use crate::serve::{Server, blocking};
 use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
 use crate::views::Views;
@@ -28,7 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
-use wire::{Joined, Key};
+use wire::{Joined, Key, lock};
 
 /// How often caches are saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);

@@ -3,13 +3,13 @@
 //! The user's files keep no old versions. So blocks that were sent of them are kept here for a while, in memory, by their names; files of
 //! the distribution, which do not change under one's hands, are not. What is forgotten here, or evicted at the hub, goes whole.
 
-use crate::serve::lock;
 use crate::snapshot::lru::Lru;
 use base::codec::Encode;
 use base::{Binding, Bound, Content, Digest, Recipe, TreePath};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+use wire::lock;
 use wire::message::Object;
 use wire::patch::Version;
 
@@ -19,8 +19,10 @@ const BLOCKS_BYTES_MAX: usize = 64 << 20;
 const BLOCKS_MAX: usize = 262_144;
 /// Blocks that are noted to be read: what is kept of blocks of 64 KiB.
 const UNKEPT_MAX: usize = 1024;
-/// Most that goes unasked with a launch of the changes of large files, bytes on the link.
+/// Most that goes unasked of the changes of large files, bytes on the link.
 const CHANGES_BYTES_MAX: usize = 4 << 20;
+/// The same before they are packed.
+const CHANGES_RAW_MAX: usize = 64 << 20;
 
 /// The versions that the hub has.
 pub struct Earlier {
@@ -34,6 +36,40 @@ pub struct Earlier {
 struct Last {
     name: Digest,
     version: Version,
+}
+
+/// Contents that go to the hub: packed when their turn comes, for that takes time.
+#[derive(Debug)]
+pub struct Outgoing {
+    /// Their name.
+    pub digest: Digest,
+    bytes: Bytes,
+    /// Blocks that the hub has, and that these are like.
+    like: Vec<(Digest, Bytes)>,
+    /// A change of a large file: nobody knows whether it will be read.
+    is_guess: bool,
+}
+
+impl Outgoing {
+    /// Bytes, not packed.
+    pub fn size(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Packs them one by one. Of guesses only as much as may go unasked: the others will be asked for.
+    pub fn pack_all(all: Vec<Self>) -> impl Iterator<Item = Object> {
+        let mut room = CHANGES_BYTES_MAX;
+        all.into_iter().filter_map(move |Self { digest, bytes, like, is_guess }| {
+            if is_guess && room == 0 {
+                return None;
+            }
+            let object = Object::like(digest, bytes, &like);
+            if is_guess {
+                room = room.saturating_sub(object.bytes.len());
+            }
+            Some(object)
+        })
+    }
 }
 
 /// What is known of the client's files and of the hub's.
@@ -57,24 +93,24 @@ impl Default for Earlier {
 }
 
 impl Earlier {
-    /// The objects that go with `set` to the hub: `blobs`, each as its difference from an earlier version where there is one; and
+    /// What goes with `set` to the hub: `blobs`, each as its difference from an earlier version where there is one; and
     /// the new blocks of large files of which the hub has an earlier version.
-    pub fn objects<'a>(
+    pub fn outgoing<'a>(
         &self,
         set: impl Iterator<Item = &'a Bound> + Clone,
         blobs: Vec<(Digest, Bytes)>,
         contents: &Contents<'_>,
-    ) -> Vec<Object> {
+    ) -> Vec<Outgoing> {
         let files: HashMap<Digest, _> =
             users_files(set.clone()).map(|(path, _, content, name)| (name, (path, content))).collect();
-        let mut objects: Vec<Object> = blobs
+        let mut outgoing: Vec<Outgoing> = blobs
             .into_iter()
             .map(|(digest, bytes)| match files.get(&digest) {
-                Some((path, content)) => self.object(path, content, (digest, bytes), contents.far),
-                None => Object::new(digest, bytes),
+                Some((path, content)) => self.known(path, content, (digest, bytes), contents.far),
+                None => Outgoing { digest, bytes, like: Vec::new(), is_guess: false },
             })
             .collect();
-        let mut room = CHANGES_BYTES_MAX;
+        let mut room = CHANGES_RAW_MAX;
         for (path, size, content, name) in users_files(set) {
             let version = match content {
                 Content::Recipe(_) => {
@@ -84,19 +120,24 @@ impl Earlier {
                 _ => Version::of_block(name, size),
             };
             if contents.far {
-                objects.extend(self.changes(path, &version, contents, &mut room));
+                outgoing.extend(self.changes(path, &version, contents, &mut room));
             }
             self.note_unkept(&version, contents);
             let weight = version.blocks().len() + 1;
             lock(&self.files).insert(path.clone(), Arc::new(Last { name, version }), weight);
         }
-        objects
+        outgoing
     }
 
     /// Keeps a block of a file, which the hub was sent.
     pub fn keep(&self, digest: Digest, bytes: &Bytes) {
         // Part of a larger buffer would hold all of it.
         lock(&self.blocks).insert(digest, Bytes::copy_from_slice(bytes), bytes.len());
+    }
+
+    /// Whether [`Self::fill`] has something to read.
+    pub fn lacks(&self) -> bool {
+        !lock(&self.unkept).is_empty()
     }
 
     /// Keeps what the hub has from before this daemon started, as long as files still have it. Reads files.
@@ -122,35 +163,33 @@ impl Earlier {
     }
 
     /// The new blocks of a file of many, if the hub has an earlier version of it.
-    fn changes(&self, path: &TreePath, version: &Version, contents: &Contents<'_>, room: &mut usize) -> Vec<Object> {
-        let mut objects = Vec::new();
-        let Some(last) = self.last(path).filter(|_| version.blocks().len() > 1) else { return objects };
+    fn changes(&self, path: &TreePath, version: &Version, contents: &Contents<'_>, room: &mut usize) -> Vec<Outgoing> {
+        let mut outgoing = Vec::new();
+        let Some(last) = self.last(path).filter(|_| version.blocks().len() > 1) else { return outgoing };
         let mut sent = HashSet::new();
         for (at, digest) in version.blocks().enumerate() {
             if last.version.has(&digest) || (contents.hub_has)(&digest) || !sent.insert(digest) {
                 continue;
             }
             let Some(bytes) = (contents.read)(&digest) else { continue };
-            let like = self.have(&last.version.ancestors(version, at));
-            let object = Object::like(digest, bytes.clone(), &like);
-            let Some(left) = room.checked_sub(object.bytes.len()) else { break };
+            let Some(left) = room.checked_sub(bytes.len()) else { break };
             *room = left;
+            let like = self.have(&last.version.ancestors(version, at));
             self.keep(digest, &bytes);
-            objects.push(object);
+            outgoing.push(Outgoing { digest, bytes, like, is_guess: true });
         }
-        objects
+        outgoing
     }
 
     /// A block that is a whole file, or a recipe.
-    fn object(&self, path: &TreePath, content: &Content, (digest, bytes): (Digest, Bytes), far: bool) -> Object {
+    fn known(&self, path: &TreePath, content: &Content, (digest, bytes): (Digest, Bytes), far: bool) -> Outgoing {
         let last = self.last(path).filter(|last| far && last.name != digest);
         let like = last.map(|last| match content {
             Content::Recipe(_) => self.have(&[last.name]),
             _ => self.have(&last.version.ancestors(&Version::of_block(digest, bytes.len() as u64), 0)),
         });
-        let like = like.unwrap_or_default();
         self.keep(digest, &bytes);
-        Object::like(digest, bytes, &like)
+        Outgoing { digest, bytes, like: like.unwrap_or_default(), is_guess: false }
     }
 
     fn last(&self, path: &TreePath) -> Option<Arc<Last>> {
@@ -211,9 +250,9 @@ mod tests {
             let set = [Bound { path, seq: Seq(1), binding: Binding::File { attr, content, xattrs: Vec::new() } }];
             let (read, has) =
                 (|name: &Digest| self.bytes.get(name).cloned(), |name: &Digest| self.hub.contains_key(name));
-            let objects = self.earlier.objects(set.iter(), blobs, &Contents { read: &read, hub_has: &has, far: true });
+            let contents = Contents { read: &read, hub_has: &has, far: true };
             let mut sent = 0;
-            for object in objects {
+            for object in Outgoing::pack_all(self.earlier.outgoing(set.iter(), blobs, &contents)) {
                 let bytes =
                     object.whole(|name| self.hub.get(name).cloned()).unwrap().expect("the hub has what it is like");
                 let name = Digest::of(&bytes);

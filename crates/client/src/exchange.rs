@@ -18,7 +18,7 @@ use std::sync::Arc;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
-use wire::{Connection, Receiver, Sender, WireError, convert};
+use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
 
 /// Most bytes of standard input that are kept for another attempt.
 const REPLAY_BYTES_MAX: usize = 1 << 20;
@@ -221,6 +221,8 @@ impl<'a> Exchange<'a> {
                 self.unsent.push_front(chunk);
             }
             self.credit -= portion.len();
+            // Where there is more than can be read at once, files that tasks read go before it: those do not wait without end.
+            self.to_task.set_turn(if portion.len() < READ_BYTES { Turn::First } else { Turn::Last });
             self.tell(InputKind::Stdin(portion)).await;
         }
         if !self.unsent.is_empty() {

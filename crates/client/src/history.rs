@@ -5,13 +5,13 @@
 
 use crate::choice::{Choice, Expected, Side};
 use crate::profile::ViewKey;
-use crate::serve::lock;
+use crate::small_file;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use wire::lock;
 
 /// Runs after which a side counts as known.
 pub const RUNS_MIN: u32 = 3;
@@ -179,12 +179,7 @@ struct State {
 impl History {
     /// What `file` has; nothing if it cannot be read.
     pub fn load(file: &Path) -> Self {
-        let costs = read(file).unwrap_or_else(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                tracing::info!(%error, "{} cannot be read: what commands cost is learnt anew", file.display());
-            }
-            Vec::new()
-        });
+        let costs: Vec<Cost> = small_file::learnt(file, FILE_BYTES_MAX, "what commands cost is learnt anew");
         let mut state = State::default();
         for mut cost in costs.into_iter().filter(Cost::is_sound) {
             state.uses += 1;
@@ -246,7 +241,8 @@ impl History {
             state.costs.values().cloned().collect()
         };
         costs.sort_by_key(|cost| cost.used);
-        let written = write(&self.file, &costs);
+        let written =
+            serde_json::to_vec(&costs).map_err(Into::into).and_then(|bytes| small_file::write(&self.file, &bytes));
         if written.is_err() {
             lock(&self.state).changed = true;
         }
@@ -275,20 +271,6 @@ impl State {
             self.costs.retain(|_, cost| cost.used >= oldest);
         }
     }
-}
-
-fn read(file: &Path) -> io::Result<Vec<Cost>> {
-    if std::fs::metadata(file)?.len() > FILE_BYTES_MAX {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(serde_json::from_slice(&std::fs::read(file)?)?)
-}
-
-fn write(file: &Path, costs: &[Cost]) -> io::Result<()> {
-    let fresh = file.with_extension("new");
-    let opened = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    serde_json::to_writer(io::BufWriter::new(opened), costs)?;
-    std::fs::rename(fresh, file)
 }
 
 #[cfg(test)]

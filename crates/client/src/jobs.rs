@@ -1,11 +1,11 @@
 //! The jobs that are open at this daemon. A job lasts as long as the connection of its opener; tasks of it that still run
 //! then run to their end.
 
-use crate::serve::lock;
 use crate::views::JobViews;
 use base::JobId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use wire::lock;
 
 /// Most jobs that are open at once.
 const JOBS_MAX: usize = 64;

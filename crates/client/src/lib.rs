@@ -1,7 +1,8 @@
 //! The client daemon: what it knows of its own file system, what it lets out and in, and how it commits.
 //!
 //! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches ([`ahead`]: contents that go before), [`exchange`]
-//! passes its streams, [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`] answers what the hub asks while the command runs.
+//! passes its streams, [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
+//! answers what the hub asks while the command runs.
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
@@ -9,7 +10,8 @@
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
 //! * A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
-//! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there ([`networks`]).
+//! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there
+//!   ([`networks`]). What of all this outlives the daemon is in small files (`small_file`).
 //! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
@@ -44,6 +46,7 @@ pub mod run;
 pub mod serve;
 pub mod settle;
 pub mod shadow;
+mod small_file;
 pub mod snapshot;
 pub mod spool;
 pub mod stdio;

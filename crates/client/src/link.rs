@@ -5,18 +5,19 @@
 
 use crate::networks::{Networks, own_address};
 use crate::pulse::Pulse;
-use crate::serve::{Server, blocking, lock};
+use crate::serve::{Server, blocking};
 use crate::watch;
 use base::NodeId;
+use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use store::system::release;
+use store::system::{is_release, release};
 use tokio::sync::Notify;
-use wire::message::{Hello, Open, digest_bytes};
+use wire::message::{Hello, Open};
 use wire::without::{Part, is_left_out};
-use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role};
+use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role, lock};
 
 /// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(3);
@@ -195,7 +196,7 @@ impl Link {
             name: self.caller.name.clone(),
             instance: self.caller.instance,
             replaces: self.caller.replaces,
-            system: release().as_ref().map(digest_bytes).unwrap_or_default(),
+            system: Bytes::from_static(release()),
             ..Hello::default()
         };
         let known = |address| self.networks.paths(address);
@@ -270,12 +271,9 @@ pub struct Reach {
 impl Reach {
     /// Of a hub that let us in.
     pub fn of(joined: &Joined) -> Self {
-        let (connection, release) = (&joined.connection, release());
-        let far = connection.is_far();
-        let names_system = far
-            && release.is_some_and(|release| joined.welcome.system == release.0[..])
-            && !is_left_out(Part::OwnDistribution);
-        Self { near: connection.round_trip() < NEAR, far, names_system }
+        let far = joined.connection.is_far();
+        let names_system = far && is_release(&joined.welcome.system) && !is_left_out(Part::OwnDistribution);
+        Self { near: joined.connection.round_trip() < NEAR, far, names_system }
     }
 }
 

@@ -4,12 +4,14 @@
 //! A network is told by the address that this machine has there, without its last part, and by the router's own: a laptop that
 //! comes home finds what it knew. What is remembered wrongly costs a round trip or two.
 
+use crate::small_file;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::Mutex;
 use wire::flow::{Path, Paths};
+use wire::lock;
 
 /// Ways that are remembered; the ones longest unused are forgotten.
 const WAYS_MAX: usize = 256;
@@ -57,19 +59,14 @@ impl From<Learnt> for Path {
 impl Networks {
     /// What `file` has; nothing if it cannot be read.
     pub fn load(file: &FilePath) -> Self {
-        let ways = read(file).unwrap_or_else(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                tracing::info!(%error, "{} cannot be read: links are learnt anew", file.display());
-            }
-            Vec::new()
-        });
+        let ways = small_file::learnt(file, FILE_BYTES_MAX, "links are learnt anew");
         Self { file: file.to_owned(), ways: Mutex::new(ways) }
     }
 
     /// What is known of the way to `hub` from the network that leads there now.
     pub fn paths(&self, hub: SocketAddr) -> Paths {
         let Some(network) = network_towards(hub) else { return Paths::default() };
-        let ways = self.ways();
+        let ways = lock(&self.ways);
         // The one that was last used counts: over UDP, or not.
         let way = ways.iter().rev().find(|way| way.hub == hub && way.network == network);
         way.map_or(Paths::default(), |way| Paths {
@@ -82,7 +79,7 @@ impl Networks {
     /// Remembers what was learnt. What is not known now stays as it was.
     pub fn learnt(&self, hub: SocketAddr, paths: Paths) -> io::Result<()> {
         let Some(network) = network_towards(hub) else { return Ok(()) };
-        let mut ways = self.ways();
+        let mut ways = lock(&self.ways);
         let tcp = paths.is_udp_blocked;
         let is_known = ways.iter().any(|way| way.hub == hub && way.network == network);
         if !is_known && paths == Paths::default() {
@@ -99,25 +96,8 @@ impl Networks {
         if ways.len() > WAYS_MAX {
             ways.remove(0);
         }
-        if is_news { write(&self.file, &ways) } else { Ok(()) }
+        if is_news { small_file::write(&self.file, &serde_json::to_vec(&*ways)?) } else { Ok(()) }
     }
-
-    fn ways(&self) -> std::sync::MutexGuard<'_, Vec<Way>> {
-        self.ways.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-}
-
-fn read(file: &FilePath) -> io::Result<Vec<Way>> {
-    if std::fs::metadata(file)?.len() > FILE_BYTES_MAX {
-        return Err(io::ErrorKind::FileTooLarge.into());
-    }
-    Ok(serde_json::from_slice(&std::fs::read(file)?)?)
-}
-
-fn write(file: &FilePath, ways: &[Way]) -> io::Result<()> {
-    let fresh = file.with_extension("new");
-    std::fs::write(&fresh, serde_json::to_vec(ways)?)?;
-    std::fs::rename(fresh, file)
 }
 
 /// This machine's address on the way to `hub`; `None` if there is no way now.

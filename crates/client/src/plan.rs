@@ -16,7 +16,7 @@ use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use wire::{Joined, now_nanos};
+use wire::now_nanos;
 
 /// Files that a command names and that are looked at before it starts; it asks for others when it wants them.
 const NAMED_MAX: usize = 512;
@@ -154,13 +154,12 @@ impl Plan {
         self.launched
     }
 
-    /// Checks the files that the program uses, for a launch over the connection with this number. Blocks.
+    /// Checks the files that the program uses, for a launch over the connection with this number, to a hub as far as that. Blocks.
     /// `ahead`: where contents go at once, if the hub is so near that much may be sent unasked.
     pub fn sweep(
         &self,
         daemon: &Daemon,
-        joined: &Joined,
-        connection: u64,
+        (connection, reach): (u64, Reach),
         ahead: Option<&Ahead>,
     ) -> Result<Swept, String> {
         let send = ahead.map(|ahead| {
@@ -179,7 +178,7 @@ impl Plan {
             include: &self.include,
             hub_has: &|digest| daemon.server.hub_has(digest),
             travel_bytes: if ahead.is_some() { TRAVEL_BYTES_NEAR } else { TRAVEL_BYTES },
-            names_system: Reach::of(joined).names_system,
+            names_system: reach.names_system,
             ahead: send.as_ref().map(|send| send as &dyn Fn(_, _) -> _),
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())

@@ -1,17 +1,18 @@
 //! The recipe cache: which bytes a file in a known state has, so that no file is hashed twice. Kept on disk between
 //! runs of the daemon; losing it costs time, never meaning.
 
+use crate::small_file::{self, seal, unseal};
+use crate::snapshot::Stamp;
 use crate::snapshot::lru::Lru;
-use crate::snapshot::{Stamp, lock};
 use base::binding::read_digest;
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::{Content, Digest, Piece, Recipe, Time, TreePath};
 use bytes::Bytes;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
+use wire::lock;
 use wire::without::{Part, is_left_out};
 
 /// Cuts files into blocks.
@@ -86,9 +87,9 @@ impl Recipes {
     pub fn load(folder: &Path, bytes_max: usize) -> Self {
         let recipes = Self::new(bytes_max);
         let path = folder.join(FILE_NAME);
-        let files = match read_saved(&path) {
-            Ok(Some(bytes)) => parse_saved(&bytes).map_err(|error| error.to_string()),
-            Ok(None) => Ok(Vec::new()),
+        let files = match small_file::read(&path, SAVED_BYTES_MAX) {
+            Ok(bytes) => parse_saved(&bytes).map_err(|error| error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             Err(error) => Err(error.to_string()),
         };
         match files {
@@ -144,7 +145,7 @@ impl Recipes {
             }
             saved_form(&state.files)
         };
-        let written = write_whole(folder, FILE_NAME, &bytes);
+        let written = small_file::write(&folder.join(FILE_NAME), &bytes);
         if written.is_err() {
             lock(&self.known).unsaved = true;
         }
@@ -161,41 +162,6 @@ impl State {
         let weight = ENTRY_BYTES + path.as_bytes().len() + pieces * size_of::<Piece>();
         self.files.insert(path, known, weight);
         self.unsaved = true;
-    }
-}
-
-/// Writes a file of ours in `folder` (made with mode 0700) so that at any time it is there in full, old or new.
-pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let staged: PathBuf = folder.join(format!(".{name}.new"));
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&staged)?;
-    file.write_all(bytes)?;
-    drop(file);
-    std::fs::rename(&staged, folder.join(name))
-}
-
-/// `body` behind `magic`, with its digest at the end, so that a torn file shows.
-pub(crate) fn seal(magic: &[u8], body: &[u8]) -> Vec<u8> {
-    let mut bytes = magic.to_vec();
-    bytes.extend_from_slice(body);
-    let digest = Digest::of(&bytes);
-    bytes.extend_from_slice(&digest.0);
-    bytes
-}
-
-/// What was sealed, if it is whole and of this version.
-pub(crate) fn unseal<'a>(magic: &[u8], bytes: &'a [u8]) -> Result<&'a [u8], Malformed> {
-    let (sealed, digest) = bytes.split_last_chunk::<32>().ok_or(Malformed("cut short"))?;
-    let body = sealed.strip_prefix(magic).ok_or(Malformed("of another version"))?;
-    if Digest::of(sealed).0 == *digest { Ok(body) } else { Err(Malformed("damaged: its digest does not fit")) }
-}
-
-fn read_saved(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    match std::fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-        Ok(found) if found.len() > SAVED_BYTES_MAX => Err(io::Error::other("larger than this program writes")),
-        Ok(_) => std::fs::read(path).map(Some),
     }
 }
 

@@ -8,7 +8,8 @@ use crate::commit::{NoteKind, Report};
 use crate::history::Kind;
 use crate::plan::Plan;
 use crate::report::{Moment, TaskLine, TaskReport};
-use crate::serve::{Asked, lock};
+use crate::serve::Asked;
+use crate::small_file;
 use crate::weigh::Ran;
 use base::door::Reply;
 use base::path::printable;
@@ -21,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::Notify;
 use wire::message::{Exited, Placed};
-use wire::{Carrier, now_nanos};
+use wire::{Carrier, lock, now_nanos};
 
 /// Tasks that are kept.
 const KEPT_MAX: usize = 1000;
@@ -333,12 +334,9 @@ impl Records {
 
     fn rewrite(&self, state: &mut State) -> std::io::Result<()> {
         let lines: Vec<String> = state.ended.iter().filter_map(|report| serde_json::to_string(report).ok()).collect();
-        let fresh = self.path.with_extension("new");
-        let mut file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-        file.write_all((lines.join("\n") + "\n").as_bytes())?;
         state.lines = lines.len();
         state.file = None;
-        std::fs::rename(fresh, &self.path)
+        small_file::write(&self.path, (lines.join("\n") + "\n").as_bytes())
     }
 
     /// The last report whose number starts with these digits; with none, the last of all.

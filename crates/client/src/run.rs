@@ -3,17 +3,18 @@
 //! The way of a command: [`run`] decides whether it can run elsewhere; [`attempt`] launches it at the hub and passes its
 //! streams both ways; [`settle`] commits what it left behind. A task that came to nothing is tried again, then run here.
 
-use crate::ahead::Ahead;
+use crate::ahead::{Ahead, Behind};
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
 use crate::daemon::Daemon;
+use crate::earlier::Outgoing;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan};
 use crate::race::{self, Contestant};
 use crate::record::Record;
-use crate::serve::{Running, blocking, lock};
+use crate::serve::{Running, blocking};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
@@ -26,12 +27,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use wire::message::{Exited, Failed, Launch, Object, OpenKind};
-use wire::{Joined, Receiver, Sender, convert, now_nanos};
+use wire::{Joined, Receiver, Sender, convert, lock, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
+
+/// Contents of more bytes in all, before they are packed, do not go with a launch over a slow link, …
+const WITH_LAUNCH_MAX: usize = 64 << 10;
+/// … except for those that have no more than this.
+const SMALL_MAX: usize = 4 << 10;
 
 /// How an attempt came out.
 pub(crate) enum Outcome {
@@ -354,32 +360,29 @@ impl Session {
         };
         let Some(checked) = checked else { return Outcome::Unplaced("the client daemon failed".into()) };
         let Checked { bytes_before, ahead, .. } = checked;
-        let (swept, objects) = match checked.swept {
+        let (swept, Parcel { objects, behind }) = match checked.swept {
             Ok(swept) => swept,
             Err(why) => return Outcome::Unplaced(why),
         };
-        record.swept(view.len(), swept.update.set.len(), objects.len() + swept.ahead);
-        let message = Launch {
-            task: convert::task_bytes(self.task),
+        record.swept(view.len(), swept.update.set.len(), objects.len() + behind.len() + swept.ahead);
+        let behind = Behind::announce(&joined.connection, behind).await;
+        let launch = Launch {
             attempt,
-            command: Some((&self.plan.command).into()),
-            stdin: Some((&self.plan.stdin).into()),
-            stdout: convert::output_number(self.plan.stdout),
-            stderr: convert::output_number(self.plan.stderr),
-            window: convert::window_number(self.plan.window),
             view: Some((&swept.update).into()),
             objects,
             copied: swept.copied.as_ref().map(Into::into),
             launched: launched.0,
-            linger: self.plan.linger,
             client_to_hub: joined.clock_offset_ns(),
-            ..Launch::default()
+            coming: behind.as_ref().map(|behind| behind.number),
+            ..self.launch()
         };
-        let message = OpenKind::Launch(Box::new(message));
-        let opened = launch_on(&joined, ahead, message).await;
+        let opened = launch_on(&joined, ahead, OpenKind::Launch(Box::new(launch))).await;
+        behind.into_iter().for_each(Behind::send);
         record.moment("sent to the hub");
-        let server = self.daemon.server.clone();
-        tokio::task::spawn_blocking(move || server.fill_earlier());
+        if self.daemon.server.earlier_lacks() {
+            let server = self.daemon.server.clone();
+            tokio::task::spawn_blocking(move || server.fill_earlier());
+        }
         self.daemon.link().into_iter().for_each(|link| link.asked(&joined));
         let streams = match opened {
             Ok(streams) => streams,
@@ -390,6 +393,21 @@ impl Session {
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         self.learn_from(&outcome, &joined, record);
         outcome
+    }
+
+    /// What the launch of each attempt says.
+    fn launch(&self) -> Launch {
+        Launch {
+            task: convert::task_bytes(self.task),
+            command: Some((&self.plan.command).into()),
+            stdin: Some((&self.plan.stdin).into()),
+            stdout: convert::output_number(self.plan.stdout),
+            stderr: convert::output_number(self.plan.stderr),
+            window: convert::window_number(self.plan.window),
+            linger: self.plan.linger,
+            rank: self.options.job.map(|_| self.options.rank),
+            ..Launch::default()
+        }
     }
 
     /// What an attempt's end means for the launches after it.
@@ -449,9 +467,27 @@ struct Checked {
     connection: u64,
     /// What had gone over the connection until then.
     bytes_before: (u64, u64),
-    /// What the launch takes along, with the objects that go with it.
-    swept: Result<(Swept, Vec<Object>), String>,
+    /// What the launch takes along, and contents for it.
+    swept: Result<(Swept, Parcel), String>,
     ahead: Option<Ahead>,
+}
+
+/// Contents for a launch.
+struct Parcel {
+    /// With it.
+    objects: Vec<Object>,
+    /// Behind it.
+    behind: Vec<Outgoing>,
+}
+
+impl Parcel {
+    /// Over a slow link the task need not wait until all is there: much goes behind, but for what is small, as lists are that all
+    /// tasks begin with.
+    fn new(reach: Reach, outgoing: Vec<Outgoing>) -> Self {
+        let is_much = reach.far && outgoing.iter().map(Outgoing::size).sum::<usize>() > WITH_LAUNCH_MAX;
+        let (with, behind) = outgoing.into_iter().partition(|outgoing| !is_much || outgoing.size() <= SMALL_MAX);
+        Self { objects: Outgoing::pack_all(with).collect(), behind }
+    }
 }
 
 impl Checked {
@@ -459,11 +495,11 @@ impl Checked {
         let bytes_before = joined.connection.bytes();
         let reach = Reach::of(joined);
         let ahead = reach.near.then(|| Ahead::new(joined.connection.clone()));
-        let swept = plan.sweep(daemon, joined, connection, ahead.as_ref()).map(|mut swept| {
+        let swept = plan.sweep(daemon, (connection, reach), ahead.as_ref()).map(|mut swept| {
             let blobs = std::mem::take(&mut swept.blobs);
             let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
-            let objects = daemon.server.objects_with(reach, first.chain(&swept.update.set), blobs);
-            (swept, objects)
+            let outgoing = daemon.server.outgoing_with(reach, first.chain(&swept.update.set), blobs);
+            (swept, Parcel::new(reach, outgoing))
         });
         Self { connection, bytes_before, swept, ahead }
     }

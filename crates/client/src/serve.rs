@@ -1,7 +1,7 @@
 //! What the hub may ask of this client: what a path is, and the bytes under a name. Only for tasks that run, only what
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
-use crate::earlier::{Contents, Earlier};
+use crate::earlier::{Contents, Earlier, Outgoing};
 use crate::link::Reach;
 use crate::policy::Gate;
 use crate::shadow::Shadow;
@@ -10,12 +10,12 @@ use crate::views::{View, Views, bindings, named_only};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use wire::message::{
-    Answer, BindReply, BindRequest, Object, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
+    Answer, BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
 };
-use wire::{Sender, convert};
+use wire::{Sender, Turn, convert, lock};
 
 const EIO: i32 = 5;
 /// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
@@ -126,18 +126,18 @@ impl Server {
         saved.map_or(Ok(()), |saved| saved.write())
     }
 
-    /// The objects that go to the hub with what these paths are, and notes them as sent.
-    pub fn objects_with<'a>(
+    /// What goes to the hub with what these paths are; notes it as sent.
+    pub fn outgoing_with<'a>(
         &self,
         reach: Reach,
         set: impl Iterator<Item = &'a Bound> + Clone,
         blobs: Vec<(Digest, Bytes)>,
-    ) -> Vec<Object> {
+    ) -> Vec<Outgoing> {
         let read = |digest: &Digest| self.snapshot().read_block(digest).ok().flatten();
         let contents = Contents { read: &read, hub_has: &|digest| self.hub_has(digest), far: reach.far };
-        let objects = self.earlier.objects(set, blobs, &contents);
-        self.note_sent(objects.iter().filter_map(|object| Digest::from_slice(&object.digest)));
-        objects
+        let outgoing = self.earlier.outgoing(set, blobs, &contents);
+        self.note_sent(outgoing.iter().map(|outgoing| outgoing.digest));
+        outgoing
     }
 
     /// Answers one question on `sender`.
@@ -149,7 +149,9 @@ impl Server {
             }
             OpenKind::Objects(request) => self.objects(request, &mut sender).await,
             OpenKind::Pieces(request) => self.pieces(request, &mut sender).await,
-            OpenKind::Give(_) | OpenKind::Launch(_) | OpenKind::Ask(_) => sender.send(&Answer::default()).await,
+            OpenKind::Give(_) | OpenKind::Coming(_) | OpenKind::Launch(_) | OpenKind::Ask(_) => {
+                sender.send(&Answer::default()).await
+            }
         };
         if sent.is_ok() {
             sender.finish();
@@ -202,15 +204,19 @@ impl Server {
             self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest) || self.hub_has(digest), bytes_max);
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
-            objects: self.objects_with(task.reach, bounds.iter(), objects),
+            objects: Outgoing::pack_all(self.outgoing_with(task.reach, bounds.iter(), objects)).collect(),
             ..BindReply::default()
         }
     }
 
     async fn objects(self: Arc<Self>, request: ObjectsRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
-        let mut arriving = read_ahead(request.digests, move |name| Some(self.object(name)));
+        sender.set_turn(Turn::Contents);
+        let server = self.clone();
+        let mut arriving = read_ahead(request.digests, move |name| Some(server.object(name)));
         while let Some(reply) = arriving.recv().await {
+            let sent = Digest::from_slice(&reply.digest).filter(|_| reply.error.is_empty());
             sender.answer_object(reply).await?;
+            self.note_sent(sent);
         }
         Ok(())
     }
@@ -228,6 +234,11 @@ impl Server {
             Err(error) => (Bytes::new(), error),
         };
         ObjectReply { digest: name, bytes, error }
+    }
+
+    /// Whether [`Self::fill_earlier`] would have something to do.
+    pub fn earlier_lacks(&self) -> bool {
+        self.earlier.lacks()
     }
 
     /// Keeps what the hub has had of the user's files since before this daemon started. Blocks.
@@ -254,6 +265,7 @@ impl Server {
     }
 
     async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
+        sender.set_turn(Turn::Contents);
         let name = request.stamp.clone();
         let refuse = move |error: String| ObjectReply { digest: name.clone(), bytes: Bytes::new(), error };
         let stamp = match convert::digest(&request.stamp) {
@@ -298,9 +310,4 @@ fn read_ahead<Name: Send + 'static>(
 /// Runs file-system work where it may block; `None` if it panicked.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     tokio::task::spawn_blocking(work).await.ok()
-}
-
-/// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -2,6 +2,7 @@
 //!
 //! It is about one store, which the hub names in its greeting. What is wrong in it costs a question: the hub asks for what it lacks.
 
+use crate::small_file;
 use base::Digest;
 use bytes::Bytes;
 use std::collections::HashSet;
@@ -38,8 +39,7 @@ pub struct ToSave {
 impl Shadow {
     /// What `file` has; nothing if it cannot be read.
     pub fn load(file: &Path) -> Self {
-        let is_small = std::fs::metadata(file).is_ok_and(|found| found.len() <= FILE_BYTES_MAX);
-        let bytes = if is_small { std::fs::read(file).unwrap_or_default() } else { Vec::new() };
+        let bytes = small_file::read(file, FILE_BYTES_MAX).unwrap_or_default();
         let (store, has) = parse(&bytes).unwrap_or_default();
         Self { file: Some(file.to_owned()), store, has, is_saved: true }
     }
@@ -86,9 +86,7 @@ impl Shadow {
 impl ToSave {
     /// Writes it.
     pub fn write(&self) -> io::Result<()> {
-        let fresh = self.file.with_extension("new");
-        std::fs::write(&fresh, &self.bytes)?;
-        std::fs::rename(fresh, &self.file)
+        small_file::write(&self.file, &self.bytes)
     }
 }
 

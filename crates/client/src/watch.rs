@@ -7,11 +7,10 @@ use crate::link::Link;
 use crate::networks::own_address;
 use crate::pulse::Look;
 use crate::roaming::{Routes, SleepWatch};
-use crate::serve::lock;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
-use wire::Joined;
 use wire::endpoint::NoDetour;
+use wire::{Joined, lock};
 
 /// While the hub is silent a way around is looked for this often.
 const DETOUR_INTERVAL: Duration = Duration::from_secs(3);

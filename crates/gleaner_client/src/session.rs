@@ -14,6 +14,7 @@ use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 /// Longest output that is kept in memory for [`Outcome`], in bytes, of each stream.
@@ -39,6 +40,8 @@ pub struct Job {
     /// None: no daemon can be had, and tasks run here.
     opened: Result<Opened, String>,
     cancel: Cancel,
+    /// Rank of the next task that says none.
+    next_rank: AtomicU32,
 }
 
 #[derive(Debug)]
@@ -68,7 +71,7 @@ impl Session {
                 Err(error) => return Err(error),
             },
         };
-        Ok(Job { session: self.clone(), opened, cancel: Cancel::new()? })
+        Ok(Job { session: self.clone(), opened, cancel: Cancel::new()?, next_rank: AtomicU32::new(0) })
     }
 
     fn open_job(&self) -> Result<Opened, Error> {
@@ -99,13 +102,7 @@ impl Session {
         self.run_in(None, task, streams, cancel)
     }
 
-    fn run_in(
-        &self,
-        job: Option<&Result<Opened, String>>,
-        task: &Task,
-        streams: Streams<'_>,
-        cancel: &Cancel,
-    ) -> Result<Ended, Error> {
+    fn run_in(&self, job: Option<&Job>, task: &Task, streams: Streams<'_>, cancel: &Cancel) -> Result<Ended, Error> {
         let command = task.command(&self.0.surroundings)?;
         let here = |why: String, notes: Vec<String>| {
             let status = here::run(&command, streams, cancel)?;
@@ -121,16 +118,17 @@ impl Session {
         if self.0.is_guest {
             return here(GUEST.into(), Vec::new());
         }
-        let job = match job {
-            Some(Err(why)) => return unless_forbidden(why.clone(), Vec::new()),
-            Some(Ok(opened)) => Some(opened.id),
-            None => None,
+        let (job, rank) = match job.map(|job| (&job.opened, job.rank_of(task))) {
+            Some((Err(why), _)) => return unless_forbidden(why.clone(), Vec::new()),
+            Some((Ok(opened), rank)) => (Some(opened.id), rank),
+            None => (None, 0),
         };
         let options = Options {
             no_local: task.no_local,
             allow_write: task.allow_write.clone(),
             verbose: task.notes,
             job,
+            rank,
             becomes: false,
             race: false,
         };
@@ -159,7 +157,11 @@ impl Job {
 
     /// As [`Session::run_with`], in this job.
     pub fn run_with(&self, task: &Task, streams: Streams<'_>) -> Result<Ended, Error> {
-        self.session.run_in(Some(&self.opened), task, streams, &self.cancel)
+        self.session.run_in(Some(self), task, streams, &self.cancel)
+    }
+
+    fn rank_of(&self, task: &Task) -> u32 {
+        task.rank.unwrap_or_else(|| self.next_rank.fetch_add(1, Ordering::Relaxed))
     }
 
     /// Calls off all tasks of the job, those that run and those to come.

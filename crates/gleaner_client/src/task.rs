@@ -21,6 +21,7 @@ pub struct Task {
     pub(crate) no_local: bool,
     pub(crate) no_remote: bool,
     pub(crate) notes: bool,
+    pub(crate) rank: Option<u32>,
     pub(crate) allow_write: Vec<Vec<u8>>,
 }
 
@@ -85,6 +86,7 @@ impl Task {
             no_local: false,
             no_remote: false,
             notes: false,
+            rank: None,
             allow_write: Vec::new(),
         }
     }
@@ -139,6 +141,13 @@ impl Task {
     /// Whether to ask the client daemon where it ran and what it cost.
     pub fn notes(mut self, notes: bool) -> Self {
         self.notes = notes;
+        self
+    }
+
+    /// Its place in its job: over a slow link results of tasks with lower ranks come first. Else its place is that of its
+    /// call among those of tasks that say none.
+    pub fn rank(mut self, rank: u32) -> Self {
+        self.rank = Some(rank);
         self
     }
 

@@ -8,7 +8,7 @@ use crate::held::Held;
 use crate::placement::Lent;
 use crate::relay;
 use crate::server::{HubError, Shared};
-use crate::session::{Caller, ClientSession, Detour, HUBS_MAX, lock};
+use crate::session::{Caller, ClientSession, Detour, HUBS_MAX};
 use crate::workers::send_last;
 use base::{NodeId, Tenant};
 use bytes::Bytes;
@@ -18,7 +18,7 @@ use std::time::Instant;
 use tokio::sync::watch;
 use wire::flow::Paths;
 use wire::message::{Failed, FailedKind, Hello, Launch, Open, OpenKind, OutputKind, TaskOutput};
-use wire::{DialError, Endpoint, Hold, Joined, Pauses, Receiver, Role, Sender, convert};
+use wire::{DialError, Endpoint, Hold, Joined, Pauses, Receiver, Role, Sender, convert, lock};
 
 /// Whether the hub `wants` may work for the one whose way up is `path`, itself first. The error is for a person there.
 pub fn check(path: &[NodeId], wants: NodeId) -> Result<(), String> {

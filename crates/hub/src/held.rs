@@ -1,7 +1,7 @@
 //! What the hub was told of a client's files, kept for a while after its connection ended: a client that comes back over another
 //! one says only what changed since.
 
-use crate::session::{SessionKey, lock};
+use crate::session::SessionKey;
 use crate::views::Views;
 use base::{Digest, NodeId};
 use mirror::View;
@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use wire::lock;
 use wire::message::ViewHeld;
 
 /// How long it is kept for a client that is gone.
@@ -52,7 +53,7 @@ impl PiecesKept {
 pub struct Held {
     /// Its views.
     pub views: Mutex<Views>,
-    /// Told of each step of a view.
+    /// Told of each step of a view, and of what is on its way.
     pub advanced: Notify,
     /// The names of pieces of its files.
     pub pieces: Arc<Pieces>,

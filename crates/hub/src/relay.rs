@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use wire::message::{
     Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, TaskInput, TaskOutput,
 };
-use wire::{Receiver, Sender, WireError};
+use wire::{Receiver, Sender, Turn, WireError};
 
 /// Bytes of objects that go with a launch to a hub. While more are on their way launches of the same view would wait for the step
 /// that comes with them, and those of other programs would ask for them a second time: the hub is told their names instead, and
@@ -36,6 +36,7 @@ pub async fn run(
     mut to_client: Sender,
     mut from_client: Receiver,
 ) {
+    to_client.set_turn(Turn::ranked(launch.rank));
     let ticket = shared.ticket();
     let outcome = carry(&shared, &client, ticket, launch, given, &mut to_client, &mut from_client).await;
     shared.finished(ticket);
@@ -63,6 +64,9 @@ async fn carry(
     launch.objects = launch.objects.iter().filter_map(|object| client.keep(object)).collect();
     let gap = |_| FailedKind::ViewGap.because("the hub does not know the files that this launch builds on");
     let copied = launch.copied.take().map(convert_copied).transpose()?;
+    if let Some(number) = launch.coming.take() {
+        client.knows_what_comes(number).await;
+    }
     client.advance(copied.as_ref(), &update).await.map_err(gap)?;
 
     let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));

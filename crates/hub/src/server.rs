@@ -5,7 +5,7 @@ use crate::held::Held;
 use crate::placement::{Refused, Ticket};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
-use crate::session::{Caller, ClientSession, WorkerSession, lock};
+use crate::session::{Caller, ClientSession, WorkerSession};
 use crate::state::State;
 use crate::workers::{fetch_objects, send_last};
 use base::{NodeId, ViewId};
@@ -25,7 +25,7 @@ use wire::message::{
     Answer, Control, ControlKind, FailedKind, Hello, Lends, Moved, Object, Open, OpenKind, OutputKind, Pong,
     TaskOutput, Welcome, digest_bytes,
 };
-use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, WireError, now_nanos};
+use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, WireError, lock, now_nanos};
 
 /// Bytes of objects given before a launch that are passed on with it; the store keeps those beyond, too.
 const GIVEN_BYTES_MAX: usize = 8 << 20;
@@ -242,7 +242,7 @@ impl Shared {
             clock: now_nanos(),
             name: self.name.clone(),
             instance: self.instance,
-            system: release().as_ref().map(digest_bytes).unwrap_or_default(),
+            system: Bytes::from_static(release()),
             store: self.store_name.clone(),
             resumed: held.is_some(),
             views: held.as_ref().map_or(Vec::new(), |held| held.told()),
@@ -307,12 +307,19 @@ impl Shared {
             let (shared, session) = (self.clone(), session.clone());
             tokio::spawn(async move {
                 let mut given = Given::default();
-                let mut opened = receiver.next::<Open>().await;
+                let mut opened = session.opened(receiver.next::<Open>()).await;
                 while let Ok(Some(Open { kind: Some(OpenKind::Give(object)) })) = opened {
                     given.take(object, &session);
                     opened = receiver.next::<Open>().await;
                 }
                 match opened {
+                    Ok(Some(Open { kind: Some(OpenKind::Coming(announced)) })) => {
+                        let mut coming = session.coming(&announced);
+                        while let Ok(Some(Open { kind: Some(OpenKind::Give(object)) })) = receiver.next::<Open>().await
+                        {
+                            session.arrived(&mut coming, &object);
+                        }
+                    }
                     Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
                         relay::run(shared, session, *launch, given.objects, sender, receiver).await;
                     }

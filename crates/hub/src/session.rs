@@ -5,19 +5,23 @@ use crate::views::{Copied, Views};
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
 use mirror::Cursor;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::BlockStore;
-use store::system::{Expected, SystemFiles};
+use store::system::{Expected, SystemFiles, is_release};
+use tokio::sync::oneshot;
 use wire::fetch::CLIENT_LIMIT;
 use wire::message::Hello;
 use wire::without::{Part, is_left_out};
-use wire::{Connection, FetchError, Fetcher, convert, message};
+use wire::{Connection, FetchError, Fetcher, convert, lock, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
+/// The same while other messages of the client are on their way.
+const GAP_LIMIT_BUSY: Duration = Duration::from_secs(60);
 /// Most views of which it is known how far a worker was sent them; the table is emptied beyond.
 const SENT_MAX: usize = 16_384;
 /// Most files whose lazily read pieces are remembered; the table is emptied beyond.
@@ -25,6 +29,12 @@ const STAMPS_MAX: usize = 100_000;
 
 /// Most objects of one launch that are asked for before a task does.
 const WANTED_MAX: usize = 65_536;
+/// Most objects that one stream says are on their way.
+const COMING_MAX: usize = 4096;
+/// How long a launch waits to be told what is on its way.
+const ANNOUNCED_LIMIT: Duration = Duration::from_secs(1);
+/// Numbers of such that are remembered.
+const ANNOUNCED_MAX: usize = 256;
 /// Most that is asked for at once of what was looked for here in vain, bytes.
 const ASKED_BYTES_MAX: u64 = 1 << 20;
 
@@ -136,7 +146,14 @@ pub struct ClientSession {
     /// It names them only, for they are here most likely.
     names_system: bool,
     unanswered: AtomicU64,
+    /// Streams whose first message has not come in full.
+    opening: AtomicUsize,
+    /// Numbers of what was last said to be on its way.
+    announced: Mutex<VecDeque<u64>>,
 }
+
+/// Contents that are on their way, and who is told when they are here.
+pub struct Coming(HashMap<Digest, oneshot::Sender<Bytes>>);
 
 impl ClientSession {
     /// A session over `connection`. `held`: what was told over earlier ones.
@@ -147,20 +164,20 @@ impl ClientSession {
         (store, system): (Arc<BlockStore>, Arc<SystemFiles>),
         held: Arc<Held>,
     ) -> Arc<Self> {
-        let release = store::system::release();
-        let names_system = connection.is_far()
-            && release.is_some_and(|release| caller.system == release.0[..])
-            && !is_left_out(Part::OwnDistribution);
+        let names_system = connection.is_far() && is_release(&caller.system) && !is_left_out(Part::OwnDistribution);
         let kept = store.clone();
         // The fetcher has compared name and bytes.
         let keep =
             Arc::new(move |digest: Digest, bytes: &Bytes| report(kept.put_checked(tenant, digest, bytes), digest));
         let expected = Expected::new(system, store.clone(), tenant);
         let look = {
-            let expected = expected.clone();
+            let (expected, store) = (expected.clone(), store.clone());
             Arc::new(move |digest: &Digest| {
-                let found = (!is_left_out(Part::OwnDistribution)).then(|| expected.look(digest))?;
-                found.map(Bytes::from)
+                // It may have come since it was missed.
+                let kept = || store.get(tenant, digest).ok().flatten();
+                let here = || expected.look(digest);
+                let found = (!is_left_out(Part::CacheSharing)).then(kept).flatten();
+                found.or_else(|| (!is_left_out(Part::OwnDistribution)).then(here).flatten()).map(Bytes::from)
             })
         };
         let limit = CLIENT_LIMIT + LONGER_BELOW * caller.hubs() as u32;
@@ -179,24 +196,32 @@ impl ClientSession {
             expected,
             names_system,
             unanswered: AtomicU64::new(0),
+            opening: AtomicUsize::new(0),
+            announced: Mutex::default(),
         })
+    }
+
+    /// Waits for a stream's first message.
+    pub async fn opened<T>(&self, message: impl Future<Output = T>) -> T {
+        self.opening.fetch_add(1, Ordering::Relaxed);
+        let opened = message.await;
+        self.opening.fetch_sub(1, Ordering::Relaxed);
+        opened
     }
 
     /// Takes a launch's step of a view, which is `copied` first from another if it is new. Waits a little for the step before it, which may come over a slower stream.
     pub async fn advance(&self, copied: Option<&Copied>, update: &ViewUpdate) -> Result<(), Gap> {
-        let arrived = async {
-            loop {
-                let advanced = self.held.advanced.notified();
-                tokio::pin!(advanced);
-                // Registered before the look, so that a step between the look and the wait is not missed.
-                advanced.as_mut().enable();
-                if self.take(copied, update) {
-                    return;
-                }
-                advanced.await;
+        let arrived = self.until(|| self.take(copied, update));
+        let begun = Instant::now();
+        tokio::pin!(arrived);
+        let taken = loop {
+            match tokio::time::timeout(GAP_LIMIT, &mut arrived).await {
+                Ok(()) => break Ok(()),
+                // The step before it may be part of a message that takes long.
+                Err(_) if self.opening.load(Ordering::Relaxed) > 0 && begun.elapsed() < GAP_LIMIT_BUSY => {}
+                Err(_) => break Err(Gap),
             }
         };
-        let taken = tokio::time::timeout(GAP_LIMIT, arrived).await.map_err(|_| Gap);
         self.held.advanced.notify_waiters();
         if let Some(copied) = copied {
             self.expect(&copied.step.set);
@@ -299,6 +324,56 @@ impl ClientSession {
             let session = self.clone();
             // Who needs it will see why it cannot be had.
             tokio::spawn(async move { session.object(name).await.map(drop) });
+        }
+    }
+
+    /// These come unasked: until then who wants them waits, and does not ask.
+    pub fn coming(&self, announced: &message::Coming) -> Coming {
+        let names = announced.digests.iter().filter_map(|name| Digest::from_slice(name)).take(COMING_MAX);
+        let expect = |name| {
+            let (arrives, coming) = oneshot::channel();
+            self.fetcher.expect(name, coming);
+            (name, arrives)
+        };
+        let coming = names.filter(|name| !self.store.contains(self.tenant, name)).map(expect).collect();
+        let mut known = lock(&self.announced);
+        known.push_back(announced.number);
+        if known.len() > ANNOUNCED_MAX {
+            known.pop_front();
+        }
+        drop(known);
+        self.held.advanced.notify_waiters();
+        Coming(coming)
+    }
+
+    /// Waits until what the launch needs has been announced, which goes over another stream. Should that take long, what is on its way
+    /// is asked for once more, which costs bytes.
+    pub async fn knows_what_comes(&self, number: u64) {
+        let known = self.until(|| lock(&self.announced).contains(&number));
+        let _ = tokio::time::timeout(ANNOUNCED_LIMIT, known).await;
+    }
+
+    /// Waits for what a step of a view, or word of what is on its way, brings about.
+    async fn until(&self, is_so: impl Fn() -> bool) {
+        loop {
+            let advanced = self.held.advanced.notified();
+            tokio::pin!(advanced);
+            // Registered before the look, so that a step between the look and the wait is not missed.
+            advanced.as_mut().enable();
+            if is_so() {
+                return;
+            }
+            advanced.await;
+        }
+    }
+
+    /// One of them is here. Blocks on the disk.
+    pub fn arrived(&self, coming: &mut Coming, object: &message::Object) {
+        let Some(whole) = self.keep(object) else { return };
+        let waiting = Digest::from_slice(&whole.digest).and_then(|name| coming.0.remove(&name));
+        if let Some(waiting) = waiting {
+            // Nobody waits any more, perhaps.
+            let _ = waiting.send(whole.bytes);
         }
     }
 
@@ -419,11 +494,6 @@ impl WorkerSession {
     pub fn forget(&self, client: &SessionKey) {
         lock(&self.sent).retain(|(key, _), _| key != client);
     }
-}
-
-/// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::placement::Lent;
 use crate::server::Shared;
-use crate::session::{ClientSession, WorkerSession, lock};
+use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
 use base::{TreePath, ViewId};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use wire::message::{
     BindReply, BindRequest, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest, digest_bytes,
 };
-use wire::{Connection, Receiver, Sender, convert};
+use wire::{Connection, Receiver, Sender, Turn, convert, lock};
 
 /// Most objects in one request.
 const OBJECTS_MAX: usize = 1024;
@@ -123,6 +123,7 @@ impl Shared {
     }
 
     async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
+        sender.set_turn(Turn::Contents);
         let found = async {
             let client = self.client(&request.client).ok_or("its client is gone")?;
             let stamp = convert::digest(&request.stamp).map_err(|error| error.to_string())?;
@@ -161,6 +162,7 @@ pub(crate) async fn send_last<M: prost::Message>(mut sender: Sender, message: &M
 
 /// Sends these objects of a client, as they are found.
 pub(crate) async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec<Bytes>, mut sender: Sender) {
+    sender.set_turn(Turn::Contents);
     let mut fetching = JoinSet::new();
     for name in names.into_iter().take(OBJECTS_MAX) {
         let client = client.clone();

@@ -24,13 +24,19 @@ const FILE_BYTES_PER_RECIPE_BYTE: u64 = 1_500;
 /// Where a release says what it is.
 const RELEASE_FILES: [&str; 2] = ["/etc/os-release", "/usr/lib/os-release"];
 
-/// The digest of this machine's release and instruction set: equal where the distribution is. `None` where no file says.
-pub fn release() -> Option<Digest> {
+/// Names this machine's release and instruction set, by their digest: equal where the distribution is. Empty where no file says.
+pub fn release() -> &'static [u8] {
     static RELEASE: OnceLock<Option<Digest>> = OnceLock::new();
-    *RELEASE.get_or_init(|| {
+    let release = RELEASE.get_or_init(|| {
         let text = RELEASE_FILES.iter().find_map(|path| std::fs::read(path).ok())?;
         Some(Digest::of(&[std::env::consts::ARCH.as_bytes(), b"\n", &text].concat()))
-    })
+    });
+    release.as_ref().map_or(&[], |digest| &digest.0)
+}
+
+/// Whether another machine's release and instruction set are this one's.
+pub fn is_release(name: &[u8]) -> bool {
+    !name.is_empty() && name == release()
 }
 
 /// The system's files on this machine.

@@ -12,6 +12,7 @@ use crate::key::node_of;
 use crate::local::{self, Inlet, Local, Outlet};
 use crate::message::{Object, ObjectReply, Open, OpenKind};
 use crate::transport;
+use crate::turn::Turn;
 use base::NodeId;
 use bytes::Bytes;
 use prost::Message;
@@ -271,20 +272,14 @@ impl Connection {
 
     /// Sends one request and waits for its one answer, for at most [`REQUEST_LIMIT`].
     pub async fn request<Answer: Message + Default>(&self, request: OpenKind) -> Result<Answer, WireError> {
-        self.request_within(request, REQUEST_LIMIT).await
+        let answer = tokio::time::timeout(REQUEST_LIMIT, self.ask_one(request));
+        answer.await.map_err(|_| WireError::Late(REQUEST_LIMIT))?
     }
 
-    /// The same for at most `limit`.
-    pub async fn request_within<Answer: Message + Default>(
-        &self,
-        request: OpenKind,
-        limit: Duration,
-    ) -> Result<Answer, WireError> {
-        let answer = async {
-            let mut receiver = self.ask(request).await?;
-            receiver.next::<Answer>().await?.ok_or_else(|| WireError::Lost("the answer is missing".into()))
-        };
-        tokio::time::timeout(limit, answer).await.map_err(|_| WireError::Late(limit))?
+    /// The same without a limit, for callers that have their own.
+    pub async fn ask_one<Answer: Message + Default>(&self, request: OpenKind) -> Result<Answer, WireError> {
+        let mut receiver = self.ask(request).await?;
+        receiver.next::<Answer>().await?.ok_or_else(|| WireError::Lost("the answer is missing".into()))
     }
 
     /// Ends the connection, telling the other side why.
@@ -322,6 +317,15 @@ fn local_streams((outlet, inlet): (Outlet, Inlet)) -> (Sender, Receiver) {
 }
 
 impl Sender {
+    /// When what is sent here goes, beside what is sent on other streams.
+    pub fn set_turn(&self, turn: Turn) {
+        match &self.0 {
+            SendHalf::Quic(stream) => stream.set_turn(turn),
+            // Nothing waits there.
+            SendHalf::Local(_) => {}
+        }
+    }
+
     /// Sends one message.
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
         self.send_encoded(message.encode_to_vec().into()).await

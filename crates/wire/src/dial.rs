@@ -3,6 +3,7 @@
 use crate::connection::{CONNECT_LIMIT, Carrier, Connection, Receiver, Sender, WireError};
 use crate::endpoint::{Endpoint, Known};
 use crate::flow::{Path, Paths};
+use crate::lock;
 use crate::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome};
 use base::NodeId;
 use std::net::SocketAddr;
@@ -85,7 +86,7 @@ impl Joined {
 
     /// What has been learnt of the ways to and from the hub.
     pub fn paths(&self) -> Paths {
-        let down = *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let down = *lock(&self.down);
         Paths { up: self.connection.path(), down, is_udp_blocked: self.connection.carrier() == Carrier::Tcp }
     }
 
@@ -102,7 +103,7 @@ impl Joined {
     /// This machine has moved to another network, of which `known` was learnt before: both sides go by that.
     pub fn moved(&self, known: Paths) {
         self.connection.moved(known.up);
-        *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        *lock(&self.down) = None;
         let _ = self.orders.try_send(Order::Moved(known.down));
     }
 }
@@ -172,7 +173,7 @@ impl Measured {
         const SAMPLES: usize = 8;
         let arrived = now_nanos();
         if let Some(path) = pong.down.and_then(Path::claimed) {
-            *self.down.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(path);
+            *lock(&self.down) = Some(path);
         }
         self.recent.push((arrived - pong.asked, offset(pong.asked, pong.answered, arrived)));
         if self.recent.len() > SAMPLES {

@@ -2,6 +2,7 @@
 //! it is asked for once.
 
 use crate::connection::{Connection, WireError};
+use crate::lock;
 use crate::message::{BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes};
 use base::{Digest, TaskId, TreePath, ViewId};
 use bytes::Bytes;
@@ -10,14 +11,15 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot};
 
-/// How long a hub waits for a client's answer: the link may be cut and come back.
+/// How long a hub waits for a client of which nothing is heard: the link may be cut and come back.
 pub const CLIENT_LIMIT: Duration = Duration::from_secs(25);
-/// How long a worker waits for a hub's answer: longer than the hub waits, which then knows that a task missed one; and shorter than a
-/// guest's request may take.
+/// The same of a worker and its hub: longer than the hub waits, which then knows that a task missed an answer.
 pub const HUB_LIMIT: Duration = Duration::from_secs(28);
+/// How long an answer may take from a side that is heard: a slow link takes its time. Shorter than a guest's request may take.
+pub const ANSWER_LIMIT: Duration = Duration::from_secs(600);
 /// Most objects asked for in one request.
 const BATCH: usize = 256;
 /// Most requests for objects under way at once; more wait.
@@ -72,7 +74,7 @@ struct Want {
 
 impl Fetcher {
     /// Asks at the other end of `connection` for what belongs to `client` (as the hub names it; empty when the other end
-    /// is the client itself), and waits for each answer for at most `limit`.
+    /// is the client itself), and waits for each answer until nothing was heard for `limit`.
     pub fn new(connection: Connection, client: Bytes, limit: Duration, keep: Keep, look: Look) -> Self {
         // Unbounded, but never longer than the number of tasks' reads that wait, each of which holds a place.
         let (wanted, queue) = mpsc::unbounded_channel();
@@ -94,16 +96,15 @@ impl Fetcher {
     /// The object of this name.
     pub async fn object(&self, digest: Digest) -> Result<Bytes, FetchError> {
         let (wanted, look) = (self.wanted.clone(), self.look.clone());
-        let fetch = move || async move {
-            if let Ok(Some(found)) = tokio::task::spawn_blocking(move || look(&digest)).await {
-                return Ok(found);
-            }
-            let (answer, arrived) = oneshot::channel();
-            let gone = || FetchError::Wire(WireError::Lost("the connection ended".into()));
-            wanted.send(Want { digest, answer }).map_err(|_| gone())?;
-            arrived.await.map_err(|_| gone())?
-        };
+        let fetch = move || fetch_object(digest, wanted, look);
         self.objects.get(digest, fetch).await.unwrap_or_else(|| Err(broken()))
+    }
+
+    /// The object of this name comes unasked: who wants it waits for that, and asks only if it fails.
+    pub fn expect(&self, digest: Digest, coming: oneshot::Receiver<Bytes>) {
+        let (wanted, look) = (self.wanted.clone(), self.look.clone());
+        let coming = async { coming.await.ok().map(Ok) };
+        self.objects.expect(digest, coming, move || fetch_object(digest, wanted, look));
     }
 
     /// `count` pieces from number `first` of the file with this stamp, with their names; fewer if it ends before.
@@ -122,7 +123,7 @@ impl Fetcher {
             let path = path.as_bytes().to_vec();
             let task = crate::convert::task_bytes(task);
             let request = OpenKind::Bind(BindRequest { client, view: view.0, task, path });
-            let reply: BindReply = connection.request_within(request, limit).await?;
+            let reply: BindReply = patient(&connection, limit, connection.ask_one(request)).await??;
             match reply.error.is_empty() {
                 true => Ok(reply),
                 false => Err(FetchError::Refused { message: reply.error, errno: reply.errno }),
@@ -150,18 +151,41 @@ struct Asked {
     keep: Keep,
 }
 
+/// Waits for an answer until nothing was heard of the other side for `limit`, and for [`ANSWER_LIMIT`] at most.
+async fn patient<T>(connection: &Connection, limit: Duration, answer: impl Future<Output = T>) -> Result<T, WireError> {
+    let begun = Instant::now();
+    tokio::pin!(answer);
+    loop {
+        let heard = connection.heard();
+        let waited = tokio::time::timeout(limit, &mut answer).await;
+        let is_heard = || connection.is_within_process() || connection.heard() > heard;
+        match waited {
+            Ok(answer) => return Ok(answer),
+            Err(_) if is_heard() && begun.elapsed() < ANSWER_LIMIT => {}
+            Err(_) => return Err(WireError::Late(limit)),
+        }
+    }
+}
+
+async fn fetch_object(digest: Digest, wanted: mpsc::UnboundedSender<Want>, look: Look) -> Result<Bytes, FetchError> {
+    if let Ok(Some(found)) = tokio::task::spawn_blocking(move || look(&digest)).await {
+        return Ok(found);
+    }
+    let (answer, arrived) = oneshot::channel();
+    let gone = || FetchError::Wire(WireError::Lost("the connection ended".into()));
+    wanted.send(Want { digest, answer }).map_err(|_| gone())?;
+    arrived.await.map_err(|_| gone())?
+}
+
 async fn fetch_pieces(asked: Asked, stamp: Digest, first: u64, count: u32) -> PiecesResult {
     let Asked { connection, client, limit, keep } = asked;
-    let receive = async {
-        let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count };
-        let mut replies = connection.ask(OpenKind::Pieces(request)).await?;
-        let mut pieces = Vec::new();
-        while let Some(reply) = replies.next::<ObjectReply>().await? {
-            pieces.push(checked(&connection, reply, &keep)?);
-        }
-        Ok(pieces)
-    };
-    tokio::time::timeout(limit, receive).await.map_err(|_| WireError::Late(limit))?
+    let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count };
+    let mut replies = patient(&connection, limit, connection.ask(OpenKind::Pieces(request))).await??;
+    let mut pieces = Vec::new();
+    while let Some(reply) = patient(&connection, limit, replies.next::<ObjectReply>()).await?? {
+        pieces.push(checked(&connection, reply, &keep)?);
+    }
+    Ok(pieces)
 }
 
 /// Checks an object's hash, unless a part of this process has done so, and keeps it.
@@ -197,10 +221,11 @@ async fn fetch_batch(asked: Asked, mut wants: HashMap<Digest, oneshot::Sender<Re
     let Asked { connection, client, limit, keep } = asked;
     let receive = async {
         let digests = wants.keys().map(digest_bytes).collect();
-        let mut replies = connection.ask(OpenKind::Objects(ObjectsRequest { client, digests })).await?;
+        let request = OpenKind::Objects(ObjectsRequest { client, digests });
+        let mut replies = patient(&connection, limit, connection.ask(request)).await??;
         while !wants.is_empty() {
-            let next = tokio::time::timeout(limit, replies.next::<ObjectReply>());
-            let Some(reply) = next.await.map_err(|_| WireError::Late(limit))?? else { break };
+            let next = patient(&connection, limit, replies.next::<ObjectReply>());
+            let Some(reply) = next.await?? else { break };
             let Some(name) = Digest::from_slice(&reply.digest) else { continue };
             if let Some(answer) = wants.remove(&name) {
                 let _ = answer.send(checked(&connection, reply, &keep).map(|(_, bytes)| bytes));
@@ -260,32 +285,75 @@ where
             }
         };
         if first {
-            let landing = Landing { flight: self.clone(), key };
+            let landing = Landing::of(self, key);
             let work = start();
-            tokio::spawn(async move {
-                let value = work.await;
-                for sender in landing.take() {
-                    let _ = sender.send(value.clone());
-                }
-            });
+            tokio::spawn(async move { landing.land(work.await) });
         }
         receiver.await.ok()
     }
 
+    /// Has all who want `key` wait for what is coming; should that come to nothing, `otherwise` does the work if somebody waits.
+    /// Nothing is done if the work is under way.
+    pub fn expect<Work>(
+        &self,
+        key: Key,
+        coming: impl Future<Output = Option<Value>> + Send + 'static,
+        otherwise: impl FnOnce() -> Work + Send + 'static,
+    ) where
+        Work: Future<Output = Value> + Send + 'static,
+    {
+        match self.lock().entry(key.clone()) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(entry) => entry.insert(Vec::new()),
+        };
+        let mut landing = Landing::of(self, key);
+        tokio::spawn(async move {
+            match coming.await {
+                Some(value) => landing.land(value),
+                None if landing.is_unwanted() => {}
+                None => landing.land(otherwise().await),
+            }
+        });
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, Vec<oneshot::Sender<Value>>>> {
-        self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.waiting)
     }
 }
 
-/// Takes the waiters off the list, also when the work panics.
+/// Takes the waiters off the list once, also when the work panics: the next flight's are not its own.
 struct Landing<Key: Eq + Hash + Clone + Send + 'static, Value: Clone + Send + 'static> {
     flight: SingleFlight<Key, Value>,
-    key: Key,
+    /// None once it has landed.
+    key: Option<Key>,
 }
 
 impl<Key: Eq + Hash + Clone + Send + 'static, Value: Clone + Send + 'static> Landing<Key, Value> {
-    fn take(&self) -> Vec<oneshot::Sender<Value>> {
-        self.flight.lock().remove(&self.key).unwrap_or_default()
+    fn of(flight: &SingleFlight<Key, Value>, key: Key) -> Self {
+        Self { flight: flight.clone(), key: Some(key) }
+    }
+
+    fn land(mut self, value: Value) {
+        for sender in self.take() {
+            let _ = sender.send(value.clone());
+        }
+    }
+
+    /// Whether nobody waits. Then it is over, and whoever comes begins anew.
+    fn is_unwanted(&mut self) -> bool {
+        let Some(key) = &self.key else { return true };
+        let mut waiting = self.flight.lock();
+        if waiting.get(key).is_some_and(|senders| senders.iter().any(|sender| !sender.is_closed())) {
+            return false;
+        }
+        waiting.remove(key);
+        drop(waiting);
+        self.key = None;
+        true
+    }
+
+    fn take(&mut self) -> Vec<oneshot::Sender<Value>> {
+        self.key.take().and_then(|key| self.flight.lock().remove(&key)).unwrap_or_default()
     }
 }
 
@@ -321,5 +389,46 @@ mod tests {
         }
         assert_eq!(started.load(Ordering::SeqCst), 1);
         assert_eq!(flight.get(7, || async { 1 }).await, Some(1), "the next call flies again");
+    }
+
+    #[tokio::test]
+    async fn who_wants_what_is_coming_waits_for_it_and_asks_only_if_it_does_not_come() {
+        let flight: SingleFlight<u8, u32> = SingleFlight::default();
+        let asked = Arc::new(AtomicU32::new(0));
+        let expect = |key: u8| {
+            let (sender, coming) = oneshot::channel();
+            let asked = asked.clone();
+            flight.expect(key, async { coming.await.ok() }, move || async move {
+                asked.fetch_add(1, Ordering::SeqCst) + 90
+            });
+            sender
+        };
+        let wanted = |key: u8| {
+            let flight = flight.clone();
+            tokio::spawn(async move { flight.get(key, || async { 7 }).await })
+        };
+        let (comes, fails, unwanted) = (expect(1), expect(2), expect(3));
+        let (one, two) = (wanted(1), wanted(2));
+        tokio::task::yield_now().await;
+        comes.send(40).expect("somebody waits");
+        drop(fails);
+        drop(unwanted);
+        assert_eq!((one.await.expect("no panic"), two.await.expect("no panic")), (Some(40), Some(90)));
+        tokio::task::yield_now().await;
+        assert_eq!(asked.load(Ordering::SeqCst), 1, "nobody wants the third");
+        assert_eq!(flight.get(3, || async { 5 }).await, Some(5), "whoever comes later begins anew");
+    }
+
+    #[tokio::test]
+    async fn a_flight_that_has_landed_leaves_the_next_one_alone() {
+        let flight: SingleFlight<u8, u32> = SingleFlight::default();
+        let mut landing = Landing::of(&flight, 7);
+        flight.lock().insert(7, Vec::new());
+        assert!(landing.take().is_empty());
+        let (sender, next) = oneshot::channel();
+        flight.lock().insert(7, vec![sender]);
+        drop(landing);
+        flight.lock().remove(&7).expect("still there").pop().expect("it waits").send(1).expect("it waits");
+        assert_eq!(next.await, Ok(1));
     }
 }

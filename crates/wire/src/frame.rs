@@ -7,6 +7,7 @@
 use crate::connection::WireError;
 use crate::likeness::{self, Likeness, Number};
 use crate::patch::{pack, unpack};
+use crate::turn::Turn;
 use crate::without::{Part, is_left_out};
 use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
@@ -89,6 +90,11 @@ impl FrameSender {
             _ => vec![start.into(), bytes],
         };
         self.stream.write_all_chunks(&mut chunks).await.map_err(lost)
+    }
+
+    pub fn set_turn(&self, turn: Turn) {
+        // A stream that has ended sends nothing.
+        let _ = self.stream.set_priority(turn.priority(self.stream.id().index()));
     }
 
     pub fn finish(&mut self) {

@@ -4,6 +4,7 @@
 //! connection goes on through it without knowing. At the side that listens each has an address of its own, from a range that
 //! leads nowhere (RFC 6666), and a connection that comes through it now has migrated there.
 
+use crate::lock;
 use bytes::Bytes;
 use quinn::udp::{RecvMeta, Transmit};
 use quinn::{AsyncUdpSocket, UdpPoller};
@@ -12,7 +13,7 @@ use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker};
 use tokio::sync::mpsc;
 
@@ -213,10 +214,6 @@ const NOWHERE: u16 = 0x100;
 
 fn is_nowhere(ip: IpAddr) -> bool {
     matches!(ip, IpAddr::V6(ip) if ip.segments()[..4] == [NOWHERE, 0, 0, 0])
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`patch`]: what changed, as its difference from what both ends have.
+//! * `turn`: what goes first where several streams have something to send.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
 //! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
 //! * [`without`]: what is left out, to measure what it is worth.
@@ -31,6 +32,7 @@ mod tls;
 pub mod token;
 mod transport;
 mod tunnel;
+mod turn;
 pub mod without;
 
 pub use connection::{Carrier, Connection, Mark, Receiver, Sender, WireError};
@@ -42,6 +44,14 @@ pub use key::Key;
 pub use listener::Listener;
 pub use token::{Role, Token};
 pub use transport::Hold;
+pub use turn::Turn;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks, also where a holder has panicked: what is behind our locks changes by single steps, so that it is whole at any time.
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Version of the protocol between machines. A hub speaks this one and the one before.
 pub const VERSION: u32 = 1;

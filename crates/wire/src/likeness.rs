@@ -5,6 +5,7 @@
 //! that, has it as a rule; where it has not (much was lost and overtaken), it says so and the message is sent whole.
 
 use crate::connection::WireError;
+use crate::lock;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
@@ -90,11 +91,11 @@ impl Likeness {
     }
 
     fn sent(&self) -> MutexGuard<'_, Sent> {
-        self.sent.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.sent)
     }
 
     fn received(&self) -> MutexGuard<'_, VecDeque<(Number, Bytes)>> {
-        self.received.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.received)
     }
 }
 

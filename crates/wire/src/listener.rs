@@ -7,6 +7,7 @@ use crate::connection::{CONNECT_LIMIT, Connection, WireError};
 use crate::flow::FlowHandle;
 use crate::junction::Tunnels;
 use crate::key::Key;
+use crate::lock;
 use crate::transport::{self, Hold};
 use crate::{tls, tunnel};
 use base::NodeId;
@@ -66,7 +67,7 @@ impl Guests {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, usize>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.0)
     }
 }
 

@@ -11,6 +11,7 @@
 //! | `Objects` | worker to hub, hub to client | an [`ObjectReply`] for each digest, in any order |
 //! | `Pieces` | worker to hub, hub to client | an [`ObjectReply`] for each piece, in order |
 //! | `Ask` | client to hub | one [`Answer`] |
+//! | `Coming` | client to hub | a `Give` for each of what it names |
 //!
 //! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
 
@@ -25,7 +26,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
     /// Which kind of stream this is.
-    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6")]
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub kind: Option<OpenKind>,
 }
 
@@ -50,6 +51,20 @@ pub enum OpenKind {
     /// Contents that the launch to follow will need.
     #[prost(message, tag = "6")]
     Give(Object),
+    /// Contents that come over this stream while tasks that need them start.
+    #[prost(message, tag = "7")]
+    Coming(Coming),
+}
+
+/// Contents that need not be asked for: they are on their way.
+#[derive(Clone, PartialEq, Message)]
+pub struct Coming {
+    /// For launches that need them.
+    #[prost(fixed64, tag = "1")]
+    pub number: u64,
+    /// Their names.
+    #[prost(bytes = "bytes", repeated, tag = "2")]
+    pub digests: Vec<Bytes>,
 }
 
 /// A task, with what changed at the client since the launch before it.
@@ -110,6 +125,12 @@ pub struct Launch {
     /// many launches need them. Set by the hub above.
     #[prost(bytes = "bytes", repeated, tag = "18")]
     pub needs: Vec<Bytes>,
+    /// Number of the [`Coming`] that names what the task needs and this message does not have, if there is one.
+    #[prost(fixed64, optional, tag = "20")]
+    pub coming: Option<u64>,
+    /// Of a task of a job: its rank in that. See [`crate::Turn`].
+    #[prost(uint32, optional, tag = "19")]
+    pub rank: Option<u32>,
 }
 
 /// A view to be copied.

@@ -68,7 +68,8 @@ pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold) -> Arc<TransportCo
         .stream_receive_window(VarInt::from_u32(8 << 20))
         .receive_window(VarInt::from_u32(256 << 20))
         .send_window(64 << 20)
-        .send_fairness(false)
+        // Strictly by priority, also against what is on its way: see [`crate::Turn`].
+        .send_fairness(true)
         .keep_alive_interval(Some(hold.keep_alive()))
         .max_idle_timeout(Some(idle));
     match flow {

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::BlockStore;
 use store::system::SystemFiles;
-use wire::Joined;
+use wire::{Joined, lock};
 
 /// Most clients with a mirror here; beyond, the one longest idle loses its mirror.
 const CLIENTS_MAX: usize = 64;
@@ -63,6 +63,8 @@ pub struct CpuShare {
     clients: Arc<Clients>,
     /// Their numbers.
     pub numbers: Vec<u32>,
+    /// Their places in the table, where one CPU may have several.
+    places: Vec<usize>,
 }
 
 impl Clients {
@@ -113,15 +115,15 @@ impl Clients {
         order.sort_by_key(|at| cpus[*at].1);
         order.truncate(count.max(1) as usize);
         let numbers = order.iter().map(|at| cpus[*at].0).collect();
-        order.into_iter().for_each(|at| cpus[at].1 += 1);
-        CpuShare { clients: self.clone(), numbers }
+        order.iter().for_each(|at| cpus[*at].1 += 1);
+        CpuShare { clients: self.clone(), numbers, places: order }
     }
 }
 
 impl Drop for CpuShare {
     fn drop(&mut self) {
         let mut cpus = lock(&self.clients.cpus.0);
-        cpus.iter_mut().filter(|(number, _)| self.numbers.contains(number)).for_each(|(_, users)| *users -= 1);
+        self.places.iter().for_each(|at| cpus[*at].1 -= 1);
     }
 }
 
@@ -145,9 +147,4 @@ fn free_range(sandbox: &SandboxServer, table: &HashMap<Bytes, Arc<Client>>) -> O
     }
     let taken: HashSet<u32> = table.values().map(|client| client.id_base).collect();
     (0..CLIENTS_MAX as u32).map(|number| first + number * IDS).find(|base| !taken.contains(base))
-}
-
-/// Locks; a panic of another holder has not broken what is inside, which changes by single steps.
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

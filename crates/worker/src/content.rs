@@ -1,6 +1,5 @@
 //! Where the mirror gets what it is asked for: from the store on this machine, else over the link to the hub.
 
-use crate::clients::lock;
 use crate::fuse::{Done, Fetch, FileSource};
 use base::{Bound, Content, Digest, EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId};
 use bytes::Bytes;
@@ -9,21 +8,24 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 use store::system::{Expected, SystemFiles};
 use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use wire::fetch::HUB_LIMIT;
 use wire::without;
-use wire::{FetchError, Fetcher, Joined, convert, message};
+use wire::{FetchError, Fetcher, Joined, convert, lock, message};
 
 /// Most pieces of lazily bound files whose names are remembered.
 const PIECES_MAX: usize = 200_000;
 /// Most files whose pieces' offsets are kept at hand.
 const INDICES_MAX: usize = 4096;
-/// Pieces asked for at once when one is read: 1 MiB.
-const RUN: u64 = 4;
-const RUN_BYTES: u64 = RUN * LAZY_PIECE_BYTES;
+/// Of a lazily bound file, all of such a run is asked for when some of it is read: 1 MiB. Piece by piece, for who waits for one goes
+/// on while the others come, and has asked for the next run before the link has nothing to do.
+const RUN_BYTES: u64 = 4 * LAZY_PIECE_BYTES;
+/// By how much earlier than the rest of a run the piece that a reader waits for is asked for: those asked for together come in any order.
+const NEEDED_FIRST: Duration = Duration::from_millis(5);
 /// Bytes asked for ahead of a reader that begins to read in order, and of one that goes on and on.
 const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 16 << 20;
@@ -238,37 +240,48 @@ impl Contents {
         spans.unwrap_or_default().into_iter().filter_map(|part| part.block).collect()
     }
 
-    /// Makes the names of the pieces in a range known, by fetching the runs that hold them.
+    /// Makes the names of the pieces in a range known, by fetching them; then asks for the rest of the run, and for what is read next.
     async fn learn_pieces(&self, stamp: Digest, size: u64, offset: u64, len: usize) -> Result<(), Errno> {
-        let first = offset / LAZY_PIECE_BYTES / RUN;
-        let last = (offset + len as u64 - 1) / LAZY_PIECE_BYTES / RUN;
-        for run in first..=last {
-            self.fetch_run(stamp, size, run).await?;
+        let end = offset + len as u64;
+        let mut needed = JoinSet::new();
+        self.fetch_pieces(stamp, offset..end, &mut needed);
+        let first = tokio::time::timeout(NEEDED_FIRST, needed.join_next()).await;
+        let ahead = self.ahead(stamp, size, offset, end);
+        let mut others = JoinSet::new();
+        self.fetch_pieces(stamp, whole_runs(&(offset..end), size), &mut others);
+        self.fetch_pieces(stamp, whole_runs(&ahead, size), &mut others);
+        others.detach_all();
+        let mut fetched = match first {
+            Ok(fetched) => fetched,
+            Err(_) => needed.join_next().await,
+        };
+        while let Some(one) = fetched {
+            one.map_err(|_| Errno::IO)??;
+            fetched = needed.join_next().await;
         }
         Ok(())
     }
 
-    async fn fetch_run(&self, stamp: Digest, size: u64, run: u64) -> Result<(), Errno> {
-        let first = run * RUN;
-        let count = size.div_ceil(LAZY_PIECE_BYTES).saturating_sub(first).min(RUN);
-        let missing = {
-            let pieces = lock(&self.pieces);
-            let lacks =
-                |number| pieces.get(&(stamp, number)).is_none_or(|digest| !self.store.contains(self.tenant, digest));
-            (first..first + count).any(lacks)
-        };
-        if !missing {
-            return Ok(());
+    /// Fetches the pieces of a range that are missing, each in a task of `fetching`.
+    fn fetch_pieces(&self, stamp: Digest, range: Range<u64>, fetching: &mut JoinSet<Result<(), Errno>>) {
+        for number in range.start / LAZY_PIECE_BYTES..range.end.div_ceil(LAZY_PIECE_BYTES) {
+            let known = lock(&self.pieces).get(&(stamp, number)).copied();
+            let is_here = known.is_some_and(|digest| self.store.contains(self.tenant, &digest));
+            if let Some(contents) = self.myself.upgrade().filter(|_| !is_here) {
+                fetching.spawn(async move { contents.fetch_piece(stamp, number).await });
+            }
         }
-        let found = self.fetcher()?.pieces(stamp, first, count as u32).await.map_err(|error| errno(&error))?;
+    }
+
+    async fn fetch_piece(&self, stamp: Digest, number: u64) -> Result<(), Errno> {
+        let found = self.fetcher()?.pieces(stamp, number, 1).await.map_err(|error| errno(&error))?;
+        let (digest, _) = found.first().ok_or(Errno::IO)?;
         let mut pieces = lock(&self.pieces);
         if pieces.len() > PIECES_MAX {
             pieces.clear();
         }
-        for (number, (digest, _)) in (first..).zip(&found) {
-            pieces.insert((stamp, number), *digest);
-        }
-        if found.len() as u64 == count { Ok(()) } else { Err(Errno::IO) }
+        pieces.insert((stamp, number), *digest);
+        Ok(())
     }
 
     /// The bytes worth asking for ahead of a reader that reads `offset` to `end`: more, the longer it reads in order.
@@ -304,6 +317,12 @@ struct Part {
     block: Option<Digest>,
     offset: u64,
     len: usize,
+}
+
+/// The runs of a file of `size` bytes in which these are.
+fn whole_runs(bytes: &Range<u64>, size: u64) -> Range<u64> {
+    let start = bytes.start - bytes.start % RUN_BYTES;
+    if bytes.is_empty() { start..start } else { start..bytes.end.next_multiple_of(RUN_BYTES).min(size) }
 }
 
 fn errno(error: &FetchError) -> Errno {
@@ -372,13 +391,6 @@ impl Fetch for Contents {
     fn read(&self, file: &FileSource, offset: u64, len: usize, done: Done<Vec<u8>>) {
         let Some(contents) = self.myself.upgrade() else { return done(Err(Errno::IO)) };
         let file = file.clone();
-        if let Content::Lazy(stamp) = file.content {
-            let ahead = self.ahead(stamp, file.size, offset, offset + len as u64);
-            for run in ahead.start / RUN_BYTES..ahead.end.div_ceil(RUN_BYTES) {
-                let contents = contents.clone();
-                self.runtime.spawn(async move { contents.fetch_run(stamp, file.size, run).await });
-            }
-        }
         self.runtime.spawn(async move { done(contents.read_range(&file, offset, len).await) });
     }
 }

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::flow::Paths;
 use wire::message::{Hello, Open, OpenKind};
-use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role};
+use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn};
 
 /// Where a worker's hub is.
 pub enum HubPlace {
@@ -73,6 +73,7 @@ async fn serve_connection(joined: Joined, clients: &Arc<Clients>) {
         let (clients, joined) = (clients.clone(), joined.clone());
         tokio::spawn(async move {
             if let Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) = receiver.next::<Open>().await {
+                sender.set_turn(Turn::ranked(launch.rank));
                 task::run(clients, joined, *launch, sender, receiver).await;
             }
         });

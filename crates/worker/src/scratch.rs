@@ -4,7 +4,6 @@
 //! that as memory does. What a mounted overlay writes cannot be moved: a task that fills memory starts again on disk, as
 //! do later ones of its kind.
 
-use crate::clients::lock;
 use base::ViewId;
 use bytes::Bytes;
 use rustix::mount::MountFlags;
@@ -16,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use wire::lock;
 
 /// The part of the machine's memory that tasks may fill before some must go on disk; the file system takes twice that.
 const MEMORY_PART: u64 = 8;

@@ -5,6 +5,8 @@ pub mod peers;
 pub mod samples;
 pub mod slow_link;
 
+pub use slow_link::{CALLS_SUBCOMMAND, calls};
+
 use crate::error::{Error, Result};
 use crate::pool::{self, Pool};
 

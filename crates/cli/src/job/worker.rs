@@ -11,8 +11,9 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+use wire::lock;
 
 /// Stack of a thread, in bytes: it waits, and little else.
 const STACK_BYTES: usize = 256 << 10;
@@ -158,8 +159,11 @@ impl Shared {
         if !self.pass() {
             return Ok(None);
         }
-        let item = lock(&self.source).take();
+        let mut source = lock(&self.source);
+        let item = source.take();
+        // Looked at before another thread can find a line that cannot be read, which ends the job only behind this one.
         let is_closed = lock(&self.gate).closed;
+        drop(source);
         match item {
             // It was closed while the line was waited for.
             Ok(Some(_)) if is_closed => Ok(None),
@@ -170,11 +174,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What a thread that panicked leaves behind is whole: every change is a single step.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Starts `count` threads that run tasks until there are no more.
@@ -218,6 +217,7 @@ fn finish(shared: &Shared, item: Item) -> Finished {
     let task = Task::new(item.command.argv.iter().map(|word| OsStr::from_bytes(word)));
     let task =
         task.cpus(settings.cpus).no_local(settings.no_local).no_remote(settings.no_remote).notes(settings.verbose);
+    let task = task.rank(item.number.try_into().unwrap_or(u32::MAX));
     let task = settings.allow_write.iter().fold(task, |task, path| task.allow_write(path));
     let begun = Instant::now();
     let mut attempts = 0;

@@ -14,6 +14,9 @@ use std::time::{Duration, Instant};
 /// How long a daemon that has not yet launched the command may take to answer a signal that would end it.
 const INTERRUPT_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// How long a daemon that has not yet launched the command may take to do so before Ctrl-Z stops this process alone.
+const STOP_TIME_MAX: Duration = Duration::from_secs(1);
+
 /// How often to look whether a terminal that another command has became free.
 const TERMINAL_LOOK: Duration = Duration::from_millis(200);
 
@@ -49,13 +52,15 @@ pub struct Session<'a> {
     told_foreground: bool,
     /// A signal that would have ended us came before the launch: when to stop waiting, and which.
     interrupted: Option<(Instant, u8)>,
+    /// SIGTSTP came before the launch, which is waited for until then: the daemon is to stop the task as well.
+    stopping: Option<Instant>,
 }
 
 impl<'a> Session<'a> {
     /// A session whose locks are in `folder`.
     pub fn new(folder: &'a Folder, signals: &'a Signals) -> Self {
         let terminal = Terminal::new(streams::standard_streams()[0]);
-        Self { folder, signals, terminal, launched: None, told_foreground: true, interrupted: None }
+        Self { folder, signals, terminal, launched: None, told_foreground: true, interrupted: None, stopping: None }
     }
 
     /// The task, if it was launched.
@@ -85,6 +90,9 @@ impl<'a> Session<'a> {
                 match door.receive_now()? {
                     Received::Reply(reply) => {
                         if let Some(end) = self.on_reply(door, reply)? {
+                            if matches!(end, End::RunHere(_)) && self.stopping.is_some() {
+                                self.stop_alone();
+                            }
                             return Ok(end);
                         }
                     }
@@ -96,6 +104,10 @@ impl<'a> Session<'a> {
                 && Instant::now() >= deadline
             {
                 return Ok(End::Interrupted(signal));
+            }
+            if self.stopping.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.stop_alone();
+                self.continue_task(door)?;
             }
             self.claim_terminal(door)?;
             self.wait(door)?;
@@ -109,7 +121,8 @@ impl<'a> Session<'a> {
         ];
         let look = self.wants_terminal().then(|| Instant::now() + TERMINAL_LOOK);
         let interrupted = self.interrupted.map(|(deadline, _)| deadline);
-        let timeout: Option<Timespec> = look.into_iter().chain(interrupted).min().map(timespec_until);
+        let timeout: Option<Timespec> =
+            look.into_iter().chain(interrupted).chain(self.stopping).min().map(timespec_until);
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(system("waiting for the client daemon")(error)),
@@ -124,12 +137,13 @@ impl<'a> Session<'a> {
             },
             libc::SIGCONT => {
                 // The shell may have set the terminal anew, and in the foreground or not.
+                self.stopping = None;
                 self.terminal.release();
                 self.continue_task(door)
             }
             libc::SIGTSTP if self.launched.is_none() => {
-                self.signals.stop_by(signal, false);
-                self.continue_task(door)
+                self.stopping.get_or_insert_with(|| Instant::now() + STOP_TIME_MAX);
+                Ok(())
             }
             signal => {
                 // The numbers that are taken over are below 32.
@@ -148,6 +162,9 @@ impl<'a> Session<'a> {
             Reply::Launched { task, terminal } => {
                 self.launched = Some((task, terminal));
                 self.interrupted = None;
+                if self.stopping.take().is_some() {
+                    tell(door, &Request::Signal(libc::SIGTSTP as u8))?;
+                }
                 self.claim_terminal(door)?;
             }
             Reply::Stopped(signal) => {
@@ -168,6 +185,12 @@ impl<'a> Session<'a> {
             }
         }
         Ok(None)
+    }
+
+    /// Stops this process, which has no task yet, until it is continued.
+    fn stop_alone(&mut self) {
+        self.stopping = None;
+        self.signals.stop_by(libc::SIGTSTP, false);
     }
 
     /// After we were stopped and continued: the terminal, its size, and the task, as far as they are ours.

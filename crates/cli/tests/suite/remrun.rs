@@ -180,6 +180,12 @@ fn stops_and_continues_with_the_task() {
         assert_eq!(caller.request(), Some(Request::Signal(libc::SIGCONT as u8)));
         caller.reply(Reply::Done(ExitStatus::Code(5)));
     });
+    assert_eq!(stopped_and_continued(&place), Some(5));
+    daemon.join().expect("the daemon saw what it should");
+}
+
+/// The end of a `remrun` that is told to stop as soon as it says that it is up, and then continued.
+fn stopped_and_continued(place: &Place) -> Option<i32> {
     let mut process = place.remrun();
     // A group of its own, whose parent is in the same session: not orphaned, so that it can be stopped.
     let mut child = process.arg("x").stderr(Stdio::piped()).process_group(0).spawn().expect("remrun starts");
@@ -191,7 +197,33 @@ fn stops_and_continues_with_the_task() {
         .expect("a status");
     assert_eq!(status.stopping_signal(), Some(libc::SIGTSTP));
     signal(&child, rustix::process::Signal::CONT);
-    assert_eq!(child.wait().expect("it ends").code(), Some(5));
+    child.wait().expect("it ends").code()
+}
+
+#[test]
+fn what_stops_it_before_the_launch_stops_the_task_as_well() {
+    let place = Place::new();
+    let daemon = place.daemon(1, |_, mut caller| {
+        caller.run();
+        caller.reply(Reply::Note("up".into()));
+        caller.wait(100);
+        caller.launched(false);
+        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGTSTP as u8)));
+        caller.reply(Reply::Stopped(libc::SIGTSTP as u8));
+        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGCONT as u8)));
+        caller.reply(Reply::Done(ExitStatus::Code(5)));
+    });
+    assert_eq!(stopped_and_continued(&place), Some(5));
+    daemon.join().expect("the daemon saw what it should");
+    // And a daemon that hangs does not keep it from stopping.
+    let place = Place::new();
+    let daemon = place.daemon(1, |_, mut caller| {
+        caller.run();
+        caller.reply(Reply::Note("up".into()));
+        caller.wait(1500);
+        caller.reply(Reply::Done(ExitStatus::Code(6)));
+    });
+    assert_eq!(stopped_and_continued(&place), Some(6));
     daemon.join().expect("the daemon saw what it should");
 }
 

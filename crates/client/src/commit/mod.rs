@@ -56,6 +56,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use tree::Tree;
+use wire::lock;
 
 /// How often a commit that lost a race is tried from the start.
 const TRIES_MAX: usize = 3;
@@ -232,7 +233,7 @@ impl Committer {
     }
 
     fn turn(&self) -> MutexGuard<'_, Outcomes> {
-        self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.turn)
     }
 
     fn tree(&self) -> Result<Tree, CommitError> {

@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+use wire::lock;
 
 /// A place in a staging folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,7 +75,7 @@ impl Yard {
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
-        self.noted.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.noted)
     }
 
     /// Notes that a folder is about to be made at `path`.

@@ -27,8 +27,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
 use sources::Sources;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How often a path is looked at that changes while it is being looked at.
 const ATTEMPTS_MAX: u32 = 6;
@@ -281,12 +281,6 @@ pub(crate) fn pause_nanos(nanos: i64) {
     let timeout = rustix::time::Timespec { tv_sec: nanos / 1_000_000_000, tv_nsec: nanos % 1_000_000_000 };
     // An early end by a signal only means looking sooner.
     let _ = rustix::event::poll(&mut [], Some(&timeout));
-}
-
-/// Locks a table. A thread that panicked while it held the lock has left it usable: every change of a table is complete
-/// in itself.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

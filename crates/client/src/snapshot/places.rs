@@ -62,7 +62,7 @@ impl Places {
 
     /// What is known of the file system `dev`, on which `file` is open.
     pub fn of(&self, dev: u64, file: impl AsFd) -> Place {
-        let mut by_device = super::lock(&self.by_device);
+        let mut by_device = wire::lock(&self.by_device);
         if let Some(place) = by_device.get(&dev) {
             return *place;
         }

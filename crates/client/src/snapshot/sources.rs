@@ -1,12 +1,13 @@
 //! Where the bytes are that the client has told others of: tables from digests to files, so that no bytes are kept
 //! twice.
 
+use super::Stamp;
 use super::lru::Lru;
-use super::{Stamp, lock};
 use base::{Digest, TreePath};
 use bytes::Bytes;
 use std::fs::File;
 use std::sync::{Arc, Mutex};
+use wire::lock;
 
 /// Blocks whose place is remembered.
 const BLOCKS_MAX: usize = 262_144;

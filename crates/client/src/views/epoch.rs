@@ -12,11 +12,12 @@ use super::{Launch, SweepError, Swept, View, Views};
 use crate::policy::Gate;
 use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
-use crate::snapshot::{BindError, Observed, Snapshot, lock, now};
+use crate::snapshot::{BindError, Observed, Snapshot, now};
 use base::codec::Encode;
 use base::{Binding, Listing, Seq, Time, TreePath, Version, ViewUpdate};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
+use wire::lock;
 
 /// Most paths that the tasks of one job may use, over all programs.
 pub const EPOCH_PATHS_MAX: usize = 200_000;

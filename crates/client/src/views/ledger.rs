@@ -1,9 +1,10 @@
 //! The ledger of bindings: hands out their numbers, and remembers for the committer what each was.
 
-use crate::snapshot::{Observed, Stamp, lock};
+use crate::snapshot::{Observed, Stamp};
 use base::{Binding, Content, Seq, TreePath};
 use std::collections::VecDeque;
 use std::sync::Mutex;
+use wire::lock;
 
 /// Bindings that are remembered beside those in use.
 const REMEMBERED_MAX: usize = 262_144;

@@ -22,7 +22,7 @@ pub use ledger::Known;
 use crate::policy::{Access, Gate};
 use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
-use crate::snapshot::{BindError, Observed, Snapshot, Stamp, lock};
+use crate::snapshot::{BindError, Observed, Snapshot, Stamp};
 use base::codec::Encode;
 use base::{Binding, Bound, Content, Digest, Listing, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex, Weak};
 use strides::Strides;
 use table::{Look, Table};
 use turns::Turns;
+use wire::lock;
 use wire::message::ViewHeld;
 use wire::without::{Part, is_left_out};
 

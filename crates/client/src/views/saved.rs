@@ -2,7 +2,7 @@
 
 use super::PATHS_MAX;
 use crate::profile::ViewKey;
-use crate::recipes::{seal, unseal, write_whole};
+use crate::small_file::{self, seal, unseal};
 use base::codec::{Malformed, Reader, Writer};
 use base::{Digest, TreePath};
 use std::io;
@@ -20,11 +20,11 @@ const FILES_MAX: usize = 256;
 /// warned of.
 pub(super) fn load(folder: &Path, key: &ViewKey) -> Option<Vec<TreePath>> {
     let path = folder.join(file_name(key));
-    match std::fs::metadata(&path) {
-        Ok(found) if found.len() <= SAVED_BYTES_MAX => {}
-        _ => return None,
+    let read = small_file::read(&path, SAVED_BYTES_MAX);
+    if read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+        return None;
     }
-    let parsed = std::fs::read(&path).map_err(|error| error.to_string());
+    let parsed = read.map_err(|error| error.to_string());
     let parsed = parsed.and_then(|bytes| parse(&bytes, key).map_err(|error| error.to_string()));
     match parsed {
         Ok(paths) => Some(paths),
@@ -38,7 +38,7 @@ pub(super) fn load(folder: &Path, key: &ViewKey) -> Option<Vec<TreePath>> {
 
 /// Saves the paths of a program.
 pub(super) fn save(folder: &Path, key: &ViewKey, paths: &[TreePath]) -> io::Result<()> {
-    write_whole(folder, &file_name(key), &form(key, paths))
+    small_file::write(&folder.join(file_name(key)), &form(key, paths))
 }
 
 /// Removes the files that were written longest ago, beyond [`FILES_MAX`].

@@ -2,11 +2,11 @@
 //! them the longer it goes on.
 
 use super::closure::disk;
-use crate::snapshot::lock;
 use crate::snapshot::lru::Lru;
 use base::{Listing, NodeKind, TreePath};
 use std::ops::Range;
 use std::sync::Mutex;
+use wire::lock;
 
 /// Folders that are remembered.
 const FOLDERS_MAX: usize = 256;

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
+use wire::lock;
 
 pub(super) fn snapshot() -> Arc<Snapshot> {
     Arc::new(Snapshot::new(Arc::new(FixedCutter(64 << 10)), Arc::new(Recipes::new(16 << 20))))
@@ -245,7 +246,8 @@ fn late_bindings_are_told() {
     let view = views.open(&key("/bin/x"), Vec::new);
     let swept = views.sweep(&view, &launch(Version(0))).unwrap();
     let launched = crate::snapshot::now();
-    crate::snapshot::pause_nanos(5_000_000);
+    // Beyond the grain of any clock: what comes later is later.
+    crate::snapshot::pause_nanos(25_000_000);
     fs::write(disk(&file), b"x").unwrap();
     let faulted = views.fault(&view, &file, &Open, launched).unwrap();
     assert!(faulted.late);

@@ -1,8 +1,8 @@
 //! Who sweeps: launches that arrive together share one sweep that started after they arrived.
 
-use crate::snapshot::lock;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
+use wire::lock;
 
 /// Longest wait for others' sweeps, in seconds.
 pub const WAIT_SECS_MAX: u64 = 60;

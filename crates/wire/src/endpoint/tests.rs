@@ -2,8 +2,10 @@
 
 use super::*;
 use crate::connection::Carrier;
+use crate::fetch::{FetchError, Fetcher};
 use crate::listener::Listener;
-use crate::message::{Answer, Control, ControlKind, Open, OpenKind};
+use crate::message::{Answer, Control, ControlKind, ObjectReply, Open, OpenKind};
+use crate::turn::Turn;
 use bytes::Bytes;
 use prost::Message;
 use std::net::IpAddr;
@@ -70,6 +72,73 @@ async fn messages_of_any_size_cross() {
     let Pair { near, far, .. } = pair().await;
     echo(&near, &far, Bytes::from(vec![7; 5 << 20])).await;
     assert_eq!((near.carrier(), far.carrier()), (Carrier::Udp, Carrier::Udp));
+}
+
+#[tokio::test]
+async fn what_waits_goes_by_its_turn() {
+    const LENGTH: usize = 1 << 20;
+    let Pair { near, far, .. } = pair().await;
+    let turns = [Turn::Last, Turn::Ranked(3), Turn::Contents, Turn::Ranked(0), Turn::First];
+    let mut streams = Vec::new();
+    // Nothing is sent before this test waits for something.
+    for (number, turn) in turns.into_iter().enumerate() {
+        let (mut sender, receiver) = near.open_control().await.expect("opened");
+        sender.set_turn(turn);
+        sender.send(&Answer { json: vec![number as u8; LENGTH].into() }).await.expect("sent");
+        sender.finish();
+        streams.push((sender, receiver));
+    }
+    let (told, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    for _ in turns {
+        let (sender, mut receiver) = far.accept_control().await.expect("a stream");
+        let told = told.clone();
+        tokio::spawn(async move {
+            let answer: Answer = receiver.next().await.expect("read").expect("a message");
+            told.send(turns[usize::from(answer.json[0])]).expect("somebody listens");
+            drop(sender);
+        });
+    }
+    let mut order = Vec::new();
+    for _ in turns {
+        order.push(ended.recv().await.expect("another"));
+    }
+    assert_eq!(order, [Turn::First, Turn::Contents, Turn::Ranked(0), Turn::Ranked(3), Turn::Last]);
+}
+
+/// What a question comes to that is answered after half a second, where silence of 100 ms is an end.
+async fn ask_slow_side(is_heard: bool) -> Result<Bytes, FetchError> {
+    const LATE: Duration = Duration::from_millis(500);
+    let Pair { near, far, .. } = pair().await;
+    let fetcher = Fetcher::new(near, Bytes::new(), Duration::from_millis(100), Arc::new(|_, _| {}), Arc::new(|_| None));
+    let answering = tokio::spawn(async move {
+        let (mut sender, mut receiver) = far.accept_control().await.expect("a question");
+        let Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) = receiver.next().await else {
+            panic!("another")
+        };
+        let (mut others, _) = far.open_control().await.expect("opened");
+        let asked = std::time::Instant::now();
+        while asked.elapsed() < LATE {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if is_heard {
+                others.send(&Answer::default()).await.expect("sent");
+            }
+        }
+        let bytes = Bytes::from_static(b"late");
+        // Nobody waits any more, perhaps.
+        let _ =
+            sender.answer_object(ObjectReply { digest: request.digests[0].clone(), bytes, error: String::new() }).await;
+        sender.finish();
+        sender.stopped().await;
+    });
+    let found = fetcher.object(base::Digest::of(b"late")).await;
+    answering.abort();
+    found
+}
+
+#[tokio::test]
+async fn an_answer_is_waited_for_as_long_as_the_other_side_is_heard() {
+    assert_eq!(ask_slow_side(true).await.expect("it came"), &b"late"[..]);
+    assert!(matches!(ask_slow_side(false).await, Err(FetchError::Wire(WireError::Late(_)))));
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The flow as quinn's congestion controller, with a handle for those who remember what it learns.
 
 use super::machine::{Flow, Nanos, Path};
+use crate::lock;
 use quinn::congestion::{Controller, ControllerFactory};
 use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -56,7 +57,7 @@ impl FlowHandle {
     }
 
     fn flow(&self) -> MutexGuard<'_, Flow> {
-        self.flow.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        lock(&self.flow)
     }
 
     fn nanos(&self, at: Instant) -> Nanos {

@@ -17,7 +17,7 @@ pub type Nanos = u64;
 const SECOND: Nanos = 1_000_000_000;
 const MS: Nanos = 1_000_000;
 
-/// How long packets may wait in queues, beside the time that one takes to be sent: two round trips, within these bounds. Less
+/// How long packets may wait in queues, beside the time that those sent together take: two round trips, within these bounds. Less
 /// would be taken for a queue where a processor was busy, more is felt by other traffic.
 const STANDING_MIN: Nanos = 3 * MS;
 const STANDING_MAX: Nanos = 10 * MS;
@@ -25,6 +25,9 @@ const STANDING_MAX: Nanos = 10 * MS;
 const PACKETS_MIN: u64 = 4;
 /// The window of a path of which nothing is known, packets (RFC 9002, section 7.2).
 const PACKETS_FIRST: u64 = 10;
+/// Packets that are acknowledged together (RFC 9000, section 13.2.2: every second one) are those that left together: the time in which
+/// the link sends them is no queue. More than so many are acknowledgements that were held up.
+const TOGETHER_MAX: u64 = 2;
 /// Never more under way than this, bytes.
 const WINDOW_MAX: u64 = 64 << 20;
 /// Moments of sending that are remembered; what was sent before gives no samples.
@@ -113,6 +116,8 @@ struct Sent {
     in_flight: u64,
     delivered: u64,
     delivered_at: Nanos,
+    /// Of this, what was at that moment.
+    together: u64,
     /// When the packet was sent that was last known to be delivered.
     first: Nanos,
     records: VecDeque<Record>,
@@ -136,6 +141,8 @@ struct Round {
     ends: u64,
     shortest: Option<Nanos>,
     acked: u64,
+    /// Most bytes acknowledged at one moment.
+    together: u64,
     /// The window was used up.
     full: bool,
 }
@@ -277,8 +284,10 @@ impl Flow {
     pub fn on_acked(&mut self, now: Nanos, sent: Nanos, bytes: u64, app_limited: bool) {
         self.sent.in_flight = self.sent.in_flight.saturating_sub(bytes);
         self.sent.delivered += bytes;
+        self.sent.together = if now > self.sent.delivered_at { bytes } else { self.sent.together + bytes };
         self.sent.delivered_at = now;
         self.round.acked += bytes;
+        self.round.together = self.round.together.max(self.sent.together);
         let took = now.saturating_sub(sent);
         if self.unproven.take().is_some_and(|remembered| is_another(&remembered, took)) {
             self.begin_anew();
@@ -370,8 +379,9 @@ impl Flow {
         let (Some(path), Some(shortest)) = (self.path(), round.shortest) else { return };
         let took = now.saturating_sub(round.begun).max(1);
         let delivered = rate(round.acked, took);
-        let one = u128::from(self.mtu) * u128::from(SECOND) / u128::from(path.rate.max(1));
-        let standing = shortest.saturating_sub(path.round_trip).saturating_sub(one as u64);
+        let together = round.together.clamp(self.mtu, TOGETHER_MAX * self.mtu);
+        let sending = u128::from(together) * u128::from(SECOND) / u128::from(path.rate.max(1));
+        let standing = shortest.saturating_sub(path.round_trip).saturating_sub(sending as u64);
         if round.full && standing > path.standing_max() / 2 {
             // The link was busy all the time: what came through is what it can do.
             self.rates.lower(delivered + delivered / 16);

@@ -34,6 +34,8 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
+use wire::fetch::ANSWER_LIMIT;
+use wire::lock;
 
 /// How to mount a mirror.
 #[derive(Clone, Debug)]
@@ -67,7 +69,7 @@ impl MountOptions {
             allow_other: true,
             with_xattrs: false,
             threads: std::thread::available_parallelism().map_or(2, |count| count.get().clamp(2, 8)),
-            wait_max: Duration::from_secs(30),
+            wait_max: ANSWER_LIMIT + Duration::from_secs(60),
             limits: Limits::default(),
         }
     }
@@ -352,12 +354,6 @@ fn start(shared: &Arc<Shared>, threads: usize, mount: MountHandle) -> io::Result
             tracing::warn!(%error, "a mirror could not be unmounted");
         }
     })
-}
-
-/// The value within, also if a thread panicked while it held the lock: then its request is lost, but the tables are
-/// changed in single steps.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// Decodes what must be named by `digest`.

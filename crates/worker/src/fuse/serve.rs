@@ -8,7 +8,7 @@ use super::fetch::{Done, Fetch, FileSource};
 use super::holes::{is_hole, seek};
 use super::pending::{Call, Key, Op, Pending, Wait};
 use super::protocol::{self, Header, Ids, Request};
-use super::{Counters, MountOptions, decode_or_io, lock};
+use super::{Counters, MountOptions, decode_or_io};
 use base::{Bound, Content, Digest, NodeKind, Recipe, ViewId};
 use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT};
 use rustix::io::Errno;
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
+use wire::lock;
 
 /// Bytes of recipes that are kept.
 const RECIPE_BYTES_MAX: usize = 32 << 20;

@@ -51,22 +51,26 @@ impl Bed {
     fn used(options: PoolOptions, link: Link, make: impl FnOnce(PathBuf) -> Result<Workload>) -> Result<Self> {
         let pool = start(PoolOptions { link: Some(Link::NONE), ..options })?;
         let mut job = make(pool.place("job"))?;
-        let how = How::best(&pool)?;
-        batch::run(&pool, &job, how, true)?;
+        batch::run(&pool, &job, How::Job, true)?;
         job.edit()?;
-        batch::run(&pool, &job, how, true)?;
-        train(&pool, link)?;
-        // What a fresh connection is told at first is not what a job costs.
-        batch::run(&pool, &job, how, true)?;
-        Ok(Self { pool, link, job, how })
+        batch::run(&pool, &job, How::Job, true)?;
+        let mut bed = Self { pool, link, job, how: How::Job };
+        bed.relink(link)?;
+        Ok(bed)
+    }
+
+    /// Gives the client this link, which a fresh connection learns; what that is told at first is not what a job costs.
+    fn relink(&mut self, link: Link) -> Result<()> {
+        self.link = link;
+        train(&self.pool, link)?;
+        batch::run(&self.pool, &self.job, self.how, true).map(drop)
     }
 
     /// Neither client nor pool knows anything of the job, or of the link.
     fn fresh(options: PoolOptions, link: Link, make: impl FnOnce(PathBuf) -> Result<Workload>) -> Result<Self> {
         let pool = start(PoolOptions { link: Some(link), ..options })?;
         let job = make(pool.place("job"))?;
-        let how = How::best(&pool)?;
-        Ok(Self { pool, link, job, how })
+        Ok(Self { pool, link, job, how: How::Job })
     }
 
     /// Runs the job as it is.
@@ -193,21 +197,35 @@ pub fn workers(full: bool, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// The 32 tiles over cable with other round trips: how much the time grows with it.
+/// The 32 tiles at the links' rates with other round trips: how much the time grows with it.
 pub fn round_trips(full: bool, figures: &mut Figures) -> Result<()> {
-    let delays_ms: &[u64] = if full { &[20, 60, 100, 140, 180, 220, 260] } else { &[20, 140, 260] };
-    let cable = Link::preset("cable")?;
-    let mut bed = Bed::used(PoolOptions::far(RENDER_WORKERS, cable)?, cable, tiles(RENDER_WORKERS))?;
+    for (name, ending) in LINKS {
+        // On the slower link this takes long, and tells little more.
+        let (delays_ms, runs): (&[u64], _) = match name {
+            _ if full => (&[20, 60, 100, 140, 180, 220, 260], 5),
+            "cable" => (&[20, 140, 260], 3),
+            _ => (&[20, 260], 2),
+        };
+        let link = Link::preset(name)?;
+        let points = by_round_trip(link, delays_ms, runs)?;
+        points.iter().for_each(|(seconds, took)| {
+            figures.point(&format!("render32_s_by_round_trip_ms{ending}"), seconds * 1e3, *took);
+        });
+        figures.add(&format!("latency_slope{ending}"), slope(&points));
+    }
+    Ok(())
+}
+
+/// Round trips and how long the 32 tiles take, in seconds.
+fn by_round_trip(link: Link, delays_ms: &[u64], runs: usize) -> Result<Vec<(f64, f64)>> {
+    let mut bed = Bed::used(PoolOptions::far(RENDER_WORKERS, link)?, link, tiles(RENDER_WORKERS))?;
     let mut points = Vec::new();
     for delay_ms in delays_ms {
-        bed.link = cable.with_round_trip(Duration::from_millis(*delay_ms));
-        train(&bed.pool, bed.link)?;
-        let took = seconds(&bed.runs(if full { 5 } else { 2 })?).unwrap_or_default();
-        figures.point("render32_s_by_round_trip_ms", *delay_ms as f64, took);
-        points.push((*delay_ms as f64 / 1e3, took));
+        bed.relink(link.with_round_trip(Duration::from_millis(*delay_ms)))?;
+        points.push((*delay_ms as f64 / 1e3, seconds(&bed.runs(runs)?).unwrap_or_default()));
     }
-    figures.add("latency_slope", slope(&points));
-    stop(bed.pool)
+    stop(bed.pool)?;
+    Ok(points)
 }
 
 /// How steep a line through the points is, by least squares.
@@ -227,8 +245,7 @@ pub fn uplinks(full: bool, figures: &mut Figures) -> Result<()> {
     let mut bed = Bed::used(PoolOptions::far(RENDER_WORKERS, link)?, link, tiles(RENDER_WORKERS))?;
     for rate in rates {
         link.up.rate = Some((rate * 1e6) as u64);
-        bed.link = link;
-        train(&bed.pool, link)?;
+        bed.relink(link)?;
         let costs = bed.runs(if full { 5 } else { 1 })?;
         figures.point("render32_s_by_uplink_mbit", *rate, seconds(&costs).unwrap_or_default());
         let bytes_up = median(costs.iter().map(|cost| cost.passed.bytes_up as f64)).unwrap_or_default();
@@ -280,7 +297,7 @@ pub fn video(full: bool, figures: &mut Figures) -> Result<()> {
 }
 
 /// The 32 tiles over cable with each part of the product left out in turn, on workers that do not share a store. Jobs are left out
-/// by launching each task for itself.
+/// by calling the library for each task, and that by a `remrun` for each.
 pub fn switches(full: bool, figures: &mut Figures) -> Result<()> {
     let rounds = if full { 5 } else { 1 };
     for (without, name) in SWITCHES {
@@ -289,13 +306,14 @@ pub fn switches(full: bool, figures: &mut Figures) -> Result<()> {
         figures.add(&format!("render32_without_{name}_s"), seconds(&bed.runs(rounds)?));
         stop(bed.pool)?;
     }
-    eprintln!("bench:   without jobs");
-    let mut bed = apart("")?;
-    match std::mem::replace(&mut bed.how, How::Each) {
-        How::Job => figures.add("render32_without_jobs_s", seconds(&bed.runs(rounds)?)),
-        How::Each => figures.missing("render32_without_jobs_s", "this gleaner has no jobs"),
+    for (how, name) in [(How::Calls, "jobs"), (How::Each, "jobs_and_library")] {
+        eprintln!("bench:   without {name}");
+        let mut bed = apart("")?;
+        bed.how = how;
+        figures.add(&format!("render32_without_{name}_s"), seconds(&bed.runs(rounds)?));
+        stop(bed.pool)?;
     }
-    stop(bed.pool)
+    Ok(())
 }
 
 fn apart(without: &'static str) -> Result<Bed> {

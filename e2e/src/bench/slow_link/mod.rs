@@ -22,6 +22,8 @@ mod real;
 mod single;
 mod workload;
 
+pub use batch::{CALLS_SUBCOMMAND, calls};
+
 use super::samples::Figures;
 use crate::error::{Context, Result};
 use crate::pool::{Options as PoolOptions, Pool};

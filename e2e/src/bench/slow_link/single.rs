@@ -39,8 +39,8 @@ pub fn cold(_: bool, figures: &mut Figures) -> Result<()> {
 }
 
 /// Edits where a packet in a hundred is lost.
-pub fn loss(full: bool, figures: &mut Figures) -> Result<()> {
-    for (name, ending) in &LINKS[..if full { 2 } else { 1 }] {
+pub fn loss(_: bool, figures: &mut Figures) -> Result<()> {
+    for (name, ending) in LINKS {
         let link = Link::preset(name)?.with_loss(0.01);
         let (pool, mut project) = used(link)?;
         figures.add(&format!("edit_compile_rtts_loss1{ending}"), Some(edit_round_trips(&pool, link, &mut project)?));

@@ -29,8 +29,8 @@ struct World {
     down: Pipe,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
     count: u64,
-    /// When each packet was sent; `None` once acknowledged or lost.
-    packets: Vec<Option<Nanos>>,
+    /// When each packet was sent, and its bytes; `None` once acknowledged or lost.
+    packets: Vec<Option<(Nanos, u64)>>,
     arrivals: Vec<(Nanos, Nanos)>,
     unacked: Vec<usize>,
     /// Packets that may wait for their acknowledgement.
@@ -39,6 +39,8 @@ struct World {
     tokens: f64,
     refilled: Nanos,
     smoothed: f64,
+    /// Of the link, bits a second.
+    rate: u64,
 }
 
 /// What came of sending some bytes.
@@ -48,6 +50,8 @@ struct Sending {
     /// How long packets waited beyond the way's delay, the mean of those after the first second.
     waited_ms: f64,
     lost: u64,
+    /// The share of the link's time in which it sent, between the first second and the last packet.
+    busy: f64,
 }
 
 impl World {
@@ -68,6 +72,7 @@ impl World {
             tokens: BURST,
             refilled: 0,
             smoothed,
+            rate: link.up.rate.unwrap(),
         }
     }
 
@@ -105,10 +110,20 @@ impl World {
             }
             self.pump();
         }
-        let waits =
-            self.arrivals[arrivals..].iter().filter(|(at, _)| *at > started + SECOND).map(|(_, waited)| *waited);
-        let (count, sum) = waits.fold((0, 0), |(count, sum), waited| (count + 1, sum + waited));
-        Sending { took: self.now - started, waited_ms: sum as f64 / 1e6 / f64::from(count.max(1)), lost }
+        let steady: Vec<_> = self.arrivals[arrivals..].iter().filter(|(at, _)| *at > started + SECOND).collect();
+        let waited = steady.iter().map(|(_, waited)| *waited).sum::<Nanos>() as f64;
+        let lasted = steady.last().map_or(0, |(at, _)| at - started - SECOND).max(1);
+        Sending {
+            took: self.now - started,
+            waited_ms: waited / 1e6 / steady.len().max(1) as f64,
+            lost,
+            busy: steady.len() as f64 * self.sending_one() as f64 / lasted as f64,
+        }
+    }
+
+    /// How long the link takes to send a packet.
+    fn sending_one(&self) -> Nanos {
+        (MTU + HEADERS as u64) * 8 * SECOND / self.rate
     }
 
     fn pump(&mut self) {
@@ -128,16 +143,16 @@ impl World {
             let bytes = self.to_send.min(MTU);
             self.to_send -= bytes;
             let number = self.packets.len();
-            self.packets.push(Some(self.now));
-            self.flow.on_sent(self.now, MTU);
-            if let Fate::Arrives(at) = self.up.offer(self.now, MTU as usize + HEADERS) {
+            self.packets.push(Some((self.now, bytes)));
+            self.flow.on_sent(self.now, bytes);
+            if let Fate::Arrives(at) = self.up.offer(self.now, bytes as usize + HEADERS) {
                 self.at(at, Event::Arrives { number });
             }
         }
     }
 
     fn arrive(&mut self, number: usize) {
-        let shape_delay = self.now - self.packets[number].unwrap_or(self.now);
+        let shape_delay = self.now - self.packets[number].map_or(self.now, |(sent, _)| sent);
         self.arrivals.push((self.now, shape_delay));
         self.unacked.push(number);
         match self.unacked.len() {
@@ -155,11 +170,11 @@ impl World {
 
     fn acked(&mut self, numbers: &[usize]) -> u64 {
         for number in numbers {
-            if let Some(sent) = self.packets[*number].take() {
+            if let Some((sent, bytes)) = self.packets[*number].take() {
                 let took = (self.now - sent) as f64;
                 self.smoothed += (took - self.smoothed) / 8.0;
                 let limited = self.to_send == 0;
-                self.flow.on_acked(self.now, sent, MTU, limited);
+                self.flow.on_acked(self.now, sent, bytes, limited);
             }
         }
         let newest = numbers.iter().max().copied().unwrap_or(0);
@@ -169,10 +184,10 @@ impl World {
     fn lose_before(&mut self, number: usize) -> u64 {
         let mut lost = 0;
         for at in 0..number {
-            if let Some(sent) = self.packets[at].take() {
+            if let Some((sent, bytes)) = self.packets[at].take() {
                 lost += 1;
-                self.to_send += MTU;
-                self.flow.on_lost(sent, MTU, false);
+                self.to_send += bytes;
+                self.flow.on_lost(sent, bytes, false);
             }
         }
         lost
@@ -241,6 +256,25 @@ fn hardly_anything_waits() {
         assert!(queued < STANDING_MAX as f64 / 1e6 + one, "{name}: {queued} ms in the queue");
         let times = sending.took as f64 / ideal(&link, 4 << 20) as f64;
         assert!(times < 1.06, "{name}: {times} times the ideal");
+    }
+}
+
+#[test]
+fn an_upload_fills_the_link_however_it_is_acknowledged() {
+    for (name, unacked_max) in [("cable", 0), ("cable", 1), ("coffee", 0), ("coffee", 1)] {
+        let link = preset(name);
+        let mut world = World::new(link, None);
+        world.unacked_max = 0;
+        // Short packets tell the round trip without a long one's own time.
+        world.send(100);
+        world.unacked_max = unacked_max;
+        world.send(1 << 20);
+        let sending = world.send(4 << 20);
+        assert!(sending.busy > 0.97, "{name}, {unacked_max} unacknowledged: busy for {} of the time", sending.busy);
+        let one = world.sending_one() as f64 / 1e6;
+        let queued = sending.waited_ms - link.up.delay.as_secs_f64() * 1e3 - one;
+        let most = STANDING_MAX as f64 / 1e6 + one;
+        assert!(queued < most, "{name}, {unacked_max} unacknowledged: {queued} ms in the queue");
     }
 }
 
