@@ -18,7 +18,7 @@ const PACKET_BYTES_MAX: usize = 65_536;
 const PRIORITY: i32 = 10;
 /// Longest rest.
 const REST: Nanos = 1_000_000_000;
-/// Most that the relay is awake before a packet is due.
+/// Most by which the relay's long sleep ends before a packet is due.
 const EARLY_MAX: Nanos = 1_000_000;
 
 /// A running relay, until it is dropped.
@@ -104,19 +104,20 @@ fn serve(shared: &Shared, devices: &[OwnedFd]) {
     }
 }
 
-/// Waits for a packet, an order, or until `early` before the next arrival: a machine that has slept wakes late. Returns how early it should
-/// be the next time. What is left then is too short to sleep.
+/// Waits for a packet, an order, or until `early` before the next arrival: a machine that has slept for long wakes late. What is left is
+/// slept by a machine that was awake just now. Returns how early the next long sleep should end.
 fn rest(shared: &Shared, devices: &[OwnedFd], early: Nanos) -> Nanos {
     let next = shared.net().next();
     let until = next.map_or(REST, |next| next.saturating_sub(now())).min(REST);
-    let for_nanos = until.saturating_sub(early);
+    let is_long = until > early;
+    let for_nanos = if is_long { until - early } else { until };
     let begun = now();
     let limit = Timespec { tv_sec: (for_nanos / REST) as i64, tv_nsec: (for_nanos % REST) as _ };
     let all = devices.iter().chain([&shared.wake]);
     let mut polled: Vec<PollFd<'_>> = all.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let mut wanted = early;
     match rustix::event::poll(&mut polled, Some(&limit)) {
-        Ok(0) if for_nanos > 0 => {
+        Ok(0) if is_long => {
             let late = (now() - begun).saturating_sub(for_nanos).min(EARLY_MAX);
             wanted = late.max(early - early / 16);
         }
