@@ -118,8 +118,6 @@ pub struct Exchange<'a> {
     arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
-    /// The caller was told to stop, as the task did or, if it has not started, as it will.
-    stopped: bool,
     link: LinkWait,
 }
 
@@ -163,7 +161,6 @@ impl<'a> Exchange<'a> {
             arrivals: Some(arrivals),
             exited: None,
             signal: None,
-            stopped: false,
             link,
         }
     }
@@ -270,10 +267,10 @@ impl<'a> Exchange<'a> {
         match signal {
             // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
             SIGTSTP if !self.started => self.stop_caller(signal, replies).await,
-            SIGCONT if !self.started => self.stopped = false,
+            SIGCONT if !self.started => self.session.caller_stopped = false,
             signal => {
                 self.signal = Some(signal);
-                self.stopped &= signal != SIGCONT;
+                self.session.caller_stopped &= signal != SIGCONT;
                 self.tell(InputKind::Signal(signal.into())).await;
             }
         }
@@ -281,7 +278,7 @@ impl<'a> Exchange<'a> {
 
     /// Has the caller stop, unless it has: it would stop once more when it is continued.
     async fn stop_caller(&mut self, signal: u8, replies: &mut Replies) {
-        if !std::mem::replace(&mut self.stopped, true) {
+        if !std::mem::replace(&mut self.session.caller_stopped, true) {
             // From now on the terminal is the shell's. The caller says when it is its own again.
             self.session.input.set_foreground(false);
             let _ = replies.send(&Reply::Stopped(signal)).await;
@@ -334,7 +331,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Started(_) => {
                 self.started = true;
                 self.record.moment("command started");
-                if self.stopped {
+                if self.session.caller_stopped {
                     self.tell(InputKind::Signal(SIGTSTP.into())).await;
                 }
             }

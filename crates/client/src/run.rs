@@ -142,6 +142,8 @@ pub(crate) struct Session {
     pub(crate) input: Input,
     /// Told when somebody asks `gleaner cancel`.
     pub(crate) cancel: Option<Arc<Notify>>,
+    /// The caller was told to stop, as the task did or, if it has not started, as it will.
+    pub(crate) caller_stopped: bool,
     contestant: Option<Contestant>,
 }
 
@@ -208,6 +210,7 @@ impl Session {
             closed,
             input: Input::new(fds[0].clone()),
             cancel: None,
+            caller_stopped: false,
             contestant,
             daemon: daemon.clone(),
             plan,
@@ -278,8 +281,12 @@ impl Session {
             match request {
                 None => return Err(self.gone()),
                 Some(Request::Foreground(owned)) => self.input.set_foreground(owned),
-                Some(Request::Signal(SIGTSTP)) => drop(replies.send(&Reply::Stopped(SIGTSTP)).await),
-                Some(Request::Signal(signal)) if signal != SIGCONT => {
+                Some(Request::Signal(SIGTSTP)) => {
+                    self.caller_stopped = true;
+                    let _ = replies.send(&Reply::Stopped(SIGTSTP)).await;
+                }
+                Some(Request::Signal(SIGCONT)) => self.caller_stopped = false,
+                Some(Request::Signal(signal)) => {
                     self.stop.stop();
                     return Err(Reply::Done(ExitStatus::Signal(signal)));
                 }
