@@ -38,6 +38,12 @@ const ANEW_BYTES: u64 = 40_000;
 /// Round trips that a launch may cost, by the slope of time over delay: one, and what a busy machine adds. `bench slow-link` tells it
 /// to the hundredth.
 const ROUND_TRIPS: f64 = 1.3;
+/// How explanations call the begin and the end of the command itself.
+pub const STARTED: &str = "worker: program started";
+/// See [`STARTED`].
+pub const ENDED: &str = "worker: process ended";
+/// Launches by which that is told.
+const LAUNCHES: usize = 16;
 
 /// Runs the scenarios whose name contains `filter`.
 pub fn run(options: &Options, filter: &str, report: &Report) {
@@ -108,17 +114,23 @@ pub fn traffic_of<T>(pool: &Pool, what: impl FnOnce() -> Result<T>) -> Result<(T
     Ok((result, pool.testbed().traffic(CLIENT).since(&before)))
 }
 
-/// How many round trips something costs: by how much longer it takes when the way gets longer.
-pub fn round_trips(pool: &Pool, link: Link, mut what: impl FnMut() -> Result<Duration>) -> Result<f64> {
+/// How many round trips something costs: by how much longer it takes when the way gets longer. It is done `times` times in all, on
+/// the short way and the long one in turns: the machine's speed drifts.
+pub fn round_trips(pool: &Pool, link: Link, times: usize, mut what: impl FnMut() -> Result<Duration>) -> Result<f64> {
+    const TURNS: usize = 2;
     let delays = [Duration::from_millis(20), Duration::from_millis(140)];
-    let mut times = Vec::new();
-    for delay in delays {
-        pool.testbed().set_link(CLIENT, link.with_round_trip(delay));
-        what()?;
-        let several = (0..7).map(|_| Ok(what()?.as_secs_f64())).collect::<Result<Vec<_>>>()?;
-        times.extend(median(several));
+    let mut took = [Vec::new(), Vec::new()];
+    for _ in 0..TURNS {
+        for (delay, took) in delays.iter().zip(&mut took) {
+            pool.testbed().set_link(CLIENT, link.with_round_trip(*delay));
+            what()?;
+            for _ in 0..times / TURNS / delays.len() {
+                took.push(what()?.as_secs_f64());
+            }
+        }
     }
-    Ok((times[1] - times[0]) / (delays[1] - delays[0]).as_secs_f64())
+    let [short, long] = took.map(|took| median(took).unwrap_or_default());
+    Ok((long - short) / (delays[1] - delays[0]).as_secs_f64())
 }
 
 /// What is measured, again if it is above the bound: other work on this machine only adds.
@@ -152,9 +164,9 @@ fn one_round_trip(pool: &mut Pool) -> Result<Vec<String>> {
     if bytes(&passed) > TRUE_BYTES {
         wrong.push(format!("`true` cost {} bytes up and {} down", passed.bytes_up, passed.bytes_down));
     }
-    let of_true = least(|| round_trips(pool, cable, || timed(pool, &place, &["true"])))?;
+    let of_true = least(|| round_trips(pool, cable, LAUNCHES, || timed(pool, &place, &["true"])))?;
     let of_compiling = least(|| {
-        round_trips(pool, cable, || {
+        round_trips(pool, cable, LAUNCHES, || {
             project.edit()?;
             project.compile(pool)
         })
@@ -276,11 +288,8 @@ fn early(pool: &mut Pool) -> Result<Vec<String>> {
     job(pool)?;
     write(3)?;
     let (said, passed) = traffic_of(pool, || job(pool))?;
-    let timeline = explained(pool)?["timeline"].clone();
-    let moments = timeline.as_array().map_or(&[][..], Vec::as_slice);
-    let at = |what: &str| moments.iter().find(|moment| moment["what"] == what)?["at_us"].as_f64();
-    let [started, ended] =
-        ["program started", "process ended"].map(|what| at(&format!("worker: {what}")).unwrap_or_default() / 1e6);
+    let explained = explained(pool)?;
+    let [started, ended] = [STARTED, ENDED].map(|what| moment(&explained, what).unwrap_or_default());
     println!(
         "measured: {BYTES} changed bytes for two tasks: {} bytes up; started after {started:.2} s, ended after {ended:.2}",
         passed.bytes_up
@@ -295,7 +304,7 @@ fn early(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push(format!("{passed:?}"));
     }
     if started == 0.0 || started > ended / 2.0 {
-        wrong.push(format!("a task started after {started:.2} s of {ended:.2}: {timeline}"));
+        wrong.push(format!("a task started after {started:.2} s of {ended:.2}: {}", explained["timeline"]));
     }
     Ok(wrong)
 }
@@ -340,8 +349,14 @@ fn loss(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(Vec::new())
 }
 
+/// When something happened in a command, in seconds after it began, by its explanation.
+pub fn moment(explained: &serde_json::Value, what: &str) -> Option<f64> {
+    let moments = explained["timeline"].as_array()?;
+    Some(moments.iter().find(|moment| moment["what"] == what)?["at_us"].as_f64()? / 1e6)
+}
+
 /// What the last command's explanation says.
-fn explained(pool: &Pool) -> Result<serde_json::Value> {
+pub fn explained(pool: &Pool) -> Result<serde_json::Value> {
     let text = pool.client.gleaner(&["explain", "--json"])?.expect_ok("gleaner explain")?.text();
     serde_json::from_str(&text).map_err(|error| Error::Product(format!("gleaner explain: {error}: {text}")))
 }

@@ -3,6 +3,7 @@
 use super::workload::{Task, Workload, output};
 use crate::error::Result;
 use crate::pool::Pool;
+use crate::slow::moment;
 use serde_json::Value;
 
 /// Seconds of a task, one after the other: each phase's name, and how long it was.
@@ -43,12 +44,10 @@ pub fn on_average(all: &[Option<Phases>]) -> String {
 }
 
 fn phases(explained: &Value, compute: f64) -> Option<Phases> {
-    let moments = explained["timeline"].as_array()?;
-    let at = |what: &str| moments.iter().find(|moment| moment["what"] == what)?["at_us"].as_f64();
     let mut before = 0.0;
     let mut all = Vec::new();
     for (name, what) in ENDS {
-        let end = at(what)? / 1e6;
+        let end = moment(explained, what)?;
         let took = end - before;
         before = end;
         match name {

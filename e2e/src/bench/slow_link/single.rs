@@ -6,7 +6,7 @@ use crate::bench::stop;
 use crate::error::{Context, Error, Result};
 use crate::pool::{CLIENT, Options as PoolOptions, Pool, SITE};
 use crate::process::{Run, pause};
-use crate::slow::{Project, round_trips, timed, traffic_of};
+use crate::slow::{ENDED, Project, STARTED, explained, moment, round_trips, timed, traffic_of};
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
 /// Commands of each kind.
-const ROUNDS: usize = 15;
+const ROUNDS: usize = 25;
+/// Edits by which the round trips of one are told.
+const EDITS: usize = 100;
 /// How long the upload lasts beside which pings are sent.
 const UPLOAD: Duration = Duration::from_secs(30);
 const PING_PORT: u16 = 7000;
@@ -70,22 +72,28 @@ fn warm_on(link: Link, ending: &str, full: bool, figures: &mut Figures) -> Resul
     let (_, passed) = traffic_of(&pool, || timed(&pool, &place, &["true"]))?;
     figures.add(&format!("true_bytes{ending}"), Some((passed.bytes_up + passed.bytes_down) as f64));
 
-    let mut overheads = Vec::new();
+    let (mut overheads, mut outside) = (Vec::new(), Vec::new());
     for _ in 0..if full { 100 } else { ROUNDS } {
         project.edit()?;
         let here = local_compile(&place)?;
         let (took, passed) = traffic_of(&pool, || project.compile(&pool))?;
-        let needed = here.as_secs_f64() + link.round_trip().as_secs_f64() + sending(link, passed);
-        overheads.push((took.as_secs_f64() - needed) * 1e3);
+        let explained = explained(&pool)?;
+        let compiling =
+            moment(&explained, ENDED).zip(moment(&explained, STARTED)).map(|(ended, started)| ended - started);
+        let beyond = took.as_secs_f64() - link.round_trip().as_secs_f64() - sending(link, passed);
+        overheads.push((beyond - here.as_secs_f64()) * 1e3);
+        outside.extend(compiling.map(|compiling| (beyond - compiling) * 1e3));
     }
     figures.add(&format!("edit_compile_overhead_ms{ending}"), median(overheads));
+    // The same with the time that the compiler took there: how long it takes here and there differs from one run to the next.
+    figures.add(&format!("edit_compile_outside_ms{ending}"), median(outside));
     figures.add(&format!("ping_delay_ms{ending}"), ping_delay(&pool, link)?);
     figures.add(&format!("edit_compile_rtts{ending}"), Some(edit_round_trips(&pool, link, &mut project)?));
     stop(pool)
 }
 
 fn edit_round_trips(pool: &Pool, link: Link, project: &mut Project) -> Result<f64> {
-    round_trips(pool, link, || {
+    round_trips(pool, link, EDITS, || {
         project.edit()?;
         project.compile(pool)
     })
@@ -172,8 +180,5 @@ fn cold_on(options: PoolOptions, link: Link, ending: &str, figures: &mut Figures
 
 /// What `gleaner explain` says of the last command.
 fn last_round_trips(pool: &Pool) -> Result<Option<f64>> {
-    let tasks = pool.client.json(&["tasks", "--json"])?;
-    let list = tasks.as_array().or_else(|| tasks.get("tasks")?.as_array());
-    let Some(task) = list.and_then(|list| list.first()?.get("task")?.as_str()) else { return Ok(None) };
-    Ok(pool.client.json(&["explain", "--json", task])?.get("round_trips").and_then(serde_json::Value::as_f64))
+    Ok(explained(pool)?["round_trips"].as_f64())
 }
