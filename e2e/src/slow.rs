@@ -14,13 +14,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 9] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
     ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/tasks start before their input is there, which comes once", early),
     ("slow/results of a job come by the order of its tasks", order),
     ("slow/5% loss changes nothing but the time", loss),
+    ("slow/loss and a cut in mid-job change nothing but the time", disturbed),
     ("slow/what is quicker here runs here", never_slower),
     ("slow/of a race one result is committed", race),
 ];
@@ -269,16 +270,19 @@ fn jobs(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(if up + down <= TASK_BYTES { Vec::new() } else { vec![format!("a task costs {up} bytes up, {down} down")] })
 }
 
+/// A file that cannot be compressed, and has nothing in common with that of another seed.
+fn write_noise(path: &Path, bytes: usize, seed: u8) -> Result<()> {
+    let digest = |number: usize| *blake3::hash(&[&[seed], &number.to_le_bytes()[..]].concat()).as_bytes();
+    let noise: Vec<u8> = (0..).flat_map(digest).take(bytes).collect();
+    std::fs::write(path, noise).map_err(|error| Error::Product(error.to_string()))
+}
+
 /// Tasks that read a file of which all has changed.
 fn early(pool: &mut Pool) -> Result<Vec<String>> {
     const BYTES: usize = 600_000;
     const HASH: [&str; 3] = ["sh", "-c", "sha256sum large"];
     let place = folder(pool, "slow")?;
-    let write = |seed: u8| {
-        let digest = |number: usize| *blake3::hash(&[&[seed], &number.to_le_bytes()[..]].concat()).as_bytes();
-        let noise: Vec<u8> = (0..).flat_map(digest).take(BYTES).collect();
-        std::fs::write(place.join("large"), noise).map_err(|error| Error::Product(error.to_string()))
-    };
+    let write = |seed: u8| write_noise(&place.join("large"), BYTES, seed);
     let job = |pool: &Pool| Ok::<_, Error>(run_job(pool, &place, &HASH, 2)?.text());
     write(1)?;
     job(pool)?;
@@ -353,6 +357,59 @@ fn loss(pool: &mut Pool) -> Result<Vec<String>> {
 pub fn moment(explained: &serde_json::Value, what: &str) -> Option<f64> {
     let moments = explained["timeline"].as_array()?;
     Some(moments.iter().find(|moment| moment["what"] == what)?["at_us"].as_f64()? / 1e6)
+}
+
+/// A job whose large input, and then its results, are on their way when the link is cut for two seconds, and loses packets before and
+/// after.
+fn disturbed(pool: &mut Pool) -> Result<Vec<String>> {
+    const BYTES: usize = 600_000;
+    const TASKS: usize = 4;
+    const LINE: [&str; 4] = ["sh", "-c", "sha256sum large && tail -c 60000 large >out.$1", "sh"];
+    let place = folder(pool, "disturbed")?;
+    let large = place.join("large");
+    let mut wrong = Vec::new();
+    write_noise(&large, BYTES, 1)?;
+    run_job(pool, &place, &LINE, TASKS)?;
+    pool.relink(Link::preset("cable")?.with_loss(0.03))?;
+    // The first one learns the link.
+    for (seed, cut_after) in [(2, None), (3, Some(400)), (4, Some(1400))] {
+        write_noise(&large, BYTES, seed)?;
+        let job = || run_job(pool, &place, &LINE, TASKS);
+        let (outcome, passed) = traffic_of(pool, || {
+            std::thread::scope(|scope| {
+                let running = scope.spawn(job);
+                if let Some(after) = cut_after {
+                    pause(Duration::from_millis(after));
+                    pool.testbed().cut(CLIENT, true);
+                    pause(Duration::from_secs(2));
+                    pool.testbed().cut(CLIENT, false);
+                }
+                running.join().map_err(|_| Error::Product("the job's runner panicked".to_owned()))?
+            })
+        })?;
+        let noise = std::fs::read(&large).at("read", &large)?;
+        let here = Command::new("sha256sum").arg("large").current_dir(&place).output();
+        let here = here.map_err(|error| Error::Product(error.to_string()))?.stdout;
+        let said = outcome.text();
+        if said.lines().count() != TASKS || said.lines().any(|line| line.as_bytes() != here.trim_ascii_end()) {
+            wrong.push(format!("cut after {cut_after:?}: the tasks said {said}"));
+        }
+        let is_right = |task: usize| {
+            std::fs::read(place.join(format!("out.{task}"))).is_ok_and(|out| out == noise[BYTES - 60_000..])
+        };
+        if !(1..=TASKS).all(is_right) {
+            wrong.push(format!("cut after {cut_after:?}: a result differs"));
+        }
+        println!(
+            "measured: {BYTES} changed bytes at 3% loss, the link cut after {cut_after:?} ms: {:.1} s, {} bytes up",
+            outcome.elapsed.as_secs_f64(),
+            passed.bytes_up
+        );
+        if cut_after.is_some() && passed.bytes_up > BYTES as u64 * 5 / 4 {
+            wrong.push(format!("cut after {cut_after:?}: {passed:?}"));
+        }
+    }
+    Ok(wrong)
 }
 
 /// What the last command's explanation says.
