@@ -7,7 +7,7 @@
 use crate::held::Held;
 use crate::placement::Lent;
 use crate::relay;
-use crate::server::{HubError, Shared};
+use crate::server::{HubError, Shared, blocking};
 use crate::session::{Caller, ClientSession, Detour, HUBS_MAX};
 use crate::workers::send_last;
 use base::{NodeId, Tenant};
@@ -97,7 +97,7 @@ async fn tell(joined: &Joined, lent: &mut watch::Receiver<Lent>) {
 
 /// Passes a launch on as if its client were connected here.
 async fn run(shared: Arc<Shared>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
-    match shared.client_behind(&joined, &launch) {
+    match shared.client_behind(&joined, &launch).await {
         Ok(client) => {
             // From the client's clock to this one's, by way of that of the hub above.
             client.want(std::mem::take(&mut launch.needs));
@@ -132,15 +132,21 @@ impl Shared {
     }
 
     /// The session of a client whose launch the hub above has sent.
-    fn client_behind(&self, joined: &Joined, launch: &Launch) -> Result<Arc<ClientSession>, Failed> {
+    async fn client_behind(self: &Arc<Self>, joined: &Joined, launch: &Launch) -> Result<Arc<ClientSession>, Failed> {
         let (above, now) = (joined.connection.peer(), Instant::now());
         let caller = Caller::behind(above, launch.client.clone(), self.key.node())?;
+        if let Some(known) = lock(&self.state).behind(caller.key(), &joined.connection, now) {
+            return Ok(known);
+        }
+        let (shared, theirs) = (self.clone(), Tenant(launch.tenant_number));
+        let tenant = blocking(move || lock(&shared.registry).tenant_above(above, theirs)).await;
+        let tenant = tenant.map_err(|error| FailedKind::Trouble.because(error.to_string()))?;
+        let tenant = tenant.map_err(|error| FailedKind::Trouble.because(error.to_string()))?;
         let mut state = lock(&self.state);
+        // Another of its launches may have been quicker.
         if let Some(known) = state.behind(caller.key(), &joined.connection, now) {
             return Ok(known);
         }
-        let tenant = lock(&self.registry).tenant_above(above, Tenant(launch.tenant_number));
-        let tenant = tenant.map_err(|error| FailedKind::Trouble.because(error.to_string()))?;
         let held = Arc::new(Held::new(state.pieces.of(caller.machine())));
         let stores = (self.store.clone(), self.system.clone());
         let session = ClientSession::new(joined.connection.clone(), caller, tenant, stores, held);

@@ -233,7 +233,10 @@ impl Shared {
         };
         let greeting = tokio::time::timeout(GREETING_LIMIT, greeting).await;
         let (mut sender, receiver, hello) = greeting.map_err(|_| WireError::Late(GREETING_LIMIT))??;
-        let admitted = self.admit(&connection, &hello);
+        let admitted = {
+            let (shared, connection, hello) = (self.clone(), connection.clone(), hello.clone());
+            blocking(move || shared.admit(&connection, &hello)).await?
+        };
         let launches = admitted.as_ref().is_ok_and(|(role, _)| role.launches());
         let held = launches.then(|| lock(&self.state).come_back(&connection, &hello)).flatten();
         let welcome = Welcome {
@@ -324,8 +327,8 @@ impl Shared {
                         relay::run(shared, session, *launch, given.objects, sender, receiver).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Ask(question)) })) => {
-                        let answer = shared.answer(&session, &question).to_string();
-                        send_last(sender, &Answer { json: Bytes::from(answer) }).await;
+                        let answer = blocking(move || shared.answer(&session, &question).to_string()).await;
+                        send_last(sender, &Answer { json: Bytes::from(answer.unwrap_or_default()) }).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => {
                         fetch_objects(Some(session), request.digests, sender).await;
@@ -448,6 +451,11 @@ impl Shared {
             "tasks_running": running, "tasks_queued": queued, "clients": clients,
         })
     }
+}
+
+/// Does what may write the list of nodes where it may block: while the disk is busy the hub goes on.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, WireError> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| WireError::Lost(error.to_string()))
 }
 
 async fn answer_pings(
