@@ -175,13 +175,18 @@ fn stops_and_continues_with_the_task() {
         caller.run();
         caller.launched(false);
         caller.reply(Reply::Note("up".into()));
-        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGTSTP as u8)));
-        caller.reply(Reply::Stopped(libc::SIGTSTP as u8));
-        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGCONT as u8)));
-        caller.reply(Reply::Done(ExitStatus::Code(5)));
+        stop_and_end(&mut caller);
     });
     assert_eq!(stopped_and_continued(&place), Some(5));
     daemon.join().expect("the daemon saw what it should");
+}
+
+/// The caller says that it is to stop, is told to, and says that it goes on; then the command ends.
+fn stop_and_end(caller: &mut crate::fake::Caller) {
+    assert_eq!(caller.request(), Some(Request::Signal(libc::SIGTSTP as u8)));
+    caller.reply(Reply::Stopped(libc::SIGTSTP as u8));
+    assert_eq!(caller.request(), Some(Request::Signal(libc::SIGCONT as u8)));
+    caller.reply(Reply::Done(ExitStatus::Code(5)));
 }
 
 /// The end of a `remrun` that is told to stop as soon as it says that it is up, and then continued.
@@ -208,10 +213,7 @@ fn what_stops_it_before_the_launch_stops_the_task_as_well() {
         caller.reply(Reply::Note("up".into()));
         caller.wait(100);
         caller.launched(false);
-        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGTSTP as u8)));
-        caller.reply(Reply::Stopped(libc::SIGTSTP as u8));
-        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGCONT as u8)));
-        caller.reply(Reply::Done(ExitStatus::Code(5)));
+        stop_and_end(&mut caller);
     });
     assert_eq!(stopped_and_continued(&place), Some(5));
     daemon.join().expect("the daemon saw what it should");
