@@ -89,9 +89,10 @@ fn delay_is_within_a_millisecond() {
         // A datagram of 4 bytes is a packet of 32, which takes a moment to be sent.
         let sending: f64 = [link.up.rate, link.down.rate].iter().map(|rate| 256.0 / rate.unwrap() as f64).sum();
         let expected = link.round_trip() + Duration::from_secs_f64(sending);
-        // Other work on this machine only ever adds to it.
+        // Other work on this machine only ever adds to it: the quickest of some is what the testbed does.
         let quartile = |times: Vec<Duration>| times[times.len() / 4];
-        let measured = in_calm(&testbed, Duration::from_micros(500), || quartile(round_trips(&testbed, 9)));
+        let measure = |_| in_calm(&testbed, Duration::from_micros(500), || quartile(round_trips(&testbed, 5)));
+        let measured = (0..3).map(measure).min().unwrap();
         assert!(measured.abs_diff(expected) < Duration::from_millis(1), "{name}: {measured:?}, not {expected:?}");
     }
 }
