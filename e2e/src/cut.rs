@@ -2,7 +2,7 @@
 //! a bound, in the right result or in a clear error; nothing is half-committed; no guest stays; and when the link is mended,
 //! all goes on.
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
 use crate::pool::{Options, Pool};
 use crate::process::{Run, pause, wait_for};
 use crate::relay::Relay;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const MOMENTS_MS: [u64; 4] = [5, 90, 600, 1050];
 /// How long [`COMMAND`] says nothing.
 const SILENT: Duration = Duration::from_secs(1);
-/// The bound within which no guest is left at a worker whose link, or whose client's, was cut.
+/// The bound within which no guest is left at a worker whose link was cut, or whose client's link has been mended.
 const GUEST_BOUND: Duration = Duration::from_secs(15);
 /// How long commands wait for their link: less than by default, so that all moments are tried in a minute.
 const LINK_WAIT_S: &str = "5";
@@ -23,9 +23,10 @@ const SHORT: Duration = Duration::from_secs(2);
 /// The bound within which the pool serves again after a link is mended.
 const MENDED_BOUND: Duration = Duration::from_secs(15);
 
-const SCENARIOS: [Scenario; 3] = [
+const SCENARIOS: [Scenario; 4] = [
     ("cut/a worker's link, command ends right or clear", workers_link),
     ("cut/the client's link, command ends right or clear", clients_link),
+    ("cut/the client's link, the guest reads", reads),
     ("cut/a link for two seconds, nobody notices", short),
 ];
 
@@ -52,20 +53,23 @@ struct Disturbed {
     after: Duration,
     /// An argument by which their processes are known, and the name of their folder.
     word: String,
+    /// What they do before [`COMMAND`].
+    before: &'static str,
 }
 
 impl Disturbed {
     fn new(after_ms: u64) -> Self {
-        Self { after: Duration::from_millis(after_ms), word: format!("disturbed-{after_ms}") }
+        Self { after: Duration::from_millis(after_ms), word: format!("disturbed-{after_ms}"), before: "" }
     }
 
     /// Runs the commands, calls `disturb` in mid-way, and returns what is wrong with their ends.
     fn run(&self, pool: &mut Pool, disturb: impl FnOnce(&mut Pool) -> Result<()>) -> Result<Vec<String>> {
+        let script = format!("{}{COMMAND}", self.before);
         let mut runners = Vec::new();
         for local in [true, false] {
             let place = folder(pool, &format!("{}/{local}", self.word))?;
             let options: &[&str] = if local { &[] } else { &["--no-local"] };
-            let mut command = pool.client.remrun(&[options, &["sh", "-c", COMMAND, &self.word]].concat());
+            let mut command = pool.client.remrun(&[options, &["sh", "-c", &script, &self.word]].concat());
             command.current_dir(&place);
             let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 2).run());
             runners.push((local, place, runner));
@@ -82,11 +86,15 @@ impl Disturbed {
             wrong.extend(judge(&outcome, &place, may_fail).into_iter().map(say));
         }
         scenario::measured(&format!("cut after {:?}: end of the commands", self.after), cut.elapsed());
-        let left = GUEST_BOUND.saturating_sub(cut.elapsed());
-        if wait_for(left, || (guests(pool, &self.word) == 0).then_some(())).is_none() {
-            wrong.push(format!("cut after {:?}: a guest still runs {GUEST_BOUND:?} after that", self.after));
-        }
         Ok(wrong)
+    }
+
+    /// Waits until no guest of theirs is left; what is wrong if one is, [`GUEST_BOUND`] after `since`.
+    fn no_guest(&self, pool: &Pool, since: Instant) -> Option<String> {
+        let left = GUEST_BOUND.saturating_sub(since.elapsed());
+        let gone = wait_for(left, || (guests(pool, &self.word) == 0).then_some(()));
+        scenario::measured(&format!("cut after {:?}: guests gone", self.after), since.elapsed());
+        gone.is_none().then(|| format!("cut after {:?}: a guest still runs, {GUEST_BOUND:?} too late", self.after))
     }
 }
 
@@ -104,12 +112,15 @@ fn workers_link(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for disturbed in MOMENTS_MS.map(Disturbed::new) {
         let place = pool.place(&disturbed.word);
+        let mut cut = Instant::now();
         wrong.extend(disturbed.run(pool, |pool| {
             let name = busy_worker(pool, &place).name.clone();
             let index = pool.workers.iter().position(|worker| worker.name == name).unwrap_or(0);
             relays[index].cut();
+            cut = Instant::now();
             Ok(())
         })?);
+        wrong.extend(disturbed.no_guest(pool, cut));
         relays.iter().for_each(Relay::mend);
         pool.wait_for_workers(relays.len())?;
     }
@@ -117,20 +128,35 @@ fn workers_link(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-fn clients_link(pool: &mut Pool) -> Result<Vec<String>> {
+/// Cuts the client's link in the midst of each of `disturbed`, and mends it after their ends. A guest that waits for its
+/// client goes on waiting while the link is cut, for the client may only sleep.
+fn cut_from_client(pool: &mut Pool, disturbed: &[Disturbed]) -> Result<Vec<String>> {
     let relay = Relay::to(&pool.hub_address()?)?;
     pool.client.env.push(("GLEANER_LINK_WAIT_S".into(), LINK_WAIT_S.into()));
     pool.redirect_client(&relay.address())?;
     let mut wrong = serves(pool)?;
-    for disturbed in MOMENTS_MS.map(Disturbed::new) {
+    for disturbed in disturbed {
         wrong.extend(disturbed.run(pool, |_| {
             relay.cut();
             Ok(())
         })?);
         relay.mend();
+        wrong.extend(disturbed.no_guest(pool, Instant::now()));
         wrong.extend(serves(pool)?);
     }
     Ok(wrong)
+}
+
+fn clients_link(pool: &mut Pool) -> Result<Vec<String>> {
+    cut_from_client(pool, &MOMENTS_MS.map(Disturbed::new))
+}
+
+/// When the link is cut the guests are about to read what only the client has.
+fn reads(pool: &mut Pool) -> Result<Vec<String>> {
+    let disturbed = Disturbed { before: "sleep 1; cat ../unread/*; ", ..Disturbed::new(700) };
+    let unread = folder(pool, &format!("{}/unread", disturbed.word))?.join("empty");
+    std::fs::write(&unread, "").at("write", &unread)?;
+    cut_from_client(pool, &[disturbed])
 }
 
 /// The links of all workers and of the client are cut together, but for less than it takes to be missed.
@@ -148,6 +174,7 @@ fn short(pool: &mut Pool) -> Result<Vec<String>> {
             relays.iter().for_each(Relay::mend);
             Ok(())
         })?);
+        wrong.extend(disturbed.no_guest(pool, Instant::now()));
         if ["true", "false"].iter().any(|local| committed(&place.join(local)) != Committed::All) {
             wrong.push(format!("cut after {after} ms for {SHORT:?}: a command did not come to its end"));
         }

@@ -90,9 +90,6 @@ impl<'a> Session<'a> {
                 match door.receive_now()? {
                     Received::Reply(reply) => {
                         if let Some(end) = self.on_reply(door, reply)? {
-                            if matches!(end, End::RunHere(_)) && self.stopping.is_some() {
-                                self.stop_alone();
-                            }
                             return Ok(end);
                         }
                     }
@@ -136,8 +133,8 @@ impl<'a> Session<'a> {
                 None => Ok(()),
             },
             libc::SIGCONT => {
-                // The shell may have set the terminal anew, and in the foreground or not.
                 self.stopping = None;
+                // The shell may have set the terminal anew, and in the foreground or not.
                 self.terminal.release();
                 self.continue_task(door)
             }
@@ -178,7 +175,12 @@ impl<'a> Session<'a> {
             }
             Reply::Note(line) => self.note(&line),
             Reply::Done(status) => return Ok(Some(End::Done(status))),
-            Reply::RunHere { why } => return Ok(Some(End::RunHere(why))),
+            Reply::RunHere { why } => {
+                if self.stopping.is_some() {
+                    self.stop_alone();
+                }
+                return Ok(Some(End::RunHere(why)));
+            }
             Reply::Failed { message, code } => return Ok(Some(End::Failed { message, code })),
             Reply::Answer(_) | Reply::Outcome(_) | Reply::Job(_) => {
                 return Err(base::codec::Malformed("an answer that was not asked for").into());
