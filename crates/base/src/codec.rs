@@ -62,7 +62,7 @@ macro_rules! integers {
         )* }
     };
 }
-integers!(u8: u8, u32: u32, u64: u64, u128: u128, i32: i32, i64: i64);
+integers!(u8: u8, u16: u16, u32: u32, u64: u64, u128: u128, i32: i32, i64: i64);
 
 impl Writer {
     /// Appends a byte string with its length.
@@ -114,6 +114,11 @@ impl<'a> Reader<'a> {
         let (taken, rest) = self.0.split_at_checked(count).ok_or(Malformed("cut short"))?;
         self.0 = rest;
         Ok(taken)
+    }
+
+    /// Reads as many bytes as an array has.
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        Ok(self.take(N)?.try_into().expect("take returns the length asked for"))
     }
 
     /// Reads a byte string with its length.

@@ -47,6 +47,7 @@ const fn rule(name: &'static str, layer: Layer, uses: &'static [&'static str]) -
 pub const CRATES: &[Rule] = &[
     rule("base", Layer::Core, &[]),
     rule("mirror", Layer::Core, &["base"]),
+    rule("tasks", Layer::Core, &["base"]),
     rule("wire", Layer::Shell, &["base"]),
     rule("store", Layer::Shell, &["base"]),
     rule("hub", Layer::Shell, &["base", "mirror", "wire", "store"]),

@@ -1,0 +1,210 @@
+//! Kinds of hosts and kinds of needs, each known by a small number, and which fits which: one bit.
+//!
+//! There are few of either however many hosts and jobs there are: a thousand desks have some dozen shapes. So the one question of
+//! placement, "may this host have that task", costs a bit, and its reasons are told by the same predicate ([`misfit`]).
+
+use crate::shapes::meter::Meter;
+use std::fmt;
+
+/// Most kinds of hosts, and of needs.
+pub const KINDS_MAX: usize = 1024;
+/// Words of a set of kinds.
+pub(crate) const WORDS: usize = KINDS_MAX / 64;
+
+/// What machines a program runs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Platform(pub u16);
+
+impl Platform {
+    /// Linux on x86-64.
+    pub const LINUX_X86_64: Self = Self(1);
+    /// Linux on 64-bit ARM.
+    pub const LINUX_ARM64: Self = Self(2);
+}
+
+/// What a host is. Equal shapes are one kind; whoever joins hosts rounds memory down, so that there are few.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// Of its machine.
+    pub platform: Platform,
+    /// Of x86-64 (v1 to v4), or of another architecture's like.
+    pub level: u8,
+    /// Processors that it lends in all.
+    pub cpus: u16,
+    /// Memory that it lends, in MiB.
+    pub memory_mib: u32,
+    /// What its owner calls it: bit n is tag n.
+    pub tags: u64,
+    /// Hosts of one redundancy class compute the same bits (BOINC: homogeneous redundancy). 0: of none.
+    pub redundancy: u8,
+}
+
+/// What each task of a job needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Need {
+    /// The platform of the program.
+    pub platform: Platform,
+    /// The least level of it, as read from the program.
+    pub level: u8,
+    /// Processors for one instance; at least 1.
+    pub cpus: u16,
+    /// Memory for one instance, in MiB.
+    pub memory_mib: u32,
+    /// Tags that the host must have.
+    pub tags: u64,
+    /// All copies run within one redundancy class.
+    pub is_homogeneous: bool,
+}
+
+/// Why a host of a shape can never have a task with a need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// Another platform.
+    Platform,
+    /// Too old a processor: what it has, what is needed.
+    Level(u8, u8),
+    /// Too few processors: what it has, what is needed.
+    Cpus(u16, u16),
+    /// Too little memory: what it has, what is needed, in MiB.
+    Memory(u32, u32),
+    /// Tags are missing: these.
+    Tags(u64),
+    /// It is of no redundancy class.
+    Redundancy,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Platform => write!(f, "another platform"),
+            Self::Level(has, needed) => write!(f, "processor level {has}, {needed} needed"),
+            Self::Cpus(has, needed) => write!(f, "{has} CPUs, {needed} needed"),
+            Self::Memory(has, needed) => write!(f, "{has} MiB of memory, {needed} needed"),
+            Self::Tags(_) => write!(f, "not all the tags asked for"),
+            Self::Redundancy => write!(f, "of no redundancy class"),
+        }
+    }
+}
+
+/// Why a host of this shape can never have a task with this need; `None` if it can.
+pub fn misfit(shape: &Shape, need: &Need) -> Option<Misfit> {
+    if shape.platform != need.platform {
+        return Some(Misfit::Platform);
+    }
+    if shape.level < need.level {
+        return Some(Misfit::Level(shape.level, need.level));
+    }
+    if shape.cpus < need.cpus {
+        return Some(Misfit::Cpus(shape.cpus, need.cpus));
+    }
+    if shape.memory_mib < need.memory_mib {
+        return Some(Misfit::Memory(shape.memory_mib, need.memory_mib));
+    }
+    if need.tags & !shape.tags != 0 {
+        return Some(Misfit::Tags(need.tags & !shape.tags));
+    }
+    (need.is_homogeneous && shape.redundancy == 0).then_some(Misfit::Redundancy)
+}
+
+/// A set of kinds.
+pub(crate) type KindSet = [u64; WORDS];
+
+/// All kinds, and the table of what fits.
+#[derive(Debug, Default)]
+pub(crate) struct Kinds {
+    shapes: Vec<Shape>,
+    needs: Vec<Need>,
+    /// For each kind of host the needs that it can serve.
+    serves: Vec<KindSet>,
+    /// For each need the kinds of hosts that can serve it.
+    served_by: Vec<KindSet>,
+    pub meter: Meter,
+}
+
+impl Kinds {
+    pub fn new() -> Self {
+        let sets = || vec![[0; WORDS]; KINDS_MAX];
+        Self {
+            shapes: Vec::with_capacity(KINDS_MAX),
+            needs: Vec::with_capacity(KINDS_MAX),
+            serves: sets(),
+            served_by: sets(),
+            meter: Meter::default(),
+        }
+    }
+
+    /// The kind of a shape, a new one if need be. `None`: there are too many.
+    pub fn of_host(&mut self, shape: &Shape) -> Option<u16> {
+        if let Some(known) = self.shapes.iter().position(|known| known == shape) {
+            return Some(known as u16);
+        }
+        if self.shapes.len() == KINDS_MAX {
+            return None;
+        }
+        let kind = self.shapes.len();
+        self.shapes.push(*shape);
+        for need in 0..self.needs.len() {
+            self.relate(kind, need);
+        }
+        Some(kind as u16)
+    }
+
+    /// The kind of a need, a new one if need be. `None`: there are too many.
+    pub fn of_need(&mut self, need: &Need) -> Option<u16> {
+        if let Some(known) = self.needs.iter().position(|known| known == need) {
+            return Some(known as u16);
+        }
+        if self.needs.len() == KINDS_MAX {
+            return None;
+        }
+        let kind = self.needs.len();
+        self.needs.push(*need);
+        for shape in 0..self.shapes.len() {
+            self.relate(shape, kind);
+        }
+        Some(kind as u16)
+    }
+
+    fn relate(&mut self, shape: usize, need: usize) {
+        if misfit(&self.shapes[shape], &self.needs[need]).is_none() {
+            self.serves[shape][need / 64] |= 1 << (need % 64);
+            self.served_by[need][shape / 64] |= 1 << (shape % 64);
+        }
+    }
+
+    pub fn shape(&self, kind: u16) -> &Shape {
+        &self.shapes[kind as usize]
+    }
+
+    pub fn need(&self, kind: u16) -> &Need {
+        self.meter.touch(kind as usize / 2);
+        &self.needs[kind as usize]
+    }
+
+    /// The needs that hosts of a kind can serve.
+    pub fn serves(&self, shape: u16) -> &KindSet {
+        self.touch_set(KINDS_MAX + shape as usize);
+        &self.serves[shape as usize]
+    }
+
+    /// The kinds of hosts that can serve a need.
+    pub fn served_by(&self, need: u16) -> &KindSet {
+        self.touch_set(2 * KINDS_MAX + need as usize);
+        &self.served_by[need as usize]
+    }
+
+    /// A set is two lines.
+    fn touch_set(&self, at: usize) {
+        self.meter.touch(2 * at);
+        self.meter.touch(2 * at + 1);
+    }
+
+    /// How many kinds of hosts and of needs there are.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.shapes.len(), self.needs.len())
+    }
+
+    pub fn bytes(&self) -> usize {
+        2 * KINDS_MAX * size_of::<KindSet>() + KINDS_MAX * (size_of::<Shape>() + size_of::<Need>())
+    }
+}

@@ -1,0 +1,167 @@
+//! Whether a deadline can be met: what is asked for until then against what the hosts can compute.
+//!
+//! What is asked for is kept by when it is due, in buckets of 1 second for about a minute, of 64 seconds for about an hour, and of
+//! 68 minutes for three days; a task goes into the finest that reaches its deadline, and stays there. For every bucket from the
+//! deadline on, all that is due by its end must fit into what can be computed until then (the demand-bound test of earliest
+//! deadline first: Baruah, Rosier, Howell 1990). So an answer is wrong by what is in one bucket, by what tasks cost other than was estimated,
+//! and by hosts that come and go; both kinds of errors are counted ([`Totals`](super::Totals)).
+
+use super::Table;
+use super::records::NO_SERVER;
+use crate::event::{RESERVED_MAX, Refusal};
+
+/// In no demand: no deadline.
+pub(super) const NONE: u8 = 255;
+/// Buckets of one width.
+const BUCKETS: u64 = 64;
+/// Widths of buckets as shifts of milliseconds: 1.02 s, 65.5 s, 70 minutes.
+const SHIFTS: [u32; 3] = [10, 16, 22];
+/// Those without a reserved share have one demand together.
+const SHARED: u8 = RESERVED_MAX as u8;
+
+/// What is asked for, in milliseconds of processor time at speed 1000.
+#[derive(Clone, Copy, Debug)]
+struct Demand {
+    buckets: [[u64; BUCKETS as usize]; SHIFTS.len()],
+    /// Of tasks whose deadlines have passed.
+    late: u64,
+}
+
+/// The demands of accounts with a reserved share, each, and of all others.
+#[derive(Debug)]
+pub(super) struct Demands {
+    all: Vec<Demand>,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        Self { all: vec![Demand { buckets: [[0; BUCKETS as usize]; SHIFTS.len()], late: 0 }; RESERVED_MAX + 1] }
+    }
+}
+
+impl Demands {
+    /// Where tasks with this deadline of an account with this server are counted.
+    pub fn of(&self, server: u8, deadline_ms: u64, now_ms: u64) -> u8 {
+        let place = if server == NO_SERVER { SHARED } else { server };
+        let fits = |shift: &u32| (deadline_ms >> shift) < (now_ms >> shift) + BUCKETS;
+        let level = SHIFTS.iter().position(fits).unwrap_or(SHIFTS.len() - 1);
+        place | (level as u8) << 6
+    }
+
+    fn bucket(&mut self, at: u8, deadline_ms: u64) -> &mut u64 {
+        let level = usize::from(at >> 6);
+        let bucket = (deadline_ms >> SHIFTS[level]) % BUCKETS;
+        &mut self.all[usize::from(at & 63)].buckets[level][bucket as usize]
+    }
+
+    pub fn add(&mut self, at: u8, deadline_ms: u64, cost_ms: u64) {
+        *self.bucket(at, deadline_ms) += cost_ms;
+    }
+
+    /// A task with a deadline has ended.
+    pub fn take(&mut self, at: u8, deadline_ms: u64, cost_ms: u64, is_late: bool) {
+        let from = if is_late { &mut self.all[usize::from(at & 63)].late } else { self.bucket(at, deadline_ms) };
+        *from = from.saturating_sub(cost_ms);
+    }
+
+    /// A deadline has passed with so much to be done.
+    pub fn passed(&mut self, at: u8, deadline_ms: u64, cost_ms: u64) {
+        let bucket = self.bucket(at, deadline_ms);
+        *bucket = bucket.saturating_sub(cost_ms);
+        self.all[usize::from(at & 63)].late += cost_ms;
+    }
+
+    /// Whether `cost_ms` more can be done by a deadline, beside all else, if `rate` milliseconds of processor time are computed in
+    /// 1,000 ms. If not: when it could be, in milliseconds.
+    fn check(&self, place: u8, now_ms: u64, deadline_ms: u64, cost_ms: u64, rate: u64) -> Result<(), u64> {
+        let demand = &self.all[usize::from(place)];
+        let done_by = |work: u64| now_ms + (u128::from(work) * 1_000).div_ceil(rate.max(1).into()) as u64;
+        let mut sum = demand.late;
+        // All levels side by side, in order of time.
+        let mut next = SHIFTS.map(|shift| now_ms >> shift);
+        let ends = SHIFTS.map(|shift| (now_ms >> shift) + BUCKETS);
+        let mut latest = None;
+        for _ in 0..BUCKETS * SHIFTS.len() as u64 {
+            let level = (0..SHIFTS.len()).filter(|level| next[*level] < ends[*level]);
+            let Some(level) = level.min_by_key(|level| (next[*level] + 1) << SHIFTS[*level]) else { break };
+            let bucket = next[level];
+            next[level] += 1;
+            let end = (bucket + 1) << SHIFTS[level];
+            sum += demand.buckets[level][(bucket % BUCKETS) as usize];
+            // Within its bucket a deadline may be first or last: nothing is promised on what is behind it.
+            let is_before = end <= deadline_ms;
+            if is_before {
+                continue;
+            }
+            let bound = end.max(deadline_ms);
+            if latest.is_none() {
+                let by = done_by(sum + cost_ms);
+                if by > deadline_ms {
+                    return Err(by);
+                }
+                latest = Some(by);
+            } else if done_by(sum + cost_ms) > bound {
+                return Err(done_by(sum + cost_ms));
+            }
+        }
+        let by = latest.unwrap_or_else(|| done_by(sum + cost_ms));
+        if by > deadline_ms { Err(by) } else { Ok(()) }
+    }
+}
+
+impl Table {
+    /// Whether so many more tasks of a job can be done in time.
+    pub(super) fn admit(&mut self, job_at: u32, new: u32, deadline_ms: u64) -> Result<(), Refusal> {
+        if deadline_ms == 0 {
+            return Ok(());
+        }
+        let now_ms = self.now_ms();
+        if deadline_ms > now_ms + u64::from(crate::event::DELAY_MAX_MS) {
+            return Err(Refusal::Invalid("a deadline is ten days ahead at most"));
+        }
+        let job = &self.jobs[job_at];
+        let (account, one_ms) = (job.account, u64::from(job.cost_ms));
+        let server = self.accounts[account].server;
+        let reserved = self.servers.reserved_permille();
+        let (place, permille) = match server {
+            NO_SERVER => (SHARED, 1_000 - reserved),
+            server => (server, self.servers.share_permille(server)),
+        };
+        let rate = self.supply_total * permille / 1_000;
+        let alone_by = now_ms + one_ms;
+        let checked = self.demands.check(place, now_ms, deadline_ms, one_ms * u64::from(new), rate);
+        let checked =
+            if alone_by > deadline_ms { Err(checked.err().unwrap_or(alone_by).max(alone_by)) } else { checked };
+        checked.map_err(|by| {
+            self.totals.too_late += 1;
+            Refusal::TooLate(by)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_admitted_and_no_more() {
+        let mut demands = Demands::default();
+        // 10 processors, 5 s from now: 50 s of work fit.
+        let (now, deadline, rate) = (1_000_000, 1_005_000, 10_000);
+        let at = demands.of(NO_SERVER, deadline, now);
+        let mut admitted = 0;
+        while demands.check(SHARED, now, deadline, 1_000, rate).is_ok() {
+            demands.add(at, deadline, 1_000);
+            admitted += 1;
+        }
+        assert_eq!(admitted, 50);
+        let later = demands.check(SHARED, now, deadline, 1_000, rate).expect_err("full");
+        assert_eq!(later, now + 5_100, "the estimate");
+        assert_eq!(demands.check(SHARED, now, deadline + 2_000, 1_000, rate), Ok(()), "a later one fits");
+        demands
+            .check(SHARED, now, deadline - 3_000, 1_000, rate)
+            .expect_err("an earlier one would make the others late");
+        demands.take(at, deadline, 1_000, false);
+        assert_eq!(demands.check(SHARED, now, deadline, 1_000, rate), Ok(()));
+    }
+}

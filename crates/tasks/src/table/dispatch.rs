@@ -1,0 +1,376 @@
+//! Which task a host gets, and which host a task: both come down to "what is next for this host".
+//!
+//! All loops have a bound of their own, and one event has [`LOOKS_MAX`] looks at heads of queues beside what it gives out.
+
+use super::hosts::{WRONG_MAX, tag_of};
+use super::records::{Fate, Instance, NO_SERVER, Presence, Ready};
+use super::{MS, Table};
+use crate::event::{BATCH_MAX, Effect, Effects, RUNNING_MAX, Urgency};
+use crate::kinds::WORDS;
+use crate::names::InstanceName;
+use crate::shapes::NIL;
+use crate::shapes::list::{push_back, rotate, unlink};
+
+/// Heads of queues that one event may look at in vain.
+pub(super) const LOOKS_MAX: u32 = 32;
+/// Rings that are compared for one instance.
+const RINGS_MAX: usize = 8;
+/// Lanes of a ring that are looked at for one instance.
+const LANES_MAX: u32 = 4;
+/// Tasks of a group that are looked at for one instance: a copy of the first may be out to the same account.
+const TASKS_MAX: u32 = 4;
+/// How often a group may stand first and not fit before processors are kept free for it.
+const PASSES_MAX: u8 = 32;
+/// How often a group is passed over for a host that has not its files near.
+const COLD_PASSES_MAX: u8 = 3;
+/// How often a task may be first in vain before accounts may have a second copy.
+const TASK_PASSES_MAX: u8 = 64;
+/// Results in a row that were right, from which on a host is trusted (BOINC: adaptive replication).
+const TRUSTED: u16 = 10;
+
+/// A task that a host may have.
+struct Choice {
+    group: u32,
+    task: u32,
+}
+
+impl Table {
+    /// Gives a host up to `want` instances, at most a batch. Returns how many.
+    pub(super) fn serve(&mut self, host: u32, want: usize, effects: &mut Effects) -> usize {
+        let mut looks = LOOKS_MAX;
+        let mut given = 0;
+        while given < want.min(BATCH_MAX) && self.may_have_more(host) {
+            let Some(choice) = self.choose(host, &mut looks) else { break };
+            self.send(host, choice, effects);
+            given += 1;
+        }
+        given
+    }
+
+    pub(super) fn may_have_more(&self, host: u32) -> bool {
+        let host = &self.hosts[host];
+        host.presence == Presence::Here
+            && !host.is_backing_off
+            // One that was sent back is given one at a time until one is right.
+            && (host.wrong < WRONG_MAX || host.places == 0)
+            && host.cpus_free > 0
+            && (host.places.count_ones() as usize) < RUNNING_MAX
+            && self.instances.room() > 0
+    }
+
+    fn choose(&mut self, host: u32, looks: &mut u32) -> Option<Choice> {
+        if self.hosts[host].reserved != NIL
+            && let Some(choice) = self.choose_reserved(host)
+        {
+            return choice;
+        }
+        let kind = self.hosts[host].kind;
+        for urgency in Urgency::ALL {
+            let mut rings = self.rings_for(urgency, kind);
+            // The one that was given least comes first.
+            rings.sort_unstable();
+            for (_, ring) in rings.into_iter().take_while(|(_, ring)| *ring != NIL) {
+                let found = self.choose_in(ring, urgency, host, looks);
+                if found.is_some() || *looks == 0 {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// Some group waits for this host's processors. `None`: no longer.
+    fn choose_reserved(&mut self, host: u32) -> Option<Option<Choice>> {
+        let at = self.hosts[host].reserved;
+        let group = &self.groups[at];
+        if group.standing == super::records::Standing::Out {
+            self.hosts[host].reserved = NIL;
+            return None;
+        }
+        if group.cpus > self.hosts[host].cpus_free {
+            return Some(None);
+        }
+        self.hosts[host].reserved = NIL;
+        self.task_for(at, host).map(|task| Some(Choice { group: at, task }))
+    }
+
+    /// The rings with lanes that hosts of a kind can serve: up to some, each with what it was given.
+    fn rings_for(&self, urgency: Urgency, kind: u16) -> [(u64, u32); RINGS_MAX] {
+        let (serves, waiting) = (self.kinds.serves(kind), &self.waiting[urgency as usize]);
+        let mut found = [(u64::MAX, NIL); RINGS_MAX];
+        let mut count = 0;
+        // Elsewhere each time, so that all have their turn where there are more.
+        let start = (self.totals.sent as usize) % WORDS;
+        for word in (0..WORDS).map(|word| (word + start) % WORDS) {
+            let mut both = serves[word] & waiting[word];
+            while both != 0 && count < RINGS_MAX {
+                let need = (word * 64) as u32 + both.trailing_zeros();
+                let ring = Self::ring_of(urgency, need as u16);
+                found[count] = (self.rings[ring].given, ring);
+                count += 1;
+                both &= both - 1;
+            }
+        }
+        found
+    }
+
+    fn choose_in(&mut self, ring: u32, urgency: Urgency, host: u32, looks: &mut u32) -> Option<Choice> {
+        let mut fallback = None;
+        for number in 0..LANES_MAX.min(*looks) {
+            *looks -= 1;
+            let by_server = urgency == Urgency::Reserved && number == 0;
+            let lane = if by_server { self.lane_by_server(ring) } else { self.lane_in_turn(ring) };
+            let group = self.head(lane);
+            debug_assert_ne!(group, NIL, "a lane in a ring has a group");
+            match self.look(lane, group, host) {
+                Look::Cold if fallback.is_none() => fallback = Some((group, lane)),
+                Look::Cold | Look::Not => {}
+                Look::Task(task) => return Some(Choice { group, task }),
+            }
+            // Another account's, if there is one.
+            let before = self.rings[ring].first;
+            self.pass_turn(ring);
+            if self.rings[ring].first == before || fallback.is_some_and(|(_, lane)| lane == self.rings[ring].first) {
+                break;
+            }
+        }
+        // Rather one whose files are elsewhere than none.
+        let (group, _) = fallback?;
+        self.task_for(group, host).map(|task| Choice { group, task })
+    }
+
+    fn look(&mut self, lane: u32, at: u32, host: u32) -> Look {
+        let account = &self.accounts[self.lanes[lane].account];
+        if account.running >= account.running_max {
+            return Look::Not;
+        }
+        let group = &self.groups[at];
+        if group.cpus > self.hosts[host].cpus_free {
+            let passes = group.passes.saturating_add(1);
+            self.groups[at].passes = passes;
+            if passes >= PASSES_MAX && self.hosts[host].reserved == NIL {
+                self.hosts[host].reserved = at;
+            }
+            return Look::Not;
+        }
+        let affinity = self.jobs[group.job].affinity;
+        if affinity != 0 && group.cold_passes < COLD_PASSES_MAX && !self.host_more[host].warm.contains(&affinity) {
+            self.groups[at].cold_passes += 1;
+            return Look::Cold;
+        }
+        self.task_for(at, host).map_or(Look::Not, Look::Task)
+    }
+
+    /// A ready task of a group that this host may have: no other copy was its account's, and it is of the same redundancy class.
+    fn task_for(&mut self, group: u32, host: u32) -> Option<u32> {
+        let tag = tag_of(self.hosts[host].account);
+        let redundancy = self.hosts[host].redundancy;
+        for _ in 0..TASKS_MAX {
+            let at = self.groups[group].ready;
+            let task = &self.tasks[at];
+            let (made, wanted) = (usize::from(task.made), task.redundancy);
+            let is_others = made == 0 || !self.tags[at].accounts[..made].contains(&tag);
+            if is_others && (wanted == 0 || wanted == redundancy) {
+                if self.has_record(at) {
+                    return Some(at);
+                }
+            } else {
+                self.pass_over(at);
+            }
+            let mut first = at;
+            rotate::<Ready, _>(&mut self.tasks, &mut first);
+            self.groups[group].ready = first;
+            if first == at {
+                break;
+            }
+        }
+        None
+    }
+
+    /// Whether there is a record for one more instance of a task: set aside for it, not set aside for any, or that of an earlier
+    /// one of which nothing came.
+    fn has_record(&mut self, at: u32) -> bool {
+        if self.tasks[at].set_aside > 0 || self.instances.room() > self.set_aside as usize {
+            return true;
+        }
+        let (mut after, mut instance_at) = (NIL, self.tasks[at].newest);
+        while instance_at != NIL {
+            let instance = &self.instances[instance_at];
+            let (fate, before) = (instance.fate, instance.before);
+            if matches!(fate, Fate::Failed | Fate::Late) {
+                match after {
+                    NIL => self.tasks[at].newest = before,
+                    after => self.instances[after].before = before,
+                }
+                self.instances.give(instance_at);
+                self.tasks[at].set_aside += 1;
+                self.set_aside += 1;
+                return true;
+            }
+            (after, instance_at) = (instance_at, before);
+        }
+        false
+    }
+
+    /// A task was first and could not be had. If that goes on, those may have another copy of whose first nothing came, and another
+    /// redundancy class if none has one yet: better than that it waits for ever.
+    fn pass_over(&mut self, at: u32) {
+        let task = &mut self.tasks[at];
+        task.passes += 1;
+        if task.passes < TASK_PASSES_MAX {
+            return;
+        }
+        task.passes = 0;
+        if task.successes == 0 && task.out == 0 {
+            task.redundancy = 0;
+        }
+        let mut instance_at = task.newest;
+        while instance_at != NIL {
+            let instance = &self.instances[instance_at];
+            if matches!(instance.fate, Fate::Failed | Fate::Late) {
+                self.tags[at].accounts[instance.number as usize] = 0;
+            }
+            instance_at = instance.before;
+        }
+    }
+
+    fn send(&mut self, host_at: u32, choice: Choice, effects: &mut Effects) {
+        let Choice { group: group_at, task: task_at } = choice;
+        let job_at = self.groups[group_at].job;
+        self.adapt(task_at, job_at, host_at);
+        let job = &self.jobs[job_at];
+        let (cost_ms, policy, account_at, need) = (job.cost_ms, job.policy, job.account, job.need);
+        let group = &mut self.groups[group_at];
+        group.passes = 0;
+        group.cold_passes = 0;
+        let (deadline_ms, lane) = (group.deadline_ms, group.lane);
+
+        let now_ms = self.now_ms();
+        let due_ms = now_ms + u64::from(policy.delay_bound_ms);
+        let watch_ms = deadline_ms.saturating_sub(2 * u64::from(cost_ms));
+        let is_watched =
+            policy.is_speculative && watch_ms > now_ms && watch_ms < due_ms && !self.tasks[task_at].is_speculated;
+        let number = self.make_instance(task_at, host_at, need, if is_watched { watch_ms } else { due_ms }, is_watched);
+
+        let task = &self.tasks[task_at];
+        let (name, index) = (task.name(task_at), task.index);
+        if task.unsent == 0 {
+            self.unlist(task_at);
+        } else if self.groups[group_at].ready == task_at {
+            // Copies go apart: the next one is sent when all others have had theirs.
+            let mut first = task_at;
+            rotate::<Ready, _>(&mut self.tasks, &mut first);
+            self.groups[group_at].ready = first;
+        }
+        self.charge(lane, cost_ms);
+        let account = &mut self.accounts[account_at];
+        account.running += 1;
+        let server = account.server;
+        if server != NO_SERVER {
+            self.servers.charge(server, u64::from(cost_ms) * MS, self.now);
+        }
+        self.totals.sent += 1;
+        let (host, instance) = (self.hosts[host_at].name(host_at), InstanceName { task: name, number });
+        effects.push(Effect::Send { host, instance, index, due_ms });
+    }
+
+    /// The record of one more instance of a task, with its place at its host and its timer.
+    fn make_instance(&mut self, task_at: u32, host_at: u32, need: u16, due_ms: u64, is_watched: bool) -> u8 {
+        let at = self.instances.take().expect("whoever chooses has seen that there is room");
+        let need = self.kinds.need(need);
+        let (cpus, is_homogeneous) = (need.cpus, need.is_homogeneous);
+        let host = &mut self.hosts[host_at];
+        let place = (!host.places).trailing_zeros();
+        host.places |= 1 << place;
+        host.cpus_free -= cpus;
+        let (host_generation, account, redundancy) = (host.generation as u16, host.account, host.redundancy);
+        self.host_more[host_at].running[place as usize] = at;
+
+        let task = &mut self.tasks[task_at];
+        let number = task.made;
+        let before = std::mem::replace(&mut task.newest, at);
+        task.made += 1;
+        task.out += 1;
+        task.unsent -= 1;
+        if is_homogeneous {
+            task.redundancy = redundancy;
+        }
+        if task.set_aside > 0 {
+            task.set_aside -= 1;
+            self.set_aside -= 1;
+        }
+        self.tags[task_at].accounts[number as usize] = tag_of(account);
+        self.instances[at] = Instance {
+            task: task_at,
+            before,
+            host: host_at,
+            host_generation,
+            number,
+            account,
+            due_ms: due_ms as u32,
+            place: place as u8,
+            is_watched,
+            ..Instance::default()
+        };
+        self.instances_due.insert(&mut self.instances, at);
+        number
+    }
+
+    /// A task that no other host has yet: whether this one's result will do, or a quorum is wanted.
+    fn adapt(&mut self, task_at: u32, job_at: u32, host_at: u32) {
+        let policy = &self.jobs[job_at].policy;
+        if !policy.is_adaptive {
+            return;
+        }
+        let (quorum, target) = (policy.quorum, policy.target);
+        let right = self.hosts[host_at].right;
+        let task = &self.tasks[task_at];
+        if task.out > 0 || task.successes > 0 {
+            return;
+        }
+        // One in so many is looked at all the same: the better the host, the fewer.
+        let dice = (u64::from(task.generation) << 32 | u64::from(task_at)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let is_trusted = right >= TRUSTED && dice % u64::from(right) != 0;
+        let (quorum, target) = if is_trusted { (1, 1) } else { (quorum, target) };
+        let task = &mut self.tasks[task_at];
+        let room = crate::event::INSTANCES_MAX - task.made;
+        task.quorum = quorum;
+        task.target = target;
+        task.unsent = target.min(room).max(1);
+    }
+
+    /// Puts a task into its group's list of those that are ready.
+    pub(super) fn list(&mut self, task_at: u32) {
+        let task = &mut self.tasks[task_at];
+        if std::mem::replace(&mut task.is_listed, true) {
+            return;
+        }
+        let group_at = task.group;
+        let mut first = self.groups[group_at].ready;
+        push_back::<Ready, _>(&mut self.tasks, &mut first, task_at);
+        self.groups[group_at].ready = first;
+        self.stand(group_at);
+    }
+
+    /// Takes it out of that list, if it is in.
+    pub(super) fn unlist(&mut self, task_at: u32) {
+        let task = &mut self.tasks[task_at];
+        if !std::mem::replace(&mut task.is_listed, false) {
+            return;
+        }
+        let group_at = task.group;
+        let mut first = self.groups[group_at].ready;
+        unlink::<Ready, _>(&mut self.tasks, &mut first, task_at);
+        self.groups[group_at].ready = first;
+        if first == NIL {
+            self.stand_down(group_at);
+        }
+    }
+}
+
+enum Look {
+    Task(u32),
+    /// There is one, but its files are elsewhere.
+    Cold,
+    Not,
+}

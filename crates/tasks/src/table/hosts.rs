@@ -1,0 +1,405 @@
+//! Hosts: they join, wait for work, are sent back for a while, and leave.
+
+use super::Table;
+use super::records::{Fate, Host, HostMore, NO_PARK, Parked, Presence};
+use crate::event::{AccountSpec, BATCH_MAX, Effect, Effects, HostSpec, Kind, RESERVED_MAX, Refusal};
+use crate::kinds::{KINDS_MAX, KindSet, WORDS};
+use crate::names::HostName;
+use crate::shapes::NIL;
+use crate::shapes::list::{push_back, push_front, unlink};
+use crate::shapes::slab::Slab;
+
+/// Lists of hosts that wait for work: by the number of bits of how many processors they have free.
+pub(super) const PARKS: usize = 8;
+/// The list of those that may have more than one event could give them.
+const HUNGRY: u8 = 254;
+/// Parked hosts of one kind that are looked at for a task.
+const HOSTS_MAX: u32 = 4;
+/// Errors in a row from which on a host is sent back for a while.
+pub(super) const WRONG_MAX: u16 = 3;
+/// The first while, which doubles with each further error, and the longest one.
+const BACK_OFF_MS: u32 = 2_000;
+const BACK_OFF_MAX_MS: u32 = 3_600_000;
+/// When a host that got nothing should ask again.
+const ASK_AGAIN_MS: u32 = 1_000;
+
+/// Sixteen bits that stand for an account: two accounts have the same by chance once in 65,536, and then one host fewer may
+/// have a copy. Never 0.
+pub(super) fn tag_of(account: u32) -> u16 {
+    ((account.wrapping_add(1).wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1)
+}
+
+impl Table {
+    pub(super) fn on_account(&mut self, spec: &AccountSpec, effects: &mut Effects) -> Result<(), Refusal> {
+        if spec.weight == 0 {
+            return Err(Refusal::Invalid("an account's weight is 1 at least"));
+        }
+        let accounts = &self.accounts;
+        let known = self.account_keys.find(spec.key, |at| accounts[at].key == spec.key);
+        let at = match known {
+            Some(at) => at,
+            None => {
+                let at = self.accounts.take().ok_or(Refusal::Full(Kind::Accounts, super::submit::RETRY_MS))?;
+                if !self.account_keys.add(spec.key, at) {
+                    self.accounts.give(at);
+                    return Err(Refusal::Full(Kind::Accounts, super::submit::RETRY_MS));
+                }
+                let generation = self.accounts[at].generation + 1;
+                self.accounts[at] = super::records::Account { key: spec.key, generation, ..Default::default() };
+                at
+            }
+        };
+        let server = self.servers.set(self.accounts[at].server, spec.share_permille, self.now)?;
+        let account = &mut self.accounts[at];
+        account.server = server;
+        account.weight = spec.weight;
+        account.share_permille = spec.share_permille;
+        account.tasks_max = spec.tasks_max;
+        account.running_max = spec.running_max;
+        effects.push(Effect::Account(account.name(at)));
+        Ok(())
+    }
+
+    pub(super) fn on_join(&mut self, spec: &HostSpec, effects: &mut Effects) -> Result<(), Refusal> {
+        let account = self.account_at(spec.account)?;
+        if spec.shape.cpus == 0 || spec.speed_permille == 0 || spec.speed_permille > 1_000_000 {
+            return Err(Refusal::Invalid("a host has a processor at least, and a speed"));
+        }
+        let hosts = &self.host_more;
+        let known = self.host_keys.find(spec.key, |at| hosts[at].key == spec.key);
+        if let Some(at) = known {
+            let host = &self.hosts[at];
+            if !spec.is_fresh && host.presence != Presence::Gone && *self.kinds.shape(host.kind) == spec.shape {
+                return self.come_back(at, spec, effects);
+            }
+            self.depart(at);
+        }
+        let kind = self.kinds.of_host(&spec.shape).ok_or(Refusal::Full(Kind::Kinds, super::submit::RETRY_MS))?;
+        let at = self.hosts.take().ok_or(Refusal::Full(Kind::Hosts, super::submit::RETRY_MS))?;
+        if !self.host_keys.add(spec.key, at) {
+            self.hosts.give(at);
+            return Err(Refusal::Full(Kind::Hosts, super::submit::RETRY_MS));
+        }
+        let generation = self.hosts[at].generation + 1;
+        self.hosts[at] = Host {
+            generation,
+            account,
+            kind,
+            cpus_free: spec.shape.cpus,
+            presence: Presence::Here,
+            is_attached: spec.is_attached,
+            redundancy: spec.shape.redundancy,
+            ..Host::default()
+        };
+        self.host_more[at] = HostMore { key: spec.key, speed_permille: spec.speed_permille, ..HostMore::default() };
+        self.supplies(kind, spec.shape.cpus, spec.speed_permille, true);
+        self.totals.hosts += 1;
+        effects.push(Effect::Host(self.hosts[at].name(at)));
+        self.feed(at, BATCH_MAX, effects);
+        Ok(())
+    }
+
+    /// A host that was here goes on with what it has.
+    fn come_back(&mut self, at: u32, spec: &HostSpec, effects: &mut Effects) -> Result<(), Refusal> {
+        let (kind, cpus, speed) = (self.hosts[at].kind, spec.shape.cpus, self.host_more[at].speed_permille);
+        self.supplies(kind, cpus, speed, false);
+        self.supplies(kind, cpus, spec.speed_permille, true);
+        self.host_more[at].speed_permille = spec.speed_permille;
+        self.hosts[at].is_attached = spec.is_attached;
+        effects.push(Effect::Host(self.hosts[at].name(at)));
+        self.unpark(at);
+        self.feed(at, BATCH_MAX, effects);
+        Ok(())
+    }
+
+    fn supplies(&mut self, kind: u16, cpus: u16, speed_permille: u32, is_more: bool) {
+        let supply = u64::from(cpus) * u64::from(speed_permille);
+        let of_kind = &mut self.supply[u32::from(kind)];
+        if is_more {
+            *of_kind += supply;
+            self.supply_total += supply;
+        } else {
+            *of_kind -= supply;
+            self.supply_total -= supply;
+        }
+        self.servers.supply_permille = self.supply_total;
+    }
+
+    pub(super) fn on_leave(&mut self, host: HostName) -> Result<(), Refusal> {
+        let at = self.host_at(host)?;
+        self.depart(at);
+        Ok(())
+    }
+
+    /// A host is gone. What it had is taken back by and by.
+    fn depart(&mut self, at: u32) {
+        if self.hosts[at].presence == Presence::Gone {
+            return;
+        }
+        self.unpark(at);
+        self.hosts_due.remove(&mut self.host_more, at);
+        let (key, speed) = (self.host_more[at].key, self.host_more[at].speed_permille);
+        self.host_keys.remove(key, at);
+        let host = &mut self.hosts[at];
+        host.presence = Presence::Gone;
+        // From now on its name is of nothing.
+        host.generation += 1;
+        let kind = host.kind;
+        self.supplies(kind, self.kinds.shape(kind).cpus, speed, false);
+        self.totals.hosts -= 1;
+        let mut first = self.gone;
+        push_back::<Parked, _>(&mut self.hosts, &mut first, at);
+        self.gone = first;
+    }
+
+    /// Takes back what hosts that are gone had: so many instances at most.
+    pub(super) fn take_back(&mut self, budget: u32, effects: &mut Effects) {
+        for _ in 0..budget {
+            let at = self.gone;
+            if at == NIL {
+                return;
+            }
+            let places = self.hosts[at].places;
+            if places == 0 {
+                let mut first = at;
+                unlink::<Parked, _>(&mut self.hosts, &mut first, at);
+                self.gone = first;
+                self.hosts[at].presence = Presence::Free;
+                self.hosts.give(at);
+                continue;
+            }
+            let instance = self.host_more[at].running[places.trailing_zeros() as usize];
+            self.lose(instance, Fate::Failed, effects);
+        }
+    }
+
+    pub(super) fn on_drain(&mut self, host: HostName, is_draining: bool, effects: &mut Effects) -> Result<(), Refusal> {
+        let at = self.host_at(host)?;
+        if is_draining {
+            self.unpark(at);
+            self.hosts[at].presence = Presence::Draining;
+        } else {
+            self.hosts[at].presence = Presence::Here;
+            self.feed(at, BATCH_MAX, effects);
+        }
+        Ok(())
+    }
+
+    pub(super) fn on_warm(&mut self, host: HostName, affinity: u32) -> Result<(), Refusal> {
+        let at = self.host_at(host)?;
+        let warm = &mut self.host_more[at].warm;
+        let place = warm.iter().position(|known| *known == affinity).unwrap_or(warm.len() - 1);
+        warm[..=place].rotate_right(1);
+        warm[0] = affinity;
+        Ok(())
+    }
+
+    pub(super) fn on_request(&mut self, host: HostName, want: u8, effects: &mut Effects) -> Result<(), Refusal> {
+        let at = self.host_at(host)?;
+        if want == 0 || want as usize > BATCH_MAX {
+            return Err(Refusal::Invalid("a host asks for 1 to 16 instances at a time"));
+        }
+        self.unpark(at);
+        let given = self.serve(at, want.into(), effects);
+        if given < want.into() && !self.hosts[at].is_attached {
+            effects.push(Effect::Nothing(host, ASK_AGAIN_MS));
+        }
+        self.park(at);
+        Ok(())
+    }
+
+    /// A host may have more than before: gives it some, and lets it wait if it can have more still.
+    pub(super) fn feed(&mut self, at: u32, want: usize, effects: &mut Effects) {
+        if !self.hosts[at].is_attached {
+            return;
+        }
+        self.unpark(at);
+        let given = self.serve(at, want, effects);
+        if given == want && self.may_have_more(at) {
+            self.hosts[at].park = HUNGRY;
+            let mut first = self.hungry;
+            push_back::<Parked, _>(&mut self.hosts, &mut first, at);
+            self.hungry = first;
+        } else {
+            self.park(at);
+        }
+    }
+
+    /// Gives one host of those that may have more its next instances. False: there is none.
+    pub(super) fn feed_hungry(&mut self, want: usize, effects: &mut Effects) -> bool {
+        let at = self.hungry;
+        if at != NIL {
+            self.feed(at, want, effects);
+        }
+        at != NIL
+    }
+
+    /// Puts an attached host that can have more into a list of those that wait.
+    fn park(&mut self, at: u32) {
+        self.park_by(at, push_front::<Parked, _>);
+    }
+
+    /// Behind all others of its list.
+    fn park_last(&mut self, at: u32) {
+        self.park_by(at, push_back::<Parked, _>);
+    }
+
+    fn park_by(&mut self, at: u32, push: impl FnOnce(&mut Slab<Host>, &mut u32, u32)) {
+        if !self.hosts[at].is_attached || self.hosts[at].park != NO_PARK || !self.may_have_more(at) {
+            return;
+        }
+        let host = &mut self.hosts[at];
+        let park = (host.cpus_free.ilog2() as usize).min(PARKS - 1);
+        host.park = park as u8;
+        let kind = host.kind;
+        let head = (park * KINDS_MAX) as u32 + u32::from(kind);
+        let mut first = self.parks[head];
+        push(&mut self.hosts, &mut first, at);
+        self.parks[head] = first;
+        self.parked[park][kind as usize / 64] |= 1 << (kind % 64);
+    }
+
+    /// Takes a host out of the list that it waits in, if it does.
+    pub(super) fn unpark(&mut self, at: u32) {
+        let host = &mut self.hosts[at];
+        let (park, kind) = (std::mem::replace(&mut host.park, NO_PARK), host.kind);
+        if park == NO_PARK {
+            return;
+        }
+        if park == HUNGRY {
+            let mut first = self.hungry;
+            unlink::<Parked, _>(&mut self.hosts, &mut first, at);
+            self.hungry = first;
+            return;
+        }
+        let head = (park as usize * KINDS_MAX) as u32 + u32::from(kind);
+        let mut first = self.parks[head];
+        unlink::<Parked, _>(&mut self.hosts, &mut first, at);
+        self.parks[head] = first;
+        if first == NIL {
+            self.parked[park as usize][kind as usize / 64] &= !(1 << (kind % 64));
+        }
+    }
+
+    /// A host that waits and can have a task with this need: with the most processors free, and among some of these one that has
+    /// its files near.
+    pub(super) fn waiting_host(&self, need: u16, cpus: u16, affinity: u32) -> Option<u32> {
+        let can = self.kinds.served_by(need);
+        for park in (cpus.ilog2() as usize).min(PARKS - 1)..PARKS {
+            let park = PARKS - 1 + (cpus.ilog2() as usize).min(PARKS - 1) - park;
+            let both = can.iter().zip(&self.parked[park]).map(|(can, parked)| can & parked);
+            for (word, both) in both.enumerate().filter(|(_, both)| *both != 0) {
+                let kind = word as u32 * 64 + both.trailing_zeros();
+                let first = self.parks[(park * KINDS_MAX) as u32 + kind];
+                let mut found = None;
+                let mut at = first;
+                for _ in 0..HOSTS_MAX {
+                    if self.hosts[at].cpus_free >= cpus {
+                        found = found.or(Some(at));
+                        if affinity == 0 || self.host_more[at].warm.contains(&affinity) {
+                            return Some(at);
+                        }
+                    }
+                    at = self.hosts[at].parked.next;
+                    if at == first {
+                        break;
+                    }
+                }
+                if found.is_some() {
+                    return found;
+                }
+            }
+        }
+        None
+    }
+
+    /// Tasks have become ready: gives them to hosts that wait, so many at most.
+    pub(super) fn hand_out(&mut self, need: u16, cpus: u16, affinity: u32, count: usize, effects: &mut Effects) {
+        for _ in 0..count {
+            let Some(host) = self.waiting_host(need, cpus, affinity) else { return };
+            self.unpark(host);
+            if self.serve(host, 1, effects) == 0 {
+                return self.park_last(host);
+            }
+            self.park(host);
+        }
+    }
+
+    /// Tasks that are ready and hosts that wait, and yet none got the other: a host may have had a copy before, or too few
+    /// processors. Some of those that wait are tried again now and then, each in its turn.
+    pub(super) fn try_again(&mut self, count: u32, effects: &mut Effects) {
+        if !self.is_restless() {
+            return;
+        }
+        for _ in 0..count {
+            let words = self.waiting.len() * WORDS;
+            let start = self.tries_made as usize % words;
+            self.tries_made = self.tries_made.wrapping_add(1);
+            let places = (0..words).map(|word| (word + start) % words);
+            let found =
+                places.map(|place| (place, self.waiting[place / WORDS][place % WORDS])).find(|(_, word)| *word != 0);
+            let Some((place, word)) = found else { return };
+            // Another one of the word each time, too.
+            let turned = word.rotate_right(self.tries_made % 64);
+            let bit = (turned.trailing_zeros() + self.tries_made % 64) % 64;
+            let need = (place % WORDS * 64) as u16 + bit as u16;
+            let Some(host) = self.some_parked(need) else { continue };
+            self.unpark(host);
+            self.serve(host, 1, effects);
+            self.park_last(host);
+        }
+    }
+
+    /// A host that waits and is of a kind that can serve a need: another one each time.
+    fn some_parked(&self, need: u16) -> Option<u32> {
+        let can = self.kinds.served_by(need);
+        let words = PARKS * WORDS;
+        // Which list, and which kind in it, by bits that do not depend on each other.
+        let mixed = self.tries_made.wrapping_mul(0x9e37_79b1) >> 16;
+        let turn = mixed >> 7;
+        let places = (0..words).map(|place| (place + mixed as usize) % words);
+        let both = |place: usize| can[place % WORDS] & self.parked[place / WORDS][place % WORDS];
+        let place = places.into_iter().find(|place| both(*place) != 0)?;
+        let turned = both(place).rotate_right(turn % 64);
+        let kind = (place % WORDS * 64) as u32 + (turned.trailing_zeros() + turn) % 64;
+        Some(self.parks[(place / WORDS * KINDS_MAX) as u32 + kind])
+    }
+
+    /// Whether tasks are ready while hosts wait.
+    pub(super) fn is_restless(&self) -> bool {
+        let any = |sets: &[KindSet]| sets.iter().flatten().any(|word| *word != 0);
+        any(&self.waiting) && any(&self.parked)
+    }
+
+    /// What a host has done is judged: after some errors in a row it gets nothing for a while.
+    pub(super) fn judge(&mut self, at: u32, is_right: bool, effects: &mut Effects) {
+        let host = &mut self.hosts[at];
+        if is_right {
+            host.right = host.right.saturating_add(1);
+            host.wrong = 0;
+            return;
+        }
+        host.right = 0;
+        host.wrong = host.wrong.saturating_add(1);
+        if host.wrong < WRONG_MAX || host.is_backing_off {
+            return;
+        }
+        let doublings = u32::from(host.wrong - WRONG_MAX).min(11);
+        let back_off_ms = (BACK_OFF_MS << doublings).min(BACK_OFF_MAX_MS);
+        host.is_backing_off = true;
+        let name = host.name(at);
+        self.unpark(at);
+        self.host_more[at].until_ms = (self.now_ms() + u64::from(back_off_ms)) as u32;
+        self.hosts_due.insert(&mut self.host_more, at);
+        self.totals.back_offs += 1;
+        effects.push(Effect::BackOff(name, back_off_ms));
+    }
+
+    /// A host's while is over.
+    pub(super) fn on_back(&mut self, at: u32, effects: &mut Effects) {
+        self.hosts[at].is_backing_off = false;
+        self.feed(at, 1, effects);
+    }
+}
+
+const _: () = assert!(RESERVED_MAX <= 255 && PARKS < HUNGRY as usize);

@@ -1,0 +1,297 @@
+//! The table: every record, and the one way in.
+
+mod admission;
+mod cancel;
+mod check;
+mod control;
+mod dispatch;
+mod hosts;
+mod instances;
+mod lanes;
+mod life;
+mod query;
+mod records;
+mod recover;
+mod report;
+mod servers;
+mod submit;
+mod tick;
+
+pub use query::{HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
+pub use tick::DUE_MAX;
+
+use crate::event::{Effect, Effects, Event, Refusal, Urgency};
+use crate::kinds::{KINDS_MAX, KindSet, Kinds, WORDS};
+use crate::names::{AccountName, HostName, JobName, TaskName};
+use crate::shapes::NIL;
+use crate::shapes::keys::Keys;
+use crate::shapes::meter::Work;
+use crate::shapes::slab::{Column, Slab};
+use crate::shapes::trie::Tries;
+use crate::shapes::wheel::Wheel;
+use records::{Account, Group, Host, HostMore, Instance, Job, Lane, Ring, Tags, Task};
+
+/// Nanoseconds in a millisecond.
+const MS: u64 = 1_000_000;
+
+/// How much the table can hold: set at the start, and never more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capacity {
+    /// Accounts.
+    pub accounts: usize,
+    /// Hosts.
+    pub hosts: usize,
+    /// Jobs.
+    pub jobs: usize,
+    /// Deadlines of jobs that are in use; a job without deadlines counts as one.
+    pub groups: usize,
+    /// Tasks.
+    pub tasks: usize,
+    /// Instances that were sent and belong to tasks that are there.
+    pub instances: usize,
+    /// Nodes of queues by deadline: one serves up to 64 deadlines that are near each other, one alone needs three.
+    pub nodes: usize,
+}
+
+impl Capacity {
+    /// What is usual for so many hosts and tasks.
+    pub fn of(hosts: usize, tasks: usize) -> Self {
+        Self {
+            accounts: (hosts / 4).clamp(64, 65_536),
+            hosts,
+            jobs: (tasks / 8).clamp(64, 65_536),
+            groups: (tasks / 4).clamp(128, 131_072),
+            tasks,
+            instances: tasks + tasks / 4 + 16,
+            nodes: (tasks / 16).clamp(256, 16_384),
+        }
+    }
+}
+
+/// The task table of a hub.
+///
+/// It is a pure state machine: [`Table::handle`] does all, and what it does follows from the events alone. Each event takes a
+/// bounded number of steps ([`Table::work`]), however much is in the table.
+#[derive(Debug)]
+pub struct Table {
+    accounts: Slab<Account>,
+    hosts: Slab<Host>,
+    host_more: Column<HostMore>,
+    jobs: Slab<Job>,
+    groups: Slab<Group>,
+    lanes: Slab<Lane>,
+    tasks: Slab<Task>,
+    tags: Column<Tags>,
+    instances: Slab<Instance>,
+    account_keys: Keys,
+    host_keys: Keys,
+    job_keys: Keys,
+    kinds: Kinds,
+    tries: Tries,
+    /// By urgency and kind of need.
+    rings: Column<Ring>,
+    /// The kinds of needs whose ring has lanes, by urgency.
+    waiting: [KindSet; Urgency::ALL.len()],
+    /// What the ring that was served last had been given, by urgency.
+    given: [u64; Urgency::ALL.len()],
+    /// The first of the hosts that wait for work, by how many processors they have free, and kind.
+    parks: Column<u32>,
+    /// The kinds of hosts that wait for work, by how many processors they have free.
+    parked: [KindSet; hosts::PARKS],
+    /// Hosts that may have more than one event could give them.
+    hungry: u32,
+    /// Hosts that are gone and had something.
+    gone: u32,
+    /// Cancelled jobs with tasks that are to be looked at.
+    reaped: u32,
+    /// Tasks whose instances are to be taken apart.
+    cleaning: u32,
+    instances_due: Wheel,
+    groups_due: Wheel,
+    hosts_due: Wheel,
+    servers: servers::Servers,
+    demands: admission::Demands,
+    /// Processors times their speed in thousandths, of all hosts, by kind.
+    supply: Column<u64>,
+    supply_total: u64,
+    /// Instances that are set aside for tasks in the table.
+    set_aside: u32,
+    /// When hosts that wait are tried again, and how often that was done.
+    try_again_ms: u64,
+    tries_made: u32,
+    totals: Totals,
+    now: u64,
+}
+
+/// How many rings there are.
+const RINGS: usize = Urgency::ALL.len() * KINDS_MAX;
+
+impl Table {
+    /// An empty table. `now`: nanoseconds of the hub's time, which never goes back, and goes on when the hub is started again.
+    /// `salt`: a secret random number, so that nobody can choose names that collide.
+    pub fn new(capacity: Capacity, salt: u128, now: u64) -> Self {
+        let now_ms = now / MS;
+        let mut parks = Column::new(hosts::PARKS * KINDS_MAX);
+        (0..(hosts::PARKS * KINDS_MAX) as u32).for_each(|at| parks[at] = NIL);
+        Self {
+            accounts: Slab::new(capacity.accounts),
+            hosts: Slab::new(capacity.hosts),
+            host_more: Column::new(capacity.hosts),
+            jobs: Slab::new(capacity.jobs),
+            groups: Slab::new(capacity.groups),
+            lanes: Slab::new(capacity.groups.min(capacity.accounts * lanes::LANES_MAX)),
+            tasks: Slab::new(capacity.tasks),
+            tags: Column::new(capacity.tasks),
+            instances: Slab::new(capacity.instances),
+            account_keys: Keys::new(capacity.accounts, salt),
+            host_keys: Keys::new(capacity.hosts, salt),
+            job_keys: Keys::new(capacity.jobs, salt),
+            kinds: Kinds::new(),
+            tries: Tries::new(capacity.nodes),
+            rings: Column::new(RINGS),
+            waiting: [[0; WORDS]; Urgency::ALL.len()],
+            given: [0; Urgency::ALL.len()],
+            parks,
+            parked: [[0; WORDS]; hosts::PARKS],
+            hungry: NIL,
+            gone: NIL,
+            reaped: NIL,
+            cleaning: NIL,
+            instances_due: Wheel::new(now_ms),
+            groups_due: Wheel::new(now_ms),
+            hosts_due: Wheel::new(now_ms),
+            servers: servers::Servers::default(),
+            demands: admission::Demands::default(),
+            supply: Column::new(KINDS_MAX),
+            supply_total: 0,
+            set_aside: 0,
+            try_again_ms: 0,
+            tries_made: 0,
+            totals: Totals::default(),
+            now,
+        }
+    }
+
+    /// Does one event at `now`, nanoseconds of the hub's time. A `now` before the last one counts as the last one.
+    pub fn handle(&mut self, event: &Event<'_>, now: u64, effects: &mut Effects) {
+        self.now = self.now.max(now);
+        effects.clear();
+        if let Err(refusal) = self.on_event(event, effects) {
+            self.totals.refused += 1;
+            effects.push(Effect::Refused(refusal));
+        }
+    }
+
+    fn on_event(&mut self, event: &Event<'_>, effects: &mut Effects) -> Result<(), Refusal> {
+        match *event {
+            Event::Account(spec) => self.on_account(&spec, effects),
+            Event::Join(spec) => self.on_join(&spec, effects),
+            Event::Leave(host) => self.on_leave(host),
+            Event::Drain(host, is_draining) => self.on_drain(host, is_draining, effects),
+            Event::Warm(host, affinity) => self.on_warm(host, affinity),
+            Event::Open(spec) => self.on_open(&spec, effects),
+            Event::Submit { job, first, count, deadline_ms } => self.on_submit(job, first, count, deadline_ms, effects),
+            Event::Close(job) => self.on_close(job, effects),
+            Event::Request { host, want } => self.on_request(host, want, effects),
+            Event::Report { host, reports, want } => self.on_report(host, reports, want, effects),
+            Event::Compared { task, agree } => self.on_compared(task, agree, effects),
+            Event::Assimilated(tasks) => self.on_assimilated(tasks, effects),
+            Event::CancelTask(task) => self.on_cancel_task(task, effects),
+            Event::CancelJob(job) => self.on_cancel_job(job, effects),
+            Event::Hold(job, is_held) => self.on_hold(job, is_held, effects),
+            Event::Urgency(job, urgency) => self.on_urgency(job, urgency),
+            Event::Forget(job) => self.on_forget(job),
+            Event::Tick => {
+                self.on_tick(effects);
+                Ok(())
+            }
+        }
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now / MS
+    }
+
+    fn account_at(&self, name: AccountName) -> Result<u32, Refusal> {
+        let known = self.accounts.get(name.at).is_some_and(|account| account.generation == name.generation);
+        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+    }
+
+    fn host_at(&self, name: HostName) -> Result<u32, Refusal> {
+        let known = self.hosts.get(name.at).is_some_and(|host| host.generation == name.generation);
+        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+    }
+
+    fn job_at(&self, name: JobName) -> Result<u32, Refusal> {
+        let known = self.jobs.get(name.at).is_some_and(|job| job.generation == name.generation);
+        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+    }
+
+    fn task_at(&self, name: TaskName) -> Result<u32, Refusal> {
+        let known = self.tasks.get(name.at).is_some_and(|task| task.generation == name.generation);
+        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+    }
+
+    /// What was done since the last call: steps, and cache lines if they are traced.
+    pub fn work(&mut self) -> Work {
+        let mut work = Work::default();
+        for meter in self.meters() {
+            work += meter.take();
+        }
+        for wheel in [&self.instances_due, &self.groups_due, &self.hosts_due] {
+            work += wheel.work();
+        }
+        work
+    }
+
+    /// Traces cache lines from now on, or no longer: it takes time.
+    pub fn trace_lines(&mut self, is_tracing: bool) {
+        self.meters().iter().for_each(|meter| meter.set_tracing(is_tracing));
+        [&self.instances_due, &self.groups_due, &self.hosts_due].iter().for_each(|wheel| wheel.set_tracing(is_tracing));
+    }
+
+    fn meters(&self) -> [&crate::shapes::meter::Meter; 17] {
+        [
+            &self.accounts.column.meter,
+            &self.hosts.column.meter,
+            &self.host_more.meter,
+            &self.jobs.column.meter,
+            &self.groups.column.meter,
+            &self.lanes.column.meter,
+            &self.tasks.column.meter,
+            &self.tags.meter,
+            &self.instances.column.meter,
+            &self.account_keys.meter,
+            &self.host_keys.meter,
+            &self.job_keys.meter,
+            &self.tries.nodes.column.meter,
+            &self.rings.meter,
+            &self.parks.meter,
+            &self.supply.meter,
+            &self.kinds.meter,
+        ]
+    }
+
+    /// Bytes of memory that it holds: the same from its start to its end.
+    pub fn bytes(&self) -> usize {
+        let slabs = [
+            self.accounts.column.bytes(),
+            self.hosts.column.bytes(),
+            self.host_more.bytes(),
+            self.jobs.column.bytes(),
+            self.groups.column.bytes(),
+            self.lanes.column.bytes(),
+            self.tasks.column.bytes(),
+            self.tags.bytes(),
+            self.instances.column.bytes(),
+            self.tries.nodes.column.bytes(),
+            self.rings.bytes(),
+            self.parks.bytes(),
+            self.supply.bytes(),
+            self.kinds.bytes(),
+        ];
+        let keys = [&self.account_keys, &self.host_keys, &self.job_keys].map(Keys::bytes);
+        let wheels = [&self.instances_due, &self.groups_due, &self.hosts_due].map(Wheel::bytes);
+        slabs.iter().chain(&keys).chain(&wheels).sum::<usize>() + size_of::<Self>()
+    }
+}

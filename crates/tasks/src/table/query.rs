@@ -1,0 +1,307 @@
+//! What people and other parts may know of the table. Looking changes nothing, and lists come in pages.
+
+use super::Table;
+use super::records::{Fate, JobStage, NO_INSTANCE, Presence, Stage};
+use crate::event::{Failure, JobSpec, Urgency};
+use crate::kinds::{Misfit, misfit};
+use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
+use crate::shapes::NIL;
+
+/// What has happened since the table was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Hosts that are there.
+    pub hosts: u32,
+    /// Tasks submitted.
+    pub submitted: u64,
+    /// Instances sent.
+    pub sent: u64,
+    /// Tasks that had a result, and were deleted.
+    pub done: u64,
+    /// Tasks that had none.
+    pub failed: u64,
+    /// Instances lost with their host, or in time.
+    pub lost: u64,
+    /// Of these, in time.
+    pub late: u64,
+    /// Instances sent because a deadline was near.
+    pub speculated: u64,
+    /// Deadlines met.
+    pub met: u64,
+    /// Deadlines missed that had been admitted: wrong acceptances.
+    pub missed: u64,
+    /// Submissions refused because their deadline could not be met.
+    pub too_late: u64,
+    /// Events refused, for whatever reason.
+    pub refused: u64,
+    /// Hosts sent back for a while.
+    pub back_offs: u64,
+}
+
+/// A task, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskView {
+    /// Its job, and its number within.
+    pub job: JobName,
+    /// See `job`.
+    pub index: u32,
+    /// Instances still to be sent, out, and made in all.
+    pub unsent: u8,
+    /// See `unsent`.
+    pub out: u8,
+    /// See `unsent`.
+    pub made: u8,
+    /// Results, and how many must agree.
+    pub successes: u8,
+    /// See `successes`.
+    pub quorum: u8,
+    /// Instances that failed or were lost.
+    pub errors: u8,
+    /// Its result: the instance that has it, or why there is none. `None`: not decided.
+    pub result: Option<Result<u8, Failure>>,
+    /// When it must be done, in milliseconds of the hub's time; 0: no deadline, or decided.
+    pub deadline_ms: u64,
+}
+
+/// An instance, as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstanceView {
+    /// Which.
+    pub name: InstanceName,
+    /// Where it went, if that host is still there.
+    pub host: Option<HostName>,
+    /// Whose host that was.
+    pub account: AccountName,
+    /// Out, or what came.
+    pub state: InstanceState,
+}
+
+/// What has become of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstanceState {
+    /// It is at its host.
+    Out,
+    /// A result came.
+    Done,
+    /// It failed or was lost.
+    Failed,
+    /// Nothing came in time.
+    Late,
+}
+
+/// A job, as it is now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobView {
+    /// Its name.
+    pub name: JobName,
+    /// What it was opened with, its urgency as it is now.
+    pub spec: JobSpec,
+    /// Tasks submitted.
+    pub tasks: u32,
+    /// Those that have not ended.
+    pub unfinished: u32,
+    /// Those with a result.
+    pub done: u32,
+    /// Those without.
+    pub failed: u32,
+    /// It is held.
+    pub is_held: bool,
+    /// Tasks may still come.
+    pub is_open: bool,
+    /// All its tasks have ended, and no more will come.
+    pub has_ended: bool,
+}
+
+/// A host, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostView {
+    /// Whose it is.
+    pub account: AccountName,
+    /// Processors that are free, of how many.
+    pub cpus_free: u16,
+    /// See `cpus_free`.
+    pub cpus: u16,
+    /// What it has.
+    pub running: Vec<InstanceName>,
+    /// Results in a row that were right.
+    pub right: u16,
+    /// It is sent back for a while.
+    pub is_backing_off: bool,
+    /// It gets nothing more.
+    pub is_draining: bool,
+}
+
+/// Why a task that is ready is not running, as placement sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// It is decided, or all its instances are out.
+    Not,
+    /// The user's command looks at its results.
+    Compared,
+    /// Its job is held or cancelled.
+    Held,
+    /// No host has joined.
+    NoHosts,
+    /// No host that is there can ever have it: for some kinds of hosts, why.
+    FitsNowhere(Vec<Misfit>),
+    /// Its account has as many instances out as it may.
+    AccountLimit(u32),
+    /// Other groups of its account stand before it.
+    OthersOfAccount,
+    /// Its turn will come: so much more urgent, or other accounts' work, is waiting.
+    Turn(Urgency),
+}
+
+impl Table {
+    /// What has happened so far.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// How many accounts, hosts, jobs, tasks and instances there are.
+    pub fn counts(&self) -> [usize; 5] {
+        [self.accounts.used(), self.hosts.used(), self.jobs.used(), self.tasks.used(), self.instances.used()]
+    }
+
+    /// A task, if it is there.
+    pub fn task(&self, name: TaskName) -> Option<TaskView> {
+        let at = self.task_at(name).ok()?;
+        let task = &self.tasks[at];
+        let decided = || if task.canonical == NO_INSTANCE { task.failure.map(Err) } else { Some(Ok(task.canonical)) };
+        Some(TaskView {
+            job: self.jobs[task.job].name(task.job),
+            index: task.index,
+            unsent: task.unsent,
+            out: task.out,
+            made: task.made,
+            successes: task.successes,
+            quorum: task.quorum,
+            errors: task.errors,
+            result: decided(),
+            deadline_ms: if task.group == NIL { 0 } else { self.groups[task.group].deadline_ms },
+        })
+    }
+
+    /// The instances of a task, the newest first.
+    pub fn instances(&self, name: TaskName) -> Vec<InstanceView> {
+        let Ok(task) = self.task_at(name) else { return Vec::new() };
+        let next = |at: u32| (at != NIL).then_some(at);
+        let all = std::iter::successors(next(self.tasks[task].newest), |at| next(self.instances[*at].before));
+        all.map(|at| {
+            let instance = &self.instances[at];
+            InstanceView {
+                name: InstanceName { task: name, number: instance.number },
+                host: self.host_of(at).map(|host| self.hosts[host].name(host)),
+                account: self.accounts[instance.account].name(instance.account),
+                state: match instance.fate {
+                    Fate::Out => InstanceState::Out,
+                    Fate::Done => InstanceState::Done,
+                    Fate::Failed => InstanceState::Failed,
+                    Fate::Late => InstanceState::Late,
+                },
+            }
+        })
+        .collect()
+    }
+
+    /// A job, if it is there.
+    pub fn job(&self, name: JobName) -> Option<JobView> {
+        let at = self.job_at(name).ok()?;
+        let job = &self.jobs[at];
+        let spec = JobSpec {
+            key: job.key,
+            account: self.accounts[job.account].name(job.account),
+            urgency: job.urgency,
+            need: *self.kinds.need(job.need),
+            policy: job.policy,
+            cost_ms: job.cost_ms,
+            affinity: job.affinity,
+            failures_max: job.failures_max,
+            is_volatile: job.is_volatile,
+        };
+        Some(JobView {
+            name,
+            spec,
+            tasks: job.submitted,
+            unfinished: job.unfinished,
+            done: job.done,
+            failed: job.failed,
+            is_held: job.is_held,
+            is_open: job.stage == JobStage::Open,
+            has_ended: job.stage == JobStage::Ended,
+        })
+    }
+
+    /// The jobs after one (from the first on with `None`), at most `count`.
+    pub fn jobs_after(&self, after: Option<JobName>, count: usize) -> Vec<JobName> {
+        let from = after.map_or(0, |name| name.at + 1);
+        let live = self.jobs.all().skip(from as usize).filter(|(_, job)| job.generation % 2 == 1);
+        live.take(count).map(|(at, job)| job.name(at)).collect()
+    }
+
+    /// The tasks of a job that are there, at most `count`.
+    pub fn tasks_of(&self, name: JobName, count: usize) -> Vec<TaskName> {
+        let Ok(job) = self.job_at(name) else { return Vec::new() };
+        let first = self.jobs[job].tasks;
+        let next = |at: u32| (at != first).then_some(at);
+        let all = std::iter::successors((first != NIL).then_some(first), |at| next(self.tasks[*at].siblings.next));
+        all.take(count).map(|at| self.tasks[at].name(at)).collect()
+    }
+
+    /// A host, if it is there.
+    pub fn host(&self, name: HostName) -> Option<HostView> {
+        let at = self.host_at(name).ok()?;
+        let host = &self.hosts[at];
+        let places = (0..u128::BITS).filter(|place| host.places & (1 << place) != 0);
+        let running = places.map(|place| {
+            let instance = &self.instances[self.host_more[at].running[place as usize]];
+            let task = self.tasks[instance.task].name(instance.task);
+            InstanceName { task, number: instance.number }
+        });
+        Some(HostView {
+            account: self.accounts[host.account].name(host.account),
+            cpus_free: host.cpus_free,
+            cpus: self.kinds.shape(host.kind).cpus,
+            running: running.collect(),
+            right: host.right,
+            is_backing_off: host.is_backing_off,
+            is_draining: host.presence == Presence::Draining,
+        })
+    }
+
+    /// Why a task is not running: by what placement looks at, in its order. `None`: there is no such task.
+    pub fn waits(&self, name: TaskName) -> Option<Waits> {
+        let at = self.task_at(name).ok()?;
+        let task = &self.tasks[at];
+        let job = &self.jobs[task.job];
+        Some(match task.stage {
+            Stage::Comparing => Waits::Compared,
+            Stage::Open if task.unsent > 0 => {
+                if job.is_held {
+                    return Some(Waits::Held);
+                }
+                self.why_unsent(task.group, job.account, job.need)
+            }
+            _ => Waits::Not,
+        })
+    }
+
+    fn why_unsent(&self, group: u32, account: u32, need: u16) -> Waits {
+        if self.totals.hosts == 0 {
+            return Waits::NoHosts;
+        }
+        let need = self.kinds.need(need);
+        let kinds = 0..self.kinds.counts().0 as u16;
+        let there = kinds.filter(|kind| self.supply[u32::from(*kind)] > 0);
+        let misfits: Vec<Option<Misfit>> = there.map(|kind| misfit(self.kinds.shape(kind), need)).collect();
+        if misfits.iter().all(Option::is_some) {
+            return Waits::FitsNowhere(misfits.into_iter().flatten().take(8).collect());
+        }
+        let account = &self.accounts[account];
+        if account.running >= account.running_max {
+            return Waits::AccountLimit(account.running_max);
+        }
+        let lane = self.groups[group].lane;
+        if self.head(lane) != group { Waits::OthersOfAccount } else { Waits::Turn(self.lanes[lane].urgency) }
+    }
+}

@@ -1,0 +1,471 @@
+//! One promise each.
+
+use crate::world::*;
+use tasks::*;
+
+#[test]
+fn the_whole_life_of_a_task() {
+    let mut world = World::new(4, 16);
+    let account = world.account();
+    let host = world.host(account);
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    let (tasks, _) = world.submit(job, 1, 0);
+    let sent = world.request(host, 4);
+    assert_eq!(sent, [InstanceName { task: tasks[0], number: 0 }]);
+    assert_eq!(decided(&world.done(host, sent[0], 1)), [(tasks[0], Ok(0))]);
+    assert_eq!(world.table.pending().count(), 1, "until it has reached where it goes");
+    assert_eq!(world.handle(Event::Assimilated(&tasks)), [Effect::Deleted(tasks[0])]);
+    assert_eq!(world.handle(Event::Assimilated(&tasks)), [], "the word may come twice");
+    assert_eq!(world.table.task(tasks[0]), None);
+    assert_eq!(world.handle(Event::Close(job)), [Effect::JobEnded(job)]);
+    assert_eq!(world.handle(Event::Forget(job)), []);
+    assert_eq!(world.table.counts(), [1, 1, 0, 0, 0]);
+}
+
+#[test]
+fn an_attached_host_is_sent_tasks_as_they_come() {
+    let mut world = World::new(4, 16);
+    let account = world.account();
+    let spec = world.host_spec(account, DESK);
+    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    let (_, effects) = world.submit(job, 6, 0);
+    let first = sent(&effects);
+    assert_eq!(first.len(), 4, "as many as it has processors");
+    assert_eq!(sent(&world.done(host, first[0], 1)).len(), 1, "and the next with each that ends");
+}
+
+#[test]
+fn a_quorum_needs_different_accounts() {
+    let mut world = World::new(8, 16);
+    let accounts: Vec<AccountName> = (0..4).map(|_| world.account()).collect();
+    let policy =
+        Policy { quorum: 2, target: 2, instances_max: 8, errors_max: 4, successes_max: 6, ..Policy::default() };
+    let spec = world.job_spec(accounts[0]);
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 0);
+    let hosts: Vec<HostName> = [0, 0, 1, 2].map(|at: usize| world.host(accounts[at])).to_vec();
+    let first = world.request(hosts[0], 1);
+    assert_eq!(world.request(hosts[0], 1), [], "not twice to a host");
+    assert_eq!(world.request(hosts[1], 1), [], "nor to an account");
+    let second = world.request(hosts[2], 1);
+    assert_eq!(decided(&world.done(hosts[0], first[0], 1)), []);
+    assert_eq!(decided(&world.done(hosts[2], second[0], 2)), [], "they differ");
+    let third = world.request(hosts[3], 1);
+    assert_eq!(decided(&world.done(hosts[3], third[0], 2)), [(tasks[0], Ok(1))], "the first of those that agree");
+    world.handle(Event::Assimilated(&tasks));
+    world.pass(10);
+    assert_eq!(world.table.host(hosts[2]).expect("here").right, 1);
+    assert_eq!(world.table.host(hosts[0]).expect("here").right, 0);
+    assert_eq!(world.table.counts()[3..], [0, 0]);
+}
+
+#[test]
+fn what_is_lost_is_done_elsewhere() {
+    let mut world = World::new(8, 16);
+    let account = world.account();
+    let hosts: Vec<HostName> = (0..3).map(|_| world.host(account)).collect();
+    let spec = world.job_spec(account);
+    let other = world.account();
+    let elsewhere = world.host(other);
+    let policy = Policy { delay_bound_ms: 5_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 0);
+    let first = world.request(hosts[0], 1);
+    assert_eq!(world.table.next_tick(), Some(5_000 * MS));
+    world.pass(4_999);
+    assert_eq!(world.request(elsewhere, 1), [], "it is out");
+    let effects = world.pass(1);
+    assert_eq!(effects, [Effect::Stop(hosts[0], first[0])]);
+    let again = world.request(elsewhere, 1);
+    assert_eq!(again, [InstanceName { task: tasks[0], number: 1 }]);
+    // The host is gone: at once.
+    world.handle(Event::Leave(elsewhere));
+    world.pass(1);
+    assert_eq!(world.table.task(tasks[0]).expect("there").unsent, 1);
+    // The late result of the first is welcome.
+    assert_eq!(decided(&world.done(hosts[0], first[0], 9)), [(tasks[0], Ok(0))]);
+    assert_eq!(world.request(hosts[1], 1), []);
+}
+
+#[test]
+fn a_task_that_fails_everywhere_has_failed() {
+    let mut world = World::new(8, 16);
+    let accounts: Vec<AccountName> = (0..6).map(|_| world.account()).collect();
+    let hosts: Vec<HostName> = accounts.iter().map(|account| world.host(*account)).collect();
+    let spec = world.job_spec(accounts[0]);
+    let job = world.open(JobSpec { policy: Policy { errors_max: 2, ..Policy::default() }, failures_max: 0, ..spec });
+    let (tasks, _) = world.submit(job, 2, 0);
+    let mut all = Vec::new();
+    for host in &hosts[..3] {
+        let instance = world.request(*host, 1).into_iter().find(|instance| instance.task == tasks[0]);
+        let Some(instance) = instance else { continue };
+        all.extend(world.failed(*host, instance));
+    }
+    // Copies go apart: the second task may have been sent in between.
+    while decided(&all).is_empty() {
+        let host = hosts[5];
+        let got = world.request(host, 1);
+        assert!(!got.is_empty());
+        all.extend(world.failed(host, got[0]));
+        world.pass(10_000);
+    }
+    let (task, result) = decided(&all)[0];
+    assert_eq!(result, Err(Failure::Errors));
+    let effects = world.handle(Event::Assimilated(&[task]));
+    assert!(effects.contains(&Effect::Deleted(task)) || !world.pass(10).is_empty());
+    // One more failure than is allowed: the job is cancelled.
+    world.pass(10);
+    assert!(!world.table.job(job).expect("there").is_open);
+}
+
+#[test]
+fn a_job_that_is_cancelled_sends_nothing_more() {
+    let mut world = World::new(8, 200);
+    let account = world.account();
+    let host = world.host(account);
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    for _ in 0..10 {
+        world.submit(job, 10, 0);
+    }
+    let out = world.request(host, 4);
+    world.handle(Event::CancelJob(job));
+    assert_eq!(world.request(host, 4), []);
+    let mut effects = world.pass(100);
+    let decisions = decided(&effects);
+    assert_eq!(decisions.len(), 100);
+    assert!(decisions.iter().all(|(_, result)| *result == Err(Failure::Cancelled)));
+    for (task, _) in decisions {
+        effects.extend(world.handle(Event::Assimilated(&[task])));
+    }
+    effects.extend(world.pass(100));
+    for instance in out {
+        assert!(effects.contains(&Effect::Stop(host, instance)));
+    }
+    assert!(effects.contains(&Effect::JobEnded(job)));
+    assert_eq!(world.table.counts()[3..], [0, 0]);
+}
+
+#[test]
+fn accounts_take_turns_by_weight() {
+    let mut world = World::new(64, 400);
+    let owners = [world.account_with(1, 0), world.account_with(3, 0)];
+    let jobs = owners.map(|account| {
+        let spec = world.job_spec(account);
+        world.open(spec)
+    });
+    for _ in 0..10 {
+        jobs.iter().for_each(|job| drop(world.submit(*job, 16, 0)));
+    }
+    let lender = world.account();
+    let mut counts = [0, 0];
+    for _ in 0..30 {
+        let host = world.host(lender);
+        for instance in world.request(host, 4) {
+            let job = world.table.task(instance.task).expect("there").job;
+            counts[jobs.iter().position(|other| *other == job).expect("one of them")] += 1;
+        }
+    }
+    assert_eq!(counts, [30, 90]);
+}
+
+#[test]
+fn the_earliest_deadline_is_first() {
+    let mut world = World::new(64, 400);
+    let account = world.account();
+    let spec = world.job_spec(account);
+    let spare = world.host_spec(account, Shape { cpus: 64, ..DESK });
+    let (host, _) = world.join(spare);
+    let job = world.open(JobSpec { cost_ms: 1, ..spec });
+    // Near, far, none, and far before near ones that come later.
+    let deadlines = [900_000, 20_000, 0, 20_001, 4_000_000, 500];
+    let tasks: Vec<TaskName> = deadlines.iter().map(|deadline| world.submit(job, 1, *deadline).0[0]).collect();
+    let order: Vec<u64> = world
+        .request(host, 16)
+        .iter()
+        .map(|instance| deadlines[tasks.iter().position(|task| *task == instance.task).expect("one of them")])
+        .collect();
+    assert_eq!(order, [500, 20_000, 20_001, 900_000, 4_000_000, 0]);
+}
+
+#[test]
+fn a_deadline_that_cannot_be_met_is_refused_with_the_estimate() {
+    let mut world = World::new(4, 400);
+    let account = world.account();
+    let host = world.host(account);
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { cost_ms: 1_000, ..spec });
+    // 4 processors, 10 s: 40 tasks of 1 s.
+    for _ in 0..10 {
+        assert_eq!(world.submit(job, 4, 10_000).0.len(), 4);
+    }
+    let (_, effects) = world.submit(job, 4, 10_000);
+    assert_eq!(refused(&effects), Some(Refusal::TooLate(11_000)));
+    assert_eq!(world.table.job(job).expect("there").tasks, 40, "nothing was taken");
+    let (_, effects) = world.submit(job, 1, 500);
+    assert_eq!(refused(&effects), Some(Refusal::TooLate(11_000 - 750)));
+    for _ in 0..10 {
+        let out = world.request(host, 4);
+        world.pass(1_000);
+        out.iter().for_each(|instance| drop(world.done(host, *instance, 1)));
+    }
+    assert_eq!(world.table.totals().met, 40);
+}
+
+#[test]
+fn reserved_shares_are_kept() {
+    let mut world = World::new(4, 4000);
+    let [reserved, greedy] = [world.account_with(1, 500), world.account_with(1000, 0)];
+    let lender = world.account();
+    let host = world.host(lender);
+    let [own, other] = [reserved, greedy].map(|account| {
+        let spec = world.job_spec(account);
+        world.open(spec)
+    });
+    for _ in 0..20 {
+        world.submit(other, 16, 0);
+    }
+    // Two of four processors are reserved: 2 tasks a second, with a deadline 2 s away, always.
+    for second in 0..10 {
+        let deadline_ms = (second + 2) * 1_000;
+        assert_eq!(world.submit(own, 2, deadline_ms).1, [], "second {second}");
+        let out = world.request(host, 4);
+        assert_eq!(out.len(), 4);
+        world.pass(1_000);
+        out.iter().for_each(|instance| {
+            for (task, _) in decided(&world.done(host, *instance, 1)) {
+                world.handle(Event::Assimilated(&[task]));
+            }
+        });
+    }
+    assert_eq!((world.table.totals().met, world.table.totals().missed), (20, 0));
+}
+
+#[test]
+fn large_tasks_are_not_passed_over_for_ever() {
+    let mut world = World::new(4, 1000);
+    let account = world.account();
+    let spec = world.host_spec(account, DESK);
+    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
+    let spec = world.job_spec(account);
+    let small = world.open(spec);
+    for _ in 0..20 {
+        world.submit(small, 16, 0);
+    }
+    let (other, spec) = (world.account(), world.job_spec(account));
+    let large = world.open(JobSpec { account: other, need: Need { cpus: 4, ..SMALL }, ..spec });
+    let (tasks, _) = world.submit(large, 1, 0);
+    for round in 0..200 {
+        let running = world.table.host(host).expect("here").running;
+        let Some(instance) = running.first() else { panic!("idle in round {round}") };
+        if instance.task == tasks[0] {
+            return;
+        }
+        world.done(host, *instance, 1);
+    }
+    panic!("the large task never ran");
+}
+
+#[test]
+fn hosts_that_fail_everything_are_sent_back() {
+    let mut world = World::new(4, 100);
+    let account = world.account();
+    let spec = world.host_spec(account, DESK);
+    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    world.submit(job, 16, 0);
+    let mut backed_off = Vec::new();
+    for _ in 0..4 {
+        let running = world.table.host(host).expect("here").running;
+        let Some(instance) = running.first() else { break };
+        backed_off.extend(world.failed(host, *instance));
+    }
+    assert!(backed_off.contains(&Effect::BackOff(host, 2_000)), "{backed_off:?}");
+    for instance in world.table.host(host).expect("here").running {
+        assert_eq!(sent(&world.done(host, instance, 1)), [], "it gets nothing for a while");
+    }
+    assert_eq!(sent(&world.pass(1_999)), []);
+    assert_eq!(sent(&world.pass(1)).len(), 1, "then one, to try");
+}
+
+#[test]
+fn files_that_are_near_are_waited_for_a_little() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    let [cold, warm] = [0, 1].map(|_| {
+        let spec = world.host_spec(account, DESK);
+        world.join(HostSpec { is_attached: true, ..spec }).0
+    });
+    world.handle(Event::Warm(warm, 77));
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { affinity: 77, ..spec });
+    let (_, effects) = world.submit(job, 1, 0);
+    assert!(matches!(effects[..], [Effect::Send { host, .. }] if host == warm), "{effects:?}");
+    let (_, effects) = world.submit(job, 4, 0);
+    let hosts: Vec<HostName> = effects
+        .iter()
+        .filter_map(|effect| if let Effect::Send { host, .. } = effect { Some(*host) } else { None })
+        .collect();
+    assert!(hosts.contains(&warm) && hosts.contains(&cold), "none idles: {hosts:?}");
+}
+
+#[test]
+fn a_near_deadline_gets_one_more_copy() {
+    let mut world = World::new(8, 100);
+    let accounts = [world.account(), world.account()];
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 100_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 10_000);
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(7_999);
+    assert_eq!(world.request(hosts[1], 1), []);
+    world.pass(1);
+    let copy = world.request(hosts[1], 1);
+    assert_eq!(copy, [InstanceName { task: tasks[0], number: 1 }]);
+    let effects = world.done(hosts[1], copy[0], 3);
+    assert_eq!(decided(&effects), [(tasks[0], Ok(1))]);
+}
+
+#[test]
+fn late_tasks_are_dropped_if_that_is_wanted() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    world.host(account);
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { policy: Policy { drops_late: true, ..Policy::default() }, ..spec });
+    world.submit(job, 3, 5_000);
+    world.submit(job, 2, 0);
+    let effects = world.pass(5_001);
+    assert_eq!(decided(&effects).len(), 3);
+    assert!(decided(&effects).iter().all(|(_, result)| *result == Err(Failure::Late)));
+    assert_eq!(world.table.totals().missed, 3);
+}
+
+#[test]
+fn trusted_hosts_need_no_others() {
+    let mut world = World::new(8, 400);
+    let accounts = [world.account(), world.account()];
+    let hosts = accounts.map(|account| world.host(account));
+    let policy = Policy { quorum: 2, target: 2, is_adaptive: true, instances_max: 8, ..Policy::default() };
+    let spec = world.job_spec(accounts[0]);
+    let job = world.open(JobSpec { policy, ..spec });
+    let (mut singles, mut pairs) = (0, 0);
+    for _ in 0..100 {
+        let (tasks, _) = world.submit(job, 1, 0);
+        let mut effects = Vec::new();
+        for host in hosts {
+            for instance in world.request(host, 1) {
+                effects.extend(world.done(host, instance, 5));
+            }
+        }
+        assert_eq!(decided(&effects).len(), 1, "{:?}", world.table.task(tasks[0]));
+        let made = world.table.task(tasks[0]).expect("there").made;
+        if made == 1 {
+            singles += 1
+        } else {
+            pairs += 1
+        }
+        world.handle(Event::Assimilated(&tasks));
+        world.pass(10);
+    }
+    assert!(singles > 50 && pairs > 10, "{singles} by one, {pairs} by two");
+}
+
+#[test]
+fn the_users_command_decides() {
+    let mut world = World::new(8, 100);
+    let accounts = [world.account(), world.account(), world.account()];
+    let hosts = accounts.map(|account| world.host(account));
+    let policy =
+        Policy { quorum: 2, target: 2, validation: Validation::Command, instances_max: 8, ..Policy::default() };
+    let spec = world.job_spec(accounts[0]);
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 0);
+    let mut effects = Vec::new();
+    for (host, result) in hosts.into_iter().zip([1, 2]) {
+        let instance = world.request(host, 1)[0];
+        effects = world.done(host, instance, result);
+    }
+    assert_eq!(effects, [Effect::Compare(tasks[0], 0b11)]);
+    assert_eq!(world.table.pending().collect::<Vec<_>>(), effects);
+    assert_eq!(world.handle(Event::Compared { task: tasks[0], agree: 0b01 }), [], "one more is wanted");
+    let instance = world.request(hosts[2], 1)[0];
+    assert_eq!(world.done(hosts[2], instance, 3), [Effect::Compare(tasks[0], 0b111)]);
+    let effects = world.handle(Event::Compared { task: tasks[0], agree: 0b101 });
+    assert_eq!(decided(&effects), [(tasks[0], Ok(0))]);
+}
+
+#[test]
+fn what_can_run_nowhere_is_refused_and_explained() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    let spec = world.job_spec(account);
+    let before = world.open(JobSpec { need: Need { cpus: 8, ..SMALL }, ..spec });
+    let (tasks, _) = world.submit(before, 1, 0);
+    assert_eq!(world.table.waits(tasks[0]), Some(Waits::NoHosts));
+    world.host(account);
+    assert_eq!(world.table.waits(tasks[0]), Some(Waits::FitsNowhere(vec![Misfit::Cpus(4, 8)])));
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { need: Need { platform: Platform::LINUX_ARM64, ..SMALL }, ..spec });
+    assert_eq!(refused(&world.submit(job, 1, 0).1), Some(Refusal::FitsNowhere));
+}
+
+#[test]
+fn submitting_again_changes_nothing() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    world.submit(job, 5, 0);
+    assert_eq!(world.handle(Event::Open(spec)), [Effect::Job(job, 5)]);
+    assert_eq!(world.handle(Event::Submit { job, first: 0, count: 5, deadline_ms: 0 }), []);
+    let effects = world.handle(Event::Submit { job, first: 3, count: 4, deadline_ms: 0 });
+    assert_eq!(effects.len(), 2, "those that are new");
+    assert_eq!(
+        refused(&world.handle(Event::Submit { job, first: 9, count: 1, deadline_ms: 0 })),
+        Some(Refusal::Gap(7))
+    );
+}
+
+#[test]
+fn held_jobs_wait_and_urgent_ones_go_first() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    let host = world.host(account);
+    let (first, second) = (world.job_spec(account), world.job_spec(account));
+    let [first, second] = [first, second].map(|spec| {
+        let job = world.open(spec);
+        world.submit(job, 4, 0);
+        job
+    });
+    let job_of = |world: &World, instance: InstanceName| world.table.task(instance.task).expect("there").job;
+    world.handle(Event::Hold(first, true));
+    let got = world.request(host, 1);
+    assert_eq!(job_of(&world, got[0]), second);
+    world.handle(Event::Hold(first, false));
+    world.handle(Event::Urgency(first, Urgency::Interactive));
+    let got = world.request(host, 1);
+    assert_eq!(job_of(&world, got[0]), first);
+}
+
+#[test]
+fn a_full_table_refuses_and_keeps_what_it_has() {
+    let mut world = World::new(2, 32);
+    let account = world.account();
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    world.submit(job, 16, 0);
+    world.submit(job, 16, 0);
+    assert_eq!(refused(&world.submit(job, 1, 0).1), Some(Refusal::Full(Kind::Tasks, 1_000)));
+    for _ in 0..2 {
+        world.host(account);
+    }
+    let spec = world.host_spec(account, DESK);
+    assert_eq!(refused(&world.handle(Event::Join(spec))), Some(Refusal::Full(Kind::Hosts, 1_000)));
+}
