@@ -239,6 +239,8 @@ mod tests {
     }
 
     proptest! {
+        // Each case makes a wheel of a megabyte.
+        #![proptest_config(ProptestConfig::with_cases(40))]
         #[test]
         fn all_fire_once_and_in_time(
             start in prop_oneof![Just(0u64), Just(u64::from(u32::MAX) - 100), 0u64..1 << 40],

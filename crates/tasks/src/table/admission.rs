@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(later, now + 5_100, "the estimate");
         assert_eq!(demands.check(SHARED, now, deadline + 2_000, 1_000, rate), Ok(()), "a later one fits");
         demands
-            .check(SHARED, now, deadline - 3_000, 1_000, rate)
+            .check(SHARED, now, deadline - 3_000, 10_000, rate)
             .expect_err("an earlier one would make the others late");
         demands.take(at, deadline, 1_000, false);
         assert_eq!(demands.check(SHARED, now, deadline, 1_000, rate), Ok(()));
