@@ -1,13 +1,21 @@
-//! Which task runs where: a plain state machine over the workers' free CPUs and a queue in order of arrival.
+//! Which task runs where: the hub's sessions on one side, the task table ([`tasks::Table`]) on the other.
 //!
-//! No clock, no I/O. Every call returns the assignments that it made possible. A task that fits no worker even when that
-//! worker is empty is refused at once.
+//! A launch is a job of one task with one instance, of the client's account, and of the most urgent kind. A worker is a host that
+//! is sent tasks as they come; one with more processors than a host has places joins as several. A task that fits no worker
+//! even when that worker is empty is refused at once.
 
 use base::NodeId;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
+use std::time::Instant;
+use tasks::{
+    AccountName, AccountSpec, Capacity, Effect, Effects, Event, HostName, HostSpec, InstanceName, JobName, JobSpec,
+    Need, Outcome, Platform, Policy, RUNNING_MAX, Refusal, Report, Shape, Table, TaskName, Urgency, Waits,
+};
 
-/// Most tasks that may wait; one more is refused.
-pub const QUEUE_MAX: usize = 100_000;
+/// Most tasks that may wait or run; one more is refused.
+const TASKS_MAX: usize = 32_768;
+/// Most workers, counted as hosts.
+const HOSTS_MAX: usize = 4_096;
 
 /// One launch, as placement knows it. A task that is launched again has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,6 +32,17 @@ pub struct Assignment {
     pub why: String,
 }
 
+/// What a launch asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Whose it is: launches of one account take turns with those of others.
+    pub account: u128,
+    /// Processors on one worker.
+    pub cpus: u32,
+    /// Workers that have the same near already are preferred among equals; 0: it does not matter.
+    pub affinity: u32,
+}
+
 /// Why a task gets no place, now or ever.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -38,9 +57,9 @@ pub enum Refused {
         /// CPUs of the largest worker.
         largest: u32,
     },
-    /// The queue is full.
-    #[error("{QUEUE_MAX} tasks are waiting already; try again later")]
-    QueueFull,
+    /// The table said no.
+    #[error("{0}")]
+    Table(Refusal),
 }
 
 /// CPUs that a worker lends, or a hub that works for this one.
@@ -62,154 +81,345 @@ impl Lent {
     pub fn and(self, other: Self) -> Self {
         Self { cpus: self.cpus.saturating_add(other.cpus), largest: self.largest.max(other.largest) }
     }
-}
 
-/// The workers, the queue, and what runs where.
-#[derive(Debug, Default)]
-pub struct Placement {
-    hosts: BTreeMap<NodeId, Host>,
-    queue: VecDeque<Waiting>,
-    running: HashMap<Ticket, Running>,
-}
-
-#[derive(Debug)]
-struct Host {
-    lent: Lent,
-    /// May exceed what is lent, where it has become less: what runs goes on.
-    busy: u32,
-}
-
-impl Host {
-    fn free(&self) -> u32 {
-        self.lent.cpus.saturating_sub(self.busy)
+    /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
+    fn hosts(self) -> Vec<Shape> {
+        let places = RUNNING_MAX as u32;
+        let shape = |cpus: u32| Shape {
+            platform: Platform::LINUX_X86_64,
+            cpus: cpus as u16,
+            largest: self.largest.min(cpus) as u16,
+            ..Shape::default()
+        };
+        // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.
+        let first = self.cpus.min(self.largest.max(places)).min(u16::MAX.into());
+        let mut left = self.cpus - first;
+        let mut shapes = vec![shape(first)];
+        while left > 0 {
+            let cpus = left.min(places);
+            shapes.push(shape(cpus));
+            left -= cpus;
+        }
+        shapes
     }
 }
 
+/// The workers, and what waits and runs.
 #[derive(Debug)]
-struct Waiting {
-    ticket: Ticket,
-    cpus: u32,
-    /// Workers that hold this program's view already: among equals they are preferred.
-    warm: Vec<NodeId>,
+pub struct Placement {
+    table: Table,
+    effects: Effects,
+    start: Instant,
+    workers: BTreeMap<NodeId, Worker>,
+    /// Which worker a host is (part of).
+    nodes: HashMap<HostName, NodeId>,
+    tickets: HashMap<Ticket, Launch>,
+    launches: HashMap<TaskName, Ticket>,
+    accounts: HashMap<u128, AccountName>,
+    /// The account of all workers: what they report is believed.
+    own: AccountName,
+    /// Launches that have no place yet.
+    waiting: usize,
+    /// Workers have left, or lend less, since [`Placement::stranded`] was asked.
+    has_shrunk: bool,
 }
 
 #[derive(Debug)]
-struct Running {
-    worker: NodeId,
-    cpus: u32,
+struct Worker {
+    lent: Lent,
+    hosts: Vec<HostName>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Launch {
+    job: JobName,
+    task: TaskName,
+    cpus: u16,
+    affinity: u32,
+    /// Where it runs, once it does.
+    at: Option<(HostName, InstanceName)>,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self::new(rand::random())
+    }
 }
 
 impl Placement {
+    /// Without workers. `salt`: see [`Table::new`].
+    fn new(salt: u128) -> Self {
+        let capacity = Capacity {
+            accounts: 4_096,
+            hosts: HOSTS_MAX,
+            jobs: TASKS_MAX,
+            groups: TASKS_MAX,
+            tasks: TASKS_MAX,
+            instances: TASKS_MAX,
+            // Launches have no deadlines.
+            nodes: 64,
+        };
+        let mut placement = Self {
+            table: Table::new(capacity, salt, 0),
+            effects: Effects::default(),
+            start: Instant::now(),
+            workers: BTreeMap::new(),
+            nodes: HashMap::new(),
+            tickets: HashMap::new(),
+            launches: HashMap::new(),
+            accounts: HashMap::new(),
+            own: AccountName::from_u64(0),
+            waiting: 0,
+            has_shrunk: false,
+        };
+        placement.own = placement.account(u128::MAX).unwrap_or(placement.own);
+        placement
+    }
+
+    /// Nanoseconds of the table's time.
+    fn now(&self) -> u64 {
+        self.start.elapsed().as_nanos() as u64
+    }
+
+    /// Has the table do an event. Its effects are in `self.effects`.
+    fn act(&mut self, event: &Event<'_>) {
+        let now = self.now();
+        self.table.handle(event, now, &mut self.effects);
+    }
+
+    /// Has the table do an event, and returns what was placed by it.
+    fn handle(&mut self, event: &Event<'_>) -> Vec<Assignment> {
+        self.act(event);
+        self.placed()
+    }
+
+    /// What the last event has placed.
+    fn placed(&mut self) -> Vec<Assignment> {
+        let sent = self.effects.iter().filter_map(|effect| match effect {
+            Effect::Send { host, instance, .. } => Some((*host, *instance)),
+            _ => None,
+        });
+        let sent: Vec<(HostName, InstanceName)> = sent.collect();
+        sent.into_iter().filter_map(|(host, instance)| self.assign(host, instance)).collect()
+    }
+
+    fn refusal(&self) -> Option<Refusal> {
+        let of = |effect: &Effect| if let Effect::Refused(refusal) = effect { Some(*refusal) } else { None };
+        self.effects.iter().find_map(of)
+    }
+
+    fn assign(&mut self, host: HostName, instance: InstanceName) -> Option<Assignment> {
+        let ticket = *self.launches.get(&instance.task)?;
+        let worker = *self.nodes.get(&host)?;
+        let launch = self.tickets.get_mut(&ticket)?;
+        launch.at = Some((host, instance));
+        self.waiting -= 1;
+        let load = self.table.load(host, launch.affinity)?;
+        let warm = if load.is_warm { ", knows the program's files" } else { "" };
+        let why = format!("{} of {} CPUs free{warm}", load.cpus_free + i32::from(launch.cpus), load.cpus);
+        if launch.affinity != 0 {
+            let warmed = Event::Warm(host, launch.affinity);
+            self.act(&warmed);
+        }
+        Some(Assignment { ticket, worker, why })
+    }
+
+    fn account(&mut self, key: u128) -> Result<AccountName, Refused> {
+        if let Some(known) = self.accounts.get(&key) {
+            return Ok(*known);
+        }
+        let spec = AccountSpec { key, weight: 1, share_permille: 0, tasks_max: u32::MAX, running_max: u32::MAX };
+        self.act(&Event::Account(spec));
+        match (self.effects.first(), self.refusal()) {
+            (Some(Effect::Account(name)), _) => Ok(*self.accounts.entry(key).or_insert(*name)),
+            (_, refusal) => Err(Refused::Table(refusal.unwrap_or(Refusal::Unknown))),
+        }
+    }
+
     /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
     pub fn join(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
-        self.leave(worker);
-        self.hosts.insert(worker, Host { lent, busy: 0 });
-        self.assign()
+        let mut made = self.leave(worker);
+        self.workers.insert(worker, Worker { lent, hosts: Vec::new() });
+        made.extend(self.fit(worker, lent));
+        made
     }
 
     /// A worker offers more or fewer CPUs than before. What runs there goes on, also beyond the new number.
     pub fn resize(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
-        if let Some(host) = self.hosts.get_mut(&worker) {
-            host.lent = lent;
+        let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
+        known.lent = lent;
+        self.has_shrunk = true;
+        self.fit(worker, lent)
+    }
+
+    /// Makes a worker's hosts as many and as large as what it lends.
+    fn fit(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
+        let mut made = Vec::new();
+        let mut shapes = lent.hosts();
+        let hosts = self.workers.get(&worker).map(|known| known.hosts.clone()).unwrap_or_default();
+        // One that is too many lends nothing: what it has goes on.
+        shapes.resize(shapes.len().max(hosts.len()), Shape { cpus: 0, largest: 0, ..shapes[0] });
+        for (at, shape) in shapes.into_iter().enumerate() {
+            if let Some(host) = hosts.get(at) {
+                made.extend(self.handle(&Event::Resize(*host, shape)));
+                continue;
+            }
+            let key = u128::from_le_bytes(*worker.0.0.first_chunk().expect("a digest has more")) ^ at as u128;
+            let spec =
+                HostSpec { key, account: self.own, shape, speed_permille: 1_000, is_fresh: true, is_attached: true };
+            self.act(&Event::Join(spec));
+            let Some(Effect::Host(host)) = self.effects.first().copied() else {
+                tracing::warn!(%worker, refused = ?self.refusal(), "a worker has no room in the task table");
+                break;
+            };
+            self.nodes.insert(host, worker);
+            if let Some(known) = self.workers.get_mut(&worker) {
+                known.hosts.push(host);
+            }
+            made.extend(self.placed());
         }
-        self.assign()
+        made.extend(self.settle());
+        made
     }
 
     /// What all workers lend together.
     pub fn lent(&self) -> Lent {
-        self.hosts.values().fold(Lent::default(), |sum, host| sum.and(host.lent))
+        self.workers.values().fold(Lent::default(), |sum, worker| sum.and(worker.lent))
     }
 
-    /// A worker is gone; returns the tasks that ran there, which are forgotten.
-    pub fn leave(&mut self, worker: NodeId) -> Vec<Ticket> {
-        self.hosts.remove(&worker);
-        let lost: Vec<Ticket> =
-            self.running.iter().filter(|(_, running)| running.worker == worker).map(|(ticket, _)| *ticket).collect();
-        for ticket in &lost {
-            self.running.remove(ticket);
+    /// A worker is gone; the tasks that ran there are forgotten: who waits for them learns it from their streams.
+    pub fn leave(&mut self, worker: NodeId) -> Vec<Assignment> {
+        let Some(known) = self.workers.remove(&worker) else { return Vec::new() };
+        let mut made = Vec::new();
+        self.has_shrunk = true;
+        for host in known.hosts {
+            self.act(&Event::Drain(host, true));
+            let running = self.table.host(host).map(|view| view.running).unwrap_or_default();
+            for instance in running {
+                if let Some(ticket) = self.launches.get(&instance.task).copied() {
+                    made.extend(self.finish(ticket));
+                }
+            }
+            self.nodes.remove(&host);
+            self.act(&Event::Leave(host));
         }
-        lost
+        made.extend(self.settle());
+        made
     }
 
-    /// A task asks for `cpus` on one worker.
-    pub fn submit(&mut self, ticket: Ticket, cpus: u32, warm: Vec<NodeId>) -> Result<Vec<Assignment>, Refused> {
+    /// What the table does by and by is done now: there is little of it, for launches.
+    fn settle(&mut self) -> Vec<Assignment> {
+        let mut made = Vec::new();
+        while self.table.is_behind(self.start.elapsed().as_nanos() as u64) {
+            made.extend(self.handle(&Event::Tick));
+        }
+        made
+    }
+
+    /// A task asks for a place.
+    pub fn submit(&mut self, ticket: Ticket, wanted: Wanted) -> Result<Vec<Assignment>, Refused> {
         let largest = self.lent().largest;
         if largest == 0 {
             return Err(Refused::NoWorker);
         }
-        if cpus > largest {
-            return Err(Refused::TooLarge { asked: cpus, largest });
+        if wanted.cpus > largest {
+            return Err(Refused::TooLarge { asked: wanted.cpus, largest });
         }
-        if self.queue.len() >= QUEUE_MAX {
-            return Err(Refused::QueueFull);
-        }
-        self.queue.push_back(Waiting { ticket, cpus: cpus.max(1), warm });
-        Ok(self.assign())
+        let account = self.account(wanted.account)?;
+        let cpus = wanted.cpus.clamp(1, u16::MAX.into()) as u16;
+        let spec = JobSpec {
+            key: ticket.0.into(),
+            account,
+            urgency: Urgency::Interactive,
+            need: Need { platform: Platform::LINUX_X86_64, cpus, ..Need::default() },
+            // Its client decides how long it may take, and tries again itself.
+            policy: Policy {
+                instances_max: 1,
+                errors_max: 0,
+                delay_bound_ms: tasks::DELAY_MAX_MS,
+                ..Policy::default()
+            },
+            cost_ms: 100,
+            affinity: wanted.affinity,
+            failures_max: u32::MAX,
+            is_volatile: true,
+        };
+        self.act(&Event::Open(spec));
+        let Some(Effect::Job(job, _)) = self.effects.first().copied() else {
+            return Err(Refused::Table(self.refusal().unwrap_or(Refusal::Unknown)));
+        };
+        self.act(&Event::Submit { job, first: 0, count: 1, deadline_ms: 0 });
+        let Some(Effect::Submitted(task)) = self.effects.first().copied() else {
+            let refusal = self.refusal().unwrap_or(Refusal::Unknown);
+            self.end(job);
+            return Err(Refused::Table(refusal));
+        };
+        self.tickets.insert(ticket, Launch { job, task, cpus, affinity: wanted.affinity, at: None });
+        self.launches.insert(task, ticket);
+        self.waiting += 1;
+        Ok(self.placed())
     }
 
     /// A task has ended, was cancelled or has failed, whether it ran or waited.
     pub fn finish(&mut self, ticket: Ticket) -> Vec<Assignment> {
-        if let Some(running) = self.running.remove(&ticket) {
-            if let Some(host) = self.hosts.get_mut(&running.worker) {
-                host.busy -= running.cpus.min(host.busy);
+        let Some(launch) = self.tickets.remove(&ticket) else { return Vec::new() };
+        self.launches.remove(&launch.task);
+        let mut made = match launch.at {
+            Some((host, instance)) => {
+                let report = Report { instance, outcome: Outcome::Done([0; 32]), cost_ms: 100 };
+                self.handle(&Event::Report { host, reports: &[report], want: 0 })
             }
-        } else {
-            self.queue.retain(|waiting| waiting.ticket != ticket);
-        }
-        self.assign()
+            None => {
+                self.waiting -= 1;
+                self.handle(&Event::CancelTask(launch.task))
+            }
+        };
+        made.extend(self.handle(&Event::Assimilated(&[launch.task])));
+        self.end(launch.job);
+        made
+    }
+
+    fn end(&mut self, job: JobName) {
+        self.act(&Event::Close(job));
+        self.act(&Event::Forget(job));
+        debug_assert_eq!(self.refusal(), None, "a launch's job ends with its task");
     }
 
     /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
     pub fn stranded(&mut self) -> Vec<Ticket> {
-        let largest = self.lent().largest;
-        let (kept, stranded) = self.queue.drain(..).partition(|waiting| waiting.cpus <= largest);
-        self.queue = kept;
-        stranded.into_iter().map(|waiting: Waiting| waiting.ticket).collect()
+        if !std::mem::take(&mut self.has_shrunk) {
+            return Vec::new();
+        }
+        let is_stranded = |launch: &Launch| {
+            matches!(self.table.waits(launch.task), Some(Waits::NoHosts | Waits::FitsNowhere(_)) | None)
+        };
+        let waiting = self.tickets.iter().filter(|(_, launch)| launch.at.is_none());
+        let stranded: Vec<Ticket> =
+            waiting.filter(|(_, launch)| is_stranded(launch)).map(|(ticket, _)| *ticket).collect();
+        stranded.iter().for_each(|ticket| drop(self.finish(*ticket)));
+        stranded
+    }
+
+    /// Time has passed: what the table does then.
+    pub fn tick(&mut self) -> Vec<Assignment> {
+        self.handle(&Event::Tick)
+    }
+
+    /// Whether launches wait, so that [`Placement::tick`] is to be called soon.
+    pub fn has_waiting(&self) -> bool {
+        self.waiting > 0
     }
 
     /// CPUs lent and CPUs busy, of a worker.
     pub fn load(&self, worker: NodeId) -> Option<(u32, u32)> {
-        self.hosts.get(&worker).map(|host| (host.lent.cpus, host.busy))
+        let known = self.workers.get(&worker)?;
+        let busy = |host: &HostName| self.table.load(*host, 0).map_or(0, |load| i32::from(load.cpus) - load.cpus_free);
+        Some((known.lent.cpus, known.hosts.iter().map(busy).sum::<i32>().max(0) as u32))
     }
 
     /// How many tasks run and how many wait.
     pub fn counts(&self) -> (usize, usize) {
-        (self.running.len(), self.queue.len())
-    }
-
-    /// Serves the queue from its head, as far as the head fits: nothing overtakes, so nothing starves.
-    fn assign(&mut self) -> Vec<Assignment> {
-        let mut made = Vec::new();
-        while let Some(head) = self.queue.front() {
-            let Some((worker, why)) = self.best(head) else { break };
-            let Some(head) = self.queue.pop_front() else { break };
-            if let Some(host) = self.hosts.get_mut(&worker) {
-                host.busy += head.cpus;
-            }
-            self.running.insert(head.ticket, Running { worker, cpus: head.cpus });
-            made.push(Assignment { ticket: head.ticket, worker, why });
-        }
-        self.check_invariants();
-        made
-    }
-
-    /// The worker with the most free CPUs; among equals one that holds the view, then the smallest name.
-    fn best(&self, waiting: &Waiting) -> Option<(NodeId, String)> {
-        let fits =
-            self.hosts.iter().filter(|(_, host)| host.lent.largest >= waiting.cpus && host.free() >= waiting.cpus);
-        let (worker, host) = fits
-            .max_by_key(|(worker, host)| (host.free(), waiting.warm.contains(worker), std::cmp::Reverse(**worker)))?;
-        let warm = if waiting.warm.contains(worker) { ", knows the program's files" } else { "" };
-        Some((*worker, format!("{} of {} CPUs free{warm}", host.free(), host.lent.cpus)))
-    }
-
-    fn check_invariants(&self) {
-        if cfg!(debug_assertions) {
-            for (worker, host) in &self.hosts {
-                let busy: u32 = self.running.values().filter(|at| at.worker == *worker).map(|at| at.cpus).sum();
-                assert_eq!(busy, host.busy, "CPUs busy at {worker}");
-            }
-        }
+        (self.tickets.len() - self.waiting, self.waiting)
     }
 }
 
@@ -223,40 +433,53 @@ mod tests {
         NodeId(Digest([number; 32]))
     }
 
+    fn wanted(cpus: u32) -> Wanted {
+        Wanted { account: 1, cpus, affinity: 0 }
+    }
+
+    fn placement() -> Placement {
+        Placement::new(5)
+    }
+
     #[test]
     fn spreads_over_workers_and_queues() {
-        let mut placement = Placement::default();
-        assert_eq!(placement.submit(Ticket(0), 1, vec![]), Err(Refused::NoWorker));
+        let mut placement = placement();
+        assert_eq!(placement.submit(Ticket(0), wanted(1)), Err(Refused::NoWorker));
         placement.join(node(1), Lent::by_machine(1));
         placement.join(node(2), Lent::by_machine(1));
-        let first = placement.submit(Ticket(1), 1, vec![node(2)]).expect("fits");
-        assert_eq!(first[0].worker, node(2), "the one that knows the files");
-        assert_eq!(placement.submit(Ticket(2), 1, vec![]).expect("fits")[0].worker, node(1));
-        assert_eq!(placement.submit(Ticket(3), 1, vec![]), Ok(vec![]));
+        let first = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
+        placement.finish(Ticket(1));
+        let again = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
+        assert_eq!(again[0].worker, first[0].worker, "the one that knows the files");
+        assert_eq!(again[0].why, "1 of 1 CPUs free, knows the program's files");
+        assert_ne!(placement.submit(Ticket(2), wanted(1)).expect("fits")[0].worker, first[0].worker);
+        assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
+        assert_eq!(placement.counts(), (2, 1));
         assert_eq!(placement.finish(Ticket(1))[0].ticket, Ticket(3));
-        assert_eq!(placement.submit(Ticket(4), 2, vec![]), Err(Refused::TooLarge { asked: 2, largest: 1 }));
+        assert_eq!(placement.submit(Ticket(4), wanted(2)), Err(Refused::TooLarge { asked: 2, largest: 1 }));
     }
 
     #[test]
     fn a_lost_worker_gives_up_its_tasks() {
-        let mut placement = Placement::default();
+        let mut placement = placement();
         placement.join(node(1), Lent::by_machine(2));
-        placement.submit(Ticket(1), 2, vec![]).expect("fits");
-        placement.submit(Ticket(2), 1, vec![]).expect("waits");
-        assert_eq!(placement.leave(node(1)), vec![Ticket(1)]);
+        placement.submit(Ticket(1), wanted(2)).expect("fits");
+        placement.submit(Ticket(2), wanted(1)).expect("waits");
+        assert_eq!(placement.leave(node(1)), vec![], "nothing is placed on it");
         assert_eq!(placement.stranded(), vec![Ticket(2)]);
         assert_eq!(placement.counts(), (0, 0));
+        assert_eq!(placement.table.counts()[1..], [0, 0, 0, 0], "no hosts, jobs, tasks or instances");
     }
 
     #[test]
     fn a_hub_that_works_for_this_one_lends_what_its_workers_lend() {
-        let mut placement = Placement::default();
+        let mut placement = placement();
         placement.join(node(1), Lent::default());
-        assert_eq!(placement.submit(Ticket(1), 1, vec![]), Err(Refused::NoWorker), "nobody is behind it yet");
+        assert_eq!(placement.submit(Ticket(1), wanted(1)), Err(Refused::NoWorker), "nobody is behind it yet");
         assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2 }), vec![]);
-        assert_eq!(placement.submit(Ticket(2), 3, vec![]), Err(Refused::TooLarge { asked: 3, largest: 2 }));
+        assert_eq!(placement.submit(Ticket(2), wanted(3)), Err(Refused::TooLarge { asked: 3, largest: 2 }));
         for number in 3..6 {
-            placement.submit(Ticket(number), 2, vec![]).expect("fits");
+            placement.submit(Ticket(number), wanted(2)).expect("fits");
         }
         assert_eq!(placement.counts(), (2, 1));
         // A worker behind it is gone: what runs is not touched, and the next one waits until the CPUs are there.
@@ -265,29 +488,62 @@ mod tests {
         assert_eq!(placement.finish(Ticket(3)), vec![]);
         assert_eq!(placement.finish(Ticket(4)).len(), 1);
         placement.resize(node(1), Lent::default());
-        placement.submit(Ticket(9), 1, vec![]).expect_err("nobody is behind it");
+        placement.submit(Ticket(9), wanted(1)).expect_err("nobody is behind it");
         assert_eq!((placement.counts(), placement.lent()), ((1, 0), Lent::default()));
+    }
+
+    #[test]
+    fn a_large_branch_joins_as_several_hosts() {
+        let mut placement = placement();
+        placement.join(node(1), Lent { cpus: 300, largest: 8 });
+        for number in 0..301 {
+            placement.submit(Ticket(number), wanted(1)).expect("fits");
+        }
+        assert_eq!(placement.counts(), (300, 1));
+        assert_eq!(placement.load(node(1)), Some((300, 300)));
+        placement.leave(node(1));
+        assert_eq!(placement.stranded(), [Ticket(300)]);
+        let all = Lent { cpus: 192, largest: 192 };
+        placement.join(node(2), all);
+        assert_eq!(placement.submit(Ticket(400), wanted(192)).expect("fits")[0].worker, node(2));
+    }
+
+    #[test]
+    fn accounts_take_turns() {
+        let mut placement = placement();
+        placement.join(node(1), Lent::by_machine(1));
+        for number in 0..10 {
+            placement.submit(Ticket(number), wanted(1)).expect("fits");
+        }
+        placement.submit(Ticket(99), Wanted { account: 2, ..wanted(1) }).expect("waits");
+        let mut made = placement.finish(Ticket(0));
+        made.extend(placement.finish(made[0].ticket));
+        assert!(made.iter().any(|made| made.ticket == Ticket(99)), "{made:?}");
     }
 
     proptest! {
         #[test]
         fn every_task_is_placed_once(steps in proptest::collection::vec((0u8..5, 0u8..6, 1u32..4), 1..200)) {
-            let mut placement = Placement::default();
+            let mut placement = placement();
             let mut placed = std::collections::HashSet::new();
             for (number, (kind, which, cpus)) in steps.into_iter().enumerate() {
-                let made = match kind {
+                let mut made = match kind {
                     0 => placement.join(node(which), Lent::by_machine(cpus)),
                     4 => placement.resize(node(which), Lent { cpus: cpus * 2 - 2, largest: cpus - 1 }),
-                    1 => { placement.leave(node(which)); vec![] }
-                    2 => placement.submit(Ticket(number as u64), cpus, vec![]).unwrap_or_default(),
+                    1 => placement.leave(node(which)),
+                    2 => placement.submit(Ticket(number as u64), wanted(cpus)).unwrap_or_default(),
                     _ => {
                         let some = placed.iter().next().copied();
                         some.map_or(vec![], |ticket| placement.finish(ticket))
                     }
                 };
+                made.extend(placement.tick());
+                placement.stranded();
                 for assignment in made {
                     prop_assert!(placed.insert(assignment.ticket), "placed twice");
                 }
+                let (running, waiting) = placement.counts();
+                prop_assert_eq!(placement.table.counts()[3], running + waiting);
             }
         }
     }

@@ -72,8 +72,8 @@ async fn carry(
     let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
     let queued = Instant::now();
     // Who has run tasks of the view that this one was copied from has their files.
-    let views = [Some(update.view), client.origin(update.view)];
-    let placed = shared.place(ticket, client, views.into_iter().flatten(), cpus);
+    let view = client.origin(update.view).unwrap_or(update.view);
+    let placed = shared.place(ticket, client, view, cpus);
     let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
     let (worker, why) = wait_for_place(placed, from_client).await?;
     let placed = Placed {

@@ -2,7 +2,7 @@
 
 use crate::above;
 use crate::held::Held;
-use crate::placement::{Refused, Ticket};
+use crate::placement::{Refused, Ticket, Wanted};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use store::system::{SystemFiles, release};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use wire::flow::Path;
 use wire::listener::Guests;
 use wire::message::{
@@ -31,6 +31,9 @@ use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, 
 const GIVEN_BYTES_MAX: usize = 8 << 20;
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
+/// How often launches that wait are tried with workers that wait, too.
+const TRY_AGAIN: Duration = Duration::from_millis(50);
+
 /// What a hub needs to run.
 pub struct Config {
     /// Where to listen (UDP); port 0 lets the kernel choose.
@@ -200,9 +203,14 @@ impl Hub {
     /// Serves until `stop` completes; then every connection is told.
     pub async fn run(self, stop: impl Future<Output = ()>) {
         tokio::pin!(stop);
+        let waits = lock(&self.shared.state).waits.clone();
         loop {
             let attempt = tokio::select! {
                 () = &mut stop => break,
+                () = waits.notified() => {
+                    self.shared.try_again_later(waits.clone());
+                    continue;
+                }
                 attempt = self.listener.accept() => attempt,
             };
             let Some(attempt) = attempt else { break };
@@ -355,17 +363,19 @@ impl Shared {
         &self,
         ticket: Ticket,
         client: &ClientSession,
-        views: impl Iterator<Item = ViewId> + Clone,
+        view: ViewId,
         cpus: u32,
     ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
         let mut state = lock(&self.state);
         state.drop_dead();
-        let knows = |worker: &&Arc<WorkerSession>| views.clone().any(|view| worker.knows(&client.key, view));
-        let warm = state.workers.values().filter(knows).map(|worker| worker.node).collect();
+        let wanted = Wanted { account: client.account(), cpus, affinity: client.affinity(view) };
         let (sender, receiver) = oneshot::channel();
         state.waiting.insert(ticket, sender);
-        match state.placement.submit(ticket, cpus, warm) {
+        match state.placement.submit(ticket, wanted) {
             Ok(made) => {
+                if made.is_empty() {
+                    state.waits.notify_one();
+                }
                 state.hand_out(made);
                 Ok(receiver)
             }
@@ -374,6 +384,20 @@ impl Shared {
                 Err(refused)
             }
         }
+    }
+
+    /// Launches wait: now and then workers that wait, too, are tried for them, until none waits.
+    fn try_again_later(self: &Arc<Self>, waits: Arc<Notify>) {
+        let shared = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(TRY_AGAIN).await;
+            let mut state = lock(&shared.state);
+            let made = state.placement.tick();
+            state.hand_out(made);
+            if state.placement.has_waiting() {
+                waits.notify_one();
+            }
+        });
     }
 
     /// A launch needs its place no more. May be called more than once.

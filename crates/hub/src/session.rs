@@ -7,6 +7,7 @@ use bytes::Bytes;
 use mirror::Cursor;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -199,6 +200,18 @@ impl ClientSession {
             opening: AtomicUsize::new(0),
             announced: Mutex::default(),
         })
+    }
+
+    /// For whom its tasks are counted: clients of one user take turns together.
+    pub fn account(&self) -> u128 {
+        self.tenant.0.into()
+    }
+
+    /// A number for what tasks of a view have near once they have run somewhere. Never 0.
+    pub fn affinity(&self, view: ViewId) -> u32 {
+        let mut hasher = DefaultHasher::new();
+        (&self.key, view).hash(&mut hasher);
+        hasher.finish() as u32 | 1
     }
 
     /// Waits for a stream's first message.
@@ -483,11 +496,6 @@ impl WorkerSession {
         }
         sent.insert(at, cursor);
         Some(update)
-    }
-
-    /// Whether it was sent this view.
-    pub fn knows(&self, client: &SessionKey, view: ViewId) -> bool {
-        lock(&self.sent).contains_key(&(client.clone(), view))
     }
 
     /// Forgets what it was sent of this client: the next launch sends the whole view.

@@ -7,7 +7,7 @@ use base::NodeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use wire::Connection;
 use wire::message::Hello;
 
@@ -20,6 +20,8 @@ pub(crate) struct State {
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
     pub placement: Placement,
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
+    /// Notified when a launch begins to wait.
+    pub waits: Arc<Notify>,
     /// What all workers lend together, for the hub above.
     pub lent: watch::Sender<Lent>,
     /// The hubs above this one, the nearest first, as far as is known.
@@ -80,7 +82,8 @@ impl State {
         let dead: Vec<NodeId> = dead.map(|(node, _)| *node).collect();
         for node in dead {
             self.workers.remove(&node);
-            self.placement.leave(node);
+            let made = self.placement.leave(node);
+            self.hand_out(made);
         }
         self.drop_stranded();
     }

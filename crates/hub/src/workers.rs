@@ -72,7 +72,8 @@ impl Shared {
         if is_current(&state, &session) {
             state.workers.remove(&session.node);
             // The tasks that ran there learn it from their streams.
-            state.placement.leave(session.node);
+            let made = state.placement.leave(session.node);
+            state.hand_out(made);
             state.drop_stranded();
         }
     }

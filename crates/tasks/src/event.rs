@@ -174,6 +174,8 @@ pub enum Event<'a> {
     Join(HostSpec),
     /// A host is gone for good: what it had is done elsewhere.
     Leave(HostName),
+    /// A host lends more or less than before. What it has goes on, also beyond that.
+    Resize(HostName, Shape),
     /// A host gets no more tasks, or gets them again.
     Drain(HostName, bool),
     /// A host has this near, of late ([`JobSpec::affinity`]).

@@ -4,12 +4,11 @@
 //! placement, "may this host have that task", costs a bit, and its reasons are told by the same predicate ([`misfit`]).
 
 use crate::shapes::meter::Meter;
+use crate::shapes::sets::{Set, WORDS};
 use std::fmt;
 
 /// Most kinds of hosts, and of needs.
 pub const KINDS_MAX: usize = 1024;
-/// Words of a set of kinds.
-pub(crate) const WORDS: usize = KINDS_MAX / 64;
 
 /// What machines a program runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +30,8 @@ pub struct Shape {
     pub level: u8,
     /// Processors that it lends in all.
     pub cpus: u16,
+    /// Processors that one task can have at most: behind a hub are several machines.
+    pub largest: u16,
     /// Memory that it lends, in MiB.
     pub memory_mib: u32,
     /// What its owner calls it: bit n is tag n.
@@ -94,8 +95,8 @@ pub fn misfit(shape: &Shape, need: &Need) -> Option<Misfit> {
     if shape.level < need.level {
         return Some(Misfit::Level(shape.level, need.level));
     }
-    if shape.cpus < need.cpus {
-        return Some(Misfit::Cpus(shape.cpus, need.cpus));
+    if shape.largest < need.cpus {
+        return Some(Misfit::Cpus(shape.largest, need.cpus));
     }
     if shape.memory_mib < need.memory_mib {
         return Some(Misfit::Memory(shape.memory_mib, need.memory_mib));
@@ -106,18 +107,15 @@ pub fn misfit(shape: &Shape, need: &Need) -> Option<Misfit> {
     (need.is_homogeneous && shape.redundancy == 0).then_some(Misfit::Redundancy)
 }
 
-/// A set of kinds.
-pub(crate) type KindSet = [u64; WORDS];
-
 /// All kinds, and the table of what fits.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
     shapes: Vec<Shape>,
     needs: Vec<Need>,
     /// For each kind of host the needs that it can serve.
-    serves: Vec<KindSet>,
+    serves: Vec<Set>,
     /// For each need the kinds of hosts that can serve it.
-    served_by: Vec<KindSet>,
+    served_by: Vec<Set>,
     pub meter: Meter,
 }
 
@@ -182,13 +180,13 @@ impl Kinds {
     }
 
     /// The needs that hosts of a kind can serve.
-    pub fn serves(&self, shape: u16) -> &KindSet {
+    pub fn serves(&self, shape: u16) -> &Set {
         self.touch_set(KINDS_MAX + shape as usize);
         &self.serves[shape as usize]
     }
 
     /// The kinds of hosts that can serve a need.
-    pub fn served_by(&self, need: u16) -> &KindSet {
+    pub fn served_by(&self, need: u16) -> &Set {
         self.touch_set(2 * KINDS_MAX + need as usize);
         &self.served_by[need as usize]
     }
@@ -205,6 +203,6 @@ impl Kinds {
     }
 
     pub fn bytes(&self) -> usize {
-        2 * KINDS_MAX * size_of::<KindSet>() + KINDS_MAX * (size_of::<Shape>() + size_of::<Need>())
+        2 * KINDS_MAX * size_of::<Set>() + KINDS_MAX * (size_of::<Shape>() + size_of::<Need>())
     }
 }

@@ -84,6 +84,10 @@ impl Event<'_> {
             }
             Event::Forget(job) => named(out, 16, job.to_u64()),
             Event::Tick => out.u8(17),
+            Event::Resize(host, shape) => {
+                named(out, 18, host.to_u64());
+                encode_shape(shape, out);
+            }
         }
     }
 }
@@ -96,15 +100,32 @@ fn named(out: &mut Writer, kind: u8, name: u64) {
 fn encode_host(spec: &HostSpec, out: &mut Writer) {
     out.u128(spec.key);
     out.u64(spec.account.to_u64());
-    out.u16(spec.shape.platform.0);
-    out.u8(spec.shape.level);
-    out.u16(spec.shape.cpus);
-    out.u32(spec.shape.memory_mib);
-    out.u64(spec.shape.tags);
-    out.u8(spec.shape.redundancy);
+    encode_shape(&spec.shape, out);
     out.u32(spec.speed_permille);
     out.bool(spec.is_fresh);
     out.bool(spec.is_attached);
+}
+
+fn encode_shape(shape: &Shape, out: &mut Writer) {
+    out.u16(shape.platform.0);
+    out.u8(shape.level);
+    out.u16(shape.cpus);
+    out.u16(shape.largest);
+    out.u32(shape.memory_mib);
+    out.u64(shape.tags);
+    out.u8(shape.redundancy);
+}
+
+fn decode_shape(from: &mut Reader<'_>) -> Result<Shape, Malformed> {
+    Ok(Shape {
+        platform: Platform(from.u16()?),
+        level: from.u8()?,
+        cpus: from.u16()?,
+        largest: from.u16()?,
+        memory_mib: from.u32()?,
+        tags: from.u64()?,
+        redundancy: from.u8()?,
+    })
 }
 
 fn encode_job(spec: &JobSpec, out: &mut Writer) {
@@ -197,6 +218,7 @@ fn decode_event<'s>(from: &mut Reader<'_>, scratch: &'s mut Scratch) -> Result<E
         15 => Event::Urgency(job(from)?, urgency(from.u8()?)?),
         16 => Event::Forget(job(from)?),
         17 => Event::Tick,
+        18 => Event::Resize(host(from)?, decode_shape(from)?),
         _ => return Err(Malformed("an event of an unknown kind")),
     })
 }
@@ -213,14 +235,7 @@ fn decode_host(from: &mut Reader<'_>) -> Result<HostSpec, Malformed> {
     Ok(HostSpec {
         key: from.u128()?,
         account: AccountName::from_u64(from.u64()?),
-        shape: Shape {
-            platform: Platform(from.u16()?),
-            level: from.u8()?,
-            cpus: from.u16()?,
-            memory_mib: from.u32()?,
-            tags: from.u64()?,
-            redundancy: from.u8()?,
-        },
+        shape: decode_shape(from)?,
         speed_permille: from.u32()?,
         is_fresh: from.bool()?,
         is_attached: from.bool()?,

@@ -50,7 +50,7 @@ pub const CRATES: &[Rule] = &[
     rule("tasks", Layer::Core, &["base"]),
     rule("wire", Layer::Shell, &["base"]),
     rule("store", Layer::Shell, &["base"]),
-    rule("hub", Layer::Shell, &["base", "mirror", "wire", "store"]),
+    rule("hub", Layer::Shell, &["base", "mirror", "tasks", "wire", "store"]),
     rule("worker", Layer::Shell, &["base", "mirror", "wire", "store"]),
     rule("client", Layer::Shell, &["base", "mirror", "wire", "store"]),
     rule("gleaner_client", Layer::Shell, &["base"]),

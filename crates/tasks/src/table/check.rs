@@ -138,8 +138,8 @@ impl Table {
     fn check_hosts(&self, seen: &Seen) {
         for (at, host) in self.hosts.all().filter(|(_, host)| host.presence != Presence::Free) {
             assert_eq!(host.places, seen.places.get(&at).copied().unwrap_or_default(), "places of host {at}");
-            let cpus = u32::from(self.kinds.shape(host.kind).cpus);
-            assert_eq!(u32::from(host.cpus_free) + of(&seen.cpus, at), cpus, "processors of host {at}");
+            let cpus = i32::from(self.kinds.shape(host.kind).cpus);
+            assert_eq!(host.cpus_free + of(&seen.cpus, at) as i32, cpus, "processors of host {at}");
         }
     }
 }

@@ -6,7 +6,6 @@ use super::hosts::{WRONG_MAX, tag_of};
 use super::records::{Fate, Instance, NO_SERVER, Presence, Ready};
 use super::{MS, Table};
 use crate::event::{BATCH_MAX, Effect, Effects, RUNNING_MAX, Urgency};
-use crate::kinds::WORDS;
 use crate::names::InstanceName;
 use crate::shapes::NIL;
 use crate::shapes::list::{push_back, rotate, unlink};
@@ -87,7 +86,7 @@ impl Table {
             self.hosts[host].reserved = NIL;
             return None;
         }
-        if group.cpus > self.hosts[host].cpus_free {
+        if i32::from(group.cpus) > self.hosts[host].cpus_free {
             return Some(None);
         }
         self.hosts[host].reserved = NIL;
@@ -96,20 +95,12 @@ impl Table {
 
     /// The rings with lanes that hosts of a kind can serve: up to some, each with what it was given.
     fn rings_for(&self, urgency: Urgency, kind: u16) -> [(u64, u32); RINGS_MAX] {
-        let (serves, waiting) = (self.kinds.serves(kind), &self.waiting[urgency as usize]);
         let mut found = [(u64::MAX, NIL); RINGS_MAX];
-        let mut count = 0;
         // Elsewhere each time, so that all have their turn where there are more.
-        let start = (self.totals.sent as usize) % WORDS;
-        for word in (0..WORDS).map(|word| (word + start) % WORDS) {
-            let mut both = serves[word] & waiting[word];
-            while both != 0 && count < RINGS_MAX {
-                let need = (word * 64) as u32 + both.trailing_zeros();
-                let ring = Self::ring_of(urgency, need as u16);
-                found[count] = (self.rings[ring].given, ring);
-                count += 1;
-                both &= both - 1;
-            }
+        let needs = self.waiting.common(urgency as usize, self.kinds.serves(kind), self.totals.sent as u32);
+        for (place, need) in found.iter_mut().zip(needs) {
+            let ring = Self::ring_of(urgency, need);
+            *place = (self.rings[ring].given, ring);
         }
         found
     }
@@ -145,7 +136,7 @@ impl Table {
             return Look::Not;
         }
         let group = &self.groups[at];
-        if group.cpus > self.hosts[host].cpus_free {
+        if i32::from(group.cpus) > self.hosts[host].cpus_free {
             let passes = group.passes.saturating_add(1);
             self.groups[at].passes = passes;
             if passes >= PASSES_MAX && self.hosts[host].reserved == NIL {
@@ -282,7 +273,7 @@ impl Table {
         let host = &mut self.hosts[host_at];
         let place = (!host.places).trailing_zeros();
         host.places |= 1 << place;
-        host.cpus_free -= cpus;
+        host.cpus_free -= i32::from(cpus);
         let (host_generation, account, redundancy) = (host.generation as u16, host.account, host.redundancy);
         self.host_more[host_at].running[place as usize] = at;
 

@@ -3,14 +3,16 @@
 use super::Table;
 use super::records::{Fate, Host, HostMore, NO_PARK, Parked, Presence};
 use crate::event::{AccountSpec, BATCH_MAX, Effect, Effects, HostSpec, Kind, RESERVED_MAX, Refusal};
-use crate::kinds::{KINDS_MAX, KindSet, WORDS};
+use crate::kinds::{KINDS_MAX, Shape};
 use crate::names::HostName;
 use crate::shapes::NIL;
 use crate::shapes::list::{push_back, push_front, unlink};
 use crate::shapes::slab::Slab;
 
-/// Lists of hosts that wait for work: by the number of bits of how many processors they have free.
-pub(super) const PARKS: usize = 8;
+/// Lists of hosts that wait for work, by how many processors they have free: 1, 2, 3, 4, 6, 8, 12, 16 and so on, at least.
+pub(super) const PARKS: usize = 16;
+/// Kinds of hosts of one list that are looked at for a task.
+const KINDS_TRIED: usize = 4;
 /// The list of those that may have more than one event could give them.
 const HUNGRY: u8 = 254;
 /// Parked hosts of one kind that are looked at for a task.
@@ -27,6 +29,13 @@ const ASK_AGAIN_MS: u32 = 1_000;
 /// have a copy. Never 0.
 pub(super) fn tag_of(account: u32) -> u16 {
     ((account.wrapping_add(1).wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1)
+}
+
+/// The list for hosts with so many processors free.
+fn park_of(cpus: u16) -> usize {
+    let log = cpus.max(1).ilog2();
+    let half = if log == 0 { 0 } else { usize::from(cpus >> (log - 1)) & 1 };
+    (2 * log as usize + half).min(PARKS - 1)
 }
 
 impl Table {
@@ -62,8 +71,8 @@ impl Table {
 
     pub(super) fn on_join(&mut self, spec: &HostSpec, effects: &mut Effects) -> Result<(), Refusal> {
         let account = self.account_at(spec.account)?;
-        if spec.shape.cpus == 0 || spec.speed_permille == 0 || spec.speed_permille > 1_000_000 {
-            return Err(Refusal::Invalid("a host has a processor at least, and a speed"));
+        if spec.speed_permille == 0 || spec.speed_permille > 1_000_000 {
+            return Err(Refusal::Invalid("a host's speed is 1 to 1,000,000 thousandths"));
         }
         let hosts = &self.host_more;
         let known = self.host_keys.find(spec.key, |at| hosts[at].key == spec.key);
@@ -85,7 +94,7 @@ impl Table {
             generation,
             account,
             kind,
-            cpus_free: spec.shape.cpus,
+            cpus_free: spec.shape.cpus.into(),
             presence: Presence::Here,
             is_attached: spec.is_attached,
             redundancy: spec.shape.redundancy,
@@ -121,6 +130,11 @@ impl Table {
         } else {
             *of_kind -= supply;
             self.supply_total -= supply;
+        }
+        if self.supply[u32::from(kind)] > 0 {
+            self.present.insert(0, kind);
+        } else {
+            self.present.remove(0, kind);
         }
         self.servers.supply_permille = self.supply_total;
     }
@@ -171,6 +185,23 @@ impl Table {
             let instance = self.host_more[at].running[places.trailing_zeros() as usize];
             self.lose(instance, Fate::Failed, effects);
         }
+    }
+
+    pub(super) fn on_resize(&mut self, host: HostName, shape: &Shape, effects: &mut Effects) -> Result<(), Refusal> {
+        let at = self.host_at(host)?;
+        let kind = self.kinds.of_host(shape).ok_or(Refusal::Full(Kind::Kinds, super::submit::RETRY_MS))?;
+        // The lists of those that wait are by kind.
+        self.unpark(at);
+        let (before, speed) = (self.hosts[at].kind, self.host_more[at].speed_permille);
+        let cpus = self.kinds.shape(before).cpus;
+        self.supplies(before, cpus, speed, false);
+        self.supplies(kind, shape.cpus, speed, true);
+        let host = &mut self.hosts[at];
+        host.kind = kind;
+        host.redundancy = shape.redundancy;
+        host.cpus_free += i32::from(shape.cpus) - i32::from(cpus);
+        self.feed(at, BATCH_MAX, effects);
+        Ok(())
     }
 
     pub(super) fn on_drain(&mut self, host: HostName, is_draining: bool, effects: &mut Effects) -> Result<(), Refusal> {
@@ -249,14 +280,14 @@ impl Table {
             return;
         }
         let host = &mut self.hosts[at];
-        let park = (host.cpus_free.ilog2() as usize).min(PARKS - 1);
+        let park = park_of(host.cpus_free.clamp(1, u16::MAX.into()) as u16);
         host.park = park as u8;
         let kind = host.kind;
         let head = (park * KINDS_MAX) as u32 + u32::from(kind);
         let mut first = self.parks[head];
         push(&mut self.hosts, &mut first, at);
         self.parks[head] = first;
-        self.parked[park][kind as usize / 64] |= 1 << (kind % 64);
+        self.parked.insert(park, kind);
     }
 
     /// Takes a host out of the list that it waits in, if it does.
@@ -277,7 +308,7 @@ impl Table {
         unlink::<Parked, _>(&mut self.hosts, &mut first, at);
         self.parks[head] = first;
         if first == NIL {
-            self.parked[park as usize][kind as usize / 64] &= !(1 << (kind % 64));
+            self.parked.remove(park as usize, kind);
         }
     }
 
@@ -285,32 +316,34 @@ impl Table {
     /// its files near.
     pub(super) fn waiting_host(&self, need: u16, cpus: u16, affinity: u32) -> Option<u32> {
         let can = self.kinds.served_by(need);
-        for park in (cpus.ilog2() as usize).min(PARKS - 1)..PARKS {
-            let park = PARKS - 1 + (cpus.ilog2() as usize).min(PARKS - 1) - park;
-            let both = can.iter().zip(&self.parked[park]).map(|(can, parked)| can & parked);
-            for (word, both) in both.enumerate().filter(|(_, both)| *both != 0) {
-                let kind = word as u32 * 64 + both.trailing_zeros();
-                let first = self.parks[(park * KINDS_MAX) as u32 + kind];
-                let mut found = None;
-                let mut at = first;
-                for _ in 0..HOSTS_MAX {
-                    if self.hosts[at].cpus_free >= cpus {
-                        found = found.or(Some(at));
-                        if affinity == 0 || self.host_more[at].warm.contains(&affinity) {
-                            return Some(at);
-                        }
-                    }
-                    at = self.hosts[at].parked.next;
-                    if at == first {
-                        break;
-                    }
-                }
-                if found.is_some() {
-                    return found;
+        for park in (park_of(cpus)..PARKS).rev() {
+            for kind in self.parked.common(park, can, 0).take(KINDS_TRIED) {
+                let first = self.parks[(park * KINDS_MAX) as u32 + u32::from(kind)];
+                if let Some(host) = self.best_of(first, cpus, affinity) {
+                    return Some(host);
                 }
             }
         }
         None
+    }
+
+    /// Among the first hosts of a list one that has enough processors free, and the files near if there is such a one.
+    fn best_of(&self, first: u32, cpus: u16, affinity: u32) -> Option<u32> {
+        let mut found = None;
+        let mut at = first;
+        for _ in 0..HOSTS_MAX {
+            if self.hosts[at].cpus_free >= i32::from(cpus) {
+                found = found.or(Some(at));
+                if affinity == 0 || self.host_more[at].warm.contains(&affinity) {
+                    return Some(at);
+                }
+            }
+            at = self.hosts[at].parked.next;
+            if at == first {
+                break;
+            }
+        }
+        found
     }
 
     /// Tasks have become ready: gives them to hosts that wait, so many at most.
@@ -332,43 +365,20 @@ impl Table {
             return;
         }
         for _ in 0..count {
-            let words = self.waiting.len() * WORDS;
-            let start = self.tries_made as usize % words;
             self.tries_made = self.tries_made.wrapping_add(1);
-            let places = (0..words).map(|word| (word + start) % words);
-            let found =
-                places.map(|place| (place, self.waiting[place / WORDS][place % WORDS])).find(|(_, word)| *word != 0);
-            let Some((place, word)) = found else { return };
-            // Another one of the word each time, too.
-            let turned = word.rotate_right(self.tries_made % 64);
-            let bit = (turned.trailing_zeros() + self.tries_made % 64) % 64;
-            let need = (place % WORDS * 64) as u16 + bit as u16;
-            let Some(host) = self.some_parked(need) else { continue };
+            let Some((_, need)) = self.waiting.some(None, self.tries_made) else { return };
+            let can = self.kinds.served_by(need);
+            let Some((park, kind)) = self.parked.some(Some(can), self.tries_made.rotate_left(16)) else { continue };
+            let host = self.parks[(park * KINDS_MAX) as u32 + u32::from(kind)];
             self.unpark(host);
             self.serve(host, 1, effects);
             self.park_last(host);
         }
     }
 
-    /// A host that waits and is of a kind that can serve a need: another one each time.
-    fn some_parked(&self, need: u16) -> Option<u32> {
-        let can = self.kinds.served_by(need);
-        let words = PARKS * WORDS;
-        // Which list, and which kind in it, by bits that do not depend on each other.
-        let mixed = self.tries_made.wrapping_mul(0x9e37_79b1) >> 16;
-        let turn = mixed >> 7;
-        let places = (0..words).map(|place| (place + mixed as usize) % words);
-        let both = |place: usize| can[place % WORDS] & self.parked[place / WORDS][place % WORDS];
-        let place = places.into_iter().find(|place| both(*place) != 0)?;
-        let turned = both(place).rotate_right(turn % 64);
-        let kind = (place % WORDS * 64) as u32 + (turned.trailing_zeros() + turn) % 64;
-        Some(self.parks[(place / WORDS * KINDS_MAX) as u32 + kind])
-    }
-
     /// Whether tasks are ready while hosts wait.
     pub(super) fn is_restless(&self) -> bool {
-        let any = |sets: &[KindSet]| sets.iter().flatten().any(|word| *word != 0);
-        any(&self.waiting) && any(&self.parked)
+        !self.waiting.are_empty() && !self.parked.are_empty()
     }
 
     /// What a host has done is judged: after some errors in a row it gets nothing for a while.

@@ -44,7 +44,7 @@ impl Table {
         // A host's record is free only when none of its places is taken.
         let host = &mut self.hosts[host_at];
         host.places &= !(1 << place);
-        host.cpus_free += cpus;
+        host.cpus_free += i32::from(cpus);
     }
 
     /// An instance is lost, with its host or in time. Its task goes on without.

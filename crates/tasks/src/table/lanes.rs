@@ -174,7 +174,7 @@ impl Table {
         if ring.first == NIL {
             // It does not make up for the time in which nothing was wanted.
             *ring = Ring { given: ring.given.max(self.given[urgency as usize]), ..Ring::default() };
-            self.waiting[urgency as usize][need as usize / 64] |= 1 << (need % 64);
+            self.waiting.insert(urgency as usize, need);
         }
         ring.weight += u32::from(weight);
         ring.quantum_ms = ring.quantum_ms.max(cost_ms);
@@ -194,7 +194,7 @@ impl Table {
         ring.first = first;
         ring.weight -= u32::from(weight);
         if first == NIL {
-            self.waiting[urgency as usize][need as usize / 64] &= !(1 << (need % 64));
+            self.waiting.remove(urgency as usize, need);
         }
     }
 

@@ -17,15 +17,16 @@ mod servers;
 mod submit;
 mod tick;
 
-pub use query::{HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
+pub use query::{HostLoad, HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
 pub use tick::DUE_MAX;
 
 use crate::event::{Effect, Effects, Event, Refusal, Urgency};
-use crate::kinds::{KINDS_MAX, KindSet, Kinds, WORDS};
+use crate::kinds::{KINDS_MAX, Kinds};
 use crate::names::{AccountName, HostName, JobName, TaskName};
 use crate::shapes::NIL;
 use crate::shapes::keys::Keys;
 use crate::shapes::meter::Work;
+use crate::shapes::sets::Sets;
 use crate::shapes::slab::{Column, Slab};
 use crate::shapes::trie::Tries;
 use crate::shapes::wheel::Wheel;
@@ -91,13 +92,13 @@ pub struct Table {
     /// By urgency and kind of need.
     rings: Column<Ring>,
     /// The kinds of needs whose ring has lanes, by urgency.
-    waiting: [KindSet; Urgency::ALL.len()],
+    waiting: Sets<{ Urgency::ALL.len() }>,
     /// What the ring that was served last had been given, by urgency.
     given: [u64; Urgency::ALL.len()],
     /// The first of the hosts that wait for work, by how many processors they have free, and kind.
     parks: Column<u32>,
     /// The kinds of hosts that wait for work, by how many processors they have free.
-    parked: [KindSet; hosts::PARKS],
+    parked: Sets<{ hosts::PARKS }>,
     /// Hosts that may have more than one event could give them.
     hungry: u32,
     /// Hosts that are gone and had something.
@@ -113,6 +114,8 @@ pub struct Table {
     demands: admission::Demands,
     /// Processors times their speed in thousandths, of all hosts, by kind.
     supply: Column<u64>,
+    /// The kinds of hosts of which there are some with processors.
+    present: Sets<1>,
     supply_total: u64,
     /// Instances that are set aside for tasks in the table.
     set_aside: u32,
@@ -149,10 +152,10 @@ impl Table {
             kinds: Kinds::new(),
             tries: Tries::new(capacity.nodes),
             rings: Column::new(RINGS),
-            waiting: [[0; WORDS]; Urgency::ALL.len()],
+            waiting: Sets::default(),
             given: [0; Urgency::ALL.len()],
             parks,
-            parked: [[0; WORDS]; hosts::PARKS],
+            parked: Sets::default(),
             hungry: NIL,
             gone: NIL,
             reaped: NIL,
@@ -163,6 +166,7 @@ impl Table {
             servers: servers::Servers::default(),
             demands: admission::Demands::default(),
             supply: Column::new(KINDS_MAX),
+            present: Sets::default(),
             supply_total: 0,
             set_aside: 0,
             try_again_ms: 0,
@@ -187,6 +191,7 @@ impl Table {
             Event::Account(spec) => self.on_account(&spec, effects),
             Event::Join(spec) => self.on_join(&spec, effects),
             Event::Leave(host) => self.on_leave(host),
+            Event::Resize(host, shape) => self.on_resize(host, &shape, effects),
             Event::Drain(host, is_draining) => self.on_drain(host, is_draining, effects),
             Event::Warm(host, affinity) => self.on_warm(host, affinity),
             Event::Open(spec) => self.on_open(&spec, effects),
@@ -250,7 +255,7 @@ impl Table {
         [&self.instances_due, &self.groups_due, &self.hosts_due].iter().for_each(|wheel| wheel.set_tracing(is_tracing));
     }
 
-    fn meters(&self) -> [&crate::shapes::meter::Meter; 17] {
+    fn meters(&self) -> [&crate::shapes::meter::Meter; 20] {
         [
             &self.accounts.column.meter,
             &self.hosts.column.meter,
@@ -269,6 +274,9 @@ impl Table {
             &self.parks.meter,
             &self.supply.meter,
             &self.kinds.meter,
+            &self.waiting.meter,
+            &self.parked.meter,
+            &self.present.meter,
         ]
     }
 

@@ -118,7 +118,7 @@ pub struct HostView {
     /// Whose it is.
     pub account: AccountName,
     /// Processors that are free, of how many.
-    pub cpus_free: u16,
+    pub cpus_free: i32,
     /// See `cpus_free`.
     pub cpus: u16,
     /// What it has.
@@ -129,6 +129,17 @@ pub struct HostView {
     pub is_backing_off: bool,
     /// It gets nothing more.
     pub is_draining: bool,
+}
+
+/// How busy a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostLoad {
+    /// Processors that are free; below zero where it lends less than it did.
+    pub cpus_free: i32,
+    /// Processors that it lends.
+    pub cpus: u16,
+    /// It has what was asked for near.
+    pub is_warm: bool,
 }
 
 /// Why a task that is ready is not running, as placement sees it.
@@ -266,6 +277,17 @@ impl Table {
             right: host.right,
             is_backing_off: host.is_backing_off,
             is_draining: host.presence == Presence::Draining,
+        })
+    }
+
+    /// How busy a host is, and whether it has something near ([`JobSpec::affinity`]).
+    pub fn load(&self, name: HostName, affinity: u32) -> Option<HostLoad> {
+        let at = self.host_at(name).ok()?;
+        let host = &self.hosts[at];
+        Some(HostLoad {
+            cpus_free: host.cpus_free,
+            cpus: self.kinds.shape(host.kind).cpus,
+            is_warm: affinity != 0 && self.host_more[at].warm.contains(&affinity),
         })
     }
 

@@ -5,7 +5,6 @@ use super::records::{Group, Job, JobStage, NO_SERVER, OfJob, Siblings, Stage, Ta
 use crate::event::{
     BATCH_MAX, DEADLINES_MAX, DELAY_MAX_MS, Effect, Effects, INSTANCES_MAX, JobSpec, Kind, Refusal, Urgency,
 };
-use crate::kinds::WORDS;
 use crate::names::JobName;
 use crate::shapes::NIL;
 use crate::shapes::list::push_back;
@@ -103,7 +102,7 @@ impl Table {
             return Err(Refusal::Full(Kind::Tasks, RETRY_MS));
         }
         let can = self.kinds.served_by(job.need);
-        let is_there = (0..WORDS).any(|word| can[word] != 0);
+        let is_there = self.present.common(0, can, 0).next().is_some();
         if self.totals.hosts > 0 && !is_there { Err(Refusal::FitsNowhere) } else { Ok(()) }
     }
 

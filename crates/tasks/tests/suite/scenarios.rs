@@ -177,7 +177,7 @@ fn the_earliest_deadline_is_first() {
     let mut world = World::new(64, 400);
     let account = world.account();
     let spec = world.job_spec(account);
-    let spare = world.host_spec(account, Shape { cpus: 64, ..DESK });
+    let spare = world.host_spec(account, Shape { cpus: 64, largest: 64, ..DESK });
     let (host, _) = world.join(spare);
     let job = world.open(JobSpec { cost_ms: 1, ..spec });
     // Near, far, none, and far before near ones that come later.
@@ -468,4 +468,22 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
     }
     let spec = world.host_spec(account, DESK);
     assert_eq!(refused(&world.handle(Event::Join(spec))), Some(Refusal::Full(Kind::Hosts, 1_000)));
+}
+
+#[test]
+fn a_host_that_lends_less_keeps_what_it_has() {
+    let mut world = World::new(4, 100);
+    let account = world.account();
+    let spec = world.host_spec(account, DESK);
+    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    let (_, effects) = world.submit(job, 8, 0);
+    let out = sent(&effects);
+    world.handle(Event::Resize(host, Shape { cpus: 2, largest: 1, ..DESK }));
+    assert_eq!(world.table.host(host).expect("here").cpus_free, -2);
+    assert_eq!(sent(&world.done(host, out[0], 1)), []);
+    assert_eq!(sent(&world.done(host, out[1], 1)), []);
+    assert_eq!(sent(&world.done(host, out[2], 1)).len(), 1);
+    assert_eq!(sent(&world.handle(Event::Resize(host, Shape { cpus: 4, largest: 4, ..DESK }))).len(), 2);
 }

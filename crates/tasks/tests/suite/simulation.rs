@@ -239,14 +239,16 @@ impl World {
                 platform: Platform::LINUX_X86_64,
                 level: 1 + self.dice.below(4) as u8,
                 cpus: 1 + self.dice.below(8) as u16,
+                largest: 8,
                 memory_mib: 4096,
                 tags: 0,
                 redundancy: self.dice.below(2) as u8,
             };
+            let shape = Shape { largest: shape.cpus, ..shape };
             let spec = HostSpec {
                 key: 1000 + at as u128,
                 account: self.accounts[at],
-                shape: if at < 6 { Shape { level: 4, cpus: 4, redundancy: 1, ..shape } } else { shape },
+                shape: if at < 6 { Shape { level: 4, cpus: 4, largest: 4, redundancy: 1, ..shape } } else { shape },
                 speed_permille: 500 + self.dice.below(2000) as u32,
                 is_fresh: true,
                 is_attached: self.dice.percent(50),

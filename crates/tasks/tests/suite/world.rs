@@ -15,7 +15,7 @@ pub struct World {
 
 /// What a desk is.
 pub const DESK: Shape =
-    Shape { platform: Platform::LINUX_X86_64, level: 3, cpus: 4, memory_mib: 8192, tags: 0, redundancy: 1 };
+    Shape { platform: Platform::LINUX_X86_64, level: 3, cpus: 4, largest: 4, memory_mib: 8192, tags: 0, redundancy: 1 };
 /// What a simple task needs.
 pub const SMALL: Need =
     Need { platform: Platform::LINUX_X86_64, level: 1, cpus: 1, memory_mib: 100, tags: 0, is_homogeneous: false };

@@ -33,7 +33,8 @@ pub(crate) struct Host {
     /// Which of its places are taken.
     pub places: u128,
     pub kind: u16,
-    pub cpus_free: u16,
+    /// Below zero where it lends less than before and what it has goes on.
+    pub cpus_free: i32,
     /// Results in a row that were right.
     pub right: u16,
     /// Errors in a row.
@@ -52,7 +53,7 @@ pub(crate) struct Host {
 pub(crate) struct HostMore {
     pub key: u128,
     /// What it has near, the latest first.
-    pub warm: [u32; 8],
+    pub warm: [u32; 16],
     pub speed_permille: u32,
     pub bucket: u32,
     pub timer: Links,
@@ -91,7 +92,7 @@ impl Default for HostMore {
     fn default() -> Self {
         Self {
             key: 0,
-            warm: [0; 8],
+            warm: [0; 16],
             speed_permille: 1000,
             bucket: NIL,
             timer: Links::default(),
