@@ -120,7 +120,8 @@ pub(crate) fn start(folder: &Folder, options: &Options) -> Result<Start, Journal
     Ok(Start { identity, files, current, epoch: options.epoch, bytes, segments, recovered })
 }
 
-/// Names a new journal. The name is durable before anything else is made, so it is missing only if it was lost.
+/// Names a new journal. A start ends with syncing the names, before segments are made; so this one is missing only if
+/// it was lost.
 fn create_identity(folder: &Folder) -> Result<Identity, JournalError> {
     let (path, unfinished) = (folder.identity_path(), folder.unfinished_path("journal"));
     let mut random = [0; 16];
@@ -131,7 +132,6 @@ fn create_identity(folder: &Folder) -> Result<Identity, JournalError> {
     let file = folder.open(&unfinished, Access::Create)?;
     write_all_at(&*file, &[&identity.encode()], 0).and_then(|()| file.sync()).map_err(failed)?;
     folder.rename(&unfinished, &path)?;
-    folder.sync_names()?;
     Ok(identity)
 }
 

@@ -2,7 +2,7 @@
 //! taken after it.
 
 use super::sim::{Crash, SimDisk, World};
-use super::{commit, exercise, late, open, restart, small};
+use super::{commit, commits, exercise, late, open, restart, small};
 
 /// Cuts the power, starts, and cuts it again right after: what a start gives is durable.
 fn check(world: &World, told: u64, crash: Crash) -> u64 {
@@ -39,6 +39,24 @@ fn nothing_told_is_lost_by_a_crash_at_any_point() {
     }
     assert!(beyond > 10, "some crashes keep what was not told: {beyond}");
     assert_eq!(restart(history.last().unwrap().0.after(Crash::Lost), late()).unwrap().0, total);
+}
+
+#[test]
+fn a_process_that_is_killed_at_any_point_and_goes_on_loses_nothing_by_a_crash_after() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = SimDisk::default();
+    disk.record();
+    exercise(&disk, folder.path()).unwrap();
+    for (world, told) in disk.history() {
+        // All that was written is there to be read, synced or not.
+        let disk = SimDisk::of(world);
+        let (journal, recovered) = open(&disk, folder.path(), late()).unwrap();
+        assert!(recovered.last.0 >= told);
+        commits(&journal, 10, 1);
+        let told = journal.status().durable.0;
+        let left = disk.world().after(Crash::Lost);
+        assert_eq!(restart(left, late()).unwrap().0, told);
+    }
 }
 
 #[test]
