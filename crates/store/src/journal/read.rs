@@ -48,7 +48,7 @@ impl BatchReader {
     /// What the disk said.
     pub fn next_batch(&mut self) -> io::Result<Option<BatchHeader>> {
         self.records = 0..0;
-        let Some((header, start)) = self.batch_at(self.at)? else { return Ok(None) };
+        let Some((header, start)) = self.batch_at(self.at, 0)? else { return Ok(None) };
         let end = self.at + padded(header.len) as u64;
         self.last = self.at..end;
         self.at = end;
@@ -84,7 +84,7 @@ impl BatchReader {
     pub fn goes_on_behind(&mut self, last: u64) -> io::Result<bool> {
         let mut at = self.at + SECTOR_BYTES as u64;
         while at + SECTOR_BYTES as u64 <= self.end {
-            if self.batch_at(at)?.is_some_and(|(batch, _)| batch.first > last) {
+            if self.batch_at(at, last)?.is_some() {
                 return Ok(true);
             }
             at += SECTOR_BYTES as u64;
@@ -92,13 +92,15 @@ impl BatchReader {
         Ok(false)
     }
 
-    /// The header of the whole batch at this place, and where it begins in the window.
-    fn batch_at(&mut self, at: u64) -> io::Result<Option<(BatchHeader, usize)>> {
+    /// The header of the whole batch at this place, and where it begins in the window. Batches whose records are not
+    /// later than `last` are passed over unread.
+    fn batch_at(&mut self, at: u64, last: u64) -> io::Result<Option<(BatchHeader, usize)>> {
         if at + SECTOR_BYTES as u64 > self.end {
             return Ok(None);
         }
         let start = self.fill(at, SECTOR_BYTES)?;
-        let Some(header) = batch_header(&self.window[start..]) else { return Ok(None) };
+        let header = batch_header(&self.window[start..]).filter(|header| header.first > last);
+        let Some(header) = header else { return Ok(None) };
         let len = padded(header.len);
         if at + len as u64 > self.end {
             return Ok(None);

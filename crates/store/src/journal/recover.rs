@@ -14,6 +14,8 @@ use std::path::PathBuf;
 pub(crate) struct Survey {
     /// The segments that follow one another up to the last.
     pub stretches: Vec<Stretch>,
+    /// The segment right before them, if there is one: its header is not whole.
+    broken: Option<u64>,
     /// The last whole record; 0 if there is none.
     pub last: u64,
     /// The highest epoch.
@@ -28,16 +30,12 @@ pub(crate) fn survey(folder: &Folder, identity: &Identity, catalog: &Catalog) ->
     for segment in after {
         folder.check_unused(identity, segment)?;
     }
-    if let (Some(gap), Some(first)) = (before.last(), run.first())
-        && gap.index + 1 == first.index
-    {
-        let what = "the header of a segment is not whole, though a later one goes on";
-        return Err(JournalError::damaged(&folder.segment_path(gap.index), 0, what));
-    }
+    let broken = before.last().zip(run.first()).map(|(before, first)| (before.index, first.index));
+    let broken = broken.filter(|(before, first)| before + 1 == *first).map(|(before, _)| before);
     let headers = run.iter().filter_map(|segment| segment.header);
     let mut stretches: Vec<Stretch> = headers.map(|header| Stretch { header, end: None }).collect();
     let Some(Stretch { header, end }) = stretches.last_mut() else {
-        return Ok(Survey { stretches, last: 0, epoch: 0, tail: None });
+        return Ok(Survey { stretches, broken, last: 0, epoch: 0, tail: None });
     };
     let path = folder.segment_path(header.index);
     let failed = |error| JournalError::io("read", &path, error);
@@ -56,7 +54,7 @@ pub(crate) fn survey(folder: &Folder, identity: &Identity, catalog: &Catalog) ->
         return Err(JournalError::damaged(&path, tail.at(), "a batch is not whole, though later ones are"));
     }
     *end = Some(tail.at());
-    Ok(Survey { stretches, last, epoch, tail: Some(tail) })
+    Ok(Survey { stretches, broken, last, epoch, tail: Some(tail) })
 }
 
 impl Survey {
@@ -68,6 +66,10 @@ impl Survey {
             let at = self.tail.as_ref().map_or(0, BatchReader::at);
             let what = "the records end before the newest snapshot does";
             return Err(JournalError::damaged(&folder.segment_path(index), at, what));
+        }
+        if let Some(index) = self.broken.filter(|_| found > base + 1) {
+            let what = "the header of a segment is not whole, though a later one goes on";
+            return Err(JournalError::damaged(&folder.segment_path(index), 0, what));
         }
         if found > base + 1 || (found == 0 && base > 0) {
             return Err(JournalError::Missing {
@@ -98,10 +100,8 @@ pub(crate) fn start(folder: &Folder, options: &Options) -> Result<Start, Journal
     for path in &catalog.unfinished {
         folder.remove(path)?;
     }
-    let identity = match catalog.identity {
-        Some(identity) => identity,
-        None => create_identity(folder)?,
-    };
+    let identity = catalog.identity.map_or_else(|| random_identity(folder), Ok)?;
+    write_identity(folder, &identity)?;
     let mut damaged = Vec::new();
     let snapshot = newest_whole(folder, &identity, &catalog, &mut damaged)?;
     let base = snapshot.as_ref().map_or(0, |snapshot| snapshot.seq.0);
@@ -120,19 +120,22 @@ pub(crate) fn start(folder: &Folder, options: &Options) -> Result<Start, Journal
     Ok(Start { identity, files, current, epoch: options.epoch, bytes, segments, recovered })
 }
 
-/// Names a new journal. A start ends with syncing the names, before segments are made; so this one is missing only if
-/// it was lost.
-fn create_identity(folder: &Folder) -> Result<Identity, JournalError> {
-    let (path, unfinished) = (folder.identity_path(), folder.unfinished_path("journal"));
+fn random_identity(folder: &Folder) -> Result<Identity, JournalError> {
     let mut random = [0; 16];
-    let failed = |error| JournalError::io("write", &path, error);
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())
-        .map_err(|errno| failed(errno.into()))?;
-    let identity = Identity(random);
+        .map_err(|errno| JournalError::io("find a random name for", &folder.path, errno.into()))?;
+    Ok(Identity(random))
+}
+
+/// Writes the file that names the journal. Each start does, since an earlier one may have failed to sync its name; and
+/// syncs the names before segments are made, so it is missing only if it was lost.
+fn write_identity(folder: &Folder, identity: &Identity) -> Result<(), JournalError> {
+    let unfinished = folder.unfinished_path("journal");
     let file = folder.open(&unfinished, Access::Create)?;
-    write_all_at(&*file, &[&identity.encode()], 0).and_then(|()| file.sync()).map_err(failed)?;
-    folder.rename(&unfinished, &path)?;
-    Ok(identity)
+    write_all_at(&*file, &[&identity.encode()], 0)
+        .and_then(|()| file.sync())
+        .map_err(|error| JournalError::io("write", &unfinished, error))?;
+    folder.rename(&unfinished, &folder.identity_path())
 }
 
 /// The newest snapshot that is whole; the newer ones that are not go to `damaged`.
@@ -214,6 +217,10 @@ fn files(folder: &Folder, catalog: &Catalog, damaged: &[u64], options: &Options)
     };
     for segment in after {
         if segment.index == next_index && segment.bytes == options.segment_bytes {
+            // Named anew: the sync of the name may have failed, and would not be made up for by the next one.
+            let (path, unfinished) = (folder.segment_path(next_index), folder.unfinished_path("ahead"));
+            folder.rename(&path, &unfinished)?;
+            folder.rename(&unfinished, &path)?;
             files.ahead.push_back(next_index);
             next_index += 1;
             bytes += segment.bytes;

@@ -2,7 +2,8 @@
 
 use super::sim::{Crash, Fault, SimDisk};
 use super::{
-    Journal, JournalError, LONG, Seq, append, broken, commit, commits, exercise, late, open, restart, small, snapshot,
+    Journal, JournalError, LONG, Seq, append, broken, check, commit, commits, exercise, late, open, restart, small,
+    snapshot,
 };
 use rustix::io::Errno;
 use std::sync::atomic::Ordering::SeqCst;
@@ -38,9 +39,21 @@ fn an_error_at_any_operation_loses_nothing_that_was_told() {
                 let (again, _) = restart(started.after(Crash::Lost), late()).unwrap();
                 assert_eq!(again, last, "operation {at}, {errno}, {crash:?}: a crash after the start");
             }
+            if once {
+                go_on(folder.path(), SimDisk::of(world));
+            }
         }
     }
     assert!(died > operations, "most errors end the journal: {died} of {}", 2 * operations);
+}
+
+/// Goes on after a failure, where the system gives what it forgot to write; and then the power is cut.
+fn go_on(folder: &std::path::Path, disk: SimDisk) {
+    let (journal, recovered) = open(&disk, folder, late()).unwrap();
+    check(recovered).unwrap();
+    commits(&journal, 12, 1);
+    let told = journal.status().durable.0;
+    assert_eq!(restart(disk.world().after(Crash::Lost), late()).unwrap().0, told);
 }
 
 /// A journal, and what it tells.
