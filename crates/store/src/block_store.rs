@@ -7,8 +7,9 @@
 //! Locks, in the order in which they are taken: `evicting`, `writer`, a shard of the index, the pins. `segments` is
 //! taken last and alone. Reads take one shard, shared, and let go of it before any I/O.
 
-use crate::disk::{Disk, RealDisk, read_exact_at, write_all_at};
+use crate::disk::{Access, Disk, RealDisk, read_exact_at, write_all_at};
 use crate::error::{StoreError, is_no_room};
+use crate::folder_lock::FolderLock;
 use crate::index::{Index, Place, Shown};
 use crate::lock;
 use crate::options::{Counters, Options, Stats, bump};
@@ -17,9 +18,9 @@ use crate::record::{HEADER_BYTES, Header, Kind};
 use crate::segment::{Found, Segment, scan, segment_id, segment_path, verify_tail};
 use base::{BLOB_BYTES_MAX, Digest, Tenant};
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -79,7 +80,9 @@ impl BlockStore {
             .mode(0o700)
             .create(dir)
             .map_err(|error| StoreError::io("create the folder", dir, error))?;
-        let lock = lock_folder(dir)?;
+        let lock = FolderLock::take(dir)
+            .map_err(|error| StoreError::io("lock", dir.join("lock"), error))?
+            .ok_or_else(|| StoreError::Locked { dir: dir.to_owned() })?;
         let mut store = Self {
             dir: dir.to_owned(),
             options: options.bounded(),
@@ -130,7 +133,7 @@ impl BlockStore {
         for id in ids {
             let path = segment_path(&self.dir, id);
             let open = || -> io::Result<_> {
-                let file = self.disk.open(&path, false)?;
+                let file = self.disk.open(&path, Access::Write)?;
                 let len = file.len()?;
                 Ok((file, len))
             };
@@ -363,7 +366,7 @@ impl BlockStore {
     fn start_segment(&self, writer: &mut Writer) -> Result<Arc<Segment>, StoreError> {
         let id = writer.next_id;
         let path = segment_path(&self.dir, id);
-        let file = self.disk.open(&path, true).map_err(|error| self.write_error("create", &path, error))?;
+        let file = self.disk.open(&path, Access::Create).map_err(|error| self.write_error("create", &path, error))?;
         let segment = Arc::new(Segment { id, path, file, end: AtomicU64::new(0) });
         writer.next_id = id.checked_add(1).expect("four thousand million segments were never written");
         writer.segment = Some(segment.clone());
@@ -444,35 +447,5 @@ impl BlockStore {
         tracing::warn!(block = ?digest, segment = %place.segment.path.display(), why, "forgot a damaged block");
         bump(&self.counters.blocks_damaged);
         self.index.forget(digest, place);
-    }
-}
-
-/// The lock on the store's folder. The system lets go of it however the process ends, once no child that was forked
-/// from it, and has not executed another program, still holds the descriptor.
-#[derive(Debug)]
-struct FolderLock(File);
-
-impl Drop for FolderLock {
-    fn drop(&mut self) {
-        // Closing is not enough: a child between fork and exec has the same lock.
-        if let Err(error) = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock) {
-            tracing::warn!(%error, "cannot unlock the block store");
-        }
-    }
-}
-
-fn lock_folder(dir: &Path) -> Result<FolderLock, StoreError> {
-    let path = dir.join("lock");
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&path)
-        .map_err(|error| StoreError::io("open", &path, error))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(FolderLock(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Locked { dir: dir.to_owned() }),
-        Err(errno) => Err(StoreError::io("lock", &path, errno.into())),
     }
 }

@@ -1,4 +1,4 @@
-//! The file operations of the store, behind two small traits, so that tests can put a faulty disk under it.
+//! The file operations of this crate, behind two small traits, so that tests can put a faulty disk under it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -6,14 +6,29 @@ use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+/// How a file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// For reading.
+    Read,
+    /// For reading and writing.
+    Write,
+    /// For reading and writing, one that is not there yet.
+    Create,
+}
+
 /// A disk that holds segment files.
 pub(crate) trait Disk: Send + Sync {
     /// The names in a folder.
     fn list(&self, dir: &Path) -> io::Result<Vec<OsString>>;
-    /// Opens a file for reading and writing; with `create`, one that is not there yet.
-    fn open(&self, path: &Path, create: bool) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens a file.
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Gives a file another name in its folder; a file that had it is no more.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Waits until the names in a folder would survive a power cut.
+    fn sync_names(&self, dir: &Path) -> io::Result<()>;
 }
 
 /// An open file, used by many threads at once.
@@ -26,6 +41,8 @@ pub(crate) trait DiskFile: Send + Sync {
     fn write_at(&self, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize>;
     /// Cuts the file off at a length.
     fn truncate(&self, len: u64) -> io::Result<()>;
+    /// Waits until the bytes of the file would survive a power cut (`fdatasync`).
+    fn sync(&self) -> io::Result<()>;
 }
 
 /// The disk of this machine.
@@ -37,13 +54,22 @@ impl Disk for RealDisk {
         fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.file_name())).collect()
     }
 
-    fn open(&self, path: &Path, create: bool) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().read(true).write(true).create_new(create).mode(0o600).open(path)?;
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        let (write, create) = (access != Access::Read, access == Access::Create);
+        let file = OpenOptions::new().read(true).write(write).create_new(create).mode(0o600).open(path)?;
         Ok(Box::new(file))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn sync_names(&self, dir: &Path) -> io::Result<()> {
+        File::open(dir)?.sync_all()
     }
 }
 
@@ -62,6 +88,10 @@ impl DiskFile for File {
 
     fn truncate(&self, len: u64) -> io::Result<()> {
         self.set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
     }
 }
 

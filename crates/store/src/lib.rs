@@ -4,16 +4,20 @@
 //! nothing is ever synced to the disk, a torn or damaged record is forgotten instead of repaired, and what is oldest
 //! and unused goes when room is needed. What must not go is held by a [`Pin`].
 //!
-//! Deliberately not here: compression (the record format leaves room for it), journals, and any network.
+//! A [`journal::Journal`] is the opposite: what it told durable cannot be had from anyone else, and is never lost.
+//!
+//! Deliberately not here: compression (the record format leaves room for it), and any network.
 
 pub mod assemble;
 pub mod chunk;
+pub mod journal;
 pub mod system;
 
 mod block_store;
 mod disk;
 mod error;
 mod evict;
+mod folder_lock;
 mod index;
 mod options;
 mod pins;

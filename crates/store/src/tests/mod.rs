@@ -8,7 +8,7 @@ mod model;
 mod system;
 mod threads;
 
-use crate::disk::{Disk, DiskFile, RealDisk};
+use crate::disk::{Access, Disk, DiskFile, RealDisk};
 use crate::record::Header;
 use crate::{BlockStore, Options, lock};
 use base::{Digest, Tenant};
@@ -102,11 +102,11 @@ impl Disk for FaultyDisk {
         RealDisk.list(dir)
     }
 
-    fn open(&self, path: &Path, create: bool) -> io::Result<Box<dyn DiskFile>> {
-        if create && lock(&self.0).fail_create {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Box<dyn DiskFile>> {
+        if access == Access::Create && lock(&self.0).fail_create {
             return Err(eio());
         }
-        Ok(Box::new(FaultyFile(RealDisk.open(path, create)?, self.0.clone())))
+        Ok(Box::new(FaultyFile(RealDisk.open(path, access)?, self.0.clone())))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -118,6 +118,14 @@ impl Disk for FaultyDisk {
             *room += std::fs::metadata(path)?.len();
         }
         RealDisk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn sync_names(&self, dir: &Path) -> io::Result<()> {
+        RealDisk.sync_names(dir)
     }
 }
 
@@ -163,6 +171,10 @@ impl DiskFile for FaultyFile {
             *room += cut;
         }
         self.0.truncate(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()
     }
 }
 

@@ -1,0 +1,301 @@
+//! The journal: a log of records that outlives a crash, for a core that is rebuilt from its inputs.
+//!
+//! Each record gets the next number. [`Journal::append`] only copies it; a thread writes whatever has gathered as one
+//! batch, with one write and one sync, and then tells how far the records are durable. There is no delay to gather
+//! more: a batch is as large as the sync before it was slow. What follows from a record must wait until it is told.
+//!
+//! After a crash, [`Journal::open`] gives the newest whole snapshot and the records after it, in order. Every record
+//! that was told durable is among them; after those there may be some that were taken but not told.
+//!
+//! An error of writing or syncing ends the journal for good: a system that could not sync forgets that the bytes are
+//! not on the disk, so a second try would be believed wrongly. The start after that writes the end of the log anew.
+//!
+//! Deliberately not here: what the records mean, replication, and reading along while the journal is written. A journal
+//! in a database would have the methods of [`Journal`] as its own; there is no trait until there is a second one.
+//!
+//! Bytes are in `format`, files made ahead and pruned in `ahead`, starting in `recover`.
+
+mod ahead;
+mod commit;
+mod error;
+mod folder;
+mod format;
+mod inspect;
+mod read;
+mod recover;
+mod shared;
+mod snapshot;
+mod status;
+#[cfg(test)]
+mod tests;
+
+pub use error::JournalError;
+pub use inspect::{Report, SegmentReport, SnapshotReport, dump, verify};
+pub use read::Records;
+pub use snapshot::Snapshot;
+pub use status::{Options, Status, SyncTimes};
+
+use crate::disk::{Disk, RealDisk};
+use crate::folder_lock::FolderLock;
+use crate::lock;
+use commit::Committer;
+use folder::Folder;
+use format::push_record;
+use shared::{Queue, Shared, wait_until};
+use std::fmt;
+use std::fs::DirBuilder;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// The number of a record, from 1 on without gaps. `Seq(0)` stands before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Seq(pub u64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A record, as it is read back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its number.
+    pub seq: Seq,
+    /// The epoch in which it was written.
+    pub epoch: u64,
+    /// The version of the core that made it.
+    pub logic_version: u32,
+    /// Its bytes.
+    pub record: Vec<u8>,
+}
+
+/// What a journal held when it was opened.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The newest snapshot that is whole, if there is any.
+    pub snapshot: Option<Snapshot>,
+    /// The records after it. An error is damage: the state must not be used then. To be read before pruning.
+    pub records: Records,
+    /// The last record.
+    pub last: Seq,
+    /// Snapshots that were damaged, under the names that they have now.
+    pub snapshots_damaged: Vec<PathBuf>,
+}
+
+/// Called by the committing thread: with the last durable record after each batch, and once with the error that ended
+/// the journal. The next batch waits until it returns. It must not drop the journal.
+pub type Told = Box<dyn Fn(Result<Seq, Arc<JournalError>>) + Send>;
+
+/// An open journal. Used by many threads at once; the records are numbered in the order of the calls.
+///
+/// Dropping it commits what was taken and waits for that.
+pub struct Journal {
+    shared: Arc<Shared>,
+    committing: Option<JoinHandle<()>>,
+    making: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("folder", &self.shared.folder.path).finish_non_exhaustive()
+    }
+}
+
+impl Journal {
+    /// Opens the journal in `folder`, creating the folder (for its owner only) if need be.
+    ///
+    /// # Errors
+    /// [`JournalError::Locked`] if another process has it open; [`JournalError::Fenced`] if a later epoch has written;
+    /// [`JournalError::Damaged`], [`JournalError::Missing`] and [`JournalError::Newer`] if the records cannot be used
+    /// as they are. A batch that a crash has torn is no error: nobody was told of it.
+    pub fn open(folder: &Path, options: Options, told: Told) -> Result<(Self, Recovered), JournalError> {
+        Self::open_on(Arc::new(RealDisk), folder, options, told)
+    }
+
+    pub(crate) fn open_on(
+        disk: Arc<dyn Disk>,
+        path: &Path,
+        options: Options,
+        told: Told,
+    ) -> Result<(Self, Recovered), JournalError> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(path)
+            .map_err(|error| JournalError::io("create the folder", path, error))?;
+        let held = FolderLock::take(path)
+            .map_err(|error| JournalError::io("lock", &path.join("lock"), error))?
+            .ok_or_else(|| JournalError::Locked { folder: path.to_owned() })?;
+        let options = options.bounded();
+        let folder = Folder { disk, path: path.to_owned() };
+        let start = recover::start(&folder, &options)?;
+        let newest = start.files.snapshots.back().map_or(0, |(seq, _)| *seq);
+        let shared = Arc::new(Shared {
+            folder,
+            identity: start.identity,
+            options,
+            queue: Mutex::new(Queue::new(start.recovered.last.0, start.epoch)),
+            gathered: Condvar::new(),
+            progress: Condvar::new(),
+            files: Mutex::new(start.files),
+            files_changed: Condvar::new(),
+            bytes: start.bytes.into(),
+            segments: start.segments.into(),
+            snapshot: newest.into(),
+            snapshotting: Mutex::default(),
+            _lock: held,
+        });
+        shared.want_ahead(&mut lock(&shared.files));
+        let mut journal = Self { shared: shared.clone(), committing: None, making: None };
+        let making = shared.clone();
+        journal.making = Some(spawn(path, "journal-ahead", move || ahead::run(making))?);
+        let committer = Committer::new(shared, told, start.current);
+        journal.committing = Some(spawn(path, "journal-commit", move || committer.run())?);
+        Ok((journal, start.recovered))
+    }
+
+    /// Takes a record, which becomes durable soon. Never waits for the disk.
+    ///
+    /// # Errors
+    /// [`JournalError::Full`], [`JournalError::TooManyBytes`] and [`JournalError::TooLarge`] if the record was not
+    /// taken, and the journal goes on; [`JournalError::Dead`] if it has ended.
+    pub fn append(&self, record: &[u8]) -> Result<Seq, JournalError> {
+        let Options { buffer_bytes_max: max, bytes_max, .. } = self.shared.options;
+        let bytes = self.shared.bytes.load(Relaxed);
+        let need = record.len() + 4;
+        let mut queue = lock(&self.shared.queue);
+        queue.check_alive()?;
+        if need > max {
+            return Err(JournalError::TooLarge { len: record.len(), max: max - 4 });
+        }
+        if bytes > bytes_max {
+            return Err(JournalError::TooManyBytes { bytes, max: bytes_max });
+        }
+        let buffered = queue.buffered();
+        if buffered + need > max {
+            return Err(JournalError::Full { buffered, max });
+        }
+        push_record(&mut queue.batch, record);
+        queue.count += 1;
+        let seq = queue.next;
+        queue.next += 1;
+        let is_idle = std::mem::take(&mut queue.is_idle);
+        drop(queue);
+        if is_idle {
+            self.shared.gathered.notify_one();
+        }
+        Ok(Seq(seq))
+    }
+
+    /// Waits until a record is durable; says how far all are. For tests and for stopping.
+    ///
+    /// # Errors
+    /// [`JournalError::NotYet`] after the timeout; [`JournalError::Dead`] if the journal has ended before.
+    pub fn flush_wait(&self, seq: Seq, timeout: Duration) -> Result<Seq, JournalError> {
+        // No clock is asked to reach further.
+        let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
+        let mut queue = lock(&self.shared.queue);
+        let mut durable = queue.durable;
+        while durable < seq.0 {
+            queue.check_alive()?;
+            queue = wait_until(&self.shared.progress, queue, deadline).ok_or(JournalError::NotYet {
+                seq,
+                durable: Seq(durable),
+                waited: timeout,
+            })?;
+            durable = queue.durable;
+        }
+        Ok(Seq(durable))
+    }
+
+    /// Raises the epoch for what is written from now on, records included that were taken and wait.
+    ///
+    /// # Errors
+    /// [`JournalError::Fenced`] if it is lower than the present one.
+    pub fn set_epoch(&self, epoch: u64) -> Result<(), JournalError> {
+        let mut queue = lock(&self.shared.queue);
+        queue.check_alive()?;
+        if epoch < queue.epoch {
+            return Err(JournalError::Fenced { found: queue.epoch, given: epoch });
+        }
+        queue.epoch = epoch;
+        Ok(())
+    }
+
+    /// Writes a snapshot of the state after record `seq`, which `source` writes out, and removes those before the
+    /// newest two. Takes as long as the disk; appending goes on meanwhile.
+    ///
+    /// # Errors
+    /// [`JournalError::SnapshotOrder`], [`JournalError::SnapshotBusy`]; [`JournalError::Io`] and
+    /// [`JournalError::NoRoom`] if it could not be written, after which the journal goes on as before;
+    /// [`JournalError::Dead`].
+    pub fn write_snapshot(
+        &self,
+        seq: Seq,
+        logic_version: u32,
+        source: &mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<(), JournalError> {
+        self.shared.write_snapshot(seq, logic_version, source)
+    }
+
+    /// Frees the segments that end before the older of two snapshots; says how many.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] if a file could not be removed, which may be tried again; [`JournalError::Dead`].
+    pub fn prune(&self) -> Result<u64, JournalError> {
+        self.shared.prune()
+    }
+
+    /// What the journal holds and does. Waits for the disk only while names in the folder are changed.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let Options { bytes_max, buffer_bytes_max, .. } = shared.options;
+        let not_ahead = lock(&shared.files).failed.clone();
+        let bytes = shared.bytes.load(Relaxed);
+        let queue = lock(&shared.queue);
+        Status {
+            bytes,
+            bytes_max,
+            is_tight: bytes > bytes_max / 4 * 3,
+            segments: shared.segments.load(Relaxed),
+            taken: Seq(queue.next - 1),
+            durable: Seq(queue.durable),
+            snapshot: Seq(shared.snapshot.load(Relaxed)),
+            buffered: queue.buffered(),
+            buffered_max: buffer_bytes_max,
+            epoch: queue.epoch,
+            syncs: queue.syncs.times(),
+            not_ahead,
+            dead: queue.dead.clone(),
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).is_stopping = true;
+        self.shared.gathered.notify_all();
+        join(self.committing.take());
+        lock(&self.shared.files).is_stopping = true;
+        self.shared.files_changed.notify_all();
+        join(self.making.take());
+    }
+}
+
+fn spawn(path: &Path, name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, JournalError> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(run);
+    spawned.map_err(|error| JournalError::io("start a thread for", path, error))
+}
+
+fn join(thread: Option<JoinHandle<()>>) {
+    if let Some(thread) = thread {
+        // A panic has ended the journal, and was told.
+        let _ = thread.join();
+    }
+}

@@ -1,0 +1,155 @@
+//! What the callers of a journal and its two threads share.
+//!
+//! Locks: `snapshotting`, then `files`, then `queue`. The queue's is held for copies in memory only; that of the files
+//! also while names are changed and synced, so that indexes are given out in order and none is left out.
+
+use super::folder::Folder;
+use super::format::{BATCH_HEADER_BYTES, Identity};
+use super::status::Histogram;
+use super::{JournalError, Options};
+use crate::folder_lock::FolderLock;
+use crate::lock;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Shared by all handles and threads of an open journal.
+pub(crate) struct Shared {
+    pub folder: Folder,
+    pub identity: Identity,
+    pub options: Options,
+    pub queue: Mutex<Queue>,
+    /// Told when there is something to commit, or nothing more will come.
+    pub gathered: Condvar,
+    /// Told when more is durable, or nothing more will be.
+    pub progress: Condvar,
+    pub files: Mutex<Files>,
+    /// Told when a segment is wanted or made.
+    pub files_changed: Condvar,
+    /// Bytes on disk.
+    pub bytes: AtomicU64,
+    /// Segments, those ahead included.
+    pub segments: AtomicU64,
+    /// The last record of the newest snapshot.
+    pub snapshot: AtomicU64,
+    /// Held by the one thread that writes a snapshot.
+    pub snapshotting: Mutex<()>,
+    /// Held, so that no other process opens the journal.
+    pub _lock: FolderLock,
+}
+
+/// Records on their way to the disk.
+pub(crate) struct Queue {
+    /// The next batch: room for its header, and records.
+    pub batch: Vec<u8>,
+    /// How many records it has.
+    pub count: u32,
+    /// Bytes of records that are being written.
+    pub writing: usize,
+    /// The number of the next record.
+    pub next: u64,
+    /// The last durable record.
+    pub durable: u64,
+    pub epoch: u64,
+    /// Whether the committer waits.
+    pub is_idle: bool,
+    pub is_stopping: bool,
+    pub dead: Option<Arc<JournalError>>,
+    pub syncs: Histogram,
+}
+
+impl Queue {
+    /// A queue that goes on after the last record.
+    pub fn new(last: u64, epoch: u64) -> Self {
+        Self {
+            batch: vec![0; BATCH_HEADER_BYTES],
+            count: 0,
+            writing: 0,
+            next: last + 1,
+            durable: last,
+            epoch,
+            is_idle: false,
+            is_stopping: false,
+            dead: None,
+            syncs: Histogram::default(),
+        }
+    }
+
+    /// Bytes of records that are not durable.
+    pub fn buffered(&self) -> usize {
+        self.batch.len() - BATCH_HEADER_BYTES + self.writing
+    }
+
+    /// An error if the journal is dead.
+    pub fn check_alive(&self) -> Result<(), JournalError> {
+        self.dead.as_ref().map_or(Ok(()), |cause| Err(JournalError::Dead(cause.clone())))
+    }
+}
+
+/// A segment that holds records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Used {
+    pub index: u64,
+    /// Its first record.
+    pub first: u64,
+    pub bytes: u64,
+}
+
+/// The files of the journal.
+#[derive(Debug)]
+pub(crate) struct Files {
+    /// Segments in use, oldest first; the last one is written.
+    pub used: VecDeque<Used>,
+    /// Indexes of segments made ahead, which follow the last one in use.
+    pub ahead: VecDeque<u64>,
+    /// The index of the segment that is made next.
+    pub next_index: u64,
+    /// Segments before those in use that a crash brought back, with their lengths.
+    pub strays: Vec<(u64, u64)>,
+    /// The last records of the snapshots, ascending, and their lengths.
+    pub snapshots: VecDeque<(u64, u64)>,
+    /// A segment is to be made.
+    pub is_wanted: bool,
+    /// One is being made.
+    pub is_making: bool,
+    pub is_stopping: bool,
+    /// Why the last one could not be made.
+    pub failed: Option<Arc<JournalError>>,
+}
+
+impl Shared {
+    /// Ends the journal, for the first reason that is given.
+    pub fn kill(&self, cause: JournalError) -> Arc<JournalError> {
+        let mut queue = lock(&self.queue);
+        let cause = match cause {
+            JournalError::Dead(cause) => cause,
+            cause => Arc::new(cause),
+        };
+        let cause = queue.dead.get_or_insert(cause).clone();
+        drop(queue);
+        self.gathered.notify_all();
+        self.progress.notify_all();
+        cause
+    }
+
+    /// Ends the journal if an operation that its files depend on has failed.
+    pub fn fatal<T>(&self, outcome: Result<T, JournalError>) -> Result<T, JournalError> {
+        outcome.map_err(|error| JournalError::Dead(self.kill(error)))
+    }
+}
+
+/// Waits for a condition variable, as [`lock`] does for a mutex.
+pub(crate) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+    condvar.wait(guard).unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Waits until a deadline at most; `None` once it has passed.
+pub(crate) fn wait_until<'a, T>(
+    condvar: &Condvar,
+    guard: MutexGuard<'a, T>,
+    deadline: Instant,
+) -> Option<MutexGuard<'a, T>> {
+    let left = deadline.checked_duration_since(Instant::now()).filter(|left| *left > Duration::ZERO)?;
+    Some(condvar.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0)
+}
