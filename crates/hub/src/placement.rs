@@ -509,6 +509,25 @@ mod tests {
     }
 
     #[test]
+    fn all_of_a_job_are_placed_where_its_files_are_and_elsewhere() {
+        let mut placement = placement();
+        placement.join(node(1), Lent::by_machine(1));
+        placement.join(node(2), Lent::default());
+        placement.resize(node(2), Lent { cpus: 1, largest: 1 });
+        placement.resize(node(2), Lent { cpus: 2, largest: 1 });
+        let mut running = std::collections::VecDeque::new();
+        for number in 0..8 {
+            let wanted = Wanted { affinity: 7, ..wanted(1) };
+            running.extend(placement.submit(Ticket(number), wanted).expect("fits"));
+        }
+        assert_eq!(running.len(), 3);
+        for left in (0..8).rev() {
+            let ended = running.pop_front().unwrap_or_else(|| panic!("{left} are never placed"));
+            running.extend(placement.finish(ended.ticket));
+        }
+    }
+
+    #[test]
     fn accounts_take_turns() {
         let mut placement = placement();
         placement.join(node(1), Lent::by_machine(1));

@@ -125,7 +125,7 @@ pub struct HostSpec {
 /// A job, as it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JobSpec {
-    /// Its name outside: opening it again gives the same job.
+    /// Its name outside, within its account: opening it again gives the same job.
     pub key: u128,
     /// Whose it is.
     pub account: AccountName,

@@ -67,24 +67,35 @@ impl<const N: usize> Sets<N> {
 
     /// Some member of any of the sets that are listed: another one for each `turn`. `other`: of which it must be a member, too.
     pub fn some(&self, other: Option<&Set>, turn: u32) -> Option<(usize, u16)> {
-        // Which set, word and bit by bits that do not depend on each other.
-        let mixed = turn.wrapping_mul(0x9e37_79b1);
-        let (first, start, bit) = ((mixed >> 25) as usize % N, (mixed >> 16) % WORDS as u32, (mixed >> 8) % 64);
-        for set in (0..N).map(|set| (set + first) % N).filter(|set| self.filled[*set] != 0) {
-            let mut left = self.filled[set].rotate_right(start);
-            while left != 0 {
-                let word = ((left.trailing_zeros() + start) % WORDS as u32) as usize;
-                left &= left - 1;
-                self.meter.touch(set * 2 + word / 8);
-                let members = self.words[set][word] & other.map_or(!0, |other| other[word]);
+        // Which set, word and member by bits that do not depend on each other.
+        let mixed = u64::from(turn).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+        let (set, word, member) = ((mixed >> 56) as u32, (mixed >> 48) as u32, (mixed >> 40) as u32);
+        let mut sets = (0..N).filter(|set| self.filled[*set] != 0).fold(0u64, |sets, set| sets | 1 << set);
+        while sets != 0 {
+            let at = nth_around(sets, set);
+            sets &= !(1 << at);
+            let mut words = u64::from(self.filled[at]);
+            while words != 0 {
+                let place = nth_around(words, word);
+                words &= !(1 << place);
+                self.meter.touch(at * 2 + place / 8);
+                let members = self.words[at][place] & other.map_or(!0, |other| other[place]);
                 if members != 0 {
-                    let found = (members.rotate_right(bit).trailing_zeros() + bit) % 64;
-                    return Some((set, (word * 64) as u16 + found as u16));
+                    return Some((at, (place * 64 + nth_around(members, member)) as u16));
                 }
             }
         }
         None
     }
+}
+
+/// The place of one of the ones of a word, by a number that may be larger than how many there are.
+fn nth_around(mut word: u64, number: u32) -> usize {
+    for _ in 0..number % word.count_ones() {
+        word &= word - 1;
+    }
+    word.trailing_zeros() as usize
 }
 
 #[cfg(test)]
@@ -124,7 +135,10 @@ mod tests {
         let mut sets = Sets::<16>::default();
         let members = [(0, 0), (2, 3), (2, 4), (2, 900), (15, 7)];
         members.iter().for_each(|(set, number)| sets.insert(*set, *number));
-        let found: BTreeSet<_> = (0..2000).filter_map(|turn| sets.some(None, turn)).collect();
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), members);
+        // Also where turns differ in few bits.
+        for turn in [|turn: u32| turn, |turn: u32| turn << 16, |turn: u32| turn.wrapping_mul(0x10001)] {
+            let found: BTreeSet<_> = (0..2000).filter_map(|number| sets.some(None, turn(number))).collect();
+            assert_eq!(found.into_iter().collect::<Vec<_>>(), members);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! All loops have a bound of their own, and one event has [`LOOKS_MAX`] looks at heads of queues beside what it gives out.
 
 use super::hosts::{WRONG_MAX, tag_of};
-use super::records::{Fate, Instance, NO_SERVER, Presence, Ready};
+use super::records::{Fate, Instance, NO_SERVER, Presence, Ready, Standing};
 use super::{MS, Table};
 use crate::event::{BATCH_MAX, Effect, Effects, RUNNING_MAX, Urgency};
 use crate::names::InstanceName;
@@ -82,11 +82,15 @@ impl Table {
     fn choose_reserved(&mut self, host: u32) -> Option<Option<Choice>> {
         let at = self.hosts[host].reserved;
         let group = &self.groups[at];
-        if group.standing == super::records::Standing::Out {
+        // It may have been dropped since, and its record be another's that this host cannot serve.
+        let need = if group.standing == Standing::Out { None } else { Some(self.lanes[group.lane].need) };
+        let serves = self.kinds.serves(self.hosts[host].kind);
+        if !need.is_some_and(|need| serves[usize::from(need) / 64] & 1 << (need % 64) != 0) {
             self.hosts[host].reserved = NIL;
             return None;
         }
-        if i32::from(group.cpus) > self.hosts[host].cpus_free {
+        let account = &self.accounts[self.lanes[group.lane].account];
+        if i32::from(group.cpus) > self.hosts[host].cpus_free || account.running >= account.running_max {
             return Some(None);
         }
         self.hosts[host].reserved = NIL;

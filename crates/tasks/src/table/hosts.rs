@@ -368,7 +368,7 @@ impl Table {
             self.tries_made = self.tries_made.wrapping_add(1);
             let Some((_, need)) = self.waiting.some(None, self.tries_made) else { return };
             let can = self.kinds.served_by(need);
-            let Some((park, kind)) = self.parked.some(Some(can), self.tries_made.rotate_left(16)) else { continue };
+            let Some((park, kind)) = self.parked.some(Some(can), !self.tries_made) else { continue };
             let host = self.parks[(park * KINDS_MAX) as u32 + u32::from(kind)];
             self.unpark(host);
             self.serve(host, 1, effects);

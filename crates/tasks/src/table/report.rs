@@ -74,9 +74,14 @@ impl Table {
         // 0 says that there is none.
         self.tags[at].results[number as usize] = u16::from_le_bytes([digest[0], digest[1]]).max(1);
         self.host_more[host].done += 1;
+        let policy = &self.jobs[self.tasks[at].job].policy;
+        let (quorum, target) = (policy.quorum, policy.target);
         let task = &mut self.tasks[at];
         task.successes += 1;
         if was == Fate::Late {
+            // If fewer must agree because another host is trusted, that was not said of this one.
+            task.quorum = quorum;
+            task.target = task.target.max(target);
             task.errors -= 1;
             // It takes the place of the one that was to be sent instead.
             if task.stage == Stage::Open && task.unsent > 0 {

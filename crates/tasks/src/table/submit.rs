@@ -14,12 +14,14 @@ pub(super) const RETRY_MS: u32 = 1_000;
 
 impl Table {
     pub(super) fn on_open(&mut self, spec: &JobSpec, effects: &mut Effects) -> Result<(), Refusal> {
+        let account = self.account_at(spec.account)?;
         let jobs = &self.jobs;
-        if let Some(at) = self.job_keys.find(spec.key, |at| jobs[at].key == spec.key) {
+        // Other accounts may choose the same name.
+        let is_it = |at: u32| jobs[at].key == spec.key && jobs[at].account == account;
+        if let Some(at) = self.job_keys.find(spec.key, is_it) {
             effects.push(Effect::Job(self.jobs[at].name(at), self.jobs[at].submitted));
             return Ok(());
         }
-        let account = self.account_at(spec.account)?;
         check(spec)?;
         let need = self.kinds.of_need(&spec.need).ok_or(Refusal::Full(Kind::Kinds, RETRY_MS))?;
         let at = self.jobs.take().ok_or(Refusal::Full(Kind::Jobs, RETRY_MS))?;

@@ -425,6 +425,9 @@ fn submitting_again_changes_nothing() {
     world.submit(job, 5, 0);
     assert_eq!(world.handle(Event::Open(spec)), [Effect::Job(job, 5)]);
     assert_eq!(world.handle(Event::Submit { job, first: 0, count: 5, deadline_ms: 0 }), []);
+    let other = world.account();
+    let effects = world.handle(Event::Open(JobSpec { account: other, ..spec }));
+    assert!(matches!(effects[..], [Effect::Job(theirs, 0)] if theirs != job), "another account's");
     let effects = world.handle(Event::Submit { job, first: 3, count: 4, deadline_ms: 0 });
     assert_eq!(effects.len(), 2, "those that are new");
     assert_eq!(
