@@ -38,7 +38,7 @@ impl Size {
 
     /// More events than there will be.
     fn events(self) -> usize {
-        30 * self.tasks + 25 * self.hosts + 200_000
+        30 * self.tasks + 25 * self.hosts + 500_000
     }
 }
 
@@ -134,7 +134,7 @@ fn batches(world: &mut World, size: Size, hosts: &mut Turns) {
 /// Each host fails one, and then does another one, or it would be sent back for a while. What failed is given up: an account does
 /// not get again soon what it has failed, and with one host there is one account.
 fn failures(world: &mut World, size: Size, hosts: &mut Turns) {
-    for _ in 0..(size.hosts / 4).max(25_000) {
+    for _ in 0..(size.hosts / 4).max(size.tasks / 4) {
         let host = hosts.next();
         world.request(Op::Request1, host, 1);
         let Some((_, instance)) = world.out.front().copied() else { continue };
@@ -224,7 +224,7 @@ fn pushed(world: &mut World, size: Size) {
 /// Each host leaves with what it has, and another comes in its place.
 fn leaving(world: &mut World, size: Size, hosts: &mut Turns) {
     ask(world, size, hosts);
-    for round in 0..size.hosts.max(10_000) {
+    for round in 0..size.hosts.max(size.tasks / 10) {
         let host = hosts.next();
         if round % 8 == 0 {
             world.request(Op::Request16, host, BATCH_MAX as u8);

@@ -87,7 +87,7 @@ pub fn search(hosts: usize, tasks: usize, seed: u64, events: usize) -> Most {
 mod tests {
     use super::*;
 
-    /// No event takes more steps at twenty times as many hosts than any takes with one, by more than chance.
+    /// However many hosts there are, no event takes more steps than there is a bound for.
     #[test]
     fn a_short_search_stays_below_the_bound() {
         for hosts in [1, 300] {

@@ -88,7 +88,7 @@ impl World {
             now: MS,
             effects: Effects::default(),
             accounts: Vec::new(),
-            hosts: Vec::with_capacity(capacity.hosts),
+            hosts: touched(HostName { at: 1, generation: 1 }, capacity.hosts).into(),
             jobs: Vec::with_capacity(capacity.jobs),
             plain,
             names: vec![TaskName { at: 1, ..name }; capacity.tasks],
