@@ -14,6 +14,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e real [--filter TEXT] [--keep]
        e2e demo [--keep]
        e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
+       e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -25,6 +26,9 @@ fn main() -> ExitCode {
         && first == bench::CALLS_SUBCOMMAND
     {
         return bench::calls(Path::new(file));
+    }
+    if arguments.first().is_some_and(|first| first == bench::REPLAY_SUBCOMMAND) {
+        return bench::replay(&arguments[1..]);
     }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     supervise::default_signals();
@@ -105,6 +109,8 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
         Some("bench") => {
             if rest.flag("slow-link") {
                 bench_slow_link(rest)?;
+            } else if rest.flag("tasks") {
+                bench_tasks(rest)?;
             } else if rest.flag("launch") {
                 bench_launch(rest)?;
             } else {
@@ -129,6 +135,26 @@ fn bench_launch(mut rest: Arguments) -> Result<()> {
     bench::launch::run(&options)
 }
 
+fn bench_tasks(mut rest: Arguments) -> Result<()> {
+    let hosts = rest.number("--hosts", 0)?;
+    let options = bench::tasks::Options {
+        json: rest.flag("--json"),
+        only: rest.value("--only")?,
+        hosts: (hosts > 0).then_some(hosts),
+        rounds: rest.number("--rounds", 5)?,
+    };
+    rest.end()?;
+    only_one_of(options.only.as_deref(), &bench::tasks::parts())?;
+    bench::tasks::run(&options)
+}
+
+fn only_one_of(only: Option<&str>, parts: &[&str]) -> Result<()> {
+    match only.filter(|only| !parts.contains(only)) {
+        Some(other) => Err(Error::Missing(format!("--only {other}: there are {}", parts.join(", ")))),
+        None => Ok(()),
+    }
+}
+
 fn bench_slow_link(mut rest: Arguments) -> Result<()> {
     let options = bench::slow_link::Options {
         json: rest.flag("--json"),
@@ -138,11 +164,8 @@ fn bench_slow_link(mut rest: Arguments) -> Result<()> {
         from: rest.value("--from")?.map(PathBuf::from),
     };
     rest.end()?;
-    let parts = bench::slow_link::parts();
-    match options.only.as_deref().filter(|only| !parts.contains(only)) {
-        Some(other) => Err(Error::Missing(format!("--only {other}: there are {}", parts.join(", ")))),
-        None => bench::slow_link::run(&options),
-    }
+    only_one_of(options.only.as_deref(), &bench::slow_link::parts())?;
+    bench::slow_link::run(&options)
 }
 
 /// The table of cases with any program in the place of `remrun`: tries the cases themselves, without a pool.

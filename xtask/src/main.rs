@@ -18,6 +18,9 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--full] [--only PART]        all points of all curves, which takes hours; one part alone
        [--draw FOLDER]               draw the figures there, as SVG
        [--from FILE]                 draw what an earlier run printed with --json, and measure nothing
+  bench tasks [--json]               what the hub's task table takes for each event, by the clock and in steps
+       [--only PART] [--hosts N]     one part, or one size, alone
+       [--rounds N]                  how often each run is repeated, in a fresh process
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
@@ -49,6 +52,11 @@ fn demo(rest: &[&str]) -> Result<(), String> {
 }
 
 fn bench(rest: &[&str]) -> Result<(), String> {
+    if rest.contains(&"tasks") {
+        // All in memory: nothing else is needed.
+        let programs = run::build(true)?;
+        return run::e2e(&programs, &[&["bench"], rest].concat());
+    }
     need::root("the benchmark")?;
     need::programs(&need::DEMO)?;
     let slow_link = rest.contains(&"slow-link");

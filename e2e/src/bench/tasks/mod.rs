@@ -1,0 +1,60 @@
+//! `bench tasks`: what the hub's task table can do.
+//!
+//! * [`micro`]: each operation by itself: a [`script`] over a [`world`], event by event into a [`record`], timed by a [`clock`], and
+//!   [`replay`]ed in fresh processes to tell the table's own time from the machine's.
+//! * [`steps`]: a search for the events that take the most steps, at one host and at a million.
+
+mod clock;
+mod crowd;
+mod dice;
+mod micro;
+mod record;
+mod replay;
+mod script;
+mod steps;
+mod world;
+
+pub use replay::{REPLAY_SUBCOMMAND, replay};
+
+use super::samples::Figures;
+use crate::error::Result;
+use std::time::Instant;
+
+/// What is measured, and how it is shown.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Figures as JSON on standard output, instead of a table.
+    pub json: bool,
+    /// Only the part of this name.
+    pub only: Option<String>,
+    /// Only with so many hosts.
+    pub hosts: Option<usize>,
+    /// How often each run is repeated.
+    pub rounds: usize,
+}
+
+/// A part of the benchmark.
+type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
+
+const PARTS: [Part; 2] = [("micro", micro::run), ("steps", steps::run)];
+
+/// Measures and prints. A part that fails is missing, with the reason.
+pub fn run(options: &Options) -> Result<()> {
+    let mut figures = Figures::default();
+    for (name, part) in PARTS.iter().filter(|(name, _)| options.only.as_ref().is_none_or(|only| only == name)) {
+        let started = Instant::now();
+        eprintln!("bench: {name}");
+        if let Err(error) = part(options, &mut figures) {
+            eprintln!("bench: {name}: {error}");
+            figures.missing(name, &error.to_string());
+        }
+        figures.add(&format!("{name}_part_s"), Some(started.elapsed().as_secs_f64()));
+    }
+    figures.print(options.json);
+    Ok(())
+}
+
+/// The names of the parts.
+pub fn parts() -> Vec<&'static str> {
+    PARTS.map(|(name, _)| name).to_vec()
+}
