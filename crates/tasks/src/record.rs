@@ -21,14 +21,7 @@ impl Event<'_> {
     pub fn encode(&self, now: u64, out: &mut Writer) {
         out.u64(now);
         match self {
-            Event::Account(spec) => {
-                out.u8(0);
-                out.u128(spec.key);
-                out.u16(spec.weight);
-                out.u16(spec.share_permille);
-                out.u32(spec.tasks_max);
-                out.u32(spec.running_max);
-            }
+            Event::Account(spec) => encode_account(spec, out),
             Event::Join(spec) => {
                 out.u8(1);
                 encode_host(spec, out);
@@ -95,6 +88,15 @@ impl Event<'_> {
 fn named(out: &mut Writer, kind: u8, name: u64) {
     out.u8(kind);
     out.u64(name);
+}
+
+fn encode_account(spec: &AccountSpec, out: &mut Writer) {
+    out.u8(0);
+    out.u128(spec.key);
+    out.u16(spec.weight);
+    out.u16(spec.share_permille);
+    out.u32(spec.tasks_max);
+    out.u32(spec.running_max);
 }
 
 fn encode_host(spec: &HostSpec, out: &mut Writer) {

@@ -168,7 +168,8 @@ impl Wheel {
         let far = self.far.first_around(origin);
         let far = far.map(|bucket| {
             let begins = (self.far_base + u64::from(bucket.wrapping_sub(origin) % FAR)) << FAR_SHIFT;
-            begins.saturating_sub(AHEAD).max(self.base_ms)
+            // The first millisecond of which the time is as far ahead as the bucket's end.
+            (begins + (1 << FAR_SHIFT)).saturating_sub(AHEAD).max(self.base_ms)
         });
         near.into_iter().chain(far).min()
     }

@@ -9,6 +9,7 @@
 use super::Table;
 use super::records::NO_SERVER;
 use crate::event::{RESERVED_MAX, Refusal};
+use crate::shapes::meter::Meter;
 
 /// In no demand: no deadline.
 pub(super) const NONE: u8 = 255;
@@ -23,6 +24,8 @@ const SHARED: u8 = RESERVED_MAX as u8;
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     buckets: [[u64; BUCKETS as usize]; SHIFTS.len()],
+    /// Which buckets are not empty: bit n is bucket n.
+    filled: [u64; SHIFTS.len()],
     /// Of tasks whose deadlines have passed.
     late: u64,
 }
@@ -31,11 +34,18 @@ struct Demand {
 #[derive(Debug)]
 pub(super) struct Demands {
     all: Vec<Demand>,
+    pub meter: Meter,
 }
 
 impl Default for Demands {
     fn default() -> Self {
-        Self { all: vec![Demand { buckets: [[0; BUCKETS as usize]; SHIFTS.len()], late: 0 }; RESERVED_MAX + 1] }
+        Self {
+            all: vec![
+                Demand { buckets: [[0; BUCKETS as usize]; SHIFTS.len()], filled: [0; SHIFTS.len()], late: 0 };
+                RESERVED_MAX + 1
+            ],
+            meter: Meter::default(),
+        }
     }
 }
 
@@ -48,26 +58,38 @@ impl Demands {
         place | (level as u8) << 6
     }
 
-    fn bucket(&mut self, at: u8, deadline_ms: u64) -> &mut u64 {
+    /// Changes what is in the bucket of a deadline.
+    fn change(&mut self, at: u8, deadline_ms: u64, change: impl FnOnce(u64) -> u64) {
         let level = usize::from(at >> 6);
-        let bucket = (deadline_ms >> SHIFTS[level]) % BUCKETS;
-        &mut self.all[usize::from(at & 63)].buckets[level][bucket as usize]
+        let bucket = ((deadline_ms >> SHIFTS[level]) % BUCKETS) as usize;
+        self.meter.touch(usize::from(at & 63) * 32 + level * 8 + bucket / 8);
+        let demand = &mut self.all[usize::from(at & 63)];
+        let in_it = &mut demand.buckets[level][bucket];
+        *in_it = change(*in_it);
+        if *in_it == 0 {
+            demand.filled[level] &= !(1 << bucket);
+        } else {
+            demand.filled[level] |= 1 << bucket;
+        }
     }
 
     pub fn add(&mut self, at: u8, deadline_ms: u64, cost_ms: u64) {
-        *self.bucket(at, deadline_ms) += cost_ms;
+        self.change(at, deadline_ms, |in_it| in_it + cost_ms);
     }
 
     /// A task with a deadline has ended.
     pub fn take(&mut self, at: u8, deadline_ms: u64, cost_ms: u64, is_late: bool) {
-        let from = if is_late { &mut self.all[usize::from(at & 63)].late } else { self.bucket(at, deadline_ms) };
-        *from = from.saturating_sub(cost_ms);
+        if is_late {
+            let late = &mut self.all[usize::from(at & 63)].late;
+            *late = late.saturating_sub(cost_ms);
+        } else {
+            self.change(at, deadline_ms, |in_it| in_it.saturating_sub(cost_ms));
+        }
     }
 
     /// A deadline has passed with so much to be done.
     pub fn passed(&mut self, at: u8, deadline_ms: u64, cost_ms: u64) {
-        let bucket = self.bucket(at, deadline_ms);
-        *bucket = bucket.saturating_sub(cost_ms);
+        self.change(at, deadline_ms, |in_it| in_it.saturating_sub(cost_ms));
         self.all[usize::from(at & 63)].late += cost_ms;
     }
 
@@ -76,36 +98,41 @@ impl Demands {
     fn check(&self, place: u8, now_ms: u64, deadline_ms: u64, cost_ms: u64, rate: u64) -> Result<(), u64> {
         let demand = &self.all[usize::from(place)];
         let done_by = |work: u64| now_ms + (u128::from(work) * 1_000).div_ceil(rate.max(1).into()) as u64;
-        let mut sum = demand.late;
-        // All levels side by side, in order of time.
-        let mut next = SHIFTS.map(|shift| now_ms >> shift);
-        let ends = SHIFTS.map(|shift| (now_ms >> shift) + BUCKETS);
-        let mut latest = None;
+        let mut sum = demand.late + cost_ms;
+        // The buckets in which something is due, of all levels side by side, in order of their ends.
+        let mut left: [u64; SHIFTS.len()] = std::array::from_fn(|level| {
+            let first = (now_ms >> SHIFTS[level]) % BUCKETS;
+            demand.filled[level].rotate_right(first as u32)
+        });
+        let mut is_checked = false;
         for _ in 0..BUCKETS * SHIFTS.len() as u64 {
-            let level = (0..SHIFTS.len()).filter(|level| next[*level] < ends[*level]);
-            let Some(level) = level.min_by_key(|level| (next[*level] + 1) << SHIFTS[*level]) else { break };
-            let bucket = next[level];
-            next[level] += 1;
-            let end = (bucket + 1) << SHIFTS[level];
-            sum += demand.buckets[level][(bucket % BUCKETS) as usize];
-            // Within its bucket a deadline may be first or last: nothing is promised on what is behind it.
-            let is_before = end <= deadline_ms;
-            if is_before {
-                continue;
-            }
-            let bound = end.max(deadline_ms);
-            if latest.is_none() {
-                let by = done_by(sum + cost_ms);
+            let next = (0..SHIFTS.len()).filter(|level| left[*level] != 0).map(|level| {
+                let bucket = (now_ms >> SHIFTS[level]) + u64::from(left[level].trailing_zeros());
+                ((bucket + 1) << SHIFTS[level], level, bucket)
+            });
+            let Some((end, level, bucket)) = next.min() else { break };
+            self.meter.touch(usize::from(place) * 32 + level * 8 + (bucket % BUCKETS / 8) as usize);
+            left[level] &= left[level] - 1;
+            if !is_checked && end > deadline_ms {
+                // What is due within its own bucket may be due before it.
+                let others = if bucket == deadline_ms >> SHIFTS[level] {
+                    demand.buckets[level][(bucket % BUCKETS) as usize]
+                } else {
+                    0
+                };
+                let by = done_by(sum + others);
                 if by > deadline_ms {
                     return Err(by);
                 }
-                latest = Some(by);
-            } else if done_by(sum + cost_ms) > bound {
-                return Err(done_by(sum + cost_ms));
+                is_checked = true;
+            }
+            sum += demand.buckets[level][(bucket % BUCKETS) as usize];
+            if end > deadline_ms && done_by(sum) > end {
+                return Err(done_by(sum));
             }
         }
-        let by = latest.unwrap_or_else(|| done_by(sum + cost_ms));
-        if by > deadline_ms { Err(by) } else { Ok(()) }
+        let by = done_by(sum);
+        if !is_checked && by > deadline_ms { Err(by) } else { Ok(()) }
     }
 }
 

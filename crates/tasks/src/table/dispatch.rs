@@ -1,6 +1,7 @@
 //! Which task a host gets, and which host a task: both come down to "what is next for this host".
 //!
-//! All loops have a bound of their own, and one event has [`LOOKS_MAX`] looks at heads of queues beside what it gives out.
+//! All loops have a bound of their own, and one event has [`LOOKS_MAX`] looks at heads of queues, whatever it gives out. When these
+//! are spent, hosts wait although there may be something for them, and are tried again soon.
 
 use super::hosts::{WRONG_MAX, tag_of};
 use super::records::{Fate, Instance, NO_SERVER, Presence, Ready, Standing};
@@ -10,8 +11,8 @@ use crate::names::InstanceName;
 use crate::shapes::NIL;
 use crate::shapes::list::{push_back, rotate, unlink};
 
-/// Heads of queues that one event may look at in vain.
-pub(super) const LOOKS_MAX: u32 = 32;
+/// Heads of queues that one event may look at.
+pub(super) const LOOKS_MAX: u32 = 64;
 /// Rings that are compared for one instance.
 const RINGS_MAX: usize = 8;
 /// Lanes of a ring that are looked at for one instance.
@@ -36,10 +37,9 @@ struct Choice {
 impl Table {
     /// Gives a host up to `want` instances, at most a batch. Returns how many.
     pub(super) fn serve(&mut self, host: u32, want: usize, effects: &mut Effects) -> usize {
-        let mut looks = LOOKS_MAX;
         let mut given = 0;
-        while given < want.min(BATCH_MAX) && self.may_have_more(host) {
-            let Some(choice) = self.choose(host, &mut looks) else { break };
+        while given < want.min(BATCH_MAX) && self.looks > 0 && self.may_have_more(host) {
+            let Some(choice) = self.choose(host) else { break };
             self.send(host, choice, effects);
             given += 1;
         }
@@ -57,7 +57,7 @@ impl Table {
             && self.instances.room() > 0
     }
 
-    fn choose(&mut self, host: u32, looks: &mut u32) -> Option<Choice> {
+    fn choose(&mut self, host: u32) -> Option<Choice> {
         if self.hosts[host].reserved != NIL
             && let Some(choice) = self.choose_reserved(host)
         {
@@ -65,12 +65,14 @@ impl Table {
         }
         let kind = self.hosts[host].kind;
         for urgency in Urgency::ALL {
-            let mut rings = self.rings_for(urgency, kind);
+            let (mut rings, count) = self.rings_for(urgency, kind);
             // The one that was given least comes first.
-            rings.sort_unstable();
-            for (_, ring) in rings.into_iter().take_while(|(_, ring)| *ring != NIL) {
-                let found = self.choose_in(ring, urgency, host, looks);
-                if found.is_some() || *looks == 0 {
+            if count > 1 {
+                rings[..count].sort_unstable();
+            }
+            for (_, ring) in &rings[..count] {
+                let found = self.choose_in(*ring, urgency, host);
+                if found.is_some() || self.looks == 0 {
                     return found;
                 }
             }
@@ -85,7 +87,7 @@ impl Table {
         // It may have been dropped since, and its record be another's that this host cannot serve.
         let need = if group.standing == Standing::Out { None } else { Some(self.lanes[group.lane].need) };
         let serves = self.kinds.serves(self.hosts[host].kind);
-        if !need.is_some_and(|need| serves[usize::from(need) / 64] & 1 << (need % 64) != 0) {
+        if need.is_none_or(|need| serves[usize::from(need) / 64] & 1 << (need % 64) == 0) {
             self.hosts[host].reserved = NIL;
             return None;
         }
@@ -98,21 +100,23 @@ impl Table {
     }
 
     /// The rings with lanes that hosts of a kind can serve: up to some, each with what it was given.
-    fn rings_for(&self, urgency: Urgency, kind: u16) -> [(u64, u32); RINGS_MAX] {
+    fn rings_for(&self, urgency: Urgency, kind: u16) -> ([(u64, u32); RINGS_MAX], usize) {
         let mut found = [(u64::MAX, NIL); RINGS_MAX];
         // Elsewhere each time, so that all have their turn where there are more.
         let needs = self.waiting.common(urgency as usize, self.kinds.serves(kind), self.totals.sent as u32);
-        for (place, need) in found.iter_mut().zip(needs) {
+        let mut count = 0;
+        for need in needs.take(RINGS_MAX) {
             let ring = Self::ring_of(urgency, need);
-            *place = (self.rings[ring].given, ring);
+            found[count] = (self.rings[ring].given, ring);
+            count += 1;
         }
-        found
+        (found, count)
     }
 
-    fn choose_in(&mut self, ring: u32, urgency: Urgency, host: u32, looks: &mut u32) -> Option<Choice> {
+    fn choose_in(&mut self, ring: u32, urgency: Urgency, host: u32) -> Option<Choice> {
         let mut fallback = None;
-        for number in 0..LANES_MAX.min(*looks) {
-            *looks -= 1;
+        for number in 0..LANES_MAX.min(self.looks) {
+            self.looks -= 1;
             let by_server = urgency == Urgency::Reserved && number == 0;
             let lane = if by_server { self.lane_by_server(ring) } else { self.lane_in_turn(ring) };
             let group = self.head(lane);

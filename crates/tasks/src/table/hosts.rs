@@ -246,7 +246,7 @@ impl Table {
         }
         self.unpark(at);
         let given = self.serve(at, want, effects);
-        if given == want && self.may_have_more(at) {
+        if (given == want || self.looks == 0) && self.may_have_more(at) {
             self.hosts[at].park = HUNGRY;
             let mut first = self.hungry;
             push_back::<Parked, _>(&mut self.hosts, &mut first, at);
@@ -349,6 +349,9 @@ impl Table {
     /// Tasks have become ready: gives them to hosts that wait, so many at most.
     pub(super) fn hand_out(&mut self, need: u16, cpus: u16, affinity: u32, count: usize, effects: &mut Effects) {
         for _ in 0..count {
+            if self.looks == 0 {
+                return;
+            }
             let Some(host) = self.waiting_host(need, cpus, affinity) else { return };
             self.unpark(host);
             if self.serve(host, 1, effects) == 0 {

@@ -123,6 +123,8 @@ pub struct Table {
     try_again_ms: u64,
     tries_made: u32,
     totals: Totals,
+    /// Heads of queues that this event may still look at.
+    looks: u32,
     now: u64,
 }
 
@@ -172,6 +174,7 @@ impl Table {
             try_again_ms: 0,
             tries_made: 0,
             totals: Totals::default(),
+            looks: 0,
             now,
         }
     }
@@ -179,6 +182,7 @@ impl Table {
     /// Does one event at `now`, nanoseconds of the hub's time. A `now` before the last one counts as the last one.
     pub fn handle(&mut self, event: &Event<'_>, now: u64, effects: &mut Effects) {
         self.now = self.now.max(now);
+        self.looks = dispatch::LOOKS_MAX;
         effects.clear();
         if let Err(refusal) = self.on_event(event, effects) {
             self.totals.refused += 1;
@@ -255,7 +259,7 @@ impl Table {
         [&self.instances_due, &self.groups_due, &self.hosts_due].iter().for_each(|wheel| wheel.set_tracing(is_tracing));
     }
 
-    fn meters(&self) -> [&crate::shapes::meter::Meter; 20] {
+    fn meters(&self) -> [&crate::shapes::meter::Meter; 21] {
         [
             &self.accounts.column.meter,
             &self.hosts.column.meter,
@@ -277,6 +281,7 @@ impl Table {
             &self.waiting.meter,
             &self.parked.meter,
             &self.present.meter,
+            &self.demands.meter,
         ]
     }
 

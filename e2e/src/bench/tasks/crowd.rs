@@ -429,10 +429,12 @@ fn remember<T>(dice: &mut Dice, known: &mut Vec<T>, one: T) -> Option<T> {
 
 fn shape(number: usize) -> Shape {
     let kind = number % SHAPES;
+    let cpus = [128, 64, 17, 3, 8, 128][kind % 6];
     Shape {
         platform: Platform::LINUX_X86_64,
         level: 1 + (kind % 4) as u8,
-        cpus: [128, 64, 17, 3, 8, 128][kind % 6],
+        cpus,
+        largest: cpus,
         memory_mib: 4096 << (kind % 3),
         tags: (kind % 8) as u64,
         redundancy: (kind % 3) as u8,

@@ -340,10 +340,12 @@ pub fn mixed(number: u128) -> u128 {
 /// The shape of a host: the first can do all, others part of it.
 fn shape(number: usize) -> Shape {
     let kind = number % NEEDS;
+    let cpus = if kind == 0 { 128 } else { 32 + 32 * (kind % 2) as u16 };
     Shape {
         platform: Platform::LINUX_X86_64,
         level: if kind == 0 { 4 } else { 1 + (kind % 4) as u8 },
-        cpus: if kind == 0 { 128 } else { 32 + 32 * (kind % 2) as u16 },
+        cpus,
+        largest: cpus,
         memory_mib: 8192 << (kind % 3),
         tags: u64::from(kind.is_multiple_of(3)),
         redundancy: 1 + (kind / 8) as u8,
