@@ -13,7 +13,7 @@ use tasks::{
 };
 
 /// Most tasks that may wait or run; one more is refused.
-const TASKS_MAX: usize = 32_768;
+const TASKS_MAX: usize = 16_384;
 /// Most workers, counted as hosts.
 const HOSTS_MAX: usize = 4_096;
 

@@ -23,7 +23,7 @@ pub use event::{
 pub use kinds::{KINDS_MAX, Misfit, Need, Platform, Shape, misfit};
 pub use names::{AccountName, HostName, InstanceName, JobName, TaskName};
 pub use record::{LOGIC_VERSION, Scratch, decode};
-pub use shapes::meter::Work;
+pub use shapes::meter::{Counting, Work};
 pub use table::{
     Capacity, DUE_MAX, HostLoad, HostView, InstanceState, InstanceView, JobView, Table, TaskView, Totals, Waits,
 };

@@ -110,6 +110,7 @@ mod tests {
         #[test]
         fn is_a_set(steps in proptest::collection::vec((any::<bool>(), 0u32..4096, 0u32..4096), 1..300)) {
             let (mut bits, mut model) = (BitSet::<2>::new(), BTreeSet::new());
+            bits.meter.set(super::super::meter::Counting::Steps);
             for (add, number, from) in steps {
                 if add { bits.insert(number); model.insert(number); } else { bits.remove(number); model.remove(&number); }
                 let first = model.range(from..).next().copied();

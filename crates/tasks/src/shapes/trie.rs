@@ -177,6 +177,7 @@ mod tests {
             steps in proptest::collection::vec((0u8..3, prop_oneof![0u32..200, 0u32..KEYS], 0u32..KEYS), 1..200)
         ) {
             let mut tries = Tries::new(1000);
+            tries.nodes.column.meter.set(super::super::meter::Counting::Steps);
             let mut root = NIL;
             let mut model = BTreeMap::new();
             for (number, (kind, key, from)) in steps.into_iter().enumerate() {

@@ -25,7 +25,7 @@ use crate::kinds::{KINDS_MAX, Kinds};
 use crate::names::{AccountName, HostName, JobName, TaskName};
 use crate::shapes::NIL;
 use crate::shapes::keys::Keys;
-use crate::shapes::meter::Work;
+use crate::shapes::meter::{Counting, Work};
 use crate::shapes::sets::Sets;
 use crate::shapes::slab::{Column, Slab};
 use crate::shapes::trie::Tries;
@@ -241,7 +241,7 @@ impl Table {
         if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
     }
 
-    /// What was done since the last call: steps, and cache lines if they are traced.
+    /// What was done since the last call, as far as it is counted ([`Table::count`]).
     pub fn work(&mut self) -> Work {
         let mut work = Work::default();
         for meter in self.meters() {
@@ -253,10 +253,10 @@ impl Table {
         work
     }
 
-    /// Traces cache lines from now on, or no longer: it takes time.
-    pub fn trace_lines(&mut self, is_tracing: bool) {
-        self.meters().iter().for_each(|meter| meter.set_tracing(is_tracing));
-        [&self.instances_due, &self.groups_due, &self.hosts_due].iter().for_each(|wheel| wheel.set_tracing(is_tracing));
+    /// What [`Table::work`] tells from now on; at first it tells nothing.
+    pub fn count(&mut self, counting: Counting) {
+        self.meters().iter().for_each(|meter| meter.set(counting));
+        [&self.instances_due, &self.groups_due, &self.hosts_due].iter().for_each(|wheel| wheel.count(counting));
     }
 
     fn meters(&self) -> [&crate::shapes::meter::Meter; 21] {

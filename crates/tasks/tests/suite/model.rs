@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tasks::*;
 
 const MS: u64 = 1_000_000;
+/// Most steps of any event, whatever is in the table.
+const STEPS_MAX: u32 = 8_000;
 /// Most instances of one account that may be out.
 const OUT_MAX: usize = 12;
 
@@ -178,6 +180,8 @@ struct Both {
 impl Both {
     fn handle(&mut self, event: Event<'_>) -> Vec<Effect> {
         self.table.handle(&event, self.model.now_ms * MS, &mut self.effects);
+        let steps = self.table.work().steps;
+        assert!(steps <= STEPS_MAX, "{steps} steps for {event:?}");
         let effects = self.effects.to_vec();
         let is_own = |effect: &Effect| matches!(effect, Effect::Host(_) | Effect::Submitted(_));
         // What the event itself makes is put into the model by who sent it, before the rest is looked at.
@@ -425,7 +429,8 @@ impl Both {
 /// Has happen what the bytes say, and compares.
 pub fn compare_by(bytes: &[u8]) {
     let capacity = Capacity { accounts: 8, hosts: 8, jobs: 8, groups: 24, tasks: 40, instances: 60, nodes: 64 };
-    let table = Table::new(capacity, 3, 0);
+    let mut table = Table::new(capacity, 3, 0);
+    table.count(Counting::Steps);
     let mut both = Both { table, effects: Effects::default(), model: Model::default(), keys: 0 };
     for _ in 0..5 {
         let key = both.key();

@@ -97,7 +97,7 @@ impl Crowd {
             dice,
             events: 0,
             most: Most::new(),
-            table: Table::new(Capacity::of(hosts, tasks), 7, 0),
+            table: counted(Table::new(Capacity::of(hosts, tasks), 7, 0)),
             effects: Effects::default(),
             now: MS,
             mood: Mood::Mixed,
@@ -425,6 +425,12 @@ fn remember<T>(dice: &mut Dice, known: &mut Vec<T>, one: T) -> Option<T> {
     }
     let at = dice.below(KNOWN);
     Some(std::mem::replace(&mut known[at], one))
+}
+
+/// A table that counts its steps.
+fn counted(mut table: Table) -> Table {
+    table.count(Counting::Steps);
+    table
 }
 
 fn shape(number: usize) -> Shape {

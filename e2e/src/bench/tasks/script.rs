@@ -6,7 +6,7 @@
 use super::dice::Turns;
 use super::record::{Op, Record, What};
 use super::world::{DELAY_BOUND_MS, World, faults};
-use tasks::{BATCH_MAX, Capacity, Event, Outcome};
+use tasks::{BATCH_MAX, Capacity, Counting, Event, Outcome};
 
 /// Results that are on their way to their clients at a time, at most.
 const LAG_MAX: usize = 4096;
@@ -45,7 +45,7 @@ impl Size {
 /// Does the run, and returns what was measured.
 pub fn run(size: Size, what: What) -> Record {
     let mut world = World::new(Capacity::of(size.hosts, size.tasks), Record::new(what, size.events()));
-    world.table.trace_lines(what == What::Work);
+    world.table.count(if what == What::Work { Counting::Lines } else { Counting::Nothing });
     let before = faults();
     let hosts = &mut Turns::new(size.hosts);
     (0..size.hosts).for_each(|number| world.join(Op::Join, number, true, false));
