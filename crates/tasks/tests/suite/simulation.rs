@@ -549,6 +549,8 @@ fn nothing_is_lost_and_nothing_done_twice() {
     };
     std::thread::scope(|threads| {
         let halves = [0, 1].map(|half| threads.spawn(move || run(half)));
-        halves.map(|half| half.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        for half in halves {
+            half.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        }
     });
 }
