@@ -62,6 +62,8 @@ fn work(store: &BlockStore, thread: u64, hits: &AtomicUsize, refused: &AtomicUsi
             Ok(_) => {}
             Err(StoreError::Full { .. }) => {
                 refused.fetch_add(1, Relaxed);
+                // One that pins much may just have lost its processor: it is let go on, as by whoever waits for room.
+                std::thread::yield_now();
             }
             Err(error) => panic!("{error}"),
         }

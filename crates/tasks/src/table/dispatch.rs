@@ -321,7 +321,7 @@ impl Table {
         if !policy.is_adaptive {
             return;
         }
-        let (quorum, target) = (policy.quorum, policy.target);
+        let (quorum, target, instances_max) = (policy.quorum, policy.target, policy.instances_max);
         let right = self.hosts[host_at].right;
         let task = &self.tasks[task_at];
         if task.out > 0 || task.successes > 0 {
@@ -332,7 +332,7 @@ impl Table {
         let is_trusted = right >= TRUSTED && dice % u64::from(right) != 0;
         let (quorum, target) = if is_trusted { (1, 1) } else { (quorum, target) };
         let task = &mut self.tasks[task_at];
-        let room = crate::event::INSTANCES_MAX - task.made;
+        let room = instances_max.saturating_sub(task.made);
         task.quorum = quorum;
         task.target = target;
         task.unsent = target.min(room).max(1);

@@ -91,7 +91,7 @@ impl Table {
             _ => Standing::Far,
         };
         self.groups[at].standing = standing;
-        self.queue(lane_at, at, standing, deadline_ms, |groups, first| push_back::<Queued, _>(groups, first, at));
+        self.queue(lane_at, standing, deadline_ms, |groups, first| push_back::<Queued, _>(groups, first, at));
         self.lanes[lane_at].standing += 1;
         if self.lanes[lane_at].standing == 1 {
             let cost_ms = self.jobs[self.groups[at].job].cost_ms;
@@ -107,7 +107,7 @@ impl Table {
             return;
         }
         let (lane_at, deadline_ms) = (group.lane, group.deadline_ms);
-        self.queue(lane_at, at, standing, deadline_ms, |groups, first| unlink::<Queued, _>(groups, first, at));
+        self.queue(lane_at, standing, deadline_ms, |groups, first| unlink::<Queued, _>(groups, first, at));
         self.lanes[lane_at].standing -= 1;
         if self.lanes[lane_at].standing == 0 {
             self.leave_ring(lane_at);
@@ -118,7 +118,6 @@ impl Table {
     fn queue(
         &mut self,
         lane: u32,
-        _group: u32,
         standing: Standing,
         deadline_ms: u64,
         change: impl FnOnce(&mut crate::shapes::slab::Slab<super::records::Group>, &mut u32),

@@ -448,12 +448,14 @@ pub fn compare_by(bytes: &[u8]) {
 
 mod tests {
     use proptest::prelude::*;
+    use proptest::test_runner::RngSeed;
 
-    /// Each has hundreds of events.
-    const CASES: u32 = 100;
+    /// Each has hundreds of events. They are the same each time; looking for others is a fuzzer's work.
+    const CASES: u32 = 200;
+    const SEED: RngSeed = RngSeed::Fixed(2026);
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(CASES))]
+        #![proptest_config(ProptestConfig { rng_seed: SEED, ..ProptestConfig::with_cases(CASES) })]
         #[test]
         fn the_table_does_what_the_model_allows(bytes in proptest::collection::vec(any::<u8>(), 1..1500)) {
             super::compare_by(&bytes);
