@@ -4,7 +4,6 @@ mod bounds;
 mod crash;
 mod damage;
 mod faults;
-mod measure;
 mod model;
 mod plain;
 mod sim;
