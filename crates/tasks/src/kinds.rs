@@ -185,6 +185,11 @@ impl Kinds {
         &self.serves[shape as usize]
     }
 
+    /// Whether hosts of a kind can serve a need.
+    pub fn can_serve(&self, shape: u16, need: u16) -> bool {
+        self.serves(shape)[usize::from(need) / 64] & 1 << (need % 64) != 0
+    }
+
     /// The kinds of hosts that can serve a need.
     pub fn served_by(&self, need: u16) -> &Set {
         self.touch_set(2 * KINDS_MAX + need as usize);

@@ -1,6 +1,7 @@
 //! Records of one kind, in an array that is as large as it will ever be.
 
 use super::NIL;
+use super::keys::Keys;
 use super::meter::Meter;
 use std::ops::{Index, IndexMut};
 
@@ -8,6 +9,11 @@ use std::ops::{Index, IndexMut};
 pub(crate) trait Item: Default + Clone {
     /// The next free record, while this one is free.
     fn next_free(&mut self) -> &mut u32;
+}
+
+/// A record whose name is its index and a generation: one more with each use, and with each end of one, so odd while it is in use.
+pub(crate) trait Named: Item {
+    fn generation(&self) -> u32;
 }
 
 /// An array that counts what is looked at.
@@ -106,14 +112,27 @@ impl<T: Item> Slab<T> {
         self.used -= 1;
     }
 
-    /// The record, if there is one with this index.
-    pub fn get(&self, at: u32) -> Option<&T> {
-        ((at as usize) < self.column.len()).then(|| &self[at])
+    /// As [`Slab::take`], for a record with a name from outside. `None` also where the table of names has no place for it.
+    pub fn take_as(&mut self, keys: &mut Keys, key: u128) -> Option<u32> {
+        let at = self.take()?;
+        let is_added = keys.add(key, at);
+        if !is_added {
+            self.give(at);
+        }
+        is_added.then_some(at)
     }
 
     /// Every record that was ever used, without counting: for checks, snapshots and lists for people.
     pub fn all(&self) -> impl Iterator<Item = (u32, &T)> {
         self.column.items[..self.fresh as usize].iter().enumerate().map(|(at, item)| (at as u32, item))
+    }
+}
+
+impl<T: Named> Slab<T> {
+    /// The index of the record with this name, if it is there.
+    pub fn find(&self, at: u32, generation: u32) -> Option<u32> {
+        let is_it = generation % 2 == 1 && (at as usize) < self.column.len() && self[at].generation() == generation;
+        is_it.then_some(at)
     }
 }
 

@@ -55,18 +55,14 @@ impl Table {
         let job = &mut self.jobs[at];
         let was = std::mem::replace(&mut job.reap_left, job.unfinished);
         if was == 0 && job.unfinished > 0 {
-            let mut first = self.reaped;
-            push_back::<Reaped, _>(&mut self.jobs, &mut first, at);
-            self.reaped = first;
+            push_back::<Reaped, _>(&mut self.jobs, &mut self.reaped, at);
         }
     }
 
     /// A job has no more tasks to be looked at.
     pub(super) fn look_no_more(&mut self, at: u32) {
         self.jobs[at].reap_left = 0;
-        let mut first = self.reaped;
-        unlink::<Reaped, _>(&mut self.jobs, &mut first, at);
-        self.reaped = first;
+        unlink::<Reaped, _>(&mut self.jobs, &mut self.reaped, at);
     }
 
     /// Some deadline of a job has passed that drops its late tasks.
@@ -91,9 +87,7 @@ impl Table {
             if task == NIL {
                 continue;
             }
-            let mut first = task;
-            rotate::<Siblings, _>(&mut self.tasks, &mut first);
-            self.jobs[job_at].tasks = first;
+            rotate::<Siblings, _>(&mut self.tasks, &mut self.jobs[job_at].tasks);
             if is_cancelled {
                 self.give_up(task, Failure::Cancelled, effects);
             } else {

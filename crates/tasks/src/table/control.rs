@@ -13,7 +13,7 @@ impl Table {
             return Err(Refusal::Ended);
         }
         job.is_held = is_held;
-        let (first, count, need, affinity) = (job.groups, job.group_count, job.need, job.affinity);
+        let (first, count) = (job.groups, job.group_count);
         let mut group = first;
         for _ in 0..count {
             if is_held {
@@ -23,10 +23,7 @@ impl Table {
             }
             group = self.groups[group].siblings.next;
         }
-        if !is_held {
-            let cpus = self.kinds.need(need).cpus;
-            self.hand_out(need, cpus, affinity, crate::event::BATCH_MAX, effects);
-        }
+        self.hand_out(at, crate::event::BATCH_MAX, effects);
         Ok(())
     }
 

@@ -85,9 +85,8 @@ impl Table {
         let at = self.hosts[host].reserved;
         let group = &self.groups[at];
         // It may have been dropped since, and its record be another's that this host cannot serve.
-        let need = if group.standing == Standing::Out { None } else { Some(self.lanes[group.lane].need) };
-        let serves = self.kinds.serves(self.hosts[host].kind);
-        if need.is_none_or(|need| serves[usize::from(need) / 64] & 1 << (need % 64) == 0) {
+        let kind = self.hosts[host].kind;
+        if group.standing == Standing::Out || !self.kinds.can_serve(kind, self.lanes[group.lane].need) {
             self.hosts[host].reserved = NIL;
             return None;
         }
@@ -176,10 +175,9 @@ impl Table {
             } else {
                 self.pass_over(at);
             }
-            let mut first = at;
-            rotate::<Ready, _>(&mut self.tasks, &mut first);
-            self.groups[group].ready = first;
-            if first == at {
+            let first = &mut self.groups[group].ready;
+            rotate::<Ready, _>(&mut self.tasks, first);
+            if *first == at {
                 break;
             }
         }
@@ -257,9 +255,7 @@ impl Table {
             self.unlist(task_at);
         } else if self.groups[group_at].ready == task_at {
             // Copies go apart: the next one is sent when all others have had theirs.
-            let mut first = task_at;
-            rotate::<Ready, _>(&mut self.tasks, &mut first);
-            self.groups[group_at].ready = first;
+            rotate::<Ready, _>(&mut self.tasks, &mut self.groups[group_at].ready);
         }
         self.charge(lane, cost_ms);
         let account = &mut self.accounts[account_at];
@@ -345,9 +341,7 @@ impl Table {
             return;
         }
         let group_at = task.group;
-        let mut first = self.groups[group_at].ready;
-        push_back::<Ready, _>(&mut self.tasks, &mut first, task_at);
-        self.groups[group_at].ready = first;
+        push_back::<Ready, _>(&mut self.tasks, &mut self.groups[group_at].ready, task_at);
         self.stand(group_at);
     }
 
@@ -358,10 +352,9 @@ impl Table {
             return;
         }
         let group_at = task.group;
-        let mut first = self.groups[group_at].ready;
-        unlink::<Ready, _>(&mut self.tasks, &mut first, task_at);
-        self.groups[group_at].ready = first;
-        if first == NIL {
+        let first = &mut self.groups[group_at].ready;
+        unlink::<Ready, _>(&mut self.tasks, first, task_at);
+        if *first == NIL {
             self.stand_down(group_at);
         }
     }

@@ -48,11 +48,8 @@ impl Table {
         let at = match known {
             Some(at) => at,
             None => {
-                let at = self.accounts.take().ok_or(Refusal::Full(Kind::Accounts, super::submit::RETRY_MS))?;
-                if !self.account_keys.add(spec.key, at) {
-                    self.accounts.give(at);
-                    return Err(Refusal::Full(Kind::Accounts, super::submit::RETRY_MS));
-                }
+                let at = self.accounts.take_as(&mut self.account_keys, spec.key);
+                let at = at.ok_or(Refusal::Full(Kind::Accounts, super::submit::RETRY_MS))?;
                 let generation = self.accounts[at].generation + 1;
                 self.accounts[at] = super::records::Account { key: spec.key, generation, ..Default::default() };
                 at
@@ -84,11 +81,8 @@ impl Table {
             self.depart(at);
         }
         let kind = self.kinds.of_host(&spec.shape).ok_or(Refusal::Full(Kind::Kinds, super::submit::RETRY_MS))?;
-        let at = self.hosts.take().ok_or(Refusal::Full(Kind::Hosts, super::submit::RETRY_MS))?;
-        if !self.host_keys.add(spec.key, at) {
-            self.hosts.give(at);
-            return Err(Refusal::Full(Kind::Hosts, super::submit::RETRY_MS));
-        }
+        let at = self.hosts.take_as(&mut self.host_keys, spec.key);
+        let at = at.ok_or(Refusal::Full(Kind::Hosts, super::submit::RETRY_MS))?;
         let generation = self.hosts[at].generation + 1;
         self.hosts[at] = Host {
             generation,
@@ -161,9 +155,7 @@ impl Table {
         let kind = host.kind;
         self.supplies(kind, self.kinds.shape(kind).cpus, speed, false);
         self.totals.hosts -= 1;
-        let mut first = self.gone;
-        push_back::<Parked, _>(&mut self.hosts, &mut first, at);
-        self.gone = first;
+        push_back::<Parked, _>(&mut self.hosts, &mut self.gone, at);
     }
 
     /// Takes back what hosts that are gone had: so many instances at most.
@@ -175,9 +167,7 @@ impl Table {
             }
             let places = self.hosts[at].places;
             if places == 0 {
-                let mut first = at;
-                unlink::<Parked, _>(&mut self.hosts, &mut first, at);
-                self.gone = first;
+                unlink::<Parked, _>(&mut self.hosts, &mut self.gone, at);
                 self.hosts[at].presence = Presence::Free;
                 self.hosts.give(at);
                 continue;
@@ -248,21 +238,17 @@ impl Table {
         let given = self.serve(at, want, effects);
         if (given == want || self.looks == 0) && self.may_have_more(at) {
             self.hosts[at].park = HUNGRY;
-            let mut first = self.hungry;
-            push_back::<Parked, _>(&mut self.hosts, &mut first, at);
-            self.hungry = first;
+            push_back::<Parked, _>(&mut self.hosts, &mut self.hungry, at);
         } else {
             self.park(at);
         }
     }
 
-    /// Gives one host of those that may have more its next instances. False: there is none.
-    pub(super) fn feed_hungry(&mut self, want: usize, effects: &mut Effects) -> bool {
-        let at = self.hungry;
-        if at != NIL {
-            self.feed(at, want, effects);
+    /// Gives one host of those that may have more its next instances.
+    pub(super) fn feed_hungry(&mut self, want: usize, effects: &mut Effects) {
+        if self.hungry != NIL {
+            self.feed(self.hungry, want, effects);
         }
-        at != NIL
     }
 
     /// Puts an attached host that can have more into a list of those that wait.
@@ -284,9 +270,7 @@ impl Table {
         host.park = park as u8;
         let kind = host.kind;
         let head = (park * KINDS_MAX) as u32 + u32::from(kind);
-        let mut first = self.parks[head];
-        push(&mut self.hosts, &mut first, at);
-        self.parks[head] = first;
+        push(&mut self.hosts, &mut self.parks[head], at);
         self.parked.insert(park, kind);
     }
 
@@ -298,16 +282,12 @@ impl Table {
             return;
         }
         if park == HUNGRY {
-            let mut first = self.hungry;
-            unlink::<Parked, _>(&mut self.hosts, &mut first, at);
-            self.hungry = first;
-            return;
+            return unlink::<Parked, _>(&mut self.hosts, &mut self.hungry, at);
         }
         let head = (park as usize * KINDS_MAX) as u32 + u32::from(kind);
-        let mut first = self.parks[head];
-        unlink::<Parked, _>(&mut self.hosts, &mut first, at);
-        self.parks[head] = first;
-        if first == NIL {
+        let first = &mut self.parks[head];
+        unlink::<Parked, _>(&mut self.hosts, first, at);
+        if *first == NIL {
             self.parked.remove(park as usize, kind);
         }
     }
@@ -346,8 +326,14 @@ impl Table {
         found
     }
 
-    /// Tasks have become ready: gives them to hosts that wait, so many at most.
-    pub(super) fn hand_out(&mut self, need: u16, cpus: u16, affinity: u32, count: usize, effects: &mut Effects) {
+    /// Tasks of a job have become ready: gives them to hosts that wait, so many at most.
+    pub(super) fn hand_out(&mut self, job: u32, count: usize, effects: &mut Effects) {
+        let job = &self.jobs[job];
+        if job.is_held {
+            return;
+        }
+        let (need, affinity) = (job.need, job.affinity);
+        let cpus = self.kinds.need(need).cpus;
         for _ in 0..count {
             if self.looks == 0 {
                 return;

@@ -177,9 +177,7 @@ impl Table {
         }
         ring.weight += u32::from(weight);
         ring.quantum_ms = ring.quantum_ms.max(cost_ms);
-        let mut first = ring.first;
-        push_back::<Turn, _>(&mut self.lanes, &mut first, lane_at);
-        self.rings[ring_at].first = first;
+        push_back::<Turn, _>(&mut self.lanes, &mut ring.first, lane_at);
     }
 
     fn leave_ring(&mut self, lane_at: u32) {
@@ -187,12 +185,10 @@ impl Table {
         let (account, urgency, need, weight) = (lane.account, lane.urgency, lane.need, lane.weight);
         self.accounts[account].lanes_standing -= 1;
         let ring_at = Self::ring_of(urgency, need);
-        let mut first = self.rings[ring_at].first;
-        unlink::<Turn, _>(&mut self.lanes, &mut first, lane_at);
         let ring = &mut self.rings[ring_at];
-        ring.first = first;
+        unlink::<Turn, _>(&mut self.lanes, &mut ring.first, lane_at);
         ring.weight -= u32::from(weight);
-        if first == NIL {
+        if ring.first == NIL {
             self.waiting.remove(urgency as usize, need);
         }
     }
@@ -225,9 +221,7 @@ impl Table {
 
     /// Gives the turn to the next lane of a ring.
     pub(super) fn pass_turn(&mut self, ring_at: u32) {
-        let mut first = self.rings[ring_at].first;
-        rotate::<Turn, _>(&mut self.lanes, &mut first);
-        self.rings[ring_at].first = first;
+        rotate::<Turn, _>(&mut self.lanes, &mut self.rings[ring_at].first);
     }
 
     /// Charges a lane, and its ring, for a task that it was given.
@@ -261,10 +255,8 @@ impl Table {
         self.stand_down(at);
         self.groups_due.remove(&mut self.groups, at);
         let (job_at, lane) = (self.groups[at].job, self.groups[at].lane);
-        let mut first = self.jobs[job_at].groups;
-        unlink::<OfJob, _>(&mut self.groups, &mut first, at);
         let job = &mut self.jobs[job_at];
-        job.groups = first;
+        unlink::<OfJob, _>(&mut self.groups, &mut job.groups, at);
         job.group_count -= 1;
         self.groups.give(at);
         self.leave_lane(lane);

@@ -61,12 +61,8 @@ impl Table {
 
     /// A task is ready: a host that waits may have it.
     fn offer(&mut self, at: u32, effects: &mut Effects) {
-        let job = &self.jobs[self.tasks[at].job];
-        let (need, affinity, is_held) = (job.need, job.affinity, job.is_held);
-        if !is_held {
-            let cpus = self.kinds.need(need).cpus;
-            self.hand_out(need, cpus, affinity, 1, effects);
-        }
+        let job = self.tasks[at].job;
+        self.hand_out(job, 1, effects);
     }
 
     /// One instance more than is needed, because the deadline is near.
@@ -235,9 +231,7 @@ impl Table {
             while !self.clean_one(at, effects) {}
             return;
         }
-        let mut first = self.cleaning;
-        push_back::<Ready, _>(&mut self.tasks, &mut first, at);
-        self.cleaning = first;
+        push_back::<Ready, _>(&mut self.tasks, &mut self.cleaning, at);
         self.tasks[at].is_listed = true;
     }
 
@@ -249,9 +243,7 @@ impl Table {
                 return;
             }
             if self.tasks[at].newest == NIL {
-                let mut first = at;
-                unlink::<Ready, _>(&mut self.tasks, &mut first, at);
-                self.cleaning = first;
+                unlink::<Ready, _>(&mut self.tasks, &mut self.cleaning, at);
                 self.tasks[at].is_listed = false;
             }
             self.clean_one(at, effects);
@@ -322,11 +314,9 @@ impl Table {
         let (job_at, name, is_done) = (task.job, task.name(at), task.canonical != NO_INSTANCE);
         task.stage = Stage::Free;
         task.generation += 1;
-        let mut first = self.jobs[job_at].tasks;
-        unlink::<Siblings, _>(&mut self.tasks, &mut first, at);
+        unlink::<Siblings, _>(&mut self.tasks, &mut self.jobs[job_at].tasks, at);
         self.tasks.give(at);
         let job = &mut self.jobs[job_at];
-        job.tasks = first;
         job.unfinished -= 1;
         let account = &mut self.accounts[job.account];
         account.tasks -= 1;

@@ -222,23 +222,19 @@ impl Table {
     }
 
     fn account_at(&self, name: AccountName) -> Result<u32, Refusal> {
-        let known = self.accounts.get(name.at).is_some_and(|account| account.generation == name.generation);
-        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+        self.accounts.find(name.at, name.generation).ok_or(Refusal::Unknown)
     }
 
     fn host_at(&self, name: HostName) -> Result<u32, Refusal> {
-        let known = self.hosts.get(name.at).is_some_and(|host| host.generation == name.generation);
-        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+        self.hosts.find(name.at, name.generation).ok_or(Refusal::Unknown)
     }
 
     fn job_at(&self, name: JobName) -> Result<u32, Refusal> {
-        let known = self.jobs.get(name.at).is_some_and(|job| job.generation == name.generation);
-        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+        self.jobs.find(name.at, name.generation).ok_or(Refusal::Unknown)
     }
 
     fn task_at(&self, name: TaskName) -> Result<u32, Refusal> {
-        let known = self.tasks.get(name.at).is_some_and(|task| task.generation == name.generation);
-        if known && name.generation % 2 == 1 { Ok(name.at) } else { Err(Refusal::Unknown) }
+        self.tasks.find(name.at, name.generation).ok_or(Refusal::Unknown)
     }
 
     /// What was done since the last call, as far as it is counted ([`Table::count`]).
@@ -247,7 +243,7 @@ impl Table {
         for meter in self.meters() {
             work += meter.take();
         }
-        for wheel in [&self.instances_due, &self.groups_due, &self.hosts_due] {
+        for wheel in self.wheels() {
             work += wheel.work();
         }
         work
@@ -256,7 +252,11 @@ impl Table {
     /// What [`Table::work`] tells from now on; at first it tells nothing.
     pub fn count(&mut self, counting: Counting) {
         self.meters().iter().for_each(|meter| meter.set(counting));
-        [&self.instances_due, &self.groups_due, &self.hosts_due].iter().for_each(|wheel| wheel.count(counting));
+        self.wheels().iter().for_each(|wheel| wheel.count(counting));
+    }
+
+    fn wheels(&self) -> [&Wheel; 3] {
+        [&self.instances_due, &self.groups_due, &self.hosts_due]
     }
 
     fn meters(&self) -> [&crate::shapes::meter::Meter; 21] {
@@ -304,7 +304,7 @@ impl Table {
             self.kinds.bytes(),
         ];
         let keys = [&self.account_keys, &self.host_keys, &self.job_keys].map(Keys::bytes);
-        let wheels = [&self.instances_due, &self.groups_due, &self.hosts_due].map(Wheel::bytes);
+        let wheels = self.wheels().map(Wheel::bytes);
         slabs.iter().chain(&keys).chain(&wheels).sum::<usize>() + size_of::<Self>()
     }
 }

@@ -24,11 +24,7 @@ impl Table {
         }
         check(spec)?;
         let need = self.kinds.of_need(&spec.need).ok_or(Refusal::Full(Kind::Kinds, RETRY_MS))?;
-        let at = self.jobs.take().ok_or(Refusal::Full(Kind::Jobs, RETRY_MS))?;
-        if !self.job_keys.add(spec.key, at) {
-            self.jobs.give(at);
-            return Err(Refusal::Full(Kind::Jobs, RETRY_MS));
-        }
+        let at = self.jobs.take_as(&mut self.job_keys, spec.key).ok_or(Refusal::Full(Kind::Jobs, RETRY_MS))?;
         let generation = self.jobs[at].generation + 1;
         self.jobs[at] = Job {
             key: spec.key,
@@ -70,7 +66,7 @@ impl Table {
         if job.stage != JobStage::Open {
             return Err(Refusal::Ended);
         }
-        let (account, need, affinity, is_held) = (job.account, job.need, job.affinity, job.is_held);
+        let account = job.account;
         self.has_room(job_at, new)?;
         self.admit(job_at, new, deadline_ms)?;
         let group = self.group_for(job_at, deadline_ms)?;
@@ -85,10 +81,7 @@ impl Table {
         }
         self.accounts[account].tasks += new;
         self.totals.submitted += u64::from(new);
-        if !is_held {
-            let cpus = self.kinds.need(need).cpus;
-            self.hand_out(need, cpus, affinity, new as usize, effects);
-        }
+        self.hand_out(job_at, new as usize, effects);
         Ok(())
     }
 
@@ -133,9 +126,8 @@ impl Table {
         if deadline_ms != 0 {
             self.groups_due.insert(&mut self.groups, at);
         }
-        let mut first = self.jobs[job_at].groups;
-        push_back::<OfJob, _>(&mut self.groups, &mut first, at);
         let job = &mut self.jobs[job_at];
+        push_back::<OfJob, _>(&mut self.groups, &mut job.groups, at);
         // It is the first to be looked at for the next tasks.
         job.groups = at;
         job.group_count += 1;
@@ -154,7 +146,6 @@ impl Table {
         let (index, policy) = (job.submitted, job.policy);
         job.submitted += 1;
         job.unfinished += 1;
-        let mut first = job.tasks;
         let generation = self.tasks[at].generation + 1;
         self.tasks[at] = Task {
             generation,
@@ -170,8 +161,7 @@ impl Table {
         };
         self.tags[at] = Tags::default();
         self.set_aside += u32::from(policy.target);
-        push_back::<Siblings, _>(&mut self.tasks, &mut first, at);
-        self.jobs[job_at].tasks = first;
+        push_back::<Siblings, _>(&mut self.tasks, &mut self.jobs[job_at].tasks, at);
         self.groups[group_at].unfinished += 1;
         self.list(at);
         self.tasks[at].name(at)

@@ -45,13 +45,12 @@ impl Table {
         use crate::shapes::NIL;
         let now_ms = now / super::MS;
         let lists = [self.gone, self.reaped, self.cleaning, self.hungry];
-        lists.iter().any(|list| *list != NIL)
-            || [&self.instances_due, &self.groups_due, &self.hosts_due].iter().any(|wheel| wheel.behind_ms(now_ms) > 0)
+        lists.iter().any(|list| *list != NIL) || self.wheels().iter().any(|wheel| wheel.behind_ms(now_ms) > 0)
     }
 
     /// When the next tick has something to do, in nanoseconds of the hub's time: the past, if it has now. `None`: only events do.
     pub fn next_tick(&self) -> Option<u64> {
-        let wheels = [&self.instances_due, &self.groups_due, &self.hosts_due];
+        let wheels = self.wheels();
         let again = self.is_restless().then_some(self.try_again_ms);
         wheels.iter().filter_map(|wheel| wheel.next_ms()).chain(again).min().map(|ms| ms * super::MS)
     }

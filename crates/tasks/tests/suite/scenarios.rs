@@ -8,8 +8,7 @@ fn the_whole_life_of_a_task() {
     let mut world = World::new(4, 16);
     let account = world.account();
     let host = world.host(account);
-    let spec = world.job_spec(account);
-    let job = world.open(spec);
+    let job = world.job(account);
     let (tasks, _) = world.submit(job, 1, 0);
     let sent = world.request(host, 4);
     assert_eq!(sent, [InstanceName { task: tasks[0], number: 0 }]);
@@ -27,8 +26,7 @@ fn the_whole_life_of_a_task() {
 fn an_attached_host_is_sent_tasks_as_they_come() {
     let mut world = World::new(4, 16);
     let account = world.account();
-    let spec = world.host_spec(account, DESK);
-    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
+    let host = world.attached(account);
     let spec = world.job_spec(account);
     let job = world.open(spec);
     let (_, effects) = world.submit(job, 6, 0);
@@ -126,8 +124,7 @@ fn a_job_that_is_cancelled_sends_nothing_more() {
     let mut world = World::new(8, 200);
     let account = world.account();
     let host = world.host(account);
-    let spec = world.job_spec(account);
-    let job = world.open(spec);
+    let job = world.job(account);
     for _ in 0..10 {
         world.submit(job, 10, 0);
     }
@@ -248,8 +245,7 @@ fn reserved_shares_are_kept() {
 fn large_tasks_are_not_passed_over_for_ever() {
     let mut world = World::new(4, 1000);
     let account = world.account();
-    let spec = world.host_spec(account, DESK);
-    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
+    let host = world.attached(account);
     let spec = world.job_spec(account);
     let small = world.open(spec);
     for _ in 0..20 {
@@ -273,10 +269,8 @@ fn large_tasks_are_not_passed_over_for_ever() {
 fn hosts_that_fail_everything_are_sent_back() {
     let mut world = World::new(4, 100);
     let account = world.account();
-    let spec = world.host_spec(account, DESK);
-    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
-    let spec = world.job_spec(account);
-    let job = world.open(spec);
+    let host = world.attached(account);
+    let job = world.job(account);
     world.submit(job, 16, 0);
     let mut backed_off = Vec::new();
     for _ in 0..4 {
@@ -461,8 +455,7 @@ fn held_jobs_wait_and_urgent_ones_go_first() {
 fn a_full_table_refuses_and_keeps_what_it_has() {
     let mut world = World::new(2, 32);
     let account = world.account();
-    let spec = world.job_spec(account);
-    let job = world.open(spec);
+    let job = world.job(account);
     world.submit(job, 16, 0);
     world.submit(job, 16, 0);
     assert_eq!(refused(&world.submit(job, 1, 0).1), Some(Refusal::Full(Kind::Tasks, 1_000)));
@@ -477,10 +470,8 @@ fn a_full_table_refuses_and_keeps_what_it_has() {
 fn a_host_that_lends_less_keeps_what_it_has() {
     let mut world = World::new(4, 100);
     let account = world.account();
-    let spec = world.host_spec(account, DESK);
-    let (host, _) = world.join(HostSpec { is_attached: true, ..spec });
-    let spec = world.job_spec(account);
-    let job = world.open(spec);
+    let host = world.attached(account);
+    let job = world.job(account);
     let (_, effects) = world.submit(job, 8, 0);
     let out = sent(&effects);
     world.handle(Event::Resize(host, Shape { cpus: 2, largest: 1, ..DESK }));

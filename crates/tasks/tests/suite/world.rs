@@ -61,7 +61,13 @@ impl World {
         self.join(spec).0
     }
 
-    /// A host that is sent work as it comes, and what it was sent at once.
+    /// A host that is sent work as it comes.
+    pub fn attached(&mut self, account: AccountName) -> HostName {
+        let spec = self.host_spec(account, DESK);
+        self.join(HostSpec { is_attached: true, ..spec }).0
+    }
+
+    /// A host joins: its name, and what it was sent at once.
     pub fn join(&mut self, spec: HostSpec) -> (HostName, Vec<Effect>) {
         let effects = self.handle(Event::Join(spec));
         match effects[0] {
@@ -82,6 +88,12 @@ impl World {
             failures_max: u32::MAX,
             is_volatile: false,
         }
+    }
+
+    /// A job as [`World::job_spec`] has it.
+    pub fn job(&mut self, account: AccountName) -> JobName {
+        let spec = self.job_spec(account);
+        self.open(spec)
     }
 
     pub fn open(&mut self, spec: JobSpec) -> JobName {

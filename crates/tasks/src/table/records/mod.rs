@@ -9,3 +9,17 @@ pub(crate) use host::{Host, HostMore, NO_PARK, Parked, Presence};
 pub(crate) use owner::{Account, Job, JobStage, NO_SERVER, Reaped};
 pub(crate) use queue::{Group, Lane, OfJob, Queued, Ring, Standing, Turn};
 pub(crate) use task::{Fate, Instance, NO_INSTANCE, RESULT_BYTES, Ready, Siblings, Stage, Tags, Task};
+
+use crate::shapes::slab::Named;
+
+macro_rules! named {
+    ($($record:ty),*) => { $(
+        impl Named for $record {
+            fn generation(&self) -> u32 {
+                self.generation
+            }
+        }
+    )* };
+}
+
+named!(Account, Host, Job, Task);
