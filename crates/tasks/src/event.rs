@@ -274,6 +274,8 @@ pub enum Kind {
     Deadlines,
     /// Reserved shares.
     Shares,
+    /// Bytes of jobs, tasks and results.
+    Bytes,
 }
 
 impl fmt::Display for Refusal {
@@ -302,6 +304,7 @@ impl Kind {
             Self::Tasks => "tasks",
             Self::Deadlines => "deadlines",
             Self::Shares => "reserved shares",
+            Self::Bytes => "bytes of jobs, tasks and results",
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod event;
 mod kinds;
+mod ledger;
 mod names;
 mod record;
 mod shapes;
@@ -21,6 +22,7 @@ pub use event::{
     INSTANCES_MAX, JobSpec, Kind, Outcome, Policy, RESERVED_MAX, RUNNING_MAX, Refusal, Report, Urgency, Validation,
 };
 pub use kinds::{KINDS_MAX, Misfit, Need, Platform, Shape, misfit};
+pub use ledger::{BLOB_BYTES_MAX, Blob, Entry, Ledger};
 pub use names::{AccountName, HostName, InstanceName, JobName, TaskName};
 pub use record::{LOGIC_VERSION, Scratch, decode};
 pub use shapes::meter::{Counting, Work};

@@ -1,8 +1,9 @@
-//! An event as bytes: what the journal keeps. Together with the time at which it was handled it is all that the table needs to be
-//! made again.
+//! An entry of the ledger as bytes: what the journal keeps. Together with the time at which it was handled it is all that the ledger
+//! needs to be made again.
 
 use crate::event::{AccountSpec, BATCH_MAX, Event, HostSpec, JobSpec, Outcome, Policy, Report, Urgency, Validation};
 use crate::kinds::{Need, Platform, Shape};
+use crate::ledger::Entry;
 use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
 use base::codec::{Malformed, Reader, Writer};
 
@@ -16,10 +17,19 @@ pub struct Scratch {
     tasks: Vec<TaskName>,
 }
 
-impl Event<'_> {
-    /// Appends the event, handled at `now`.
+impl Entry<'_> {
+    /// Appends the entry, handled at `now`.
     pub fn encode(&self, now: u64, out: &mut Writer) {
         out.u64(now);
+        self.event.encode(out);
+        for blob in self.blobs {
+            out.bytes(blob);
+        }
+    }
+}
+
+impl Event<'_> {
+    fn encode(&self, out: &mut Writer) {
         match self {
             Event::Account(spec) => encode_account(spec, out),
             Event::Join(spec) => {
@@ -166,15 +176,26 @@ fn encode_report(report: &Report, out: &mut Writer) {
     out.u32(report.cost_ms);
 }
 
-/// Reads an event, and when it was handled.
+/// Reads an entry, and when it was handled. `blobs`: room for what it refers to.
 ///
 /// # Errors
-/// If it is not what [`Event::encode`] writes.
-pub fn decode<'s>(bytes: &[u8], scratch: &'s mut Scratch) -> Result<(Event<'s>, u64), Malformed> {
+/// If it is not what [`Entry::encode`] writes.
+pub fn decode<'s>(
+    bytes: &'s [u8],
+    scratch: &'s mut Scratch,
+    blobs: &'s mut Vec<&'s [u8]>,
+) -> Result<(Entry<'s>, u64), Malformed> {
     let mut from = Reader::new(bytes);
     let now = from.u64()?;
     let event = decode_event(&mut from, scratch)?;
-    if from.is_empty() { Ok((event, now)) } else { Err(Malformed("bytes left over")) }
+    blobs.clear();
+    while !from.is_empty() {
+        if blobs.len() == BATCH_MAX {
+            return Err(Malformed("too many items in an entry"));
+        }
+        blobs.push(from.bytes()?);
+    }
+    Ok((Entry { event, blobs }, now))
 }
 
 fn decode_event<'s>(from: &mut Reader<'_>, scratch: &'s mut Scratch) -> Result<Event<'s>, Malformed> {

@@ -193,6 +193,19 @@ impl Table {
         })
     }
 
+    /// Whether a task is there.
+    pub fn is_there(&self, name: TaskName) -> bool {
+        self.task_at(name).is_ok()
+    }
+
+    /// Whether a report of this host about that instance would be taken: it was sent there, and nothing came yet.
+    pub fn awaits(&self, host: HostName, instance: InstanceName) -> bool {
+        let (Ok(host), Ok(task)) = (self.host_at(host), self.task_at(instance.task)) else { return false };
+        let is_awaited =
+            |at: u32| self.host_of(at) == Some(host) && matches!(self.instances[at].fate, Fate::Out | Fate::Late);
+        self.instance_of(task, instance.number).is_some_and(is_awaited)
+    }
+
     /// The instances of a task, the newest first.
     pub fn instances(&self, name: TaskName) -> Vec<InstanceView> {
         let Ok(task) = self.task_at(name) else { return Vec::new() };

@@ -156,7 +156,7 @@ impl World {
     /// One event at the hub: into the journal, into the table. Its effects wait for the journal.
     fn handle(&mut self, event: Event<'_>) -> Vec<Effect> {
         let mut out = base::codec::Writer::default();
-        event.encode(self.now, &mut out);
+        Entry::from(event).encode(self.now, &mut out);
         self.journal.push(out.0);
         self.table.handle(&event, self.now, &mut self.effects);
         self.held.extend(self.effects.iter().copied());
@@ -527,8 +527,9 @@ fn replay(capacity: Capacity, salt: u128, journal: &[Vec<u8>]) -> Table {
     let mut table = Table::new(capacity, salt, 0);
     let (mut effects, mut scratch) = (Effects::default(), Scratch::default());
     for record in journal {
-        let (event, now) = decode(record, &mut scratch).expect("was written by us");
-        table.handle(&event, now, &mut effects);
+        let mut blobs = Vec::new();
+        let (entry, now) = decode(record, &mut scratch, &mut blobs).expect("was written by us");
+        table.handle(&entry.event, now, &mut effects);
     }
     table.check_invariants();
     table

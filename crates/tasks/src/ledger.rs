@@ -1,0 +1,302 @@
+//! The table, and with its jobs, tasks and results the bytes that belong to them. Nobody here looks into these: what a command is, and
+//! what came of it, is between those who submit and those who run.
+//!
+//! As pure as the table: same entries, same ledger. What it keeps is bounded in bytes.
+
+use crate::event::{BATCH_MAX, Effect, Effects, Event, Kind, Refusal};
+use crate::names::{HostName, InstanceName, JobName, TaskName};
+use crate::table::{Capacity, Table};
+use std::sync::Arc;
+
+/// Most bytes that belong to one job, task or result. What is larger is kept elsewhere, and named.
+pub const BLOB_BYTES_MAX: usize = 64 << 10;
+
+/// When those that are refused for want of room may try again, in milliseconds.
+const RETRY_MS: u32 = 1_000;
+
+/// An event, with the bytes that it brings: of an opened job its own; of submitted tasks each its own, or none at all; of reports each
+/// its result's, or none at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<'a> {
+    /// What happens.
+    pub event: Event<'a>,
+    /// The bytes.
+    pub blobs: &'a [&'a [u8]],
+}
+
+impl<'a> From<Event<'a>> for Entry<'a> {
+    fn from(event: Event<'a>) -> Self {
+        Self { event, blobs: &[] }
+    }
+}
+
+/// Bytes that belong to a job, task or result.
+pub type Blob = Arc<[u8]>;
+
+/// A table with the bytes that belong to what is in it.
+#[derive(Debug)]
+pub struct Ledger {
+    table: Table,
+    jobs: Vec<Option<Blob>>,
+    tasks: Vec<Option<Box<OfTask>>>,
+    /// Bytes kept, and most that may be.
+    bytes: usize,
+    bytes_max: usize,
+}
+
+/// What belongs to a task.
+#[derive(Debug, Default)]
+struct OfTask {
+    input: Option<Blob>,
+    /// By the number of the instance.
+    results: Vec<(u8, Blob)>,
+}
+
+impl OfTask {
+    fn bytes(&self) -> usize {
+        self.input.iter().chain(self.results.iter().map(|(_, blob)| blob)).map(|blob| blob.len()).sum()
+    }
+}
+
+impl Ledger {
+    /// An empty ledger, see [`Table::new`]. `bytes_max`: most bytes that belong to jobs, tasks and results together.
+    pub fn new(capacity: Capacity, bytes_max: usize, salt: u128, now: u64) -> Self {
+        Self {
+            table: Table::new(capacity, salt, now),
+            jobs: vec![None; capacity.jobs],
+            tasks: (0..capacity.tasks).map(|_| None).collect(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Bytes that belong to jobs, tasks and results, and most that may.
+    pub fn bytes(&self) -> (usize, usize) {
+        (self.bytes, self.bytes_max)
+    }
+
+    /// Does one entry at `now`, see [`Table::handle`]. It is refused if its bytes are too many; results are taken all the same, for
+    /// their tasks were.
+    pub fn handle(&mut self, entry: &Entry<'_>, now: u64, effects: &mut Effects) {
+        if let Err(refusal) = self.has_room(entry) {
+            effects.clear();
+            effects.push(Effect::Refused(refusal));
+            return;
+        }
+        if let Event::Report { host, reports, .. } = entry.event {
+            for (report, blob) in reports.iter().zip(entry.blobs) {
+                self.keep_result(host, report.instance, blob);
+            }
+        }
+        self.table.handle(&entry.event, now, effects);
+        match entry.event {
+            Event::Open(_) => self.keep_job(entry.blobs, effects),
+            Event::Submit { .. } => self.keep_tasks(entry.blobs, effects),
+            Event::Forget(job) if !matches!(effects.first(), Some(Effect::Refused(_))) => {
+                let forgotten = self.jobs[job.at as usize].take();
+                self.bytes -= forgotten.map_or(0, |blob| blob.len());
+            }
+            _ => {}
+        }
+        for effect in effects.iter() {
+            if let Effect::Deleted(task) = effect {
+                let gone = self.tasks[task.at as usize].take();
+                self.bytes -= gone.map_or(0, |gone| gone.bytes());
+            }
+        }
+    }
+
+    fn has_room(&self, entry: &Entry<'_>) -> Result<(), Refusal> {
+        if entry.blobs.len() > BATCH_MAX || entry.blobs.iter().any(|blob| blob.len() > BLOB_BYTES_MAX) {
+            return Err(Refusal::Invalid("a job, task or result has 64 KiB of its own at most"));
+        }
+        let more: usize = entry.blobs.iter().map(|blob| blob.len()).sum();
+        let is_result = matches!(entry.event, Event::Report { .. });
+        if !is_result && self.bytes + more > self.bytes_max {
+            return Err(Refusal::Full(Kind::Bytes, RETRY_MS));
+        }
+        Ok(())
+    }
+
+    fn keep_job(&mut self, blobs: &[&[u8]], effects: &Effects) {
+        let (Some(Effect::Job(name, _)), [blob]) = (effects.first(), blobs) else { return };
+        let slot = &mut self.jobs[name.at as usize];
+        // One that was opened before has its bytes.
+        if slot.is_none() {
+            self.bytes += blob.len();
+            *slot = Some(Blob::from(*blob));
+        }
+    }
+
+    fn keep_tasks(&mut self, blobs: &[&[u8]], effects: &Effects) {
+        let names = effects.iter().filter_map(|effect| match effect {
+            Effect::Submitted(name) => Some(*name),
+            _ => None,
+        });
+        let names: Vec<TaskName> = names.collect();
+        // Those that were submitted before come first.
+        let known = blobs.len().saturating_sub(names.len());
+        for (name, blob) in names.iter().zip(&blobs[known..]) {
+            self.bytes += blob.len();
+            self.tasks[name.at as usize].get_or_insert_default().input = Some(Blob::from(*blob));
+        }
+    }
+
+    fn keep_result(&mut self, host: HostName, instance: InstanceName, blob: &[u8]) {
+        if blob.is_empty() || !self.table.awaits(host, instance) {
+            return;
+        }
+        let of_task = self.tasks[instance.task.at as usize].get_or_insert_default();
+        if of_task.results.iter().all(|(number, _)| *number != instance.number) {
+            self.bytes += blob.len();
+            of_task.results.push((instance.number, Blob::from(blob)));
+        }
+    }
+
+    /// A job's bytes.
+    pub fn job(&self, name: JobName) -> Option<&Blob> {
+        self.table.job(name)?;
+        self.jobs[name.at as usize].as_ref()
+    }
+
+    /// A task's own bytes.
+    pub fn input(&self, name: TaskName) -> Option<&Blob> {
+        self.of_task(name)?.input.as_ref()
+    }
+
+    /// The bytes of a result.
+    pub fn result(&self, instance: InstanceName) -> Option<&Blob> {
+        let results = &self.of_task(instance.task)?.results;
+        results.iter().find(|(number, _)| *number == instance.number).map(|(_, blob)| blob)
+    }
+
+    fn of_task(&self, name: TaskName) -> Option<&OfTask> {
+        self.table.is_there(name).then(|| self.tasks[name.at as usize].as_deref()).flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{AccountSpec, HostSpec, JobSpec, Outcome, Policy, Report, Urgency};
+    use crate::kinds::{Need, Platform, Shape};
+    use crate::names::AccountName;
+    use crate::record::{Scratch, decode};
+    use base::codec::Writer;
+
+    /// A ledger that does everything twice: from entries, and from their records.
+    struct Twice {
+        ledger: Ledger,
+        again: Ledger,
+        effects: Effects,
+        now: u64,
+    }
+
+    impl Twice {
+        fn new(bytes_max: usize) -> Self {
+            let new = || Ledger::new(Capacity::of(16, 64), bytes_max, 7, 0);
+            Self { ledger: new(), again: new(), effects: Effects::default(), now: 0 }
+        }
+
+        fn handle(&mut self, event: Event<'_>, blobs: &[&[u8]]) -> Vec<Effect> {
+            let entry = Entry { event, blobs };
+            self.now += 1_000_000;
+            let mut record = Writer::default();
+            entry.encode(self.now, &mut record);
+            self.ledger.handle(&entry, self.now, &mut self.effects);
+            let done = self.effects.to_vec();
+            let (bytes, mut scratch) = (record.0, Scratch::default());
+            let mut blobs = Vec::new();
+            let (again, now) = decode(&bytes, &mut scratch, &mut blobs).expect("what was encoded");
+            assert_eq!((again.event, again.blobs, now), (entry.event, entry.blobs, self.now));
+            self.again.handle(&again, now, &mut self.effects);
+            assert_eq!(*self.effects, *done);
+            assert_eq!(self.ledger.bytes(), self.again.bytes());
+            done
+        }
+
+        /// What is done by and by is done now.
+        fn settle(&mut self) {
+            while self.ledger.table().is_behind(self.now) {
+                self.handle(Event::Tick, &[]);
+            }
+        }
+
+        fn job(&mut self, account: AccountName, blob: &[u8]) -> JobName {
+            let spec = JobSpec {
+                key: 5,
+                account,
+                urgency: Urgency::Normal,
+                need: Need { platform: Platform::LINUX_X86_64, cpus: 1, ..Need::default() },
+                policy: Policy::default(),
+                cost_ms: 10,
+                affinity: 0,
+                failures_max: 10,
+                is_volatile: false,
+            };
+            match self.handle(Event::Open(spec), &[blob])[0] {
+                Effect::Job(name, _) => name,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_live_as_long_as_what_they_belong_to() {
+        let mut ledger = Twice::new(1_000);
+        let spec = AccountSpec { key: 1, weight: 1, share_permille: 0, tasks_max: 100, running_max: 100 };
+        let Effect::Account(account) = ledger.handle(Event::Account(spec), &[])[0] else { panic!("no account") };
+        let shape = Shape { platform: Platform::LINUX_X86_64, cpus: 4, largest: 4, ..Shape::default() };
+        let host = HostSpec { key: 9, account, shape, speed_permille: 1_000, is_fresh: true, is_attached: false };
+        let Effect::Host(host) = ledger.handle(Event::Join(host), &[])[0] else { panic!("no host") };
+        let job = ledger.job(account, b"gcc");
+        assert_eq!(ledger.job(account, b"other"), job, "opening again is the same job, with the bytes that it has");
+        assert_eq!(ledger.ledger.job(job).map(|blob| &blob[..]), Some(&b"gcc"[..]));
+        let submit = |first, count| Event::Submit { job, first, count, deadline_ms: 0 };
+        let first = ledger.handle(submit(0, 2), &[b"a.c", b"b.c"]);
+        let again = ledger.handle(submit(0, 3), &[b"a.c", b"b.c", b"c.c"]);
+        let names: Vec<TaskName> = [first, again].concat().iter().filter_map(submitted).collect();
+        let inputs = names.iter().map(|name| ledger.ledger.input(*name).expect("its input").to_vec());
+        assert_eq!(inputs.collect::<Vec<_>>(), [b"a.c", b"b.c", b"c.c"]);
+        ledger.handle(Event::Request { host, want: 2 }, &[]);
+        let instance = InstanceName { task: names[0], number: 0 };
+        let done = |instance| [Report { instance, outcome: Outcome::Done([1; 32]), cost_ms: 5 }];
+        let strange = InstanceName { task: names[2], number: 0 };
+        ledger.handle(Event::Report { host, reports: &done(strange), want: 0 }, &[b"not asked for"]);
+        assert_eq!(ledger.ledger.result(strange), None);
+        ledger.handle(Event::Report { host, reports: &done(instance), want: 0 }, &[b"a.o"]);
+        assert_eq!(ledger.ledger.result(instance).map(|blob| &blob[..]), Some(&b"a.o"[..]));
+        assert_eq!(ledger.ledger.bytes().0, 3 * 5);
+        ledger.handle(Event::Assimilated(&[names[0]]), &[]);
+        assert_eq!((ledger.ledger.result(instance), ledger.ledger.bytes().0), (None, 3 * 3));
+        ledger.handle(Event::CancelJob(job), &[]);
+        ledger.settle();
+        ledger.handle(Event::Assimilated(&names[1..]), &[]);
+        ledger.settle();
+        ledger.handle(Event::Forget(job), &[]);
+        assert_eq!(ledger.ledger.bytes().0, 0);
+    }
+
+    fn submitted(effect: &Effect) -> Option<TaskName> {
+        if let Effect::Submitted(name) = effect { Some(*name) } else { None }
+    }
+
+    #[test]
+    fn more_bytes_than_there_is_room_for_are_refused() {
+        let mut ledger = Twice::new(10);
+        let spec = AccountSpec { key: 1, weight: 1, share_permille: 0, tasks_max: 100, running_max: 100 };
+        let Effect::Account(account) = ledger.handle(Event::Account(spec), &[])[0] else { panic!("no account") };
+        let job = ledger.job(account, b"12345");
+        let submit = Event::Submit { job, first: 0, count: 1, deadline_ms: 0 };
+        let refused = ledger.handle(submit, &[b"123456"]);
+        assert_eq!(refused, [Effect::Refused(Refusal::Full(Kind::Bytes, RETRY_MS))]);
+        let refused = ledger.handle(submit, &[&vec![0; BLOB_BYTES_MAX + 1]]);
+        assert!(matches!(refused[..], [Effect::Refused(Refusal::Invalid(_))]), "{refused:?}");
+        assert_eq!(ledger.ledger.bytes().0, 5);
+    }
+}
