@@ -8,12 +8,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
 /// Where hubs listen if nothing else is said.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:7433";
 /// How long commands that run wait for a link that is down, in seconds, if nothing else is said.
 const LINK_WAIT_DEFAULT: u32 = 25;
+/// Hosts that a hub has room for, if nothing else is said; it takes some 1 KB for each.
+const HOSTS_MAX_DEFAULT: u32 = 4_096;
+/// Tasks that a hub has room for, if nothing else is said; it takes some 300 bytes for each.
+const TASKS_MAX_DEFAULT: u32 = 65_536;
 /// Name of the client's file.
 pub const CLIENT_FILE: &str = "client.toml";
 /// Name of the file for hub and worker.
@@ -67,6 +72,12 @@ pub struct NodeFile {
     /// Name of this machine in the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Hosts that a hub on this machine has room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hosts_max: Option<u32>,
+    /// Tasks that a hub on this machine has room for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks_max: Option<u32>,
 }
 
 /// What the flags of a subcommand say.
@@ -243,6 +254,10 @@ pub struct Config {
     pub cpus: Setting<u32>,
     /// This machine's name.
     pub name: Setting<String>,
+    /// Hosts that a hub has room for.
+    pub hosts_max: Setting<u32>,
+    /// Tasks that a hub has room for.
+    pub tasks_max: Setting<u32>,
 }
 
 impl Config {
@@ -255,21 +270,15 @@ impl Config {
         let pick = Pick { around, file: &node_path };
         let listen = pick.text("GLEANER_LISTEN", ("--listen", flags.listen), node.listen, || LISTEN_DEFAULT.into());
         let listen = parse(listen, "listen", "an address and port such as 0.0.0.0:7433")?;
-        let cpus_flag = flags.cpus.map(|cpus| cpus.to_string());
-        let cpus_file = node.cpus.map(|cpus| cpus.to_string());
+        let text = |number: u32| number.to_string();
+        let (cpus_flag, cpus_file) = (flags.cpus.map(text), node.cpus.map(text));
         let cpus = pick.text("GLEANER_CPUS", ("--cpus", cpus_flag), cpus_file, || around.cpus.to_string());
-        let cpus: Setting<u32> = parse(cpus, "cpus", "a number from 1 to 4096")?;
-        if !(1..=4096).contains(&cpus.value) {
-            return Err(wrong("cpus", &cpus.source, &cpus.value.to_string(), "a number from 1 to 4096"));
-        }
         let of_client = Pick { around, file: &client_path };
-        let wait_file = client.link_wait_s.map(|seconds| seconds.to_string());
+        let wait_file = client.link_wait_s.map(text);
         let wait = of_client.text("GLEANER_LINK_WAIT_S", ("", None), wait_file, || LINK_WAIT_DEFAULT.to_string());
-        let link_wait_s: Setting<u32> = parse(wait, "link_wait_s", "a number of seconds from 1 to 600")?;
-        if !(1..=600).contains(&link_wait_s.value) {
-            let (source, value) = (&link_wait_s.source, link_wait_s.value.to_string());
-            return Err(wrong("link_wait_s", source, &value, "a number of seconds from 1 to 600"));
-        }
+        let (hosts_file, tasks_file) = (node.hosts_max.map(text), node.tasks_max.map(text));
+        let hosts_max = pick.text("GLEANER_HOSTS_MAX", ("", None), hosts_file, || HOSTS_MAX_DEFAULT.to_string());
+        let tasks_max = pick.text("GLEANER_TASKS_MAX", ("", None), tasks_file, || TASKS_MAX_DEFAULT.to_string());
         let prefer = of_client.text("GLEANER_PREFER", ("", None), client.prefer, || "auto".into());
         let state_default = around.state_dir_default()?;
         let state_file = node.state_dir.or(client.state_dir);
@@ -281,15 +290,17 @@ impl Config {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
-            link_wait_s,
+            link_wait_s: number(wait, "link_wait_s", 1..=600)?,
             prefer: parse(prefer, "prefer", "auto or there")?,
             listen,
             state_dir: Setting {
                 value: std::path::absolute(&state.value).unwrap_or(state.value.into()),
                 source: state.source,
             },
-            cpus,
+            cpus: number(cpus, "cpus", 1..=4096)?,
             name,
+            hosts_max: number(hosts_max, "hosts_max", 16..=1_000_000)?,
+            tasks_max: number(tasks_max, "tasks_max", 64..=4_000_000)?,
             dir,
         })
     }
@@ -316,6 +327,8 @@ impl Config {
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
+            ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),
+            ("node.tasks_max", self.tasks_max.value.into(), self.tasks_max.source.to_string()),
             ("state_dir", path(&self.state_dir.value), self.state_dir.source.to_string()),
         ]
     }
@@ -389,6 +402,16 @@ fn parse<T: std::str::FromStr>(text: Setting<String>, key: &str, want: &str) -> 
     match text.value.parse() {
         Ok(value) => Ok(Setting { value, source: text.source }),
         Err(_) => Err(wrong(key, &text.source, &text.value, want)),
+    }
+}
+
+/// A setting that is a number within these bounds.
+fn number(text: Setting<String>, key: &str, within: RangeInclusive<u32>) -> Result<Setting<u32>> {
+    let want = format!("a number from {} to {}", within.start(), within.end());
+    let number: Setting<u32> = parse(text, key, &want)?;
+    match within.contains(&number.value) {
+        true => Ok(number),
+        false => Err(wrong(key, &number.source, &number.value.to_string(), &want)),
     }
 }
 

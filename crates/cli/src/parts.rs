@@ -6,6 +6,7 @@ use crate::config::KnownHub;
 use base::{NodeId, TreePath};
 use client::daemon::Prefer;
 use client::link::HubAddress;
+use hub::desk::Room;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::OwnedFd;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use store::BlockStore;
+use store::journal::Options;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::flow::Paths;
@@ -41,6 +43,14 @@ pub struct HubConfig {
     pub name: String,
     /// The hub that it works for, if any.
     pub above: Option<KnownHub>,
+    /// Hosts and tasks that it has room for.
+    pub hosts_max: u32,
+    /// See `hosts_max`.
+    pub tasks_max: u32,
+    /// It is this machine's own pool, for the daemon that started it: nothing there outlives it.
+    pub is_own_pool: bool,
+    /// Waits so long after each sync of the journal: for measuring.
+    pub extra_sync_delay: Duration,
 }
 
 /// What a worker is started with.
@@ -104,6 +114,8 @@ pub enum Joiner {
     Hub,
 }
 
+/// Length of a segment of the hub's journal.
+const JOURNAL_SEGMENT_BYTES: u64 = 16 << 20;
 /// How long a stopping process waits for what still runs in it.
 const WIND_UP: Duration = Duration::from_secs(2);
 
@@ -131,7 +143,7 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
         announce(&running, ready);
         let above = work_above(&running, hub.above).await?;
         tokio::select! {
-            () = running.run(told_to_end()?) => Ok(()),
+            ended = running.run(told_to_end()?) => ended.map_err(failed),
             ended = above => ended,
         }
     })
@@ -156,7 +168,7 @@ pub fn run_both(
         announce(&running, ready);
         let above = work_above(&running, hub.above).await?;
         tokio::select! {
-            () = running.run(told_to_end()?) => Ok(()),
+            ended = running.run(told_to_end()?) => ended.map_err(failed),
             ended = working => ended,
             gone = end_of_stdin(), if while_stdin => gone,
             ended = above => ended,
@@ -332,8 +344,21 @@ fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {
 
 fn start_hub(hub: &HubConfig, store: Arc<BlockStore>) -> Result<hub::Hub, PartError> {
     let advertise = if hub.listen.ip().is_unspecified() { own_addresses() } else { Vec::new() };
-    let config =
-        hub::Config { listen: hub.listen, advertise, state_dir: hub.state_dir.clone(), name: hub.name.clone(), store };
+    let options = Options {
+        segment_bytes: JOURNAL_SEGMENT_BYTES,
+        buffer_bytes_max: JOURNAL_SEGMENT_BYTES as usize / 2,
+        extra_fsync_delay: hub.extra_sync_delay,
+        ..Options::default()
+    };
+    let config = hub::Config {
+        listen: hub.listen,
+        advertise,
+        state_dir: hub.state_dir.clone(),
+        name: hub.name.clone(),
+        store,
+        room: Room { hosts: hub.hosts_max as usize, tasks: hub.tasks_max as usize, ..Room::default() },
+        journal: (!hub.is_own_pool).then_some(options),
+    };
     hub::Hub::start(config).map_err(failed)
 }
 

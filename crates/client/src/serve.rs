@@ -149,9 +149,13 @@ impl Server {
             }
             OpenKind::Objects(request) => self.objects(request, &mut sender).await,
             OpenKind::Pieces(request) => self.pieces(request, &mut sender).await,
-            OpenKind::Give(_) | OpenKind::Coming(_) | OpenKind::Launch(_) | OpenKind::Ask(_) => {
-                sender.send(&Answer::default()).await
-            }
+            OpenKind::Give(_)
+            | OpenKind::Coming(_)
+            | OpenKind::Launch(_)
+            | OpenKind::Ask(_)
+            | OpenKind::Host(_)
+            | OpenKind::Jobs(_)
+            | OpenKind::Collect(_) => sender.send(&Answer::default()).await,
         };
         if sent.is_ok() {
             sender.finish();

@@ -160,19 +160,12 @@ impl Shared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::{Config, Hub};
+    use crate::testing::{LIMIT, hello, node, serve_hub};
     use base::{Digest, Version, ViewId, ViewUpdate};
-    use std::time::Duration;
-    use wire::Connection;
     use wire::message::{Command, Object, ObjectReply, ObjectsRequest, Placed};
 
-    const LIMIT: Duration = Duration::from_secs(20);
     /// An object that does not go with a launch to a hub.
     static LARGE: [u8; 100_000] = [7; 100_000];
-
-    fn node(number: usize) -> NodeId {
-        NodeId(Digest([number as u8; 32]))
-    }
 
     #[test]
     fn hubs_stand_in_a_tree_of_bounded_height() {
@@ -182,55 +175,6 @@ mod tests {
         check(&path, node(3)).expect_err("a circle");
         let path: Vec<NodeId> = (1..=HUBS_MAX).map(node).collect();
         check(&path, node(9)).expect_err("too high");
-    }
-
-    /// A hub that serves on this machine, and what of it outlives that.
-    struct Served {
-        node: NodeId,
-        address: SocketAddr,
-        shared: Arc<Shared>,
-        _folder: tempfile::TempDir,
-    }
-
-    fn serve_hub(name: &str) -> Served {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let state_dir = folder.path().join("hub");
-        let store = store::BlockStore::open(&folder.path().join("blocks"), store::Options::default()).expect("opened");
-        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let config = Config { listen, advertise: Vec::new(), state_dir, name: name.into(), store: Arc::new(store) };
-        let hub = Hub::start(config).expect("started");
-        let served = Served { node: hub.node(), address: hub.address(), shared: hub.shared().clone(), _folder: folder };
-        tokio::spawn(hub.run(std::future::pending()));
-        served
-    }
-
-    impl Served {
-        fn work_for(&self, above: &Served) -> tokio::task::JoinHandle<Result<(), HubError>> {
-            lock(&above.shared.registry).add(self.node, "worker", "behind", 1).expect("let in");
-            let (shared, node, address) = (self.shared.clone(), above.node, above.address);
-            tokio::spawn(async move { work_for(shared, node, &[address]).await })
-        }
-
-        /// Waits until so many CPUs are lent here.
-        async fn lends(&self, cpus: u32) {
-            let mut lent = lock(&self.shared.state).lent.subscribe();
-            let seen = tokio::time::timeout(LIMIT, lent.wait_for(|lent| lent.cpus == cpus)).await;
-            assert!(seen.is_ok(), "{:?}", lock(&self.shared.state).lent.borrow());
-        }
-
-        /// A connection of a machine of this role.
-        async fn join(&self, number: usize, hello: Hello) -> Joined {
-            let role = Role::from_number(hello.role).expect("a role");
-            lock(&self.shared.registry).add(node(number), role.name(), "machine", 1).expect("let in");
-            let (theirs, ours) = Connection::within_process(node(number), self.node);
-            let shared = self.shared.clone();
-            tokio::spawn(async move { shared.serve(ours).await });
-            wire::join(theirs, hello).await.expect("joined")
-        }
-    }
-
-    fn hello(role: Role, cpus: u32) -> Hello {
-        Hello { role: role.number().into(), name: format!("{}{cpus}", role.name()), cpus, ..Hello::default() }
     }
 
     fn launch(cpus: u32) -> Launch {

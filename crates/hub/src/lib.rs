@@ -1,6 +1,8 @@
 //! The hub: a site's distributor. To clients it looks like one big worker; to workers, like a client.
 //!
 //! * [`placement`]: which task runs where (pure).
+//! * [`desk`]: the ledger of all work, and the journal under it.
+//! * [`work`]: workunits: hosts that ask for them, and those who submit them and take what came of them.
 //! * [`registry`]: who has joined, and as what.
 //! * [`server`]: accepting, greeting, and what each role's streams do.
 //! * `state`: who is connected, and which launches wait.
@@ -13,6 +15,7 @@
 //! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
 
 pub mod above;
+pub mod desk;
 pub mod differences;
 pub mod held;
 pub mod placement;
@@ -21,7 +24,10 @@ pub mod relay;
 pub mod server;
 pub mod session;
 mod state;
+#[cfg(test)]
+mod testing;
 pub mod views;
+pub mod work;
 pub mod workers;
 
 pub use server::{Config, Hub, HubError};

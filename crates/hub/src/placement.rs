@@ -4,18 +4,13 @@
 //! is sent tasks as they come; one with more processors than a host has places joins as several. A task that fits no worker
 //! even when that worker is empty is refused at once.
 
+use crate::desk::Desk;
 use base::NodeId;
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
 use tasks::{
-    AccountName, AccountSpec, Capacity, Effect, Effects, Event, HostName, HostSpec, InstanceName, JobName, JobSpec,
-    Need, Outcome, Platform, Policy, RUNNING_MAX, Refusal, Report, Shape, Table, TaskName, Urgency, Waits,
+    AccountName, Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Platform, Policy,
+    RUNNING_MAX, Refusal, Report, Shape, TaskName, Urgency, Waits,
 };
-
-/// Most tasks that may wait or run; one more is refused.
-const TASKS_MAX: usize = 16_384;
-/// Most workers, counted as hosts.
-const HOSTS_MAX: usize = 4_096;
 
 /// One launch, as placement knows it. A task that is launched again has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -107,17 +102,17 @@ impl Lent {
 /// The workers, and what waits and runs.
 #[derive(Debug)]
 pub struct Placement {
-    table: Table,
-    effects: Effects,
-    start: Instant,
+    /// The table of all work, of which launches are a part.
+    pub desk: Desk,
     workers: BTreeMap<NodeId, Worker>,
     /// Which worker a host is (part of).
     nodes: HashMap<HostName, NodeId>,
     tickets: HashMap<Ticket, Launch>,
     launches: HashMap<TaskName, Ticket>,
-    accounts: HashMap<u128, AccountName>,
     /// The account of all workers: what they report is believed.
     own: AccountName,
+    /// Launches have keys of their own in each start of the hub.
+    start: u64,
     /// Launches that have no place yet.
     waiting: usize,
     /// Workers have left, or lend less, since [`Placement::stranded`] was asked.
@@ -140,72 +135,38 @@ struct Launch {
     at: Option<(HostName, InstanceName)>,
 }
 
-impl Default for Placement {
-    fn default() -> Self {
-        Self::new(rand::random())
-    }
-}
-
 impl Placement {
-    /// Without workers. `salt`: see [`Table::new`].
-    fn new(salt: u128) -> Self {
-        let capacity = Capacity {
-            accounts: 4_096,
-            hosts: HOSTS_MAX,
-            jobs: TASKS_MAX,
-            groups: TASKS_MAX,
-            tasks: TASKS_MAX,
-            instances: TASKS_MAX,
-            // Launches have no deadlines.
-            nodes: 64,
-        };
+    /// Without workers.
+    pub fn new(desk: Desk) -> Self {
         let mut placement = Self {
-            table: Table::new(capacity, salt, 0),
-            effects: Effects::default(),
-            start: Instant::now(),
+            desk,
             workers: BTreeMap::new(),
             nodes: HashMap::new(),
             tickets: HashMap::new(),
             launches: HashMap::new(),
-            accounts: HashMap::new(),
             own: AccountName::from_u64(0),
+            start: rand::random(),
             waiting: 0,
             has_shrunk: false,
         };
-        placement.own = placement.account(u128::MAX).unwrap_or(placement.own);
+        placement.own = placement.desk.account(u128::MAX).unwrap_or(placement.own);
         placement
     }
 
-    /// Nanoseconds of the table's time.
-    fn now(&self) -> u64 {
-        self.start.elapsed().as_nanos() as u64
-    }
-
-    /// Has the table do an event. Its effects are in `self.effects`.
-    fn act(&mut self, event: &Event<'_>) {
-        let now = self.now();
-        self.table.handle(event, now, &mut self.effects);
-    }
-
     /// Has the table do an event, and returns what was placed by it.
-    fn handle(&mut self, event: &Event<'_>) -> Vec<Assignment> {
-        self.act(event);
+    fn handle(&mut self, event: Event<'_>) -> Vec<Assignment> {
+        self.desk.act(event);
         self.placed()
     }
 
     /// What the last event has placed.
-    fn placed(&mut self) -> Vec<Assignment> {
-        let sent = self.effects.iter().filter_map(|effect| match effect {
+    pub fn placed(&mut self) -> Vec<Assignment> {
+        let sent = self.desk.effects().iter().filter_map(|effect| match effect {
             Effect::Send { host, instance, .. } => Some((*host, *instance)),
             _ => None,
         });
         let sent: Vec<(HostName, InstanceName)> = sent.collect();
         sent.into_iter().filter_map(|(host, instance)| self.assign(host, instance)).collect()
-    }
-
-    fn refusal(&self) -> Option<Refusal> {
-        let of = |effect: &Effect| if let Effect::Refused(refusal) = effect { Some(*refusal) } else { None };
-        self.effects.iter().find_map(of)
     }
 
     fn assign(&mut self, host: HostName, instance: InstanceName) -> Option<Assignment> {
@@ -214,26 +175,14 @@ impl Placement {
         let launch = self.tickets.get_mut(&ticket)?;
         launch.at = Some((host, instance));
         self.waiting -= 1;
-        let load = self.table.load(host, launch.affinity)?;
+        let load = self.desk.table().load(host, launch.affinity)?;
         let warm = if load.is_warm { ", knows the program's files" } else { "" };
         let why = format!("{} of {} CPUs free{warm}", load.cpus_free + i32::from(launch.cpus), load.cpus);
         if launch.affinity != 0 {
             let warmed = Event::Warm(host, launch.affinity);
-            self.act(&warmed);
+            self.desk.act(warmed);
         }
         Some(Assignment { ticket, worker, why })
-    }
-
-    fn account(&mut self, key: u128) -> Result<AccountName, Refused> {
-        if let Some(known) = self.accounts.get(&key) {
-            return Ok(*known);
-        }
-        let spec = AccountSpec { key, weight: 1, share_permille: 0, tasks_max: u32::MAX, running_max: u32::MAX };
-        self.act(&Event::Account(spec));
-        match (self.effects.first(), self.refusal()) {
-            (Some(Effect::Account(name)), _) => Ok(*self.accounts.entry(key).or_insert(*name)),
-            (_, refusal) => Err(Refused::Table(refusal.unwrap_or(Refusal::Unknown))),
-        }
     }
 
     /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
@@ -261,15 +210,15 @@ impl Placement {
         shapes.resize(shapes.len().max(hosts.len()), Shape { cpus: 0, largest: 0, ..shapes[0] });
         for (at, shape) in shapes.into_iter().enumerate() {
             if let Some(host) = hosts.get(at) {
-                made.extend(self.handle(&Event::Resize(*host, shape)));
+                made.extend(self.handle(Event::Resize(*host, shape)));
                 continue;
             }
             let key = u128::from_le_bytes(*worker.0.0.first_chunk().expect("a digest has more")) ^ at as u128;
             let spec =
                 HostSpec { key, account: self.own, shape, speed_permille: 1_000, is_fresh: true, is_attached: true };
-            self.act(&Event::Join(spec));
-            let Some(Effect::Host(host)) = self.effects.first().copied() else {
-                tracing::warn!(%worker, refused = ?self.refusal(), "a worker has no room in the task table");
+            self.desk.act(Event::Join(spec));
+            let Some(Effect::Host(host)) = self.desk.effects().first().copied() else {
+                tracing::warn!(%worker, refused = ?self.desk.refusal(), "a worker has no room in the task table");
                 break;
             };
             self.nodes.insert(host, worker);
@@ -293,15 +242,15 @@ impl Placement {
         let mut made = Vec::new();
         self.has_shrunk = true;
         for host in known.hosts {
-            self.act(&Event::Drain(host, true));
-            let running = self.table.host(host).map(|view| view.running).unwrap_or_default();
+            self.desk.act(Event::Drain(host, true));
+            let running = self.desk.table().host(host).map(|view| view.running).unwrap_or_default();
             for instance in running {
                 if let Some(ticket) = self.launches.get(&instance.task).copied() {
                     made.extend(self.finish(ticket));
                 }
             }
             self.nodes.remove(&host);
-            self.act(&Event::Leave(host));
+            self.desk.act(Event::Leave(host));
         }
         made.extend(self.settle());
         made
@@ -310,8 +259,8 @@ impl Placement {
     /// What the table does by and by is done now: there is little of it, for launches.
     fn settle(&mut self) -> Vec<Assignment> {
         let mut made = Vec::new();
-        while self.table.is_behind(self.start.elapsed().as_nanos() as u64) {
-            made.extend(self.handle(&Event::Tick));
+        while self.desk.table().is_behind(self.desk.now()) {
+            made.extend(self.handle(Event::Tick));
         }
         made
     }
@@ -325,10 +274,10 @@ impl Placement {
         if wanted.cpus > largest {
             return Err(Refused::TooLarge { asked: wanted.cpus, largest });
         }
-        let account = self.account(wanted.account)?;
+        let account = self.desk.account(wanted.account).map_err(Refused::Table)?;
         let cpus = wanted.cpus.clamp(1, u16::MAX.into()) as u16;
         let spec = JobSpec {
-            key: ticket.0.into(),
+            key: u128::from(self.start) << 64 | u128::from(ticket.0),
             account,
             urgency: Urgency::Interactive,
             need: Need { platform: Platform::LINUX_X86_64, cpus, ..Need::default() },
@@ -344,13 +293,13 @@ impl Placement {
             failures_max: u32::MAX,
             is_volatile: true,
         };
-        self.act(&Event::Open(spec));
-        let Some(Effect::Job(job, _)) = self.effects.first().copied() else {
-            return Err(Refused::Table(self.refusal().unwrap_or(Refusal::Unknown)));
+        self.desk.act(Event::Open(spec));
+        let Some(Effect::Job(job, _)) = self.desk.effects().first().copied() else {
+            return Err(Refused::Table(self.desk.refusal().unwrap_or(Refusal::Unknown)));
         };
-        self.act(&Event::Submit { job, first: 0, count: 1, deadline_ms: 0 });
-        let Some(Effect::Submitted(task)) = self.effects.first().copied() else {
-            let refusal = self.refusal().unwrap_or(Refusal::Unknown);
+        self.desk.act(Event::Submit { job, first: 0, count: 1, deadline_ms: 0 });
+        let Some(Effect::Submitted(task)) = self.desk.effects().first().copied() else {
+            let refusal = self.desk.refusal().unwrap_or(Refusal::Unknown);
             self.end(job);
             return Err(Refused::Table(refusal));
         };
@@ -367,22 +316,22 @@ impl Placement {
         let mut made = match launch.at {
             Some((host, instance)) => {
                 let report = Report { instance, outcome: Outcome::Done([0; 32]), cost_ms: 100 };
-                self.handle(&Event::Report { host, reports: &[report], want: 0 })
+                self.handle(Event::Report { host, reports: &[report], want: 0 })
             }
             None => {
                 self.waiting -= 1;
-                self.handle(&Event::CancelTask(launch.task))
+                self.handle(Event::CancelTask(launch.task))
             }
         };
-        made.extend(self.handle(&Event::Assimilated(&[launch.task])));
+        made.extend(self.handle(Event::Assimilated(&[launch.task])));
         self.end(launch.job);
         made
     }
 
     fn end(&mut self, job: JobName) {
-        self.act(&Event::Close(job));
-        self.act(&Event::Forget(job));
-        debug_assert_eq!(self.refusal(), None, "a launch's job ends with its task");
+        self.desk.act(Event::Close(job));
+        self.desk.act(Event::Forget(job));
+        debug_assert_eq!(self.desk.refusal(), None, "a launch's job ends with its task");
     }
 
     /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
@@ -391,7 +340,7 @@ impl Placement {
             return Vec::new();
         }
         let is_stranded = |launch: &Launch| {
-            matches!(self.table.waits(launch.task), Some(Waits::NoHosts | Waits::FitsNowhere(_)) | None)
+            matches!(self.desk.table().waits(launch.task), Some(Waits::NoHosts | Waits::FitsNowhere(_)) | None)
         };
         let waiting = self.tickets.iter().filter(|(_, launch)| launch.at.is_none());
         let stranded: Vec<Ticket> =
@@ -402,7 +351,7 @@ impl Placement {
 
     /// Time has passed: what the table does then.
     pub fn tick(&mut self) -> Vec<Assignment> {
-        self.handle(&Event::Tick)
+        self.handle(Event::Tick)
     }
 
     /// Whether launches wait, so that [`Placement::tick`] is to be called soon.
@@ -413,7 +362,8 @@ impl Placement {
     /// CPUs lent and CPUs busy, of a worker.
     pub fn load(&self, worker: NodeId) -> Option<(u32, u32)> {
         let known = self.workers.get(&worker)?;
-        let busy = |host: &HostName| self.table.load(*host, 0).map_or(0, |load| i32::from(load.cpus) - load.cpus_free);
+        let busy =
+            |host: &HostName| self.desk.table().load(*host, 0).map_or(0, |load| i32::from(load.cpus) - load.cpus_free);
         Some((known.lent.cpus, known.hosts.iter().map(busy).sum::<i32>().max(0) as u32))
     }
 
@@ -426,6 +376,7 @@ impl Placement {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::desk::Room;
     use base::Digest;
     use proptest::prelude::*;
 
@@ -438,7 +389,7 @@ mod tests {
     }
 
     fn placement() -> Placement {
-        Placement::new(5)
+        Placement::new(Desk::in_memory(Room::default(), 5))
     }
 
     #[test]
@@ -468,7 +419,7 @@ mod tests {
         assert_eq!(placement.leave(node(1)), vec![], "nothing is placed on it");
         assert_eq!(placement.stranded(), vec![Ticket(2)]);
         assert_eq!(placement.counts(), (0, 0));
-        assert_eq!(placement.table.counts()[1..], [0, 0, 0, 0], "no hosts, jobs, tasks or instances");
+        assert_eq!(placement.desk.table().counts()[1..], [0, 0, 0, 0], "no hosts, jobs, tasks or instances");
     }
 
     #[test]
@@ -562,7 +513,7 @@ mod tests {
                     prop_assert!(placed.insert(assignment.ticket), "placed twice");
                 }
                 let (running, waiting) = placement.counts();
-                prop_assert_eq!(placement.table.counts()[3], running + waiting);
+                prop_assert_eq!(placement.desk.table().counts()[3], running + waiting);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! Accepting connections, greeting them, and serving each role's streams.
 
 use crate::above;
+use crate::desk::{Desk, DeskError, Room};
 use crate::held::Held;
 use crate::placement::{Refused, Ticket, Wanted};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
@@ -15,10 +16,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
+use store::journal::{JournalError, Options, Seq};
 use store::system::{SystemFiles, release};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use wire::flow::Path;
 use wire::listener::Guests;
 use wire::message::{
@@ -31,8 +33,8 @@ use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, 
 const GIVEN_BYTES_MAX: usize = 8 << 20;
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// How often launches that wait are tried with workers that wait, too.
-const TRY_AGAIN: Duration = Duration::from_millis(50);
+/// How often it is looked for hosts that have been away for long.
+const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
 
 /// What a hub needs to run.
 pub struct Config {
@@ -46,6 +48,10 @@ pub struct Config {
     pub name: String,
     /// Where blocks are kept; shared with the worker when both run in one process.
     pub store: Arc<BlockStore>,
+    /// How much it can hold.
+    pub room: Room,
+    /// Bounds of its journal; `None`: without one. Then nothing but launches should be sent there.
+    pub journal: Option<Options>,
 }
 
 /// A hub that listens.
@@ -53,6 +59,7 @@ pub struct Hub {
     shared: Arc<Shared>,
     listener: Listener,
     address: SocketAddr,
+    durable: watch::Receiver<Result<Seq, Arc<JournalError>>>,
 }
 
 /// A hub cannot start or go on.
@@ -72,6 +79,12 @@ pub enum HubError {
         "this hub is to work for another, but {0}; join anew (`gleaner hub --join TOKEN`), or remove `above` from node.toml"
     )]
     Above(DialError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Desk(#[from] DeskError),
+    /// The journal has ended.
+    #[error("the hub stops: {0}")]
+    Journal(Arc<JournalError>),
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] wire::key::KeyError),
@@ -99,6 +112,7 @@ pub struct Shared {
     guests: Guests,
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
+    epoch: u64,
 }
 
 /// Objects that came before the launch that needs them.
@@ -133,6 +147,15 @@ impl Hub {
             [] => vec![address],
             known => known.iter().map(|ip| SocketAddr::new(*ip, address.port())).collect(),
         };
+        let (told, durable) = watch::channel(Ok(Seq(0)));
+        let desk = match config.journal {
+            Some(options) => {
+                let told = Box::new(move |durable| drop(told.send(durable)));
+                Desk::open(&config.state_dir.join("journal"), config.room, options, told)?
+            }
+            None => Desk::in_memory(config.room, rand::random()),
+        };
+        let epoch = desk.epoch();
         let shared = Shared {
             name: config.name,
             key,
@@ -142,11 +165,12 @@ impl Hub {
             registry: Mutex::new(registry),
             store_name: Bytes::from(config.store.identity()?.to_vec()),
             guests: listener.guests(),
-            state: Mutex::default(),
+            state: Mutex::new(State::new(desk)),
             tickets: AtomicU64::new(1),
+            epoch,
             store: config.store,
         };
-        Ok(Self { shared: Arc::new(shared), listener, address })
+        Ok(Self { shared: Arc::new(shared), listener, address, durable })
     }
 
     #[cfg(test)]
@@ -200,29 +224,27 @@ impl Hub {
         async move { above::work_for(shared, hub, &addresses).await }
     }
 
-    /// Serves until `stop` completes; then every connection is told.
-    pub async fn run(self, stop: impl Future<Output = ()>) {
-        tokio::pin!(stop);
-        let waits = lock(&self.shared.state).waits.clone();
-        loop {
-            let attempt = tokio::select! {
-                () = &mut stop => break,
-                () = waits.notified() => {
-                    self.shared.try_again_later(waits.clone());
-                    continue;
-                }
-                attempt = self.listener.accept() => attempt,
-            };
-            let Some(attempt) = attempt else { break };
-            let shared = self.shared.clone();
-            tokio::spawn(async move {
-                let served = async { shared.serve(attempt.finish().await?).await };
-                if let Err(error) = served.await {
-                    tracing::debug!(%error, "a connection ended");
-                }
-            });
-        }
+    /// Serves until `stop` completes; then every connection is told. Ends with an error if the journal does.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), HubError> {
+        let accepting = async {
+            while let Some(attempt) = self.listener.accept().await {
+                let shared = self.shared.clone();
+                tokio::spawn(async move {
+                    let served = async { shared.serve(attempt.finish().await?).await };
+                    if let Err(error) = served.await {
+                        tracing::debug!(%error, "a connection ended");
+                    }
+                });
+            }
+        };
+        let ended = tokio::select! {
+            () = stop => Ok(()),
+            () = accepting => Ok(()),
+            () = self.shared.tick() => Ok(()),
+            dead = self.shared.deliver(self.durable.clone()) => Err(HubError::Journal(dead)),
+        };
         self.listener.close().await;
+        ended
     }
 }
 
@@ -274,6 +296,7 @@ impl Shared {
         let (lends, changes) = watch::channel(None);
         tokio::spawn(answer_pings(connection.clone(), sender, receiver, lends));
         match role {
+            Role::Worker if hello.asks => self.serve_asking(connection).await,
             Role::Worker => self.serve_worker(connection, hello, changes).await,
             Role::Client | Role::Admin => self.serve_client(connection, hello, tenant, held).await,
         }
@@ -338,6 +361,12 @@ impl Shared {
                         let answer = blocking(move || shared.answer(&session, &question).to_string()).await;
                         send_last(sender, &Answer { json: Bytes::from(answer.unwrap_or_default()) }).await;
                     }
+                    Ok(Some(Open { kind: Some(OpenKind::Jobs(_)) })) => {
+                        shared.serve_jobs(session, sender, receiver).await;
+                    }
+                    Ok(Some(Open { kind: Some(OpenKind::Collect(wanted)) })) => {
+                        shared.serve_collect(session, wanted, sender, receiver).await;
+                    }
                     Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => {
                         fetch_objects(Some(session), request.digests, sender).await;
                     }
@@ -368,14 +397,12 @@ impl Shared {
     ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
         let mut state = lock(&self.state);
         state.drop_dead();
+        state.placement.desk.is_crowded().map_err(Refused::Table)?;
         let wanted = Wanted { account: client.account(), cpus, affinity: client.affinity(view) };
         let (sender, receiver) = oneshot::channel();
         state.waiting.insert(ticket, sender);
         match state.placement.submit(ticket, wanted) {
             Ok(made) => {
-                if made.is_empty() {
-                    state.waits.notify_one();
-                }
                 state.hand_out(made);
                 Ok(receiver)
             }
@@ -386,18 +413,55 @@ impl Shared {
         }
     }
 
-    /// Launches wait: now and then workers that wait, too, are tried for them, until none waits.
-    fn try_again_later(self: &Arc<Self>, waits: Arc<Notify>) {
-        let shared = self.clone();
-        tokio::spawn(async move {
-            tokio::time::sleep(TRY_AGAIN).await;
-            let mut state = lock(&shared.state);
-            let made = state.placement.tick();
-            state.hand_out(made);
-            if state.placement.has_waiting() {
-                waits.notify_one();
+    /// Has time pass for the table.
+    async fn tick(&self) {
+        let sooner = lock(&self.state).placement.desk.sooner();
+        let mut looked = Instant::now();
+        loop {
+            let wait = {
+                let mut state = lock(&self.state);
+                state.tick();
+                let (next, now) = (state.placement.desk.schedule(), state.placement.desk.now());
+                Duration::from_nanos(next.saturating_sub(now)).min(LOOK_FOR_GONE)
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = sooner.notified() => {}
             }
-        });
+            if looked.elapsed() >= LOOK_FOR_GONE {
+                looked = Instant::now();
+                self.drop_gone_hosts(looked);
+            }
+        }
+    }
+
+    /// Lets leave what has become durable, until the journal ends.
+    async fn deliver(&self, mut durable: watch::Receiver<Result<Seq, Arc<JournalError>>>) -> Arc<JournalError> {
+        loop {
+            let told = durable.borrow_and_update().clone();
+            {
+                let mut state = lock(&self.state);
+                match told {
+                    Ok(seq) => {
+                        let free = state.placement.desk.told(seq);
+                        state.route(free);
+                    }
+                    Err(dead) => {
+                        state.placement.desk.end(dead.clone());
+                        return dead;
+                    }
+                }
+            }
+            if durable.changed().await.is_err() {
+                // There is no journal.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
+
+    /// Which hub this is, of those that replaced one another.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch
     }
 
     /// A launch needs its place no more. May be called more than once.
@@ -444,6 +508,7 @@ impl Shared {
         let clients = state.clients.values().filter(|client| client.node == node);
         let clients = clients.map(|client| client.connection.clone());
         workers.into_iter().chain(clients).for_each(|connection| connection.close("this key was revoked"));
+        state.work.hosts.close(node, "this key was revoked");
         Ok(node)
     }
 
@@ -457,6 +522,7 @@ impl Shared {
             .map(|(node, name)| json!({"name": name, "id": node.0.to_hex(), "connected": is_here(node)}))
             .collect();
         let (running, queued) = state.placement.counts();
+        let (hosts, away) = state.work.hosts.counts();
         let mut workers: Vec<Value> = state
             .workers
             .values()
@@ -472,7 +538,7 @@ impl Shared {
         workers.sort_by_key(|worker| worker["name"].as_str().unwrap_or_default().to_owned());
         json!({
             "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
-            "tasks_running": running, "tasks_queued": queued, "clients": clients,
+            "tasks_running": running, "tasks_queued": queued, "clients": clients, "hosts": hosts, "hosts_away": away,
         })
     }
 }

@@ -1,27 +1,27 @@
 //! Who is connected and who was, and which launches wait for a place: what all connections change, under one lock.
 
+use crate::desk::Desk;
 use crate::held::{Departed, Held, PiecesKept};
 use crate::placement::{Assignment, Lent, Placement, Ticket};
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
+use crate::work::Work;
 use base::NodeId;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use wire::Connection;
 use wire::message::Hello;
 
 /// Everything that changes.
-#[derive(Default)]
 pub(crate) struct State {
     pub clients: HashMap<SessionKey, Arc<ClientSession>>,
     pub departed: Departed,
     pub pieces: PiecesKept,
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
     pub placement: Placement,
+    pub work: Work,
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
-    /// Notified when a launch begins to wait.
-    pub waits: Arc<Notify>,
     /// What all workers lend together, for the hub above.
     pub lent: watch::Sender<Lent>,
     /// The hubs above this one, the nearest first, as far as is known.
@@ -36,6 +36,22 @@ const BEHIND_MAX: usize = 64;
 const BEHIND_KEPT: Duration = Duration::from_secs(600);
 
 impl State {
+    /// Nobody is connected.
+    pub fn new(desk: Desk) -> Self {
+        Self {
+            clients: HashMap::new(),
+            departed: Departed::default(),
+            pieces: PiecesKept::default(),
+            workers: HashMap::new(),
+            placement: Placement::new(desk),
+            work: Work::default(),
+            waiting: HashMap::new(),
+            lent: watch::Sender::default(),
+            above: Vec::new(),
+            behind: HashMap::new(),
+        }
+    }
+
     /// A client connects: what it told before, over connections that are dead or about to be. Its daemon's earlier start, which is
     /// no more, need not be waited for.
     pub fn come_back(&mut self, connection: &Connection, hello: &Hello) -> Option<Arc<Held>> {

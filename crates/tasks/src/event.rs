@@ -276,12 +276,15 @@ pub enum Kind {
     Shares,
     /// Bytes of jobs, tasks and results.
     Bytes,
+    /// The journal: the disk is behind.
+    Journal,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown => write!(f, "there is nothing of that name (any more)"),
+            Self::Full(Kind::Journal, _) => write!(f, "the hub's disk is behind; try again later"),
             Self::Full(kind, _) => write!(f, "the hub has no room for more {}; try again later", kind.plural()),
             Self::AccountFull(max) => write!(f, "the account has {max} tasks at the hub already, which is its limit"),
             Self::Invalid(what) => write!(f, "{what}"),
@@ -305,6 +308,7 @@ impl Kind {
             Self::Deadlines => "deadlines",
             Self::Shares => "reserved shares",
             Self::Bytes => "bytes of jobs, tasks and results",
+            Self::Journal => "records",
         }
     }
 }
@@ -380,7 +384,7 @@ pub struct Effects {
 }
 
 /// Most effects of one event.
-pub const EFFECTS_MAX: usize = 128;
+pub const EFFECTS_MAX: usize = 256;
 
 impl Default for Effects {
     fn default() -> Self {
@@ -391,6 +395,12 @@ impl Default for Effects {
 impl Effects {
     pub(crate) fn clear(&mut self) {
         self.list.clear();
+    }
+
+    /// An event is refused before it comes to the table.
+    pub fn refuse(&mut self, refusal: Refusal) {
+        self.clear();
+        self.push(Effect::Refused(refusal));
     }
 
     pub(crate) fn push(&mut self, effect: Effect) {

@@ -84,8 +84,7 @@ impl Ledger {
     /// their tasks were.
     pub fn handle(&mut self, entry: &Entry<'_>, now: u64, effects: &mut Effects) {
         if let Err(refusal) = self.has_room(entry) {
-            effects.clear();
-            effects.push(Effect::Refused(refusal));
+            effects.refuse(refusal);
             return;
         }
         if let Event::Report { host, reports, .. } = entry.event {

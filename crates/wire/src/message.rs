@@ -12,10 +12,12 @@
 //! | `Pieces` | worker to hub, hub to client | an [`ObjectReply`] for each piece, in order |
 //! | `Ask` | client to hub | one [`Answer`] |
 //! | `Coming` | client to hub | a `Give` for each of what it names |
+//! | `Host`, `Jobs`, `Collect` | host or client to hub | see [`work`] |
 //!
 //! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
 
 mod greeting;
+pub mod work;
 
 pub use greeting::{Control, ControlKind, Hello, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome};
 
@@ -26,7 +28,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
     /// Which kind of stream this is.
-    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     pub kind: Option<OpenKind>,
 }
 
@@ -54,6 +56,15 @@ pub enum OpenKind {
     /// Contents that come over this stream while tasks that need them start.
     #[prost(message, tag = "7")]
     Coming(Coming),
+    /// This is a host that asks for workunits.
+    #[prost(message, tag = "8")]
+    Host(work::HostGreeting),
+    /// Jobs of workunits are submitted and changed over this stream.
+    #[prost(bool, tag = "9")]
+    Jobs(bool),
+    /// Tell what becomes of a job's workunits.
+    #[prost(message, tag = "10")]
+    Collect(work::Collect),
 }
 
 /// Contents that need not be asked for: they are on their way.

@@ -12,6 +12,7 @@ use serde::Serialize;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::Duration;
 
 /// Starts the hub.
 pub fn run(arguments: Hub) -> Result {
@@ -43,7 +44,23 @@ pub fn own_config(config: &Config) -> Result<HubConfig> {
     let state_dir = config.state_dir.value.join("hub");
     make_private_folder(&state_dir)?;
     let above = config.hub_above.as_ref().map(|above| above.value.clone());
-    Ok(HubConfig { listen: config.listen.value, state_dir, name: config.name.value.clone(), above })
+    Ok(HubConfig {
+        listen: config.listen.value,
+        state_dir,
+        name: config.name.value.clone(),
+        above,
+        hosts_max: config.hosts_max.value,
+        tasks_max: config.tasks_max.value,
+        is_own_pool: false,
+        extra_sync_delay: extra_sync_delay()?,
+    })
+}
+
+/// As `$GLEANER_EXTRA_SYNC_US` says, in microseconds: for measurement only.
+fn extra_sync_delay() -> Result<Duration> {
+    let Ok(text) = std::env::var("GLEANER_EXTRA_SYNC_US") else { return Ok(Duration::ZERO) };
+    let wrong = |_| CliError::environment("GLEANER_EXTRA_SYNC_US is no number").hint("unset GLEANER_EXTRA_SYNC_US");
+    text.parse().map(Duration::from_micros).map_err(wrong)
 }
 
 /// Redeems the token of the hub that this one is to work for, keeps what it gave, and starts afresh without it: redeeming may

@@ -5,7 +5,7 @@ use crate::args::Up;
 use crate::config::{Config, Surroundings};
 use crate::detach::{self, Ready, lock_role};
 use crate::error::Result;
-use crate::parts::{self, HubReady};
+use crate::parts::{self, HubConfig, HubReady};
 use gleaner_client::door::Folder;
 
 /// Starts hub and worker.
@@ -21,6 +21,7 @@ pub fn run(arguments: Up) -> Result {
     }
     crate::resident::prepare();
     let hub_config = hub::own_config(&config)?;
+    let hub_config = HubConfig { is_own_pool: arguments.while_stdin, ..hub_config };
     let worker_config = worker::own_config(&config)?;
     let _locks = (lock_role(&config.state_dir.value, "hub")?, lock_role(&config.state_dir.value, "worker")?);
     // Before the sandbox: without root it is in a user namespace, where this account looks like another.

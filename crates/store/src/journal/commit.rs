@@ -73,11 +73,11 @@ impl Committer {
     /// Waits for records; `None` if there will be none.
     fn gather(&mut self) -> Option<Batch> {
         let mut queue = lock(&self.shared.queue);
-        while queue.dead.is_none() && queue.count == 0 && !queue.is_stopping {
+        while queue.dead.is_none() && !queue.is_due() && !queue.is_stopping {
             queue.is_idle = true;
             queue = wait(&self.shared.gathered, queue);
         }
-        queue.is_idle = false;
+        (queue.is_idle, queue.is_wanted) = (false, false);
         if queue.dead.is_some() || queue.count == 0 {
             return None;
         }

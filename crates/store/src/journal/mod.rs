@@ -163,9 +163,38 @@ impl Journal {
     /// Takes a record, which becomes durable soon. Never waits for the disk.
     ///
     /// # Errors
+    /// As [`Journal::append_quietly`].
+    pub fn append(&self, record: &[u8]) -> Result<Seq, JournalError> {
+        let seq = self.append_quietly(record)?;
+        self.commit_soon();
+        Ok(seq)
+    }
+
+    /// What was taken becomes durable soon.
+    pub fn commit_soon(&self) {
+        let mut queue = lock(&self.shared.queue);
+        queue.is_wanted |= queue.count > 0;
+        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
+        drop(queue);
+        if wakes {
+            self.shared.gathered.notify_one();
+        }
+    }
+
+    /// Whether so much waits for the disk, or lies on it, that there is no more room than for what must be written down anyhow.
+    pub fn is_crowded(&self) -> bool {
+        let Options { buffer_bytes_max, bytes_max, .. } = self.shared.options;
+        let on_disk = self.shared.bytes.load(Relaxed);
+        on_disk > bytes_max / 8 * 7 || lock(&self.shared.queue).buffered() > buffer_bytes_max / 4 * 3
+    }
+
+    /// Takes a record for which nobody waits: it becomes durable with the next one that somebody waits for, or when there are many,
+    /// or at the end. Never waits for the disk.
+    ///
+    /// # Errors
     /// [`JournalError::Full`], [`JournalError::TooManyBytes`] and [`JournalError::TooLarge`] if the record was not
     /// taken, and the journal goes on; [`JournalError::Dead`] if it has ended.
-    pub fn append(&self, record: &[u8]) -> Result<Seq, JournalError> {
+    pub fn append_quietly(&self, record: &[u8]) -> Result<Seq, JournalError> {
         let Options { buffer_bytes_max: max, bytes_max, .. } = self.shared.options;
         let bytes = self.shared.bytes.load(Relaxed);
         let need = record.len() + 4;
@@ -185,9 +214,9 @@ impl Journal {
         queue.count += 1;
         let seq = queue.next;
         queue.next += 1;
-        let is_idle = std::mem::take(&mut queue.is_idle);
+        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
         drop(queue);
-        if is_idle {
+        if wakes {
             self.shared.gathered.notify_one();
         }
         Ok(Seq(seq))
@@ -198,6 +227,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::NotYet`] after the timeout; [`JournalError::Dead`] if the journal has ended before.
     pub fn flush_wait(&self, seq: Seq, timeout: Duration) -> Result<Seq, JournalError> {
+        self.commit_soon();
         // No clock is asked to reach further.
         let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
         let mut queue = lock(&self.shared.queue);

@@ -14,6 +14,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Bytes of records that nobody waits for which are gathered before they are written.
+const QUIET_BYTES_MAX: usize = 64 << 10;
+
 /// Shared by all handles and threads of an open journal.
 pub(crate) struct Shared {
     pub folder: Folder,
@@ -54,6 +57,8 @@ pub(crate) struct Queue {
     pub epoch: u64,
     /// Whether the committer waits.
     pub is_idle: bool,
+    /// Whether somebody waits for the next batch.
+    pub is_wanted: bool,
     pub is_stopping: bool,
     pub dead: Option<Arc<JournalError>>,
     pub syncs: Histogram,
@@ -70,6 +75,7 @@ impl Queue {
             durable: last,
             epoch,
             is_idle: false,
+            is_wanted: false,
             is_stopping: false,
             dead: None,
             syncs: Histogram::default(),
@@ -79,6 +85,11 @@ impl Queue {
     /// Bytes of records that are not durable.
     pub fn buffered(&self) -> usize {
         self.batch.len() - BATCH_HEADER_BYTES + self.writing
+    }
+
+    /// Whether there is a batch to be written: one that somebody waits for, or one that has grown by itself.
+    pub fn is_due(&self) -> bool {
+        self.count > 0 && (self.is_wanted || self.batch.len() > QUIET_BYTES_MAX)
     }
 
     /// An error if the journal is dead.

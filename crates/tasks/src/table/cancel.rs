@@ -22,6 +22,7 @@ impl Table {
             Stage::Free | Stage::Assimilating | Stage::Cleaning => return,
         }
         self.decide(at, Err(failure), effects);
+        self.recall_all(at, effects);
     }
 
     pub(super) fn on_cancel_job(&mut self, name: JobName, effects: &mut Effects) -> Result<(), Refusal> {

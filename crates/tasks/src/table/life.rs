@@ -257,16 +257,11 @@ impl Table {
             self.delete(at, effects);
             return true;
         }
-        let (host, number) = (self.host_of(instance_at), self.instances[instance_at].number);
+        let host = self.host_of(instance_at);
         let is_right = self.is_right(at, instance_at);
         let fate = self.instances[instance_at].fate;
         if fate == Fate::Out {
-            self.take_in(instance_at, Fate::Failed);
-            if let Some(host) = host {
-                let instance = InstanceName { task: self.tasks[at].name(at), number };
-                effects.push(Effect::Stop(self.hosts[host].name(host), instance));
-                self.feed(host, 1, effects);
-            }
+            self.recall(instance_at, effects);
         } else if fate == Fate::Done
             && let Some(is_right) = is_right
         {
@@ -275,6 +270,28 @@ impl Table {
         self.tasks[at].newest = self.instances[instance_at].before;
         self.instances.give(instance_at);
         false
+    }
+
+    /// Nobody waits for an instance any more: its host is told, and has room for another.
+    fn recall(&mut self, at: u32, effects: &mut Effects) {
+        let (host, task, number) = (self.host_of(at), self.instances[at].task, self.instances[at].number);
+        self.take_in(at, Fate::Failed);
+        if let Some(host) = host {
+            let instance = InstanceName { task: self.tasks[task].name(task), number };
+            effects.push(Effect::Stop(self.hosts[host].name(host), instance));
+            self.feed(host, 1, effects);
+        }
+    }
+
+    /// Nobody waits for any instance of a task.
+    pub(super) fn recall_all(&mut self, task: u32, effects: &mut Effects) {
+        let mut at = self.tasks[task].newest;
+        while at != NIL && self.tasks[task].out > 0 {
+            if self.instances[at].fate == Fate::Out {
+                self.recall(at, effects);
+            }
+            at = self.instances[at].before;
+        }
     }
 
     /// Whether a result is as the canonical one; `None` if there is none.

@@ -198,6 +198,16 @@ impl Table {
         self.task_at(name).is_ok()
     }
 
+    /// Whether a task's client sends it again when the hub starts anew.
+    pub fn is_volatile(&self, name: TaskName) -> bool {
+        self.task_at(name).is_ok_and(|at| self.jobs[self.tasks[at].job].is_volatile)
+    }
+
+    /// Whether a host is sent tasks as they come.
+    pub fn is_attached(&self, name: HostName) -> bool {
+        self.host_at(name).is_ok_and(|at| self.hosts[at].is_attached)
+    }
+
     /// Whether a report of this host about that instance would be taken: it was sent there, and nothing came yet.
     pub fn awaits(&self, host: HostName, instance: InstanceName) -> bool {
         let (Ok(host), Ok(task)) = (self.host_at(host), self.task_at(instance.task)) else { return false };

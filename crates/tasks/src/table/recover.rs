@@ -1,9 +1,9 @@
 //! What must be said again when the hub has started anew: what was decided, and may not have been heard.
 
 use super::Table;
-use super::records::{NO_INSTANCE, Stage};
+use super::records::{NO_INSTANCE, Presence, Stage};
 use crate::event::{Effect, Failure};
-use crate::names::JobName;
+use crate::names::{HostName, JobName};
 
 impl Table {
     /// Effects that may not have left before the hub ended: results that have not reached where they go, and comparisons.
@@ -20,6 +20,12 @@ impl Table {
             }
             Stage::Free | Stage::Open | Stage::Cleaning => None,
         })
+    }
+
+    /// Hosts that were sent tasks as they came: their connections ended with the hub.
+    pub fn attached(&self) -> impl Iterator<Item = HostName> + '_ {
+        let live = self.hosts.all().filter(|(_, host)| host.generation % 2 == 1 && host.is_attached);
+        live.filter(|(_, host)| host.presence != Presence::Gone).map(|(at, host)| host.name(at))
     }
 
     /// Jobs whose tasks their clients send again: to be cancelled at the start.

@@ -45,6 +45,9 @@ pub struct Hello {
     /// Of a hub that works for another: what its workers lend.
     #[prost(message, optional, tag = "13")]
     pub behind: Option<Lends>,
+    /// A worker that takes no launches: its hosts ask for workunits ([`super::work`]).
+    #[prost(bool, tag = "14")]
+    pub asks: bool,
 }
 
 /// What the workers of a hub lend that works for another hub.

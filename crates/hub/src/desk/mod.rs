@@ -1,0 +1,271 @@
+//! The hub's desk: the ledger of all its work, and the journal under it.
+//!
+//! Everything that changes the ledger goes through [`Desk::act`], in one order: into the journal, then into the ledger. What follows
+//! from it leaves when its record is durable: an answer waits at [`Desk::durable`], what nobody has asked for is held back until
+//! [`Desk::told`]. Launches are the exception. Their clients send them again if the hub ends, so their effects leave at once, and
+//! the disk is not waited for; their records are there all the same, because what the table does next follows from all before.
+
+mod clock;
+mod start;
+
+pub use start::{DeskError, Room};
+
+use base::codec::Writer;
+use clock::Clock;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use store::journal::{Journal, JournalError, Seq};
+use tasks::{AccountName, AccountSpec, Effect, Effects, Entry, Event, Kind, Ledger, Refusal, Table};
+use tokio::sync::{Notify, oneshot};
+
+/// The first byte of a record: what the journal begins with, and an entry.
+const BEGIN: u8 = 0;
+const ENTRY: u8 = 1;
+/// When those who are refused because the disk is behind may try again, in milliseconds.
+const RETRY_MS: u32 = 200;
+
+/// The ledger and its journal.
+pub struct Desk {
+    ledger: Ledger,
+    effects: Effects,
+    record: Writer,
+    clock: Clock,
+    /// Without one nothing outlives the hub.
+    journal: Option<Journal>,
+    /// What waits until its record is durable, in the order of the records.
+    held: VecDeque<(Seq, Held)>,
+    taken: Seq,
+    durable: Seq,
+    dead: Option<Arc<JournalError>>,
+    accounts: HashMap<u128, AccountName>,
+    /// When the next tick was last said to be, in nanoseconds of the hub's time, and who is told if it is earlier.
+    next_tick: u64,
+    sooner: Arc<Notify>,
+}
+
+/// What waits for the disk.
+enum Held {
+    Answer(oneshot::Sender<()>),
+    Effect(Effect),
+}
+
+/// Completes when what was done before is durable. An error: the journal has ended, and nobody must be told.
+pub type Durable = oneshot::Receiver<()>;
+
+impl std::fmt::Debug for Desk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Desk").field("taken", &self.taken).field("durable", &self.durable).finish_non_exhaustive()
+    }
+}
+
+impl Desk {
+    fn over(ledger: Ledger, clock: Clock, journal: Option<Journal>) -> Self {
+        let taken = journal.as_ref().map_or(Seq(0), |journal| journal.status().taken);
+        Self {
+            ledger,
+            effects: Effects::default(),
+            record: Writer::default(),
+            clock,
+            journal,
+            held: VecDeque::new(),
+            taken,
+            durable: taken,
+            dead: None,
+            accounts: HashMap::new(),
+            next_tick: u64::MAX,
+            sooner: Arc::default(),
+        }
+    }
+
+    /// A desk without a journal.
+    pub fn in_memory(room: Room, salt: u128) -> Self {
+        let clock = Clock::start(0);
+        let ledger = Ledger::new(room.capacity(), room.bytes_max, salt, clock.now());
+        Self::over(ledger, clock, None)
+    }
+
+    /// The table, to be looked at.
+    pub fn table(&self) -> &Table {
+        self.ledger.table()
+    }
+
+    /// The ledger, to be looked at.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Nanoseconds of the hub's time.
+    pub fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// Milliseconds of the hub's time.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now() / 1_000_000
+    }
+
+    /// Whether the disk is so far behind that whoever asks for something is to wait, or has failed.
+    pub fn is_crowded(&self) -> Result<(), Refusal> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        match self.dead.is_some() || journal.is_crowded() {
+            true => Err(Refusal::Full(Kind::Journal, RETRY_MS)),
+            false => Ok(()),
+        }
+    }
+
+    /// Does an entry. Of its effects, those that somebody waits for are for the caller; the others are held back until they may
+    /// leave.
+    pub fn act<'a>(&mut self, entry: impl Into<Entry<'a>>) -> &[Effect] {
+        let (entry, now) = (entry.into(), self.clock.now());
+        if let Err(error) = self.write_down(&entry, now) {
+            self.dead.get_or_insert(Arc::new(error));
+            self.effects.refuse(Refusal::Full(Kind::Journal, RETRY_MS));
+            return &self.effects;
+        }
+        self.ledger.handle(&entry, now, &mut self.effects);
+        let has_held = self.hold_back();
+        if has_held {
+            self.commit();
+        }
+        let next = self.next_tick();
+        if next < self.next_tick {
+            self.next_tick = next;
+            self.sooner.notify_one();
+        }
+        &self.effects
+    }
+
+    /// The effects of the last entry.
+    pub fn effects(&self) -> &[Effect] {
+        &self.effects
+    }
+
+    /// Why the last entry was refused, if it was.
+    pub fn refusal(&self) -> Option<Refusal> {
+        let of = |effect: &Effect| if let Effect::Refused(refusal) = effect { Some(*refusal) } else { None };
+        self.effects.iter().find_map(of)
+    }
+
+    fn write_down(&mut self, entry: &Entry<'_>, now: u64) -> Result<(), JournalError> {
+        let Some(journal) = &self.journal else { return Ok(()) };
+        if let Some(dead) = &self.dead {
+            return Err(JournalError::Dead(dead.clone()));
+        }
+        self.record.0.clear();
+        self.record.u8(ENTRY);
+        entry.encode(now, &mut self.record);
+        self.taken = journal.append_quietly(&self.record.0)?;
+        Ok(())
+    }
+
+    /// Holds back what nobody waits for here.
+    fn hold_back(&mut self) -> bool {
+        let table = self.ledger.table();
+        let before = self.held.len();
+        for effect in self.effects.iter() {
+            let is_held = match effect {
+                Effect::Send { host, instance, .. } => table.is_attached(*host) && !table.is_volatile(instance.task),
+                Effect::Assimilate { task, .. } | Effect::Compare(task, _) => !table.is_volatile(*task),
+                Effect::JobEnded(job) => table.job(*job).is_some_and(|job| !job.spec.is_volatile),
+                Effect::Stop(_, instance) => !table.is_volatile(instance.task),
+                _ => false,
+            };
+            if is_held {
+                self.held.push_back((self.taken, Held::Effect(*effect)));
+            }
+        }
+        self.held.len() > before
+    }
+
+    fn commit(&self) {
+        self.journal.iter().for_each(Journal::commit_soon);
+    }
+
+    /// For an answer that tells of what was done: to be waited for before it is given.
+    pub fn durable(&mut self) -> Durable {
+        let (sender, durable) = oneshot::channel();
+        if self.journal.is_none() || self.taken <= self.durable {
+            // Whoever waits has it still.
+            let _ = sender.send(());
+        } else if self.dead.is_none() {
+            self.held.push_back((self.taken, Held::Answer(sender)));
+            self.commit();
+        }
+        durable
+    }
+
+    /// Records are durable up to this one: answers are released; gives the effects that may leave now.
+    pub fn told(&mut self, durable: Seq) -> Vec<Effect> {
+        self.durable = self.durable.max(durable);
+        self.free()
+    }
+
+    /// The effects that may leave now.
+    pub fn free(&mut self) -> Vec<Effect> {
+        let mut free = Vec::new();
+        while self.held.front().is_some_and(|(seq, _)| *seq <= self.durable) {
+            match self.held.pop_front() {
+                // Who waited may have left.
+                Some((_, Held::Answer(sender))) => drop(sender.send(())),
+                Some((_, Held::Effect(effect))) => free.push(effect),
+                None => {}
+            }
+        }
+        free
+    }
+
+    /// The journal has ended: nothing more is done, and whoever waits is not told.
+    pub fn end(&mut self, why: Arc<JournalError>) {
+        self.dead.get_or_insert(why);
+        self.held.clear();
+    }
+
+    /// Why nothing more is done, if so.
+    pub fn dead(&self) -> Option<&Arc<JournalError>> {
+        self.dead.as_ref()
+    }
+
+    /// The account with this key, as it was opened before or with the usual limits.
+    pub fn account(&mut self, key: u128) -> Result<AccountName, Refusal> {
+        if let Some(known) = self.accounts.get(&key) {
+            return Ok(*known);
+        }
+        let spec = AccountSpec { key, weight: 1, share_permille: 0, tasks_max: u32::MAX, running_max: u32::MAX };
+        self.set_account(spec)
+    }
+
+    /// Opens an account, or changes its limits.
+    pub fn set_account(&mut self, spec: AccountSpec) -> Result<AccountName, Refusal> {
+        match *self.act(Event::Account(spec)) {
+            [Effect::Account(name), ..] => Ok(*self.accounts.entry(spec.key).or_insert(name)),
+            _ => Err(self.refusal().unwrap_or(Refusal::Unknown)),
+        }
+    }
+
+    /// When the next tick is due, in nanoseconds of the hub's time; the past, if it is. `u64::MAX`: never.
+    pub fn next_tick(&self) -> u64 {
+        let (table, now) = (self.ledger.table(), self.clock.now());
+        if table.is_behind(now) { now } else { table.next_tick().unwrap_or(u64::MAX) }
+    }
+
+    /// As [`Desk::next_tick`], by whom ticks are made: he is told by [`Desk::sooner`] if one is due before that.
+    pub fn schedule(&mut self) -> u64 {
+        self.next_tick = self.next_tick();
+        self.next_tick
+    }
+
+    /// Notified when the next tick is due sooner than was said.
+    pub fn sooner(&self) -> Arc<Notify> {
+        self.sooner.clone()
+    }
+
+    /// Which hub this is, of those that replaced one another on one journal.
+    pub fn epoch(&self) -> u64 {
+        self.journal.as_ref().map_or(0, |journal| journal.status().epoch)
+    }
+
+    /// The journal, if there is one.
+    pub fn journal(&self) -> Option<&Journal> {
+        self.journal.as_ref()
+    }
+}

@@ -1,0 +1,178 @@
+//! Opening the desk: the ledger is made again from the journal, and what cannot go on is ended.
+
+use super::clock::Clock;
+use super::{BEGIN, Desk, ENTRY};
+use base::codec::{Malformed, Reader, Writer};
+use std::path::Path;
+use store::journal::{Entry as Record, Journal, JournalError, Options, Recovered, Seq, Told};
+use tasks::{Capacity, Effect, Effects, Event, JobName, LOGIC_VERSION, Ledger, Scratch, decode};
+
+/// How much a hub can hold. What is beyond is refused, and may come again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Hosts: workers, and those that ask for workunits.
+    pub hosts: usize,
+    /// Tasks that wait or run.
+    pub tasks: usize,
+    /// Bytes that belong to jobs, tasks and results.
+    pub bytes_max: usize,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self { hosts: 4_096, tasks: 16_384, bytes_max: 256 << 20 }
+    }
+}
+
+impl Room {
+    /// Of the table. Each launch is a job of its own.
+    pub fn capacity(self) -> Capacity {
+        let usual = Capacity::of(self.hosts, self.tasks);
+        let jobs = self.tasks.min(65_536);
+        Capacity { accounts: usual.accounts.max(4_096), jobs, groups: usual.groups.max(jobs), ..usual }
+    }
+}
+
+/// The desk cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum DeskError {
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A record of the journal is not what this version writes.
+    #[error("record {seq} of the journal cannot be read: {why}")]
+    Record {
+        /// Which.
+        seq: Seq,
+        /// What is wrong with it.
+        why: Malformed,
+    },
+    /// The journal does not begin as a hub's does.
+    #[error("the journal does not begin with a hub's first record: it is of something else")]
+    Foreign,
+    /// Another version has written records that this one would understand otherwise.
+    #[error(
+        "the journal's last records were written by a version of gleaner whose task table is another one ({found}, not \
+         {LOGIC_VERSION}): start that version once more and stop it, which leaves a snapshot"
+    )]
+    OtherLogic {
+        /// The version of its logic.
+        found: u32,
+    },
+}
+
+impl Desk {
+    /// Opens the desk whose journal is in `folder`, or makes it. `told`: see [`Journal::open`].
+    ///
+    /// # Errors
+    /// [`DeskError`], each with what to do.
+    pub fn open(folder: &Path, room: Room, options: Options, told: Told) -> Result<Self, DeskError> {
+        let options = Options { logic_version: LOGIC_VERSION, ..options };
+        let (journal, recovered) = Journal::open(folder, options, told)?;
+        let (ledger, last) = match again(recovered)? {
+            Some(again) => again,
+            None => begin(&journal, room)?,
+        };
+        let mut desk = Self::over(ledger, Clock::start(last), Some(journal));
+        desk.end_what_cannot_go_on();
+        Ok(desk)
+    }
+
+    /// Workers that were connected are not, and launches are sent again by their clients: both are ended. What waited to be told is
+    /// told again.
+    fn end_what_cannot_go_on(&mut self) {
+        let attached: Vec<_> = self.table().attached().collect();
+        for host in attached {
+            self.act(Event::Leave(host));
+        }
+        let launches: Vec<JobName> = self.table().volatile().collect();
+        for job in &launches {
+            self.act(Event::CancelJob(*job));
+        }
+        self.settle();
+        for job in launches {
+            while let [first, ..] = self.table().tasks_of(job, 1)[..] {
+                self.act(Event::Assimilated(&[first]));
+                self.settle();
+            }
+            self.act(Event::Forget(job));
+        }
+        let pending: Vec<Effect> = self.table().pending().collect();
+        self.held.extend(pending.into_iter().map(|effect| (self.taken, super::Held::Effect(effect))));
+        self.commit();
+    }
+
+    fn settle(&mut self) {
+        while self.table().is_behind(self.now()) {
+            self.act(Event::Tick);
+        }
+    }
+}
+
+/// The first record of a journal: what the table was made with.
+fn begin(journal: &Journal, room: Room) -> Result<(Ledger, u64), DeskError> {
+    let (now, salt) = (Clock::start(0).now(), rand::random());
+    let capacity = room.capacity();
+    let mut record = Writer::default();
+    record.u8(BEGIN);
+    record.u64(now);
+    record.u128(salt);
+    record.u64(room.bytes_max as u64);
+    for count in counts(&capacity) {
+        record.u64(count as u64);
+    }
+    journal.append_quietly(&record.0)?;
+    Ok((Ledger::new(capacity, room.bytes_max, salt, now), now))
+}
+
+fn counts(capacity: &Capacity) -> [usize; 7] {
+    let Capacity { accounts, hosts, jobs, groups, tasks, instances, nodes } = *capacity;
+    [accounts, hosts, jobs, groups, tasks, instances, nodes]
+}
+
+fn begun(mut from: Reader<'_>) -> Result<(Ledger, u64), Malformed> {
+    let (now, salt, bytes_max) = (from.u64()?, from.u128()?, from.u64()? as usize);
+    let mut count = || from.u64().map(|count| count as usize);
+    let capacity = Capacity {
+        accounts: count()?,
+        hosts: count()?,
+        jobs: count()?,
+        groups: count()?,
+        tasks: count()?,
+        instances: count()?,
+        nodes: count()?,
+    };
+    Ok((Ledger::new(capacity, bytes_max, salt, now), now))
+}
+
+/// The ledger as the journal has it, and the time of the last record. `None`: the journal is new.
+fn again(recovered: Recovered) -> Result<Option<(Ledger, u64)>, DeskError> {
+    let mut records = recovered.records;
+    let Some(first) = records.next().transpose()? else { return Ok(None) };
+    let mut from = Reader::new(&first.record);
+    if from.u8().ok() != Some(BEGIN) {
+        return Err(DeskError::Foreign);
+    }
+    let (mut ledger, mut last) = begun(from).map_err(|why| DeskError::Record { seq: first.seq, why })?;
+    let (mut effects, mut scratch) = (Effects::default(), Scratch::default());
+    for record in records {
+        let record = record?;
+        if record.logic_version != LOGIC_VERSION {
+            return Err(DeskError::OtherLogic { found: record.logic_version });
+        }
+        last = apply(&mut ledger, &record, &mut scratch, &mut effects)
+            .map_err(|why| DeskError::Record { seq: record.seq, why })?;
+    }
+    Ok(Some((ledger, last)))
+}
+
+/// Does what a record says.
+fn apply(ledger: &mut Ledger, record: &Record, scratch: &mut Scratch, effects: &mut Effects) -> Result<u64, Malformed> {
+    let Some((&ENTRY, entry)) = record.record.split_first() else {
+        return Err(Malformed("a record of an unknown kind"));
+    };
+    let mut blobs = Vec::new();
+    let (entry, now) = decode(entry, scratch, &mut blobs)?;
+    ledger.handle(&entry, now, effects);
+    Ok(now)
+}

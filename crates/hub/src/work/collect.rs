@@ -1,0 +1,178 @@
+//! A client's stream of what has ended: told until it is taken, whatever fails between.
+
+use crate::server::Shared;
+use crate::session::ClientSession;
+use crate::state::State;
+use crate::workers::send_last;
+use bytes::Bytes;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use tasks::{BATCH_MAX, Event, Failure, InstanceName, JobName, TaskName};
+use tokio::sync::Notify;
+use wire::message::work::{Collect, Ended, Endings, Taken};
+use wire::{Receiver, Sender, lock};
+
+/// Tasks that are told and not yet taken, of one stream: usual, and most.
+const AHEAD: usize = 256;
+const AHEAD_MAX: usize = 4096;
+
+/// What has ended and is to be told, by job.
+#[derive(Default)]
+pub(crate) struct Feeds(HashMap<JobName, Feed>);
+
+#[derive(Default)]
+struct Feed {
+    /// Ended, and told to nobody. As many as the job has tasks at most.
+    ended: VecDeque<TaskName>,
+    has_more: Arc<Notify>,
+}
+
+impl Feeds {
+    /// A task of a job has ended.
+    pub fn add(&mut self, job: JobName, task: TaskName) {
+        let feed = self.0.entry(job).or_default();
+        feed.ended.push_back(task);
+        feed.has_more.notify_waiters();
+    }
+
+    /// There is news of a job.
+    pub fn wake(&mut self, job: JobName) {
+        self.0.get(&job).into_iter().for_each(|feed| feed.has_more.notify_waiters());
+    }
+
+    /// A job is no more.
+    pub fn forget(&mut self, job: JobName) {
+        self.wake(job);
+        self.0.remove(&job);
+    }
+
+    fn has_more(&mut self, job: JobName) -> Arc<Notify> {
+        self.0.entry(job).or_default().has_more.clone()
+    }
+
+    fn take(&mut self, job: JobName, count: usize) -> Vec<TaskName> {
+        let Some(feed) = self.0.get_mut(&job) else { return Vec::new() };
+        feed.ended.drain(..count.min(feed.ended.len())).collect()
+    }
+
+    /// These were told to somebody who did not take them.
+    fn give_back(&mut self, job: JobName, tasks: impl IntoIterator<Item = TaskName>) {
+        let feed = self.0.entry(job).or_default();
+        tasks.into_iter().for_each(|task| feed.ended.push_front(task));
+        feed.has_more.notify_waiters();
+    }
+}
+
+/// What a collector is told next.
+enum News {
+    Ended(Vec<Ended>),
+    Nothing,
+    Last,
+}
+
+impl Shared {
+    /// Serves such a stream until the job has ended, or its client has.
+    pub(crate) async fn serve_collect(
+        self: Arc<Self>,
+        client: Arc<ClientSession>,
+        wanted: Collect,
+        mut sender: Sender,
+        mut receiver: Receiver,
+    ) {
+        let job = lock(&self.state).own_job(client.account(), wanted.job);
+        let job = match job {
+            Ok(job) => job,
+            Err(refusal) => {
+                let refusal = refusal.to_string();
+                return send_last(sender, &Endings { refusal, ..Endings::default() }).await;
+            }
+        };
+        let ahead = if wanted.ahead == 0 { AHEAD } else { (wanted.ahead as usize).min(AHEAD_MAX) };
+        let mut told = HashSet::new();
+        self.tell(job, ahead, &mut told, &mut sender, &mut receiver).await;
+        lock(&self.state).work.feeds.give_back(job, told);
+    }
+
+    async fn tell(
+        &self,
+        job: JobName,
+        ahead: usize,
+        told: &mut HashSet<TaskName>,
+        sender: &mut Sender,
+        receiver: &mut Receiver,
+    ) {
+        let has_more = lock(&self.state).work.feeds.has_more(job);
+        loop {
+            // Before it is looked: what comes after that is not missed.
+            let more = has_more.notified();
+            tokio::pin!(more);
+            more.as_mut().enable();
+            let news = lock(&self.state).ended_of(job, ahead - told.len(), told);
+            match news {
+                News::Ended(ended) => {
+                    if sender.send(&Endings { ended, ..Endings::default() }).await.is_err() {
+                        return;
+                    }
+                }
+                News::Last => {
+                    let _ = sender.send(&Endings { is_last: true, ..Endings::default() }).await;
+                    return sender.finish();
+                }
+                News::Nothing => {}
+            }
+            tokio::select! {
+                () = more => {}
+                taken = receiver.next::<Taken>() => match taken {
+                    Ok(Some(taken)) => lock(&self.state).take_ended(told, &taken),
+                    Ok(None) | Err(_) => return,
+                },
+            }
+        }
+    }
+}
+
+impl State {
+    fn ended_of(&mut self, job: JobName, count: usize, told: &mut HashSet<TaskName>) -> News {
+        let tasks = self.work.feeds.take(job, count);
+        if tasks.is_empty() {
+            let view = self.placement.desk.table().job(job);
+            let is_last = told.is_empty() && view.is_none_or(|view| view.has_ended);
+            return if is_last { News::Last } else { News::Nothing };
+        }
+        let ended: Vec<Ended> = tasks.iter().filter_map(|task| self.ended(*task)).collect();
+        told.extend(ended.iter().map(|ended| TaskName::from_u64(ended.task)));
+        News::Ended(ended)
+    }
+
+    fn ended(&self, task: TaskName) -> Option<Ended> {
+        let desk = &self.placement.desk;
+        let view = desk.table().task(task)?;
+        let ended = Ended { task: task.to_u64(), index: view.index, ..Ended::default() };
+        Some(match view.result? {
+            Ok(number) => {
+                let result = desk.ledger().result(InstanceName { task, number }).cloned();
+                Ended { number: number.into(), result: result.map_or(Bytes::new(), Bytes::from_owner), ..ended }
+            }
+            Err(failure) => Ended { failure: number_of(failure), ..ended },
+        })
+    }
+
+    fn take_ended(&mut self, told: &mut HashSet<TaskName>, taken: &Taken) {
+        let names = taken.tasks.iter().map(|task| TaskName::from_u64(*task));
+        // Nobody takes what he was not told.
+        let names: Vec<TaskName> = names.filter(|task| told.remove(task)).collect();
+        for names in names.chunks(BATCH_MAX) {
+            self.act(Event::Assimilated(names));
+        }
+    }
+}
+
+fn number_of(failure: Failure) -> u32 {
+    match failure {
+        Failure::Errors => 1,
+        Failure::Instances => 2,
+        Failure::NoConsensus => 3,
+        Failure::Late => 4,
+        Failure::Cancelled => 5,
+    }
+}

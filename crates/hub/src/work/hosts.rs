@@ -1,0 +1,345 @@
+//! Hosts that ask for workunits, or wait for them: volunteers, pilot jobs, machines without the files of anybody.
+
+use crate::desk::{Desk, Durable};
+use crate::server::Shared;
+use crate::state::State;
+use base::NodeId;
+use bytes::Bytes;
+use prost::Message;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tasks::{
+    BATCH_MAX, Effect, Entry, Event, HostName, HostSpec, InstanceName, JobName, Outcome, Platform, RUNNING_MAX,
+    Refusal, Report, Shape, TaskName,
+};
+use tokio::sync::Notify;
+use wire::message::work::{Assigned, HostAsk, HostGreeting, HostTold, Instance, JobOpen, Reported};
+use wire::{Connection, Receiver, Sender, WireError, lock};
+
+/// How long a host may be away before what it had is done elsewhere.
+const AWAY_MAX: Duration = Duration::from_secs(60);
+/// Most jobs whose bytes a host is remembered to have; it is told them again beyond.
+const JOBS_KNOWN_MAX: usize = 1024;
+/// Memory is told in steps of so many MiB, so that there are few kinds of hosts.
+const MEMORY_STEP_MIB: u32 = 512;
+
+/// The hosts, with what they are to be told.
+#[derive(Default)]
+pub(crate) struct Hosts {
+    known: HashMap<HostName, Host>,
+    /// The connections of their machines, by number.
+    machines: HashMap<u64, Connection>,
+    streams: u64,
+}
+
+struct Host {
+    spec: HostSpec,
+    /// Its newest stream; an earlier one has no say any more.
+    stream: u64,
+    /// Not told yet. At most what it can have, and as much that it is to stop.
+    news: Vec<Effect>,
+    has_news: Arc<Notify>,
+    /// When its stream ended, if it has none.
+    away: Option<Instant>,
+}
+
+impl Hosts {
+    /// A host is to be told this.
+    pub fn tell(&mut self, host: HostName, effect: Effect) {
+        let Some(known) = self.known.get_mut(&host) else { return };
+        if known.news.len() < 2 * RUNNING_MAX {
+            known.news.push(effect);
+            known.has_news.notify_one();
+        }
+    }
+
+    /// How many there are, and how many of them are away.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.known.len(), self.known.values().filter(|host| host.away.is_some()).count())
+    }
+
+    /// Closes the connections of a machine.
+    pub fn close(&self, node: NodeId, why: &str) {
+        self.machines.values().filter(|machine| machine.peer() == node).for_each(|machine| machine.close(why));
+    }
+
+    /// Those that have been away for too long at `now`; they are forgotten here.
+    fn take_gone(&mut self, now: Instant) -> Vec<HostName> {
+        let is_gone = |host: &Host| host.away.is_some_and(|since| now.duration_since(since) >= AWAY_MAX);
+        self.known.extract_if(|_, host| is_gone(host)).map(|(name, _)| name).collect()
+    }
+}
+
+/// One host, over one stream.
+struct Served {
+    node: NodeId,
+    host: HostName,
+    stream: u64,
+    waits: bool,
+    /// Jobs whose bytes it has.
+    jobs: HashSet<JobName>,
+    has_news: Arc<Notify>,
+}
+
+impl Shared {
+    /// Serves a machine whose hosts ask, until it leaves.
+    pub(crate) async fn serve_asking(self: &Arc<Self>, connection: Connection) {
+        let number = {
+            let hosts = &mut lock(&self.state).work.hosts;
+            hosts.streams += 1;
+            hosts.machines.insert(hosts.streams, connection.clone());
+            hosts.streams
+        };
+        while let Ok((sender, mut receiver)) = connection.accept_control().await {
+            let (shared, node) = (self.clone(), connection.peer());
+            tokio::spawn(async move {
+                let opened = receiver.next::<wire::message::Open>().await;
+                let Ok(Some(wire::message::Open { kind: Some(wire::message::OpenKind::Host(greeting)) })) = opened
+                else {
+                    return;
+                };
+                if let Err(error) = shared.serve_host(node, greeting, sender, receiver).await {
+                    tracing::debug!(%node, %error, "a host's stream ended");
+                }
+            });
+        }
+        lock(&self.state).work.hosts.machines.remove(&number);
+    }
+
+    async fn serve_host(
+        self: &Arc<Self>,
+        node: NodeId,
+        greeting: HostGreeting,
+        mut sender: Sender,
+        mut receiver: Receiver,
+    ) -> Result<(), WireError> {
+        let joined = lock(&self.state).host_joins(node, &greeting);
+        let (mut served, told, durable) = match joined {
+            Ok(joined) => joined,
+            Err(refusal) => {
+                let refusal = refusal.to_string();
+                sender.send(&HostTold { refusal, epoch: self.epoch(), ..HostTold::default() }).await?;
+                sender.finish();
+                return Ok(());
+            }
+        };
+        let ended = async {
+            let _ = durable.await;
+            sender.send(&HostTold { epoch: self.epoch(), ..told }).await?;
+            self.exchange(&mut served, &mut sender, &mut receiver).await
+        };
+        let ended = ended.await;
+        lock(&self.state).host_away(served.host, served.stream);
+        ended
+    }
+
+    async fn exchange(
+        &self,
+        served: &mut Served,
+        sender: &mut Sender,
+        receiver: &mut Receiver,
+    ) -> Result<(), WireError> {
+        let has_news = served.has_news.clone();
+        loop {
+            let answer = tokio::select! {
+                ask = receiver.next_encoded() => {
+                    let Some(ask) = ask? else { return Ok(()) };
+                    let ask = HostAsk::decode(ask).map_err(|error| WireError::Invalid(error.to_string()))?;
+                    let answer = lock(&self.state).host_asks(served, &ask);
+                    Some(answer.map_err(|refusal| WireError::Invalid(refusal.to_string()))?)
+                }
+                () = has_news.notified(), if served.waits => None,
+            };
+            let mut told = HostTold::default();
+            if let Some((first, durable)) = answer {
+                told = first;
+                if let Some(durable) = durable {
+                    durable.await.map_err(|_| WireError::Lost("the hub ends".into()))?;
+                }
+            }
+            // What has come up meanwhile goes with it.
+            loop {
+                let is_all = lock(&self.state).host_news(served, &mut told);
+                let is_empty = told.assigned.is_empty() && told.stop.is_empty() && told.refusal.is_empty();
+                if !is_empty || !served.waits {
+                    sender.send(&HostTold { epoch: self.epoch(), ..std::mem::take(&mut told) }).await?;
+                }
+                if is_all {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Hosts that have been away for long are given up, now and then.
+    pub(crate) fn drop_gone_hosts(&self, now: Instant) {
+        let mut state = lock(&self.state);
+        for host in state.work.hosts.take_gone(now) {
+            state.act(Event::Leave(host));
+        }
+    }
+}
+
+impl State {
+    fn host_joins(&mut self, node: NodeId, greeting: &HostGreeting) -> Result<(Served, HostTold, Durable), Refusal> {
+        self.placement.desk.is_crowded()?;
+        let (whose, which) = node.0.0.split_at(16);
+        let number = |bytes: &[u8]| u128::from_le_bytes(*bytes.first_chunk().expect("half of a digest"));
+        let account = self.placement.desk.account(number(whose))?;
+        let spec = HostSpec {
+            key: number(which) ^ u128::from(greeting.number),
+            account,
+            shape: shape(greeting),
+            speed_permille: greeting.speed_permille.max(1),
+            is_fresh: greeting.is_fresh,
+            is_attached: greeting.waits,
+        };
+        let said = self.act(Event::Join(spec));
+        let host = match said.first() {
+            Some(Effect::Host(host)) => *host,
+            Some(Effect::Refused(refusal)) => return Err(*refusal),
+            _ => return Err(Refusal::Unknown),
+        };
+        let hosts = &mut self.work.hosts;
+        hosts.streams += 1;
+        let (stream, has_news) = (hosts.streams, Arc::<Notify>::default());
+        let known = Host { spec, stream, news: Vec::new(), has_news: has_news.clone(), away: None };
+        if let Some(earlier) = hosts.known.insert(host, known) {
+            // Its stream is told of its end by the next thing that it asks.
+            earlier.has_news.notify_one();
+        }
+        let running = self.placement.desk.table().host(host).map(|view| view.running).unwrap_or_default();
+        let told = HostTold { has: running.into_iter().map(told_instance).collect(), ..HostTold::default() };
+        let served = Served { node, host, stream, waits: greeting.waits, jobs: HashSet::new(), has_news };
+        Ok((served, told, self.placement.desk.durable()))
+    }
+
+    /// A host tells and asks. The answer may have to wait.
+    fn host_asks(&mut self, served: &mut Served, ask: &HostAsk) -> Result<(HostTold, Option<Durable>), Refusal> {
+        if self.work.hosts.known.get(&served.host).is_none_or(|known| known.stream != served.stream) {
+            return Err(Refusal::Unknown);
+        }
+        if let Err(refusal) = self.placement.desk.is_crowded() {
+            return Ok((refused(refusal), None));
+        }
+        let speed = self.work.hosts.known.get(&served.host).map_or(1_000, |known| known.spec.speed_permille);
+        let reports: Vec<Report> = ask.reports.iter().filter_map(|told| report(told, speed)).collect();
+        let want = ask.want.min(BATCH_MAX as u32) as u8;
+        let said = if reports.is_empty() {
+            if served.waits || want == 0 {
+                return Ok((HostTold::default(), None));
+            }
+            self.act(Event::Request { host: served.host, want })
+        } else {
+            let of = |told: &&Reported| report(told, speed).is_some();
+            let blobs: Vec<&[u8]> = ask.reports.iter().filter(of).map(|told| &told.result[..]).collect();
+            self.act(Entry { event: Event::Report { host: served.host, reports: &reports, want }, blobs: &blobs })
+        };
+        let mut told = HostTold::default();
+        for effect in &said {
+            match effect {
+                Effect::Send { .. } if !served.waits => self.assign(served, effect, &mut told),
+                Effect::Nothing(_, again_ms) | Effect::BackOff(_, again_ms) => told.again_ms = (*again_ms).max(1),
+                Effect::Refused(refusal) => told = refused(*refusal),
+                _ => {}
+            }
+        }
+        let must_wait = !reports.is_empty() || !told.assigned.is_empty();
+        let durable = must_wait.then(|| self.placement.desk.durable());
+        Ok((told, durable))
+    }
+
+    /// Adds what a host is to be told beside. False: there is more.
+    fn host_news(&mut self, served: &mut Served, told: &mut HostTold) -> bool {
+        let Some(known) = self.work.hosts.known.get_mut(&served.host) else { return true };
+        if known.stream != served.stream {
+            return true;
+        }
+        let count = known.news.len().min(BATCH_MAX);
+        let news: Vec<Effect> = known.news.drain(..count).collect();
+        let is_all = known.news.is_empty();
+        for effect in &news {
+            match effect {
+                Effect::Send { .. } => self.assign(served, effect, told),
+                Effect::Stop(_, instance) => told.stop.push(told_instance(*instance)),
+                _ => {}
+            }
+        }
+        is_all
+    }
+
+    fn assign(&self, served: &mut Served, effect: &Effect, told: &mut HostTold) {
+        let Effect::Send { instance, index, due_ms, .. } = *effect else { return };
+        let desk: &Desk = &self.placement.desk;
+        // It may have been cancelled while its record became durable.
+        let Some(task) = desk.table().task(instance.task) else { return };
+        if served.jobs.len() == JOBS_KNOWN_MAX {
+            served.jobs.clear();
+        }
+        let is_new = served.jobs.insert(task.job);
+        let common = is_new.then(|| desk.ledger().job(task.job)).flatten();
+        let common = common.and_then(|blob| JobOpen::decode(&blob[..]).ok()).map_or(Bytes::new(), |open| open.common);
+        let input = desk.ledger().input(instance.task).cloned();
+        told.assigned.push(Assigned {
+            instance: Some(told_instance(instance)),
+            job: task.job.to_u64(),
+            index,
+            due_in_ms: due_ms.saturating_sub(desk.now_ms()).min(u32::MAX.into()) as u32,
+            input: input.map_or(Bytes::new(), Bytes::from_owner),
+            common,
+        });
+    }
+
+    /// A host's stream has ended. It may come back; until then it is sent nothing.
+    fn host_away(&mut self, host: HostName, stream: u64) {
+        let Some(known) = self.work.hosts.known.get_mut(&host).filter(|known| known.stream == stream) else { return };
+        known.away = Some(Instant::now());
+        known.news.clear();
+        let spec = HostSpec { is_fresh: false, is_attached: false, ..known.spec };
+        if spec != known.spec {
+            self.act(Event::Join(spec));
+        }
+    }
+}
+
+fn refused(refusal: Refusal) -> HostTold {
+    let again_ms = if let Refusal::Full(_, ms) = refusal { ms } else { 0 };
+    HostTold { refusal: refusal.to_string(), again_ms, ..HostTold::default() }
+}
+
+fn shape(greeting: &HostGreeting) -> Shape {
+    let cpus = greeting.cpus.clamp(1, RUNNING_MAX as u32) as u16;
+    Shape {
+        platform: Platform::LINUX_X86_64,
+        level: greeting.level.min(4) as u8,
+        cpus,
+        largest: cpus,
+        memory_mib: greeting.memory_mib / MEMORY_STEP_MIB * MEMORY_STEP_MIB,
+        tags: greeting.tags,
+        redundancy: greeting.redundancy.min(u8::MAX.into()) as u8,
+    }
+}
+
+fn told_instance(name: InstanceName) -> Instance {
+    Instance { task: name.task.to_u64(), number: name.number.into() }
+}
+
+/// What a host says of an instance; nothing if that cannot be read.
+fn report(told: &Reported, speed_permille: u32) -> Option<Report> {
+    let instance = told.instance?;
+    let number = u8::try_from(instance.number).ok()?;
+    let outcome = match &told.digest[..] {
+        [] => Outcome::Failed,
+        digest => Outcome::Done(*digest.first_chunk()?),
+    };
+    let cost_ms = u64::from(told.cost_ms) * u64::from(speed_permille) / 1_000;
+    let instance = InstanceName { task: TaskName::from_u64(instance.task), number };
+    Some(Report { instance, outcome, cost_ms: cost_ms.min(u32::MAX.into()) as u32 })
+}
+
+impl std::fmt::Debug for Served {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Served").field("node", &self.node).field("host", &self.host).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,212 @@
+//! A client's stream of what it wants done: jobs opened, filled, changed and ended. Each answer is durable.
+
+use crate::desk::Durable;
+use crate::server::Shared;
+use crate::session::ClientSession;
+use crate::state::State;
+use base::Digest;
+use prost::Message;
+use std::sync::Arc;
+use tasks::{BATCH_MAX, Effect, Entry, Event, JobName, JobSpec, Need, Platform, Policy, Refusal, Urgency, Validation};
+use tokio::sync::mpsc;
+use wire::message::work::{JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold};
+use wire::{Receiver, Sender, lock};
+
+/// Most tasks in one message.
+pub const SUBMIT_MAX: u32 = 1024;
+/// Answers of one stream that may wait for the disk.
+const ANSWERS_MAX: usize = 256;
+
+impl Shared {
+    /// Serves such a stream. What is asked is done in order, and without waiting for the answers before.
+    pub(crate) async fn serve_jobs(
+        self: Arc<Self>,
+        client: Arc<ClientSession>,
+        sender: Sender,
+        mut receiver: Receiver,
+    ) {
+        let (answers, waiting) = mpsc::channel(ANSWERS_MAX);
+        let answering = tokio::spawn(answer(waiting, sender));
+        while let Ok(Some(ask)) = receiver.next::<JobAsk>().await {
+            let Ok(place) = answers.reserve().await else { break };
+            place.send(lock(&self.state).job_asked(client.account(), ask));
+        }
+        drop(answers);
+        let _ = answering.await;
+    }
+}
+
+/// Gives the answers, each when it is durable.
+async fn answer(mut waiting: mpsc::Receiver<(JobTold, Durable)>, mut sender: Sender) {
+    while let Some((told, durable)) = waiting.recv().await {
+        if durable.await.is_err() || sender.send(&told).await.is_err() {
+            return;
+        }
+    }
+    sender.finish();
+    sender.stopped().await;
+}
+
+impl State {
+    fn job_asked(&mut self, account: u128, ask: JobAsk) -> (JobTold, Durable) {
+        let told = self.job_done(account, ask).unwrap_or_else(|refusal| self.told_refused(refusal));
+        (told, self.placement.desk.durable())
+    }
+
+    fn told_refused(&self, refusal: Refusal) -> JobTold {
+        let now_ms = self.placement.desk.now_ms();
+        let (again_ms, earliest_in_ms) = match refusal {
+            Refusal::Full(_, ms) => (ms, 0),
+            Refusal::AccountFull(_) => (1_000, 0),
+            Refusal::TooLate(when_ms) => (0, when_ms.saturating_sub(now_ms).clamp(1, u32::MAX.into()) as u32),
+            _ => (0, 0),
+        };
+        JobTold { refusal: refusal.to_string(), again_ms, earliest_in_ms, ..JobTold::default() }
+    }
+
+    fn job_done(&mut self, account: u128, ask: JobAsk) -> Result<JobTold, Refusal> {
+        self.placement.desk.is_crowded()?;
+        match ask.kind.ok_or(Refusal::Invalid("an empty question"))? {
+            JobAskKind::Open(open) => self.open_job(account, open),
+            JobAskKind::Submit(submit) => self.submit(account, &submit),
+            JobAskKind::Close(job) => self.change(account, job, Event::Close),
+            JobAskKind::Cancel(job) => self.change(account, job, Event::CancelJob),
+            JobAskKind::Hold(job) => self.change(account, job, |job| Event::Hold(job, true)),
+            JobAskKind::Release(job) => self.change(account, job, |job| Event::Hold(job, false)),
+            JobAskKind::Urgency(changed) => {
+                let urgency = urgency(changed.urgency)?;
+                self.change(account, changed.job, |job| Event::Urgency(job, urgency))
+            }
+            JobAskKind::Forget(job) => {
+                let told = self.change(account, job, Event::Forget)?;
+                self.work.feeds.forget(JobName::from_u64(job));
+                Ok(told)
+            }
+        }
+    }
+
+    fn open_job(&mut self, account: u128, open: JobOpen) -> Result<JobTold, Refusal> {
+        if self.placement.desk.journal().is_none() {
+            return Err(Refusal::Invalid("this hub keeps no journal: it takes no jobs"));
+        }
+        let whose = self.placement.desk.account(account)?;
+        let spec = spec(account, whose, &open)?;
+        let kept = JobOpen { name: open.name, common: open.common, ..JobOpen::default() }.encode_to_vec();
+        let said = self.act(Entry { event: Event::Open(spec), blobs: &[&kept] });
+        match said.first() {
+            Some(Effect::Job(name, tasks)) => Ok(JobTold { job: name.to_u64(), tasks: *tasks, ..JobTold::default() }),
+            Some(Effect::Refused(refusal)) => Err(*refusal),
+            _ => Err(Refusal::Unknown),
+        }
+    }
+
+    /// Takes tasks, as many as there is room for: the answer says how many there are then.
+    fn submit(&mut self, account: u128, submit: &JobSubmit) -> Result<JobTold, Refusal> {
+        let job = self.own_job(account, submit.job)?;
+        if submit.count == 0 || submit.count > SUBMIT_MAX {
+            return Err(Refusal::Invalid("1 to 1024 tasks are submitted at a time"));
+        }
+        if !submit.inputs.is_empty() && submit.inputs.len() != submit.count as usize {
+            return Err(Refusal::Invalid("either each task has bytes of its own, or none has"));
+        }
+        let inputs: Vec<&[u8]> = submit.inputs.iter().map(|input| &input[..]).collect();
+        let in_ms = u64::from(submit.deadline_in_ms);
+        let deadline_ms = if in_ms == 0 { 0 } else { self.placement.desk.now_ms() + in_ms };
+        let mut first = submit.first;
+        let last = submit.first.checked_add(submit.count).ok_or(Refusal::Invalid("a job has fewer tasks"))?;
+        let mut refused = None;
+        while first < last && refused.is_none() {
+            let count = (last - first).min(BATCH_MAX as u32);
+            let at = (first - submit.first) as usize;
+            let blobs = inputs.get(at..at + count as usize).unwrap_or_default();
+            let event = Event::Submit { job, first, count: count as u8, deadline_ms };
+            let said = self.act(Entry { event, blobs });
+            refused = said.iter().find_map(|effect| match effect {
+                Effect::Refused(refusal) => Some(*refusal),
+                _ => None,
+            });
+            first += count;
+        }
+        let tasks = self.placement.desk.table().job(job).map_or(0, |view| view.tasks);
+        let told = refused.map_or_else(JobTold::default, |refusal| self.told_refused(refusal));
+        Ok(JobTold { job: submit.job, tasks, ..told })
+    }
+
+    fn change(
+        &mut self,
+        account: u128,
+        job: u64,
+        event: impl FnOnce(JobName) -> Event<'static>,
+    ) -> Result<JobTold, Refusal> {
+        let name = self.own_job(account, job)?;
+        let said = self.act(event(name));
+        if let Some(Effect::Refused(refusal)) = said.first() {
+            return Err(*refusal);
+        }
+        let tasks = self.placement.desk.table().job(name).map_or(0, |view| view.tasks);
+        Ok(JobTold { job, tasks, ..JobTold::default() })
+    }
+
+    /// A job of this account: nobody learns of others'.
+    pub(crate) fn own_job(&mut self, account: u128, job: u64) -> Result<JobName, Refusal> {
+        let name = JobName::from_u64(job);
+        let own = self.placement.desk.account(account)?;
+        let view = self.placement.desk.table().job(name).ok_or(Refusal::Unknown)?;
+        if view.spec.account == own && !view.spec.is_volatile { Ok(name) } else { Err(Refusal::Unknown) }
+    }
+}
+
+/// A job's name here: what the client chose, within its account.
+fn key(account: u128, chosen: &[u8]) -> Result<u128, Refusal> {
+    if chosen.len() != 16 {
+        return Err(Refusal::Invalid("a job's key has 16 bytes"));
+    }
+    let mixed = Digest::of(&[&account.to_le_bytes(), chosen].concat());
+    Ok(u128::from_le_bytes(*mixed.0.first_chunk().expect("a digest has more")))
+}
+
+fn urgency(number: u32) -> Result<Urgency, Refusal> {
+    match number {
+        1 => Ok(Urgency::Interactive),
+        0 | 2 => Ok(Urgency::Normal),
+        3 => Ok(Urgency::Spare),
+        _ => Err(Refusal::Invalid("an urgency that this hub does not know")),
+    }
+}
+
+fn spec(account: u128, whose: tasks::AccountName, open: &JobOpen) -> Result<JobSpec, Refusal> {
+    let usual = Policy::default();
+    let small = |number: u32, if_0: u8| if number == 0 { if_0 } else { number.min(u8::MAX.into()) as u8 };
+    let quorum = small(open.quorum, 1);
+    let target = small(open.target, quorum);
+    let instances_max = small(open.instances_max, target.saturating_add(4).min(tasks::INSTANCES_MAX));
+    Ok(JobSpec {
+        key: key(account, &open.key)?,
+        account: whose,
+        urgency: urgency(open.urgency)?,
+        need: Need {
+            platform: Platform::LINUX_X86_64,
+            level: open.level.min(4) as u8,
+            cpus: open.cpus.clamp(1, u16::MAX.into()) as u16,
+            memory_mib: open.memory_mib,
+            tags: open.tags,
+            is_homogeneous: open.is_homogeneous,
+        },
+        policy: Policy {
+            quorum,
+            target,
+            instances_max,
+            errors_max: open.errors_max.min(u8::MAX.into()) as u8,
+            successes_max: instances_max,
+            validation: Validation::Bitwise,
+            is_adaptive: open.is_adaptive,
+            is_speculative: open.is_speculative,
+            drops_late: open.drops_late,
+            delay_bound_ms: if open.delay_bound_ms == 0 { usual.delay_bound_ms } else { open.delay_bound_ms },
+        },
+        cost_ms: open.cost_ms.max(1),
+        affinity: 0,
+        failures_max: open.failures_max,
+        is_volatile: false,
+    })
+}

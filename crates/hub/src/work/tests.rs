@@ -1,0 +1,202 @@
+//! Jobs through a hub: submitted, asked for, done, collected; over restarts.
+
+use crate::testing::{LIMIT, Served, hello, serve_journalled};
+use bytes::Bytes;
+use std::future::Future;
+use wire::message::work::{
+    Assigned, Collect, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
+    JobTold, Reported, Taken,
+};
+use wire::message::{Hello, OpenKind};
+use wire::{Joined, Receiver, Role, Sender};
+
+/// A stream, and the connection that it is of.
+struct Stream {
+    _joined: Joined,
+    sender: Sender,
+    receiver: Receiver,
+}
+
+async fn in_time<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LIMIT, what).await.expect("in time")
+}
+
+impl Stream {
+    async fn open(hub: &Served, number: usize, hello: Hello, kind: OpenKind) -> Self {
+        let joined = hub.join(number, Hello { instance: rand::random(), ..hello }).await;
+        let (sender, receiver) = joined.connection.open(kind).await.expect("opened");
+        Self { _joined: joined, sender, receiver }
+    }
+
+    async fn next<M: prost::Message + Default>(&mut self) -> M {
+        in_time(self.receiver.next::<M>()).await.expect("no error").expect("not ended")
+    }
+}
+
+/// A client's streams.
+struct Client {
+    jobs: Stream,
+}
+
+impl Client {
+    async fn of(hub: &Served) -> Self {
+        Self { jobs: Stream::open(hub, 1, hello(Role::Client, 0), OpenKind::Jobs(true)).await }
+    }
+
+    async fn ask(&mut self, kind: JobAskKind) -> JobTold {
+        self.jobs.sender.send(&JobAsk { kind: Some(kind) }).await.expect("sent");
+        self.jobs.next().await
+    }
+
+    async fn open(&mut self, job: JobOpen) -> u64 {
+        let job = JobOpen { key: Bytes::from_static(&[5; 16]), cpus: 1, failures_max: 100, errors_max: 4, ..job };
+        let told = self.ask(JobAskKind::Open(job)).await;
+        assert_eq!(told.refusal, "");
+        told.job
+    }
+
+    async fn submit(&mut self, job: u64, first: u32, inputs: &[&'static [u8]]) -> JobTold {
+        let inputs: Vec<Bytes> = inputs.iter().map(|input| Bytes::from_static(input)).collect();
+        let count = inputs.len() as u32;
+        self.ask(JobAskKind::Submit(JobSubmit { job, first, count, deadline_in_ms: 0, inputs })).await
+    }
+
+    async fn collect(hub: &Served, job: u64) -> Stream {
+        Stream::open(hub, 1, hello(Role::Client, 0), OpenKind::Collect(Collect { job, ahead: 0 })).await
+    }
+}
+
+struct Host(Stream);
+
+impl Host {
+    async fn of(hub: &Served, number: usize, greeting: HostGreeting) -> (Self, HostTold) {
+        let hello = Hello { asks: true, ..hello(Role::Worker, 1) };
+        let mut stream = Stream::open(hub, number, hello, OpenKind::Host(greeting)).await;
+        let told = stream.next().await;
+        (Self(stream), told)
+    }
+
+    async fn ask(&mut self, reports: Vec<Reported>, want: u32) -> HostTold {
+        self.0.sender.send(&HostAsk { reports, want }).await.expect("sent");
+        self.0.next().await
+    }
+}
+
+fn asks() -> HostGreeting {
+    HostGreeting { cpus: 4, speed_permille: 1_000, is_fresh: true, ..HostGreeting::default() }
+}
+
+/// Does what was assigned: its result is its input twice.
+fn done(assigned: &Assigned) -> Reported {
+    let result = Bytes::from([&assigned.input[..], &assigned.input[..]].concat());
+    let digest = Bytes::from(base::Digest::of(&result).0.to_vec());
+    Reported { instance: assigned.instance, digest, result, cost_ms: 1 }
+}
+
+async fn collected(stream: &mut Stream, count: usize) -> Vec<Ended> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        let endings: Endings = stream.next().await;
+        assert!(!endings.is_last && endings.refusal.is_empty(), "{endings:?}");
+        all.extend(endings.ended);
+    }
+    all.sort_by_key(|ended| ended.index);
+    all
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_done_by_a_host_that_asks() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let (mut host, told) = Host::of(&hub, 2, asks()).await;
+    assert_eq!(told, HostTold::default());
+    let job = client.open(JobOpen { common: Bytes::from_static(b"program"), ..JobOpen::default() }).await;
+    assert_eq!(client.submit(job, 0, &[b"a", b"b", b"c"]).await.tasks, 3);
+    assert_eq!(client.submit(job, 0, &[b"a", b"b", b"c"]).await.tasks, 3, "it is the same submission");
+    assert_eq!(client.ask(JobAskKind::Close(job)).await.refusal, "");
+    let told = host.ask(Vec::new(), 2).await;
+    let of = |assigned: &Assigned| (assigned.input.to_vec(), assigned.common.to_vec());
+    assert_eq!(
+        told.assigned.iter().map(of).collect::<Vec<_>>(),
+        [(b"a".to_vec(), b"program".to_vec()), (b"b".to_vec(), vec![])]
+    );
+    let reports = told.assigned.iter().map(done).collect();
+    let told = host.ask(reports, 2).await;
+    assert_eq!(told.assigned.len(), 1);
+    let told = host.ask(vec![done(&told.assigned[0])], 2).await;
+    assert!(told.assigned.is_empty() && told.again_ms > 0, "{told:?}");
+    let mut collect = Client::collect(&hub, job).await;
+    let ended = collected(&mut collect, 3).await;
+    assert_eq!(ended.iter().map(|ended| ended.result.to_vec()).collect::<Vec<_>>(), [b"aa", b"bb", b"cc"]);
+    collect.sender.send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect() }).await.expect("sent");
+    assert!(collect.next::<Endings>().await.is_last);
+    assert_eq!(client.ask(JobAskKind::Forget(job)).await.refusal, "");
+    assert!(!client.ask(JobAskKind::Hold(job)).await.refusal.is_empty(), "it is no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_waits_is_told_as_work_comes() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let (mut host, _) = Host::of(&hub, 2, HostGreeting { waits: true, cpus: 2, ..asks() }).await;
+    let job = client.open(JobOpen::default()).await;
+    client.submit(job, 0, &[b"a", b"b", b"c"]).await;
+    let mut assigned = Vec::new();
+    while assigned.len() < 2 {
+        assigned.extend(host.0.next::<HostTold>().await.assigned);
+    }
+    let told = host.ask(vec![done(&assigned[0])], 0).await;
+    assert_eq!(told.assigned.len(), 1, "the third one");
+    client.ask(JobAskKind::Cancel(job)).await;
+    let told: HostTold = host.0.next().await;
+    assert!(!told.stop.is_empty(), "{told:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_that_was_said_is_lost_when_the_hub_ends() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen::default()).await;
+    client.submit(job, 0, &[b"a", b"b", b"c"]).await;
+    let (mut host, _) = Host::of(&hub, 2, asks()).await;
+    let told = host.ask(Vec::new(), 2).await;
+    host.ask(vec![done(&told.assigned[0])], 0).await;
+    let left = told.assigned[1].clone();
+    drop((client, host));
+    hub.kill().await;
+
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    assert_eq!(client.open(JobOpen::default()).await, job);
+    assert_eq!(client.submit(job, 0, &[b"a", b"b", b"c"]).await.tasks, 3);
+    let (mut host, told) = Host::of(&hub, 2, HostGreeting { is_fresh: false, ..asks() }).await;
+    assert_eq!(told.has, [left.instance.expect("named")], "it goes on with what it has");
+    let told = host.ask(vec![done(&left)], 1).await;
+    host.ask(vec![done(&told.assigned[0])], 0).await;
+    let mut collect = Client::collect(&hub, job).await;
+    let ended = collected(&mut collect, 3).await;
+    assert_eq!(ended.iter().map(|ended| ended.result.to_vec()).collect::<Vec<_>>(), [b"aa", b"bb", b"cc"]);
+    // Not taken: told again, also after one more end.
+    drop((client, host, collect));
+    hub.kill().await;
+    let hub = serve_journalled(folder.path());
+    let mut collect = Client::collect(&hub, job).await;
+    assert_eq!(collected(&mut collect, 3).await.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_their_clients_own() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen::default()).await;
+    let stranger = Stream::open(&hub, 3, hello(Role::Client, 0), OpenKind::Jobs(true)).await;
+    let mut stranger = Client { jobs: stranger };
+    assert!(!stranger.ask(JobAskKind::Cancel(job)).await.refusal.is_empty());
+    let mut collect = Stream::open(&hub, 3, hello(Role::Client, 0), OpenKind::Collect(Collect { job, ahead: 0 })).await;
+    assert!(!collect.next::<Endings>().await.refusal.is_empty());
+    assert_ne!(stranger.open(JobOpen::default()).await, job, "its key means another job");
+}
