@@ -29,5 +29,6 @@ pub mod slow;
 pub mod source;
 pub mod suite;
 pub mod supervise;
+pub mod swarm;
 pub mod terminal;
 pub mod tree;

@@ -30,6 +30,9 @@ fn main() -> ExitCode {
     if arguments.first().is_some_and(|first| first == bench::REPLAY_SUBCOMMAND) {
         return bench::replay(&arguments[1..]);
     }
+    if arguments.first().is_some_and(|first| first == e2e::swarm::SUBCOMMAND) {
+        return e2e::swarm::main(&arguments[1..]);
+    }
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     supervise::default_signals();
     let outcome = if supervise::is_child() { work(&arguments) } else { supervise::parent() };

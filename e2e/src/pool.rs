@@ -52,6 +52,8 @@ pub struct Options {
     pub link: Option<Link>,
     /// What of the product is left out, for measurement: see [`WITHOUT`].
     pub without: &'static str,
+    /// More for the hub's environment.
+    pub hub_env: Vec<(&'static str, String)>,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
     /// The suite's own binary, which makes empty roots.
@@ -63,7 +65,17 @@ impl Options {
     pub fn new(workers: usize, cpus: usize) -> Result<Self> {
         let suite = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
         let programs = suite.parent().unwrap_or(Path::new("/")).to_path_buf();
-        Ok(Self { workers, together: false, cpus, nobody: false, link: None, without: "", programs, suite })
+        Ok(Self {
+            workers,
+            together: false,
+            cpus,
+            nobody: false,
+            link: None,
+            without: "",
+            hub_env: Vec::new(),
+            programs,
+            suite,
+        })
     }
 
     /// Hub and worker in one process.
@@ -124,6 +136,7 @@ impl Pool {
         let mut owner = client_in(&root, "hub", &bin, 0)?;
         let without = (!options.without.is_empty()).then(|| (WITHOUT.into(), options.without.into()));
         owner.env.extend(without.clone());
+        owner.env.extend(options.hub_env.iter().map(|(name, value)| ((*name).into(), value.into())));
         let hosts = |link| [(CLIENT, link), (SITE, Link::NONE), (BRANCH, Link::NONE)];
         let testbed = options.link.map(|link| Testbed::start(&hosts(link), 1)).transpose();
         let testbed = testbed.map_err(|error| Error::Missing(error.to_string()))?;

@@ -152,7 +152,8 @@ fn cpu_ms(pid: i32) -> f64 {
     (field(11) + field(12)) * 1000.0 / rustix::param::clock_ticks_per_second() as f64
 }
 
-fn resident_mb(pid: i32) -> Option<f64> {
+/// Resident memory of a process, in MB of 2^20 bytes.
+pub fn resident_mb(pid: i32) -> Option<f64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kib| kib / 1024.0)

@@ -56,7 +56,7 @@ pub const CRATES: &[Rule] = &[
     rule("gleaner_client", Layer::Shell, &["base"]),
     rule("libgleaner", Layer::Edge, &["base", "gleaner_client"]),
     rule("cli", Layer::Edge, &["base", "wire", "store", "hub", "worker", "client", "gleaner_client"]),
-    rule("e2e", Layer::House, &["base", "gleaner_client", "tasks", "testbed"]),
+    rule("e2e", Layer::House, &["base", "gleaner_client", "tasks", "testbed", "wire"]),
     rule("testbed", Layer::House, &[]),
     rule("xtask", Layer::House, &[]),
 ];

@@ -1,5 +1,6 @@
 //! A client's stream of what has ended: told until it is taken, whatever fails between.
 
+use crate::desk::Durable;
 use crate::server::Shared;
 use crate::session::ClientSession;
 use crate::state::State;
@@ -88,42 +89,43 @@ impl Shared {
             }
         };
         let ahead = if wanted.ahead == 0 { AHEAD } else { (wanted.ahead as usize).min(AHEAD_MAX) };
-        let mut told = HashSet::new();
-        self.tell(job, ahead, &mut told, &mut sender, &mut receiver).await;
-        lock(&self.state).work.feeds.give_back(job, told);
+        let mut collector = Collector { job, ahead, told: HashSet::new(), taken: 0, settling: VecDeque::new() };
+        self.tell(&mut collector, &mut sender, &mut receiver).await;
+        lock(&self.state).work.feeds.give_back(job, collector.told);
     }
 
-    async fn tell(
-        &self,
-        job: JobName,
-        ahead: usize,
-        told: &mut HashSet<TaskName>,
-        sender: &mut Sender,
-        receiver: &mut Receiver,
-    ) {
-        let has_more = lock(&self.state).work.feeds.has_more(job);
+    async fn tell(&self, collector: &mut Collector, sender: &mut Sender, receiver: &mut Receiver) {
+        let has_more = lock(&self.state).work.feeds.has_more(collector.job);
         loop {
             // Before it is looked: what comes after that is not missed.
             let more = has_more.notified();
             tokio::pin!(more);
             more.as_mut().enable();
-            let news = lock(&self.state).ended_of(job, ahead - told.len(), told);
-            match news {
-                News::Ended(ended) => {
-                    if sender.send(&Endings { ended, ..Endings::default() }).await.is_err() {
-                        return;
-                    }
-                }
+            let news = lock(&self.state).ended_of(collector);
+            let endings = match news {
+                News::Ended(ended) => Some(Endings { ended, ..Endings::default() }),
                 News::Last => {
-                    let _ = sender.send(&Endings { is_last: true, ..Endings::default() }).await;
+                    let _ =
+                        sender.send(&Endings { is_last: true, settled: collector.taken, ..Endings::default() }).await;
                     return sender.finish();
                 }
-                News::Nothing => {}
+                News::Nothing => None,
+            };
+            if let Some(endings) = endings
+                && sender.send(&endings).await.is_err()
+            {
+                return;
             }
             tokio::select! {
                 () = more => {}
+                settled = collector.settled() => {
+                    let Some(settled) = settled else { return };
+                    if sender.send(&Endings { settled, ..Endings::default() }).await.is_err() {
+                        return;
+                    }
+                }
                 taken = receiver.next::<Taken>() => match taken {
-                    Ok(Some(taken)) => lock(&self.state).take_ended(told, &taken),
+                    Ok(Some(taken)) => lock(&self.state).take_ended(collector, &taken),
                     Ok(None) | Err(_) => return,
                 },
             }
@@ -131,12 +133,43 @@ impl Shared {
     }
 }
 
+/// One who takes what has ended.
+struct Collector {
+    job: JobName,
+    ahead: usize,
+    /// Told to him, and not taken.
+    told: HashSet<TaskName>,
+    /// How many he has taken, and how many that was when it is durable.
+    taken: u64,
+    settling: VecDeque<(u64, Durable)>,
+}
+
+impl Collector {
+    /// Waits until more of what was taken is durable, and says how much is. `None`: it will not be. Safe to cancel.
+    async fn settled(&mut self) -> Option<u64> {
+        let Some((taken, durable)) = self.settling.front_mut() else { return std::future::pending().await };
+        let mut settled = *taken;
+        durable.await.ok()?;
+        self.settling.pop_front();
+        // Those that became so at the same moment.
+        while let Some((taken, durable)) = self.settling.front_mut()
+            && durable.try_recv().is_ok()
+        {
+            settled = *taken;
+            self.settling.pop_front();
+        }
+        Some(settled)
+    }
+}
+
 impl State {
-    fn ended_of(&mut self, job: JobName, count: usize, told: &mut HashSet<TaskName>) -> News {
-        let tasks = self.work.feeds.take(job, count);
+    fn ended_of(&mut self, collector: &mut Collector) -> News {
+        let Collector { job, ahead, ref mut told, .. } = *collector;
+        let tasks = self.work.feeds.take(job, ahead - told.len());
         if tasks.is_empty() {
             let view = self.placement.desk.table().job(job);
-            let is_last = told.is_empty() && view.is_none_or(|view| view.has_ended);
+            let is_all = told.is_empty() && collector.settling.is_empty();
+            let is_last = is_all && view.is_none_or(|view| view.has_ended);
             return if is_last { News::Last } else { News::Nothing };
         }
         let ended: Vec<Ended> = tasks.iter().filter_map(|task| self.ended(*task)).collect();
@@ -157,13 +190,16 @@ impl State {
         })
     }
 
-    fn take_ended(&mut self, told: &mut HashSet<TaskName>, taken: &Taken) {
+    fn take_ended(&mut self, collector: &mut Collector, taken: &Taken) {
         let names = taken.tasks.iter().map(|task| TaskName::from_u64(*task));
         // Nobody takes what he was not told.
-        let names: Vec<TaskName> = names.filter(|task| told.remove(task)).collect();
+        let names: Vec<TaskName> = names.filter(|task| collector.told.remove(task)).collect();
         for names in names.chunks(BATCH_MAX) {
             self.act(Event::Assimilated(names));
         }
+        collector.taken += names.len() as u64;
+        let durable = self.placement.desk.durable();
+        collector.settling.push_back((collector.taken, durable));
     }
 }
 

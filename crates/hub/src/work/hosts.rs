@@ -153,7 +153,7 @@ impl Shared {
             };
             let mut told = HostTold::default();
             if let Some((first, durable)) = answer {
-                told = first;
+                told = HostTold { is_answer: true, ..first };
                 if let Some(durable) = durable {
                     durable.await.map_err(|_| WireError::Lost("the hub ends".into()))?;
                 }
@@ -161,8 +161,7 @@ impl Shared {
             // What has come up meanwhile goes with it.
             loop {
                 let is_all = lock(&self.state).host_news(served, &mut told);
-                let is_empty = told.assigned.is_empty() && told.stop.is_empty() && told.refusal.is_empty();
-                if !is_empty || !served.waits {
+                if told.is_answer || !told.assigned.is_empty() || !told.stop.is_empty() {
                     sender.send(&HostTold { epoch: self.epoch(), ..std::mem::take(&mut told) }).await?;
                 }
                 if is_all {

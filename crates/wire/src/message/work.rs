@@ -2,7 +2,7 @@
 //!
 //! | opens with | from, to | what follows |
 //! |---|---|---|
-//! | `Host` | host to hub | a [`HostTold`]; then [`HostAsk`] one way, [`HostTold`] the other: one for each, or as work comes |
+//! | `Host` | host to hub | a [`HostTold`]; then [`HostAsk`] one way, and the other a [`HostTold`] for each, and as work comes |
 //! | `Jobs` | client to hub | [`JobAsk`] one way, a [`JobTold`] for each the other, in order |
 //! | `Collect` | client to hub | [`Endings`] from the hub, [`Taken`] to it |
 //!
@@ -104,6 +104,9 @@ pub struct HostTold {
     /// Which hub this is, of those that replaced one another.
     #[prost(uint64, tag = "5")]
     pub epoch: u64,
+    /// It answers a [`HostAsk`], whose reports need not be sent again.
+    #[prost(bool, tag = "7")]
+    pub is_answer: bool,
     /// Of a greeting: what the hub thinks that it has. What is missing there was never sent, or is no longer wanted.
     #[prost(message, repeated, tag = "6")]
     pub has: Vec<Instance>,
@@ -325,6 +328,9 @@ pub struct Endings {
     /// There is no such job; empty if there is.
     #[prost(string, tag = "3")]
     pub refusal: String,
+    /// So many of those that were taken over this stream, in their order, are known to be: they are never told again.
+    #[prost(uint64, tag = "4")]
+    pub settled: u64,
 }
 
 /// These have reached where they go, and need not be told again.

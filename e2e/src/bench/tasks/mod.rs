@@ -3,10 +3,12 @@
 //! * [`micro`]: each operation by itself: a [`script`] over a [`world`], event by event into a [`record`], timed by a [`clock`], and
 //!   [`replay`]ed in fresh processes to tell the table's own time from the machine's.
 //! * [`steps`]: a search for the events that take the most steps, at one host and at a million.
+//! * [`life`]: a hub with its journal, and thousands of emulated hosts over QUIC: whole lives of tasks, at a rate and as fast as they go.
 
 mod clock;
 mod crowd;
 mod dice;
+mod life;
 mod micro;
 mod record;
 mod replay;
@@ -36,7 +38,8 @@ pub struct Options {
 /// A part of the benchmark.
 type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
 
-const PARTS: [Part; 2] = [("micro", micro::run), ("steps", steps::run)];
+const PARTS: [Part; 5] =
+    [("micro", micro::run), ("steps", steps::run), ("life", life::run), ("chess", life::chess), ("chaos", life::chaos)];
 
 /// Measures and prints. A part that fails is missing, with the reason.
 pub fn run(options: &Options) -> Result<()> {

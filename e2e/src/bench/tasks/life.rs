@@ -1,0 +1,264 @@
+//! Whole lives of tasks, through a hub with its journal and hosts over real QUIC ([`crate::swarm`], in a process of its own).
+//!
+//! A task's life is from when it was due to be submitted until the client knows that the hub knows that its result was collected: created,
+//! sent, reported, decided, collected, deleted, each step durable before the next. Tasks are due by the clock, whether or not the
+//! hub is ready (no coordinated omission).
+
+use super::Options;
+use crate::bench::launch::resident_mb;
+use crate::bench::samples::Figures;
+use crate::error::{Context, Error, Result};
+use crate::pool::{self, Pool};
+use crate::swarm::{self, Outcome, Phase, Plan};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Hosts of the large runs.
+const MANY: usize = 10_000;
+/// Machines, each with a key of its own, that they are on.
+const MACHINES: usize = 16;
+/// Syncs that are made slower by so much, in microseconds, and what figures of that end in.
+const SLOWER: [(u64, &str); 3] = [(100, "sync_0_1ms"), (2_000, "sync_2ms"), (10_000, "sync_10ms")];
+/// Tasks a second at which latency is measured.
+const RATE: f64 = 1_000.0;
+
+/// Measures with one host and with many.
+pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
+    for (hosts, label) in [(1, "1_host"), (MANY, "")] {
+        if options.hosts.is_none_or(|wanted| wanted == hosts) {
+            at(hosts, label, figures)?;
+        }
+    }
+    for (slower_us, label) in SLOWER.iter().filter(|_| options.hosts.is_none_or(|hosts| hosts == 0)) {
+        let pool = start(1_000, *slower_us)?;
+        let plan = Plan { phases: vec![warm(), steady()], ..waiting(&pool, 1_000)? };
+        let outcomes = swarm(&pool, &plan, |_| {})?;
+        tell(&outcomes[1], label, figures);
+        crate::bench::stop(pool)?;
+    }
+    Ok(())
+}
+
+fn at(hosts: usize, label: &str, figures: &mut Figures) -> Result<()> {
+    let pool = start(hosts, 0)?;
+    let name = |what: &str| if label.is_empty() { what.to_owned() } else { format!("{what}_{label}") };
+    let flood = |name: &str, batch| Phase {
+        name: name.into(),
+        seconds: 10.0,
+        batch,
+        window: 16_384,
+        quorum: 1,
+        ..Phase::default()
+    };
+    let phases = vec![warm(), steady(), flood("batched", 1_024), flood("unbatched", 1)];
+    let plan = Plan { phases, ..waiting(&pool, hosts)? };
+    let hub = pool.hub.pid().as_raw_nonzero().get();
+    let mut outcomes = swarm(&pool, &plan, |connect_s| {
+        figures.add(&name("connect_s"), Some(connect_s));
+        figures.add(if hosts == MANY { "hub_mb_10k" } else { "hub_mb_1_host" }, resident_mb(hub));
+    })?;
+    figures.add(&name("hub_mb_after"), resident_mb(hub));
+    let asking =
+        Plan { phases: vec![flood("asking", 1_024)], waits: false, want: 16, cpus: 16, ..waiting(&pool, hosts)? };
+    outcomes.extend(swarm(&pool, &asking, |_| {})?);
+    crate::bench::stop(pool)?;
+    tell(&outcomes[1], label, figures);
+    for (at, what) in [(2, "workunits_per_s"), (3, "workunits_per_s_unbatched"), (4, "workunits_per_s_asking")] {
+        figures.add(&name(what), Some(outcomes[at].per_s));
+    }
+    Ok(())
+}
+
+fn tell(outcome: &Outcome, label: &str, figures: &mut Figures) {
+    let name = |what: &str| if label.is_empty() { what.to_owned() } else { format!("{what}_{label}") };
+    let mut three = |what: &str, [p50, p999, max]: [f64; 3]| {
+        for (part, value) in [("p50", p50), ("p999", p999), ("max", max)] {
+            figures.add(&name(&format!("{what}_{part}")), Some(value));
+        }
+    };
+    three("life_ms", outcome.life_ms);
+    three("accepted_ms", outcome.accepted_ms);
+    three("lag_ms", outcome.lag_ms);
+    three("hiccup_ms", outcome.hiccup_ms);
+}
+
+/// The first tasks of a hub are not counted.
+fn warm() -> Phase {
+    Phase { name: "warm".into(), rate: 200.0, seconds: 2.0, batch: 64, window: 10_000, quorum: 1, ..Phase::default() }
+}
+
+fn steady() -> Phase {
+    let window = 100_000;
+    Phase { name: "steady".into(), rate: RATE, seconds: 15.0, batch: 64, window, quorum: 1, ..Phase::default() }
+}
+
+/// 10,000 hosts, 9,000 tasks of 4 s every 10 s, and 5% of the hosts die in mid-task: RT-BOINC's chess, with deaths.
+pub fn chess(options: &Options, figures: &mut Figures) -> Result<()> {
+    let hosts = options.hosts.unwrap_or(MANY);
+    let pool = start(hosts, 0)?;
+    let phase = Phase {
+        name: "chess".into(),
+        seconds: 30.0,
+        every_s: 10.0,
+        burst: (hosts * 9 / 10) as u32,
+        batch: 1_024,
+        window: u32::MAX / 2,
+        task_ms: 4_000,
+        deadline_ms: 10_000,
+        delay_bound_ms: 4_700,
+        is_speculative: true,
+        quorum: 1,
+        ..Phase::default()
+    };
+    let plan = Plan { phases: vec![phase], dying_percent: 5.0, dead_ms: 12_000, ..waiting(&pool, hosts)? };
+    let outcome = swarm(&pool, &plan, |_| {})?.remove(0);
+    crate::bench::stop(pool)?;
+    for (what, value) in [
+        ("chess_moves", outcome.done as f64),
+        ("chess_hosts_died", outcome.died as f64),
+        ("chess_late", outcome.late as f64),
+        ("chess_failed", outcome.failed as f64),
+        ("chess_ms_p50", outcome.ended_ms[0]),
+        ("chess_ms_max", outcome.ended_ms[2]),
+    ] {
+        figures.add(what, Some(value));
+    }
+    Ok(())
+}
+
+/// The hub is killed again and again under load.
+pub fn chaos(options: &Options, figures: &mut Figures) -> Result<()> {
+    // Ten minutes in all, unless it is to be short.
+    let minutes = if options.rounds < 5 { 1.0 } else { 10.0 };
+    for (hosts, every_s, label) in [(300, 3, "300"), (MANY, 30, "10k")] {
+        if options.hosts.is_some_and(|wanted| wanted != hosts) {
+            continue;
+        }
+        let mut pool = start(hosts, 0)?;
+        let phase = Phase {
+            name: "chaos".into(),
+            rate: 300.0,
+            seconds: minutes * 60.0,
+            batch: 64,
+            window: 20_000,
+            task_ms: 200,
+            delay_bound_ms: 60_000,
+            quorum: 1,
+            ..Phase::default()
+        };
+        let plan = Plan { phases: vec![phase], ..waiting(&pool, hosts)? };
+        let mut running = Swarm::start(&pool, &plan)?;
+        running.line()?;
+        let begun = Instant::now();
+        let mut kills = 0;
+        while begun.elapsed().as_secs_f64() + f64::from(every_s) < minutes * 60.0 {
+            std::thread::sleep(Duration::from_secs(every_s as u64));
+            pool.hub.check()?;
+            pool.restart_hub()?;
+            kills += 1;
+        }
+        let outcome = running.outcome()?;
+        running.end()?;
+        crate::bench::stop(pool)?;
+        for (what, value) in [
+            ("kills", f64::from(kills)),
+            ("done", outcome.done as f64),
+            ("lost", outcome.lost as f64),
+            ("twice", outcome.twice as f64),
+            ("failed", outcome.failed as f64),
+            ("life_ms_max", outcome.life_ms[2]),
+        ] {
+            figures.add(&format!("chaos_{what}_{label}"), Some(value));
+        }
+    }
+    Ok(())
+}
+
+/// A hub that has room for so many hosts, and tasks for them.
+fn start(hosts: usize, slower_us: u64) -> Result<Pool> {
+    eprintln!("bench: a hub for {hosts} hosts");
+    let mut options = pool::Options::new(0, 1)?;
+    options.hub_env = vec![
+        ("GLEANER_HOSTS_MAX", (hosts * 2).max(64).to_string()),
+        ("GLEANER_TASKS_MAX", "100000".into()),
+        ("GLEANER_EXTRA_SYNC_US", slower_us.to_string()),
+    ];
+    Pool::start(options)
+}
+
+fn tokens(pool: &Pool) -> Result<Vec<String>> {
+    (0..MACHINES).map(|_| pool.token("worker")).collect()
+}
+
+/// Hosts that are told of tasks as they come.
+fn waiting(pool: &Pool, hosts: usize) -> Result<Plan> {
+    Ok(Plan {
+        address: pool.hub_address()?,
+        client_token: pool.token("client")?,
+        host_tokens: tokens(pool)?,
+        hosts,
+        cpus: if hosts == 1 { 64 } else { 1 },
+        waits: true,
+        ..Plan::default()
+    })
+}
+
+/// A swarm that runs.
+struct Swarm {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Swarm {
+    fn start(pool: &Pool, plan: &Plan) -> Result<Self> {
+        let file = pool.scratch.path().join("plan.json");
+        let json = serde_json::to_vec(plan).map_err(|error| Error::Product(error.to_string()))?;
+        std::fs::write(&file, json).at("write", &file)?;
+        Self::spawn(&file)
+    }
+
+    fn spawn(file: &Path) -> Result<Self> {
+        let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
+        let mut command = Command::new(own);
+        command.arg(swarm::SUBCOMMAND).arg(file).stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = command.spawn().context(|| "cannot start the hosts".to_owned())?;
+        let said = child.stdout.take().ok_or_else(|| Error::Product("the hosts say nothing".into()))?;
+        Ok(Self { child, said: BufReader::new(said) })
+    }
+
+    fn line(&mut self) -> Result<serde_json::Value> {
+        let mut line = String::new();
+        self.said.read_line(&mut line).context(|| "the hosts said nothing".to_owned())?;
+        serde_json::from_str(&line).map_err(|_| Error::Product("the hosts ended early".into()))
+    }
+
+    fn outcome(&mut self) -> Result<Outcome> {
+        let line = self.line()?;
+        eprintln!("bench: {line}");
+        serde_json::from_value(line).map_err(|error| Error::Product(error.to_string()))
+    }
+
+    fn end(mut self) -> Result<()> {
+        self.child.wait().context(|| "cannot wait for the hosts".to_owned()).map(drop)
+    }
+}
+
+impl Drop for Swarm {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Runs a swarm to its end. `connected` is told how long its hosts took to join.
+fn swarm(pool: &Pool, plan: &Plan, connected: impl FnOnce(f64)) -> Result<Vec<Outcome>> {
+    let mut running = Swarm::start(pool, plan)?;
+    let joined = running.line()?;
+    eprintln!("bench: {joined}");
+    connected(joined["connect_s"].as_f64().unwrap_or_default());
+    let outcomes = plan.phases.iter().map(|_| running.outcome()).collect();
+    running.end()?;
+    outcomes
+}
