@@ -224,6 +224,9 @@ impl Host {
                 told = receiver.next::<HostTold>() => {
                     let Some(told) = told? else { return Ok(false) };
                     if let Some(count) = asked.filter(|_| told.is_answer) {
+                        if !told.refusal.is_empty() && told.again_ms == 0 {
+                            return Ok(false);
+                        }
                         asked = None;
                         if told.refusal.is_empty() {
                             self.told.drain(..count);
