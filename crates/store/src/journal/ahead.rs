@@ -2,7 +2,8 @@
 //! to the disk; and freed by pruning, to be used again.
 
 use super::JournalError;
-use super::shared::{Files, Shared, Used, wait};
+use super::format::SegmentHeader;
+use super::shared::{Files, Shared, wait};
 use crate::disk::{Access, write_all_at};
 use crate::lock;
 use std::sync::Arc;
@@ -120,13 +121,15 @@ impl Shared {
         Ok(())
     }
 
-    /// Frees the segments that end before the older of the two snapshots; says how many.
+    /// Frees the segments that end before the older of the two snapshots and are not being read; says how many.
     pub fn prune(&self) -> Result<u64, JournalError> {
         let mut files = lock(&self.files);
         lock(&self.queue).check_alive()?;
         let Some(older) = files.snapshots.len().checked_sub(2).map(|at| files.snapshots[at].0) else { return Ok(0) };
+        // A reader that begins from now on finds the segments as they are after this: it needs the lock of the files.
+        let unread = lock(&self.pins).iter().copied().fold(older, u64::min);
         let mut recycled = Vec::new();
-        let freed = self.free_before(&mut files, older, &mut recycled);
+        let freed = self.free_before(&mut files, unread, &mut recycled);
         // Even if not all could be freed: what was renamed has taken its index.
         self.fatal(self.folder.sync_names())?;
         files.ahead.extend(recycled);
@@ -135,15 +138,15 @@ impl Shared {
         freed
     }
 
-    fn free_before(&self, files: &mut Files, older: u64, recycled: &mut Vec<u64>) -> Result<u64, JournalError> {
+    fn free_before(&self, files: &mut Files, last: u64, recycled: &mut Vec<u64>) -> Result<u64, JournalError> {
         let mut freed = 0;
         while let Some((index, bytes)) = files.strays.last().copied() {
             self.free(index, bytes)?;
             files.strays.pop();
             freed += 1;
         }
-        while files.used.get(1).is_some_and(|next| next.first <= older + 1) {
-            let Used { index, bytes, .. } = files.used[0];
+        while files.used.get(1).is_some_and(|next| next.first <= last + 1) {
+            let SegmentHeader { index, bytes, .. } = files.used[0];
             if files.ahead.len() + recycled.len() < RECYCLED_MAX && bytes == self.options.segment_bytes {
                 let (from, to) = (self.folder.segment_path(index), self.folder.segment_path(files.next_index));
                 self.fatal(self.folder.rename(&from, &to))?;

@@ -1,7 +1,7 @@
 //! The thread that commits: whatever has gathered while the last batch was synced is the next one.
 
 use super::format::{BATCH_HEADER_BYTES, Key, SECTOR_BYTES, SegmentHeader, padded, seal_batch};
-use super::shared::{Shared, Used, wait, wait_until};
+use super::shared::{Shared, wait, wait_until};
 use super::{JournalError, Seq, Told};
 use crate::disk::{Access, DiskFile, write_all_at};
 use crate::lock;
@@ -120,7 +120,7 @@ impl Committer {
         let header = SegmentHeader { logic_version, identity, index, first, epoch, bytes };
         write_all_at(&*file, &[&header.encode()], 0).map_err(|error| JournalError::io("write to", &path, error))?;
         file.sync().map_err(|error| JournalError::io("sync", &path, error))?;
-        lock(&shared.files).used.push_back(Used { index, first, bytes });
+        lock(&shared.files).used.push_back(header);
         Ok(Current { file, path, key: identity.segment_key(index), at: SECTOR_BYTES as u64, bytes })
     }
 
@@ -133,6 +133,7 @@ impl Committer {
             return;
         }
         queue.durable = last;
+        queue.end = self.current.as_ref().map_or(0, |current| current.at);
         drop(queue);
         self.shared.progress.notify_all();
         (self.told)(Ok(Seq(last)));

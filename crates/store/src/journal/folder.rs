@@ -37,12 +37,16 @@ pub(crate) struct Catalog {
     pub snapshots: Vec<u64>,
     /// Files that were being made.
     pub unfinished: Vec<PathBuf>,
+    /// Snapshots that were put aside since they were damaged.
+    pub aside: Vec<PathBuf>,
 }
 
 /// The name of the file that names the journal.
 const IDENTITY_NAME: &str = "journal";
 /// What the names of unfinished files begin with.
 const UNFINISHED: &str = "tmp-";
+/// What the names of files that were put aside begin with.
+const ASIDE: &str = "damaged-";
 
 impl Folder {
     /// The path of the file that names the journal.
@@ -62,7 +66,7 @@ impl Folder {
 
     /// The path under which a damaged snapshot is left for people to look at.
     pub fn damaged_path(&self, seq: u64) -> PathBuf {
-        self.path.join(format!("damaged-snapshot-{seq:020}"))
+        self.path.join(format!("{ASIDE}snapshot-{seq:020}"))
     }
 
     /// The path of a file that is being made.
@@ -101,12 +105,15 @@ impl Folder {
                 catalog.identity = Some(self.read_identity()?);
             } else if name.starts_with(UNFINISHED) {
                 catalog.unfinished.push(self.path.join(name));
+            } else if name.starts_with(ASIDE) {
+                catalog.aside.push(self.path.join(name));
             } else if let Some(index) = number(name, "log-", 12) {
                 indexes.push(index);
             } else if let Some(seq) = number(name, "snapshot-", 20) {
                 catalog.snapshots.push(seq);
             }
         }
+        catalog.aside.sort_unstable();
         catalog.snapshots.sort_unstable();
         indexes.sort_unstable();
         if let Some(identity) = &catalog.identity {

@@ -10,13 +10,17 @@
 //! An error of writing or syncing ends the journal for good: a system that could not sync forgets that the bytes are
 //! not on the disk, so a second try would be believed wrongly. The start after that writes the end of the log anew.
 //!
-//! Deliberately not here: what the records mean, replication, and reading along while the journal is written. A journal
-//! in a database would have the methods of [`Journal`] as its own; there is no trait until there is a second one.
+//! A snapshot is made beside all that: [`Journal::durable`] reads the newest one and the records after it from the disk,
+//! for a second core that is dropped once it was written.
 //!
-//! Bytes are in `format`, files made ahead and pruned in `ahead`, starting in `recover`.
+//! Deliberately not here: what the records mean, and replication. A journal in a database would have the methods of
+//! [`Journal`] as its own; there is no trait until there is a second one.
+//!
+//! Bytes are in `format`, files made ahead and pruned in `ahead`, starting in `recover`, reading along in `durable`.
 
 mod ahead;
 mod commit;
+mod durable;
 mod error;
 mod folder;
 mod format;
@@ -29,8 +33,9 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use durable::Durable;
 pub use error::JournalError;
-pub use inspect::{Report, SegmentReport, SnapshotReport, dump, verify};
+pub use inspect::{Report, SegmentReport, SnapshotReport, TornEnd, dump, verify};
 pub use read::Records;
 pub use snapshot::Snapshot;
 pub use status::{Options, Status, SyncTimes};
@@ -39,6 +44,7 @@ use crate::disk::{Disk, RealDisk};
 use crate::folder_lock::FolderLock;
 use crate::lock;
 use commit::Committer;
+use durable::{Pin, bytes_between};
 use folder::Folder;
 use format::push_record;
 use shared::{Queue, Shared, wait_until};
@@ -69,18 +75,25 @@ pub struct Entry {
     pub seq: Seq,
     /// The epoch in which it was written.
     pub epoch: u64,
-    /// The version of the core that made it.
+    /// The version of the core that made it: see [`Recovered`].
     pub logic_version: u32,
     /// Its bytes.
     pub record: Vec<u8>,
 }
 
 /// What a journal held when it was opened.
+///
+/// The journal does not compare versions of the core. [`Snapshot::logic_version`] and each [`Entry::logic_version`] say
+/// which version wrote it, and they may be higher than [`Options::logic_version`], too. Who opens the journal must
+/// refuse a version that it cannot follow, and apply each record as its version did, or the state will be another than
+/// the one that was acted upon. So a changed core begins best with a snapshot that the old one wrote of all its records:
+/// then no record of the old one is left to be applied. What is written from now on has the new version, and begins a
+/// segment of its own.
 #[derive(Debug)]
 pub struct Recovered {
     /// The newest snapshot that is whole, if there is any.
     pub snapshot: Option<Snapshot>,
-    /// The records after it. An error is damage: the state must not be used then. To be read before pruning.
+    /// The records after it. An error is damage: the state must not be used then.
     pub records: Records,
     /// The last record.
     pub last: Seq,
@@ -94,7 +107,7 @@ pub type Told = Box<dyn Fn(Result<Seq, Arc<JournalError>>) + Send>;
 
 /// An open journal. Used by many threads at once; the records are numbered in the order of the calls.
 ///
-/// Dropping it commits what was taken and waits for that.
+/// Dropping it commits what was taken and waits for that. The folder stays locked while [`Records`] of it are read.
 pub struct Journal {
     shared: Arc<Shared>,
     committing: Option<JoinHandle<()>>,
@@ -134,23 +147,24 @@ impl Journal {
             .ok_or_else(|| JournalError::Locked { folder: path.to_owned() })?;
         let options = options.bounded();
         let folder = Folder { disk, path: path.to_owned() };
-        let start = recover::start(&folder, &options)?;
-        let newest = start.files.snapshots.back().map_or(0, |(seq, _)| *seq);
+        let mut start = recover::start(&folder, &options)?;
         let shared = Arc::new(Shared {
             folder,
             identity: start.identity,
             options,
-            queue: Mutex::new(Queue::new(start.recovered.last.0, start.epoch)),
+            queue: Mutex::new(Queue::new(start.recovered.last.0, start.end, start.epoch)),
             gathered: Condvar::new(),
             progress: Condvar::new(),
             files: Mutex::new(start.files),
             files_changed: Condvar::new(),
             bytes: start.bytes.into(),
             segments: start.segments.into(),
-            snapshot: newest.into(),
+            pins: Mutex::default(),
             snapshotting: Mutex::default(),
             _lock: held,
         });
+        let base = start.recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq.0);
+        start.recovered.records = start.recovered.records.pinned(Pin::new(shared.clone(), base));
         shared.want_ahead(&mut lock(&shared.files));
         let mut journal = Self { shared: shared.clone(), committing: None, making: None };
         let making = shared.clone();
@@ -274,7 +288,23 @@ impl Journal {
         self.shared.write_snapshot(seq, logic_version, source)
     }
 
-    /// Frees the segments that end before the older of two snapshots; says how many.
+    /// The state of what is durable now: the newest snapshot and the records after it, those in the segment that is being
+    /// written included. `None` if that snapshot holds them all. Every record that was told is among them. To be
+    /// read beside everything else, and for as long as it takes: appending and committing go on, pruning leaves alone
+    /// what is to be read, and a snapshot that is removed stays readable. The snapshot has been read once when this
+    /// returns; if it is damaged, it is put aside, and the one before it taken, as at a start.
+    ///
+    /// # Errors
+    /// [`JournalError::Io`] if a file cannot be read; [`JournalError::Damaged`] (also from the records, as they are
+    /// read) and [`JournalError::Missing`] if what is on the disk is no longer what was written. The journal goes on
+    /// all the same; but the next start would fail as this has, unless a snapshot of the running core is written.
+    /// [`JournalError::Dead`].
+    pub fn durable(&self) -> Result<Option<Durable>, JournalError> {
+        self.shared.durable()
+    }
+
+    /// Frees the segments that end before the older of two snapshots; says how many. Those that somebody reads, and those
+    /// after them, are left to a later call: see [`Records`].
     ///
     /// # Errors
     /// [`JournalError::Io`] if a file could not be removed, which may be tried again; [`JournalError::Dead`].
@@ -286,9 +316,10 @@ impl Journal {
     pub fn status(&self) -> Status {
         let shared = &self.shared;
         let Options { bytes_max, buffer_bytes_max, .. } = shared.options;
-        let not_ahead = lock(&shared.files).failed.clone();
         let bytes = shared.bytes.load(Relaxed);
+        let files = lock(&shared.files);
         let queue = lock(&shared.queue);
+        let snapshot = files.snapshots.back().map_or(0, |(seq, _)| *seq);
         Status {
             bytes,
             bytes_max,
@@ -296,12 +327,13 @@ impl Journal {
             segments: shared.segments.load(Relaxed),
             taken: Seq(queue.next - 1),
             durable: Seq(queue.durable),
-            snapshot: Seq(shared.snapshot.load(Relaxed)),
+            snapshot: Seq(snapshot),
+            bytes_after_snapshot: bytes_between(&files.used, snapshot, queue.durable, queue.end),
             buffered: queue.buffered(),
             buffered_max: buffer_bytes_max,
             epoch: queue.epoch,
             syncs: queue.syncs.times(),
-            not_ahead,
+            not_ahead: files.failed.clone(),
             dead: queue.dead.clone(),
         }
     }

@@ -1,5 +1,6 @@
 //! Reading segments: batch by batch, and record by record over all of them.
 
+use super::durable::Pin;
 use super::folder::Folder;
 use super::format::{
     BATCH_HEADER_BYTES, BatchHeader, Identity, Key, SECTOR_BYTES, SegmentHeader, batch_header, batch_is_whole,
@@ -76,6 +77,20 @@ impl BatchReader {
         Ok((self.last.start, bytes))
     }
 
+    /// The header of the batch that was being written where reading stopped, if it has come so far: it follows record
+    /// `last`, and is not whole.
+    ///
+    /// # Errors
+    /// What the disk said.
+    pub fn torn(&mut self, last: u64) -> io::Result<Option<BatchHeader>> {
+        if self.at + SECTOR_BYTES as u64 > self.end {
+            return Ok(None);
+        }
+        let start = self.fill(self.at, SECTOR_BYTES)?;
+        // What an earlier use of the file left behind has lower numbers.
+        Ok(batch_header(&self.window[start..]).filter(|header| header.first == last + 1))
+    }
+
     /// Whether a whole batch with later records than `last` is behind the place where reading stopped. There is none
     /// unless something was damaged: a batch is written only after the one before it was synced.
     ///
@@ -125,26 +140,25 @@ impl BatchReader {
     }
 }
 
-/// A segment to be read, and where reading it ends.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stretch {
-    pub header: SegmentHeader,
-    /// Where the whole batches end; known of the last segment only.
-    pub end: Option<u64>,
-}
-
 /// The records of a journal in their order, read as they are asked for. Ends after the first error.
+///
+/// While those of an open journal are being read, pruning leaves their segments alone, and the folder stays locked even
+/// if the journal is dropped; both until the end was reached or this is dropped.
 pub struct Records {
     folder: Folder,
     identity: Identity,
-    stretches: VecDeque<Stretch>,
-    reader: Option<(BatchReader, PathBuf, Stretch)>,
+    segments: VecDeque<SegmentHeader>,
+    reader: Option<(BatchReader, PathBuf, SegmentHeader)>,
     batch: Option<BatchHeader>,
     /// The number of the next record.
     next: u64,
     /// The first record that the caller wants.
     from: u64,
+    /// The last one. What comes after it may be in the middle of being written, and is not looked at.
+    last: u64,
     epoch: u64,
+    /// Keeps the segments from being pruned, if the journal is open.
+    pin: Option<Pin>,
 }
 
 impl std::fmt::Debug for Records {
@@ -154,37 +168,43 @@ impl std::fmt::Debug for Records {
 }
 
 impl Records {
-    /// The records from `from` on in segments that follow one another.
-    pub(crate) fn new(folder: Folder, identity: Identity, stretches: Vec<Stretch>, from: u64) -> Self {
+    /// The records from `from` to `last` in segments that follow one another.
+    pub(crate) fn new(folder: Folder, identity: Identity, segments: Vec<SegmentHeader>, from: u64, last: u64) -> Self {
         // Segments that end before `from` are passed over.
-        let begin = stretches.iter().rposition(|stretch| stretch.header.first <= from).unwrap_or(0);
-        let stretches = VecDeque::from(stretches).split_off(begin);
-        let next = stretches.front().map_or(from, |stretch| stretch.header.first);
-        Self { folder, identity, stretches, reader: None, batch: None, next, from, epoch: 0 }
+        let begin = segments.iter().rposition(|segment| segment.first <= from).unwrap_or(0);
+        let segments = VecDeque::from(segments).split_off(begin);
+        let next = segments.front().map_or(from, |segment| segment.first);
+        Self { folder, identity, segments, reader: None, batch: None, next, from, last, epoch: 0, pin: None }
+    }
+
+    /// The same, of an open journal.
+    pub(crate) fn pinned(self, pin: Pin) -> Self {
+        Self { pin: Some(pin), ..self }
     }
 
     fn advance(&mut self) -> Result<Option<Entry>, JournalError> {
-        loop {
+        while self.next <= self.last {
             if let Some(entry) = self.take_record()? {
                 if entry.seq.0 >= self.from {
                     return Ok(Some(entry));
                 }
-            } else if !self.take_batch()? && !self.take_segment()? {
-                return Ok(None);
+            } else if !self.take_batch()? {
+                self.take_segment()?;
             }
         }
+        Ok(None)
     }
 
     /// The next record of the batch.
     fn take_record(&mut self) -> Result<Option<Entry>, JournalError> {
-        let (Some((reader, path, stretch)), Some(batch)) = (&mut self.reader, &mut self.batch) else { return Ok(None) };
+        let (Some((reader, path, segment)), Some(batch)) = (&mut self.reader, &mut self.batch) else { return Ok(None) };
         if self.next == batch.first + u64::from(batch.count) {
             self.batch = None;
             return Ok(None);
         }
         let at = reader.last.start;
         let record = reader.next_record().ok_or_else(|| JournalError::damaged(path, at, "a batch lacks records"))?;
-        let (seq, epoch, logic_version) = (Seq(self.next), batch.epoch, stretch.header.logic_version);
+        let (seq, epoch, logic_version) = (Seq(self.next), batch.epoch, segment.logic_version);
         // What is passed over needs no copy.
         let record = if self.next < self.from { Vec::new() } else { record.to_vec() };
         self.next += 1;
@@ -193,14 +213,10 @@ impl Records {
 
     /// Goes to the next batch of the segment; false if there is none.
     fn take_batch(&mut self) -> Result<bool, JournalError> {
-        let Some((reader, path, stretch)) = &mut self.reader else { return Ok(false) };
+        let Some((reader, path, _)) = &mut self.reader else { return Ok(false) };
         let at = reader.at();
-        let Some(batch) = reader.next_batch().map_err(|error| JournalError::io("read", path, error))? else {
-            if stretch.end.is_some_and(|end| at < end) {
-                return Err(JournalError::damaged(path, at, "a batch is not whole, though later ones are"));
-            }
-            return Ok(false);
-        };
+        let batch = reader.next_batch().map_err(|error| JournalError::io("read", path, error))?;
+        let Some(batch) = batch else { return Ok(false) };
         if batch.first != self.next || batch.epoch < self.epoch {
             return Err(JournalError::damaged(path, at, "a batch does not follow the one before"));
         }
@@ -209,24 +225,27 @@ impl Records {
         Ok(true)
     }
 
-    /// Goes to the next segment; false if there is none.
-    fn take_segment(&mut self) -> Result<bool, JournalError> {
-        let Some(stretch) = self.stretches.front() else { return Ok(false) };
-        if stretch.header.first != self.next {
-            let (path, at) = match &self.reader {
-                Some((reader, path, _)) => (path.clone(), reader.at()),
-                None => (self.folder.segment_path(stretch.header.index), 0),
+    /// Goes to the next segment. It must be there, and go on where the one before ended.
+    fn take_segment(&mut self) -> Result<(), JournalError> {
+        let segment = self.segments.front().copied();
+        let Some(segment) = segment.filter(|segment| segment.first == self.next) else {
+            let (path, at) = match (&self.reader, segment) {
+                (Some((reader, path, _)), _) => (path.clone(), reader.at()),
+                (None, Some(segment)) => (self.folder.segment_path(segment.index), 0),
+                (None, None) => (self.folder.path.clone(), 0),
             };
-            return Err(JournalError::damaged(&path, at, "a batch is not whole, though a later segment goes on"));
-        }
-        let stretch = *stretch;
-        self.stretches.pop_front();
-        let path = self.folder.segment_path(stretch.header.index);
+            let what = match segment {
+                Some(_) => "a batch is not whole, though a later segment goes on",
+                None => "a batch is no longer whole",
+            };
+            return Err(JournalError::damaged(&path, at, what));
+        };
+        self.segments.pop_front();
+        let path = self.folder.segment_path(segment.index);
         let file = self.folder.open(&path, Access::Read)?;
-        let end = stretch.end.unwrap_or(stretch.header.bytes);
-        let key = self.identity.segment_key(stretch.header.index);
-        self.reader = Some((BatchReader::new(file, key, end), path, stretch));
-        Ok(true)
+        let key = self.identity.segment_key(segment.index);
+        self.reader = Some((BatchReader::new(file, key, segment.bytes), path, segment));
+        Ok(())
     }
 }
 
@@ -236,8 +255,9 @@ impl Iterator for Records {
     fn next(&mut self) -> Option<Self::Item> {
         let item = self.advance().transpose();
         if !matches!(item, Some(Ok(_))) {
-            (self.reader, self.batch) = (None, None);
-            self.stretches.clear();
+            (self.reader, self.batch, self.pin) = (None, None, None);
+            // An error is the end.
+            self.next = self.last + 1;
         }
         item
     }

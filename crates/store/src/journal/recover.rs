@@ -1,10 +1,10 @@
 //! Finding out, at a start or for an inspection, what a journal's folder holds.
 
 use super::commit::Current;
-use super::folder::{Catalog, Folder, SegmentFile};
+use super::folder::{Catalog, Folder};
 use super::format::{Decoded, Identity, SECTOR_BYTES, SegmentHeader, VERSION};
-use super::read::{BatchReader, Records, Stretch};
-use super::shared::{Files, Used};
+use super::read::{BatchReader, Records};
+use super::shared::Files;
 use super::snapshot::Snapshot;
 use super::{JournalError, Options, Recovered, Seq};
 use crate::disk::{Access, read_exact_at, write_all_at};
@@ -13,7 +13,7 @@ use std::path::PathBuf;
 /// The records that a folder holds.
 pub(crate) struct Survey {
     /// The segments that follow one another up to the last.
-    pub stretches: Vec<Stretch>,
+    pub segments: Vec<SegmentHeader>,
     /// The segment right before them, if there is one: its header is not whole.
     broken: Option<u64>,
     /// The last whole record; 0 if there is none.
@@ -32,10 +32,9 @@ pub(crate) fn survey(folder: &Folder, identity: &Identity, catalog: &Catalog) ->
     }
     let broken = before.last().zip(run.first()).map(|(before, first)| (before.index, first.index));
     let broken = broken.filter(|(before, first)| before + 1 == *first).map(|(before, _)| before);
-    let headers = run.iter().filter_map(|segment| segment.header);
-    let mut stretches: Vec<Stretch> = headers.map(|header| Stretch { header, end: None }).collect();
-    let Some(Stretch { header, end }) = stretches.last_mut() else {
-        return Ok(Survey { stretches, broken, last: 0, epoch: 0, tail: None });
+    let segments: Vec<SegmentHeader> = run.iter().filter_map(|segment| segment.header).collect();
+    let Some(header) = segments.last() else {
+        return Ok(Survey { segments, broken, last: 0, epoch: 0, tail: None });
     };
     let path = folder.segment_path(header.index);
     let failed = |error| JournalError::io("read", &path, error);
@@ -53,19 +52,17 @@ pub(crate) fn survey(folder: &Folder, identity: &Identity, catalog: &Catalog) ->
     if tail.goes_on_behind(last).map_err(failed)? {
         return Err(JournalError::damaged(&path, tail.at(), "a batch is not whole, though later ones are"));
     }
-    *end = Some(tail.at());
-    Ok(Survey { stretches, broken, last, epoch, tail: Some(tail) })
+    Ok(Survey { segments, broken, last, epoch, tail: Some(tail) })
 }
 
 impl Survey {
     /// Checks that the records after `base` are there, and gives them.
     pub fn records(&self, folder: &Folder, identity: Identity, base: u64) -> Result<Records, JournalError> {
-        let found = self.stretches.first().map_or(0, |stretch| stretch.header.first);
-        if base > self.last && !self.stretches.is_empty() {
-            let index = self.stretches[self.stretches.len() - 1].header.index;
+        let found = self.segments.first().map_or(0, |segment| segment.first);
+        if let Some(segment) = self.segments.last().filter(|_| base > self.last) {
             let at = self.tail.as_ref().map_or(0, BatchReader::at);
             let what = "the records end before the newest snapshot does";
-            return Err(JournalError::damaged(&folder.segment_path(index), at, what));
+            return Err(JournalError::damaged(&folder.segment_path(segment.index), at, what));
         }
         if let Some(index) = self.broken.filter(|_| found > base + 1) {
             let what = "the header of a segment is not whole, though a later one goes on";
@@ -78,7 +75,7 @@ impl Survey {
                 found: Seq(found),
             });
         }
-        Ok(Records::new(folder.clone(), identity, self.stretches.clone(), base + 1))
+        Ok(Records::new(folder.clone(), identity, self.segments.clone(), base + 1, self.last))
     }
 }
 
@@ -87,6 +84,8 @@ pub(crate) struct Start {
     pub identity: Identity,
     pub files: Files,
     pub current: Option<Current>,
+    /// Where the batches of the last segment that has any end in it.
+    pub end: u64,
     pub epoch: u64,
     /// Bytes on disk.
     pub bytes: u64,
@@ -115,9 +114,11 @@ pub(crate) fn start(folder: &Folder, options: &Options) -> Result<Start, Journal
     let snapshots_damaged = put_aside(folder, &damaged)?;
     let (files, bytes) = files(folder, &catalog, &damaged, options)?;
     folder.sync_names()?;
+    let end = survey.segments.last().map_or(0, |header| header.bytes);
+    let end = survey.tail.filter(|tail| tail.at() > SECTOR_BYTES as u64).map_or(end, |tail| tail.at());
     let recovered = Recovered { snapshot, records, last: Seq(survey.last), snapshots_damaged };
     let segments = (files.strays.len() + files.used.len() + files.ahead.len()) as u64;
-    Ok(Start { identity, files, current, epoch: options.epoch, bytes, segments, recovered })
+    Ok(Start { identity, files, current, end, epoch: options.epoch, bytes, segments, recovered })
 }
 
 fn random_identity(folder: &Folder) -> Result<Identity, JournalError> {
@@ -176,7 +177,7 @@ fn make_end_durable(
     survey: &mut Survey,
     options: &Options,
 ) -> Result<Option<Current>, JournalError> {
-    let (Some(Stretch { header, .. }), Some(tail)) = (survey.stretches.last(), &mut survey.tail) else {
+    let (Some(header), Some(tail)) = (survey.segments.last(), &mut survey.tail) else {
         return Ok(None);
     };
     let path = folder.segment_path(header.index);
@@ -205,7 +206,7 @@ fn files(folder: &Folder, catalog: &Catalog, damaged: &[u64], options: &Options)
     let mut next_index = run.last().map_or(1, |last| last.index + 1);
     let mut bytes = before.iter().chain(run).map(|segment| segment.bytes).sum();
     let mut files = Files {
-        used: run.iter().filter_map(used).collect(),
+        used: run.iter().filter_map(|segment| segment.header).collect(),
         ahead: Default::default(),
         next_index: 0,
         strays: before.iter().map(|segment| (segment.index, segment.bytes)).collect(),
@@ -236,8 +237,4 @@ fn files(folder: &Folder, catalog: &Catalog, damaged: &[u64], options: &Options)
         bytes += len;
     }
     Ok((files, bytes))
-}
-
-fn used(segment: &SegmentFile) -> Option<Used> {
-    segment.header.map(|header| Used { index: segment.index, first: header.first, bytes: segment.bytes })
 }

@@ -1,10 +1,10 @@
 //! What the callers of a journal and its two threads share.
 //!
-//! Locks: `snapshotting`, then `files`, then `queue`. The queue's is held for copies in memory only; that of the files
+//! Locks: `snapshotting`, then `files`, then `queue` or `pins`. The queue's is held for copies in memory only; that of the files
 //! also while names are changed and synced, so that indexes are given out in order and none is left out.
 
 use super::folder::Folder;
-use super::format::{BATCH_HEADER_BYTES, Identity};
+use super::format::{BATCH_HEADER_BYTES, Identity, SegmentHeader};
 use super::status::Histogram;
 use super::{JournalError, Options};
 use crate::folder_lock::FolderLock;
@@ -34,8 +34,8 @@ pub(crate) struct Shared {
     pub bytes: AtomicU64,
     /// Segments, those ahead included.
     pub segments: AtomicU64,
-    /// The last record of the newest snapshot.
-    pub snapshot: AtomicU64,
+    /// For each that reads records: the one before the first that it wants.
+    pub pins: Mutex<Vec<u64>>,
     /// Held by the one thread that writes a snapshot.
     pub snapshotting: Mutex<()>,
     /// Held, so that no other process opens the journal.
@@ -54,6 +54,8 @@ pub(crate) struct Queue {
     pub next: u64,
     /// The last durable record.
     pub durable: u64,
+    /// Where the batch that holds it ends in its segment.
+    pub end: u64,
     pub epoch: u64,
     /// Whether the committer waits.
     pub is_idle: bool,
@@ -66,13 +68,14 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// A queue that goes on after the last record.
-    pub fn new(last: u64, epoch: u64) -> Self {
+    pub fn new(last: u64, end: u64, epoch: u64) -> Self {
         Self {
             batch: vec![0; BATCH_HEADER_BYTES],
             count: 0,
             writing: 0,
             next: last + 1,
             durable: last,
+            end,
             epoch,
             is_idle: false,
             is_wanted: false,
@@ -98,20 +101,11 @@ impl Queue {
     }
 }
 
-/// A segment that holds records.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Used {
-    pub index: u64,
-    /// Its first record.
-    pub first: u64,
-    pub bytes: u64,
-}
-
 /// The files of the journal.
 #[derive(Debug)]
 pub(crate) struct Files {
     /// Segments in use, oldest first; the last one is written.
-    pub used: VecDeque<Used>,
+    pub used: VecDeque<SegmentHeader>,
     /// Indexes of segments made ahead, which follow the last one in use.
     pub ahead: VecDeque<u64>,
     /// The index of the segment that is made next.

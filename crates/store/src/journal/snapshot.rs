@@ -72,11 +72,16 @@ impl Snapshot {
 
     /// Opens a snapshot once all of it was compared with its checksums.
     pub(crate) fn open_whole(folder: &Folder, identity: &Identity, seq: u64) -> Result<Self, JournalError> {
-        let mut snapshot = Self::open(folder, identity, seq)?;
-        while !snapshot.is_at_end {
-            snapshot.next_chunk()?;
+        Self::open(folder, identity, seq)?.whole()
+    }
+
+    /// The same snapshot at its beginning, once all of it was compared with its checksums.
+    pub(crate) fn whole(mut self) -> Result<Self, JournalError> {
+        while !self.is_at_end {
+            self.next_chunk()?;
         }
-        Self::open(folder, identity, seq)
+        let (at, chunk) = (SNAPSHOT_HEADER_BYTES as u64, vec![0; CHUNK_HEADER_BYTES]);
+        Ok(Self { at, number: 0, chunk, taken: CHUNK_HEADER_BYTES, is_at_end: false, ..self })
     }
 
     fn next_chunk(&mut self) -> Result<(), JournalError> {
@@ -198,7 +203,6 @@ impl Shared {
         let named = self.folder.rename(&unfinished, &self.folder.snapshot_path(seq.0));
         self.fatal(named.and_then(|()| self.folder.sync_names()))?;
         self.bytes.fetch_add(bytes, Relaxed);
-        self.snapshot.store(seq.0, Relaxed);
         let mut files = lock(&self.files);
         files.snapshots.push_back((seq.0, bytes));
         while files.snapshots.len() > KEPT {

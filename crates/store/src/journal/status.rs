@@ -61,6 +61,11 @@ pub struct Status {
     pub durable: Seq,
     /// The last record of the newest snapshot.
     pub snapshot: Seq,
+    /// Bytes of the log after the newest snapshot: what a start would read, and the next snapshot save. About, where that
+    /// snapshot or a batch ends within a segment; 0 if the snapshot holds all that is durable. A snapshot is to be begun
+    /// long before this is half of `bytes_max`: pruning goes by the older of two, so of a journal that has come to its
+    /// bound since that one, nothing can be freed, and for a newer snapshot it would need a new record.
+    pub bytes_after_snapshot: u64,
     /// Bytes of records that were taken and are not durable yet.
     pub buffered: usize,
     /// The bound on `buffered`.

@@ -3,6 +3,7 @@
 mod bounds;
 mod crash;
 mod damage;
+mod durable;
 mod faults;
 mod model;
 mod plain;
@@ -10,7 +11,7 @@ mod sim;
 
 use super::folder::Folder;
 use super::recover::{self, Start};
-use super::{Entry, Journal, JournalError, Options, Recovered, Seq, Told};
+use super::{Durable, Entry, Journal, JournalError, Options, Records, Recovered, Seq, Snapshot, Told};
 use crate::tests::noise;
 use sim::{SimDisk, World};
 use std::io::{self, Read, Write};
@@ -78,23 +79,40 @@ fn snapshot(journal: &Journal) -> Result<(), JournalError> {
     journal.write_snapshot(seq, 1, &mut |out| out.write_all(&state(seq.0)))
 }
 
+/// Makes a snapshot of what is durable, as a hub does beside its running core, and prunes.
+fn cycle(journal: &Journal) -> Result<(), JournalError> {
+    let Some(durable) = journal.durable()? else { return Ok(()) };
+    let last = check_durable(durable)?;
+    journal.write_snapshot(Seq(last), 1, &mut |out| out.write_all(&state(last)))?;
+    journal.prune().map(drop)
+}
+
 /// Reads what was recovered to its end, and checks that it is what was written; gives the last record.
 fn check(recovered: Recovered) -> Result<u64, JournalError> {
+    check_parts(recovered.snapshot, recovered.records, recovered.last)
+}
+
+/// The same for what was durable.
+fn check_durable(durable: Durable) -> Result<u64, JournalError> {
+    check_parts(durable.snapshot, durable.records, durable.last)
+}
+
+fn check_parts(snapshot: Option<Snapshot>, records: Records, last: Seq) -> Result<u64, JournalError> {
     let mut next = 1;
-    if let Some(mut snapshot) = recovered.snapshot {
+    if let Some(mut snapshot) = snapshot {
         let mut bytes = Vec::new();
         let read = snapshot.read_to_end(&mut bytes);
         read.map_err(|error| JournalError::io("read", "a snapshot".as_ref(), error))?;
         assert_eq!(bytes, state(snapshot.seq.0), "the snapshot at {}", snapshot.seq);
         next = snapshot.seq.0 + 1;
     }
-    for entry in recovered.records {
+    for entry in records {
         let Entry { seq, record: bytes, .. } = entry?;
         assert_eq!(seq.0, next, "there is no gap");
         assert_eq!(bytes, record(next), "record {next}");
         next += 1;
     }
-    assert_eq!(recovered.last.0, next - 1);
+    assert_eq!(last.0, next - 1);
     Ok(next - 1)
 }
 
@@ -117,7 +135,8 @@ fn exercise(disk: &SimDisk, folder: &Path) -> Result<(), JournalError> {
             commit(&journal, 1 + (step + round) % 4)?;
             match step {
                 2 => journal.set_epoch(round + 1)?,
-                4 | 6 | 16 | 17 => unless_dead(snapshot(&journal))?,
+                4 | 6 | 17 => unless_dead(snapshot(&journal))?,
+                16 => unless_dead(cycle(&journal))?,
                 7 | 19 => unless_dead(journal.prune().map(drop))?,
                 _ => {}
             }

@@ -1,7 +1,10 @@
 //! The journal against a trivial model: a list of records.
 
 use super::sim::{Crash, SimDisk};
-use super::{Journal, JournalError, LONG, Options, Seq, append, check, commit, open, small, snapshot};
+use super::{
+    Durable, Journal, JournalError, LONG, Options, Seq, append, check, check_durable, commit, cycle, open, small,
+    snapshot,
+};
 use proptest::prelude::*;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -11,6 +14,9 @@ enum Op {
     Commit(u64),
     Snapshot,
     Prune,
+    Cycle,
+    /// Begins to read what is durable, and reads it later.
+    Read,
     Epoch(u64),
     Reopen(u32),
     Crash(u64),
@@ -22,6 +28,8 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         6 => (1..5u64).prop_map(Op::Commit),
         2 => Just(Op::Snapshot),
         2 => Just(Op::Prune),
+        2 => Just(Op::Cycle),
+        2 => Just(Op::Read),
         1 => (0..3u64).prop_map(Op::Epoch),
         1 => (0..2u32).prop_map(Op::Reopen),
         2 => any::<u64>().prop_map(Op::Crash),
@@ -35,6 +43,8 @@ struct World {
     journal: Option<Journal>,
     options: Options,
     taken: u64,
+    /// What is being read, and how far it was durable before that began.
+    reading: Option<(Durable, u64)>,
 }
 
 impl World {
@@ -55,6 +65,12 @@ impl World {
                 Err(error) => panic!("{error}"),
             },
             Op::Prune => drop(journal.prune().unwrap()),
+            Op::Cycle => cycle(journal).unwrap(),
+            Op::Read if self.reading.is_some() => self.read(),
+            Op::Read => {
+                let told = journal.status().durable.0;
+                self.reading = journal.durable().unwrap().map(|durable| (durable, told));
+            }
             Op::Epoch(more) => {
                 self.options.epoch += more;
                 journal.set_epoch(self.options.epoch).unwrap();
@@ -62,12 +78,18 @@ impl World {
             Op::Reopen(more) => {
                 self.options.logic_version += more;
                 self.taken = journal.status().taken.0;
+                self.read();
                 self.journal = None;
                 let last = self.reopen();
                 assert_eq!(last, self.taken, "a journal that is closed has committed all");
             }
             Op::Crash(seed) => self.crash(seed),
         }
+    }
+
+    fn read(&mut self) {
+        let Some((durable, told)) = self.reading.take() else { return };
+        assert!(check_durable(durable).unwrap() >= told);
     }
 
     /// Takes the disk as it is at this moment, and starts from what a power cut leaves of it.
@@ -77,6 +99,7 @@ impl World {
         let told = self.disk.told.load(SeqCst);
         let world = self.disk.world().after(Crash::Random(seed));
         let taken = journal.status().taken.0;
+        self.read();
         self.journal = None;
         self.disk = SimDisk::of(world);
         let last = self.reopen();
@@ -99,9 +122,10 @@ proptest! {
     fn what_was_told_is_there_after_anything(ops in ops()) {
         let folder = tempfile::tempdir().unwrap();
         let disk = SimDisk::default();
-        let mut world = World { folder, disk, journal: None, options: small(), taken: 0 };
+        let mut world = World { folder, disk, journal: None, options: small(), taken: 0, reading: None };
         assert_eq!(world.reopen(), 0);
         ops.iter().for_each(|op| world.step(op));
+        world.read();
         let journal = world.journal.take().unwrap();
         let taken = journal.status().taken;
         drop(journal);

@@ -1,6 +1,7 @@
 //! The journal on this machine's disk.
 
-use super::{Journal, JournalError, LONG, Options, Seq, write_parts};
+use super::durable::beside_a_writer;
+use super::{Journal, JournalError, LONG, Options, Seq, check, cycle, write_parts};
 use crate::journal::{dump, verify};
 use crate::tests::noise;
 use std::io::Read;
@@ -83,6 +84,22 @@ fn a_large_snapshot_is_written_while_records_come_and_is_read_back() {
     assert!(bytes == state);
     assert_eq!(recovered.records.count() as u64, recovered.last.0 - 1);
     assert_eq!(journal.status().snapshot, seq);
+}
+
+#[test]
+fn snapshots_are_made_beside_a_writer_and_files_are_used_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options { segment_bytes: 16 << 10, ..Options::default() };
+    let reopen = || Journal::open(folder.path(), options, Box::new(|_| {})).unwrap();
+    let (journal, _) = reopen();
+    beside_a_writer(&journal, 6, |_| {
+        let before = journal.status().snapshot;
+        cycle(&journal).unwrap();
+        journal.status().snapshot.0 > before.0 + 30
+    });
+    let last = journal.status().durable.0;
+    drop(journal);
+    assert_eq!(check(reopen().1).unwrap(), last);
 }
 
 #[test]
