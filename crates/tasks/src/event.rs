@@ -2,6 +2,7 @@
 
 use crate::kinds::{Need, Shape};
 use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
+use crate::snapshot::{saved, saved_choice};
 use std::fmt;
 
 /// Most items in one event: tasks, results, instances.
@@ -32,6 +33,8 @@ pub enum Urgency {
     Spare,
 }
 
+saved_choice!(Urgency { Interactive = 0, Reserved = 1, Normal = 2, Spare = 3 });
+
 impl Urgency {
     /// All of them, the most urgent first.
     pub const ALL: [Self; 4] = [Self::Interactive, Self::Reserved, Self::Normal, Self::Spare];
@@ -46,6 +49,8 @@ pub enum Validation {
     /// A command of the user, over as many results as the quorum says ([`Effect::Compare`]).
     Command,
 }
+
+saved_choice!(Validation { Bitwise = 0, Command = 1 });
 
 /// How a job's tasks are to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +76,19 @@ pub struct Policy {
     /// From sending until an instance is given up, in milliseconds.
     pub delay_bound_ms: u32,
 }
+
+saved!(Policy {
+    quorum: u8,
+    target: u8,
+    instances_max: u8,
+    errors_max: u8,
+    successes_max: u8,
+    validation: Validation,
+    is_adaptive: bool,
+    is_speculative: bool,
+    drops_late: bool,
+    delay_bound_ms: u32,
+});
 
 impl Default for Policy {
     /// One instance, which is given up after an hour and then made anew, four times.
@@ -327,6 +345,8 @@ pub enum Failure {
     /// Cancelled.
     Cancelled,
 }
+
+saved_choice!(Failure { Errors = 0, Instances = 1, NoConsensus = 2, Late = 3, Cancelled = 4 });
 
 /// Something is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

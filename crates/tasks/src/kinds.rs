@@ -5,6 +5,8 @@
 
 use crate::shapes::meter::Meter;
 use crate::shapes::sets::{Set, WORDS};
+use crate::snapshot::{Loader, Saved, Saver, Stopped, saved};
+use base::codec::Malformed;
 use std::fmt;
 
 /// Most kinds of hosts, and of needs.
@@ -13,6 +15,18 @@ pub const KINDS_MAX: usize = 1024;
 /// What machines a program runs on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Platform(pub u16);
+
+impl Saved for Platform {
+    const BYTES: usize = u16::BYTES;
+
+    fn put(&self, to: &mut [u8]) {
+        self.0.put(to);
+    }
+
+    fn get(from: &[u8]) -> Result<Self, Malformed> {
+        u16::get(from).map(Self)
+    }
+}
 
 impl Platform {
     /// Linux on x86-64.
@@ -40,6 +54,8 @@ pub struct Shape {
     pub redundancy: u8,
 }
 
+saved!(Shape { platform: Platform, level: u8, cpus: u16, largest: u16, memory_mib: u32, tags: u64, redundancy: u8 });
+
 /// What each task of a job needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Need {
@@ -56,6 +72,8 @@ pub struct Need {
     /// All copies run within one redundancy class.
     pub is_homogeneous: bool,
 }
+
+saved!(Need { platform: Platform, level: u8, cpus: u16, memory_mib: u32, tags: u64, is_homogeneous: bool });
 
 /// Why a host of a shape can never have a task with a need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,6 +147,28 @@ impl Kinds {
             served_by: sets(),
             meter: Meter::default(),
         }
+    }
+
+    /// Which fits which follows from what they are.
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { shapes, needs, serves: _, served_by: _, meter: _ } = self;
+        out.put(&[shapes.len(), needs.len()])?;
+        out.all(shapes)?;
+        out.all(needs)
+    }
+
+    /// Loads what [`Kinds::save`] wrote.
+    pub fn load(from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let [shapes, needs] = from.get::<[usize; 2]>()?;
+        if shapes > KINDS_MAX || needs > KINDS_MAX {
+            return Err(Malformed("more kinds of hosts or needs than there can be"));
+        }
+        let mut kinds =
+            Self { shapes: from.all(shapes, KINDS_MAX)?, needs: from.all(needs, KINDS_MAX)?, ..Self::new() };
+        for shape in 0..shapes {
+            (0..needs).for_each(|need| kinds.relate(shape, need));
+        }
+        Ok(kinds)
     }
 
     /// The kind of a shape, a new one if need be. `None`: there are too many.

@@ -15,6 +15,7 @@ mod ledger;
 mod names;
 mod record;
 mod shapes;
+mod snapshot;
 mod table;
 
 pub use event::{
@@ -26,6 +27,7 @@ pub use ledger::{BLOB_BYTES_MAX, Blob, Entry, Ledger};
 pub use names::{AccountName, HostName, InstanceName, JobName, TaskName};
 pub use record::{LOGIC_VERSION, Scratch, decode};
 pub use shapes::meter::{Counting, Work};
+pub use snapshot::{LoadError, SNAPSHOT_VERSION};
 pub use table::{
     Capacity, DUE_MAX, HostLoad, HostView, InstanceState, InstanceView, JobView, Table, TaskView, Totals, Waits,
 };

@@ -5,6 +5,8 @@
 
 use super::NIL;
 use super::meter::Meter;
+use crate::snapshot::{Loader, Saver, Stopped, below};
+use base::codec::Malformed;
 
 const PLACES: usize = 8;
 
@@ -69,6 +71,20 @@ impl Keys {
 
     pub fn bytes(&self) -> usize {
         self.places.len() * size_of::<[u32; PLACES]>()
+    }
+
+    /// Saves it with its salt: a table that is loaded finds a name where this one does.
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { places, salt, meter: _ } = self;
+        out.put(salt)?;
+        out.runs(places.as_flattened(), &NIL)
+    }
+
+    /// Loads one that was made for so many names, of the first `count` records.
+    pub fn load(capacity: usize, count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let mut keys = Self::new(capacity, from.get()?);
+        from.runs(keys.places.as_flattened_mut(), below(count))?;
+        Ok(keys)
     }
 }
 

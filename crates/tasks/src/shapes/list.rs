@@ -1,6 +1,7 @@
 //! Circular lists through the records themselves: a list is the index of its first record, and the first knows the last.
 
 use super::NIL;
+use crate::snapshot::saved;
 use std::ops::IndexMut;
 
 /// Neighbours in a list.
@@ -8,6 +9,15 @@ use std::ops::IndexMut;
 pub(crate) struct Links {
     pub prev: u32,
     pub next: u32,
+}
+
+saved!(Links { prev: u32, next: u32 });
+
+impl Links {
+    /// Both neighbours.
+    pub fn both(&self) -> [u32; 2] {
+        [self.prev, self.next]
+    }
 }
 
 impl Default for Links {

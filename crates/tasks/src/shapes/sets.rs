@@ -1,6 +1,8 @@
 //! A few sets of up to 1,024 small numbers each, made to be intersected: only words that have members are looked at.
 
 use super::meter::Meter;
+use crate::snapshot::{Loader, Saver, Stopped};
+use base::codec::Malformed;
 
 /// Words of one set.
 pub(crate) const WORDS: usize = 16;
@@ -58,6 +60,23 @@ impl<const N: usize> Sets<N> {
             members &= members - 1;
             Some((word * 64) as u16 + bit as u16)
         })
+    }
+
+    /// Which words have members follows from the words.
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { words, filled: _, meter: _ } = self;
+        out.runs(words.as_flattened(), &0)
+    }
+
+    /// Loads what [`Sets::save`] wrote.
+    pub fn load(from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let mut sets = Self::default();
+        let Self { words, filled, meter: _ } = &mut sets;
+        from.runs(words.as_flattened_mut(), |at, _| {
+            filled[at / WORDS] |= 1 << (at % WORDS);
+            Ok(())
+        })?;
+        Ok(sets)
     }
 
     /// Whether all sets are empty.

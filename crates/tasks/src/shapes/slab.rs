@@ -3,6 +3,8 @@
 use super::NIL;
 use super::keys::Keys;
 use super::meter::Meter;
+use crate::snapshot::{Loader, Saved, Saver, Stopped};
+use base::codec::Malformed;
 use std::ops::{Index, IndexMut};
 
 /// A record that can be on the list of free ones.
@@ -45,6 +47,39 @@ impl<T: Default + Clone> Column<T> {
     }
 }
 
+impl<T: Saved + Default + Clone> Column<T> {
+    /// Saves the first `count` records. The others must be as they were made.
+    pub fn save(&self, count: u32, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        out.all(&self.items[..count as usize])
+    }
+
+    /// Loads one with room for `capacity` records, of which the first `count` were saved. The caller has seen that that is sane.
+    pub fn load(capacity: usize, count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let mut items = from.all(count as usize, capacity)?;
+        items.resize(capacity, T::default());
+        Ok(Self { items, meter: Meter::default() })
+    }
+}
+
+impl<T: Saved + PartialEq + Clone> Column<T> {
+    /// Saves all records that are not `empty`.
+    pub fn save_runs(&self, empty: &T, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        out.runs(&self.items, empty)
+    }
+
+    /// Loads what [`Column::save_runs`] wrote; `each` looks at what was written.
+    pub fn load_runs(
+        capacity: usize,
+        empty: &T,
+        each: impl FnMut(usize, &T) -> Result<(), Malformed>,
+        from: &mut Loader<'_>,
+    ) -> Result<Self, Malformed> {
+        let mut items = vec![empty.clone(); capacity];
+        from.runs(&mut items, each)?;
+        Ok(Self { items, meter: Meter::default() })
+    }
+}
+
 impl<T> Index<u32> for Column<T> {
     type Output = T;
 
@@ -82,6 +117,11 @@ impl<T: Item> Slab<T> {
 
     pub fn used(&self) -> usize {
         self.used as usize
+    }
+
+    /// How many records were ever used: the first ones.
+    pub fn fresh(&self) -> u32 {
+        self.fresh
     }
 
     pub fn room(&self) -> usize {
@@ -125,6 +165,27 @@ impl<T: Item> Slab<T> {
     /// Every record that was ever used, without counting: for checks, snapshots and lists for people.
     pub fn all(&self) -> impl Iterator<Item = (u32, &T)> {
         self.column.items[..self.fresh as usize].iter().enumerate().map(|(at, item)| (at as u32, item))
+    }
+}
+
+impl<T: Item + Saved> Slab<T> {
+    /// Saves the records that were ever used, also those that are free again: they have the list of free ones, and generations.
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { column, free, fresh, used } = self;
+        out.put(&[*free, *fresh, *used])?;
+        column.save(*fresh, out)
+    }
+
+    /// Loads one with room for `capacity` records. The caller has seen that that is sane.
+    pub fn load(capacity: usize, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let [free, fresh, used] = from.get()?;
+        if fresh as usize > capacity || used > fresh {
+            return Err(Malformed("more records than there is room"));
+        }
+        if (free == NIL) != (used == fresh) || (free != NIL && free >= fresh) {
+            return Err(Malformed("a list of free records that does not begin at one"));
+        }
+        Ok(Self { column: Column::load(capacity, fresh, from)?, free, fresh, used })
     }
 }
 

@@ -5,6 +5,8 @@
 
 use super::NIL;
 use super::slab::{Item, Slab};
+use crate::snapshot::{Loader, Saver, Stopped, are_below, saved};
+use base::codec::Malformed;
 
 /// Keys are below this.
 pub(crate) const KEYS: u32 = 1 << 18;
@@ -18,6 +20,8 @@ pub(crate) struct Node {
     next_free: u32,
     children: [u32; 64],
 }
+
+saved!(Node { used: u64, next_free: u32, children: [u32; 64] });
 
 impl Default for Node {
     fn default() -> Self {
@@ -44,6 +48,21 @@ pub(crate) struct Tries {
 impl Tries {
     pub fn new(capacity: usize) -> Self {
         Self { nodes: Slab::new(capacity) }
+    }
+
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { nodes } = self;
+        nodes.save(out)
+    }
+
+    /// Loads those with room for `capacity` nodes, whose members are among the first `count` records.
+    pub fn load(capacity: usize, count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let nodes = Slab::<Node>::load(capacity, from)?;
+        let fresh = nodes.fresh();
+        // On which level a node is, and so of what its children are, is known only from above.
+        let is_sane = |node: &Node| are_below(fresh, [node.next_free]) && are_below(count.max(fresh), node.children);
+        let are_sane = nodes.all().all(|(_, node)| is_sane(node));
+        if are_sane { Ok(Self { nodes }) } else { Err(Malformed("a queue of records that were never used")) }
     }
 
     /// Whether a member can be added to any queue.

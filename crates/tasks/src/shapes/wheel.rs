@@ -7,6 +7,8 @@ use super::NIL;
 use super::bits::BitSet;
 use super::list::{Linked, push_back, unlink};
 use super::meter::{Counting, Meter, Work};
+use crate::snapshot::{Loader, Saver, Stopped, are_below};
+use base::codec::Malformed;
 use std::ops::IndexMut;
 
 /// Near buckets: 64^3 of 1 ms.
@@ -53,6 +55,36 @@ impl Wheel {
             far_base: (now_ms + AHEAD) >> FAR_SHIFT,
             meter: Meter::default(),
         }
+    }
+
+    /// Which buckets have records follows from the heads.
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { near: _, far: _, heads, base_ms, far_base, meter: _ } = self;
+        out.put(base_ms)?;
+        out.put(far_base)?;
+        out.runs(heads, &NIL)
+    }
+
+    /// Loads one over the first `count` records.
+    pub fn load(count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let mut wheel = Self { base_ms: from.get()?, far_base: from.get()?, ..Self::new(0) };
+        let (near, far) = (&mut wheel.near, &mut wheel.far);
+        from.runs(&mut wheel.heads, |bucket, head| {
+            let bucket = bucket as u32;
+            if bucket < NEAR {
+                near.insert(bucket)
+            } else {
+                far.insert(bucket - NEAR)
+            }
+            // A bucket that was written has a record.
+            if *head < count { Ok(()) } else { Err(Malformed("a timer of a record that was never used")) }
+        })?;
+        Ok(wheel)
+    }
+
+    /// Whether all of these are buckets, or none.
+    pub fn are_buckets(buckets: impl IntoIterator<Item = u32>) -> bool {
+        are_below(NEAR + FAR, buckets)
     }
 
     /// A time from its low 32 bits: the one next to what is due now.

@@ -10,6 +10,8 @@ use super::Table;
 use super::records::NO_SERVER;
 use crate::event::{RESERVED_MAX, Refusal};
 use crate::shapes::meter::Meter;
+use crate::snapshot::{Loader, Saver, Stopped};
+use base::codec::Malformed;
 
 /// In no demand: no deadline.
 pub(super) const NONE: u8 = 255;
@@ -50,6 +52,35 @@ impl Default for Demands {
 }
 
 impl Demands {
+    /// Which buckets are not empty follows from what is in them.
+    pub fn save(&self, out: &mut Saver<'_>) -> Result<(), Stopped> {
+        let Self { all, meter: _ } = self;
+        for Demand { buckets, filled: _, late } in all {
+            out.put(late)?;
+            out.runs(buckets.as_flattened(), &0)?;
+        }
+        Ok(())
+    }
+
+    /// Loads what [`Demands::save`] wrote.
+    pub fn load(from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let mut demands = Self::default();
+        for demand in &mut demands.all {
+            demand.late = from.get()?;
+            let Demand { buckets, filled, late: _ } = demand;
+            from.runs(buckets.as_flattened_mut(), |at, _| {
+                filled[at / BUCKETS as usize] |= 1 << (at % BUCKETS as usize);
+                Ok(())
+            })?;
+        }
+        Ok(demands)
+    }
+
+    /// Whether it is a demand, as [`Demands::of`] gives it, or none.
+    pub fn is_demand(at: u8) -> bool {
+        at == NONE || (at & 63 <= SHARED && usize::from(at >> 6) < SHIFTS.len())
+    }
+
     /// Where tasks with this deadline of an account with this server are counted.
     pub fn of(&self, server: u8, deadline_ms: u64, now_ms: u64) -> u8 {
         let place = if server == NO_SERVER { SHARED } else { server };

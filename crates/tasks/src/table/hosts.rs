@@ -14,7 +14,7 @@ pub(super) const PARKS: usize = 16;
 /// Kinds of hosts of one list that are looked at for a task.
 const KINDS_TRIED: usize = 4;
 /// The list of those that may have more than one event could give them.
-const HUNGRY: u8 = 254;
+pub(super) const HUNGRY: u8 = 254;
 /// Parked hosts of one kind that are looked at for a task.
 const HOSTS_MAX: u32 = 4;
 /// Errors in a row from which on a host is sent back for a while.

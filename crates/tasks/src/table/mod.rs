@@ -14,6 +14,7 @@ mod records;
 mod recover;
 mod report;
 mod servers;
+mod snapshot;
 mod submit;
 mod tick;
 
@@ -66,6 +67,11 @@ impl Capacity {
             instances: tasks + tasks / 4 + 16,
             nodes: (tasks / 16).clamp(256, 16_384),
         }
+    }
+
+    /// Lanes are in use by groups, and each account has a few at most.
+    fn lanes(&self) -> usize {
+        self.groups.min(self.accounts * lanes::LANES_MAX)
     }
 }
 
@@ -144,7 +150,7 @@ impl Table {
             host_more: Column::new(capacity.hosts),
             jobs: Slab::new(capacity.jobs),
             groups: Slab::new(capacity.groups),
-            lanes: Slab::new(capacity.groups.min(capacity.accounts * lanes::LANES_MAX)),
+            lanes: Slab::new(capacity.lanes()),
             tasks: Slab::new(capacity.tasks),
             tags: Column::new(capacity.tasks),
             instances: Slab::new(capacity.instances),

@@ -6,6 +6,7 @@ use crate::event::{Failure, JobSpec, Urgency};
 use crate::kinds::{Misfit, misfit};
 use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
 use crate::shapes::NIL;
+use crate::snapshot::saved;
 
 /// What has happened since the table was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,6 +38,22 @@ pub struct Totals {
     /// Hosts sent back for a while.
     pub back_offs: u64,
 }
+
+saved!(Totals {
+    hosts: u32,
+    submitted: u64,
+    sent: u64,
+    done: u64,
+    failed: u64,
+    lost: u64,
+    late: u64,
+    speculated: u64,
+    met: u64,
+    missed: u64,
+    too_late: u64,
+    refused: u64,
+    back_offs: u64,
+});
 
 /// A task, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use super::records::{NO_SERVER, Turn};
 use super::{MS, Table};
 use crate::event::{Kind, RESERVED_MAX, Refusal};
 use crate::shapes::list::Linked;
+use crate::snapshot::saved;
 
 /// The period of all servers.
 const PERIOD_NS: u64 = 1_000 * MS;
@@ -21,6 +22,8 @@ struct Server {
     budget: i64,
 }
 
+saved!(Server { share_permille: u16, deadline: u64, budget: i64 });
+
 /// The servers of all accounts with a reserved share.
 #[derive(Debug, Default)]
 pub(super) struct Servers {
@@ -28,6 +31,12 @@ pub(super) struct Servers {
     /// Processors times speed in thousandths of the whole pool, for what a share is worth.
     pub supply_permille: u64,
 }
+
+/// How one of them is saved.
+#[cfg(test)]
+pub(super) const LAYOUT: &str = <Server as crate::snapshot::Saved>::LAYOUT;
+
+saved!(Servers { all: [Server; RESERVED_MAX], supply_permille: u64 });
 
 impl Servers {
     /// Changes what is reserved for an account; returns its place.

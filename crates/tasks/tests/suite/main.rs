@@ -3,4 +3,5 @@
 mod model;
 mod scenarios;
 mod simulation;
+mod snapshot;
 mod world;

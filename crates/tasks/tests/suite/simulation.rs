@@ -1,9 +1,11 @@
 //! The table among hosts that lie, vanish, repeat, lag, swallow work and fail it, behind a network that loses, repeats and reorders
-//! what is said, with a hub that is killed at any point of its journal: in virtual time, from a seed.
+//! what is said, with a hub that is killed at any point of its journal, and with a table that is now and then replaced by what was
+//! made again of its snapshot: in virtual time, from a seed.
 //!
 //! After each step everything must agree; at the end every task must have ended once, under one key, with the right result
 //! wherever honest hosts could outvote the others.
 
+use crate::world::{loaded, saved};
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use tasks::*;
 
@@ -78,6 +80,9 @@ struct Job {
 
 struct World {
     dice: Dice,
+    /// When the table is replaced: other dice, so that the world is the same with and without.
+    copies: Dice,
+    was_replaced: bool,
     capacity: Capacity,
     table: Table,
     effects: Effects,
@@ -131,6 +136,8 @@ impl World {
             sent: BTreeSet::new(),
             loss_percent,
             deaths: 0,
+            copies: Dice(!seed),
+            was_replaced: false,
             dice,
         }
     }
@@ -447,6 +454,14 @@ impl World {
         }
     }
 
+    /// Goes on with a copy made of what is saved of the table.
+    fn replace_by_copy(&mut self) {
+        self.was_replaced = true;
+        let bytes = saved(&self.table);
+        self.table = loaded(&bytes, usize::MAX).expect("was written by us");
+        assert!(saved(&self.table) == bytes, "saved, loaded and saved again is the same");
+    }
+
     fn table_salt(&self) -> u128 {
         1
     }
@@ -470,6 +485,9 @@ impl World {
             self.now = self.now.max(at);
             assert!(self.now < end, "not at its end: {}", self.left());
             self.happen(what);
+            if self.copies.below(COPY_EACH) == 0 {
+                self.replace_by_copy();
+            }
             if self.count.is_multiple_of(64) {
                 self.table.check_invariants();
             }
@@ -520,6 +538,10 @@ impl World {
         // The journal makes the same table again.
         let again = replay(self.capacity, self.table_salt(), &self.journal);
         assert_eq!(again.totals(), self.table.totals(), "replayed");
+        // To the last bit, though it was never replaced.
+        if self.was_replaced {
+            assert!(saved(&again) == saved(&self.table), "a copy went on otherwise");
+        }
     }
 }
 
@@ -534,6 +556,9 @@ fn replay(capacity: Capacity, salt: u128, journal: &[Vec<u8>]) -> Table {
     table.check_invariants();
     table
 }
+
+/// After how many happenings, on average, the table is replaced by a copy of itself: about six times in ten worlds.
+const COPY_EACH: u64 = 5_000;
 
 /// How many worlds, from which on: `SEEDS` and `SEED` in the environment say otherwise.
 const SEEDS: u64 = 10_000;

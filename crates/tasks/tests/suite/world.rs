@@ -1,5 +1,6 @@
 //! A table with the words to drive it.
 
+use std::convert::Infallible;
 use tasks::*;
 
 /// Nanoseconds in a millisecond.
@@ -145,6 +146,26 @@ impl World {
             }
         }
     }
+}
+
+/// A table as bytes.
+pub fn saved(table: &Table) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let Ok(()) = table.save(|piece| {
+        bytes.extend_from_slice(piece);
+        Ok::<_, Infallible>(())
+    });
+    bytes
+}
+
+/// A table from bytes, which come in pieces of so many at most.
+pub fn loaded(mut bytes: &[u8], piece: usize) -> Result<Table, LoadError<Infallible>> {
+    Table::load_saved(|room| {
+        let (now, later) = bytes.split_at(piece.min(room.len()).min(bytes.len()));
+        room[..now.len()].copy_from_slice(now);
+        bytes = later;
+        Ok(now.len())
+    })
 }
 
 /// The instances that effects send.

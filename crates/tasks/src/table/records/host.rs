@@ -5,6 +5,7 @@ use crate::shapes::NIL;
 use crate::shapes::list::{Linked, Links};
 use crate::shapes::slab::Item;
 use crate::shapes::wheel::{Due, Timed};
+use crate::snapshot::{saved, saved_choice};
 
 /// Whether a host is there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub(crate) enum Presence {
     /// It is gone; what it had is being taken back.
     Gone,
 }
+
+saved_choice!(Presence { Free = 0, Here = 1, Draining = 2, Gone = 3 });
 
 /// A host: the line that dispatch and reports use.
 #[derive(Clone, Debug)]
@@ -47,6 +50,23 @@ pub(crate) struct Host {
     pub redundancy: u8,
 }
 
+saved!(Host {
+    generation: u32,
+    account: u32,
+    reserved: u32,
+    parked: Links,
+    places: u128,
+    kind: u16,
+    cpus_free: i32,
+    right: u16,
+    wrong: u16,
+    presence: Presence,
+    is_attached: bool,
+    is_backing_off: bool,
+    park: u8,
+    redundancy: u8,
+});
+
 /// A host's other lines, which few events use.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -66,6 +86,20 @@ pub(crate) struct HostMore {
     /// The instance in each place.
     pub running: [u32; crate::event::RUNNING_MAX],
 }
+
+saved!(HostMore {
+    key: u128,
+    warm: [u32; 16],
+    speed_permille: u32,
+    bucket: u32,
+    timer: Links,
+    until_ms: u32,
+    done: u32,
+    failed: u32,
+    late: u32,
+    invalid: u32,
+    running: [u32; crate::event::RUNNING_MAX],
+});
 
 impl Default for Host {
     fn default() -> Self {

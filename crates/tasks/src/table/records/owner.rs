@@ -5,6 +5,7 @@ use crate::names::{AccountName, JobName};
 use crate::shapes::NIL;
 use crate::shapes::list::{Linked, Links};
 use crate::shapes::slab::Item;
+use crate::snapshot::{saved, saved_choice};
 
 /// An account.
 #[derive(Clone, Debug)]
@@ -39,6 +40,29 @@ pub(crate) struct Account {
     pub met: u64,
     pub missed: u64,
 }
+
+saved!(Account {
+    key: u128,
+    generation: u32,
+    next_free: u32,
+    weight: u16,
+    share_permille: u16,
+    server: u8,
+    running: u32,
+    running_max: u32,
+    lanes: u32,
+    lanes_standing: u16,
+    lanes_count: u16,
+    tasks: u32,
+    tasks_max: u32,
+    correction_ms: i64,
+    used_ms: u64,
+    given_ms: u64,
+    done: u64,
+    failed: u64,
+    met: u64,
+    missed: u64,
+});
 
 impl Default for Account {
     fn default() -> Self {
@@ -98,6 +122,8 @@ pub(crate) enum JobStage {
     Ended,
 }
 
+saved_choice!(JobStage { Free = 0, Open = 1, Closed = 2, Cancelled = 3, Ended = 4 });
+
 /// A job.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -130,6 +156,30 @@ pub(crate) struct Job {
     pub is_volatile: bool,
     pub policy: Policy,
 }
+
+saved!(Job {
+    key: u128,
+    generation: u32,
+    account: u32,
+    tasks: u32,
+    groups: u32,
+    submitted: u32,
+    unfinished: u32,
+    done: u32,
+    failed: u32,
+    failures_max: u32,
+    reap_left: u32,
+    cost_ms: u32,
+    affinity: u32,
+    reaped: Links,
+    need: u16,
+    group_count: u8,
+    stage: JobStage,
+    urgency: Urgency,
+    is_held: bool,
+    is_volatile: bool,
+    policy: Policy,
+});
 
 impl Default for Job {
     fn default() -> Self {

@@ -5,6 +5,7 @@ use crate::shapes::NIL;
 use crate::shapes::list::{Linked, Links};
 use crate::shapes::slab::Item;
 use crate::shapes::wheel::{Due, Timed};
+use crate::snapshot::{saved, saved_choice};
 
 /// Tasks of one job with one deadline: what stands in a queue.
 #[derive(Clone, Debug)]
@@ -35,6 +36,24 @@ pub(crate) struct Group {
     pub demand: u8,
 }
 
+saved!(Group {
+    job: u32,
+    lane: u32,
+    queued: Links,
+    siblings: Links,
+    ready: u32,
+    unfinished: u32,
+    deadline_ms: u64,
+    timer: Links,
+    bucket: u32,
+    cpus: u16,
+    passes: u8,
+    cold_passes: u8,
+    standing: Standing,
+    is_late: bool,
+    demand: u8,
+});
+
 /// In which queue of its lane a group stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Standing {
@@ -50,6 +69,8 @@ pub(crate) enum Standing {
     /// It has no deadline.
     Whenever,
 }
+
+saved_choice!(Standing { Out = 0, Late = 1, Near = 2, Far = 3, Whenever = 4 });
 
 impl Default for Group {
     fn default() -> Self {
@@ -138,6 +159,23 @@ pub(crate) struct Lane {
     pub urgency: Urgency,
 }
 
+saved!(Lane {
+    account: u32,
+    turn: Links,
+    next_free: u32,
+    users: u32,
+    standing: u32,
+    late: u32,
+    near: u32,
+    far: u32,
+    whenever: u32,
+    credit_ms: i64,
+    sibling: u32,
+    need: u16,
+    weight: u16,
+    urgency: Urgency,
+});
+
 impl Default for Lane {
     fn default() -> Self {
         Self {
@@ -175,7 +213,7 @@ impl Linked<Turn> for Lane {
 }
 
 /// The lanes with one urgency and one kind of need.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ring {
     /// The lane whose turn it is.
     pub first: u32,
@@ -186,6 +224,8 @@ pub(crate) struct Ring {
     /// What it was given, over its weight: the ring with the least is next.
     pub given: u64,
 }
+
+saved!(Ring { first: u32, weight: u32, quantum_ms: u32, given: u64 });
 
 impl Default for Ring {
     fn default() -> Self {

@@ -6,6 +6,7 @@ use crate::shapes::NIL;
 use crate::shapes::list::{Linked, Links};
 use crate::shapes::slab::Item;
 use crate::shapes::wheel::{Due, Timed};
+use crate::snapshot::{saved, saved_choice};
 
 /// Where a task is in its life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub(crate) enum Stage {
     /// Its instances are taken apart.
     Cleaning,
 }
+
+saved_choice!(Stage { Free = 0, Open = 1, Comparing = 2, Assimilating = 3, Cleaning = 4 });
 
 /// A task: the line that dispatch and reports use.
 #[derive(Clone, Debug)]
@@ -67,6 +70,33 @@ pub(crate) struct Task {
     pub passes: u8,
 }
 
+saved!(Task {
+    generation: u32,
+    job: u32,
+    group: u32,
+    ready: Links,
+    siblings: Links,
+    newest: u32,
+    index: u32,
+    stage: Stage,
+    unsent: u8,
+    out: u8,
+    successes: u8,
+    errors: u8,
+    made: u8,
+    quorum: u8,
+    target: u8,
+    redundancy: u8,
+    canonical: u8,
+    is_listed: bool,
+    is_speculated: bool,
+    set_aside: u8,
+    failure: Option<Failure>,
+    compared: u16,
+    agreed: u16,
+    passes: u8,
+});
+
 /// What is compared of a task's instances without looking at them.
 #[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
@@ -76,6 +106,8 @@ pub(crate) struct Tags {
     /// Of the results, by number of instance; 0: none.
     pub results: [u16; 16],
 }
+
+saved!(Tags { accounts: [u16; 16], results: [u16; 16] });
 
 impl Default for Task {
     fn default() -> Self {
@@ -154,6 +186,8 @@ pub(crate) enum Fate {
     Late,
 }
 
+saved_choice!(Fate { Out = 0, Done = 1, Failed = 2, Late = 3 });
+
 /// An instance that has been sent.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -177,6 +211,22 @@ pub(crate) struct Instance {
     /// The result: the first 22 bytes of its digest.
     pub result: [u8; 22],
 }
+
+saved!(Instance {
+    task: u32,
+    before: u32,
+    host: u32,
+    host_generation: u16,
+    fate: Fate,
+    number: u8,
+    account: u32,
+    timer: Links,
+    bucket: u32,
+    due_ms: u32,
+    place: u8,
+    is_watched: bool,
+    result: [u8; 22],
+});
 
 /// Bytes of a digest that are compared: 176 bits.
 pub(crate) const RESULT_BYTES: usize = 22;
