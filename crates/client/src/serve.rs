@@ -155,6 +155,7 @@ impl Server {
             | OpenKind::Ask(_)
             | OpenKind::Host(_)
             | OpenKind::Jobs(_)
+            | OpenKind::Drive(_)
             | OpenKind::Collect(_) => sender.send(&Answer::default()).await,
         };
         if sent.is_ok() {

@@ -12,7 +12,7 @@
 //! | `Pieces` | worker to hub, hub to client | an [`ObjectReply`] for each piece, in order |
 //! | `Ask` | client to hub | one [`Answer`] |
 //! | `Coming` | client to hub | a `Give` for each of what it names |
-//! | `Host`, `Jobs`, `Collect` | host or client to hub | see [`work`] |
+//! | `Host`, `Jobs`, `Drive`, `Collect` | host or client to hub | see [`work`] |
 //!
 //! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
 
@@ -28,7 +28,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
     /// Which kind of stream this is.
-    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub kind: Option<OpenKind>,
 }
 
@@ -65,6 +65,9 @@ pub enum OpenKind {
     /// Tell what becomes of a job's workunits.
     #[prost(message, tag = "10")]
     Collect(work::Collect),
+    /// Tell which of a job's launches have a place.
+    #[prost(message, tag = "11")]
+    Drive(work::Drive),
 }
 
 /// Contents that need not be asked for: they are on their way.
@@ -142,6 +145,10 @@ pub struct Launch {
     /// Of a task of a job: its rank in that. See [`crate::Turn`].
     #[prost(uint32, optional, tag = "19")]
     pub rank: Option<u32>,
+    /// The place that it has already ([`work::Place`]). Nothing of its output goes to the client then: of [`TaskOutput`] it gets `Placed`,
+    /// `Started` and, when the hub has the result, `End`; or `Failed`.
+    #[prost(fixed64, optional, tag = "21")]
+    pub place: Option<u64>,
 }
 
 /// A view to be copied.

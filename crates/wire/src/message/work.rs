@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | `Host` | host to hub | a [`HostTold`]; then [`HostAsk`] one way, and the other a [`HostTold`] for each, and as work comes |
 //! | `Jobs` | client to hub | [`JobAsk`] one way, a [`JobTold`] for each the other, in order |
+//! | `Drive` | client to hub | [`Place`] from the hub: a launch for each over a stream of its own |
 //! | `Collect` | client to hub | [`Endings`] from the hub, [`Taken`] to it |
 //!
 //! Times are relative, in milliseconds: nobody's clock need be right. What an input or a result is, is between those who submit and
@@ -232,6 +233,65 @@ pub struct JobOpen {
     /// With more failed tasks than that the job is cancelled.
     #[prost(uint32, tag = "20")]
     pub failures_max: u32,
+    /// Its tasks are launches, which the client makes when they have a place ([`Drive`]). Otherwise hosts that ask for them know what to
+    /// do with their bytes.
+    #[prost(bool, tag = "21")]
+    pub is_driven: bool,
+    /// A launch that ends with another status than 0 has failed, and is tried again as far as `errors_max` says. Otherwise that
+    /// is its result.
+    #[prost(bool, tag = "22")]
+    pub retries_failures: bool,
+}
+
+/// The client launches tasks of a job as they get places. While nobody does, the job's tasks wait.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Drive {
+    /// Which job.
+    #[prost(fixed64, tag = "1")]
+    pub job: u64,
+}
+
+/// An instance of a task has a place at a worker: the client is to launch it ([`super::Launch::place`]), within 60 s.
+#[derive(Clone, PartialEq, Message)]
+pub struct Place {
+    /// The number of the place.
+    #[prost(fixed64, tag = "1")]
+    pub ticket: u64,
+    /// Which instance.
+    #[prost(message, optional, tag = "2")]
+    pub instance: Option<Instance>,
+    /// Its number within its job.
+    #[prost(uint32, tag = "3")]
+    pub index: u32,
+    /// The task's own bytes.
+    #[prost(bytes = "bytes", tag = "4")]
+    pub input: Bytes,
+    /// There is no such job, or it is not driven; empty if all is well.
+    #[prost(string, tag = "5")]
+    pub refusal: String,
+}
+
+/// The result of a task that was a launch: kept at the hub until it is taken, so that it outlives its client's daemon.
+#[derive(Clone, PartialEq, Message)]
+pub struct LaunchResult {
+    /// How it ended, and what changed. Its objects, and those that it names, can be had of the hub by `Objects`.
+    #[prost(message, optional, tag = "1")]
+    pub exited: Option<super::Exited>,
+    /// If that is too large for this message: the name of the object that holds it, encoded.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub exited_at: Bytes,
+    /// Standard output: the names of the objects that hold it, one after the other.
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    pub stdout: Vec<Bytes>,
+    /// Standard error, likewise.
+    #[prost(bytes = "bytes", repeated, tag = "4")]
+    pub stderr: Vec<Bytes>,
+    /// Output beyond the limit of 64 MiB was dropped.
+    #[prost(bool, tag = "5")]
+    pub is_cut: bool,
+    /// The worker's name for people.
+    #[prost(string, tag = "6")]
+    pub worker: String,
 }
 
 /// Tasks of a job.
