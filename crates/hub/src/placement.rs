@@ -5,6 +5,7 @@
 //! even when that worker is empty is refused at once.
 
 use crate::desk::Desk;
+use crate::work::TAKES_LAUNCHES;
 use base::NodeId;
 use std::collections::{BTreeMap, HashMap};
 use tasks::{
@@ -84,6 +85,7 @@ impl Lent {
             platform: Platform::LINUX_X86_64,
             cpus: cpus as u16,
             largest: self.largest.min(cpus) as u16,
+            tags: TAKES_LAUNCHES,
             ..Shape::default()
         };
         // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.
@@ -231,6 +233,11 @@ impl Placement {
         made
     }
 
+    /// Which worker a host is, or is a part of.
+    pub fn worker_of(&self, host: HostName) -> Option<NodeId> {
+        self.nodes.get(&host).copied()
+    }
+
     /// What all workers lend together.
     pub fn lent(&self) -> Lent {
         self.workers.values().fold(Lent::default(), |sum, worker| sum.and(worker.lent))
@@ -280,7 +287,7 @@ impl Placement {
             key: u128::from(self.start) << 64 | u128::from(ticket.0),
             account,
             urgency: Urgency::Interactive,
-            need: Need { platform: Platform::LINUX_X86_64, cpus, ..Need::default() },
+            need: Need { platform: Platform::LINUX_X86_64, cpus, tags: TAKES_LAUNCHES, ..Need::default() },
             // Its client decides how long it may take, and tries again itself.
             policy: Policy {
                 instances_max: 1,

@@ -54,11 +54,27 @@ async fn carry(
     shared: &Arc<Shared>,
     client: &Arc<ClientSession>,
     ticket: Ticket,
-    mut launch: Launch,
+    launch: Launch,
     given: Vec<Object>,
     to_client: &mut Sender,
     from_client: &mut Receiver,
 ) -> Result<(), Failed> {
+    let (launch, view) = prepare(client, launch).await?;
+    let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
+    let queued = Instant::now();
+    // Who has run tasks of the view that this one was copied from has their files.
+    let placed = shared.place(ticket, client, client.origin(view).unwrap_or(view), cpus);
+    let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
+    let (worker, why) = wait_for_place(placed, from_client).await?;
+    let placed = placed_at(&worker, why, queued.elapsed());
+    to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone(&worker))?;
+    let (to_worker, from_worker) = send_launch(client, &worker, launch, view, given).await?;
+    let way = Way { shared, client, worker: &worker, ticket, view, placed };
+    pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Takes in what comes with a launch: contents, and its step of the view, which it names.
+pub(crate) async fn prepare(client: &Arc<ClientSession>, mut launch: Launch) -> Result<(Launch, ViewId), Failed> {
     let update = launch.view.take().ok_or_else(|| FailedKind::Refused.because("a launch without a view"))?;
     let update = ViewUpdate::try_from(update).map_err(|error| FailedKind::Refused.because(error.to_string()))?;
     launch.objects = launch.objects.iter().filter_map(|object| client.keep(object)).collect();
@@ -68,24 +84,32 @@ async fn carry(
         client.knows_what_comes(number).await;
     }
     client.advance(copied.as_ref(), &update).await.map_err(gap)?;
+    Ok((launch, update.view))
+}
 
-    let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
-    let queued = Instant::now();
-    // Who has run tasks of the view that this one was copied from has their files.
-    let view = client.origin(update.view).unwrap_or(update.view);
-    let placed = shared.place(ticket, client, view, cpus);
-    let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
-    let (worker, why) = wait_for_place(placed, from_client).await?;
-    let placed = Placed {
+/// What a client is told of its place.
+pub(crate) fn placed_at(worker: &WorkerSession, why: String, queued: Duration) -> Placed {
+    Placed {
         worker: Bytes::copy_from_slice(&worker.node.0.0),
         name: worker.name.clone(),
         why,
-        queued_ns: queued.elapsed().as_nanos() as u64,
-    };
-    let gone = |error: WireError| FailedKind::Trouble.because(format!("worker {}: {error}", worker.name));
-    to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone)?;
+        queued_ns: queued.as_nanos() as u64,
+    }
+}
 
-    let current = worker.update_for(client, update.view);
+fn gone(worker: &WorkerSession) -> impl Fn(WireError) -> Failed {
+    |error| FailedKind::Trouble.because(format!("worker {}: {error}", worker.name))
+}
+
+/// Sends a prepared launch on to its worker.
+pub(crate) async fn send_launch(
+    client: &Arc<ClientSession>,
+    worker: &WorkerSession,
+    mut launch: Launch,
+    view: ViewId,
+    given: Vec<Object>,
+) -> Result<(Sender, Receiver), Failed> {
+    let current = worker.update_for(client, view);
     let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
     launch.view = Some((&current).into());
     launch.client = client.key.clone();
@@ -99,9 +123,7 @@ async fn carry(
     if worker.is_hub {
         name_large(&mut launch);
     }
-    let (to_worker, from_worker) = worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone)?;
-    let way = Way { shared, client, worker: &worker, ticket, view: update.view, placed };
-    pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+    worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone(worker))
 }
 
 /// Leaves the names of a launch's objects, from the largest on, until the others are few bytes.

@@ -354,6 +354,9 @@ impl Shared {
                             session.arrived(&mut coming, &object);
                         }
                     }
+                    Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) if launch.place.is_some() => {
+                        shared.run_placed(session, *launch, given.objects, sender, receiver).await;
+                    }
                     Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
                         relay::run(shared, session, *launch, given.objects, sender, receiver).await;
                     }
@@ -363,6 +366,9 @@ impl Shared {
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Jobs(_)) })) => {
                         shared.serve_jobs(session, sender, receiver).await;
+                    }
+                    Ok(Some(Open { kind: Some(OpenKind::Drive(wanted)) })) => {
+                        shared.serve_drive(session, wanted, sender, receiver).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Collect(wanted)) })) => {
                         shared.serve_collect(session, wanted, sender, receiver).await;
@@ -431,6 +437,7 @@ impl Shared {
             if looked.elapsed() >= LOOK_FOR_GONE {
                 looked = Instant::now();
                 self.drop_gone_hosts(looked);
+                self.drop_idle_places(looked);
             }
         }
     }

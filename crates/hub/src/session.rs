@@ -207,6 +207,11 @@ impl ClientSession {
         self.tenant.0.into()
     }
 
+    /// Where its contents are kept.
+    pub fn store(&self) -> &Arc<BlockStore> {
+        &self.store
+    }
+
     /// A number for what tasks of a view have near once they have run somewhere. Never 0.
     pub fn affinity(&self, view: ViewId) -> u32 {
         let mut hasher = DefaultHasher::new();

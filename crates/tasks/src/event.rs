@@ -244,6 +244,8 @@ pub enum Event<'a> {
     CancelJob(JobName),
     /// A job's tasks wait, or go on.
     Hold(JobName, bool),
+    /// Who is needed to run a job's tasks is away, or is back. They wait meanwhile, beside being held.
+    Away(JobName, bool),
     /// A job becomes more or less urgent.
     Urgency(JobName, Urgency),
     /// A job that is done is forgotten.

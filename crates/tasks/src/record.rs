@@ -81,6 +81,10 @@ impl Event<'_> {
                 named(out, 14, job.to_u64());
                 out.bool(*is_held);
             }
+            Event::Away(job, is_away) => {
+                named(out, 19, job.to_u64());
+                out.bool(*is_away);
+            }
             Event::Urgency(job, urgency) => {
                 named(out, 15, job.to_u64());
                 out.u8(*urgency as u8);
@@ -242,6 +246,7 @@ fn decode_event<'s>(from: &mut Reader<'_>, scratch: &'s mut Scratch) -> Result<E
         16 => Event::Forget(job(from)?),
         17 => Event::Tick,
         18 => Event::Resize(host(from)?, decode_shape(from)?),
+        19 => Event::Away(job(from)?, from.bool()?),
         _ => return Err(Malformed("an event of an unknown kind")),
     })
 }

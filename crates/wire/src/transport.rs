@@ -20,6 +20,9 @@ pub enum Hold {
     /// For as long as a machine may say nothing and yet be taken for alive: what it had to do is given to another then. Three
     /// round trips with all that may wait in queues, if that is more.
     Short,
+    /// Of a host that asks for workunits, or waits for them: there are thousands, who should say little, and one that is gone is to be
+    /// noticed before what it had is missed.
+    Asking,
 }
 
 impl Hold {
@@ -28,6 +31,7 @@ impl Hold {
         match self {
             Self::Long => Duration::from_secs(600),
             Self::Short => Duration::from_secs(6),
+            Self::Asking => Duration::from_secs(50),
         }
     }
 
@@ -35,7 +39,7 @@ impl Hold {
     /// minutes, and is not heeded).
     const fn keep_alive(self) -> Duration {
         match self {
-            Self::Long => Duration::from_secs(15),
+            Self::Long | Self::Asking => Duration::from_secs(15),
             Self::Short => Duration::from_millis(1500),
         }
     }

@@ -2,18 +2,18 @@
 
 use super::hosts::{Hosts, Machine, TAG};
 use super::plan::{Outcome, Phase, Plan, three};
-use super::watch::Watch;
+use super::watch::{Pace, Watch};
 use crate::error::{Error, Result};
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::time::Duration;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use wire::message::OpenKind;
 use wire::message::work::{Collect, Endings, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, Taken};
 use wire::{Joined, Pauses, Receiver, Role, Sender, WireError};
 
 /// How often what is due is submitted.
-const TURN: Duration = Duration::from_micros(500);
+const TURN: Duration = Duration::from_micros(200);
 /// How long the rest may take when nothing more is submitted.
 const REST_LIMIT: Duration = Duration::from_secs(120);
 /// Endings that may be on their way.
@@ -238,7 +238,7 @@ impl<'a> Run<'a> {
         let lost = |error: WireError| error.to_string();
         let Streams { job, jobs: (to_jobs, from_jobs), collect: (to_collect, from_collect), .. } = streams;
         let mut is_closed = false;
-        let mut turn = Instant::now();
+        let pace = Pace::start(TURN);
         loop {
             tokio::select! {
                 biased;
@@ -259,8 +259,7 @@ impl<'a> Run<'a> {
                     let told = told.map_err(lost)?.ok_or("the jobs' stream ended")?;
                     self.answered(&told)?;
                 }
-                () = sleep_until(turn) => {
-                    turn = Instant::now() + TURN;
+                () = pace.next() => {
                     for submit in self.submissions(*job) {
                         to_jobs.send(&JobAsk { kind: Some(JobAskKind::Submit(submit)) }).await.map_err(lost)?;
                     }

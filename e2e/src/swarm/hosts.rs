@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::flow::Paths;
 use wire::message::work::{Assigned, HostAsk, HostGreeting, HostTold, Instance, Reported};
@@ -27,6 +28,7 @@ pub const TAG: u64 = 1 << 40;
 /// All hosts of a swarm.
 pub struct Hosts {
     shared: Arc<Shared>,
+    living: JoinSet<()>,
     /// How long it took until all were there.
     pub joined_in: Duration,
 }
@@ -54,7 +56,8 @@ impl Machine {
         let failed = |what: String| Error::Product(format!("a machine of the swarm: {what}"));
         let token = Token::parse(token).map_err(|error| failed(error.to_string()))?;
         let address = address.parse().map_err(|_| failed(format!("{address} is no address")))?;
-        let endpoint = Endpoint::new(&Key::generate(), Hold::Long).map_err(|error| failed(error.to_string()))?;
+        let hold = if role == Role::Worker { Hold::Asking } else { Hold::Long };
+        let endpoint = Endpoint::new(&Key::generate(), hold).map_err(|error| failed(error.to_string()))?;
         let hello = Hello {
             role: role.number().into(),
             name: "swarm".into(),
@@ -97,6 +100,7 @@ impl Hosts {
             reconnected: AtomicU64::new(0),
             died: AtomicU64::new(0),
         });
+        let mut living = JoinSet::new();
         for number in 0..plan.hosts {
             let host = Host {
                 number: number as u32,
@@ -106,16 +110,24 @@ impl Hosts {
                 doing: Vec::new(),
                 told: Vec::new(),
             };
-            tokio::spawn(host.live());
+            living.spawn(host.live());
         }
-        let hosts = Self { shared, joined_in: Duration::ZERO };
+        let mut hosts = Self { shared, living, joined_in: Duration::ZERO };
         while hosts.count() < plan.hosts {
             if begun.elapsed() > JOIN_LIMIT {
                 return Err(Error::Product(format!("{} of {} hosts joined", hosts.count(), plan.hosts)));
             }
             sleep(Duration::from_millis(20)).await;
         }
-        Ok(Self { joined_in: begun.elapsed(), ..hosts })
+        hosts.joined_in = begun.elapsed();
+        Ok(hosts)
+    }
+
+    /// Has all leave, and say so to the hub.
+    pub async fn leave(mut self) {
+        self.living.shutdown().await;
+        // What they say is on its way then.
+        sleep(Duration::from_millis(500)).await;
     }
 
     /// How many are there.

@@ -17,7 +17,6 @@ pub use plan::{Outcome, Phase, Plan};
 use crate::error::{Context, Error, Result};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 /// First argument with which the suite's binary is a swarm: then the file of the plan.
 pub const SUBCOMMAND: &str = "swarm";
@@ -40,12 +39,13 @@ fn run(file: &Path) -> Result<()> {
     let runtime = runtime.context(|| "cannot start an async runtime".to_owned())?;
     let done = runtime.block_on(async {
         let client = client::Client::join(&plan).await?;
-        let hosts = Arc::new(hosts::Hosts::join(&plan).await?);
+        let hosts = hosts::Hosts::join(&plan).await?;
         println!("{}", serde_json::json!({"connected": hosts.count(), "connect_s": hosts.joined_in.as_secs_f64()}));
         for phase in &plan.phases {
             let outcome = client.run(phase, &hosts).await?;
             println!("{}", plan::line(&outcome)?);
         }
+        hosts.leave().await;
         Ok::<_, Error>(())
     });
     runtime.shutdown_background();

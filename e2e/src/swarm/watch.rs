@@ -1,9 +1,11 @@
-//! The machine's own hiccups: a thread that does nothing but sleep, and looks by how much too long.
+//! Time, more exactly than an async runtime has it: the machine's own hiccups, told by a thread that does nothing but sleep, and looks by
+//! how much too long; and a pace for who has to do something often.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tokio::sync::Notify;
 
 /// How long it sleeps at a time.
 const NAP: Duration = Duration::from_millis(1);
@@ -38,4 +40,38 @@ fn nap(ends: &AtomicBool) -> Vec<u64> {
         late.push(begun.elapsed().saturating_sub(NAP).as_nanos() as u64);
     }
     late
+}
+
+/// Says that some time has passed, until it is dropped.
+pub struct Pace {
+    ends: Arc<AtomicBool>,
+    passed: Arc<Notify>,
+}
+
+impl Pace {
+    /// Each `turn`.
+    pub fn start(turn: Duration) -> Self {
+        let pace = Self { ends: Arc::default(), passed: Arc::default() };
+        let (ends, passed) = (pace.ends.clone(), pace.passed.clone());
+        let walk = move || {
+            while !ends.load(Ordering::Relaxed) {
+                std::thread::sleep(turn);
+                passed.notify_one();
+            }
+        };
+        // Without it nothing is ever due, which is noticed.
+        drop(std::thread::Builder::new().name("pace".into()).spawn(walk));
+        pace
+    }
+
+    /// Waits for the next turn.
+    pub async fn next(&self) {
+        self.passed.notified().await;
+    }
+}
+
+impl Drop for Pace {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+    }
 }

@@ -10,13 +10,16 @@ mod start;
 
 pub use start::{DeskError, Room};
 
+use crate::work::TAKES_LAUNCHES;
 use base::codec::Writer;
 use clock::Clock;
+use prost::Message;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use store::journal::{Journal, JournalError, Seq};
-use tasks::{AccountName, AccountSpec, Effect, Effects, Entry, Event, Kind, Ledger, Refusal, Table};
+use tasks::{AccountName, AccountSpec, Effect, Effects, Entry, Event, JobName, Kind, Ledger, Refusal, Table};
 use tokio::sync::{Notify, oneshot};
+use wire::message::work::JobOpen;
 
 /// The first byte of a record: what the journal begins with, and an entry.
 const BEGIN: u8 = 0;
@@ -240,6 +243,16 @@ impl Desk {
             [Effect::Account(name), ..] => Ok(*self.accounts.entry(spec.key).or_insert(name)),
             _ => Err(self.refusal().unwrap_or(Refusal::Unknown)),
         }
+    }
+
+    /// Whether a job's tasks are launches, which its client makes.
+    pub fn is_driven(&self, job: JobName) -> bool {
+        self.table().job(job).is_some_and(|job| !job.spec.is_volatile && job.spec.need.tags & TAKES_LAUNCHES != 0)
+    }
+
+    /// Whether a launch of a job has failed if it ends with another status than 0.
+    pub fn retries_failures(&self, job: JobName) -> bool {
+        self.ledger.job(job).and_then(|blob| JobOpen::decode(&blob[..]).ok()).is_some_and(|open| open.retries_failures)
     }
 
     /// When the next tick is due, in nanoseconds of the hub's time; the past, if it is. `u64::MAX`: never.

@@ -97,6 +97,12 @@ impl Desk {
             }
             self.act(Event::Forget(job));
         }
+        // Nobody has come yet who would launch them.
+        let mut jobs = self.table().jobs_after(None, usize::MAX);
+        jobs.retain(|job| self.is_driven(*job));
+        for job in jobs {
+            self.act(Event::Away(job, true));
+        }
         let pending: Vec<Effect> = self.table().pending().collect();
         self.held.extend(pending.into_iter().map(|effect| (self.taken, super::Held::Effect(effect))));
         self.commit();

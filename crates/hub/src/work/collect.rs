@@ -89,7 +89,7 @@ impl Shared {
             }
         };
         let ahead = if wanted.ahead == 0 { AHEAD } else { (wanted.ahead as usize).min(AHEAD_MAX) };
-        let mut collector = Collector { job, ahead, told: HashSet::new(), taken: 0, settling: VecDeque::new() };
+        let mut collector = Collector { client, job, ahead, told: HashSet::new(), taken: 0, settling: VecDeque::new() };
         self.tell(&mut collector, &mut sender, &mut receiver).await;
         lock(&self.state).work.feeds.give_back(job, collector.told);
     }
@@ -135,6 +135,7 @@ impl Shared {
 
 /// One who takes what has ended.
 struct Collector {
+    client: Arc<ClientSession>,
     job: JobName,
     ahead: usize,
     /// Told to him, and not taken.
@@ -174,6 +175,11 @@ impl State {
         }
         let ended: Vec<Ended> = tasks.iter().filter_map(|task| self.ended(*task)).collect();
         told.extend(ended.iter().map(|ended| TaskName::from_u64(ended.task)));
+        if self.placement.desk.is_driven(job) {
+            for ended in &ended {
+                self.keep_result(TaskName::from_u64(ended.task), &collector.client, &ended.result);
+            }
+        }
         News::Ended(ended)
     }
 
@@ -197,6 +203,7 @@ impl State {
         for names in names.chunks(BATCH_MAX) {
             self.act(Event::Assimilated(names));
         }
+        self.work.launches.let_go(&names);
         collector.taken += names.len() as u64;
         let durable = self.placement.desk.durable();
         collector.settling.push_back((collector.taken, durable));

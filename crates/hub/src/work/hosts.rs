@@ -3,6 +3,7 @@
 use crate::desk::{Desk, Durable};
 use crate::server::Shared;
 use crate::state::State;
+use crate::work::{ASKS, OWNERS_TAGS};
 use base::NodeId;
 use bytes::Bytes;
 use prost::Message;
@@ -315,7 +316,7 @@ fn shape(greeting: &HostGreeting) -> Shape {
         cpus,
         largest: cpus,
         memory_mib: greeting.memory_mib / MEMORY_STEP_MIB * MEMORY_STEP_MIB,
-        tags: greeting.tags,
+        tags: greeting.tags & OWNERS_TAGS | ASKS,
         redundancy: greeting.redundancy.min(u8::MAX.into()) as u8,
     }
 }

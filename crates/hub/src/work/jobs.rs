@@ -4,6 +4,7 @@ use crate::desk::Durable;
 use crate::server::Shared;
 use crate::session::ClientSession;
 use crate::state::State;
+use crate::work::{ASKS, OWNERS_TAGS, TAKES_LAUNCHES};
 use base::Digest;
 use prost::Message;
 use std::sync::Arc;
@@ -91,10 +92,22 @@ impl State {
         }
         let whose = self.placement.desk.account(account)?;
         let spec = spec(account, whose, &open)?;
-        let kept = JobOpen { name: open.name, common: open.common, ..JobOpen::default() }.encode_to_vec();
+        let is_driven = open.is_driven;
+        let kept = JobOpen {
+            name: open.name,
+            common: open.common,
+            retries_failures: open.retries_failures,
+            ..JobOpen::default()
+        };
+        let kept = kept.encode_to_vec();
         let said = self.act(Entry { event: Event::Open(spec), blobs: &[&kept] });
         match said.first() {
-            Some(Effect::Job(name, tasks)) => Ok(JobTold { job: name.to_u64(), tasks: *tasks, ..JobTold::default() }),
+            Some(Effect::Job(name, tasks)) => {
+                if is_driven && *tasks == 0 && !self.work.launches.has_driver(*name) {
+                    self.act(Event::Away(*name, true));
+                }
+                Ok(JobTold { job: name.to_u64(), tasks: *tasks, ..JobTold::default() })
+            }
             Some(Effect::Refused(refusal)) => Err(*refusal),
             _ => Err(Refusal::Unknown),
         }
@@ -189,7 +202,7 @@ fn spec(account: u128, whose: tasks::AccountName, open: &JobOpen) -> Result<JobS
             level: open.level.min(4) as u8,
             cpus: open.cpus.clamp(1, u16::MAX.into()) as u16,
             memory_mib: open.memory_mib,
-            tags: open.tags,
+            tags: open.tags & OWNERS_TAGS | if open.is_driven { TAKES_LAUNCHES } else { ASKS },
             is_homogeneous: open.is_homogeneous,
         },
         policy: Policy {

@@ -2,6 +2,7 @@
 //!
 //! * [`hosts`]: a host's stream.
 //! * [`jobs`]: a client's stream of what it wants done.
+//! * [`launches`]: tasks that are launches: their client is told when they have a place, and `results` keeps what they printed and changed.
 //! * [`collect`]: a client's stream of what has ended.
 //!
 //! What becomes of them is the ledger's; here is only who is to be told.
@@ -9,12 +10,15 @@
 pub mod collect;
 pub mod hosts;
 pub mod jobs;
+pub mod launches;
+mod results;
 #[cfg(test)]
 mod tests;
 
 use crate::state::State;
 use collect::Feeds;
 use hosts::Hosts;
+use launches::Launches;
 use tasks::{Effect, Entry};
 
 /// Who is told of what.
@@ -22,7 +26,15 @@ use tasks::{Effect, Entry};
 pub(crate) struct Work {
     pub hosts: Hosts,
     pub feeds: Feeds,
+    pub launches: Launches,
 }
+
+/// Tag of workers: they take launches.
+pub(crate) const TAKES_LAUNCHES: u64 = 1 << 63;
+/// Tag of hosts that ask for workunits, or wait for them.
+pub(crate) const ASKS: u64 = 1 << 62;
+/// Tags that mean what their owners say.
+pub(crate) const OWNERS_TAGS: u64 = (1 << 48) - 1;
 
 impl State {
     /// Has an entry done that concerns workunits, and gives what it said. Launches that got a place by it are told.
@@ -37,7 +49,14 @@ impl State {
     pub fn route(&mut self, free: Vec<Effect>) {
         for effect in free {
             match effect {
-                Effect::Send { host, .. } | Effect::Stop(host, _) => self.work.hosts.tell(host, effect),
+                Effect::Send { host, .. } => match self.placement.worker_of(host) {
+                    Some(worker) => self.give_place(&effect, worker),
+                    None => self.work.hosts.tell(host, effect),
+                },
+                Effect::Stop(host, instance) if self.placement.worker_of(host).is_some() => {
+                    self.work.launches.stop(instance);
+                }
+                Effect::Stop(host, _) => self.work.hosts.tell(host, effect),
                 Effect::Assimilate { task, .. } => {
                     let job = self.placement.desk.table().task(task).map(|task| task.job);
                     job.into_iter().for_each(|job| self.work.feeds.add(job, task));

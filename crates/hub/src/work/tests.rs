@@ -2,12 +2,13 @@
 
 use crate::testing::{LIMIT, Served, hello, serve_journalled};
 use bytes::Bytes;
+use prost::Message;
 use std::future::Future;
 use wire::message::work::{
-    Assigned, Collect, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
-    JobTold, Reported, Taken,
+    Assigned, Collect, Drive, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
+    JobTold, LaunchResult, Place, Reported, Taken,
 };
-use wire::message::{Hello, OpenKind};
+use wire::message::{Exited, Hello, Open, OpenKind, OutputKind, TaskInput, TaskOutput};
 use wire::{Joined, Receiver, Role, Sender};
 
 /// A stream, and the connection that it is of.
@@ -186,6 +187,81 @@ async fn nothing_that_was_said_is_lost_when_the_hub_ends() {
     let hub = serve_journalled(folder.path());
     let mut collect = Client::collect(&hub, job).await;
     assert_eq!(collected(&mut collect, 3).await.len(), 3);
+}
+
+/// A worker's end of a launch: what it was sent, and where it answers.
+async fn launched(worker: &Joined) -> (wire::message::Launch, Sender) {
+    let (sender, mut receiver) = in_time(worker.connection.accept_control()).await.expect("a launch");
+    match receiver.next::<Open>().await {
+        Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
+            // The worker reads on as long as it answers.
+            tokio::spawn(async move { while let Ok(Some(_)) = receiver.next::<TaskInput>().await {} });
+            (*launch, sender)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn view() -> wire::message::ViewUpdate {
+    let (set, drop) = Default::default();
+    let update =
+        base::ViewUpdate { view: base::ViewId(1), base: base::Version(0), version: base::Version(1), set, drop };
+    (&update).into()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let worker = hub.join(7, hello(Role::Worker, 2)).await;
+    let job = client.open(JobOpen { is_driven: true, retries_failures: true, ..JobOpen::default() }).await;
+    client.submit(job, 0, &[b"a"]).await;
+    let (to_hub, mut places) =
+        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    // The first try fails, the second does not.
+    for code in [1, 0] {
+        let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+        assert_eq!((place.index, &place.input[..]), (0, &b"a"[..]));
+        let launch = wire::message::Launch {
+            view: Some(view()),
+            command: Some(wire::message::Command::default()),
+            place: Some(place.ticket),
+            ..Default::default()
+        };
+        let open = OpenKind::Launch(Box::new(launch));
+        let (_to_hub, mut said) = client.jobs._joined.connection.open(open).await.expect("opened");
+        let (_, mut to_hub) = launched(&worker).await;
+        let exited = Exited { code, ..Exited::default() };
+        for kind in [
+            OutputKind::Stdout(Bytes::from_static(b"pri")),
+            OutputKind::Stdout(Bytes::from_static(b"nted")),
+            OutputKind::Exited(Box::new(exited)),
+            OutputKind::End(true),
+        ] {
+            to_hub.send(&TaskOutput::from(kind)).await.expect("sent");
+        }
+        let mut last = None;
+        while let Some(output) = in_time(said.next::<TaskOutput>()).await.expect("no error") {
+            last = output.kind;
+        }
+        assert_eq!(last, Some(OutputKind::End(true)));
+    }
+    drop(to_hub);
+    let mut collect = Client::collect(&hub, job).await;
+    let ended = collected(&mut collect, 1).await;
+    let result = LaunchResult::decode(ended[0].result.clone()).expect("a result");
+    assert_eq!((result.exited.map(|exited| exited.code), &result.worker[..]), (Some(0), "worker2"));
+    let names = wire::message::ObjectsRequest { digests: result.stdout, ..Default::default() };
+    let mut objects = collect._joined.connection.ask(OpenKind::Objects(names)).await.expect("asked");
+    let object = in_time(objects.next::<wire::message::ObjectReply>()).await.expect("no error").expect("it");
+    assert_eq!((&object.bytes[..], &object.error[..]), (&b"printed"[..], ""));
+    // Nobody drives it: what is submitted now waits.
+    drop(places);
+    client.submit(job, 1, &[b"b"]).await;
+    let accepted =
+        tokio::time::timeout(std::time::Duration::from_millis(200), worker.connection.accept_control()).await;
+    assert!(accepted.is_err(), "nobody launches it");
 }
 
 #[tokio::test(flavor = "multi_thread")]

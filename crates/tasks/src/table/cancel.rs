@@ -1,7 +1,7 @@
 //! What is no longer wanted: a task at once, a job's tasks by and by, but none of them is sent any more from that moment on.
 
 use super::Table;
-use super::records::{JobStage, Reaped, Siblings, Stage};
+use super::records::{HELD, JobStage, Reaped, Siblings, Stage};
 use crate::event::{Effects, Failure, Refusal};
 use crate::names::{JobName, TaskName};
 use crate::shapes::NIL;
@@ -43,7 +43,7 @@ impl Table {
 
     fn stand_all_down(&mut self, at: u32) {
         // Held groups do not stand up again.
-        self.jobs[at].is_held = true;
+        self.jobs[at].held |= HELD;
         let mut group = self.jobs[at].groups;
         for _ in 0..self.jobs[at].group_count {
             self.stand_down(group);

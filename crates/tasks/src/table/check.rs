@@ -114,7 +114,7 @@ impl Table {
         for (at, group) in self.groups.all().filter(|(_, group)| group.unfinished > 0) {
             assert_eq!(group.unfinished, of(&seen.of_group, at), "tasks of group {at}");
             let job = &self.jobs[group.job];
-            let is_held = job.is_held || (group.is_late && job.policy.drops_late);
+            let is_held = job.held != 0 || (group.is_late && job.policy.drops_late);
             let stands = group.standing != Standing::Out;
             assert_eq!(stands, of(&seen.ready, at) > 0 && !is_held, "group {at} stands if it is ready");
             assert_eq!(group.ready == NIL, of(&seen.ready, at) == 0, "ready tasks of group {at}");

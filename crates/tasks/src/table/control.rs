@@ -6,13 +6,21 @@ use crate::event::{Effects, Refusal, Urgency};
 use crate::names::JobName;
 
 impl Table {
-    pub(super) fn on_hold(&mut self, name: JobName, is_held: bool, effects: &mut Effects) -> Result<(), Refusal> {
+    /// A job's tasks wait for one reason more, or less.
+    pub(super) fn on_hold(
+        &mut self,
+        name: JobName,
+        why: u8,
+        holds: bool,
+        effects: &mut Effects,
+    ) -> Result<(), Refusal> {
         let at = self.job_at(name)?;
         let job = &mut self.jobs[at];
         if !matches!(job.stage, JobStage::Open | JobStage::Closed) {
             return Err(Refusal::Ended);
         }
-        job.is_held = is_held;
+        job.held = if holds { job.held | why } else { job.held & !why };
+        let is_held = job.held != 0;
         let (first, count) = (job.groups, job.group_count);
         let mut group = first;
         for _ in 0..count {

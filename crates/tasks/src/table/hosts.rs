@@ -329,7 +329,7 @@ impl Table {
     /// Tasks of a job have become ready: gives them to hosts that wait, so many at most.
     pub(super) fn hand_out(&mut self, job: u32, count: usize, effects: &mut Effects) {
         let job = &self.jobs[job];
-        if job.is_held {
+        if job.held != 0 {
             return;
         }
         let (need, affinity) = (job.need, job.affinity);

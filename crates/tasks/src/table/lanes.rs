@@ -77,7 +77,7 @@ impl Table {
         let group = &self.groups[at];
         let job = &self.jobs[group.job];
         // Late tasks that are to be dropped are on their way out.
-        let is_out = job.is_held || (group.is_late && job.policy.drops_late);
+        let is_out = job.held != 0 || (group.is_late && job.policy.drops_late);
         if group.standing != Standing::Out || group.ready == NIL || is_out {
             return;
         }

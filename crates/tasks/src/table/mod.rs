@@ -31,7 +31,7 @@ use crate::shapes::sets::Sets;
 use crate::shapes::slab::{Column, Slab};
 use crate::shapes::trie::Tries;
 use crate::shapes::wheel::Wheel;
-use records::{Account, Group, Host, HostMore, Instance, Job, Lane, Ring, Tags, Task};
+use records::{AWAY, Account, Group, HELD, Host, HostMore, Instance, Job, Lane, Ring, Tags, Task};
 
 /// Nanoseconds in a millisecond.
 const MS: u64 = 1_000_000;
@@ -213,7 +213,8 @@ impl Table {
             Event::Assimilated(tasks) => self.on_assimilated(tasks, effects),
             Event::CancelTask(task) => self.on_cancel_task(task, effects),
             Event::CancelJob(job) => self.on_cancel_job(job, effects),
-            Event::Hold(job, is_held) => self.on_hold(job, is_held, effects),
+            Event::Hold(job, is_held) => self.on_hold(job, HELD, is_held, effects),
+            Event::Away(job, is_away) => self.on_hold(job, AWAY, is_away, effects),
             Event::Urgency(job, urgency) => self.on_urgency(job, urgency),
             Event::Forget(job) => self.on_forget(job),
             Event::Tick => {

@@ -1,7 +1,7 @@
 //! What people and other parts may know of the table. Looking changes nothing, and lists come in pages.
 
 use super::Table;
-use super::records::{Fate, JobStage, NO_INSTANCE, Presence, Stage};
+use super::records::{AWAY, Fate, HELD, JobStage, NO_INSTANCE, Presence, Stage};
 use crate::event::{Failure, JobSpec, Urgency};
 use crate::kinds::{Misfit, misfit};
 use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
@@ -123,6 +123,8 @@ pub struct JobView {
     pub failed: u32,
     /// It is held.
     pub is_held: bool,
+    /// Who is needed to run its tasks is away.
+    pub is_away: bool,
     /// Tasks may still come.
     pub is_open: bool,
     /// All its tasks have ended, and no more will come.
@@ -168,6 +170,8 @@ pub enum Waits {
     Compared,
     /// Its job is held or cancelled.
     Held,
+    /// Who is needed to run its tasks is away.
+    Away,
     /// No host has joined.
     NoHosts,
     /// No host that is there can ever have it: for some kinds of hosts, why.
@@ -277,7 +281,8 @@ impl Table {
             unfinished: job.unfinished,
             done: job.done,
             failed: job.failed,
-            is_held: job.is_held,
+            is_held: job.held & HELD != 0,
+            is_away: job.held & AWAY != 0,
             is_open: job.stage == JobStage::Open,
             has_ended: job.stage == JobStage::Ended,
         })
@@ -339,7 +344,10 @@ impl Table {
         Some(match task.stage {
             Stage::Comparing => Waits::Compared,
             Stage::Open if task.unsent > 0 => {
-                if job.is_held {
+                if job.held == AWAY {
+                    return Some(Waits::Away);
+                }
+                if job.held != 0 {
                     return Some(Waits::Held);
                 }
                 self.why_unsent(task.group, job.account, job.need)

@@ -398,12 +398,14 @@ impl Both {
                 let is_held = bytes.flag();
                 let is_open = self.table.job(job).is_some_and(|view| !view.has_ended);
                 if is_open && !self.model.cancelled.contains(&job) {
-                    if is_held {
+                    let is_away = bytes.flag();
+                    self.handle(if is_away { Event::Away(job, is_held) } else { Event::Hold(job, is_held) });
+                    let view = self.table.job(job).expect("it is there");
+                    if view.is_held || view.is_away {
                         self.model.held.insert(job)
                     } else {
                         self.model.held.remove(&job)
                     };
-                    self.handle(Event::Hold(job, is_held));
                 }
             }
             1 => drop(self.handle(Event::Urgency(job, Urgency::ALL[[0, 2, 3][bytes.below(3)]]))),

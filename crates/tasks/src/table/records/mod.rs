@@ -6,7 +6,7 @@ mod queue;
 mod task;
 
 pub(crate) use host::{Host, HostMore, NO_PARK, Parked, Presence};
-pub(crate) use owner::{Account, Job, JobStage, NO_SERVER, Reaped};
+pub(crate) use owner::{AWAY, Account, HELD, Job, JobStage, NO_SERVER, Reaped};
 pub(crate) use queue::{Group, Lane, OfJob, Queued, Ring, Standing, Turn};
 pub(crate) use task::{Fate, Instance, NO_INSTANCE, RESULT_BYTES, Ready, Siblings, Stage, Tags, Task};
 

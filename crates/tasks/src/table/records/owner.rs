@@ -124,6 +124,11 @@ pub(crate) enum JobStage {
 
 saved_choice!(JobStage { Free = 0, Open = 1, Closed = 2, Cancelled = 3, Ended = 4 });
 
+/// Its owner holds it.
+pub(crate) const HELD: u8 = 1;
+/// Who is needed to run its tasks is away.
+pub(crate) const AWAY: u8 = 2;
+
 /// A job.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
@@ -152,7 +157,8 @@ pub(crate) struct Job {
     pub group_count: u8,
     pub stage: JobStage,
     pub urgency: Urgency,
-    pub is_held: bool,
+    /// Why its tasks wait: bits.
+    pub held: u8,
     pub is_volatile: bool,
     pub policy: Policy,
 }
@@ -176,7 +182,7 @@ saved!(Job {
     group_count: u8,
     stage: JobStage,
     urgency: Urgency,
-    is_held: bool,
+    held: u8,
     is_volatile: bool,
     policy: Policy,
 });
@@ -202,7 +208,7 @@ impl Default for Job {
             group_count: 0,
             stage: JobStage::Free,
             urgency: Urgency::Normal,
-            is_held: false,
+            held: 0,
             is_volatile: false,
             policy: Policy::default(),
         }

@@ -1,0 +1,384 @@
+//! Tasks of jobs that are launches: when one has a place at a worker, its client launches it; its result stays here until it is taken.
+
+use super::results::{Gathered, Outcome};
+use crate::desk::Durable;
+use crate::relay::{placed_at, prepare, send_launch};
+use crate::server::Shared;
+use crate::session::{ClientSession, WorkerSession};
+use crate::state::State;
+use crate::workers::send_last;
+use base::{Digest, NodeId, ViewId};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::Pin;
+use tasks::{Effect, Entry, Event, HostName, InstanceName, JobName, Refusal, Report, TaskName};
+use tokio::sync::Notify;
+use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace};
+use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
+use wire::{Receiver, Sender, lock};
+
+/// How long a client may take to launch what has a place.
+const LAUNCH_LIMIT: Duration = Duration::from_secs(60);
+/// How long a worker may take to end a task that is no longer wanted.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// Who launches what.
+#[derive(Default)]
+pub(crate) struct Launches {
+    drivers: HashMap<JobName, Driver>,
+    places: HashMap<u64, Place>,
+    /// Results that are kept until they are taken.
+    pins: HashMap<TaskName, Pin>,
+    streams: u64,
+}
+
+/// A client's stream that is told of places.
+struct Driver {
+    stream: u64,
+    /// Not told yet: as many as there are processors at most.
+    places: VecDeque<u64>,
+    has_more: Arc<Notify>,
+}
+
+/// An instance that a worker's processors are kept for.
+#[derive(Clone)]
+struct Place {
+    job: JobName,
+    host: HostName,
+    instance: InstanceName,
+    index: u32,
+    worker: NodeId,
+    since: Instant,
+    is_launched: bool,
+    /// It is not wanted any more.
+    stop: Arc<Notify>,
+}
+
+impl Launches {
+    /// An instance is not wanted any more: what runs is ended.
+    pub fn stop(&mut self, instance: InstanceName) {
+        self.places.retain(|_, place| {
+            let is_it = place.instance == instance;
+            if is_it {
+                place.stop.notify_one();
+            }
+            !is_it || place.is_launched
+        });
+    }
+
+    /// Whether somebody launches a job's tasks.
+    pub fn has_driver(&self, job: JobName) -> bool {
+        self.drivers.contains_key(&job)
+    }
+
+    /// Tasks were taken: their results need not be kept.
+    pub fn let_go(&mut self, tasks: &[TaskName]) {
+        tasks.iter().for_each(|task| drop(self.pins.remove(task)));
+    }
+
+    /// Places that nobody has launched at for too long at `now`.
+    fn idle(&self, now: Instant) -> Vec<u64> {
+        let is_idle = |place: &Place| !place.is_launched && now.duration_since(place.since) > LAUNCH_LIMIT;
+        self.places.iter().filter(|(_, place)| is_idle(place)).map(|(ticket, _)| *ticket).collect()
+    }
+}
+
+impl Shared {
+    /// Serves a stream that is told which tasks of a job have places, until its client ends it.
+    pub(crate) async fn serve_drive(
+        self: Arc<Self>,
+        client: Arc<ClientSession>,
+        wanted: Drive,
+        mut sender: Sender,
+        mut receiver: Receiver,
+    ) {
+        let driving = lock(&self.state).begin_driving(client.account(), wanted.job);
+        let (job, stream, has_more) = match driving {
+            Ok(driving) => driving,
+            Err(refusal) => {
+                let refusal = refusal.to_string();
+                return send_last(sender, &ToldPlace { refusal, ..ToldPlace::default() }).await;
+            }
+        };
+        loop {
+            let next = lock(&self.state).next_place(job, stream);
+            match next {
+                NextPlace::One(place) => {
+                    if sender.send(&*place).await.is_err() {
+                        break;
+                    }
+                }
+                NextPlace::Nothing => tokio::select! {
+                    () = has_more.notified() => {}
+                    // It says nothing but that it ends.
+                    _ = receiver.next_encoded() => break,
+                },
+                NextPlace::Replaced => return,
+            }
+        }
+        lock(&self.state).end_driving(job, stream);
+    }
+
+    /// Carries a launch through that has a place.
+    pub(crate) async fn run_placed(
+        self: Arc<Self>,
+        client: Arc<ClientSession>,
+        launch: Launch,
+        given: Vec<Object>,
+        mut to_client: Sender,
+        mut from_client: Receiver,
+    ) {
+        let ticket = launch.place.unwrap_or_default();
+        let taken = lock(&self.state).take_place(client.account(), ticket);
+        let said = match taken {
+            Ok((place, worker)) => {
+                let carrying = Carrying { client: &client, worker: &worker, place: &place };
+                let outcome = carrying.carry(launch, given, &mut to_client, &mut from_client).await;
+                let said = lock(&self.state).place_ended(ticket, &client, outcome);
+                match said {
+                    Ok(durable) => {
+                        // An error: the hub ends, and the client will ask the next one.
+                        durable.await.map(|()| OutputKind::End(true)).ok()
+                    }
+                    Err(failed) => Some(OutputKind::Failed(failed)),
+                }
+            }
+            Err(failed) => Some(OutputKind::Failed(failed)),
+        };
+        if let Some(said) = said {
+            send_last(to_client, &TaskOutput::from(said)).await;
+        }
+    }
+
+    /// Places that nobody launches at are given to others.
+    pub(crate) fn drop_idle_places(&self, now: Instant) {
+        let mut state = lock(&self.state);
+        for ticket in state.work.launches.idle(now) {
+            state.fail_place(ticket);
+        }
+    }
+}
+
+enum NextPlace {
+    One(Box<ToldPlace>),
+    Nothing,
+    /// Another stream of the client is told now.
+    Replaced,
+}
+
+impl State {
+    /// A task of a driven job may run at a worker.
+    pub fn give_place(&mut self, effect: &Effect, worker: NodeId) {
+        let Effect::Send { host, instance, index, .. } = *effect else { return };
+        let Some(job) = self.placement.desk.table().task(instance.task).map(|task| task.job) else { return };
+        let ticket: u64 = rand::random();
+        let (since, stop) = (Instant::now(), Arc::default());
+        let place = Place { job, host, instance, index, worker, since, is_launched: false, stop };
+        self.work.launches.places.insert(ticket, place);
+        match self.work.launches.drivers.get_mut(&job) {
+            Some(driver) => {
+                driver.places.push_back(ticket);
+                driver.has_more.notify_one();
+            }
+            None => self.fail_place(ticket),
+        }
+    }
+
+    fn begin_driving(&mut self, account: u128, job: u64) -> Result<(JobName, u64, Arc<Notify>), Refusal> {
+        let name = self.own_job(account, job)?;
+        if !self.placement.desk.is_driven(name) {
+            return Err(Refusal::Invalid("the tasks of this job are not launches"));
+        }
+        let launches = &mut self.work.launches;
+        launches.streams += 1;
+        let (stream, has_more) = (launches.streams, Arc::<Notify>::default());
+        let driver = Driver { stream, places: VecDeque::new(), has_more: has_more.clone() };
+        if let Some(earlier) = launches.drivers.insert(name, driver) {
+            earlier.has_more.notify_one();
+            self.fail_places(&earlier.places);
+        }
+        self.act(Event::Away(name, false));
+        Ok((name, stream, has_more))
+    }
+
+    fn end_driving(&mut self, job: JobName, stream: u64) {
+        if self.work.launches.drivers.get(&job).is_none_or(|driver| driver.stream != stream) {
+            return;
+        }
+        let ended = self.work.launches.drivers.remove(&job);
+        self.act(Event::Away(job, true));
+        let is_told = |place: &Place| place.job == job && !place.is_launched;
+        let told = self.work.launches.places.iter().filter(|(_, place)| is_told(place)).map(|(ticket, _)| *ticket);
+        let told: VecDeque<u64> = told.collect();
+        self.fail_places(&told);
+        ended.into_iter().for_each(|driver| self.fail_places(&driver.places));
+    }
+
+    fn fail_places(&mut self, tickets: &VecDeque<u64>) {
+        tickets.iter().for_each(|ticket| self.fail_place(*ticket));
+    }
+
+    /// Nothing comes of a place.
+    fn fail_place(&mut self, ticket: u64) {
+        let Some(place) = self.work.launches.places.remove(&ticket) else { return };
+        let report = Report { instance: place.instance, outcome: tasks::Outcome::Failed, cost_ms: 0 };
+        self.act(Event::Report { host: place.host, reports: &[report], want: 0 });
+    }
+
+    fn next_place(&mut self, job: JobName, stream: u64) -> NextPlace {
+        let launches = &mut self.work.launches;
+        let Some(driver) = launches.drivers.get_mut(&job).filter(|driver| driver.stream == stream) else {
+            return NextPlace::Replaced;
+        };
+        while let Some(ticket) = driver.places.pop_front() {
+            // It may have been stopped before it was told.
+            let Some(place) = launches.places.get(&ticket) else { continue };
+            let input = self.placement.desk.ledger().input(place.instance.task).cloned();
+            return NextPlace::One(Box::new(ToldPlace {
+                ticket,
+                instance: Some(Instance { task: place.instance.task.to_u64(), number: place.instance.number.into() }),
+                index: place.index,
+                input: input.map_or(Bytes::new(), Bytes::from_owner),
+                refusal: String::new(),
+            }));
+        }
+        NextPlace::Nothing
+    }
+
+    fn take_place(&mut self, account: u128, ticket: u64) -> Result<(Place, Arc<WorkerSession>), Failed> {
+        let refused = || FailedKind::Refused.because("this launch has no place any more");
+        let job = self.work.launches.places.get(&ticket).ok_or_else(refused)?.job;
+        self.own_job(account, job.to_u64()).map_err(|_| refused())?;
+        let place = self.work.launches.places.get_mut(&ticket).filter(|place| !place.is_launched);
+        let place = place.ok_or_else(refused)?;
+        place.is_launched = true;
+        let place = place.clone();
+        let worker = self.workers.get(&place.worker).filter(|worker| !worker.connection.is_closed()).cloned();
+        let Some(worker) = worker else {
+            self.fail_place(ticket);
+            return Err(FailedKind::Trouble.because("the worker that had a place has left"));
+        };
+        Ok((place, worker))
+    }
+
+    /// What came of a launch at a place goes into the ledger; or the place waits for another try.
+    fn place_ended(
+        &mut self,
+        ticket: u64,
+        client: &ClientSession,
+        outcome: Result<Outcome, Failed>,
+    ) -> Result<Durable, Failed> {
+        let gone = || FailedKind::Cancelled.because("the task is not wanted any more");
+        let place = self.work.launches.places.get_mut(&ticket).ok_or_else(gone)?;
+        let made = match outcome {
+            Ok(made) => made,
+            Err(failed) if matches!(failed.reason(), FailedKind::ViewGap | FailedKind::Changed) => {
+                (place.is_launched, place.since) = (false, Instant::now());
+                return Err(failed);
+            }
+            Err(failed) => {
+                self.fail_place(ticket);
+                return Err(failed);
+            }
+        };
+        let (host, task) = (place.host, place.instance.task);
+        let has_failed = made.status != 0 && self.placement.desk.retries_failures(place.job);
+        let outcome = if has_failed { tasks::Outcome::Failed } else { tasks::Outcome::Done(made.digest.0) };
+        let report = Report { instance: place.instance, outcome, cost_ms: made.cost_ms };
+        self.work.launches.places.remove(&ticket);
+        let result = made.result.encode_to_vec();
+        self.work.launches.pins.entry(task).or_insert_with(|| client.pin(&[])).extend(&client.named_by(&made.result));
+        self.act(Entry { event: Event::Report { host, reports: &[report], want: 0 }, blobs: &[&result] });
+        Ok(self.placement.desk.durable())
+    }
+
+    /// A result is to be told again, after a restart: its contents stay until it is taken.
+    pub fn keep_result(&mut self, task: TaskName, client: &ClientSession, result: &[u8]) {
+        let Ok(result) = LaunchResult::decode(result) else { return };
+        let pins = &mut self.work.launches.pins;
+        pins.entry(task).or_insert_with(|| client.pin(&client.named_by(&result)));
+    }
+}
+
+/// A launch on its way.
+struct Carrying<'a> {
+    client: &'a Arc<ClientSession>,
+    worker: &'a Arc<WorkerSession>,
+    place: &'a Place,
+}
+
+impl Carrying<'_> {
+    async fn carry(
+        &self,
+        launch: Launch,
+        given: Vec<Object>,
+        to_client: &mut Sender,
+        from_client: &mut Receiver,
+    ) -> Result<Outcome, Failed> {
+        let (launch, view): (Launch, ViewId) = prepare(self.client, launch).await?;
+        let told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
+        // Who is gone is told nothing, and the task runs all the same.
+        let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
+        let (mut to_worker, mut from_worker) = send_launch(self.client, self.worker, launch, view, given).await?;
+        let mut gathered = Gathered::new(self.client);
+        let unanswered = self.client.unanswered();
+        let (mut is_client_there, mut ends_by) = (true, None);
+        loop {
+            let late = async {
+                match ends_by {
+                    Some(by) => tokio::time::sleep_until(by).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                output = from_worker.next::<TaskOutput>() => {
+                    let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", self.worker.name));
+                    let output = output.map_err(|error| lost(error.to_string()))?;
+                    let kind = output.ok_or_else(|| lost("it ended the task's stream early".into()))?.kind;
+                    match kind {
+                        Some(OutputKind::Started(at)) => {
+                            let _ = to_client.send(&TaskOutput::from(OutputKind::Started(at))).await;
+                        }
+                        Some(OutputKind::Exited(_)) if self.client.unanswered() != unanswered => {
+                            let why = "the link to the client was down for too long when its files were needed";
+                            return Err(FailedKind::Trouble.because(why));
+                        }
+                        Some(OutputKind::Failed(failed)) => {
+                            if failed.reason() == FailedKind::ViewGap {
+                                self.worker.forget(&self.client.key);
+                            }
+                            return Err(failed);
+                        }
+                        Some(OutputKind::End(_)) => {
+                            let _ = to_worker.send(&TaskInput::from(InputKind::Settled(true))).await;
+                            to_worker.finish();
+                            return gathered.outcome(&self.worker.name);
+                        }
+                        Some(kind) => gathered.take(kind)?,
+                        None => {}
+                    }
+                }
+                input = from_client.next::<TaskInput>(), if is_client_there => match input {
+                    Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => self.place.stop.notify_one(),
+                    Ok(Some(_)) => {}
+                    Ok(None) | Err(_) => is_client_there = false,
+                },
+                () = self.place.stop.notified() => {
+                    let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
+                    ends_by = Some(tokio::time::Instant::now() + END_LIMIT);
+                }
+                () = late => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
+            }
+        }
+    }
+}
+
+impl ClientSession {
+    /// Keeps these contents in the store as long as the pin lives.
+    fn pin(&self, names: &[Digest]) -> Pin {
+        self.store().pin(self.tenant, names)
+    }
+}

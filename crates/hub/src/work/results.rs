@@ -1,0 +1,192 @@
+//! What a launch printed and changed, gathered at the hub: kept in the block store, and named in the result.
+
+use crate::session::ClientSession;
+use base::codec::{Encode, Writer};
+use base::{Digest, Recipe};
+use bytes::Bytes;
+use prost::Message;
+use std::sync::Arc;
+use wire::message::work::LaunchResult;
+use wire::message::{Change, Exited, Failed, FailedKind, Object, OutputKind, digest_bytes};
+
+/// Output is kept in blocks of so many bytes, wherever the worker cut it: equal output has equal names.
+const BLOCK_BYTES: usize = 256 << 10;
+/// Most bytes of one stream of output that are kept.
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+/// A larger list of changes is an object of its own.
+const INLINE_BYTES: usize = 32 << 10;
+/// The content of a change that is named by a recipe: see [`Change::content`].
+const RECIPE: u32 = 2;
+
+/// What came of a launch.
+pub struct Outcome {
+    /// Exit code, or 128 and the signal.
+    pub status: u32,
+    /// Equal for launches that printed and changed the same.
+    pub digest: Digest,
+    /// Processor time, in milliseconds.
+    pub cost_ms: u32,
+    /// For the client.
+    pub result: LaunchResult,
+}
+
+/// One stream of output.
+#[derive(Default)]
+struct Printed {
+    names: Vec<Digest>,
+    open: Vec<u8>,
+    bytes: u64,
+}
+
+/// What has come so far.
+pub struct Gathered<'a> {
+    client: &'a Arc<ClientSession>,
+    printed: [Printed; 2],
+    is_cut: bool,
+    exited: Option<Box<Exited>>,
+}
+
+impl<'a> Gathered<'a> {
+    /// Nothing yet.
+    pub fn new(client: &'a Arc<ClientSession>) -> Self {
+        Self { client, printed: Default::default(), is_cut: false, exited: None }
+    }
+
+    /// More has come.
+    pub fn take(&mut self, kind: OutputKind) -> Result<(), Failed> {
+        match kind {
+            OutputKind::Stdout(bytes) | OutputKind::Terminal(bytes) => self.print(0, &bytes),
+            OutputKind::Stderr(bytes) => self.print(1, &bytes),
+            OutputKind::Object(object) => self.keep(&object),
+            OutputKind::Exited(exited) => {
+                exited.objects.iter().try_for_each(|object| self.keep(object))?;
+                self.exited = Some(exited);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn keep(&self, object: &Object) -> Result<(), Failed> {
+        let why = "a part of the result could not be kept at the hub";
+        self.client.keep(object).map(drop).ok_or_else(|| FailedKind::Trouble.because(why))
+    }
+
+    fn put(&self, bytes: &[u8]) -> Result<Digest, Failed> {
+        let failed =
+            |error: store::StoreError| FailedKind::Trouble.because(format!("the hub cannot keep output: {error}"));
+        self.client.store().put(self.client.tenant, bytes).map_err(failed)
+    }
+
+    fn print(&mut self, stream: usize, bytes: &[u8]) -> Result<(), Failed> {
+        let printed = &mut self.printed[stream];
+        let room = (OUTPUT_BYTES_MAX - printed.bytes).min(bytes.len() as u64) as usize;
+        self.is_cut |= room < bytes.len();
+        printed.bytes += room as u64;
+        printed.open.extend_from_slice(&bytes[..room]);
+        while self.printed[stream].open.len() >= BLOCK_BYTES {
+            let rest = self.printed[stream].open.split_off(BLOCK_BYTES);
+            let block = std::mem::replace(&mut self.printed[stream].open, rest);
+            let name = self.put(&block)?;
+            self.printed[stream].names.push(name);
+        }
+        Ok(())
+    }
+
+    /// All has come.
+    pub fn outcome(mut self, worker: &str) -> Result<Outcome, Failed> {
+        for stream in 0..2 {
+            let last = std::mem::take(&mut self.printed[stream].open);
+            if !last.is_empty() {
+                let name = self.put(&last)?;
+                self.printed[stream].names.push(name);
+            }
+        }
+        let none = || FailedKind::Trouble.because("the worker told the end of a task without its status");
+        let mut exited = *self.exited.take().ok_or_else(none)?;
+        let digest = self.digest(&exited);
+        // What was told with it is in the store, or of no use to the client.
+        (exited.objects, exited.timeline, exited.faults) = Default::default();
+        let status = if exited.signal == 0 { exited.code } else { 128 + exited.signal };
+        let cost_ms = ((exited.user_us + exited.system_us) / 1_000).clamp(1, u32::MAX.into()) as u32;
+        let names = |stream: usize| self.printed[stream].names.iter().map(digest_bytes).collect();
+        let (stdout, stderr) = (names(0), names(1));
+        let mut result =
+            LaunchResult { stdout, stderr, is_cut: self.is_cut, worker: worker.into(), ..LaunchResult::default() };
+        let encoded = exited.encode_to_vec();
+        if encoded.len() > INLINE_BYTES {
+            result.exited_at = digest_bytes(&self.put(&encoded)?);
+        } else {
+            result.exited = Some(exited);
+        }
+        Ok(Outcome { status, digest, cost_ms, result })
+    }
+
+    /// Over all that a task is for: its status, its output, and what it changed but for times.
+    fn digest(&self, exited: &Exited) -> Digest {
+        let mut out = Writer::default();
+        out.u32(exited.code);
+        out.u32(exited.signal);
+        for printed in &self.printed {
+            out.list(&printed.names, |out, name| out.raw(&name.0));
+        }
+        let mut changes: Vec<&Change> = exited.changes.iter().collect();
+        changes.sort_by(|a, b| a.path.cmp(&b.path));
+        out.list(&changes, |out, change| write_change(out, change));
+        Digest::of(&out.0)
+    }
+}
+
+fn write_change(out: &mut Writer, change: &Change) {
+    for bytes in [&change.path, &change.digest, &change.other] {
+        out.bytes(bytes);
+    }
+    for number in [change.action, change.content, change.how] {
+        out.u32(number);
+    }
+    out.u64(change.appended_from);
+    out.option(change.attr.as_ref(), |out, attr| {
+        out.u32(attr.mode);
+        out.u32(attr.uid);
+        out.u32(attr.gid);
+        // How long a directory is, is its file system's business.
+        out.u64(if change.digest.is_empty() { 0 } else { attr.size });
+    });
+    out.list(&change.xattrs, |out, bytes| out.bytes(bytes));
+}
+
+impl ClientSession {
+    /// The contents that a result names, those that its recipes name included.
+    pub(crate) fn named_by(&self, result: &LaunchResult) -> Vec<Digest> {
+        let printed = result.stdout.iter().chain(&result.stderr).chain([&result.exited_at]);
+        let mut names: Vec<Digest> = printed.filter_map(|name| Digest::from_slice(name)).collect();
+        let kept = Digest::from_slice(&result.exited_at).and_then(|name| self.held(&name));
+        let kept = kept.and_then(|bytes: Bytes| Exited::decode(bytes).ok());
+        for change in result.exited.iter().chain(&kept).flat_map(|exited| &exited.changes) {
+            let Some(name) = Digest::from_slice(&change.digest) else { continue };
+            names.push(name);
+            let recipe = (change.content == RECIPE).then(|| self.held(&name)).flatten();
+            let recipe = recipe.and_then(|bytes| Recipe::from_bytes(&bytes).ok());
+            names.extend(recipe.iter().flat_map(|recipe| &recipe.pieces).filter_map(|piece| piece.block));
+        }
+        names
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_told_apart_but_for_times() {
+        let attr = |mtime| wire::message::Attr { mode: 0o644, size: 3, mtime, ..Default::default() };
+        let change = |mtime, digest: &[u8]| {
+            let mut out = Writer::default();
+            let (path, digest) = (b"/a".to_vec(), digest.to_vec());
+            write_change(&mut out, &Change { path, digest, attr: Some(attr(mtime)), ..Change::default() });
+            out.0
+        };
+        assert_eq!(change(1, b"x"), change(2, b"x"));
+        assert_ne!(change(1, b"x"), change(1, b"y"));
+    }
+}
