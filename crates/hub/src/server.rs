@@ -269,6 +269,9 @@ impl Shared {
         };
         let launches = admitted.as_ref().is_ok_and(|(role, _)| role.launches());
         let held = launches.then(|| lock(&self.state).come_back(&connection, &hello)).flatten();
+        if admitted.is_ok() && !hello.asks {
+            connection.allow_streams();
+        }
         let welcome = Welcome {
             version: wire::VERSION,
             refusal: admitted.as_ref().err().cloned().unwrap_or_default(),

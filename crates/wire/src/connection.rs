@@ -229,6 +229,13 @@ impl Connection {
         }
     }
 
+    /// The other end is known, and may have many streams open at a time.
+    pub fn allow_streams(&self) {
+        if let Way::Quic(Quic { quic, .. }) = &self.way {
+            quic.set_max_concurrent_bi_streams(VarInt::from_u32(transport::STREAMS_MAX));
+        }
+    }
+
     /// Bytes sent and received so far over a link, with all headers but IP's and UDP's.
     pub fn bytes(&self) -> (u64, u64) {
         match &self.way {

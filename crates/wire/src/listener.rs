@@ -8,7 +8,7 @@ use crate::flow::FlowHandle;
 use crate::junction::Tunnels;
 use crate::key::Key;
 use crate::lock;
-use crate::transport::{self, Hold};
+use crate::transport::{self, Hold, STREAMS_FEW};
 use crate::{tls, tunnel};
 use base::NodeId;
 use quinn::VarInt;
@@ -107,7 +107,7 @@ impl Listener {
         let from = self.tunnels.real(address).unwrap_or(address);
         let flow = (!from.ip().is_loopback()).then(|| FlowHandle::new(None));
         let mut config = self.config.clone();
-        config.transport_config(transport::settings(flow.as_ref(), Hold::Long));
+        config.transport_config(transport::settings(flow.as_ref(), Hold::Long, STREAMS_FEW));
         Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone() })
     }
 

@@ -35,6 +35,14 @@ impl Hold {
         }
     }
 
+    /// Streams that a hub may open to such a machine.
+    pub(crate) const fn streams(self) -> u32 {
+        match self {
+            Self::Asking => STREAMS_FEW,
+            Self::Long | Self::Short => STREAMS_MAX,
+        }
+    }
+
     /// How often an idle connection is kept alive. Routers that translate addresses forget after 30 seconds (RFC 4787 has two
     /// minutes, and is not heeded).
     const fn keep_alive(self) -> Duration {
@@ -60,14 +68,20 @@ const WITHIN_ROUND_TRIP: Duration = Duration::from_millis(20);
 /// Round trips above this are of a slow link.
 pub(crate) const FAR: Duration = Duration::from_millis(5);
 
-/// The settings of a connection. `flow` is its congestion control; none within a machine, where there is nothing to be gentle to.
-pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold) -> Arc<TransportConfig> {
+/// Streams that the other end may have open at a time, once it is known who that is. QUIC's state takes some 80 bytes for each, whether
+/// it is open or not.
+pub(crate) const STREAMS_MAX: u32 = 4096;
+/// The same before, and of machines that need few.
+pub(crate) const STREAMS_FEW: u32 = 8;
+
+/// The settings of a connection on which the other end may open so many streams. `flow` is its congestion control; none within a machine, where there is nothing to be gentle to.
+pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold, streams: u32) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let idle = IdleTimeout::try_from(hold.limit()).expect("minutes fit a QUIC time-out");
     let mut discovery = MtuDiscoveryConfig::default();
     discovery.upper_bound(PACKET_BYTES_MAX);
     config
-        .max_concurrent_bidi_streams(VarInt::from_u32(4096))
+        .max_concurrent_bidi_streams(VarInt::from_u32(streams))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(8 << 20))
         .receive_window(VarInt::from_u32(256 << 20))
