@@ -244,6 +244,9 @@ impl Hub {
             dead = self.shared.deliver(self.durable.clone()) => Err(HubError::Journal(dead)),
         };
         self.listener.close().await;
+        let shared = self.shared;
+        // Takes as long as the disk; nobody is served any more.
+        let _ = blocking(move || lock(&shared.state).placement.desk.close()).await;
         ended
     }
 }

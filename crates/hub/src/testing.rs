@@ -31,6 +31,7 @@ pub struct Served {
     pub address: SocketAddr,
     pub shared: Arc<Shared>,
     running: tokio::task::JoinHandle<Result<(), HubError>>,
+    stop: tokio::sync::oneshot::Sender<()>,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -60,7 +61,9 @@ fn serve(folder: &Path, name: &str, journal: Option<Options>) -> Served {
     };
     let hub = Hub::start(config).expect("started");
     let (node, address, shared) = (hub.node(), hub.address(), hub.shared().clone());
-    Served { node, address, shared, running: tokio::spawn(hub.run(std::future::pending())), _folder: None }
+    let (stop, stopped) = tokio::sync::oneshot::channel();
+    let running = tokio::spawn(hub.run(async move { drop(stopped.await) }));
+    Served { node, address, shared, running, stop, _folder: None }
 }
 
 impl Served {
@@ -73,6 +76,12 @@ impl Served {
         while Arc::strong_count(&shared) > 1 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    }
+
+    /// Has it end in good order.
+    pub async fn end(self) {
+        let _ = self.stop.send(());
+        self.running.await.expect("no panic").expect("no error");
     }
 
     /// Has it work for another.

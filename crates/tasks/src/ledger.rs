@@ -3,13 +3,22 @@
 //!
 //! As pure as the table: same entries, same ledger. What it keeps is bounded in bytes.
 
-use crate::event::{BATCH_MAX, Effect, Effects, Event, Kind, Refusal};
+use crate::event::{BATCH_MAX, Effect, Effects, Event, INSTANCES_MAX, Kind, Refusal};
 use crate::names::{HostName, InstanceName, JobName, TaskName};
+use crate::snapshot::LoadError;
 use crate::table::{Capacity, Table};
 use std::sync::Arc;
 
 /// Most bytes that belong to one job, task or result. What is larger is kept elsewhere, and named.
 pub const BLOB_BYTES_MAX: usize = 64 << 10;
+
+/// What every saved ledger begins with.
+const MAGIC: [u8; 8] = *b"GLNLEDG1";
+/// Kinds of bytes in a saved ledger: a job's, a task's, and from the last one on results by the number of their instance.
+const END: u8 = 0;
+const OF_JOB: u8 = 1;
+const OF_TASK: u8 = 2;
+const OF_RESULT: u8 = 3;
 
 /// When those that are refused for want of room may try again, in milliseconds.
 const RETRY_MS: u32 = 1_000;
@@ -174,9 +183,103 @@ impl Ledger {
         results.iter().find(|(number, _)| *number == instance.number).map(|(_, blob)| blob)
     }
 
+    /// Writes the whole ledger to `out`, piece by piece, see [`Table::save`].
+    ///
+    /// # Errors
+    /// The first one of `out`.
+    pub fn save<E>(&self, mut out: impl FnMut(&[u8]) -> Result<(), E>) -> Result<(), E> {
+        out(&MAGIC)?;
+        out(&(self.bytes_max as u64).to_le_bytes())?;
+        let mut blob = |kind: u8, at: usize, blob: &[u8]| {
+            let mut head = [kind; 9];
+            head[1..5].copy_from_slice(&(at as u32).to_le_bytes());
+            head[5..].copy_from_slice(&(blob.len() as u32).to_le_bytes());
+            out(&head)?;
+            out(blob)
+        };
+        for (at, job) in self.jobs.iter().enumerate() {
+            job.iter().try_for_each(|bytes| blob(OF_JOB, at, bytes))?;
+        }
+        for (at, task) in self.tasks.iter().enumerate() {
+            let Some(task) = task else { continue };
+            task.input.iter().try_for_each(|bytes| blob(OF_TASK, at, bytes))?;
+            task.results.iter().try_for_each(|(number, bytes)| blob(OF_RESULT + number, at, bytes))?;
+        }
+        blob(END, 0, &[])?;
+        self.table.save(out)
+    }
+
+    /// Makes a ledger again from what [`Ledger::save`] wrote, see [`Table::load_saved`].
+    ///
+    /// # Errors
+    /// If `from` fails, or if these are no bytes of a ledger.
+    pub fn load_saved<E>(mut from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<Self, LoadError<E>> {
+        let mut head = [0; 16];
+        fill(&mut from, &mut head)?;
+        let (magic, bytes_max) = head.split_at(8);
+        if magic != MAGIC {
+            return Err(LoadError::Foreign);
+        }
+        let bytes_max = u64::from_le_bytes(*bytes_max.first_chunk().expect("8 of 16")) as usize;
+        let mut blobs = Vec::new();
+        loop {
+            let mut head = [0; 9];
+            fill(&mut from, &mut head)?;
+            let number = |at: usize| u32::from_le_bytes(*head[at..].first_chunk().expect("4 of 9"));
+            let (kind, at, len) = (head[0], number(1) as usize, number(5) as usize);
+            if kind == END {
+                break;
+            }
+            if len > BLOB_BYTES_MAX {
+                return Err(LoadError::Damaged("more bytes belong to something than may"));
+            }
+            let mut bytes = vec![0; len];
+            fill(&mut from, &mut bytes)?;
+            blobs.push((kind, at, Blob::from(bytes)));
+        }
+        let table = Table::load_saved(from)?;
+        let capacity = table.capacity();
+        let mut ledger = Self {
+            table,
+            jobs: vec![None; capacity.jobs],
+            tasks: (0..capacity.tasks).map(|_| None).collect(),
+            bytes: 0,
+            bytes_max,
+        };
+        for (kind, at, blob) in blobs {
+            ledger.put_back(kind, at, blob).ok_or(LoadError::Damaged("bytes of something that is not there"))?;
+        }
+        Ok(ledger)
+    }
+
+    fn put_back(&mut self, kind: u8, at: usize, blob: Blob) -> Option<()> {
+        self.bytes += blob.len();
+        match kind {
+            OF_JOB => *self.jobs.get_mut(at)? = Some(blob),
+            OF_TASK => self.tasks.get_mut(at)?.get_or_insert_default().input = Some(blob),
+            _ => {
+                let number = kind.checked_sub(OF_RESULT).filter(|number| *number < INSTANCES_MAX)?;
+                self.tasks.get_mut(at)?.get_or_insert_default().results.push((number, blob));
+            }
+        }
+        Some(())
+    }
+
     fn of_task(&self, name: TaskName) -> Option<&OfTask> {
         self.table.is_there(name).then(|| self.tasks[name.at as usize].as_deref()).flatten()
     }
+}
+
+/// Fills all of the room.
+fn fill<E>(from: &mut impl FnMut(&mut [u8]) -> Result<usize, E>, room: &mut [u8]) -> Result<(), LoadError<E>> {
+    let mut filled = 0;
+    while filled < room.len() {
+        match from(&mut room[filled..]).map_err(LoadError::Read)? {
+            0 => return Err(LoadError::Damaged("it ends too early")),
+            count => filled += count.min(room.len() - filled),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -216,6 +319,9 @@ mod tests {
             self.again.handle(&again, now, &mut self.effects);
             assert_eq!(*self.effects, *done);
             assert_eq!(self.ledger.bytes(), self.again.bytes());
+            let saved = saved(&self.ledger);
+            self.again = loaded(&saved);
+            assert!(self::saved(&self.again) == saved);
             done
         }
 
@@ -279,6 +385,25 @@ mod tests {
         ledger.settle();
         ledger.handle(Event::Forget(job), &[]);
         assert_eq!(ledger.ledger.bytes().0, 0);
+    }
+
+    fn saved(ledger: &Ledger) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let Ok(()) = ledger.save(|piece| -> Result<(), std::convert::Infallible> {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        });
+        bytes
+    }
+
+    fn loaded(mut bytes: &[u8]) -> Ledger {
+        let read = |room: &mut [u8]| -> Result<usize, std::convert::Infallible> {
+            let count = room.len().min(bytes.len()).min(1_000);
+            room[..count].copy_from_slice(&bytes[..count]);
+            bytes = &bytes[count..];
+            Ok(count)
+        };
+        Ledger::load_saved(read).expect("what was saved")
     }
 
     fn submitted(effect: &Effect) -> Option<TaskName> {

@@ -6,6 +6,7 @@
 //! the disk is not waited for; their records are there all the same, because what the table does next follows from all before.
 
 mod clock;
+mod snapshots;
 mod start;
 
 pub use start::{DeskError, Room};
@@ -34,7 +35,7 @@ pub struct Desk {
     record: Writer,
     clock: Clock,
     /// Without one nothing outlives the hub.
-    journal: Option<Journal>,
+    journal: Option<Arc<Journal>>,
     /// What waits until its record is durable, in the order of the records.
     held: VecDeque<(Seq, Held)>,
     taken: Seq,
@@ -62,7 +63,7 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
-    fn over(ledger: Ledger, clock: Clock, journal: Option<Journal>) -> Self {
+    fn over(ledger: Ledger, clock: Clock, journal: Option<Arc<Journal>>) -> Self {
         let taken = journal.as_ref().map_or(Seq(0), |journal| journal.status().taken);
         Self {
             ledger,
@@ -181,7 +182,7 @@ impl Desk {
     }
 
     fn commit(&self) {
-        self.journal.iter().for_each(Journal::commit_soon);
+        self.journal.iter().for_each(|journal| journal.commit_soon());
     }
 
     /// For an answer that tells of what was done: to be waited for before it is given.
@@ -279,6 +280,6 @@ impl Desk {
 
     /// The journal, if there is one.
     pub fn journal(&self) -> Option<&Journal> {
-        self.journal.as_ref()
+        self.journal.as_deref()
     }
 }

@@ -3,9 +3,11 @@
 use super::clock::Clock;
 use super::{BEGIN, Desk, ENTRY};
 use base::codec::{Malformed, Reader, Writer};
+use std::io::Read;
 use std::path::Path;
-use store::journal::{Entry as Record, Journal, JournalError, Options, Recovered, Seq, Told};
-use tasks::{Capacity, Effect, Effects, Event, JobName, LOGIC_VERSION, Ledger, Scratch, decode};
+use std::sync::Arc;
+use store::journal::{Entry as Record, Journal, JournalError, Options, Records, Seq, Snapshot, Told};
+use tasks::{Capacity, Effect, Effects, Event, JobName, LOGIC_VERSION, Ledger, LoadError, Scratch, decode};
 
 /// How much a hub can hold. What is beyond is refused, and may come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +49,14 @@ pub enum DeskError {
         /// What is wrong with it.
         why: Malformed,
     },
+    /// The state of the journal is not what this version writes.
+    #[error("the journal's snapshot of record {seq} cannot be used: {why}")]
+    Snapshot {
+        /// The last record that it holds.
+        seq: Seq,
+        /// What is wrong with it.
+        why: LoadError<std::io::Error>,
+    },
     /// The journal does not begin as a hub's does.
     #[error("the journal does not begin with a hub's first record: it is of something else")]
     Foreign,
@@ -69,12 +79,14 @@ impl Desk {
     pub fn open(folder: &Path, room: Room, options: Options, told: Told) -> Result<Self, DeskError> {
         let options = Options { logic_version: LOGIC_VERSION, ..options };
         let (journal, recovered) = Journal::open(folder, options, told)?;
-        let (ledger, last) = match again(recovered)? {
+        let ledger = match again(recovered.snapshot, recovered.records)? {
             Some(again) => again,
             None => begin(&journal, room)?,
         };
-        let mut desk = Self::over(ledger, Clock::start(last), Some(journal));
+        let clock = Clock::start(ledger.table().now());
+        let mut desk = Self::over(ledger, clock, Some(Arc::new(journal)));
         desk.end_what_cannot_go_on();
+        desk.keep_short();
         Ok(desk)
     }
 
@@ -116,7 +128,7 @@ impl Desk {
 }
 
 /// The first record of a journal: what the table was made with.
-fn begin(journal: &Journal, room: Room) -> Result<(Ledger, u64), DeskError> {
+fn begin(journal: &Journal, room: Room) -> Result<Ledger, DeskError> {
     let (now, salt) = (Clock::start(0).now(), rand::random());
     let capacity = room.capacity();
     let mut record = Writer::default();
@@ -128,7 +140,7 @@ fn begin(journal: &Journal, room: Room) -> Result<(Ledger, u64), DeskError> {
         record.u64(count as u64);
     }
     journal.append_quietly(&record.0)?;
-    Ok((Ledger::new(capacity, room.bytes_max, salt, now), now))
+    Ok(Ledger::new(capacity, room.bytes_max, salt, now))
 }
 
 fn counts(capacity: &Capacity) -> [usize; 7] {
@@ -136,7 +148,7 @@ fn counts(capacity: &Capacity) -> [usize; 7] {
     [accounts, hosts, jobs, groups, tasks, instances, nodes]
 }
 
-fn begun(mut from: Reader<'_>) -> Result<(Ledger, u64), Malformed> {
+fn begun(mut from: Reader<'_>) -> Result<Ledger, Malformed> {
     let (now, salt, bytes_max) = (from.u64()?, from.u128()?, from.u64()? as usize);
     let mut count = || from.u64().map(|count| count as usize);
     let capacity = Capacity {
@@ -148,37 +160,46 @@ fn begun(mut from: Reader<'_>) -> Result<(Ledger, u64), Malformed> {
         instances: count()?,
         nodes: count()?,
     };
-    Ok((Ledger::new(capacity, bytes_max, salt, now), now))
+    Ok(Ledger::new(capacity, bytes_max, salt, now))
 }
 
-/// The ledger as the journal has it, and the time of the last record. `None`: the journal is new.
-fn again(recovered: Recovered) -> Result<Option<(Ledger, u64)>, DeskError> {
-    let mut records = recovered.records;
-    let Some(first) = records.next().transpose()? else { return Ok(None) };
-    let mut from = Reader::new(&first.record);
-    if from.u8().ok() != Some(BEGIN) {
-        return Err(DeskError::Foreign);
-    }
-    let (mut ledger, mut last) = begun(from).map_err(|why| DeskError::Record { seq: first.seq, why })?;
+/// The ledger as the journal has it. `None`: the journal is new.
+pub(super) fn again(snapshot: Option<Snapshot>, records: Records) -> Result<Option<Ledger>, DeskError> {
+    let mut ledger = match snapshot {
+        Some(mut snapshot) => {
+            let (seq, read) = (snapshot.seq, |room: &mut [u8]| snapshot.read(room));
+            Some(Ledger::load_saved(read).map_err(|why| DeskError::Snapshot { seq, why })?)
+        }
+        None => None,
+    };
     let (mut effects, mut scratch) = (Effects::default(), Scratch::default());
     for record in records {
         let record = record?;
+        let broken = |why| DeskError::Record { seq: record.seq, why };
         if record.logic_version != LOGIC_VERSION {
             return Err(DeskError::OtherLogic { found: record.logic_version });
         }
-        last = apply(&mut ledger, &record, &mut scratch, &mut effects)
-            .map_err(|why| DeskError::Record { seq: record.seq, why })?;
+        match &mut ledger {
+            Some(ledger) => apply(ledger, &record, &mut scratch, &mut effects).map_err(broken)?,
+            None => {
+                let mut from = Reader::new(&record.record);
+                if from.u8().ok() != Some(BEGIN) {
+                    return Err(DeskError::Foreign);
+                }
+                ledger = Some(begun(from).map_err(broken)?);
+            }
+        }
     }
-    Ok(Some((ledger, last)))
+    Ok(ledger)
 }
 
 /// Does what a record says.
-fn apply(ledger: &mut Ledger, record: &Record, scratch: &mut Scratch, effects: &mut Effects) -> Result<u64, Malformed> {
+fn apply(ledger: &mut Ledger, record: &Record, scratch: &mut Scratch, effects: &mut Effects) -> Result<(), Malformed> {
     let Some((&ENTRY, entry)) = record.record.split_first() else {
         return Err(Malformed("a record of an unknown kind"));
     };
     let mut blobs = Vec::new();
     let (entry, now) = decode(entry, scratch, &mut blobs)?;
     ledger.handle(&entry, now, effects);
-    Ok(now)
+    Ok(())
 }

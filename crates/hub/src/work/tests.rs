@@ -181,9 +181,11 @@ async fn nothing_that_was_said_is_lost_when_the_hub_ends() {
     let mut collect = Client::collect(&hub, job).await;
     let ended = collected(&mut collect, 3).await;
     assert_eq!(ended.iter().map(|ended| ended.result.to_vec()).collect::<Vec<_>>(), [b"aa", b"bb", b"cc"]);
-    // Not taken: told again, also after one more end.
+    // Not taken: told again, also after an end in good order, which leaves a snapshot.
     drop((client, host, collect));
-    hub.kill().await;
+    hub.end().await;
+    let journal = store::journal::verify(&folder.path().join("hub/journal")).expect("a journal");
+    assert_eq!(journal.snapshots.len(), 1, "{journal:?}");
     let hub = serve_journalled(folder.path());
     let mut collect = Client::collect(&hub, job).await;
     assert_eq!(collected(&mut collect, 3).await.len(), 3);

@@ -185,6 +185,11 @@ pub enum Waits {
 }
 
 impl Table {
+    /// When the last event was, in nanoseconds of the hub's time.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
     /// What has happened so far.
     pub fn totals(&self) -> &Totals {
         &self.totals

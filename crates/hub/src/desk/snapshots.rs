@@ -1,0 +1,70 @@
+//! Keeping the journal short: now and then a second ledger is made from what is on the disk, written out as a snapshot, and dropped again.
+//! The one that works is not looked at and not held up; the thread that does it takes only time that nobody else wants.
+
+use super::Desk;
+use super::start::{DeskError, again};
+use std::io::Write;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+use store::journal::{Journal, JournalError};
+use tasks::{LOGIC_VERSION, Ledger};
+
+/// How much may be in the journal behind its newest snapshot, in bytes: what a start reads.
+const BYTES_MAX: u64 = 64 << 20;
+/// How often it is looked.
+const LOOK: Duration = Duration::from_secs(2);
+
+impl Desk {
+    /// Sees to it, from now on, that the journal stays short.
+    pub(super) fn keep_short(&self) {
+        let Some(journal) = &self.journal else { return };
+        let journal = Arc::downgrade(journal);
+        let spawned = std::thread::Builder::new().name("snapshots".into()).spawn(move || run(&journal));
+        if let Err(error) = spawned {
+            tracing::error!(%error, "the journal will grow: there is no thread for snapshots");
+        }
+    }
+
+    /// Writes a snapshot of everything, so that the next start has nothing to do, and may be of another version.
+    pub fn close(&self) {
+        if let Some(journal) = &self.journal {
+            let _ = journal.flush_wait(self.taken, Duration::from_secs(5));
+            report(snapshot(journal));
+        }
+    }
+}
+
+fn run(journal: &Weak<Journal>) {
+    // A thread of its own has a priority of its own.
+    let _ = rustix::process::nice(19);
+    loop {
+        std::thread::sleep(LOOK);
+        let Some(journal) = journal.upgrade() else { return };
+        let status = journal.status();
+        if status.bytes_after_snapshot > BYTES_MAX || status.is_tight {
+            report(snapshot(&journal));
+        }
+    }
+}
+
+fn report(made: Result<(), DeskError>) {
+    match made {
+        Ok(()) | Err(DeskError::Journal(JournalError::SnapshotBusy)) => {}
+        Err(error) => tracing::error!(%error, "no snapshot of the journal was written: it grows"),
+    }
+}
+
+/// Writes a snapshot of what is durable, and frees what is before it.
+fn snapshot(journal: &Journal) -> Result<(), DeskError> {
+    let Some(durable) = journal.durable()? else { return Ok(()) };
+    if let Some(ledger) = again(durable.snapshot, durable.records)? {
+        journal.write_snapshot(durable.last, LOGIC_VERSION, &mut |out| save(&ledger, out))?;
+        drop(ledger);
+        journal.prune()?;
+    }
+    Ok(())
+}
+
+fn save(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
+    ledger.save(|piece| out.write_all(piece))
+}
