@@ -17,6 +17,7 @@ mod bulk;
 pub mod connection;
 pub mod convert;
 pub mod dial;
+mod eager;
 pub mod endpoint;
 pub mod fetch;
 pub mod flow;

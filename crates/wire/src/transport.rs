@@ -1,6 +1,7 @@
 //! How QUIC is set up: sockets, and the settings of a connection.
 
 use crate::connection::WireError;
+use crate::eager::EagerRuntime;
 use crate::flow::FlowHandle;
 use crate::junction::{Junction, Tunnels};
 use crate::key::Key;
@@ -135,7 +136,9 @@ pub(crate) fn endpoint(
         config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(number)));
     }
     let socket = Arc::new(socket(address, tunnels).map_err(failed)?);
-    quinn::Endpoint::new_with_abstract_socket(config, server, socket, Arc::new(TokioRuntime)).map_err(failed)
+    let runtime: Arc<dyn Runtime> =
+        if server.is_some() { Arc::new(EagerRuntime::default()) } else { Arc::new(TokioRuntime) };
+    quinn::Endpoint::new_with_abstract_socket(config, server, socket, runtime).map_err(failed)
 }
 
 /// A socket at `address` with the tunnels beside it.

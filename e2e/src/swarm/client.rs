@@ -209,7 +209,7 @@ impl<'a> Run<'a> {
         let due = if phase.burst > 0 {
             ((elapsed / phase.every_s) as u32 + 1).min((phase.seconds / phase.every_s) as u32) * phase.burst
         } else if phase.rate > 0.0 {
-            (elapsed * phase.rate) as u32
+            ((elapsed * phase.rate) as u32 + 1).min((phase.seconds * phase.rate) as u32)
         } else if self.is_over() {
             self.due
         } else {
@@ -264,6 +264,9 @@ impl<'a> Run<'a> {
                         to_jobs.send(&JobAsk { kind: Some(JobAskKind::Submit(submit)) }).await.map_err(lost)?;
                     }
                 }
+            }
+            if self.phase.only_submits && self.accepted >= self.phase.window {
+                return Ok(());
             }
             let is_all = self.is_over() && self.accepted == self.due && self.due_now() == self.due;
             if is_all && !is_closed && self.unanswered.is_empty() {

@@ -56,6 +56,8 @@ pub struct Phase {
     pub is_speculative: bool,
     /// Results that must agree.
     pub quorum: u32,
+    /// As many tasks as `window` are submitted, and nothing more is done.
+    pub only_submits: bool,
 }
 
 /// What came of a phase. Times are from when a task was due, in milliseconds.

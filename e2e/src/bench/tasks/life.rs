@@ -6,7 +6,7 @@
 
 use super::Options;
 use crate::bench::launch::resident_mb;
-use crate::bench::samples::Figures;
+use crate::bench::samples::{Figures, median};
 use crate::error::{Context, Error, Result};
 use crate::pool::{self, Pool};
 use crate::swarm::{self, Outcome, Phase, Plan};
@@ -128,6 +128,37 @@ pub fn chess(options: &Options, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
+/// Tasks that a hub has when it is killed and started again.
+const RESTART_TASKS: u32 = 1_000_000;
+
+/// How long a hub takes that has a million tasks.
+pub fn restart(_: &Options, figures: &mut Figures) -> Result<()> {
+    let mut pool = start_with(64, RESTART_TASKS as usize + 1_000, 0)?;
+    let phase = Phase {
+        name: "fill".into(),
+        seconds: 1_000.0,
+        batch: 1_024,
+        window: RESTART_TASKS,
+        task_ms: 3_600_000,
+        quorum: 1,
+        only_submits: true,
+        ..Phase::default()
+    };
+    let plan = Plan { phases: vec![phase], ..waiting(&pool, 1)? };
+    let begun = Instant::now();
+    swarm(&pool, &plan, |_| {})?;
+    figures.add("fill_s", Some(begun.elapsed().as_secs_f64()));
+    let mut samples = Vec::new();
+    for _ in 0..3 {
+        let begun = Instant::now();
+        pool.restart_hub()?;
+        samples.push(begun.elapsed().as_secs_f64());
+    }
+    figures.add("restart_s", median(samples));
+    figures.add("restart_mb", resident_mb(pool.hub.pid().as_raw_nonzero().get()));
+    crate::bench::stop(pool)
+}
+
 /// The hub is killed again and again under load.
 pub fn chaos(options: &Options, figures: &mut Figures) -> Result<()> {
     // Ten minutes in all, unless it is to be short.
@@ -178,11 +209,15 @@ pub fn chaos(options: &Options, figures: &mut Figures) -> Result<()> {
 
 /// A hub that has room for so many hosts, and tasks for them.
 fn start(hosts: usize, slower_us: u64) -> Result<Pool> {
+    start_with(hosts, 100_000, slower_us)
+}
+
+fn start_with(hosts: usize, tasks: usize, slower_us: u64) -> Result<Pool> {
     eprintln!("bench: a hub for {hosts} hosts");
     let mut options = pool::Options::new(0, 1)?;
     options.hub_env = vec![
         ("GLEANER_HOSTS_MAX", (hosts * 2).max(64).to_string()),
-        ("GLEANER_TASKS_MAX", "100000".into()),
+        ("GLEANER_TASKS_MAX", tasks.to_string()),
         ("GLEANER_EXTRA_SYNC_US", slower_us.to_string()),
     ];
     Pool::start(options)

@@ -38,8 +38,14 @@ pub struct Options {
 /// A part of the benchmark.
 type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
 
-const PARTS: [Part; 5] =
-    [("micro", micro::run), ("steps", steps::run), ("life", life::run), ("chess", life::chess), ("chaos", life::chaos)];
+const PARTS: [Part; 6] = [
+    ("micro", micro::run),
+    ("steps", steps::run),
+    ("life", life::run),
+    ("chess", life::chess),
+    ("chaos", life::chaos),
+    ("restart", life::restart),
+];
 
 /// Measures and prints. A part that fails is missing, with the reason.
 pub fn run(options: &Options) -> Result<()> {
