@@ -136,8 +136,7 @@ pub(crate) fn endpoint(
         config.cid_generator(move || Box::new(HashedConnectionIdGenerator::from_key(number)));
     }
     let socket = Arc::new(socket(address, tunnels).map_err(failed)?);
-    let runtime: Arc<dyn Runtime> =
-        if server.is_some() { Arc::new(EagerRuntime::default()) } else { Arc::new(TokioRuntime) };
+    let runtime = Arc::new(EagerRuntime::default());
     quinn::Endpoint::new_with_abstract_socket(config, server, socket, runtime).map_err(failed)
 }
 
