@@ -39,7 +39,17 @@ fn programs(scratch: &Scratch) -> Options {
     // Nobody calls it here.
     std::fs::write(bin.join("libgleaner.so"), "").unwrap();
     let suite = std::path::PathBuf::from(env!("CARGO_BIN_EXE_e2e"));
-    Options { workers: 2, together: false, cpus: 1, nobody: true, link: None, without: "", programs: bin, suite }
+    Options {
+        workers: 2,
+        together: false,
+        cpus: 1,
+        nobody: true,
+        link: None,
+        without: "",
+        hub_env: Vec::new(),
+        programs: bin,
+        suite,
+    }
 }
 
 fn can_run() -> bool {

@@ -188,8 +188,8 @@ impl<'a> Run<'a> {
     /// When a task was due, in nanoseconds since the beginning.
     fn due_ns(&self, index: u32) -> u64 {
         let phase = self.phase;
-        let seconds = if phase.burst > 0 {
-            f64::from(index / phase.burst) * phase.every_s
+        let seconds = if let Some(turn) = index.checked_div(phase.burst) {
+            f64::from(turn) * phase.every_s
         } else if phase.rate > 0.0 {
             f64::from(index) / phase.rate
         } else {

@@ -163,7 +163,7 @@ enum End {
     /// The hub is gone.
     Lost,
     /// It died; its stream is open still, and nobody reads there.
-    Died(Joined),
+    Died(Box<Joined>),
 }
 
 impl Host {
@@ -212,7 +212,7 @@ impl Host {
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
         let ended = self.work(&mut sender, &mut receiver).await;
         self.shared.connected.fetch_sub(1, Ordering::Relaxed);
-        Ok(if ended.map_err(lost)? { End::Died(joined) } else { End::Lost })
+        Ok(if ended.map_err(lost)? { End::Died(Box::new(joined)) } else { End::Lost })
     }
 
     /// Works until the hub is gone, or until it dies: true.

@@ -32,6 +32,7 @@ impl Watch {
     }
 }
 
+#[expect(clippy::disallowed_methods, reason = "how long a sleep takes is what is measured")]
 fn nap(ends: &AtomicBool) -> Vec<u64> {
     let mut late = Vec::new();
     while !ends.load(Ordering::Relaxed) {
@@ -50,6 +51,10 @@ pub struct Pace {
 
 impl Pace {
     /// Each `turn`.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a pace that is kept by sleeping is exacter than the runtime's clock"
+    )]
     pub fn start(turn: Duration) -> Self {
         let pace = Self { ends: Arc::default(), passed: Arc::default() };
         let (ends, passed) = (pace.ends.clone(), pace.passed.clone());

@@ -45,6 +45,8 @@ pub struct Desk {
     /// When the next tick was last said to be, in nanoseconds of the hub's time, and who is told if it is earlier.
     next_tick: u64,
     sooner: Arc<Notify>,
+    /// As long as this is there, the journal is kept short.
+    works: Option<std::sync::mpsc::Sender<std::convert::Infallible>>,
 }
 
 /// What waits for the disk.
@@ -78,6 +80,7 @@ impl Desk {
             accounts: HashMap::new(),
             next_tick: u64::MAX,
             sooner: Arc::default(),
+            works: None,
         }
     }
 

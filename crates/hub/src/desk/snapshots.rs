@@ -3,7 +3,9 @@
 
 use super::Desk;
 use super::start::{DeskError, again};
+use std::convert::Infallible;
 use std::io::Write;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::journal::{Journal, JournalError};
@@ -16,10 +18,11 @@ const LOOK: Duration = Duration::from_secs(2);
 
 impl Desk {
     /// Sees to it, from now on, that the journal stays short.
-    pub(super) fn keep_short(&self) {
+    pub(super) fn keep_short(&mut self) {
         let Some(journal) = &self.journal else { return };
-        let journal = Arc::downgrade(journal);
-        let spawned = std::thread::Builder::new().name("snapshots".into()).spawn(move || run(&journal));
+        let (journal, (works, ends)) = (Arc::downgrade(journal), mpsc::channel());
+        self.works = Some(works);
+        let spawned = std::thread::Builder::new().name("snapshots".into()).spawn(move || run(&journal, &ends));
         if let Err(error) = spawned {
             tracing::error!(%error, "the journal will grow: there is no thread for snapshots");
         }
@@ -34,11 +37,10 @@ impl Desk {
     }
 }
 
-fn run(journal: &Weak<Journal>) {
+fn run(journal: &Weak<Journal>, ends: &Receiver<Infallible>) {
     // A thread of its own has a priority of its own.
     let _ = rustix::process::nice(19);
-    loop {
-        std::thread::sleep(LOOK);
+    while ends.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
         let Some(journal) = journal.upgrade() else { return };
         let status = journal.status();
         if status.bytes_after_snapshot > BYTES_MAX || status.is_tight {

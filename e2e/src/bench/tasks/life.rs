@@ -9,6 +9,7 @@ use crate::bench::launch::resident_mb;
 use crate::bench::samples::{Figures, median};
 use crate::error::{Context, Error, Result};
 use crate::pool::{self, Pool};
+use crate::process::wait_for;
 use crate::swarm::{self, Outcome, Phase, Plan};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -184,9 +185,9 @@ pub fn chaos(options: &Options, figures: &mut Figures) -> Result<()> {
         running.line()?;
         let begun = Instant::now();
         let mut kills = 0;
-        while begun.elapsed().as_secs_f64() + f64::from(every_s) < minutes * 60.0 {
-            std::thread::sleep(Duration::from_secs(every_s as u64));
-            pool.hub.check()?;
+        while begun.elapsed().as_secs_f64() + (every_s as f64) < minutes * 60.0 {
+            let ended = wait_for(Duration::from_secs(every_s), || pool.hub.check().err());
+            ended.map_or(Ok(()), Err)?;
             pool.restart_hub()?;
             kills += 1;
         }
