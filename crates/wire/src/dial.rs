@@ -143,7 +143,9 @@ pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, Di
     let down = Arc::default();
     let (orders, ordered) = mpsc::channel(ORDERS_MAX);
     let measured = Measured { clock: clock.clone(), down: Arc::clone(&down), recent: Vec::new() };
-    tokio::spawn(keep_time(sender, receiver, measured, ordered));
+    // Whoever asks for work has no use for the hub's clock, and there are thousands of them.
+    let first = (!hello.asks).then(|| Instant::now() + PING_INTERVAL_FIRST);
+    tokio::spawn(keep_time(sender, receiver, measured, ordered, first));
     Ok(Joined { connection, welcome, clock, down, orders })
 }
 
@@ -185,21 +187,21 @@ impl Measured {
     }
 }
 
-/// Compares clocks for as long as the connection lives, and says what is ordered. Pings do not wait for the answers to others: what
+/// Compares clocks for as long as the connection lives, from `next` on if that is wanted, and says what is ordered. Pings do not wait for the answers to others: what
 /// is sent now arrives first when a link that was cut is mended.
 async fn keep_time(
     mut sender: Sender,
     mut receiver: Receiver,
     mut measured: Measured,
     mut ordered: mpsc::Receiver<Order>,
+    mut next: Option<Instant>,
 ) {
     let mut pings = 0u64;
-    let mut next = Instant::now() + PING_INTERVAL_FIRST;
     loop {
         let said = tokio::select! {
-            () = tokio::time::sleep_until(next) => {
+            () = tokio::time::sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
                 pings += 1;
-                next = Instant::now() + if pings < 10 { PING_INTERVAL_FIRST } else { PING_INTERVAL };
+                next = Some(Instant::now() + if pings < 10 { PING_INTERVAL_FIRST } else { PING_INTERVAL });
                 ControlKind::Ping(now_nanos())
             }
             Some(order) = ordered.recv() => match order {

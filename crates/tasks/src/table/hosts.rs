@@ -223,7 +223,8 @@ impl Table {
         self.unpark(at);
         let given = self.serve(at, want.into(), effects);
         if given < want.into() && !self.hosts[at].is_attached {
-            effects.push(Effect::Nothing(host, ASK_AGAIN_MS));
+            // All together ask a thousand times a second at most.
+            effects.push(Effect::Nothing(host, self.totals.hosts.max(ASK_AGAIN_MS)));
         }
         self.park(at);
         Ok(())
