@@ -18,7 +18,7 @@ pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-pub const TESTS: [Need; 22] = [
+pub const TESTS: [Need; 23] = [
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
@@ -41,6 +41,7 @@ pub const TESTS: [Need; 22] = [
     ("bash", "bash"),
     ("awk", "mawk"),
     ("newuidmap", "uidmap"),
+    ("/usr/lib/postgresql", "postgresql"),
 ];
 
 /// What the heavy tests on real input run.

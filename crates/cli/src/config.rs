@@ -10,6 +10,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
+use store::pg_journal::Place;
 
 /// Where hubs listen if nothing else is said.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:7433";
@@ -66,6 +67,9 @@ pub struct NodeFile {
     /// Folder for keys, journal and blocks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state_dir: Option<PathBuf>,
+    /// The database that keeps the journal of a hub on this machine: `postgres://…`. May hold a password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub journal: Option<String>,
     /// CPUs that a worker on this machine offers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
@@ -250,6 +254,8 @@ pub struct Config {
     pub listen: Setting<SocketAddr>,
     /// Folder for state; each part has a folder of its own in it.
     pub state_dir: Setting<PathBuf>,
+    /// The database that keeps a hub's journal, if it is not in the folder for state.
+    pub journal: Option<Setting<Place>>,
     /// CPUs that a worker offers.
     pub cpus: Setting<u32>,
     /// This machine's name.
@@ -290,6 +296,7 @@ impl Config {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
+            journal: journal(&pick, node.journal)?,
             link_wait_s: number(wait, "link_wait_s", 1..=600)?,
             prefer: parse(prefer, "prefer", "auto or there")?,
             listen,
@@ -314,6 +321,11 @@ impl Config {
         let (client_hub, client_key, client_source) = hub(&self.client_hub);
         let (worker_hub, worker_key, worker_source) = hub(&self.worker_hub);
         let (above, above_key, above_source) = hub(&self.hub_above);
+        let (journal, journal_source) = match &self.journal {
+            // Without its password.
+            Some(journal) => (journal.value.to_string().into(), journal.source.to_string()),
+            None => (serde_json::Value::Null, Source::Default.to_string()),
+        };
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -325,6 +337,7 @@ impl Config {
             ("node.above", above, above_source.clone()),
             ("node.above_key", above_key, above_source),
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
+            ("node.journal", journal, journal_source),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),
@@ -358,6 +371,19 @@ impl Pick<'_> {
             Some(value) => Setting { value, source: Source::File(self.file.to_owned()) },
             None => Setting { value: default(), source: Source::Default },
         }
+    }
+}
+
+/// Where the journal is. What is wrong with the URL is said without it.
+fn journal(pick: &Pick<'_>, of_file: Option<String>) -> Result<Option<Setting<Place>>> {
+    let text = pick.text("GLEANER_JOURNAL", ("", None), of_file, String::new);
+    if text.value.is_empty() {
+        return Ok(None);
+    }
+    match Place::parse(&text.value) {
+        Ok(value) => Ok(Some(Setting { value, source: text.source })),
+        Err(error) => Err(CliError::config(format!("{}: journal: {error}", text.source))
+            .hint("correct it, or leave it out: then the journal is in the folder for state")),
     }
 }
 
@@ -517,6 +543,20 @@ mod tests {
         assert_eq!(
             (hub.value.addresses.join(" ").as_str(), hub.source.to_string().as_str()),
             ("b:2 c:3", "$GLEANER_HUB")
+        );
+    }
+
+    #[test]
+    fn a_journal_in_a_database_is_shown_without_its_password() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let around = around(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db/site?schema=two")]);
+        let config = Config::load(&around, Flags::default()).expect("sound");
+        let shown = format!("{:?} {config:?}", config.table());
+        assert!(shown.contains("postgres://hub@db:5432/site?schema=two") && !shown.contains("geheim"), "{shown}");
+        let fault = error(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db:x/site")]);
+        assert!(
+            fault.message.starts_with("$GLEANER_JOURNAL: journal: ") && !fault.message.contains("geheim"),
+            "{fault}"
         );
     }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::BlockStore;
 use store::journal::Options;
+use store::pg_journal::{Lease, Place};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::flow::Paths;
@@ -49,6 +50,8 @@ pub struct HubConfig {
     pub tasks_max: u32,
     /// It is this machine's own pool, for the daemon that started it: nothing there outlives it.
     pub is_own_pool: bool,
+    /// The database that keeps its journal; none: it is in `state_dir`.
+    pub journal: Option<Place>,
     /// Waits so long after each sync of the journal: for measuring.
     pub extra_sync_delay: Duration,
 }
@@ -139,11 +142,16 @@ pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
 pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError> {
     let store = open_store(&hub.state_dir)?;
     run(async move {
-        let running = start_hub(&hub, store)?;
+        let mut stop = std::pin::pin!(told_to_end()?);
+        let lease = tokio::select! {
+            lease = lease_of_journal(&hub) => lease?,
+            () = &mut stop => return Ok(()),
+        };
+        let running = start_hub(&hub, store, lease)?;
         announce(&running, ready);
         let above = work_above(&running, hub.above).await?;
         tokio::select! {
-            ended = running.run(told_to_end()?) => ended.map_err(failed),
+            ended = running.run(stop) => ended.map_err(failed),
             ended = above => ended,
         }
     })
@@ -160,7 +168,12 @@ pub fn run_both(
 ) -> Result<(), PartError> {
     let store = open_store(&hub.state_dir)?;
     run(async move {
-        let running = start_hub(&hub, store.clone())?;
+        let mut stop = std::pin::pin!(told_to_end()?);
+        let lease = tokio::select! {
+            lease = lease_of_journal(&hub) => lease?,
+            () = &mut stop => return Ok(()),
+        };
+        let running = start_hub(&hub, store.clone(), lease)?;
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
         let door = HubPlace::Here(Box::new(running.door_for(key.node())));
@@ -168,7 +181,7 @@ pub fn run_both(
         announce(&running, ready);
         let above = work_above(&running, hub.above).await?;
         tokio::select! {
-            ended = running.run(told_to_end()?) => ended.map_err(failed),
+            ended = running.run(stop) => ended.map_err(failed),
             ended = working => ended,
             gone = end_of_stdin(), if while_stdin => gone,
             ended = above => ended,
@@ -342,7 +355,20 @@ fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {
     BlockStore::open(&state_dir.join("blocks"), options).map(Arc::new).map_err(failed)
 }
 
-fn start_hub(hub: &HubConfig, store: Arc<BlockStore>) -> Result<hub::Hub, PartError> {
+/// The right to write the hub's journal, if a database keeps it; waits as a standby while another hub has it.
+async fn lease_of_journal(hub: &HubConfig) -> Result<Option<Lease>, PartError> {
+    match &hub.journal {
+        Some(place) if !hub.is_own_pool => {
+            let says = |why: &str| tracing::info!("{why}");
+            let lease = Lease::wait(place, &hub.name, says).await.map_err(failed)?;
+            tracing::info!(%place, epoch = lease.epoch(), "this hub holds the journal");
+            Ok(Some(lease))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn start_hub(hub: &HubConfig, store: Arc<BlockStore>, lease: Option<Lease>) -> Result<hub::Hub, PartError> {
     let advertise = if hub.listen.ip().is_unspecified() { own_addresses() } else { Vec::new() };
     let options = Options {
         segment_bytes: JOURNAL_SEGMENT_BYTES,
@@ -358,6 +384,7 @@ fn start_hub(hub: &HubConfig, store: Arc<BlockStore>) -> Result<hub::Hub, PartEr
         store,
         room: Room { hosts: hub.hosts_max as usize, tasks: hub.tasks_max as usize, ..Room::default() },
         journal: (!hub.is_own_pool).then_some(options),
+        lease,
     };
     hub::Hub::start(config).map_err(failed)
 }

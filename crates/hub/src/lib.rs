@@ -5,6 +5,7 @@
 //! * [`work`]: workunits: hosts that ask for them, and those who submit them and take what came of them.
 //! * [`registry`]: who has joined, and as what.
 //! * [`server`]: accepting, greeting, and what each role's streams do.
+//! * [`shared`]: what hubs that replace one another have in common beside the journal.
 //! * `state`: who is connected, and which launches wait.
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
 //! * [`held`]: what a client has told, kept while it may come back.
@@ -23,6 +24,7 @@ pub mod registry;
 pub mod relay;
 pub mod server;
 pub mod session;
+pub mod shared;
 mod state;
 #[cfg(test)]
 mod testing;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use store::pg_journal::Files;
 use wire::Role;
 
 /// How long a token works.
@@ -22,6 +23,8 @@ const VERSION: u32 = 1;
 pub struct Registry {
     path: PathBuf,
     kept: Kept,
+    /// Where it is kept first, for the hub that replaces this one.
+    shared: Option<Files>,
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -124,9 +127,14 @@ impl Registry {
             Err(source) => return Err(RegistryError::File { path: path.to_owned(), source }),
         };
         match kept {
-            Ok(kept) => Ok(Self { path: path.to_owned(), kept }),
+            Ok(kept) => Ok(Self { path: path.to_owned(), kept, shared: None }),
             Err(why) => Err(RegistryError::Invalid { path: path.to_owned(), why }),
         }
+    }
+
+    /// Has it kept in the database of the hub's journal as well, from now on.
+    pub fn share(&mut self, files: Files) {
+        self.shared = Some(files);
     }
 
     /// Remembers a token's secret. `now` in seconds since 1970.
@@ -247,6 +255,10 @@ impl Registry {
     fn save(&self) -> Result<(), RegistryError> {
         let failed = |source| RegistryError::File { path: self.path.clone(), source };
         let text = serde_json::to_vec_pretty(&self.kept).map_err(|error| failed(error.into()))?;
+        if let Some(files) = &self.shared {
+            let name = crate::shared::NODES_FILE;
+            files.put(name, &text).map_err(|error| failed(std::io::Error::other(error)))?;
+        }
         let fresh = self.path.with_extension("new");
         let mut file = std::fs::OpenOptions::new()
             .write(true)

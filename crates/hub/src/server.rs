@@ -7,6 +7,7 @@ use crate::placement::{Refused, Ticket, Wanted};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
+use crate::shared::{self, KEY_FILE, NODES_FILE};
 use crate::state::State;
 use crate::workers::{fetch_objects, send_last};
 use base::{NodeId, ViewId};
@@ -19,6 +20,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use store::journal::{JournalError, Options, Seq};
+use store::log::Place;
+use store::pg_journal::Lease;
 use store::system::{SystemFiles, release};
 use tokio::sync::{oneshot, watch};
 use wire::flow::Path;
@@ -52,6 +55,8 @@ pub struct Config {
     pub room: Room,
     /// Bounds of its journal; `None`: without one. Then nothing but launches should be sent there.
     pub journal: Option<Options>,
+    /// The right to keep the journal in a database; then the key and the list of nodes are there as well. `None`: in `state_dir`.
+    pub lease: Option<Lease>,
 }
 
 /// A hub that listens.
@@ -85,6 +90,9 @@ pub enum HubError {
     /// The journal has ended.
     #[error("the hub stops: {0}")]
     Journal(Arc<JournalError>),
+    /// What hubs of one journal share cannot be used.
+    #[error(transparent)]
+    Shared(#[from] shared::SharedError),
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] wire::key::KeyError),
@@ -139,8 +147,15 @@ impl Hub {
         std::fs::create_dir_all(&config.state_dir).map_err(folder)?;
         let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
         std::fs::set_permissions(&config.state_dir, private).map_err(folder)?;
-        let key = Key::load_or_create(&config.state_dir.join("hub.key"))?;
-        let registry = Registry::open(&config.state_dir.join("nodes.json"))?;
+        if let Some(lease) = &config.lease {
+            shared::fetch(lease, &config.state_dir)?;
+        }
+        let key = Key::load_or_create(&config.state_dir.join(KEY_FILE))?;
+        let mut registry = Registry::open(&config.state_dir.join(NODES_FILE))?;
+        if let Some(lease) = &config.lease {
+            shared::offer(lease, &config.state_dir)?;
+            registry.share(lease.files());
+        }
         let listener = Listener::bind(config.listen, &key)?;
         let address = listener.address()?;
         let advertise = match config.advertise.as_slice() {
@@ -151,7 +166,11 @@ impl Hub {
         let desk = match config.journal {
             Some(options) => {
                 let told = Box::new(move |durable| drop(told.send(durable)));
-                Desk::open(&config.state_dir.join("journal"), config.room, options, told)?
+                let place = match config.lease {
+                    Some(lease) => Place::Postgres(lease),
+                    None => Place::Disk(config.state_dir.join("journal")),
+                };
+                Desk::open(place, config.room, options, told)?
             }
             None => Desk::in_memory(config.room, rand::random()),
         };
@@ -286,6 +305,7 @@ impl Shared {
             resumed: held.is_some(),
             views: held.as_ref().map_or(Vec::new(), |held| held.told()),
             hubs: hello.behind.map_or(Vec::new(), |_| self.path().iter().map(|hub| digest_bytes(&hub.0)).collect()),
+            epoch: self.epoch,
         };
         sender.send(&welcome).await?;
         let Ok((role, tenant)) = admitted else {

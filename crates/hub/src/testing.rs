@@ -58,6 +58,7 @@ fn serve(folder: &Path, name: &str, journal: Option<Options>) -> Served {
         store: Arc::new(store),
         room: Room { hosts: 64, tasks: 1024, bytes_max: 1 << 20 },
         journal,
+        lease: None,
     };
     let hub = Hub::start(config).expect("started");
     let (node, address, shared) = (hub.node(), hub.address(), hub.shared().clone());

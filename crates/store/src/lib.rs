@@ -11,6 +11,8 @@
 pub mod assemble;
 pub mod chunk;
 pub mod journal;
+pub mod log;
+pub mod pg_journal;
 pub mod system;
 
 mod block_store;

@@ -52,6 +52,7 @@ pub fn own_config(config: &Config) -> Result<HubConfig> {
         hosts_max: config.hosts_max.value,
         tasks_max: config.tasks_max.value,
         is_own_pool: false,
+        journal: config.journal.as_ref().map(|journal| journal.value.clone()),
         extra_sync_delay: extra_sync_delay()?,
     })
 }

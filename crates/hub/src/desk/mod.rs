@@ -17,7 +17,8 @@ use clock::Clock;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use store::journal::{Journal, JournalError, Seq};
+use store::journal::{JournalError, Seq};
+use store::log::Log;
 use tasks::{AccountName, AccountSpec, Effect, Effects, Entry, Event, JobName, Kind, Ledger, Refusal, Table};
 use tokio::sync::{Notify, oneshot};
 use wire::message::work::JobOpen;
@@ -35,7 +36,7 @@ pub struct Desk {
     record: Writer,
     clock: Clock,
     /// Without one nothing outlives the hub.
-    journal: Option<Arc<Journal>>,
+    journal: Option<Arc<Log>>,
     /// What waits until its record is durable, in the order of the records.
     held: VecDeque<(Seq, Held)>,
     taken: Seq,
@@ -65,7 +66,7 @@ impl std::fmt::Debug for Desk {
 }
 
 impl Desk {
-    fn over(ledger: Ledger, clock: Clock, journal: Option<Arc<Journal>>) -> Self {
+    fn over(ledger: Ledger, clock: Clock, journal: Option<Arc<Log>>) -> Self {
         let taken = journal.as_ref().map_or(Seq(0), |journal| journal.status().taken);
         Self {
             ledger,
@@ -282,7 +283,7 @@ impl Desk {
     }
 
     /// The journal, if there is one.
-    pub fn journal(&self) -> Option<&Journal> {
+    pub fn journal(&self) -> Option<&Log> {
         self.journal.as_deref()
     }
 }

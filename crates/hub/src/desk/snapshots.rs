@@ -8,7 +8,8 @@ use std::io::Write;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::journal::{Journal, JournalError};
+use store::journal::JournalError;
+use store::log::Log;
 use tasks::{LOGIC_VERSION, Ledger};
 
 /// How much may be in the journal behind its newest snapshot, in bytes: what a start reads.
@@ -37,7 +38,7 @@ impl Desk {
     }
 }
 
-fn run(journal: &Weak<Journal>, ends: &Receiver<Infallible>) {
+fn run(journal: &Weak<Log>, ends: &Receiver<Infallible>) {
     // A thread of its own has a priority of its own.
     let _ = rustix::process::nice(19);
     while ends.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
@@ -57,10 +58,11 @@ fn report(made: Result<(), DeskError>) {
 }
 
 /// Writes a snapshot of what is durable, and frees what is before it.
-fn snapshot(journal: &Journal) -> Result<(), DeskError> {
+fn snapshot(journal: &Log) -> Result<(), DeskError> {
     let Some(durable) = journal.durable()? else { return Ok(()) };
-    if let Some(ledger) = again(durable.snapshot, durable.records)? {
-        journal.write_snapshot(durable.last, LOGIC_VERSION, &mut |out| save(&ledger, out))?;
+    let last = durable.last;
+    if let Some(ledger) = again(durable)? {
+        journal.write_snapshot(last, LOGIC_VERSION, &mut |out| save(&ledger, out))?;
         drop(ledger);
         journal.prune()?;
     }

@@ -4,9 +4,9 @@ use super::clock::Clock;
 use super::{BEGIN, Desk, ENTRY};
 use base::codec::{Malformed, Reader, Writer};
 use std::io::Read;
-use std::path::Path;
 use std::sync::Arc;
-use store::journal::{Entry as Record, Journal, JournalError, Options, Records, Seq, Snapshot, Told};
+use store::journal::{Entry as Record, JournalError, Options, Seq, Told};
+use store::log::{Contents, Log, Place};
 use tasks::{Capacity, Effect, Effects, Event, JobName, LOGIC_VERSION, Ledger, LoadError, Scratch, decode};
 
 /// How much a hub can hold. What is beyond is refused, and may come again.
@@ -72,14 +72,14 @@ pub enum DeskError {
 }
 
 impl Desk {
-    /// Opens the desk whose journal is in `folder`, or makes it. `told`: see [`Journal::open`].
+    /// Opens the desk whose journal is in this place, or makes it. `told`: see [`Log::open`].
     ///
     /// # Errors
     /// [`DeskError`], each with what to do.
-    pub fn open(folder: &Path, room: Room, options: Options, told: Told) -> Result<Self, DeskError> {
+    pub fn open(place: Place, room: Room, options: Options, told: Told) -> Result<Self, DeskError> {
         let options = Options { logic_version: LOGIC_VERSION, ..options };
-        let (journal, recovered) = Journal::open(folder, options, told)?;
-        let ledger = match again(recovered.snapshot, recovered.records)? {
+        let (journal, contents) = Log::open(place, options, told)?;
+        let ledger = match again(contents)? {
             Some(again) => again,
             None => begin(&journal, room)?,
         };
@@ -128,7 +128,7 @@ impl Desk {
 }
 
 /// The first record of a journal: what the table was made with.
-fn begin(journal: &Journal, room: Room) -> Result<Ledger, DeskError> {
+fn begin(journal: &Log, room: Room) -> Result<Ledger, DeskError> {
     let (now, salt) = (Clock::start(0).now(), rand::random());
     let capacity = room.capacity();
     let mut record = Writer::default();
@@ -164,8 +164,8 @@ fn begun(mut from: Reader<'_>) -> Result<Ledger, Malformed> {
 }
 
 /// The ledger as the journal has it. `None`: the journal is new.
-pub(super) fn again(snapshot: Option<Snapshot>, records: Records) -> Result<Option<Ledger>, DeskError> {
-    let mut ledger = match snapshot {
+pub(super) fn again(contents: Contents) -> Result<Option<Ledger>, DeskError> {
+    let mut ledger = match contents.snapshot {
         Some(mut snapshot) => {
             let (seq, read) = (snapshot.seq, |room: &mut [u8]| snapshot.read(room));
             Some(Ledger::load_saved(read).map_err(|why| DeskError::Snapshot { seq, why })?)
@@ -173,7 +173,7 @@ pub(super) fn again(snapshot: Option<Snapshot>, records: Records) -> Result<Opti
         None => None,
     };
     let (mut effects, mut scratch) = (Effects::default(), Scratch::default());
-    for record in records {
+    for record in contents.records {
         let record = record?;
         let broken = |why| DeskError::Record { seq: record.seq, why };
         if record.logic_version != LOGIC_VERSION {

@@ -36,7 +36,7 @@ pub enum JournalError {
     },
     /// An earlier error ended the journal.
     #[error(
-        "the journal takes no more records, since {0}. Everything it told durable is kept: see to the disk, and start \
+        "the journal takes no more records, since {0}. Everything it told durable is kept: see to the disk or the database, and start \
          again; nothing is tried twice, because a disk that failed once cannot be believed the second time"
     )]
     Dead(Arc<JournalError>),
@@ -114,6 +114,60 @@ pub enum JournalError {
         found: u64,
         /// The epoch that was given.
         given: u64,
+    },
+    /// The URL of a database cannot be used.
+    #[error(
+        "the URL of the journal's database cannot be used: {why}; it is like postgres://user@host:5432/database?schema=gleaner"
+    )]
+    Url {
+        /// Why not.
+        why: String,
+    },
+    /// The database failed an operation.
+    #[error("cannot {doing} the journal in {place}: {why}")]
+    Database {
+        /// What was being done, as in "cannot ... the journal".
+        doing: &'static str,
+        /// The database, without its password.
+        place: String,
+        /// What it or the connection said.
+        why: String,
+    },
+    /// The lease on the database could not be renewed.
+    #[error(
+        "the lease on the journal in {place} could not be renewed before its end ({why}): another hub may have taken over, \
+         so this one must not go on; start it again once the database answers"
+    )]
+    LeaseLost {
+        /// The database, without its password.
+        place: String,
+        /// What the last try said.
+        why: String,
+    },
+    /// What the database gives is not what was written.
+    #[error(
+        "the journal in {place} is damaged at record {seq}: {what}. Nothing after this place may be used: go back to a \
+         backup of the database"
+    )]
+    DatabaseDamaged {
+        /// The database, without its password.
+        place: String,
+        /// The record, or the last one of the snapshot.
+        seq: Seq,
+        /// What is wrong there.
+        what: &'static str,
+    },
+    /// The tables were made by a newer program.
+    #[error(
+        "the tables in {place} are of version {found}, and this program knows {known}: start the newer program again"
+    )]
+    NewerTables {
+        /// The database, without its password.
+        place: String,
+        /// The version of the tables.
+        found: i32,
+        /// The version that is known here.
+        known: i32,
     },
     /// A snapshot of a state that a crash could still undo, or that is not newer than the newest.
     #[error("a snapshot at record {seq} must be newer than the last one, at {newest}, and durable: {durable} is")]

@@ -13,8 +13,8 @@
 //! A snapshot is made beside all that: [`Journal::durable`] reads the newest one and the records after it from the disk,
 //! for a second core that is dropped once it was written.
 //!
-//! Deliberately not here: what the records mean, and replication. A journal in a database would have the methods of
-//! [`Journal`] as its own; there is no trait until there is a second one.
+//! Deliberately not here: what the records mean, and replication. [`crate::pg_journal`] keeps the same in a database, and
+//! [`crate::log`] is either.
 //!
 //! Bytes are in `format`, files made ahead and pruned in `ahead`, starting in `recover`, reading along in `durable`.
 
@@ -23,13 +23,13 @@ mod commit;
 mod durable;
 mod error;
 mod folder;
-mod format;
+pub(crate) mod format;
 mod inspect;
 mod read;
 mod recover;
-mod shared;
+pub(crate) mod shared;
 mod snapshot;
-mod status;
+pub(crate) mod status;
 #[cfg(test)]
 mod tests;
 
@@ -46,8 +46,7 @@ use crate::lock;
 use commit::Committer;
 use durable::{Pin, bytes_between};
 use folder::Folder;
-use format::push_record;
-use shared::{Queue, Shared, wait_until};
+use shared::{Queue, Shared, wait_durable};
 use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
@@ -56,7 +55,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The number of a record, from 1 on without gaps. `Seq(0)` stands before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -209,31 +208,14 @@ impl Journal {
     /// [`JournalError::Full`], [`JournalError::TooManyBytes`] and [`JournalError::TooLarge`] if the record was not
     /// taken, and the journal goes on; [`JournalError::Dead`] if it has ended.
     pub fn append_quietly(&self, record: &[u8]) -> Result<Seq, JournalError> {
-        let Options { buffer_bytes_max: max, bytes_max, .. } = self.shared.options;
-        let bytes = self.shared.bytes.load(Relaxed);
-        let need = record.len() + 4;
         let mut queue = lock(&self.shared.queue);
-        queue.check_alive()?;
-        if need > max {
-            return Err(JournalError::TooLarge { len: record.len(), max: max - 4 });
-        }
-        if bytes > bytes_max {
-            return Err(JournalError::TooManyBytes { bytes, max: bytes_max });
-        }
-        let buffered = queue.buffered();
-        if buffered + need > max {
-            return Err(JournalError::Full { buffered, max });
-        }
-        push_record(&mut queue.batch, record);
-        queue.count += 1;
-        let seq = queue.next;
-        queue.next += 1;
+        let seq = queue.take(record, self.shared.bytes.load(Relaxed), &self.shared.options)?;
         let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
         drop(queue);
         if wakes {
             self.shared.gathered.notify_one();
         }
-        Ok(Seq(seq))
+        Ok(seq)
     }
 
     /// Waits until a record is durable; says how far all are. For tests and for stopping.
@@ -242,20 +224,7 @@ impl Journal {
     /// [`JournalError::NotYet`] after the timeout; [`JournalError::Dead`] if the journal has ended before.
     pub fn flush_wait(&self, seq: Seq, timeout: Duration) -> Result<Seq, JournalError> {
         self.commit_soon();
-        // No clock is asked to reach further.
-        let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
-        let mut queue = lock(&self.shared.queue);
-        let mut durable = queue.durable;
-        while durable < seq.0 {
-            queue.check_alive()?;
-            queue = wait_until(&self.shared.progress, queue, deadline).ok_or(JournalError::NotYet {
-                seq,
-                durable: Seq(durable),
-                waited: timeout,
-            })?;
-            durable = queue.durable;
-        }
-        Ok(Seq(durable))
+        wait_durable(&self.shared.queue, &self.shared.progress, seq, timeout)
     }
 
     /// Raises the epoch for what is written from now on, records included that were taken and wait.

@@ -4,9 +4,9 @@
 //! also while names are changed and synced, so that indexes are given out in order and none is left out.
 
 use super::folder::Folder;
-use super::format::{BATCH_HEADER_BYTES, Identity, SegmentHeader};
+use super::format::{BATCH_HEADER_BYTES, Identity, SegmentHeader, push_record};
 use super::status::Histogram;
-use super::{JournalError, Options};
+use super::{JournalError, Options, Seq};
 use crate::folder_lock::FolderLock;
 use crate::lock;
 use std::collections::VecDeque;
@@ -90,6 +90,25 @@ impl Queue {
         self.batch.len() - BATCH_HEADER_BYTES + self.writing
     }
 
+    /// Takes a record behind `bytes` that are stored already; gives its number.
+    pub fn take(&mut self, record: &[u8], bytes: u64, options: &Options) -> Result<Seq, JournalError> {
+        self.check_alive()?;
+        let (max, need, buffered) = (options.buffer_bytes_max, record.len() + 4, self.buffered());
+        if need > max {
+            return Err(JournalError::TooLarge { len: record.len(), max: max - 4 });
+        }
+        if bytes > options.bytes_max {
+            return Err(JournalError::TooManyBytes { bytes, max: options.bytes_max });
+        }
+        if buffered + need > max {
+            return Err(JournalError::Full { buffered, max });
+        }
+        push_record(&mut self.batch, record);
+        self.count += 1;
+        self.next += 1;
+        Ok(Seq(self.next - 1))
+    }
+
     /// Whether there is a batch to be written: one that somebody waits for, or one that has grown by itself.
     pub fn is_due(&self) -> bool {
         self.count > 0 && (self.is_wanted || self.batch.len() > QUIET_BYTES_MAX)
@@ -157,4 +176,27 @@ pub(crate) fn wait_until<'a, T>(
 ) -> Option<MutexGuard<'a, T>> {
     let left = deadline.checked_duration_since(Instant::now()).filter(|left| *left > Duration::ZERO)?;
     Some(condvar.wait_timeout(guard, left).unwrap_or_else(PoisonError::into_inner).0)
+}
+
+/// Waits until a record is durable; says how far all are.
+pub(crate) fn wait_durable(
+    queue: &Mutex<Queue>,
+    progress: &Condvar,
+    seq: Seq,
+    timeout: Duration,
+) -> Result<Seq, JournalError> {
+    // No clock is asked to reach further.
+    let deadline = Instant::now() + timeout.min(Duration::from_secs(1 << 30));
+    let mut queue = lock(queue);
+    let mut durable = queue.durable;
+    while durable < seq.0 {
+        queue.check_alive()?;
+        queue = wait_until(progress, queue, deadline).ok_or(JournalError::NotYet {
+            seq,
+            durable: Seq(durable),
+            waited: timeout,
+        })?;
+        durable = queue.durable;
+    }
+    Ok(Seq(durable))
 }

@@ -106,6 +106,9 @@ pub struct Welcome {
     /// The hub's node id, and those of the hubs above it, for a hub that will work for it.
     #[prost(bytes = "bytes", repeated, tag = "10")]
     pub hubs: Vec<Bytes>,
+    /// Which hub this is, of those that replaced one another on one journal: one with a lower number must not be worked for.
+    #[prost(uint64, tag = "11")]
+    pub epoch: u64,
 }
 
 /// How far a view is known.

@@ -76,7 +76,7 @@ fn a_sync_that_fails_ends_the_journal_and_is_not_tried_again() {
     let error = commit(&journal, 1).unwrap_err();
     assert!(matches!(error, JournalError::Dead(_)), "{error}");
     assert!(error.to_string().contains("takes no more records, since cannot sync"), "{error}");
-    assert!(error.to_string().contains("see to the disk, and start again"), "{error}");
+    assert!(error.to_string().contains("see to the disk or the database, and start again"), "{error}");
     let operations = disk.operations();
     for outcome in [append(&journal, 1).map(drop), snapshot(&journal), journal.prune().map(drop), journal.set_epoch(9)]
     {

@@ -1,0 +1,286 @@
+//! The journal in PostgreSQL, for a hub that is to outlive its machine: what [`crate::journal`] is on a disk, with the same methods.
+//!
+//! A hub first takes the [`Lease`] of a [`Place`]; a second one waits for it, and takes it when the first has not renewed it in
+//! time, with the next epoch. Each transaction checks the epoch, so a hub that was replaced writes nothing, whenever it notices.
+//!
+//! [`PgJournal::append_quietly`] only copies a record. A thread commits whatever has gathered as one transaction, and then tells
+//! how far the records are durable; what comes meanwhile is the next one. A commit whose answer is lost is looked for
+//! before anything else is written. Nothing is told that is not committed.
+//!
+//! As long as a lease lasts, lost connections are made again; then the journal is dead.
+//!
+//! Deliberately not here: TLS, and how the database is made to survive its own machine. What it commits must be on the
+//! replica that takes over from it (`synchronous_standby_names`), or told records are lost with it.
+//!
+//! The statements are beside what uses them; tables in `schema`, the fence in `lease`.
+
+mod commit;
+mod engine;
+mod lease;
+mod place;
+mod read;
+mod schema;
+mod session;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use lease::{Files, Lease, Taking};
+pub use place::Place;
+
+use crate::journal::shared::{Queue, wait_durable};
+use crate::journal::{JournalError, Options, Seq, Status, Told};
+use crate::{lock, log};
+use commit::Committer;
+use lease::Keeper;
+use read::View;
+use std::io;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// An open journal in a database. Used by many threads at once, those of a runtime included.
+///
+/// Dropping it commits what was taken, waits for that, and gives the lease back.
+pub struct PgJournal {
+    shared: Arc<Shared>,
+    committing: Option<JoinHandle<()>>,
+    /// Given back once all is committed.
+    lease: Lease,
+}
+
+/// Shared by the callers, the committing thread, and what renews the lease.
+pub(crate) struct Shared {
+    keeper: Arc<Keeper>,
+    options: Options,
+    queue: Mutex<Queue>,
+    /// Told when there is something to commit, or nothing more will come.
+    gathered: Condvar,
+    /// Told when more is durable, or nothing more will be.
+    progress: Condvar,
+    /// Bytes that are stored, of records and snapshots.
+    bytes: AtomicU64,
+    bytes_after_snapshot: AtomicU64,
+    /// The last records of the snapshots, ascending, and their lengths.
+    snapshots: Mutex<Vec<(u64, u64)>>,
+    /// Held by the one thread that writes a snapshot.
+    snapshotting: Mutex<()>,
+}
+
+impl std::fmt::Debug for PgJournal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PgJournal").field("place", &self.shared.keeper.place).finish_non_exhaustive()
+    }
+}
+
+impl PgJournal {
+    /// Opens the journal that the lease is for. Of the options, those about segments, the epoch and a slower disk are not
+    /// looked at. Waits for the database.
+    ///
+    /// # Errors
+    /// [`JournalError::Database`] if it cannot be read, [`JournalError::DatabaseDamaged`] if what is there is not what was
+    /// written; [`JournalError::LeaseLost`] or [`JournalError::Fenced`] if the lease has ended already.
+    pub fn open(lease: Lease, options: Options, told: Told) -> Result<(Self, log::Contents), JournalError> {
+        let keeper = lease.keeper().clone();
+        let view = View::open(&keeper)?;
+        let mut snapshots = view.snapshots()?;
+        let contents = view.contents(&mut snapshots, view.last()?)?;
+        let (records, after) = view.sizes(contents.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq.0))?;
+        let snapshots: Vec<(u64, u64)> = snapshots.iter().map(|row| (row.seq as u64, row.bytes as u64)).collect();
+        let bytes = records + snapshots.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(Queue::new(contents.last.0, 0, keeper.epoch)),
+            gathered: Condvar::new(),
+            progress: Condvar::new(),
+            bytes: bytes.into(),
+            bytes_after_snapshot: after.into(),
+            snapshots: Mutex::new(snapshots),
+            snapshotting: Mutex::default(),
+            options: options.bounded(),
+            keeper: keeper.clone(),
+        });
+        let weak = Arc::downgrade(&shared);
+        keeper.on_end(Box::new(move |error| {
+            if let Some(shared) = weak.upgrade() {
+                shared.kill(error);
+            }
+        }));
+        lock(&shared.queue).check_alive().map_err(|error| match error {
+            JournalError::Dead(cause) => Arc::into_inner(cause).unwrap_or_else(|| keeper.fenced()),
+            error => error,
+        })?;
+        let committer = Committer::new(shared.clone(), told);
+        let spawned = std::thread::Builder::new().name("pg-journal-commit".into()).spawn(move || committer.run());
+        let committing = spawned.map_err(|error| keeper.place.failed("start a thread for", error))?;
+        Ok((Self { shared, committing: Some(committing), lease }, contents))
+    }
+
+    /// Takes a record, which becomes durable soon. Never waits for the database.
+    ///
+    /// # Errors
+    /// As [`PgJournal::append_quietly`].
+    pub fn append(&self, record: &[u8]) -> Result<Seq, JournalError> {
+        let seq = self.append_quietly(record)?;
+        self.commit_soon();
+        Ok(seq)
+    }
+
+    /// Takes a record for which nobody waits: it becomes durable with the next one that somebody waits for, or when there are many,
+    /// or at the end. Never waits for the database.
+    ///
+    /// # Errors
+    /// [`JournalError::Full`], [`JournalError::TooManyBytes`] and [`JournalError::TooLarge`] if the record was not taken,
+    /// and the journal goes on; [`JournalError::Dead`] if it has ended, or its lease has.
+    pub fn append_quietly(&self, record: &[u8]) -> Result<Seq, JournalError> {
+        let shared = &self.shared;
+        if !shared.keeper.is_held() {
+            let why = "this process was stopped for too long".to_owned();
+            let place = shared.keeper.place.to_string();
+            return Err(JournalError::Dead(shared.kill(JournalError::LeaseLost { place, why })));
+        }
+        let mut queue = lock(&shared.queue);
+        let seq = queue.take(record, shared.bytes.load(Relaxed), &shared.options)?;
+        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
+        drop(queue);
+        if wakes {
+            shared.gathered.notify_one();
+        }
+        Ok(seq)
+    }
+
+    /// What was taken becomes durable soon.
+    pub fn commit_soon(&self) {
+        let mut queue = lock(&self.shared.queue);
+        queue.is_wanted |= queue.count > 0;
+        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
+        drop(queue);
+        if wakes {
+            self.shared.gathered.notify_one();
+        }
+    }
+
+    /// Whether so much waits for the database, or lies in it, that there is no more room than for what must be written down
+    /// anyhow.
+    pub fn is_crowded(&self) -> bool {
+        let Options { buffer_bytes_max, bytes_max, .. } = self.shared.options;
+        let stored = self.shared.bytes.load(Relaxed);
+        stored > bytes_max / 8 * 7 || lock(&self.shared.queue).buffered() > buffer_bytes_max / 4 * 3
+    }
+
+    /// Waits until a record is durable; says how far all are. For tests and for stopping.
+    ///
+    /// # Errors
+    /// [`JournalError::NotYet`] after the timeout; [`JournalError::Dead`] if the journal has ended before.
+    pub fn flush_wait(&self, seq: Seq, timeout: Duration) -> Result<Seq, JournalError> {
+        self.commit_soon();
+        wait_durable(&self.shared.queue, &self.shared.progress, seq, timeout)
+    }
+
+    /// Writes a snapshot of the state after record `seq`, which `source` writes out, and removes those before the newest two.
+    /// Appending goes on meanwhile.
+    ///
+    /// # Errors
+    /// [`JournalError::SnapshotOrder`], [`JournalError::SnapshotBusy`]; [`JournalError::Database`] if it could not be
+    /// written, after which the journal goes on as before; [`JournalError::Dead`], also if another hub has taken over.
+    pub fn write_snapshot(
+        &self,
+        seq: Seq,
+        logic_version: u32,
+        source: &mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>,
+    ) -> Result<(), JournalError> {
+        self.shared.write_snapshot(seq, logic_version, source)
+    }
+
+    /// The state of what is durable now: the newest snapshot and the records after it. `None` if that snapshot holds them all. To
+    /// be read beside everything else, and for as long as it takes, over a connection of its own.
+    ///
+    /// # Errors
+    /// As [`PgJournal::open`], after which the journal goes on; [`JournalError::Dead`].
+    pub fn durable(&self) -> Result<Option<log::Contents>, JournalError> {
+        let last = {
+            let queue = lock(&self.shared.queue);
+            queue.check_alive()?;
+            queue.durable
+        };
+        let view = View::open(&self.shared.keeper)?;
+        let mut snapshots = view.snapshots()?;
+        let contents = view.contents(&mut snapshots, last)?;
+        let whole: Vec<i64> = snapshots.iter().map(|row| row.seq).collect();
+        let newest = whole.last().copied().unwrap_or(0);
+        // Pruning goes by those that are whole.
+        lock(&self.shared.snapshots).retain(|(seq, _)| *seq > newest as u64 || whole.contains(&(*seq as i64)));
+        Ok((newest as u64).lt(&last).then_some(contents))
+    }
+
+    /// Frees the batches that end before the older of two snapshots; says how many.
+    ///
+    /// # Errors
+    /// [`JournalError::Database`], after which it may be tried again; [`JournalError::Dead`].
+    pub fn prune(&self) -> Result<u64, JournalError> {
+        self.shared.prune()
+    }
+
+    /// What the journal holds and does. There are no segments, and [`Status::syncs`] are commits.
+    pub fn status(&self) -> Status {
+        let shared = &self.shared;
+        let Options { bytes_max, buffer_bytes_max, .. } = shared.options;
+        let bytes = shared.bytes.load(Relaxed);
+        let snapshot = lock(&shared.snapshots).last().map_or(0, |(seq, _)| *seq);
+        let queue = lock(&shared.queue);
+        Status {
+            bytes,
+            bytes_max,
+            is_tight: bytes > bytes_max / 4 * 3,
+            segments: 0,
+            taken: Seq(queue.next - 1),
+            durable: Seq(queue.durable),
+            snapshot: Seq(snapshot),
+            bytes_after_snapshot: shared.bytes_after_snapshot.load(Relaxed),
+            buffered: queue.buffered(),
+            buffered_max: buffer_bytes_max,
+            epoch: queue.epoch,
+            syncs: queue.syncs.times(),
+            not_ahead: None,
+            dead: queue.dead.clone(),
+        }
+    }
+
+    /// What keeps files that the hubs of this journal share.
+    pub fn files(&self) -> Files {
+        self.lease.files()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn freeze(&self) {
+        self.lease.freeze();
+    }
+}
+
+impl Shared {
+    /// Ends the journal, for the first reason that is given.
+    fn kill(&self, cause: JournalError) -> Arc<JournalError> {
+        let mut queue = lock(&self.queue);
+        let cause = match cause {
+            JournalError::Dead(cause) => cause,
+            cause => Arc::new(cause),
+        };
+        let cause = queue.dead.get_or_insert(cause).clone();
+        drop(queue);
+        self.gathered.notify_all();
+        self.progress.notify_all();
+        cause
+    }
+}
+
+impl Drop for PgJournal {
+    fn drop(&mut self) {
+        lock(&self.shared.queue).is_stopping = true;
+        self.shared.gathered.notify_all();
+        if let Some(thread) = self.committing.take() {
+            // A panic has ended the journal, and was told.
+            let _ = thread.join();
+        }
+    }
+}
