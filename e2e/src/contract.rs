@@ -1,6 +1,7 @@
 //! Clauses of the contract that need more than one command, or a look at the pool beside it.
 
 mod answers;
+mod batch;
 mod job;
 mod jobs;
 mod kept;
@@ -12,7 +13,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 13] = [
+const SCENARIOS: [Scenario; 17] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -26,6 +27,10 @@ const SCENARIOS: [Scenario; 13] = [
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),
     ("contract/answers as JSON, with and without a pool", answers::all),
+    ("contract/a batch job whose client daemon is killed: all is done once", batch::daemon_killed),
+    ("contract/a batch job whose hub is killed: all is done once", batch::hub_killed),
+    ("contract/a batch job never overwrites what changed while no daemon ran", batch::changed_meanwhile),
+    ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),
 ];
 
 /// What is done to a pool of one process.

@@ -9,12 +9,13 @@
 //! A daemon is started as `gleaner daemon --ready-fd N`, and writes [`READY`] to that descriptor once it listens; any
 //! other text there says why it cannot.
 
+use crate::batch::{Batch, BatchTask};
 use crate::codec::{Encode, Malformed, Reader, Writer};
 use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -66,6 +67,18 @@ pub enum Request {
         /// [`VERSION`] of the caller.
         version: u32,
     },
+    /// Take a batch job: the first message of a connection. Its tasks follow in [`Request::Tasks`], then [`Request::Submitted`]. The
+    /// answer is a [`Reply::Answer`].
+    Submit {
+        /// [`VERSION`] of the caller.
+        version: u32,
+        /// The job.
+        batch: Box<Batch>,
+    },
+    /// The next tasks of the batch job that is being submitted.
+    Tasks(Vec<BatchTask>),
+    /// These were all.
+    Submitted,
     /// What became of a task whose daemon died: the first message of a connection.
     Outcome(TaskId),
     /// A question of `gleaner`, as JSON: the first message of a connection.
@@ -209,6 +222,16 @@ impl Encode for Request {
                 out.u8(6);
                 out.u32(*version);
             }
+            Self::Submit { version, batch } => {
+                out.u8(7);
+                out.u32(*version);
+                batch.encode(out);
+            }
+            Self::Tasks(tasks) => {
+                out.u8(8);
+                out.list(tasks, |out, task| task.encode(out));
+            }
+            Self::Submitted => out.u8(9),
         }
     }
 
@@ -234,6 +257,9 @@ impl Encode for Request {
             4 => Self::Resize(read_window(from)?),
             5 => Self::Foreground(from.bool()?),
             6 => Self::Job { version: read_version(from)? },
+            7 => Self::Submit { version: read_version(from)?, batch: Box::new(Batch::decode(from)?) },
+            8 => Self::Tasks(from.list(BatchTask::decode)?),
+            9 => Self::Submitted,
             _ => return Err(Malformed("an unknown request")),
         })
     }
@@ -345,6 +371,8 @@ mod tests {
             Request::Ask(b"{}".to_vec()),
             Request::Outcome(TaskId(7)),
             Request::Job { version: VERSION },
+            Request::Tasks(vec![BatchTask { name: String::new(), argv: vec![b"true".to_vec()] }]),
+            Request::Submitted,
         ];
         for request in others.into_iter().chain([run, Request::Foreground(false)]) {
             assert_eq!(Request::from_bytes(&request.to_bytes()), Ok(request));

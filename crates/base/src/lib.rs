@@ -4,6 +4,7 @@
 //! Nothing here does I/O, reads a clock or knows a wire format. `wire` converts these types to messages at the edge.
 
 pub mod attr;
+pub mod batch;
 pub mod binding;
 pub mod codec;
 pub mod command;
@@ -16,6 +17,7 @@ pub mod time;
 pub mod view;
 
 pub use attr::{Attr, Xattr};
+pub use batch::{Batch, BatchId, BatchTask, Priority};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
 pub use command::{Command, ExitStatus, Limit, Output, Stdin, Usage, WindowSize};
 pub use delta::{Action, Base, Change, Delta};

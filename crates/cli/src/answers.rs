@@ -1,5 +1,7 @@
 //! The client daemon's answers as text. Their JSON, which `--json` prints, is defined in [`client::report`].
 
+mod batch;
+
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
 use client::report::{Cancelled, Done, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token};
 
@@ -132,7 +134,10 @@ impl Render for TaskReport {
 
 impl Render for Cancelled {
     fn render(&self) -> String {
-        format!("cancelled {}: {}\n", short(&self.task), command_line(&self.argv, COMMAND_WIDTH))
+        match &self.job {
+            Some(job) => job.render(),
+            None => format!("cancelled {}: {}\n", short(&self.task), command_line(&self.argv, COMMAND_WIDTH)),
+        }
     }
 }
 

@@ -1,5 +1,9 @@
 //! The arguments of `gleaner`: help, man pages and completions all come from here.
 
+mod batch;
+
+pub use batch::{JobArgument, Jobs, JobsCommand, Output, Priority, PriorityArguments, Submit};
+
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,13 +38,23 @@ pub enum Command {
     Token(Token),
     /// Run a command on the pool, as `remrun` does, or the many commands of a job
     Run(Run),
+    /// Hand commands over to be run some time, without anybody waiting for them: a batch job
+    Submit(Submit),
+    /// List the batch jobs, or show one, or what its tasks said
+    Jobs(Jobs),
+    /// Have the tasks of a batch job wait that do not run yet
+    Hold(JobArgument),
+    /// Have a batch job that was held go on
+    Release(JobArgument),
+    /// Make a batch job more or less urgent
+    Priority(PriorityArguments),
     /// Show the pool: hub, workers, tasks
     Status(Json),
     /// Tell where a task ran and why, what it cost, and what happened when
     Explain(Explain),
     /// List the tasks that run, wait or ended lately
     Tasks(Json),
-    /// End a task
+    /// End a task or a batch job
     Cancel(TaskArgument),
     /// Shut a machine out of the pool, at once
     Revoke(Node),
@@ -302,7 +316,7 @@ Exit status of a job: how many tasks failed, at most 101. Of a single command: a
 /// A task.
 #[derive(Clone, Debug, Args)]
 pub struct TaskArgument {
-    /// The first digits of the task's number
+    /// The first digits of the task's or the job's number
     pub task: String,
     /// Print JSON
     #[arg(long)]

@@ -51,6 +51,16 @@ impl Arrivals {
         Ok(self.spool)
     }
 
+    /// Has these objects come, too.
+    pub async fn fetch(&mut self, names: &[Digest]) -> Result<(), String> {
+        self.complete(names.iter().copied()).await
+    }
+
+    /// What has come.
+    pub fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
     /// Gets what did not come: from here, else from the hub.
     async fn complete(&mut self, names: impl Iterator<Item = Digest>) -> Result<(), String> {
         let mut missing = HashSet::new();

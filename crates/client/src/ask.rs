@@ -1,5 +1,6 @@
 //! The questions of `gleaner`: answered from what the daemon knows, or passed on to the hub.
 
+use crate::batch::answer::{self as batch, Change};
 use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
@@ -51,10 +52,16 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             }
         }
         Question::Tasks => value(Tasks { tasks: daemon.records.list() }),
-        Question::Cancel { task } => match daemon.records.cancel(&task) {
-            Some(line) => value(Cancelled { task: line.task, argv: line.argv }),
-            None => Err(unknown_task(&task)),
-        },
+        Question::Cancel { task } => cancel(daemon, &task).await.and_then(value),
+        Question::Jobs { all } => value(batch::list(daemon, all)),
+        Question::Job { job, first, count, wait_ms } => {
+            batch::changed(daemon, &job, Duration::from_millis(wait_ms.into())).await?;
+            batch::one(daemon, &job, first, count).await.and_then(value)
+        }
+        Question::Hold { job, held } => batch::change(daemon, &job, Change::Hold(held)).await.and_then(value),
+        Question::Priority { job, priority } => {
+            batch::change(daemon, &job, Change::Priority(priority)).await.and_then(value)
+        }
         Question::Revoke { node } => {
             let answer = ask_hub(daemon, json!({"ask": "revoke", "node": node})).await?;
             let id = answer["revoked"].as_str().unwrap_or_default();
@@ -73,8 +80,40 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
         Question::Recover { task, into, allow_write } => recover(daemon, task, into, allow_write).await,
         Question::Reload | Question::Stop => {
             daemon.stop();
-            value(Done { note: None })
+            value(Done { note: jobs_wait(daemon.batches.open()) })
         }
+    }
+}
+
+/// What becomes of batch jobs when the daemon ends.
+fn jobs_wait(open: usize) -> Option<String> {
+    let what = match open {
+        0 => return None,
+        1 => "a batch job is not over: it goes".to_owned(),
+        open => format!("{open} batch jobs are not over: they go"),
+    };
+    Some(format!("{what} on when the client daemon is started again, by the next gleaner or remrun"))
+}
+
+/// Ends a task, or a batch job.
+async fn cancel(daemon: &Arc<Daemon>, digits: &str) -> Result<Cancelled, Problem> {
+    let is_task = daemon.records.is_running(digits);
+    match (is_task, batch::is_known(daemon, digits)) {
+        (true, true) => Err(problem(
+            ProblemKind::User,
+            format!("both a task's and a job's number start with `{digits}`: more digits"),
+        )),
+        (false, true) => {
+            let job = batch::change(daemon, digits, Change::Cancel).await?;
+            Ok(Cancelled { job: Some(job), ..Cancelled::default() })
+        }
+        (_, false) => match daemon.records.cancel(digits) {
+            Some(line) => Ok(Cancelled { task: line.task, argv: line.argv, job: None }),
+            None => Err(Problem {
+                hint: Some("gleaner tasks lists tasks, and gleaner jobs batch jobs".into()),
+                ..problem(ProblemKind::User, format!("no task's and no job's number starts with `{digits}`"))
+            }),
+        },
     }
 }
 

@@ -4,6 +4,7 @@
 //! by its own task: a command by `run`, a question of `gleaner` by `ask`.
 
 use crate::ask;
+use crate::batch::{self, Batches};
 use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
 use crate::here::Here;
@@ -85,6 +86,8 @@ pub struct Daemon {
     pub records: Arc<Records>,
     /// The jobs that are open.
     pub jobs: Jobs,
+    /// The batch jobs.
+    pub batches: Batches,
     /// What commands have cost.
     pub history: Arc<History>,
     /// What runs here by our word.
@@ -154,6 +157,7 @@ pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), Dae
     if !ready() {
         return Ok(());
     }
+    Batches::start(&daemon);
     daemon.serve(listener, &socket).await;
     daemon.save().await;
     Ok(())
@@ -229,6 +233,7 @@ impl Daemon {
             committer,
             records,
             jobs: Jobs::default(),
+            batches: Batches::load(&config.state_dir.join("batch")),
             here: Here::new(history.clone()),
             history,
             link,
@@ -256,6 +261,7 @@ impl Daemon {
             committer: self.committer.clone(),
             records: self.records.clone(),
             jobs: Jobs::default(),
+            batches: Batches::default(),
             here: self.here.clone(),
             history: self.history.clone(),
             link: Some(link),
@@ -316,7 +322,12 @@ impl Daemon {
                 let answer = ask::answer(&self, &question).await;
                 let _ = replies.send(&Reply::Answer(answer)).await;
             }
-            Request::Signal(_) | Request::Resize(_) | Request::Foreground(_) => {}
+            Request::Submit { batch, .. } => batch::answer::submit(self, *batch, requests, replies).await,
+            Request::Tasks(_)
+            | Request::Submitted
+            | Request::Signal(_)
+            | Request::Resize(_)
+            | Request::Foreground(_) => {}
         }
     }
 

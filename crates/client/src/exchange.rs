@@ -254,7 +254,15 @@ impl<'a> Exchange<'a> {
                 self.session.input.set_foreground(owned);
                 None
             }
-            Some(Request::Run { .. } | Request::Job { .. } | Request::Outcome(_) | Request::Ask(_)) => None,
+            Some(
+                Request::Run { .. }
+                | Request::Job { .. }
+                | Request::Submit { .. }
+                | Request::Tasks(_)
+                | Request::Submitted
+                | Request::Outcome(_)
+                | Request::Ask(_),
+            ) => None,
             None => {
                 self.tell(InputKind::Cancel(true)).await;
                 self.to_task.finish();

@@ -2,7 +2,7 @@
 //!
 //! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches ([`ahead`]: contents that go before), [`exchange`]
 //! passes its streams, [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
-//! answers what the hub asks while the command runs.
+//! answers what the hub asks while the command runs. [`batch`] jobs need no caller: the hub says when each of their commands is launched.
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
@@ -17,6 +17,7 @@
 pub mod ahead;
 pub mod arrivals;
 pub mod ask;
+pub mod batch;
 pub mod caller;
 pub mod choice;
 pub mod commit;
@@ -50,6 +51,7 @@ mod small_file;
 pub mod snapshot;
 pub mod spool;
 pub mod stdio;
+mod takeoff;
 pub mod views;
 mod watch;
 mod weigh;

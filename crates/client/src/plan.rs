@@ -94,18 +94,14 @@ impl Plan {
         if let Some(reason) = cannot {
             return Err(NotPlanned::Here(reason.text));
         }
-        let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
-        let input =
-            ScopeInput { home: home.as_ref(), uid: command.uid, cwd: &cwd, argv: &command.argv, env: &command.env };
-        let scope = Scope::new(&input, &Disk::default());
+        let scope = scope(&command, &cwd);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
         let kind = Kind::new(&program.key, &command.argv, &command.cwd, named_bytes);
-        let allowed = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
-        let write = WriteRules::new(scope.clone(), allowed);
+        let write = rules(scope.clone(), &cwd, allow_write);
         let read = ReadPolicy::new(scope);
         let (stdin, stdout, stderr) = streams(fds, &read);
         let first_sight = || {
@@ -183,6 +179,23 @@ impl Plan {
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }
+}
+
+/// What a command may change, where it is not to be planned. Looks at the file system.
+pub(crate) fn write_rules(command: &Command, allow_write: &[Vec<u8>]) -> Option<WriteRules> {
+    let cwd = TreePath::parse(&command.cwd)?;
+    let command = Command { argv: remote_ability::unwrap(&command.argv).to_vec(), ..command.clone() };
+    Some(rules(scope(&command, &cwd), &cwd, allow_write))
+}
+
+fn scope(command: &Command, cwd: &TreePath) -> Scope {
+    let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
+    let input = ScopeInput { home: home.as_ref(), uid: command.uid, cwd, argv: &command.argv, env: &command.env };
+    Scope::new(&input, &Disk::default())
+}
+
+fn rules(scope: Scope, cwd: &TreePath, allow_write: &[Vec<u8>]) -> WriteRules {
+    WriteRules::new(scope, allow_write.iter().filter_map(|path| cwd.resolve(path)).collect())
 }
 
 /// The files that a command names, and their bytes in all: it will most likely want them. The error is why it is kept here: the other end of

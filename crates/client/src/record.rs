@@ -365,6 +365,11 @@ impl Records {
         Some(running.line.clone())
     }
 
+    /// Whether a task runs whose number starts with these digits.
+    pub fn is_running(&self, digits: &str) -> bool {
+        lock(&self.state).running.values().any(|running| running.line.task.starts_with(digits))
+    }
+
     /// How many tasks run.
     pub fn running(&self) -> usize {
         lock(&self.state).running.len()

@@ -6,6 +6,10 @@
 //! `error`. `gleaner --json` prints answers as they are, so members are added, but never renamed or removed. Members
 //! that a version does not know are ignored; those that are missing have their default.
 
+mod batch;
+
+pub use batch::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, Submitted};
+
 use serde::{Deserialize, Serialize};
 
 /// A question.
@@ -21,10 +25,44 @@ pub enum Question {
     },
     /// The tasks that run, wait or ended lately, newest first. Answer: [`Tasks`].
     Tasks,
-    /// End a task. Answer: [`Cancelled`].
+    /// End a task, or a batch job. Answer: [`Cancelled`].
     Cancel {
-        /// The first digits of the task's number.
+        /// The first digits of its number.
         task: String,
+    },
+    /// The batch jobs, newest first. Answer: [`Batches`].
+    Jobs {
+        /// Also those that were over long ago.
+        #[serde(default)]
+        all: bool,
+    },
+    /// One batch job, and some of its tasks. Answer: [`BatchReport`].
+    Job {
+        /// The first digits of its number.
+        job: String,
+        /// The number of the first task.
+        #[serde(default)]
+        first: u32,
+        /// How many tasks; at most 1000.
+        #[serde(default)]
+        count: u32,
+        /// Answer when something about it changes, at the latest after so many milliseconds, and those are at most 10,000.
+        #[serde(default)]
+        wait_ms: u32,
+    },
+    /// Have a batch job wait, or go on. Answer: [`BatchChanged`].
+    Hold {
+        /// The first digits of its number.
+        job: String,
+        /// Whether it is to wait.
+        held: bool,
+    },
+    /// Give a batch job another priority. Answer: [`BatchChanged`].
+    Priority {
+        /// The first digits of its number.
+        job: String,
+        /// `urgent`, `normal` or `spare`.
+        priority: String,
     },
     /// Shut a machine out of the pool. Answer: [`Revoked`].
     Revoke {
@@ -227,14 +265,16 @@ pub struct Moment {
     pub what: String,
 }
 
-/// A task that was told to end.
+/// A task or a batch job that was told to end.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Cancelled {
-    /// All digits of its number.
+    /// All digits of the task's number; empty if it is a job.
     pub task: String,
     /// The command, each word printable.
     pub argv: Vec<String>,
+    /// The batch job, if it is one.
+    pub job: Option<BatchChanged>,
 }
 
 /// A machine that is shut out.

@@ -3,11 +3,9 @@
 //! The way of a command: [`run`] decides whether it can run elsewhere; [`attempt`] launches it at the hub and passes its
 //! streams both ways; [`settle`] commits what it left behind. A task that came to nothing is tried again, then run here.
 
-use crate::ahead::{Ahead, Behind};
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
 use crate::daemon::Daemon;
-use crate::earlier::Outgoing;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
@@ -18,7 +16,7 @@ use crate::serve::{Running, blocking};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
-use crate::views::Swept;
+use crate::takeoff::{Checked, QuestionsEnd};
 use crate::weigh::{run_there, weigh};
 use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
@@ -26,18 +24,13 @@ use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
-use wire::message::{Exited, Failed, Launch, Object, OpenKind};
-use wire::{Joined, Receiver, Sender, convert, lock, now_nanos};
+use wire::message::{Exited, Failed, Launch};
+use wire::{Joined, convert, lock, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
-
-/// Contents of more bytes in all, before they are packed, do not go with a launch over a slow link, …
-const WITH_LAUNCH_MAX: usize = 64 << 10;
-/// … except for those that have no more than this.
-const SMALL_MAX: usize = 4 << 10;
 
 /// How an attempt came out.
 pub(crate) enum Outcome {
@@ -354,7 +347,7 @@ impl Session {
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
         let reach = Reach::of(&joined);
-        let running = Running { view: view.clone(), gate, launched, connection, reach, asked };
+        let running = Running { view: view.clone(), gate, launched, connection, reach, asked, tainted: None };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
@@ -366,31 +359,15 @@ impl Session {
             }
         };
         let Some(checked) = checked else { return Outcome::Unplaced("the client daemon failed".into()) };
-        let Checked { bytes_before, ahead, .. } = checked;
-        let (swept, Parcel { objects, behind }) = match checked.swept {
-            Ok(swept) => swept,
+        let bytes_before = checked.bytes_before;
+        let ready = match checked.ready {
+            Ok(ready) => ready,
             Err(why) => return Outcome::Unplaced(why),
         };
-        record.swept(view.len(), swept.update.set.len(), objects.len() + behind.len() + swept.ahead);
-        let behind = Behind::announce(&joined.connection, behind).await;
-        let launch = Launch {
-            attempt,
-            view: Some((&swept.update).into()),
-            objects,
-            copied: swept.copied.as_ref().map(Into::into),
-            launched: launched.0,
-            client_to_hub: joined.clock_offset_ns(),
-            coming: behind.as_ref().map(|behind| behind.number),
-            ..self.launch()
-        };
-        let opened = launch_on(&joined, ahead, OpenKind::Launch(Box::new(launch))).await;
-        behind.into_iter().for_each(Behind::send);
+        record.swept(view.len(), ready.changed(), ready.objects());
+        let launch = Launch { attempt, launched: launched.0, ..self.launch() };
+        let opened = ready.take_off(&self.daemon, &joined, launch).await;
         record.moment("sent to the hub");
-        if self.daemon.server.earlier_lacks() {
-            let server = self.daemon.server.clone();
-            tokio::task::spawn_blocking(move || server.fill_earlier());
-        }
-        self.daemon.link().into_iter().for_each(|link| link.asked(&joined));
         let streams = match opened {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
@@ -468,82 +445,3 @@ impl Session {
 
 pub(crate) const REPEATED_DIFFERENTLY: &str = "the worker was lost, and when the command ran again on another its output was not what \
                                     it had been: nothing was committed; run it again";
-
-/// The files that a command uses, checked for a launch over one connection.
-struct Checked {
-    connection: u64,
-    /// What had gone over the connection until then.
-    bytes_before: (u64, u64),
-    /// What the launch takes along, and contents for it.
-    swept: Result<(Swept, Parcel), String>,
-    ahead: Option<Ahead>,
-}
-
-/// Contents for a launch.
-struct Parcel {
-    /// With it.
-    objects: Vec<Object>,
-    /// Behind it.
-    behind: Vec<Outgoing>,
-}
-
-impl Parcel {
-    /// Over a slow link the task need not wait until all is there: much goes behind, but for what is small, as lists are that all
-    /// tasks begin with.
-    fn new(reach: Reach, outgoing: Vec<Outgoing>) -> Self {
-        let is_much = reach.far && outgoing.iter().map(Outgoing::size).sum::<usize>() > WITH_LAUNCH_MAX;
-        let (with, behind) = outgoing.into_iter().partition(|outgoing| !is_much || outgoing.size() <= SMALL_MAX);
-        Self { objects: Outgoing::pack_all(with).collect(), behind }
-    }
-}
-
-impl Checked {
-    fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
-        let bytes_before = joined.connection.bytes();
-        let reach = Reach::of(joined);
-        let ahead = reach.near.then(|| Ahead::new(joined.connection.clone()));
-        let swept = plan.sweep(daemon, (connection, reach), ahead.as_ref()).map(|mut swept| {
-            let blobs = std::mem::take(&mut swept.blobs);
-            let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
-            let outgoing = daemon.server.outgoing_with(reach, first.chain(&swept.update.set), blobs);
-            (swept, Parcel::new(reach, outgoing))
-        });
-        Self { connection, bytes_before, swept, ahead }
-    }
-
-    /// On the thread that planned, where the hub is connected: unless another command must end first.
-    fn at_once(plan: &Plan, daemon: &Daemon) -> Option<Self> {
-        let (joined, connection) = daemon.link()?.current().filter(|_| plan.alone_in.is_none())?;
-        Some(Self::new(plan, daemon, &joined, connection))
-    }
-}
-
-/// Sends a launch on a stream of its own, or on the one on which contents went ahead of it.
-async fn launch_on(
-    joined: &Joined,
-    ahead: Option<Ahead>,
-    launch: OpenKind,
-) -> Result<(Sender, Receiver), wire::WireError> {
-    let opened = match ahead {
-        Some(ahead) => ahead.finish().await,
-        None => None,
-    };
-    let (mut sender, mut receiver) = match opened {
-        Some(opened) => opened,
-        None => joined.connection.open_control().await?,
-    };
-    receiver.answers(sender.send_launch(launch.into()).await?);
-    Ok((sender, receiver))
-}
-
-/// Ends the hub's right to ask for a task's files.
-struct QuestionsEnd {
-    daemon: Arc<Daemon>,
-    task: TaskId,
-}
-
-impl Drop for QuestionsEnd {
-    fn drop(&mut self) {
-        self.daemon.server.end(self.task);
-    }
-}

@@ -51,6 +51,17 @@ pub struct Running {
     pub reach: Reach,
     /// What was asked for it.
     pub asked: Mutex<Asked>,
+    /// Told what it cannot be told, before the hub is.
+    pub tainted: Option<Taint>,
+}
+
+/// Takes note of what a task cannot be told.
+pub type Taint = Box<dyn Fn(&str) + Send + Sync>;
+
+impl Running {
+    fn taint(&self, why: &str) {
+        self.tainted.iter().for_each(|note| note(why));
+    }
 }
 
 /// What was asked of the client while a task ran.
@@ -182,6 +193,7 @@ impl Server {
             Err(error) => {
                 if let BindError::Late { .. } | BindError::TooMany { .. } = error {
                     lock(&task.asked).late_in_job.get_or_insert_with(|| error.to_string());
+                    task.taint(&error.to_string());
                 }
                 return refuse(error.to_string(), EIO);
             }
@@ -262,8 +274,10 @@ impl Server {
     /// Returns the message for the hub.
     fn not_read(&self, error: &ReadError) -> String {
         if let ReadError::ChangedUnderneath { path } | ReadError::Io { path, .. } = error {
-            for running in lock(&self.tasks).values().filter(|running| running.view.has(path)) {
+            let tasks: Vec<Arc<Running>> = lock(&self.tasks).values().cloned().collect();
+            for running in tasks.iter().filter(|running| running.view.has(path)) {
                 lock(&running.asked).unreadable.get_or_insert_with(|| path.clone());
+                running.taint(&format!("{path} changed here while the task read it"));
             }
         }
         error.to_string()

@@ -7,8 +7,10 @@ use crate::plan::Plan;
 use crate::recipes::Cut;
 use crate::record::Record;
 use crate::serve::blocking;
+use crate::snapshot::stat_at;
 use crate::spool::Spool;
 use crate::views::Views;
+use crate::write_rules::WriteRules;
 use base::{Content, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::fs::File;
 use std::io;
@@ -35,64 +37,113 @@ pub async fn settle(
 ) -> Settled {
     let status = exited.status();
     record.ended(&exited);
-    let delta = match convert::delta(exited.changes) {
-        Ok(delta) => delta,
-        Err(error) => {
-            return Settled::NotCommitted(format!("nothing committed: the worker's result is no result: {error}"));
-        }
+    let ended = Ended {
+        task,
+        argv: record.argv().to_vec(),
+        write: plan.write.clone(),
+        launch: plan.launched(),
+        trust: record.unreadable().cloned().map_or(Trust::Views, Trust::ReadWhileChanged),
+        durable: daemon.config.durable,
     };
-    if delta.changes.is_empty() {
-        daemon.committer.note_outcome(task, status);
-        return Settled::Committed(status);
-    }
-    let work = {
-        let (daemon, write, launch) = (daemon.clone(), plan.write.clone(), plan.launched());
-        let (argv, unreadable) = (record.argv().to_vec(), record.unreadable().cloned());
-        move || {
-            let write = |path: &TreePath| write.decide(path);
-            let now = Time(now_nanos());
-            let (contents, why) = (&Spooled(&spool), "");
-            let keep = Keep { task, argv: &argv, status, delta: &delta, contents, write: &write, why, at: now };
-            commit(&daemon, &keep, &spool, launch, unreadable)
-        }
-    };
-    match blocking(work).await {
-        Some(Ok(report)) => {
+    match settle_ended(daemon, ended, exited, spool).await {
+        Ok(None) => Settled::Committed(status),
+        Ok(Some(report)) => {
             record.committed(&report);
             Settled::Committed(status)
         }
-        Some(Err((message, paths))) => {
+        Err((message, paths)) => {
             record.not_committed(&paths);
             Settled::NotCommitted(message)
         }
-        None => Settled::NotCommitted("nothing committed: the client daemon failed".into()),
     }
 }
 
-/// Commits what would be kept if that failed, unless the task read something `unreadable`.
-fn commit(
-    daemon: &Daemon,
-    keep: &Keep<'_>,
-    spool: &Spool,
-    launch: Time,
-    unreadable: Option<TreePath>,
-) -> Result<Report, (String, Vec<TreePath>)> {
+/// A task that ended, as far as its commit goes.
+pub(crate) struct Ended {
+    /// Its number: what was committed under it is not committed again.
+    pub task: TaskId,
+    /// The command, each word printable.
+    pub argv: Vec<String>,
+    /// What it may change.
+    pub write: WriteRules,
+    /// When it was launched.
+    pub launch: Time,
+    /// How what it saw is known.
+    pub trust: Trust,
+    /// Flush to disk.
+    pub durable: bool,
+}
+
+/// How what a task saw is known.
+pub(crate) enum Trust {
+    /// By the views.
+    Views,
+    /// By what the file system says: what has not changed since then is what it saw. It ran for a daemon that is no more.
+    Since(Time),
+    /// Not: this path changed while the task read it. Its delta is kept.
+    ReadWhileChanged(TreePath),
+    /// Not: the task asked what could not be told it, for this reason. Its delta is kept.
+    NotTold(String),
+}
+
+/// Commits the delta of such a task; `None` if it changed nothing. The error is a message and the paths that it is about.
+pub(crate) async fn settle_ended(
+    daemon: &Arc<Daemon>,
+    ended: Ended,
+    exited: Exited,
+    spool: Spool,
+) -> Result<Option<Report>, (String, Vec<TreePath>)> {
+    let status = exited.status();
+    let wrong = |what: String| (format!("nothing committed: {what}"), Vec::new());
+    let delta = convert::delta(exited.changes);
+    let delta = delta.map_err(|error| wrong(format!("the worker's result is no result: {error}")))?;
+    if delta.changes.is_empty() {
+        daemon.committer.note_outcome(ended.task, status);
+        return Ok(None);
+    }
+    let daemon = daemon.clone();
+    let work = move || {
+        let write = |path: &TreePath| ended.write.decide(path);
+        let now = Time(now_nanos());
+        let (contents, why) = (&Spooled(&spool), "");
+        let (task, argv) = (ended.task, ended.argv.as_slice());
+        let keep = Keep { task, argv, status, delta: &delta, contents, write: &write, why, at: now };
+        commit(&daemon, &keep, &spool, &ended)
+    };
+    let done = blocking(work).await.unwrap_or_else(|| Err(wrong("the client daemon failed".into())));
+    done.map(Some)
+}
+
+/// Commits what would be kept if that failed, unless the task read something that cannot be relied on.
+fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Result<Report, (String, Vec<TreePath>)> {
     let committer: &Committer = &daemon.committer;
     let views = daemon.server.views();
-    let request = Request {
-        task: keep.task,
-        status: keep.status,
-        delta: keep.delta,
-        evidence: &Seen(views),
-        contents: keep.contents,
-        write: keep.write,
-        durable: daemon.config.durable,
-        launch,
-        now: keep.at,
+    let (seen, unchanged);
+    let evidence: Result<&dyn Evidence, CommitError> = match &ended.trust {
+        Trust::Views => {
+            seen = Seen(views);
+            Ok(&seen)
+        }
+        Trust::Since(since) => {
+            unchanged = Unchanged(*since);
+            Ok(&unchanged)
+        }
+        Trust::ReadWhileChanged(path) => Err(CommitError::ReadWhileChanged(path.clone())),
+        Trust::NotTold(why) => Err(CommitError::NotTold(why.clone())),
     };
-    let committed = match unreadable {
-        Some(path) => Err(CommitError::ReadWhileChanged(path)),
-        None => committer.commit(&request),
+    let committed = match evidence {
+        Err(error) => Err(error),
+        Ok(evidence) => committer.commit(&Request {
+            task: keep.task,
+            status: keep.status,
+            delta: keep.delta,
+            evidence,
+            contents: keep.contents,
+            write: keep.write,
+            durable: ended.durable,
+            launch: ended.launch,
+            now: keep.at,
+        }),
     };
     match committed {
         Ok(report) => {
@@ -105,6 +156,7 @@ fn commit(
                 CommitError::Refused(_)
                     | CommitError::Conflict(_)
                     | CommitError::ReadWhileChanged(_)
+                    | CommitError::NotTold(_)
                     | CommitError::NoSpace(_)
                     | CommitError::Io { .. }
             );
@@ -153,6 +205,24 @@ struct Seen<'a>(&'a Views);
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
         self.0.stamp_of(path, seq)
+    }
+}
+
+/// How long before a moment something must have changed last to be known not to have changed since: more than clocks of file systems
+/// lag behind.
+const CLOCK_GRAIN_NS: i64 = 1_000_000_000;
+
+/// What a task saw whose daemon is no more, as far as it can be told: what has not been changed since.
+struct Unchanged(Time);
+
+impl Evidence for Unchanged {
+    fn stamp_of(&self, path: &TreePath, _: Seq) -> Option<Stamp> {
+        let now = Stamp::of(&stat_at(path.as_bytes()).ok()?);
+        (now.ctime.plus(CLOCK_GRAIN_NS) < self.0).then_some(now)
+    }
+
+    fn may_replace_new(&self) -> bool {
+        false
     }
 }
 

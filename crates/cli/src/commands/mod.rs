@@ -6,6 +6,7 @@ pub mod daemon;
 pub mod doctor;
 pub mod explain;
 pub mod hub;
+pub mod jobs;
 pub mod join;
 pub mod man;
 pub mod recover;
@@ -14,6 +15,7 @@ pub mod run;
 pub mod settings;
 pub mod status;
 pub mod stop;
+pub mod submit;
 pub mod tasks;
 pub mod token;
 pub mod up;
@@ -52,6 +54,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Use(arguments) => use_hub::run(arguments),
         Command::Token(arguments) => token::run(arguments),
         Command::Run(arguments) => return run::run(arguments),
+        Command::Submit(arguments) => return submit::run(arguments),
+        Command::Jobs(arguments) => jobs::run(arguments),
+        Command::Hold(arguments) => jobs::hold(arguments, true),
+        Command::Release(arguments) => jobs::hold(arguments, false),
+        Command::Priority(arguments) => jobs::priority(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Tasks(arguments) => tasks::run(arguments),

@@ -13,8 +13,9 @@ pub fn run(arguments: Stop) -> Result {
     let mut stopped = false;
     match Door::open(&Folder::of_environment()) {
         Ok(mut door) => {
-            super::ask_through::<Done>(&mut door, &Question::Stop)?;
+            let done = super::ask_through::<Done>(&mut door, &Question::Stop)?;
             say("the client daemon ends");
+            done.note.iter().for_each(|note| say(note));
             stopped = true;
         }
         Err(DoorError::NotListening) => {}

@@ -50,6 +50,13 @@ impl Progress {
         self.tell();
     }
 
+    /// So many have ended, failed ones included, and so many run.
+    pub fn stands_at(&mut self, ended: u64, failed: u64, running: u64) {
+        (self.failed, self.running) = (failed, running);
+        self.bar.set_position(ended);
+        self.tell();
+    }
+
     /// Writes something else meanwhile.
     pub fn aside<T>(&self, write: impl FnOnce() -> T) -> T {
         self.bar.suspend(write)

@@ -236,7 +236,8 @@ impl<'a, 'b> Planner<'a, 'b> {
         let there = self.look(&origin)?;
         Ok(match (change.base, there) {
             (Base::Absent, None) => Verdict::Fresh,
-            (Base::Absent, Some(node)) => Verdict::BothMade(node),
+            (Base::Absent, Some(node)) if self.evidence.may_replace_new() => Verdict::BothMade(node),
+            (Base::Absent, Some(node)) => Verdict::Changed(node, None),
             (Base::Bound(_), None) => Verdict::Gone,
             (Base::Bound(seq), Some(node)) => match self.evidence.stamp_of(&origin, seq) {
                 Some(stamp) if stamp == Stamp::of_node(&node) => Verdict::Unchanged(node),

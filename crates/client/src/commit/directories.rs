@@ -47,6 +47,7 @@ impl Planner<'_, '_> {
         let origin = origin.expect("what is there has an origin");
         match change.base {
             Base::Bound(_) => self.check_removed(&origin, change.base, &node, ConflictKind::Changed),
+            Base::Absent if !self.evidence.may_replace_new() => self.conflict(path, ConflictKind::NoEvidence),
             Base::Absent => self.note(path, NoteKind::LastWins),
         }
         self.take_away(&origin, Seen::of(&node), None, false)?;

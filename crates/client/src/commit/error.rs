@@ -19,6 +19,9 @@ pub enum CommitError {
     /// This path changed at the client while the task may have been reading it: what it made of that is not to be trusted.
     #[error("nothing committed: {0} was changed here while the command read it: run it again")]
     ReadWhileChanged(TreePath),
+    /// The task asked what could not be told it: what it made of that is not to be trusted.
+    #[error("nothing committed: {0}: run it again")]
+    NotTold(String),
     /// There is no room.
     #[error("nothing committed: no room on the disk for {0}: make room, then: gleaner recover")]
     NoSpace(TreePath),
@@ -128,7 +131,7 @@ impl CommitError {
             | Self::Content { path, .. }
             | Self::Io { path, .. }
             | Self::HalfUndone { path, .. } => vec![path],
-            Self::Invalid(_) | Self::AlreadyCommitted(_) | Self::State(_) => Vec::new(),
+            Self::Invalid(_) | Self::NotTold(_) | Self::AlreadyCommitted(_) | Self::State(_) => Vec::new(),
         }
     }
 

@@ -70,6 +70,11 @@ pub trait Evidence {
     /// The state in which `path` was bound with number `seq`: of the file, link or directory itself. `None` if that is
     /// not known (any more), which counts as a conflict.
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp>;
+
+    /// Whether the task's file replaces one that others made where it saw none, as the later of two. Otherwise that is a conflict.
+    fn may_replace_new(&self) -> bool {
+        true
+    }
 }
 
 /// Where the bytes of new files come from.

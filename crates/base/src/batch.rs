@@ -1,0 +1,216 @@
+//! Batch jobs as they are handed to the client daemon: commands that run some time, in an order that the hub decides.
+
+use crate::codec::{Encode, Malformed, Reader, Writer};
+use crate::command::Command;
+use crate::digest::{Digest, hex};
+use std::fmt;
+
+/// Most tasks of one batch job.
+pub const TASKS_MAX: u32 = 1 << 20;
+/// Longest task, encoded, in bytes.
+pub const TASK_BYTES_MAX: usize = 64 << 10;
+
+/// A batch job's name, for client and hub: the same name is the same job.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BatchId(pub u128);
+
+impl BatchId {
+    /// Of a job that its owner has given this key.
+    pub fn of_key(key: &[u8]) -> Self {
+        let digest = Digest::of(&[b"gleaner batch key\0", key].concat());
+        Self(u128::from_be_bytes(*digest.0.first_chunk().expect("a digest has 32 bytes")))
+    }
+
+    /// The first eight hexadecimal digits: what people see and type.
+    pub fn short(self) -> String {
+        hex(&self.0.to_be_bytes()[..4])
+    }
+
+    /// All 32 hexadecimal digits.
+    pub fn to_hex(self) -> String {
+        hex(&self.0.to_be_bytes())
+    }
+
+    /// Reads 32 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
+        u128::from_str_radix(text, 16).ok().filter(|_| is_hex).map(Self)
+    }
+}
+
+impl fmt::Debug for BatchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+impl fmt::Display for BatchId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+/// How urgent a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Priority {
+    /// Somebody waits for each task.
+    Urgent,
+    /// As jobs are.
+    #[default]
+    Normal,
+    /// When nothing else is to be done.
+    Spare,
+}
+
+impl Priority {
+    /// Its number in messages and files: 1 to 3.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Urgent => 1,
+            Self::Normal => 2,
+            Self::Spare => 3,
+        }
+    }
+
+    /// Of this number.
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Self::Urgent, Self::Normal, Self::Spare].into_iter().find(|priority| priority.number() == number)
+    }
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Urgent => "urgent",
+            Self::Normal => "normal",
+            Self::Spare => "spare",
+        }
+    }
+}
+
+/// A batch job, but for its tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Its name for client and hub.
+    pub id: BatchId,
+    /// Its name for people.
+    pub name: String,
+    /// What its tasks see of their caller. Its `argv` does not count.
+    pub surroundings: Command,
+    /// Paths that the write policy shall admit.
+    pub allow_write: Vec<Vec<u8>>,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Its tasks wait until it is released.
+    pub is_held: bool,
+    /// Results that must agree; at least 1.
+    pub quorum: u32,
+    /// By when its tasks are to be done, from its submission, in milliseconds.
+    pub deadline_ms: Option<u64>,
+    /// How long one run of a task may take, in milliseconds.
+    pub time_limit_ms: Option<u64>,
+    /// How often a task that ends with another status than 0 is run again; `None`: that is its end.
+    pub retries: Option<u32>,
+    /// With more failed tasks than that it is cancelled.
+    pub failures_max: Option<u32>,
+    /// A command line that is run at the client when a task has ended.
+    pub assimilate: Option<Vec<u8>>,
+    /// It begins when this one has ended well.
+    pub after: Option<BatchId>,
+}
+
+/// One task of a batch job.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub struct BatchTask {
+    /// Its name for people; empty: none.
+    pub name: String,
+    /// Program and arguments; at least one.
+    pub argv: Vec<Vec<u8>>,
+}
+
+fn text(from: &mut Reader<'_>) -> Result<String, Malformed> {
+    String::from_utf8(from.bytes()?.to_vec()).map_err(|_| Malformed("text that is not UTF-8"))
+}
+
+impl Encode for Batch {
+    fn encode(&self, out: &mut Writer) {
+        out.u128(self.id.0);
+        out.bytes(self.name.as_bytes());
+        self.surroundings.encode(out);
+        out.list(&self.allow_write, |out, path| out.bytes(path));
+        out.u8(self.priority.number());
+        out.bool(self.is_held);
+        out.u32(self.quorum);
+        out.option(self.deadline_ms.as_ref(), |out, ms| out.u64(*ms));
+        out.option(self.time_limit_ms.as_ref(), |out, ms| out.u64(*ms));
+        out.option(self.retries.as_ref(), |out, count| out.u32(*count));
+        out.option(self.failures_max.as_ref(), |out, count| out.u32(*count));
+        out.option(self.assimilate.as_ref(), |out, line| out.bytes(line));
+        out.option(self.after.as_ref(), |out, id| out.u128(id.0));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            id: BatchId(from.u128()?),
+            name: text(from)?,
+            surroundings: Command::decode(from)?,
+            allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
+            priority: Priority::of_number(from.u8()?).ok_or(Malformed("an unknown priority"))?,
+            is_held: from.bool()?,
+            quorum: from.u32()?,
+            deadline_ms: from.option(|from| from.u64())?,
+            time_limit_ms: from.option(|from| from.u64())?,
+            retries: from.option(|from| from.u32())?,
+            failures_max: from.option(|from| from.u32())?,
+            assimilate: from.option(|from| Ok(from.bytes()?.to_vec()))?,
+            after: from.option(|from| Ok(BatchId(from.u128()?)))?,
+        })
+    }
+}
+
+impl Encode for BatchTask {
+    fn encode(&self, out: &mut Writer) {
+        out.bytes(self.name.as_bytes());
+        out.list(&self.argv, |out, word| out.bytes(word));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { name: text(from)?, argv: from.list(|from| Ok(from.bytes()?.to_vec()))? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_and_tasks_round_trip() {
+        let batch = Batch {
+            id: BatchId::of_key(b"nightly"),
+            name: "nightly".into(),
+            surroundings: Command { argv: vec![b"-".to_vec()], cwd: b"/x".to_vec(), cpus: 2, ..Command::default() },
+            allow_write: vec![b"/y".to_vec()],
+            priority: Priority::Spare,
+            is_held: true,
+            quorum: 2,
+            deadline_ms: Some(7),
+            time_limit_ms: None,
+            retries: Some(3),
+            failures_max: Some(0),
+            assimilate: Some(b"true".to_vec()),
+            after: Some(BatchId(5)),
+        };
+        assert_eq!(Batch::from_bytes(&batch.to_bytes()), Ok(batch));
+        let task = BatchTask { name: "a".into(), argv: vec![b"b".to_vec(), vec![0xff]] };
+        // These bytes are in files, and at hubs.
+        assert_eq!(task.to_bytes(), *b"\x01\0\0\0a\x02\0\0\0\x01\0\0\0b\x01\0\0\0\xff");
+        assert_eq!(BatchTask::from_bytes(&task.to_bytes()), Ok(task));
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        let id = BatchId(0xab << 100);
+        assert_eq!(BatchId::from_hex(&id.to_hex()), Some(id));
+        assert_eq!((BatchId::from_hex("ab"), BatchId::from_hex(&"+".repeat(32))), (None, None));
+        assert_ne!(BatchId::of_key(b"a"), BatchId::of_key(b"b"));
+    }
+}

@@ -1,0 +1,172 @@
+//! What is said of batch jobs, as text.
+
+use super::{COMMAND_WIDTH, Render, short};
+use crate::render::{Facts, Table, age, command_line, time};
+use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches};
+
+fn now_ms() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
+}
+
+fn age_at(now_ms: i64, then_ms: i64) -> String {
+    age((now_ms.saturating_sub(then_ms) / 1000).max(0) as u64)
+}
+
+impl Render for Batches {
+    fn render(&self) -> String {
+        list(self, now_ms())
+    }
+}
+
+fn list(batches: &Batches, now_ms: i64) -> String {
+    let mut table = Table::new(&["ID", "STATE", "DONE", "FAILED", "RUNNING", "WAITING", "AGE", "NAME"]);
+    for job in &batches.jobs {
+        table.row(vec![
+            short(&job.job),
+            job.state.clone(),
+            job.done.to_string(),
+            job.failed.to_string(),
+            job.running.to_string(),
+            job.waiting.to_string(),
+            age_at(now_ms, job.submitted_ms),
+            job.name.clone(),
+        ]);
+    }
+    let mut text = table.text("no batch jobs: gleaner submit hands one over");
+    for job in batches.jobs.iter().filter(|job| !job.is_over()) {
+        if let Some(problem) = &job.problem {
+            text.push_str(&format!("{}: {problem}\n", short(&job.job)));
+        }
+    }
+    if batches.older > 0 {
+        text.push_str(&format!("... and {} older ones (--all shows them)\n", batches.older));
+    }
+    text
+}
+
+fn facts(job: &BatchLine) -> Facts {
+    let mut facts = Facts::default();
+    facts.fact("job", &job.job);
+    if !job.name.is_empty() {
+        facts.fact("name", &job.name);
+    }
+    facts.fact("state", format!("{}, {}", job.state, job.priority));
+    if let Some(problem) = &job.problem {
+        facts.fact("because", problem);
+    }
+    let counts = format!("{} done, {} failed, {} running, {} waiting", job.done, job.failed, job.running, job.waiting);
+    facts.fact("tasks", counts).fact("submitted", time(job.submitted_ms));
+    if let Some(ended_ms) = job.ended_ms {
+        facts.fact("ended", time(ended_ms));
+    }
+    facts
+}
+
+impl Render for BatchReport {
+    fn render(&self) -> String {
+        let mut facts = facts(&self.job);
+        facts.fact("folder", &self.cwd).fact("kept in", &self.job.folder);
+        let mut text = facts.text().to_owned();
+        let mut table = Table::new(&["TASK", "STATUS", "WORKER", "COMMAND"]);
+        for task in &self.tasks {
+            let command =
+                if task.name.is_empty() { command_line(&task.argv, COMMAND_WIDTH) } else { task.name.clone() };
+            let worker = task.worker.clone().unwrap_or_default();
+            table.row(vec![task.index.to_string(), task.status.clone(), worker, command]);
+        }
+        text.push_str(&format!("\n{}", table.text("no tasks on this page")));
+        for task in self.tasks.iter().filter(|task| task.why.is_some()) {
+            text.push_str(&task.render());
+        }
+        let shown = self.first.saturating_add(self.tasks.len() as u32);
+        if shown < self.job.tasks && !self.tasks.is_empty() {
+            text.push_str(&format!("... and {} more (--page shows them)\n", self.job.tasks - shown));
+        }
+        text.push_str(&format!("\ngleaner jobs output {} prints what they said\n", short(&self.job.job)));
+        text
+    }
+}
+
+/// A line for one that did not end well.
+impl Render for BatchTaskLine {
+    fn render(&self) -> String {
+        let why = self.why.as_ref().map(|why| format!(": {}", why.replace('\n', " "))).unwrap_or_default();
+        format!("task {}, {}: {}{why}\n", self.index, command_line(&self.argv, COMMAND_WIDTH), self.status)
+    }
+}
+
+impl Render for BatchChanged {
+    fn render(&self) -> String {
+        let when = if self.at_hub { "" } else { "\nthe hub is told when it can be reached" };
+        format!("job {}: {}, {}{when}\n", short(&self.job.job), self.job.state, self.job.priority)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> BatchLine {
+        BatchLine {
+            job: "8f3a1234000000000000000000000001".into(),
+            name: "night".into(),
+            state: "running".into(),
+            priority: "spare".into(),
+            tasks: 60,
+            done: 1,
+            failed: 1,
+            running: 2,
+            waiting: 56,
+            submitted_ms: 0,
+            folder: "/s".into(),
+            ..BatchLine::default()
+        }
+    }
+
+    #[test]
+    fn jobs_in_a_list() {
+        let held = BatchLine { state: "waiting".into(), problem: Some("no hub".into()), name: String::new(), ..job() };
+        let want = "\
+ID        STATE    DONE  FAILED  RUNNING  WAITING  AGE  NAME
+8f3a1234  running     1       1        2       56  2 h  night
+8f3a1234  waiting     1       1        2       56  2 h
+8f3a1234: no hub
+... and 3 older ones (--all shows them)
+";
+        assert_eq!(list(&Batches { jobs: vec![job(), held], older: 3 }, 7_500_000), want);
+    }
+
+    #[test]
+    fn one_job() {
+        let task = |index, status: &str, why: Option<&str>| BatchTaskLine {
+            index,
+            argv: vec!["./m".into(), "1".into()],
+            status: status.into(),
+            why: why.map(str::to_owned),
+            worker: Some("rack".into()),
+            ..BatchTaskLine::default()
+        };
+        let tasks = vec![task(0, "exit 0", None), task(1, "not committed", Some("/x was changed here"))];
+        let want = "\
+job           8f3a1234000000000000000000000001
+name          night
+state         running, spare
+tasks         1 done, 1 failed, 2 running, 56 waiting
+submitted     1970-01-01 00:00:00 UTC
+folder        /home
+kept in       /s
+
+TASK  STATUS         WORKER  COMMAND
+0     exit 0         rack    ./m 1
+1     not committed  rack    ./m 1
+task 1, ./m 1: not committed: /x was changed here
+... and 58 more (--page shows them)
+
+gleaner jobs output 8f3a1234 prints what they said
+";
+        assert_eq!(BatchReport { job: job(), cwd: "/home".into(), tasks, first: 0 }.render(), want);
+        let changed = BatchChanged { job: job(), at_hub: true };
+        assert_eq!(changed.render(), "job 8f3a1234: running, spare\n");
+    }
+}

@@ -1,0 +1,156 @@
+//! The arguments of what is about batch jobs.
+
+use super::duration;
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `gleaner submit`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = SUBMIT_HELP)]
+pub struct Submit {
+    /// Name of the job, for people
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// The job's key: to submit a key again changes nothing, and says so
+    #[arg(long, value_name = "TEXT")]
+    pub key: Option<String>,
+    /// Run each task on several workers, until the results of N of them agree
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub quorum: u32,
+    /// Give up tasks that are not done by then: a number with s, m or h
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub deadline: Option<Duration>,
+    /// Run a task again whose status is not 0, up to N times. Tasks that were lost with their worker are run again in any case
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=11))]
+    pub retries: Option<u32>,
+    /// Give the job up when more than N tasks have failed
+    #[arg(long, value_name = "N")]
+    pub max_failures: Option<u32>,
+    /// Give one run of a task up that takes longer; an hour if not given
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub time_limit: Option<Duration>,
+    /// How urgent it is
+    #[arg(long, value_enum, default_value = "normal")]
+    pub priority: Priority,
+    /// CPUs that each task asks for
+    #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub cpus: u32,
+    /// Let tasks change PATH too; may be repeated
+    #[arg(long, value_name = "PATH")]
+    pub allow_write: Vec<PathBuf>,
+    /// Run COMMAND here with `sh -c` when a task has ended and its changes are in place
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub assimilate: Option<String>,
+    /// Begin when this job has ended well; if it does not, the new one is given up
+    #[arg(long, value_name = "JOB")]
+    pub after: Option<String>,
+    /// Have its tasks wait until `gleaner release`
+    #[arg(long)]
+    pub hold: bool,
+    /// Wait until it is over; the status is then 1 if any task failed. Ctrl-C ends the waiting, not the job
+    #[arg(short, long)]
+    pub wait: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A file with a command a line, `-`: standard input
+    pub file: Option<PathBuf>,
+    /// The command; then `:::` and arguments, or `::::` and a file with an argument a line, each to be filled in
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
+    pub command: Vec<OsString>,
+}
+
+/// How urgent a job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Priority {
+    /// Somebody waits for it
+    Urgent,
+    /// As jobs are
+    Normal,
+    /// When nothing else is to be done
+    Spare,
+}
+
+/// What help and manual say of batch jobs.
+const SUBMIT_HELP: &str = "\
+Examples:
+  gleaner submit commands.txt                            every line is a command
+  gleaner submit --wait -- convert {} {.}.png ::: *.jpg  a command for every argument
+  gleaner submit --deadline 2h --quorum 2 -- ./model 17  one command, whose result two workers agree on
+  gleaner submit --key night-7 --hold night.jsonl        lines such as {\"argv\": [\"./model\", \"17\"], \"name\": \"17\"}
+
+Lines, COMMAND and what is filled in are as for `gleaner run --job`, see `gleaner run --help`; a line that is a JSON object has the \
+words of a command in `argv`, and may have a `name`. No task reads standard input.
+
+The job's number is printed when the hub has taken it for good: it outlives hub, client daemon and this machine's next start. Should the hub not be \
+reached, the job is kept here until it can be. The client daemon launches tasks and puts their changes into place, so it must run for the job to go \
+on: after a start of this machine any gleaner or remrun command starts it. `gleaner jobs` shows how far it is, and where the outputs are.
+
+Tasks see the files as they were when the job began (or when the daemon was started anew meanwhile). A task may run more than once; what it changes is committed \
+once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
+cannot run on another machine fails.
+
+--assimilate finds in its environment: GLEANER_JOB, GLEANER_INDEX (from 0), GLEANER_KEY (job/index), GLEANER_STATUS ($? of the task; 125 if it has \
+no result), GLEANER_STDOUT and GLEANER_STDERR (files). It runs at least once for each task, and again, after growing pauses, until it exits with 0. What it \
+says is in assimilate.log in the job's folder.";
+
+/// `gleaner jobs`.
+#[derive(Clone, Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Jobs {
+    /// What to do with one.
+    #[command(subcommand)]
+    pub command: Option<JobsCommand>,
+    /// The first digits of a job's number: show it and its tasks
+    pub job: Option<String>,
+    /// List those that were over long ago, too
+    #[arg(long, conflicts_with = "job")]
+    pub all: bool,
+    /// Which page of the job's tasks, from 1
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub page: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What is done with one job.
+#[derive(Clone, Debug, Subcommand)]
+pub enum JobsCommand {
+    /// Print what tasks said, standard output and standard error apart
+    Output(Output),
+}
+
+/// `gleaner jobs output`.
+#[derive(Clone, Debug, Args)]
+pub struct Output {
+    /// The first digits of the job's number
+    pub job: String,
+    /// The task's number within the job, from 0; all tasks in their order if not given
+    pub index: Option<u32>,
+}
+
+/// A batch job.
+#[derive(Clone, Debug, Args)]
+pub struct JobArgument {
+    /// The first digits of the job's number
+    pub job: String,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner priority`.
+#[derive(Clone, Debug, Args)]
+pub struct PriorityArguments {
+    /// The first digits of the job's number
+    pub job: String,
+    /// How urgent it becomes
+    #[arg(value_enum)]
+    pub priority: Priority,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,0 +1,246 @@
+//! What `gleaner` asks of batch jobs, and how one is submitted.
+
+use super::folder::{Draft, Spec};
+use super::job::Job;
+use super::{Batches, Found, Reserved};
+use crate::caller::{Replies, Requests};
+use crate::daemon::Daemon;
+use crate::report::{BatchChanged, BatchLine, BatchReport, Batches as Lines, Problem, ProblemKind, Refusal, Submitted};
+use crate::serve::blocking;
+use base::door::{Reply, Request};
+use base::path::printable;
+use base::{Batch, Priority};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::now_nanos;
+
+/// How long a submitter is kept waiting for the hub's word.
+const HUB_TIME_MAX: Duration = Duration::from_secs(20);
+/// The same where another job comes first.
+const AFTER_TIME_MAX: Duration = Duration::from_millis(300);
+/// The same for who changes a job.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(3);
+/// Longest wait for a change of a job.
+const WAIT_MAX: Duration = Duration::from_secs(10);
+/// Jobs in a list, unless all are asked for.
+const LINES_MAX: usize = 50;
+/// Most tasks in one answer.
+const TASKS_MAX: u32 = 1000;
+
+fn problem(kind: ProblemKind, message: impl Into<String>, hint: &str) -> Problem {
+    Problem { kind, message: message.into(), hint: Some(hint.into()).filter(|hint: &String| !hint.is_empty()) }
+}
+
+/// Takes a job from a caller, and answers it in any case.
+pub async fn submit(daemon: Arc<Daemon>, batch: Batch, mut requests: Requests, mut replies: Replies) {
+    let answer = match take(&daemon, batch, &mut requests).await {
+        Ok(submitted) => serde_json::to_vec(&submitted),
+        Err(Some(error)) => serde_json::to_vec(&Refusal { error }),
+        // The caller is gone.
+        Err(None) => return,
+    };
+    let _ = replies.send(&Reply::Answer(answer.unwrap_or_default())).await;
+}
+
+/// The error is for the caller, if there is one still.
+async fn take(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Result<Submitted, Option<Problem>> {
+    let id = batch.id;
+    let batches = &daemon.batches;
+    match batches.reserve(id) {
+        Reserved::New => {}
+        Reserved::Known => {
+            all_tasks(requests, &mut |_| Ok(())).await?;
+            let job = line(batches.find(&id.to_hex()).pop()).unwrap_or_default();
+            return Ok(Submitted { job, existed: true, at_hub: false });
+        }
+        Reserved::Crowded(why) => {
+            all_tasks(requests, &mut |_| Ok(())).await?;
+            return Err(Some(problem(ProblemKind::User, why, "gleaner jobs")));
+        }
+    }
+    let job = make(daemon, batch, requests).await;
+    if let Ok(job) = &job {
+        Batches::begin(daemon, job);
+    }
+    batches.give_back(id);
+    let job = job?;
+    // One that comes after another is not heard of at the hub before that is over.
+    let patience = if job.spec.batch.after.is_some() { AFTER_TIME_MAX } else { HUB_TIME_MAX };
+    let answer = tokio::select! {
+        why = job.until_refused() => {
+            Err(Some(problem(ProblemKind::User, format!("the job was not taken: {why}"), "")))
+        }
+        () = job.until_over() => Ok(Submitted { job: job.line(), existed: false, at_hub: false }),
+        at_hub = until_told(&job, patience) => Ok(Submitted { job: job.line(), existed: false, at_hub }),
+    };
+    batches.stop_waiting(id);
+    answer
+}
+
+async fn until_told(job: &Job, time_max: Duration) -> bool {
+    tokio::time::timeout(time_max, job.until_told()).await.is_ok()
+}
+
+/// All tasks that the caller sends.
+async fn all_tasks(
+    requests: &mut Requests,
+    each: &mut impl FnMut(Vec<base::BatchTask>) -> Result<(), String>,
+) -> Result<(), Option<Problem>> {
+    let mut wrong = None;
+    loop {
+        match requests.next().await {
+            // What comes behind a mistake is heard to its end: then there is somebody to be told.
+            Some(Request::Tasks(tasks)) if wrong.is_none() => wrong = each(tasks).err(),
+            Some(Request::Tasks(_)) => {}
+            Some(Request::Submitted) => break,
+            _ => return Err(None),
+        }
+    }
+    wrong.map_or(Ok(()), |why| Err(Some(problem(ProblemKind::User, why, "gleaner submit --help"))))
+}
+
+/// Keeps a job, for good.
+async fn make(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Result<Arc<Job>, Option<Problem>> {
+    let hub = daemon.config.hub.as_ref().map(|hub| hub.node);
+    let Some(hub) = hub else {
+        all_tasks(requests, &mut |_| Ok(())).await?;
+        let why = "no pool is configured, and batch jobs are kept by one";
+        return Err(Some(problem(ProblemKind::Config, why, "gleaner up, or gleaner use TOKEN")));
+    };
+    let folder = daemon.batches.folder_of(batch.id);
+    let failed = |error: io::Error| {
+        let why = format!("keeping the job in {}: {error}", folder.display());
+        Some(problem(ProblemKind::Environment, why, "is there room on the disk?"))
+    };
+    let mut draft = Draft::begin(&folder).map_err(failed)?;
+    all_tasks(requests, &mut |tasks| draft.add(&tasks)).await?;
+    if draft.count() == 0 {
+        return Err(Some(problem(ProblemKind::User, "a job without tasks", "gleaner submit --help")));
+    }
+    let submitted_ms = now_nanos() / 1_000_000;
+    let spec = Spec { batch, tasks: draft.count(), hub, submitted_ms };
+    let place = folder.clone();
+    let made = blocking(move || {
+        draft.finish(&spec)?;
+        Job::load(&place)
+    });
+    made.await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed"))).map_err(failed)
+}
+
+fn line(found: Option<Found>) -> Option<BatchLine> {
+    match found? {
+        Found::Open(job) => Some(job.line()),
+        Found::Over(_, line) => Some(*line),
+    }
+}
+
+/// The job that is meant.
+fn find(daemon: &Daemon, digits: &str) -> Result<Found, Problem> {
+    let mut found = daemon.batches.find(digits);
+    match (found.len(), found.pop()) {
+        (1, Some(found)) => Ok(found),
+        (0, _) => Err(unknown(digits)),
+        _ => {
+            let why = format!("more than one job's number starts with `{digits}`");
+            Err(problem(ProblemKind::User, why, "gleaner jobs --json shows all digits"))
+        }
+    }
+}
+
+fn unknown(digits: &str) -> Problem {
+    let why = format!("no batch job's number starts with `{digits}`");
+    problem(ProblemKind::User, why, "gleaner jobs lists them")
+}
+
+/// The same, if it is not over.
+fn find_open(daemon: &Daemon, digits: &str) -> Result<Arc<Job>, Problem> {
+    match find(daemon, digits)? {
+        Found::Open(job) => Ok(job),
+        Found::Over(id, line) => {
+            Err(problem(ProblemKind::User, format!("job {id} is over: {}", line.state), "gleaner jobs"))
+        }
+    }
+}
+
+/// The list of jobs.
+pub fn list(daemon: &Daemon, all: bool) -> Lines {
+    let mut jobs = daemon.batches.lines();
+    let older = if all { 0 } else { jobs.len().saturating_sub(LINES_MAX) };
+    // One that is not over is shown however old it is.
+    let shown = jobs.len() - older;
+    let late = jobs.split_off(shown);
+    let (open, old): (Vec<BatchLine>, Vec<BatchLine>) = late.into_iter().partition(|line| !line.is_over());
+    jobs.extend(open);
+    Lines { jobs, older: old.len() as u64 }
+}
+
+/// Waits until something about a job changes, for so long.
+pub async fn changed(daemon: &Daemon, digits: &str, wait: Duration) -> Result<(), Problem> {
+    if let Found::Open(job) = find(daemon, digits)?
+        && !wait.is_zero()
+    {
+        let _ = tokio::time::timeout(wait.min(WAIT_MAX), job.changed()).await;
+    }
+    Ok(())
+}
+
+/// One job, and some of its tasks.
+pub async fn one(daemon: &Arc<Daemon>, digits: &str, first: u32, count: u32) -> Result<BatchReport, Problem> {
+    let found = find(daemon, digits)?;
+    let daemon = daemon.clone();
+    let read = blocking(move || {
+        let (job, line) = match found {
+            Found::Open(job) => (job.clone(), job.line()),
+            Found::Over(id, line) => (Job::load(&daemon.batches.folder_of(id))?, *line),
+        };
+        let cwd = printable(&job.spec.batch.surroundings.cwd);
+        Ok::<_, io::Error>(BatchReport { job: line, cwd, tasks: job.task_lines(first, count.min(TASKS_MAX)), first })
+    });
+    let failed = |error: io::Error| problem(ProblemKind::Environment, format!("reading the job's folder: {error}"), "");
+    read.await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed"))).map_err(failed)
+}
+
+/// What is done to a job.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// Its tasks wait, or go on.
+    Hold(bool),
+    /// It becomes more or less urgent.
+    Priority(String),
+    /// It is given up.
+    Cancel,
+}
+
+/// Changes a job.
+pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Result<BatchChanged, Problem> {
+    let job = find_open(daemon, digits)?;
+    let priority = match &change {
+        Change::Priority(name) => Some(priority(name)?),
+        _ => None,
+    };
+    let changed = {
+        let job = job.clone();
+        blocking(move || match (change, priority) {
+            (Change::Hold(held), _) => job.hold(held),
+            (Change::Priority(_), priority) => job.set_priority(priority.unwrap_or_default()),
+            (Change::Cancel, _) => job.cancel("cancelled by gleaner cancel"),
+        })
+    };
+    let failed = |error: io::Error| problem(ProblemKind::Environment, format!("writing the job's log: {error}"), "");
+    changed.await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed"))).map_err(failed)?;
+    let at_hub = until_told(&job, CHANGE_TIME_MAX).await;
+    Ok(BatchChanged { job: job.line(), at_hub })
+}
+
+fn priority(name: &str) -> Result<Priority, Problem> {
+    let all = [Priority::Urgent, Priority::Normal, Priority::Spare];
+    let found = all.into_iter().find(|priority| priority.name() == name);
+    found
+        .ok_or_else(|| problem(ProblemKind::User, format!("no priority is called `{name}`"), "urgent, normal or spare"))
+}
+
+/// Whether there is a job whose number starts with these digits.
+pub fn is_known(daemon: &Daemon, digits: &str) -> bool {
+    !daemon.batches.find(digits).is_empty()
+}

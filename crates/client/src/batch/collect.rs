@@ -1,0 +1,296 @@
+//! What comes of a job's tasks: taken from the hub, put where it belongs, written down, and only then said to be taken. What is told
+//! once more after a crash is found in the log, or in the committer's.
+
+use super::assimilate::assimilate;
+use super::drive::{Broken, Way, failure};
+use super::job::Launched;
+use super::log::{End, How, shortened};
+use crate::arrivals::Arrivals;
+use crate::plan::write_rules;
+use crate::serve::blocking;
+use crate::settle::{self, Trust, settle_ended};
+use crate::spool::Spool;
+use base::path::printable;
+use base::{Digest, Time};
+use bytes::Bytes;
+use prost::Message;
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use wire::message::work::{Collect, Ended, Endings, LaunchResult, Taken};
+use wire::message::{Exited, OpenKind};
+use wire::now_nanos;
+
+/// Tasks that are told and not yet taken.
+const AHEAD: u32 = 256;
+/// Results that are put into place at once.
+const AT_ONCE: usize = 8;
+/// How often the hub is asked for a result that it should have.
+const FETCH_TRIES: u32 = 6;
+/// Pauses between tries: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Most bytes of one output that are kept.
+const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+
+/// What those who take a job's results share.
+pub(super) struct Collector {
+    pub way: Arc<Way>,
+    slots: Semaphore,
+    /// Commands that run after tasks.
+    pub hooks: Semaphore,
+}
+
+/// Takes what comes of a job's tasks, until the job has ended.
+pub(super) async fn collect(way: &Arc<Way>) -> Result<(), Broken> {
+    let wanted = Collect { job: way.number, ahead: AHEAD };
+    let (mut sender, mut receiver) = way.joined.connection.open(OpenKind::Collect(wanted)).await?;
+    let (slots, hooks) = (Semaphore::new(AT_ONCE), Semaphore::new(AT_ONCE / 2));
+    let collector = Arc::new(Collector { way: way.clone(), slots, hooks });
+    let (mut open, mut told) = (Open(JoinSet::new()), HashSet::new());
+    loop {
+        tokio::select! {
+            Some(first) = open.0.join_next() => {
+                let others = std::iter::from_fn(|| open.0.try_join_next());
+                let done = std::iter::once(first).chain(others).filter_map(Result::ok);
+                let tasks: Vec<u64> = done.flatten().collect();
+                tasks.iter().for_each(|task| _ = told.remove(task));
+                sender.send(&Taken { tasks }).await?;
+            }
+            endings = receiver.next::<Endings>() => {
+                let ended = || Broken::Later("the hub ended the stream of what has ended".into());
+                let endings = endings?.ok_or_else(ended)?;
+                if !endings.refusal.is_empty() {
+                    return Err(Broken::Later(format!("the hub tells nothing of it: {}", endings.refusal)));
+                }
+                // What an earlier connection was told comes twice.
+                for ended in endings.ended.into_iter().filter(|ended| told.insert(ended.task)) {
+                    open.0.spawn(take(collector.clone(), ended));
+                }
+                if endings.is_last {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+/// Results on their way into place. When the connection ends they go on as far as they can: what is being written is not broken off.
+struct Open(JoinSet<Option<u64>>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.detach_all();
+    }
+}
+
+/// Takes one result, however often that has to be tried; gives the task's number, or nothing once the connection has ended.
+async fn take(collector: Arc<Collector>, ended: Ended) -> Option<u64> {
+    let (mut pause, mut tries) = (PAUSE_MIN, 0);
+    let job = &collector.way.job;
+    let _turn = job.turn(ended.index).await;
+    while let Err(why) = take_once(&collector, &ended, tries).await {
+        if collector.way.joined.connection.is_closed() {
+            return None;
+        }
+        tracing::warn!(job = %job.id(), index = ended.index, why, "a result could not be taken, and is tried again");
+        job.trouble(ended.index, &why);
+        tries += 1;
+        // Sooner, if the connection ends.
+        let _ = tokio::time::timeout(pause, collector.way.joined.connection.closed()).await;
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    Some(ended.task)
+}
+
+async fn take_once(collector: &Collector, ended: &Ended, tries: u32) -> Result<(), String> {
+    let job = &collector.way.job;
+    if ended.index >= job.spec.tasks || job.is_done(ended.index) {
+        return Ok(());
+    }
+    if job.end(ended.index).is_none() {
+        let _slot = collector.slots.acquire().await.map_err(|error| error.to_string())?;
+        let end = end_of(&collector.way, ended, tries).await?;
+        let job = job.clone();
+        let written = blocking(move || job.ended(end)).await.ok_or("the client daemon failed")?;
+        written.map_err(|error| format!("writing a job's log: {error}"))?;
+    }
+    assimilate(collector, ended.index).await
+}
+
+/// How a task ended, once all that came of it is in place.
+async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<End, String> {
+    let index = ended.index;
+    let mut end = End {
+        index,
+        how: failure(ended.failure, way.job.last_trouble(index)),
+        worker: String::new(),
+        at_ms: now_nanos() / 1_000_000,
+        said: [0, 0],
+        is_cut: false,
+    };
+    let result = match LaunchResult::decode(&ended.result[..]) {
+        Ok(result) if !ended.result.is_empty() => result,
+        _ => return Ok(end),
+    };
+    end.worker = printable(result.worker.as_bytes());
+    end.is_cut = result.is_cut;
+    match put_in_place(way, ended, result, &mut end).await {
+        Ok(()) => {}
+        // Who has it no more will not have it again.
+        Err(why) if tries >= FETCH_TRIES => {
+            end.how = How::Failed(shortened(&format!("its result cannot be had: {why}")))
+        }
+        Err(why) => return Err(why),
+    }
+    Ok(end)
+}
+
+async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: &mut End) -> Result<(), String> {
+    for (stream, names) in [(1, &result.stdout), (2, &result.stderr)] {
+        let (written, is_cut) = write_output(way, ended.index, stream, names).await?;
+        end.said[usize::from(stream) - 1] = written;
+        end.is_cut |= is_cut;
+    }
+    if ended.failure != 0 {
+        return Ok(());
+    }
+    let task = way.job.commit_task(ended.index);
+    if let Some(status) = way.daemon.committer.outcome(task) {
+        // It was committed just before this daemon's predecessor died, or this one was cut off.
+        end.how = How::of_status(status);
+        return Ok(());
+    }
+    end.how = match exited(way, &result).await? {
+        Some(exited) => commit(way, ended, exited).await?,
+        None => How::Failed("the hub's result is no result".into()),
+    };
+    Ok(())
+}
+
+fn arrivals(way: &Way) -> Arrivals {
+    Arrivals::new(Spool::new(way.daemon.spool_folder()), way.daemon.server.clone(), way.joined.connection.clone())
+}
+
+fn digests(names: &[Bytes]) -> Result<Vec<Digest>, String> {
+    let named = |name: &Bytes| Digest::from_slice(name).ok_or_else(|| "a result has a name that is none".to_owned());
+    names.iter().map(named).collect()
+}
+
+/// What the worker said at the end; `None` if that cannot be understood.
+async fn exited(way: &Way, result: &LaunchResult) -> Result<Option<Exited>, String> {
+    if result.exited_at.is_empty() {
+        return Ok(result.exited.clone());
+    }
+    let names = digests(std::slice::from_ref(&result.exited_at))?;
+    let mut arrivals = arrivals(way);
+    arrivals.fetch(&names).await?;
+    let bytes = arrivals.spool().get(&names[0]).map_err(|error| error.to_string())?;
+    Ok(Exited::decode(&bytes[..]).ok())
+}
+
+/// Writes what a task said on one stream to its file; gives how much that is, and whether there was more.
+async fn write_output(way: &Way, index: u32, stream: u8, names: &[Bytes]) -> Result<(u64, bool), String> {
+    let is_wanted = way.job.spec.batch.assimilate.is_some();
+    if names.is_empty() && !is_wanted {
+        return Ok((0, false));
+    }
+    let names = digests(names)?;
+    let mut arrivals = arrivals(way);
+    arrivals.fetch(&names).await?;
+    let path = way.job.output(index, stream);
+    let written = blocking(move || write(&path, arrivals.spool(), &names)).await.ok_or("the client daemon failed")?;
+    written.map_err(|error| format!("writing a task's output: {error}"))
+}
+
+fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, bool)> {
+    let folder = path.parent().ok_or(std::io::ErrorKind::InvalidFilename)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    let mut bytes_written = 0;
+    for name in names {
+        let bytes = spool.get(name)?;
+        if bytes_written + bytes.len() as u64 > OUTPUT_BYTES_MAX {
+            file.sync_all()?;
+            return Ok((bytes_written, true));
+        }
+        file.write_all(&bytes)?;
+        bytes_written += bytes.len() as u64;
+    }
+    file.sync_all()?;
+    Ok((bytes_written, false))
+}
+
+/// Commits what a task changed, if what it saw is known not to have changed since.
+async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited) -> Result<How, String> {
+    let status = exited.status();
+    let command = way.command(ended.index).map_err(|error| format!("reading a job's tasks: {error}"))?;
+    let argv = command.argv.iter().map(|word| printable(word)).collect();
+    let mut arrivals = arrivals(way);
+    exited.objects.iter().try_for_each(|object| arrivals.take(object))?;
+    let spool = arrivals.finish(&exited.changes).await?;
+    let allow_write = way.job.spec.batch.allow_write.clone();
+    let write = blocking(move || write_rules(&command, &allow_write)).await.flatten();
+    let write = write.ok_or("the working directory has no path")?;
+    // Held until it is committed: the view knows what was seen.
+    let known = way.job.launched(ended.index, ended.number);
+    let (trust, launch) = trust(known.as_ref());
+    let task = way.job.commit_task(ended.index);
+    let settling = settle::Ended { task, argv, write, launch, trust, durable: true };
+    let settled = settle_ended(&way.daemon, settling, exited, spool).await;
+    drop(known);
+    Ok(match settled {
+        Ok(_) => How::of_status(status),
+        Err((why, _)) => match way.daemon.committer.outcome(task) {
+            // Another try of ours, that was cut off, was faster.
+            Some(status) => How::of_status(status),
+            None => How::NotCommitted(shortened(&why)),
+        },
+    })
+}
+
+/// How what an instance saw is known, and when it was launched at the earliest.
+fn trust(known: Option<&Launched>) -> (Trust, Time) {
+    match known {
+        Some(Launched { tainted: Some(why), since, .. }) => (Trust::NotTold(why.clone()), *since),
+        Some(Launched { view: Some(_), since, .. }) => (Trust::Views, *since),
+        Some(Launched { since, .. }) => (Trust::Since(*since), *since),
+        // Nothing is known: only what replaces nothing is committed.
+        None => (Trust::Since(Time(i64::MIN)), Time(now_nanos())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outputs_are_written_whole_and_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut spool = Spool::new(folder.path().to_owned());
+        let names: Vec<Digest> = [&b"one "[..], b"two"].map(Digest::of).to_vec();
+        spool.put(names[0], b"one ").unwrap();
+        spool.put(names[1], b"two").unwrap();
+        let path = folder.path().join("output/0/1.stdout");
+        for _ in 0..2 {
+            assert_eq!(write(&path, &spool, &names).unwrap(), (7, false));
+            assert_eq!(std::fs::read(&path).unwrap(), b"one two");
+        }
+        assert!(write(&path, &spool, &[Digest::of(b"three")]).is_err());
+    }
+
+    #[test]
+    fn what_was_seen_is_trusted_as_far_as_it_is_known() {
+        let launched =
+            |tainted: Option<&str>| Launched { since: Time(5), view: None, tainted: tainted.map(str::to_owned) };
+        assert!(matches!(trust(Some(&launched(Some("x")))).0, Trust::NotTold(why) if why == "x"));
+        assert!(matches!(trust(Some(&launched(None))).0, Trust::Since(Time(5))));
+        assert!(matches!(trust(None).0, Trust::Since(Time(i64::MIN))));
+    }
+}

@@ -1,0 +1,464 @@
+//! A job on its way: it is handed to the hub, its tasks are launched as they get places, and what comes of them is collected, until
+//! all is done. Whatever breaks off is begun again: hub and log know how far it was.
+
+use super::collect;
+use super::job::{Job, Wanted};
+use super::launch;
+use super::log::How;
+use crate::daemon::Daemon;
+use crate::link::Link;
+use crate::serve::blocking;
+use crate::views::JobViews;
+use base::Time;
+use bytes::Bytes;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinSet;
+use wire::message::OpenKind;
+use wire::message::work::{Drive, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place};
+use wire::{Joined, Receiver, Sender, now_nanos};
+
+/// Tasks in one message, and their bytes.
+const SUBMIT_MAX: u32 = 1024;
+const SUBMIT_BYTES_MAX: usize = 4 << 20;
+/// Most instances of a task that a hub makes.
+const INSTANCES_MAX: u32 = 16;
+/// Errors that a task may have that are not its own: workers that go, links that break.
+const ERRORS_MAX: u32 = 11;
+/// Processor time of a task, where nobody knows, in milliseconds.
+const COST_MS: u32 = 1000;
+/// How long the hub may take for an answer.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
+/// Pauses between tries: the first, and the longest.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// A way that held for as long was a good one: the next pause is short again.
+const GOOD_TIME: Duration = Duration::from_secs(30);
+/// How often a hub may refuse a job of which it has tasks.
+const REFUSALS_MAX: u32 = 3;
+/// How often it is looked whether the job that this one comes after has ended.
+const AFTER_PAUSE: Duration = Duration::from_secs(1);
+/// Launches under way at once; further places wait.
+const LAUNCHES_MAX: usize = 1024;
+
+/// What the launches of a job over one connection share.
+pub(super) struct Way {
+    pub daemon: Arc<Daemon>,
+    pub job: Arc<Job>,
+    /// What the files were when this daemon took the job up.
+    pub views: Arc<JobViews>,
+    /// A moment before that.
+    pub since: Time,
+    pub joined: Joined,
+    pub connection: u64,
+    /// The job's number at the hub.
+    pub number: u64,
+}
+
+/// Why a job does not go on.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// It may later.
+    Later(String),
+    /// The hub does not take it.
+    Refused(String),
+}
+
+impl From<wire::WireError> for Broken {
+    fn from(error: wire::WireError) -> Self {
+        Self::Later(error.to_string())
+    }
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(error: std::io::Error) -> Self {
+        Self::Later(format!("a job's folder cannot be used: {error}"))
+    }
+}
+
+/// Takes a job to its end.
+pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
+    wait_for_other(&daemon, &job).await;
+    let since = Time(now_nanos());
+    let views = Arc::new(JobViews::begin());
+    let (mut pause, mut refusals) = (PAUSE_MIN, 0);
+    loop {
+        let begun = tokio::time::Instant::now();
+        match once(&daemon, &job, &views, since).await {
+            Ok(()) => break,
+            Err(Broken::Refused(why)) => {
+                tracing::warn!(job = %job.id(), why, "the hub refuses a job");
+                if daemon.batches.is_refused(&job, &why).await {
+                    return;
+                }
+                refusals += 1;
+                job.set_problem(Some(why.clone()));
+                // What the hub has of it is called off, unless that is refused as well.
+                let is_nothing_there = job.count_at_hub() == 0 || refusals > REFUSALS_MAX;
+                if job.cancel(&why).is_ok() && is_nothing_there && end(&job).await.is_ok() {
+                    break;
+                }
+            }
+            Err(Broken::Later(why)) => {
+                tracing::info!(job = %job.id(), why, "a job waits");
+                job.set_problem(Some(why));
+            }
+        }
+        if begun.elapsed() > GOOD_TIME {
+            pause = PAUSE_MIN;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = job.woken.notified() => {}
+        }
+        pause = (pause * 2).min(PAUSE_MAX);
+    }
+    daemon.batches.is_over(&job).await;
+}
+
+/// Until the job that this one comes after has ended, however it has.
+async fn wait_for_other(daemon: &Arc<Daemon>, job: &Arc<Job>) {
+    let Some(other) = job.spec.batch.after else { return };
+    let mut wanted = job.wanted();
+    while wanted.borrow_and_update().cancelled.is_none() {
+        let problem = match daemon.batches.ended_well(other) {
+            Some(true) => return job.set_problem(None),
+            Some(false) => Err(format!("job {other}, after which it was to come, did not end well")),
+            None => Ok(format!("it comes after job {other}")),
+        };
+        match problem {
+            Ok(waits) => job.set_problem(Some(waits)),
+            Err(why) if job.cancel(&why).is_ok() => return,
+            Err(why) => job.set_problem(Some(why)),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(AFTER_PAUSE) => {}
+            _ = wanted.changed() => {}
+        }
+    }
+}
+
+/// One way, until it breaks or all is done.
+async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, views: &Arc<JobViews>, since: Time) -> Result<(), Broken> {
+    if daemon.config.hub.as_ref().is_none_or(|hub| hub.node != job.spec.hub) {
+        return Err(Broken::Later(format!("it is at hub {}, and another one is used now: gleaner use", job.spec.hub)));
+    }
+    let wanted = job.wanted().borrow().clone();
+    if let Some(why) = wanted.cancelled.filter(|_| !job.was_opened()) {
+        // The hub has never heard of it.
+        tracing::info!(job = %job.id(), why, "given up before it was begun");
+        return end(job).await;
+    }
+    let (joined, connection) = daemon.connect(Duration::ZERO).await.map_err(Broken::Later)?;
+    // As long as somebody waits, silence is noticed.
+    let _waiting = daemon.link().map(Link::waiting);
+    let mut hub = Hub::open(&joined).await?;
+    {
+        let job = job.clone();
+        let noted = blocking(move || job.opens()).await;
+        noted.unwrap_or(Ok(()))?;
+    }
+    let told = hub.ask(JobAskKind::Open(opening(job))).await?;
+    let number = told.job;
+    let is_forgotten_there = told.tasks == 0 && job.all_ended();
+    if !job.is_collected() && !is_forgotten_there {
+        job.set_problem(None);
+        let (daemon, job, views, joined) = (daemon.clone(), job.clone(), views.clone(), joined.clone());
+        let way = Arc::new(Way { daemon, job, views, since, joined, connection, number });
+        tokio::select! {
+            collected = collect::collect(&way) => collected?,
+            Err(broken) = hand_over(&way, &mut hub, told.tasks) => return Err(broken),
+            broken = drive(&way) => return Err(broken),
+        }
+    }
+    end(job).await?;
+    // Should this be lost, the job takes room at the hub until the next try.
+    let mut hub = Hub::open(&joined).await?;
+    for ask in [JobAskKind::Close(number), JobAskKind::Forget(number)] {
+        hub.change(ask).await?;
+    }
+    Ok(())
+}
+
+/// Nothing more will come.
+async fn end(job: &Arc<Job>) -> Result<(), Broken> {
+    if job.is_collected() {
+        return Ok(());
+    }
+    let job = job.clone();
+    let ended = blocking(move || job.collected()).await;
+    Ok(ended.unwrap_or_else(|| Err(std::io::Error::other("the client daemon failed")))?)
+}
+
+/// A stream to the hub for what is wanted of jobs.
+struct Hub {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+impl Hub {
+    async fn open(joined: &Joined) -> Result<Self, Broken> {
+        let (sender, receiver) = joined.connection.open(OpenKind::Jobs(true)).await?;
+        Ok(Self { sender, receiver })
+    }
+
+    /// Asks until it is granted or refused for good.
+    async fn ask(&mut self, kind: JobAskKind) -> Result<JobTold, Broken> {
+        loop {
+            let told = self.ask_once(kind.clone()).await?;
+            match told.refusal.is_empty() {
+                true => return Ok(told),
+                false => pause_or_refused(&told).await?,
+            }
+        }
+    }
+
+    /// Changes a job, unless it has ended, or is so already.
+    async fn change(&mut self, kind: JobAskKind) -> Result<(), Broken> {
+        loop {
+            let told = self.ask_once(kind.clone()).await?;
+            match (told.refusal.is_empty(), told.again_ms) {
+                (true, _) => return Ok(()),
+                (false, 0) => {
+                    tracing::info!(job = told.job, why = told.refusal, "the hub does not change a job");
+                    return Ok(());
+                }
+                (false, _) => pause_or_refused(&told).await?,
+            }
+        }
+    }
+
+    async fn ask_once(&mut self, kind: JobAskKind) -> Result<JobTold, Broken> {
+        self.sender.send(&JobAsk { kind: Some(kind) }).await?;
+        let late = |_| Broken::Later(format!("the hub gave no answer within {} s", ANSWER_TIME_MAX.as_secs()));
+        let told = tokio::time::timeout(ANSWER_TIME_MAX, self.receiver.next::<JobTold>()).await.map_err(late)??;
+        told.ok_or_else(|| Broken::Later("the hub ended the stream of a job".into()))
+    }
+}
+
+/// Waits if a refused question may be asked again.
+async fn pause_or_refused(told: &JobTold) -> Result<(), Broken> {
+    if told.again_ms == 0 {
+        let earliest = match told.earliest_in_ms {
+            0 => String::new(),
+            ms => format!("; --deadline {}s could be met", u64::from(ms).div_ceil(1000)),
+        };
+        return Err(Broken::Refused(format!("the hub refuses it: {}{earliest}", told.refusal)));
+    }
+    tokio::time::sleep(Duration::from_millis(told.again_ms.into()).min(PAUSE_MAX)).await;
+    Ok(())
+}
+
+fn opening(job: &Job) -> JobOpen {
+    let batch = &job.spec.batch;
+    let quorum = batch.quorum.clamp(1, INSTANCES_MAX);
+    let errors_max = batch.retries.unwrap_or(ERRORS_MAX);
+    JobOpen {
+        key: Bytes::copy_from_slice(&batch.id.0.to_be_bytes()),
+        name: batch.name.clone(),
+        urgency: batch.priority.number().into(),
+        cpus: batch.surroundings.cpus,
+        quorum,
+        instances_max: (quorum + errors_max + 4).min(INSTANCES_MAX),
+        errors_max,
+        is_speculative: batch.deadline_ms.is_some(),
+        drops_late: batch.deadline_ms.is_some(),
+        delay_bound_ms: batch.time_limit_ms.map_or(0, |ms| ms.clamp(1, u32::MAX.into()) as u32),
+        cost_ms: COST_MS,
+        // Who counts is the client, which knows of each end.
+        failures_max: u32::MAX,
+        is_driven: true,
+        retries_failures: batch.retries.is_some(),
+        ..JobOpen::default()
+    }
+}
+
+/// Hands over what the hub lacks of a job, and tells it what is wanted, now and later. Ends only if that breaks.
+async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallible, Broken> {
+    let job = &way.job;
+    let mut wanted = job.wanted();
+    let mut told = Wanted { version: 0, is_held: None, priority: job.spec.batch.priority, cancelled: None };
+    let mut is_closed = false;
+    loop {
+        let now = wanted.borrow_and_update().clone();
+        tell(hub, way.number, &told, &now).await?;
+        told = now;
+        job.at_hub(at_hub);
+        if at_hub < job.spec.tasks && told.cancelled.is_none() {
+            at_hub = submit(way, hub, at_hub).await?;
+            continue;
+        }
+        if !is_closed && told.cancelled.is_none() {
+            hub.change(JobAskKind::Close(way.number)).await?;
+            is_closed = true;
+        }
+        job.is_told(told.version);
+        tokio::select! {
+            changed = wanted.changed() => {
+                // The sender is a member of the job: it is always there.
+                if changed.is_err() {
+                    return Err(Broken::Later("a job was dropped".into()));
+                }
+            }
+            why = way.joined.connection.closed() => return Err(Broken::Later(why)),
+        }
+    }
+}
+
+/// Tells the hub what is wanted otherwise than before.
+async fn tell(hub: &mut Hub, number: u64, told: &Wanted, now: &Wanted) -> Result<(), Broken> {
+    let mut asks = Vec::new();
+    match now.is_held {
+        held if held == told.is_held => {}
+        Some(true) => asks.push(JobAskKind::Hold(number)),
+        Some(false) => asks.push(JobAskKind::Release(number)),
+        None => {}
+    }
+    // What it was told over another connection is not known here.
+    let may_differ = told.version == 0 && now.version > 1;
+    if now.priority != told.priority || may_differ {
+        asks.push(JobAskKind::Urgency(JobUrgency { job: number, urgency: now.priority.number().into() }));
+    }
+    if now.cancelled.is_some() && told.cancelled.is_none() {
+        asks.push(JobAskKind::Cancel(number));
+    }
+    for ask in asks {
+        hub.change(ask).await?;
+    }
+    Ok(())
+}
+
+/// Submits the next tasks; gives how many the hub has then.
+async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
+    let job = way.job.clone();
+    let read = blocking(move || inputs(&job, first)).await;
+    let inputs = read.unwrap_or_else(|| Err(std::io::Error::other("the client daemon failed")))?;
+    let count = inputs.len() as u32;
+    let deadline_in_ms = deadline_in_ms(&way.job, now_nanos() / 1_000_000);
+    let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs };
+    let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
+    if !told.refusal.is_empty() {
+        pause_or_refused(&told).await?;
+    }
+    if told.tasks < first {
+        return Err(Broken::Later("the hub lost tasks of a job".into()));
+    }
+    Ok(told.tasks)
+}
+
+/// The next tasks, as many as fit into a message.
+fn inputs(job: &Job, first: u32) -> std::io::Result<Vec<Bytes>> {
+    let (mut inputs, mut bytes) = (Vec::new(), 0);
+    for index in first..job.spec.tasks.min(first.saturating_add(SUBMIT_MAX)) {
+        let input = job.tasks.bytes(index)?;
+        bytes += input.len();
+        inputs.push(Bytes::from(input));
+        if bytes > SUBMIT_BYTES_MAX {
+            break;
+        }
+    }
+    Ok(inputs)
+}
+
+/// By when the tasks are to be done, from now; 0: whenever.
+fn deadline_in_ms(job: &Job, now_ms: i64) -> u32 {
+    let deadline = job.spec.batch.deadline_ms;
+    let left = |ms: u64| job.spec.submitted_ms.saturating_add_unsigned(ms) - now_ms;
+    deadline.map_or(0, |ms| left(ms).clamp(1, u32::MAX.into()) as u32)
+}
+
+/// Launches what gets a place, until that breaks.
+async fn drive(way: &Arc<Way>) -> Broken {
+    let mut launches = JoinSet::new();
+    loop {
+        match places(way, &mut launches).await {
+            Ok(()) => {}
+            Err(broken) => return broken,
+        }
+        if way.joined.connection.is_closed() {
+            return Broken::Later("the connection to the hub ended".into());
+        }
+        // It has ended, as the collector will hear; otherwise it is opened once more.
+        tokio::time::sleep(PAUSE_MIN * 4).await;
+    }
+}
+
+async fn places(way: &Arc<Way>, launches: &mut JoinSet<()>) -> Result<(), Broken> {
+    let (_sender, mut receiver) = way.joined.connection.open(OpenKind::Drive(Drive { job: way.number })).await?;
+    loop {
+        let has_room = launches.len() < LAUNCHES_MAX;
+        let place = tokio::select! {
+            place = receiver.next::<Place>(), if has_room => place?,
+            Some(_) = launches.join_next() => continue,
+        };
+        match place {
+            None => return Ok(()),
+            Some(place) if !place.refusal.is_empty() => {
+                return match way.job.all_ended() {
+                    true => Ok(()),
+                    false => Err(Broken::Later(format!("the hub launches nothing of it: {}", place.refusal))),
+                };
+            }
+            Some(place) => drop(launches.spawn(launch::launch(way.clone(), place))),
+        }
+    }
+}
+
+/// Why the hub has no result of a task.
+pub(super) fn failure(number: u32, trouble: Option<String>) -> How {
+    let why = match number {
+        1 => "it failed too often",
+        2 => "it was tried too often",
+        3 => "its results do not agree",
+        4 => "it was not done by its deadline",
+        5 => return How::Cancelled,
+        _ => "the hub has no result of it",
+    };
+    How::Failed(trouble.map_or_else(|| why.to_owned(), |trouble| format!("{why}; last: {trouble}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::Draft;
+    use super::super::folder::tests::{spec_of, task};
+    use super::*;
+
+    fn job(folder: &std::path::Path, tasks: u32, change: impl FnOnce(&mut base::Batch)) -> Arc<Job> {
+        let mut draft = Draft::begin(folder).unwrap();
+        let all: Vec<base::BatchTask> = (0..tasks).map(|number| task(&number.to_string())).collect();
+        draft.add(&all).unwrap();
+        let mut spec = spec_of(tasks);
+        change(&mut spec.batch);
+        draft.finish(&spec).unwrap();
+        Job::load(folder).unwrap()
+    }
+
+    #[test]
+    fn what_the_hub_lacks_is_submitted_in_portions() {
+        let above = tempfile::tempdir().unwrap();
+        let job = job(&above.path().join("job"), 1500, |_| {});
+        assert_eq!(inputs(&job, 0).unwrap().len(), 1024);
+        let rest = inputs(&job, 1024).unwrap();
+        assert_eq!((rest.len(), &rest[0][..]), (476, &job.tasks.bytes(1024).unwrap()[..]));
+        assert!(inputs(&job, 1500).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_job_is_opened_as_it_was_submitted() {
+        let above = tempfile::tempdir().unwrap();
+        let plain = opening(&job(&above.path().join("plain"), 1, |_| {}));
+        assert_eq!((plain.quorum, plain.errors_max, plain.instances_max, plain.retries_failures), (1, 11, 16, false));
+        assert!(plain.is_driven && !plain.drops_late && plain.key.len() == 16);
+        let job = job(&above.path().join("other"), 1, |batch| {
+            (batch.quorum, batch.retries, batch.deadline_ms) = (2, Some(3), Some(60_000));
+        });
+        let open = opening(&job);
+        assert_eq!((open.quorum, open.errors_max, open.instances_max, open.retries_failures), (2, 3, 9, true));
+        assert!(open.drops_late && open.is_speculative);
+        assert_eq!(
+            (deadline_in_ms(&job, 9), deadline_in_ms(&job, 50_009), deadline_in_ms(&job, 99_999)),
+            (60_000, 10_000, 1)
+        );
+    }
+}

@@ -1,0 +1,246 @@
+//! A job's folder: what was submitted, and where its log and its tasks' outputs are.
+//!
+//! `tasks` has the tasks one after the other, each behind its length; `job` is written last, and a folder without it is of a submission
+//! that was broken off. Where outputs are: `output/0/17.stdout`, a folder for each thousand.
+
+use crate::small_file::{self, seal, unseal};
+use base::batch::{TASK_BYTES_MAX, TASKS_MAX};
+use base::codec::{Encode, Malformed, Reader, Writer};
+use base::{Batch, BatchTask, Digest, NodeId};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// Begins a `job` file.
+const MAGIC: &[u8] = b"gleaner batch 1\0";
+/// Longest `job` file: an environment may take 2 MiB and more.
+const JOB_BYTES_MAX: u64 = 16 << 20;
+/// Outputs in one folder.
+const OUTPUTS_IN_FOLDER: u32 = 1000;
+
+/// What of a job does not change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spec {
+    /// What was submitted.
+    pub batch: Batch,
+    /// How many tasks it has.
+    pub tasks: u32,
+    /// The hub that it is for.
+    pub hub: NodeId,
+    /// When it was submitted: milliseconds since 1970.
+    pub submitted_ms: i64,
+}
+
+impl Encode for Spec {
+    fn encode(&self, out: &mut Writer) {
+        self.batch.encode(out);
+        out.u32(self.tasks);
+        out.raw(&self.hub.0.0);
+        out.i64(self.submitted_ms);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            batch: Batch::decode(from)?,
+            tasks: from.u32()?,
+            hub: NodeId(Digest(from.array()?)),
+            submitted_ms: from.i64()?,
+        })
+    }
+}
+
+/// The tasks of a job that is being submitted.
+pub struct Draft {
+    folder: PathBuf,
+    tasks: BufWriter<File>,
+    count: u32,
+    /// Removed with all in it, if it does not become a job.
+    is_done: bool,
+}
+
+impl Draft {
+    /// Begins one in `folder`, in the place of any that was broken off.
+    pub fn begin(folder: &Path) -> io::Result<Self> {
+        remove(folder)?;
+        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        let file = File::options().write(true).create_new(true).mode(0o600).open(folder.join("tasks"))?;
+        Ok(Self { folder: folder.to_owned(), tasks: BufWriter::new(file), count: 0, is_done: false })
+    }
+
+    /// Adds tasks. The error is for a person.
+    pub fn add(&mut self, tasks: &[BatchTask]) -> Result<(), String> {
+        for task in tasks {
+            let bytes = task.to_bytes();
+            if task.argv.first().is_none_or(Vec::is_empty) {
+                return Err(format!("task {} has no command", self.count));
+            }
+            if bytes.len() > TASK_BYTES_MAX {
+                return Err(format!("task {} is longer than {} KiB", self.count, TASK_BYTES_MAX >> 10));
+            }
+            if self.count == TASKS_MAX {
+                return Err(format!("a job has at most {TASKS_MAX} tasks"));
+            }
+            let written = self.tasks.write_all(&(bytes.len() as u32).to_le_bytes());
+            written.and_then(|()| self.tasks.write_all(&bytes)).map_err(|error| error.to_string())?;
+            self.count += 1;
+        }
+        Ok(())
+    }
+
+    /// How many it has.
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Makes it a job: from now on it outlives everything.
+    pub fn finish(mut self, spec: &Spec) -> io::Result<()> {
+        self.tasks.flush()?;
+        self.tasks.get_ref().sync_all()?;
+        small_file::write(&self.folder.join("job"), &seal(MAGIC, &spec.to_bytes()))?;
+        File::open(self.folder.join("job"))?.sync_all()?;
+        File::open(&self.folder)?.sync_all()?;
+        if let Some(above) = self.folder.parent() {
+            File::open(above)?.sync_all()?;
+        }
+        self.is_done = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_done
+            && let Err(error) = remove(&self.folder)
+        {
+            tracing::info!(%error, "a submission that was broken off is removed later");
+        }
+    }
+}
+
+/// Removes a job's folder, if there is one.
+pub fn remove(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// What was submitted; `NotFound` of a submission that was broken off.
+pub fn spec(folder: &Path) -> io::Result<Spec> {
+    let bytes = small_file::read(&folder.join("job"), JOB_BYTES_MAX)?;
+    let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+    Spec::from_bytes(unseal(MAGIC, &bytes).map_err(invalid)?).map_err(invalid)
+}
+
+/// Where a task's standard output (1) or error (2) is.
+pub fn output(folder: &Path, index: u32, stream: u8) -> PathBuf {
+    let name = format!("{index}.{}", if stream == 1 { "stdout" } else { "stderr" });
+    folder.join("output").join((index / OUTPUTS_IN_FOLDER).to_string()).join(name)
+}
+
+/// The tasks of a job, read as they are wanted.
+#[derive(Debug)]
+pub struct Tasks {
+    file: File,
+    /// Where each begins, behind its length.
+    starts: Vec<u64>,
+    end: u64,
+}
+
+impl Tasks {
+    /// Those in `folder`.
+    pub fn open(folder: &Path, count: u32) -> io::Result<Self> {
+        let file = File::open(folder.join("tasks"))?;
+        let end = file.metadata()?.len();
+        let (mut starts, mut at) = (Vec::with_capacity(count as usize), 0);
+        let mut reader = BufReader::new(&file);
+        for _ in 0..count {
+            let mut head = [0; 4];
+            reader.read_exact(&mut head)?;
+            starts.push(at + 4);
+            at += 4 + u64::from(u32::from_le_bytes(head));
+            reader.seek_relative(i64::from(u32::from_le_bytes(head)))?;
+        }
+        if at != end {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                "the tasks of a job are not those that were submitted",
+            ));
+        }
+        Ok(Self { file, starts, end })
+    }
+
+    /// The bytes of one.
+    pub fn bytes(&self, index: u32) -> io::Result<Vec<u8>> {
+        let at = index as usize;
+        let start = *self.starts.get(at).ok_or(io::ErrorKind::NotFound)?;
+        let end = self.starts.get(at + 1).map_or(self.end, |next| next - 4);
+        let mut bytes = vec![0; (end - start) as usize];
+        self.file.read_exact_at(&mut bytes, start)?;
+        Ok(bytes)
+    }
+
+    /// One of them.
+    pub fn get(&self, index: u32) -> io::Result<BatchTask> {
+        let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+        BatchTask::from_bytes(&self.bytes(index)?).map_err(invalid)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use base::{BatchId, Command, Priority};
+
+    pub(crate) fn spec_of(tasks: u32) -> Spec {
+        let batch = Batch {
+            id: BatchId(7),
+            name: "night".into(),
+            surroundings: Command { argv: vec![b"-".to_vec()], cwd: b"/".to_vec(), ..Command::default() },
+            allow_write: Vec::new(),
+            priority: Priority::Normal,
+            is_held: false,
+            quorum: 1,
+            deadline_ms: None,
+            time_limit_ms: None,
+            retries: None,
+            failures_max: None,
+            assimilate: None,
+            after: None,
+        };
+        Spec { batch, tasks, hub: NodeId(Digest::of(b"hub")), submitted_ms: 9 }
+    }
+
+    pub(crate) fn task(word: &str) -> BatchTask {
+        BatchTask { name: String::new(), argv: vec![word.into()] }
+    }
+
+    #[test]
+    fn a_job_is_there_once_it_is_whole() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        let mut draft = Draft::begin(&folder).unwrap();
+        draft.add(&[task("a")]).unwrap();
+        assert_eq!(super::spec(&folder).unwrap_err().kind(), io::ErrorKind::NotFound);
+        drop(draft);
+        assert!(!folder.exists(), "what was broken off is removed");
+        let mut draft = Draft::begin(&folder).unwrap();
+        draft.add(&[task("a"), task("bcd")]).unwrap();
+        draft.add(&[task("e")]).unwrap();
+        assert!(draft.add(&[BatchTask::default()]).unwrap_err().contains("task 3 has no command"));
+        draft.finish(&spec_of(3)).unwrap();
+        assert_eq!(super::spec(&folder).unwrap(), spec_of(3));
+        let tasks = Tasks::open(&folder, 3).unwrap();
+        let all: Vec<BatchTask> = (0..3).map(|index| tasks.get(index).unwrap()).collect();
+        assert_eq!(all, [task("a"), task("bcd"), task("e")]);
+        assert!(tasks.get(3).is_err() && Tasks::open(&folder, 2).is_err());
+    }
+
+    #[test]
+    fn what_is_too_long_is_refused() {
+        let above = tempfile::tempdir().unwrap();
+        let mut draft = Draft::begin(&above.path().join("job")).unwrap();
+        assert!(draft.add(&[task(&"x".repeat(TASK_BYTES_MAX))]).unwrap_err().contains("64 KiB"));
+    }
+}

@@ -1,0 +1,564 @@
+//! One job: what was submitted, what is known of its tasks, and what its owner wants of it. All that must outlive the daemon is in
+//! its log before anybody is told.
+
+use super::folder::{self, Spec, Tasks};
+use super::log::{End, Entry, How, Log, shortened};
+use crate::report::{BatchLine, BatchTaskLine};
+use crate::views::View;
+use base::batch::{BatchId, Priority};
+use base::path::printable;
+use base::{Digest, TaskId, Time};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use tokio::sync::{Notify, watch};
+use wire::{lock, now_nanos};
+
+/// A job.
+#[derive(Debug)]
+pub struct Job {
+    /// What was submitted.
+    pub spec: Spec,
+    /// Its tasks.
+    pub tasks: Tasks,
+    folder: PathBuf,
+    log: Log,
+    state: Mutex<State>,
+    wanted: watch::Sender<Wanted>,
+    /// How much of what is wanted the hub has been told, by [`Wanted::version`].
+    told: watch::Sender<u64>,
+    refused: watch::Sender<Option<String>>,
+    /// Told when it is worth trying again at once.
+    pub woken: Notify,
+    /// Told when tasks begin or end.
+    news: Notify,
+    /// Tasks whose results are being put into place.
+    taking: Mutex<BTreeSet<u32>>,
+    /// Told when one of these is.
+    taken: Notify,
+}
+
+/// What its owner wants of a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Grows with each change.
+    pub version: u64,
+    /// Whether its tasks wait; `None`: that was never changed.
+    pub is_held: Option<bool>,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// Why it is given up.
+    pub cancelled: Option<String>,
+}
+
+/// An instance that was launched, and whose task has not ended.
+#[derive(Clone, Debug)]
+pub struct Launched {
+    /// What it saw was so then, or was looked at later.
+    pub since: Time,
+    /// Of this daemon: what it saw is known as long as this is held.
+    pub view: Option<Arc<View>>,
+    /// What it could not be told.
+    pub tainted: Option<String>,
+}
+
+/// The right to put a task's result into place: one at a time has it, over all connections.
+pub struct Turn {
+    job: Arc<Job>,
+    index: u32,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.job.taking).remove(&self.index);
+        self.job.taken.notify_waiters();
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    ends: BTreeMap<u32, End>,
+    /// Tasks after which what is to be run was.
+    assimilated: BTreeSet<u32>,
+    launched: BTreeMap<(u32, u32), Launched>,
+    /// Launches under way.
+    running: u32,
+    /// Tasks that the hub has.
+    at_hub: u32,
+    failed: u32,
+    opened: bool,
+    collected: bool,
+    /// What hinders it now.
+    problem: Option<String>,
+    /// What went wrong last with tasks that have not ended.
+    troubles: HashMap<u32, String>,
+}
+
+impl State {
+    fn end(&mut self, end: End) {
+        let is_good = end.how.is_good();
+        let index = end.index;
+        self.troubles.remove(&index);
+        if self.ends.insert(index, end).is_none() {
+            self.failed += u32::from(!is_good);
+        }
+        let of_task: Vec<(u32, u32)> =
+            self.launched.range((index, 0)..=(index, u32::MAX)).map(|(key, _)| *key).collect();
+        of_task.iter().for_each(|key| drop(self.launched.remove(key)));
+    }
+}
+
+impl Job {
+    /// The job in this folder, as its log tells it; `NotFound` if its submission was broken off.
+    pub fn load(folder: &Path) -> io::Result<Arc<Self>> {
+        let spec = folder::spec(folder)?;
+        let tasks = Tasks::open(folder, spec.tasks)?;
+        let (log, entries) = Log::open(&folder.join("log"))?;
+        let mut wanted = Wanted {
+            version: 1,
+            is_held: spec.batch.is_held.then_some(true),
+            priority: spec.batch.priority,
+            cancelled: None,
+        };
+        let mut state = State::default();
+        for entry in entries {
+            wanted.version += u64::from(matches!(entry, Entry::Held(_) | Entry::Priority(_) | Entry::Cancelled(_)));
+            match entry {
+                Entry::Opened => state.opened = true,
+                Entry::Held(held) => wanted.is_held = Some(held),
+                Entry::Priority(number) => wanted.priority = Priority::of_number(number).unwrap_or_default(),
+                Entry::Cancelled(why) => wanted.cancelled = Some(why),
+                Entry::Launched { index, number, since_ns } => {
+                    let launched = Launched { since: Time(since_ns), view: None, tainted: None };
+                    state.launched.insert((index, number), launched);
+                }
+                Entry::Tainted { index, number, why } => {
+                    state.launched.entry((index, number)).and_modify(|launched| launched.tainted = Some(why));
+                }
+                Entry::Ended(end) => state.end(end),
+                Entry::Assimilated(index) => drop(state.assimilated.insert(index)),
+                Entry::Collected => state.collected = true,
+            }
+        }
+        Ok(Arc::new(Self {
+            spec,
+            tasks,
+            folder: folder.to_owned(),
+            log,
+            state: Mutex::new(state),
+            wanted: watch::Sender::new(wanted),
+            told: watch::Sender::new(0),
+            refused: watch::Sender::new(None),
+            woken: Notify::new(),
+            news: Notify::new(),
+            taking: Mutex::default(),
+            taken: Notify::new(),
+        }))
+    }
+
+    /// Its name.
+    pub fn id(&self) -> BatchId {
+        self.spec.batch.id
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The number under which a task's changes are committed: the same whenever that is tried.
+    pub fn commit_task(&self, index: u32) -> TaskId {
+        let name = [b"gleaner batch task\0".as_slice(), &self.id().0.to_be_bytes(), &index.to_be_bytes()].concat();
+        TaskId(u128::from_be_bytes(*Digest::of(&name).0.first_chunk().expect("a digest has 32 bytes")))
+    }
+
+    /// What its owner wants, now and when that changes.
+    pub fn wanted(&self) -> watch::Receiver<Wanted> {
+        self.wanted.subscribe()
+    }
+
+    /// The hub knows what is wanted, up to this version.
+    pub fn is_told(&self, version: u64) {
+        self.told.send_if_modified(|told| version > std::mem::replace(told, version.max(*told)));
+    }
+
+    /// Waits until the hub knows what is wanted now.
+    pub async fn until_told(&self) {
+        let version = self.wanted.borrow().version;
+        // The sender is a member: it lives as long as this.
+        let _ = self.told.subscribe().wait_for(|told| *told >= version).await;
+    }
+
+    /// Holds it, or releases it.
+    pub fn hold(&self, held: bool) -> io::Result<()> {
+        self.change(&Entry::Held(held), |wanted| wanted.is_held = Some(held))
+    }
+
+    /// Gives it another priority.
+    pub fn set_priority(&self, priority: Priority) -> io::Result<()> {
+        self.change(&Entry::Priority(priority.number()), |wanted| wanted.priority = priority)
+    }
+
+    /// Gives it up: the first reason counts.
+    pub fn cancel(&self, why: &str) -> io::Result<()> {
+        if self.wanted.borrow().cancelled.is_some() {
+            return Ok(());
+        }
+        let why = shortened(why);
+        self.change(&Entry::Cancelled(why.clone()), |wanted| wanted.cancelled = Some(why))
+    }
+
+    fn change(&self, entry: &Entry, change: impl FnOnce(&mut Wanted)) -> io::Result<()> {
+        self.log.keep(entry)?;
+        self.wanted.send_modify(|wanted| {
+            wanted.version += 1;
+            change(wanted);
+        });
+        self.woken.notify_one();
+        Ok(())
+    }
+
+    /// An instance is about to be launched.
+    pub fn launch(&self, index: u32, number: u32, since: Time, view: Arc<View>) -> io::Result<()> {
+        if self.end(index).is_some() {
+            return Ok(());
+        }
+        self.log.add(&Entry::Launched { index, number, since_ns: since.0 })?;
+        let launched = Launched { since, view: Some(view), tainted: None };
+        lock(&self.state).launched.insert((index, number), launched);
+        Ok(())
+    }
+
+    /// An instance could not be told something. Nobody else is told so before this returns.
+    pub fn taint(&self, index: u32, number: u32, why: &str) {
+        let why = shortened(why);
+        if let Err(error) = self.log.keep(&Entry::Tainted { index, number, why: why.clone() }) {
+            tracing::error!(job = %self.id(), index, %error, "what a task was not told cannot be written down");
+        }
+        let mut state = lock(&self.state);
+        state.launched.entry((index, number)).and_modify(|launched| {
+            launched.tainted.get_or_insert(why);
+        });
+    }
+
+    /// What is known of an instance.
+    pub fn launched(&self, index: u32, number: u32) -> Option<Launched> {
+        lock(&self.state).launched.get(&(index, number)).cloned()
+    }
+
+    /// Waits until nobody else puts this task's result into place.
+    pub async fn turn(self: &Arc<Self>, index: u32) -> Turn {
+        loop {
+            let taken = self.taken.notified();
+            tokio::pin!(taken);
+            // Before it is looked: what comes after that is not missed.
+            taken.as_mut().enable();
+            if lock(&self.taking).insert(index) {
+                return Turn { job: self.clone(), index };
+            }
+            taken.await;
+        }
+    }
+
+    /// So many more launches are under way.
+    pub fn running(&self, more: i32) {
+        let mut state = lock(&self.state);
+        state.running = state.running.saturating_add_signed(more);
+        self.news.notify_waiters();
+    }
+
+    /// Waits until a task begins or ends, or the job is over.
+    pub async fn changed(&self) {
+        self.news.notified().await;
+    }
+
+    /// Waits until it is over.
+    pub async fn until_over(&self) {
+        loop {
+            let changed = self.news.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if self.is_collected() {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// It is over.
+    pub fn is_over(&self) {
+        self.news.notify_waiters();
+    }
+
+    /// Something went wrong with a task, which may be tried again.
+    pub fn trouble(&self, index: u32, why: &str) {
+        lock(&self.state).troubles.insert(index, shortened(why));
+    }
+
+    /// What went wrong with a task last.
+    pub fn last_trouble(&self, index: u32) -> Option<String> {
+        lock(&self.state).troubles.get(&index).cloned()
+    }
+
+    /// What hinders the whole job, or nothing does.
+    pub fn set_problem(&self, problem: Option<String>) {
+        lock(&self.state).problem = problem;
+    }
+
+    /// The hub has so many of its tasks.
+    pub fn at_hub(&self, tasks: u32) {
+        lock(&self.state).at_hub = tasks;
+    }
+
+    /// Writes a task's end down, for good, unless that was done before. Tells whether too many have failed.
+    pub fn ended(&self, end: End) -> io::Result<()> {
+        if self.end(end.index).is_some() {
+            return Ok(());
+        }
+        self.log.keep(&Entry::Ended(end.clone()))?;
+        let mut state = lock(&self.state);
+        state.end(end);
+        let failed = state.failed;
+        drop(state);
+        self.news.notify_waiters();
+        match self.spec.batch.failures_max {
+            Some(most) if failed > most => {
+                self.cancel(&format!("{failed} tasks failed, more than --max-failures {most}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What was to be run after a task was.
+    pub fn assimilated(&self, index: u32) -> io::Result<()> {
+        self.log.keep(&Entry::Assimilated(index))?;
+        lock(&self.state).assimilated.insert(index);
+        Ok(())
+    }
+
+    /// A task's end, if it has ended.
+    pub fn end(&self, index: u32) -> Option<End> {
+        lock(&self.state).ends.get(&index).cloned()
+    }
+
+    /// Whether all is done for a task, and the hub may forget it.
+    pub fn is_done(&self, index: u32) -> bool {
+        let state = lock(&self.state);
+        let assimilates = self.spec.batch.assimilate.is_some();
+        state.ends.contains_key(&index) && (!assimilates || state.assimilated.contains(&index))
+    }
+
+    /// Whether the hub may have heard of it.
+    pub fn was_opened(&self) -> bool {
+        lock(&self.state).opened
+    }
+
+    /// The hub is about to hear of it.
+    pub fn opens(&self) -> io::Result<()> {
+        if !self.was_opened() {
+            self.log.keep(&Entry::Opened)?;
+            lock(&self.state).opened = true;
+        }
+        Ok(())
+    }
+
+    /// Whether all of its tasks have ended, and all is done for them.
+    pub fn all_ended(&self) -> bool {
+        let state = lock(&self.state);
+        let done = if self.spec.batch.assimilate.is_some() { state.assimilated.len() } else { state.ends.len() };
+        done >= self.spec.tasks as usize
+    }
+
+    /// The hub takes nothing of it, for this reason.
+    pub fn refuse(&self, why: String) {
+        self.refused.send_replace(Some(why));
+    }
+
+    /// Waits until the hub has refused it, and tells why.
+    pub async fn until_refused(&self) -> String {
+        let mut refused = self.refused.subscribe();
+        // The sender is a member: it lives as long as this.
+        let why = refused.wait_for(Option::is_some).await.map(|why| why.clone());
+        why.ok().flatten().unwrap_or_default()
+    }
+
+    /// How many of its tasks the hub has.
+    pub fn count_at_hub(&self) -> u32 {
+        lock(&self.state).at_hub
+    }
+
+    /// Whether nothing more will come from the hub.
+    pub fn is_collected(&self) -> bool {
+        lock(&self.state).collected
+    }
+
+    /// Nothing more will come from the hub. Tasks that have no end then were never handed over, or were given up.
+    pub fn collected(&self) -> io::Result<()> {
+        let missing: Vec<u32> = {
+            let state = lock(&self.state);
+            (0..self.spec.tasks).filter(|index| !state.ends.contains_key(index)).collect()
+        };
+        let mut last = 0;
+        for index in missing {
+            let end = End {
+                index,
+                how: How::Cancelled,
+                worker: String::new(),
+                at_ms: now_nanos() / 1_000_000,
+                said: [0, 0],
+                is_cut: false,
+            };
+            last = self.log.add(&Entry::Ended(end.clone()))?;
+            lock(&self.state).end(end);
+        }
+        self.log.flush(last.max(self.log.add(&Entry::Collected)?))?;
+        let mut state = lock(&self.state);
+        (state.collected, state.problem) = (true, None);
+        Ok(())
+    }
+
+    /// Where a task's standard output (1) or error (2) is.
+    pub fn output(&self, index: u32, stream: u8) -> PathBuf {
+        folder::output(&self.folder, index, stream)
+    }
+
+    /// It in a line.
+    pub fn line(&self) -> BatchLine {
+        let state = lock(&self.state);
+        let wanted = self.wanted.borrow();
+        let tasks = self.spec.tasks;
+        let ended = state.ends.len() as u32;
+        let running = state.running.min(tasks - ended.min(tasks));
+        let word = match (&wanted.cancelled, state.collected) {
+            (Some(_), true) => "cancelled",
+            (Some(_), false) => "cancelling",
+            (None, true) if state.failed > 0 => "failed",
+            (None, true) => "done",
+            (None, false) if wanted.is_held == Some(true) => "held",
+            (None, false) if state.at_hub < tasks => "submitting",
+            (None, false) if running > 0 || ended > 0 => "running",
+            (None, false) => "waiting",
+        };
+        BatchLine {
+            job: self.id().to_hex(),
+            name: self.spec.batch.name.clone(),
+            state: word.into(),
+            problem: wanted.cancelled.clone().or_else(|| state.problem.clone()),
+            priority: wanted.priority.name().into(),
+            tasks,
+            done: ended - state.failed.min(ended),
+            failed: state.failed,
+            running,
+            waiting: tasks - ended.min(tasks) - running,
+            submitted_ms: self.spec.submitted_ms,
+            ended_ms: state.collected.then(|| state.ends.values().map(|end| end.at_ms).max().unwrap_or_default()),
+            folder: printable(self.folder.as_os_str().as_encoded_bytes()),
+        }
+    }
+
+    /// Some of its tasks.
+    pub fn task_lines(&self, first: u32, count: u32) -> Vec<BatchTaskLine> {
+        let last = first.saturating_add(count).min(self.spec.tasks);
+        (first..last).map(|index| self.task_line(index)).collect()
+    }
+
+    fn task_line(&self, index: u32) -> BatchTaskLine {
+        let task = self.tasks.get(index).unwrap_or_default();
+        let state = lock(&self.state);
+        let end = state.ends.get(&index);
+        let is_launched = state.launched.range((index, 0)..=(index, u32::MAX)).any(|(_, one)| one.view.is_some());
+        let status = match end {
+            Some(end) => end.how.name(),
+            None if is_launched => "running".into(),
+            None => "waiting".into(),
+        };
+        let why = end.and_then(|end| end.how.why().map(str::to_owned)).or_else(|| state.troubles.get(&index).cloned());
+        let file = |stream: u8| {
+            let has_any = end.is_some_and(|end| end.said[usize::from(stream) - 1] > 0);
+            has_any.then(|| self.output(index, stream).to_string_lossy().into_owned())
+        };
+        BatchTaskLine {
+            index,
+            name: task.name,
+            argv: task.argv.iter().map(|word| printable(word)).collect(),
+            status,
+            why,
+            worker: end.map(|end| end.worker.clone()).filter(|worker| !worker.is_empty()),
+            commit: self.commit_task(index).to_hex(),
+            ended_ms: end.map(|end| end.at_ms),
+            stdout: file(1),
+            stderr: file(2),
+            is_cut: end.is_some_and(|end| end.is_cut),
+            is_assimilated: self.spec.batch.assimilate.as_ref().map(|_| state.assimilated.contains(&index)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::Draft;
+    use super::super::folder::tests::{spec_of, task};
+    use super::*;
+
+    fn job(folder: &Path, failures_max: Option<u32>) -> Arc<Job> {
+        let mut draft = Draft::begin(folder).unwrap();
+        draft.add(&[task("a"), task("b"), task("c")]).unwrap();
+        let mut spec = spec_of(3);
+        spec.batch.failures_max = failures_max;
+        draft.finish(&spec).unwrap();
+        Job::load(folder).unwrap()
+    }
+
+    fn end(index: u32, how: How) -> End {
+        End { index, how, worker: "rack".into(), at_ms: 5, said: [0, 0], is_cut: false }
+    }
+
+    #[test]
+    fn a_restart_forgets_nothing_that_was_said() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        let before = job(&folder, None);
+        before.ended(end(1, How::Exit(0))).unwrap();
+        before.ended(end(1, How::Exit(9))).unwrap();
+        before.hold(true).unwrap();
+        before.set_priority(Priority::Spare).unwrap();
+        drop(before);
+        let after = Job::load(&folder).unwrap();
+        assert!(after.is_done(1) && !after.is_done(0));
+        assert_eq!(after.end(1).unwrap().how, How::Exit(0), "the first end counts");
+        let line = after.line();
+        assert_eq!((line.state.as_str(), line.done, line.waiting, line.priority.as_str()), ("held", 1, 2, "spare"));
+        after.hold(false).unwrap();
+        after.ended(end(0, How::Failed("no agreement".into()))).unwrap();
+        after.collected().unwrap();
+        let line = Job::load(&folder).unwrap().line();
+        assert_eq!((line.state.as_str(), line.done, line.failed), ("failed", 1, 2));
+    }
+
+    #[test]
+    fn with_too_many_failures_it_is_given_up() {
+        let above = tempfile::tempdir().unwrap();
+        let job = job(&above.path().join("job"), Some(1));
+        job.ended(end(0, How::Exit(1))).unwrap();
+        assert_eq!(job.line().state, "submitting");
+        job.ended(end(1, How::Signal(9))).unwrap();
+        assert_eq!(job.line().state, "cancelling");
+        assert!(job.wanted().borrow().cancelled.as_deref().unwrap().contains("--max-failures 1"));
+    }
+
+    #[test]
+    fn what_an_instance_was_not_told_outlives_the_daemon() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        let before = job(&folder, None);
+        before.log.keep(&Entry::Launched { index: 2, number: 1, since_ns: 77 }).unwrap();
+        before.taint(2, 1, "/x changed");
+        drop(before);
+        let after = Job::load(&folder).unwrap();
+        let known = after.launched(2, 1).unwrap();
+        assert_eq!((known.since, known.tainted.as_deref(), known.view.is_none()), (Time(77), Some("/x changed"), true));
+        assert!(after.launched(2, 2).is_none());
+        assert_ne!(after.commit_task(1), after.commit_task(2));
+    }
+}

@@ -1,0 +1,241 @@
+//! One launch of a batch job's task: it has a place already, and its result stays at the hub until it is collected.
+
+use super::drive::Way;
+use super::log::{End, How, shortened};
+use crate::link::Reach;
+use crate::plan::{NotPlanned, Plan};
+use crate::serve::{Running, Taint, blocking};
+use crate::takeoff::{Checked, QuestionsEnd};
+use base::{Command, Output, Stdin, TaskId, Time};
+use rustix::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::message::work::Place;
+use wire::message::{Failed, FailedKind, InputKind, Launch, OpenKind, OutputKind, TaskInput, TaskOutput};
+use wire::{Receiver, Sender, convert, now_nanos};
+
+/// How often one place is tried: the hub may have lost the view.
+const TRIES_MAX: u32 = 3;
+/// How long a command that must be alone in a tree is waited with: the hub keeps a place for a minute.
+const TREE_TIME_MAX: Duration = Duration::from_secs(40);
+
+/// How a launch came out.
+enum Landing {
+    /// The hub has its result.
+    Landed,
+    /// The hub lacks the view, or a file changed while it was read: it keeps the place for another launch.
+    Again(String),
+    /// It failed, which the hub knows. Why.
+    Failed(String),
+}
+
+/// What is launched at a place whose task is over already: to give such a place back would count against its worker.
+const NOTHING: &[u8] = b"/bin/true";
+
+/// Launches a task that has a place, and waits until the hub knows its end.
+pub(super) async fn launch(way: Arc<Way>, place: Place) {
+    let index = place.index;
+    let job = &way.job;
+    if index >= job.spec.tasks || job.end(index).is_some() {
+        return launch_nothing(&way, &place).await;
+    }
+    job.running(1);
+    let landed = fly(&way, &place).await;
+    job.running(-1);
+    match landed {
+        Ok(()) => {}
+        Err(Grounded::Trouble(why)) => {
+            tracing::info!(job = %job.id(), index, why, "a launch came to nothing");
+            job.trouble(index, &why);
+            // It may be that the hub has not heard of it.
+            give_back(&way, &place).await;
+        }
+        Err(Grounded::Never(why)) => {
+            let end = End {
+                index,
+                how: How::Failed(shortened(&why)),
+                worker: String::new(),
+                at_ms: now_nanos() / 1_000_000,
+                said: [0, 0],
+                is_cut: false,
+            };
+            let job = job.clone();
+            let written = blocking(move || job.ended(end)).await;
+            if let Some(Err(error)) = written {
+                tracing::warn!(index, %error, "a task's end could not be written down");
+                return give_back(&way, &place).await;
+            }
+            launch_nothing(&way, &place).await;
+        }
+    }
+}
+
+/// What comes of it is known already, and the hub is told so by a command that ends well.
+async fn launch_nothing(way: &Arc<Way>, place: &Place) {
+    let command = Command { argv: vec![NOTHING.to_vec()], ..way.job.spec.batch.surroundings.clone() };
+    let landed = match plan(way, command).await {
+        Ok(plan) => fly_planned(way, place, &plan).await,
+        Err(why) => Err(why),
+    };
+    if landed.is_err() {
+        give_back(way, place).await;
+    }
+}
+
+/// Why there was no result.
+enum Grounded {
+    /// Another try may do better.
+    Trouble(String),
+    /// No other try would do better.
+    Never(String),
+}
+
+/// Gives a place back: a launch without a command, which the hub refuses at once. Otherwise it would be kept for a minute.
+async fn give_back(way: &Way, place: &Place) {
+    let task = convert::task_bytes(TaskId(rand::random()));
+    let launch = Launch { task, attempt: 1, place: Some(place.ticket), ..Launch::default() };
+    // Nothing of it matters here.
+    if let Ok((mut sender, _)) = way.joined.connection.open(OpenKind::Launch(Box::new(launch))).await {
+        sender.finish();
+        sender.stopped().await;
+    }
+}
+
+async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
+    let command = way.command(place.index).map_err(|error| Grounded::Trouble(error.to_string()))?;
+    let plan = plan(way, command).await?;
+    let _alone = match &plan.alone_in {
+        None => None,
+        Some(tree) => {
+            let turn = tokio::time::timeout(TREE_TIME_MAX, way.daemon.tree(tree).lock_owned()).await;
+            Some(turn.map_err(|_| Grounded::Trouble(format!("another command was in {tree} for too long")))?)
+        }
+    };
+    fly_planned(way, place, &plan).await
+}
+
+async fn fly_planned(way: &Arc<Way>, place: &Place, plan: &Plan) -> Result<(), Grounded> {
+    let mut trouble = String::new();
+    for attempt in 1..=TRIES_MAX {
+        match attempt_one(way, place, plan, attempt).await {
+            Ok(Landing::Landed) => return Ok(()),
+            Ok(Landing::Again(why)) => trouble = why,
+            Ok(Landing::Failed(why)) => return Err(Grounded::Trouble(why)),
+            Err(why) => {
+                plan.view.forget_sent();
+                way.joined.connection.forget_launches();
+                if way.joined.connection.is_closed() {
+                    way.daemon.server.forget_sent();
+                }
+                return Err(Grounded::Trouble(why));
+            }
+        }
+        plan.view.forget_sent();
+        way.joined.connection.forget_launches();
+    }
+    Err(Grounded::Trouble(trouble))
+}
+
+async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
+    let way = way.clone();
+    let planned = blocking(move || {
+        let null = null().map_err(|error| Grounded::Trouble(format!("opening /dev/null: {error}")))?;
+        let fds = [null.clone(), null.clone(), null];
+        let allow_write = &way.job.spec.batch.allow_write;
+        let plan = Plan::new(&way.daemon, command, None, allow_write, Some(&way.views), &fds);
+        let mut plan = plan.map_err(|why| match why {
+            NotPlanned::NotFound(missing) => Grounded::Never(missing.to_string()),
+            NotPlanned::Here(why) => Grounded::Never(format!("it cannot run elsewhere: {why}")),
+            NotPlanned::Better(_, choice) => Grounded::Trouble(choice.to_string()),
+        })?;
+        (plan.stdin, plan.stdout, plan.stderr) = (Stdin::Null, Output::Stream, Output::Stream);
+        Ok(plan)
+    });
+    planned.await.unwrap_or_else(|| Err(Grounded::Trouble("the client daemon failed".into())))
+}
+
+fn null() -> std::io::Result<Arc<OwnedFd>> {
+    Ok(Arc::new(std::fs::File::options().read(true).write(true).open("/dev/null")?.into()))
+}
+
+/// One launch, to its end. The error: it is not known whether the hub has what was sent.
+async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -> Result<Landing, String> {
+    let Way { daemon, joined, connection, job, .. } = &**way;
+    let (index, number) = (place.index, place.instance.unwrap_or_default().number);
+    let task = TaskId(rand::random());
+    let launched = Time(now_nanos());
+    {
+        let (job, view, since) = (job.clone(), plan.view.clone(), way.since);
+        let noted = blocking(move || job.launch(index, number, since, view)).await;
+        noted.ok_or("the client daemon failed")?.map_err(|error| format!("writing a job's log: {error}"))?;
+    }
+    let tainted: Taint = {
+        let job = job.clone();
+        Box::new(move |why| job.taint(index, number, why))
+    };
+    let running = Running {
+        view: plan.view.clone(),
+        gate: plan.gate.clone(),
+        launched,
+        connection: *connection,
+        reach: Reach::of(joined),
+        asked: Default::default(),
+        tainted: Some(tainted),
+    };
+    daemon.server.begin(task, running);
+    let _questions = QuestionsEnd { daemon: daemon.clone(), task };
+    let checked = {
+        let (daemon, plan, joined, connection) = (daemon.clone(), plan.clone(), joined.clone(), *connection);
+        blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
+    };
+    let ready = checked.ok_or("the client daemon failed")?.ready?;
+    let launch = Launch { attempt, launched: launched.0, ..message(task, plan, place) };
+    let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
+    follow(sender, receiver).await
+}
+
+fn message(task: TaskId, plan: &Plan, place: &Place) -> Launch {
+    Launch {
+        task: convert::task_bytes(task),
+        command: Some((&plan.command).into()),
+        stdin: Some((&plan.stdin).into()),
+        stdout: convert::output_number(plan.stdout),
+        stderr: convert::output_number(plan.stderr),
+        rank: Some(place.index),
+        place: Some(place.ticket),
+        ..Launch::default()
+    }
+}
+
+/// What comes of a launch. It ends at the latest when the hub gives the instance up, or the connection ends.
+async fn follow(mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
+    loop {
+        let output = receiver.next::<TaskOutput>().await.map_err(|error| error.to_string())?;
+        let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
+        match kind {
+            Some(OutputKind::End(_)) => {
+                // The hub may have gone: it will tell of the end over the next connection.
+                let _ = sender.send(&TaskInput::from(InputKind::Settled(true))).await;
+                sender.finish();
+                return Ok(Landing::Landed);
+            }
+            Some(OutputKind::Failed(failed)) => return Ok(on_failed(failed)),
+            _ => {}
+        }
+    }
+}
+
+fn on_failed(failed: Failed) -> Landing {
+    match failed.reason() {
+        FailedKind::ViewGap | FailedKind::Changed => Landing::Again(failed.message),
+        _ => Landing::Failed(failed.message),
+    }
+}
+
+impl Way {
+    /// A task's command.
+    pub(super) fn command(&self, index: u32) -> std::io::Result<Command> {
+        let argv = self.job.tasks.get(index)?.argv;
+        Ok(Command { argv, ..self.job.spec.batch.surroundings.clone() })
+    }
+}

@@ -1,0 +1,141 @@
+//! A launch, from the check of the files that its program uses until it is on its way to the hub.
+
+use crate::ahead::{Ahead, Behind};
+use crate::daemon::Daemon;
+use crate::earlier::Outgoing;
+use crate::link::Reach;
+use crate::plan::Plan;
+use crate::views::Swept;
+use base::TaskId;
+use std::sync::Arc;
+use wire::message::{Launch, Object, OpenKind};
+use wire::{Joined, Receiver, Sender, WireError};
+
+/// Contents of more bytes in all, before they are packed, do not go with a launch over a slow link, …
+const WITH_LAUNCH_MAX: usize = 64 << 10;
+/// … except for those that have no more than this.
+const SMALL_MAX: usize = 4 << 10;
+
+/// The files that a command uses, checked for a launch over one connection.
+pub(crate) struct Checked {
+    /// Its number.
+    pub connection: u64,
+    /// What had gone over the connection until then.
+    pub bytes_before: (u64, u64),
+    /// What the launch takes along, or why there can be none.
+    pub ready: Result<Ready, String>,
+}
+
+/// What a launch takes along.
+pub(crate) struct Ready {
+    swept: Swept,
+    parcel: Parcel,
+    ahead: Option<Ahead>,
+}
+
+/// Contents for a launch.
+struct Parcel {
+    /// With it.
+    objects: Vec<Object>,
+    /// Behind it.
+    behind: Vec<Outgoing>,
+}
+
+impl Parcel {
+    /// Over a slow link the task need not wait until all is there: much goes behind, but for what is small, as lists are that all
+    /// tasks begin with.
+    fn new(reach: Reach, outgoing: Vec<Outgoing>) -> Self {
+        let is_much = reach.far && outgoing.iter().map(Outgoing::size).sum::<usize>() > WITH_LAUNCH_MAX;
+        let (with, behind) = outgoing.into_iter().partition(|outgoing| !is_much || outgoing.size() <= SMALL_MAX);
+        Self { objects: Outgoing::pack_all(with).collect(), behind }
+    }
+}
+
+impl Checked {
+    /// Checks them. Blocks.
+    pub fn new(plan: &Plan, daemon: &Daemon, joined: &Joined, connection: u64) -> Self {
+        let bytes_before = joined.connection.bytes();
+        let reach = Reach::of(joined);
+        let ahead = reach.near.then(|| Ahead::new(joined.connection.clone()));
+        let ready = plan.sweep(daemon, (connection, reach), ahead.as_ref()).map(|mut swept| {
+            let blobs = std::mem::take(&mut swept.blobs);
+            let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
+            let outgoing = daemon.server.outgoing_with(reach, first.chain(&swept.update.set), blobs);
+            Ready { swept, parcel: Parcel::new(reach, outgoing), ahead }
+        });
+        Self { connection, bytes_before, ready }
+    }
+
+    /// On the thread that planned, where the hub is connected: unless another command must end first.
+    pub fn at_once(plan: &Plan, daemon: &Daemon) -> Option<Self> {
+        let (joined, connection) = daemon.link()?.current().filter(|_| plan.alone_in.is_none())?;
+        Some(Self::new(plan, daemon, &joined, connection))
+    }
+}
+
+impl Ready {
+    /// How many paths have changed since the launch before it.
+    pub fn changed(&self) -> usize {
+        self.swept.update.set.len()
+    }
+
+    /// How many objects go with it, before it and behind it.
+    pub fn objects(&self) -> usize {
+        self.parcel.objects.len() + self.parcel.behind.len() + self.swept.ahead
+    }
+
+    /// Sends the launch on a stream of its own.
+    pub async fn take_off(
+        self,
+        daemon: &Arc<Daemon>,
+        joined: &Joined,
+        launch: Launch,
+    ) -> Result<(Sender, Receiver), WireError> {
+        let Self { swept, parcel: Parcel { objects, behind }, ahead } = self;
+        let behind = Behind::announce(&joined.connection, behind).await;
+        let launch = Launch {
+            view: Some((&swept.update).into()),
+            objects,
+            copied: swept.copied.as_ref().map(Into::into),
+            client_to_hub: joined.clock_offset_ns(),
+            coming: behind.as_ref().map(|behind| behind.number),
+            ..launch
+        };
+        let opened = launch_on(joined, ahead, OpenKind::Launch(Box::new(launch))).await;
+        behind.into_iter().for_each(Behind::send);
+        if daemon.server.earlier_lacks() {
+            let server = daemon.server.clone();
+            tokio::task::spawn_blocking(move || server.fill_earlier());
+        }
+        daemon.link().into_iter().for_each(|link| link.asked(joined));
+        opened
+    }
+}
+
+/// Sends a launch on a stream of its own, or on the one on which contents went ahead of it.
+async fn launch_on(joined: &Joined, ahead: Option<Ahead>, launch: OpenKind) -> Result<(Sender, Receiver), WireError> {
+    let opened = match ahead {
+        Some(ahead) => ahead.finish().await,
+        None => None,
+    };
+    let (mut sender, mut receiver) = match opened {
+        Some(opened) => opened,
+        None => joined.connection.open_control().await?,
+    };
+    receiver.answers(sender.send_launch(launch.into()).await?);
+    Ok((sender, receiver))
+}
+
+/// Ends the hub's right to ask for a task's files.
+pub(crate) struct QuestionsEnd {
+    /// Who answers.
+    pub daemon: Arc<Daemon>,
+    /// The task.
+    pub task: TaskId,
+}
+
+impl Drop for QuestionsEnd {
+    fn drop(&mut self) {
+        self.daemon.server.end(self.task);
+    }
+}
