@@ -17,7 +17,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use store::journal::{JournalError, Options, Seq};
 use store::log::Place;
@@ -36,8 +36,6 @@ use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, 
 const GIVEN_BYTES_MAX: usize = 8 << 20;
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
-/// How often it is looked for hosts that have been away for long.
-const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
 
 /// What a hub needs to run.
 pub struct Config {
@@ -441,53 +439,6 @@ impl Shared {
             Err(refused) => {
                 state.waiting.remove(&ticket);
                 Err(refused)
-            }
-        }
-    }
-
-    /// Has time pass for the table.
-    async fn tick(&self) {
-        let sooner = lock(&self.state).placement.desk.sooner();
-        let mut looked = Instant::now();
-        loop {
-            let wait = {
-                let mut state = lock(&self.state);
-                state.tick();
-                let (next, now) = (state.placement.desk.schedule(), state.placement.desk.now());
-                Duration::from_nanos(next.saturating_sub(now)).min(LOOK_FOR_GONE)
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = sooner.notified() => {}
-            }
-            if looked.elapsed() >= LOOK_FOR_GONE {
-                looked = Instant::now();
-                self.drop_gone_hosts(looked);
-                self.drop_idle_places(looked);
-            }
-        }
-    }
-
-    /// Lets leave what has become durable, until the journal ends.
-    async fn deliver(&self, mut durable: watch::Receiver<Result<Seq, Arc<JournalError>>>) -> Arc<JournalError> {
-        loop {
-            let told = durable.borrow_and_update().clone();
-            {
-                let mut state = lock(&self.state);
-                match told {
-                    Ok(seq) => {
-                        let free = state.placement.desk.told(seq);
-                        state.route(free);
-                    }
-                    Err(dead) => {
-                        state.placement.desk.end(dead.clone());
-                        return dead;
-                    }
-                }
-            }
-            if durable.changed().await.is_err() {
-                // There is no journal.
-                std::future::pending::<()>().await;
             }
         }
     }

@@ -15,11 +15,20 @@ mod results;
 #[cfg(test)]
 mod tests;
 
+use crate::server::Shared;
 use crate::state::State;
 use collect::Feeds;
 use hosts::Hosts;
 use launches::Launches;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::journal::{JournalError, Seq};
 use tasks::{Effect, Entry};
+use tokio::sync::watch;
+use wire::lock;
+
+/// How often it is looked for hosts that have been away for long.
+const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
 
 /// Who is told of what.
 #[derive(Default)]
@@ -72,6 +81,58 @@ impl State {
         while self.placement.desk.next_tick() <= self.placement.desk.now() {
             let made = self.placement.tick();
             self.hand_out(made);
+        }
+    }
+}
+
+impl Shared {
+    /// Has time pass for the table.
+    pub(crate) async fn tick(&self) {
+        let sooner = lock(&self.state).placement.desk.sooner();
+        let mut looked = Instant::now();
+        loop {
+            let wait = {
+                let mut state = lock(&self.state);
+                state.tick();
+                let (next, now) = (state.placement.desk.schedule(), state.placement.desk.now());
+                Duration::from_nanos(next.saturating_sub(now)).min(LOOK_FOR_GONE)
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = sooner.notified() => {}
+            }
+            if looked.elapsed() >= LOOK_FOR_GONE {
+                looked = Instant::now();
+                self.drop_gone_hosts(looked);
+                self.drop_idle_places(looked);
+            }
+        }
+    }
+
+    /// Lets leave what has become durable, until the journal ends.
+    pub(crate) async fn deliver(
+        &self,
+        mut durable: watch::Receiver<Result<Seq, Arc<JournalError>>>,
+    ) -> Arc<JournalError> {
+        loop {
+            let told = durable.borrow_and_update().clone();
+            {
+                let mut state = lock(&self.state);
+                match told {
+                    Ok(seq) => {
+                        let free = state.placement.desk.told(seq);
+                        state.route(free);
+                    }
+                    Err(dead) => {
+                        state.placement.desk.end(dead.clone());
+                        return dead;
+                    }
+                }
+            }
+            if durable.changed().await.is_err() {
+                // There is no journal.
+                std::future::pending::<()>().await;
+            }
         }
     }
 }
