@@ -238,3 +238,22 @@ impl Contents for Spooled<'_> {
         self.0.write_from(content, from, file)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_since_is_not_what_was_seen() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        std::fs::write(&file, b"x").unwrap();
+        let path = TreePath::parse(file.as_os_str().as_encoded_bytes()).unwrap();
+        let now = Time(now_nanos());
+        let later = Unchanged(now.plus(10 * CLOCK_GRAIN_NS));
+        assert_eq!(later.stamp_of(&path, Seq(1)).unwrap().size, 1);
+        assert!(Unchanged(now).stamp_of(&path, Seq(1)).is_none());
+        assert!(Unchanged(Time(i64::MIN)).stamp_of(&path, Seq(1)).is_none());
+        assert!(!later.may_replace_new() && later.stamp_of(&path.join(b"gone"), Seq(1)).is_none());
+    }
+}

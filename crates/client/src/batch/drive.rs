@@ -26,6 +26,8 @@ const SUBMIT_BYTES_MAX: usize = 4 << 20;
 const INSTANCES_MAX: u32 = 16;
 /// Errors that a task may have that are not its own: workers that go, links that break.
 const ERRORS_MAX: u32 = 11;
+/// The same where a run has a time limit: most that are too long once are so always.
+const ERRORS_MAX_IN_TIME: u32 = 3;
 /// Processor time of a task, where nobody knows, in milliseconds.
 const COST_MS: u32 = 1000;
 /// How long the hub may take for an answer.
@@ -253,7 +255,8 @@ async fn pause_or_refused(told: &JobTold) -> Result<(), Broken> {
 fn opening(job: &Job) -> JobOpen {
     let batch = &job.spec.batch;
     let quorum = batch.quorum.clamp(1, INSTANCES_MAX);
-    let errors_max = batch.retries.unwrap_or(ERRORS_MAX);
+    let usual = if batch.time_limit_ms.is_some() { ERRORS_MAX_IN_TIME } else { ERRORS_MAX };
+    let errors_max = batch.retries.unwrap_or(usual);
     JobOpen {
         key: Bytes::copy_from_slice(&batch.id.0.to_be_bytes()),
         name: batch.name.clone(),
