@@ -9,8 +9,8 @@ use crate::work::TAKES_LAUNCHES;
 use base::NodeId;
 use std::collections::{BTreeMap, HashMap};
 use tasks::{
-    AccountName, Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Platform, Policy,
-    RUNNING_MAX, Refusal, Report, Shape, TaskName, Urgency, Waits,
+    Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Platform, Policy, RUNNING_MAX,
+    Refusal, Report, Shape, TaskName, Urgency, Waits,
 };
 
 /// One launch, as placement knows it. A task that is launched again has another.
@@ -111,8 +111,6 @@ pub struct Placement {
     nodes: HashMap<HostName, NodeId>,
     tickets: HashMap<Ticket, Launch>,
     launches: HashMap<TaskName, Ticket>,
-    /// The account of all workers: what they report is believed.
-    own: AccountName,
     /// Launches have keys of their own in each start of the hub.
     start: u64,
     /// Launches that have no place yet.
@@ -140,19 +138,16 @@ struct Launch {
 impl Placement {
     /// Without workers.
     pub fn new(desk: Desk) -> Self {
-        let mut placement = Self {
+        Self {
             desk,
             workers: BTreeMap::new(),
             nodes: HashMap::new(),
             tickets: HashMap::new(),
             launches: HashMap::new(),
-            own: AccountName::from_u64(0),
             start: rand::random(),
             waiting: 0,
             has_shrunk: false,
-        };
-        placement.own = placement.desk.account(u128::MAX).unwrap_or(placement.own);
-        placement
+        }
     }
 
     /// Has the table do an event, and returns what was placed by it.
@@ -215,9 +210,14 @@ impl Placement {
                 made.extend(self.handle(Event::Resize(*host, shape)));
                 continue;
             }
-            let key = u128::from_le_bytes(*worker.0.0.first_chunk().expect("a digest has more")) ^ at as u128;
-            let spec =
-                HostSpec { key, account: self.own, shape, speed_permille: 1_000, is_fresh: true, is_attached: true };
+            // Each worker is an account of its own: of those whose results must agree none is the same.
+            let whose = u128::from_le_bytes(*worker.0.0.first_chunk().expect("a digest has more"));
+            let Ok(account) = self.desk.account(whose) else {
+                tracing::warn!(%worker, refused = ?self.desk.refusal(), "a worker has no room in the task table");
+                break;
+            };
+            let key = whose ^ at as u128;
+            let spec = HostSpec { key, account, shape, speed_permille: 1_000, is_fresh: true, is_attached: true };
             self.desk.act(Event::Join(spec));
             let Some(Effect::Host(host)) = self.desk.effects().first().copied() else {
                 tracing::warn!(%worker, refused = ?self.desk.refusal(), "a worker has no room in the task table");

@@ -73,6 +73,8 @@ pub struct Policy {
     pub is_speculative: bool,
     /// A task that has missed its deadline is given up.
     pub drops_late: bool,
+    /// An instance that is late says nothing against its host: it may be the task that takes too long.
+    pub excuses_late: bool,
     /// From sending until an instance is given up, in milliseconds.
     pub delay_bound_ms: u32,
 }
@@ -87,6 +89,7 @@ saved!(Policy {
     is_adaptive: bool,
     is_speculative: bool,
     drops_late: bool,
+    excuses_late: bool,
     delay_bound_ms: u32,
 });
 
@@ -103,6 +106,7 @@ impl Default for Policy {
             is_adaptive: false,
             is_speculative: false,
             drops_late: false,
+            excuses_late: false,
             delay_bound_ms: 3_600_000,
         }
     }
@@ -170,6 +174,8 @@ pub enum Outcome {
     Done([u8; 32]),
     /// It could not be done there.
     Failed,
+    /// It was done there and came to no good end, which says nothing against the host.
+    Unsuccessful,
 }
 
 /// An instance that has ended.

@@ -159,7 +159,7 @@ fn encode_job(spec: &JobSpec, out: &mut Writer) {
         out.u8(number);
     }
     out.bool(policy.validation == Validation::Command);
-    for flag in [policy.is_adaptive, policy.is_speculative, policy.drops_late, spec.is_volatile] {
+    for flag in [policy.is_adaptive, policy.is_speculative, policy.drops_late, policy.excuses_late, spec.is_volatile] {
         out.bool(flag);
     }
     for number in [policy.delay_bound_ms, spec.cost_ms, spec.affinity, spec.failures_max] {
@@ -172,10 +172,11 @@ fn encode_report(report: &Report, out: &mut Writer) {
     out.u8(report.instance.number);
     match &report.outcome {
         Outcome::Done(digest) => {
-            out.bool(true);
+            out.u8(1);
             out.raw(digest);
         }
-        Outcome::Failed => out.bool(false),
+        Outcome::Failed => out.u8(0),
+        Outcome::Unsuccessful => out.u8(2),
     }
     out.u32(report.cost_ms);
 }
@@ -290,6 +291,7 @@ fn decode_job(from: &mut Reader<'_>) -> Result<JobSpec, Malformed> {
         is_adaptive: from.bool()?,
         is_speculative: from.bool()?,
         drops_late: from.bool()?,
+        excuses_late: from.bool()?,
         delay_bound_ms: 0,
     };
     let is_volatile = from.bool()?;
@@ -300,6 +302,11 @@ fn decode_job(from: &mut Reader<'_>) -> Result<JobSpec, Malformed> {
 
 fn decode_report(from: &mut Reader<'_>) -> Result<Report, Malformed> {
     let instance = InstanceName { task: TaskName::from_u64(from.u64()?), number: from.u8()? };
-    let outcome = if from.bool()? { Outcome::Done(from.array()?) } else { Outcome::Failed };
+    let outcome = match from.u8()? {
+        0 => Outcome::Failed,
+        1 => Outcome::Done(from.array()?),
+        2 => Outcome::Unsuccessful,
+        _ => return Err(Malformed("an outcome of an unknown kind")),
+    };
     Ok(Report { instance, outcome, cost_ms: from.u32()? })
 }

@@ -207,3 +207,37 @@ pub fn ways(pool: &mut Pool) -> Result<Vec<String>> {
     expect("one comes after the other", then.ok() && place.join("second").exists(), then.said());
     Ok(wrong)
 }
+
+/// Results of two workers that must agree, and commands that fail before they end well.
+pub fn again_and_twice(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "twice")?;
+    let mut wrong = Vec::new();
+    let outcome = gleaner(
+        pool,
+        &place,
+        &["submit", "--wait", "--quorum", "2", "--", "sh", "-c", "echo agreed | tee both{}", ":::", "1", "2"],
+    )?;
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_else(|_| "nothing".to_owned());
+    if !outcome.ok() || read("both1") != "agreed\n" || read("both2") != "agreed\n" {
+        wrong.push(format!("two workers agree: {}, {:?}", outcome.said(), read("both1")));
+    }
+    // Many failures, none of which is the workers' fault: they go on being given commands.
+    let fails: Vec<String> = (0..12).map(|number| number.to_string()).collect();
+    let fails: Vec<&str> = fails.iter().map(String::as_str).collect();
+    let script = ["submit", "--wait", "--retries", "1", "--", "sh", "-c", "echo tried; exit 7", ":::"];
+    let outcome = gleaner(pool, &place, &[&script[..], &fails].concat())?;
+    if outcome.ended != Ended::Code(1) || !outcome.said().contains("12 failed") {
+        wrong.push(format!("all fail: {} {}", outcome.ended, outcome.said()));
+    }
+    let outcome = gleaner(pool, &place, &["submit", "--wait", "--time-limit", "1s", "--", "sleep", "62.5"])?;
+    if outcome.ended != Ended::Code(1) {
+        wrong.push(format!("what takes too long has failed: {} {}", outcome.ended, outcome.said()));
+    }
+    let mut after = pool.client.remrun(&["--no-local", "true"]);
+    after.current_dir(&place);
+    let after = Run::new(after).within(END_BOUND).run()?;
+    if !after.ok() {
+        wrong.push(format!("the workers take other commands: {}", after.said()));
+    }
+    Ok(wrong)
+}

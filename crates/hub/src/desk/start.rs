@@ -27,11 +27,16 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Of the table. Each launch is a job of its own.
+    /// Of the table. Each launch is a job of its own, and most hosts are accounts of their own.
     pub fn capacity(self) -> Capacity {
         let usual = Capacity::of(self.hosts, self.tasks);
         let jobs = self.tasks.min(65_536);
-        Capacity { accounts: usual.accounts.max(4_096), jobs, groups: usual.groups.max(jobs), ..usual }
+        Capacity {
+            accounts: usual.accounts.max(4_096).max(2 * self.hosts),
+            jobs,
+            groups: usual.groups.max(jobs),
+            ..usual
+        }
     }
 }
 

@@ -192,7 +192,11 @@ impl State {
                 let result = desk.ledger().result(InstanceName { task, number }).cloned();
                 Ended { number: number.into(), result: result.map_or(Bytes::new(), Bytes::from_owner), ..ended }
             }
-            Err(failure) => Ended { failure: number_of(failure), ..ended },
+            Err(failure) => {
+                let result = desk.ledger().last_result(task).cloned();
+                let result = result.map_or(Bytes::new(), Bytes::from_owner);
+                Ended { failure: number_of(failure), result, ..ended }
+            }
         })
     }
 

@@ -215,6 +215,7 @@ fn spec(account: u128, whose: tasks::AccountName, open: &JobOpen) -> Result<JobS
             is_adaptive: open.is_adaptive,
             is_speculative: open.is_speculative,
             drops_late: open.drops_late,
+            excuses_late: open.is_driven,
             delay_bound_ms: if open.delay_bound_ms == 0 { usual.delay_bound_ms } else { open.delay_bound_ms },
         },
         cost_ms: open.cost_ms.max(1),

@@ -25,6 +25,9 @@ const LAUNCH_LIMIT: Duration = Duration::from_secs(60);
 /// How long a worker may take to end a task that is no longer wanted.
 const END_LIMIT: Duration = Duration::from_secs(10);
 
+/// What is said of an instance that nobody has launched.
+const NOT_LAUNCHED: tasks::Outcome = tasks::Outcome::Unsuccessful;
+
 /// Who launches what.
 #[derive(Default)]
 pub(crate) struct Launches {
@@ -157,7 +160,7 @@ impl Shared {
     pub(crate) fn drop_idle_places(&self, now: Instant) {
         let mut state = lock(&self.state);
         for ticket in state.work.launches.idle(now) {
-            state.fail_place(ticket);
+            state.fail_place(ticket, NOT_LAUNCHED);
         }
     }
 }
@@ -183,7 +186,7 @@ impl State {
                 driver.places.push_back(ticket);
                 driver.has_more.notify_one();
             }
-            None => self.fail_place(ticket),
+            None => self.fail_place(ticket, NOT_LAUNCHED),
         }
     }
 
@@ -218,13 +221,13 @@ impl State {
     }
 
     fn fail_places(&mut self, tickets: &VecDeque<u64>) {
-        tickets.iter().for_each(|ticket| self.fail_place(*ticket));
+        tickets.iter().for_each(|ticket| self.fail_place(*ticket, NOT_LAUNCHED));
     }
 
     /// Nothing comes of a place.
-    fn fail_place(&mut self, ticket: u64) {
+    fn fail_place(&mut self, ticket: u64, why: tasks::Outcome) {
         let Some(place) = self.work.launches.places.remove(&ticket) else { return };
-        let report = Report { instance: place.instance, outcome: tasks::Outcome::Failed, cost_ms: 0 };
+        let report = Report { instance: place.instance, outcome: why, cost_ms: 0 };
         self.act(Event::Report { host: place.host, reports: &[report], want: 0 });
     }
 
@@ -258,7 +261,7 @@ impl State {
         let place = place.clone();
         let worker = self.workers.get(&place.worker).filter(|worker| !worker.connection.is_closed()).cloned();
         let Some(worker) = worker else {
-            self.fail_place(ticket);
+            self.fail_place(ticket, NOT_LAUNCHED);
             return Err(FailedKind::Trouble.because("the worker that had a place has left"));
         };
         Ok((place, worker))
@@ -280,13 +283,15 @@ impl State {
                 return Err(failed);
             }
             Err(failed) => {
-                self.fail_place(ticket);
+                // A worker that fails everything is left alone for a while; commands that fail everywhere are not its fault.
+                let is_its_own = failed.reason() == FailedKind::Trouble;
+                self.fail_place(ticket, if is_its_own { tasks::Outcome::Failed } else { tasks::Outcome::Unsuccessful });
                 return Err(failed);
             }
         };
         let (host, task) = (place.host, place.instance.task);
         let has_failed = made.status != 0 && self.placement.desk.retries_failures(place.job);
-        let outcome = if has_failed { tasks::Outcome::Failed } else { tasks::Outcome::Done(made.digest.0) };
+        let outcome = if has_failed { tasks::Outcome::Unsuccessful } else { tasks::Outcome::Done(made.digest.0) };
         let report = Report { instance: place.instance, outcome, cost_ms: made.cost_ms };
         self.work.launches.places.remove(&ticket);
         let result = made.result.encode_to_vec();

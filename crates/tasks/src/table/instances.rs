@@ -67,15 +67,18 @@ impl Table {
         }
         let (host, number) = (self.host_of(at), self.instances[at].number);
         let task = self.instances[at].task;
+        let is_blamed = !self.jobs[self.tasks[task].job].policy.excuses_late;
         if let Some(host) = host {
-            self.host_more[host].late += 1;
+            self.host_more[host].late += u32::from(is_blamed);
             let task = self.tasks[task].name(task);
             effects.push(Effect::Stop(self.hosts[host].name(host), InstanceName { task, number }));
         }
         self.totals.late += 1;
         self.lose(at, Fate::Late, effects);
         if let Some(host) = host {
-            self.judge(host, false, effects);
+            if is_blamed {
+                self.judge(host, false, effects);
+            }
             self.feed(host, 1, effects);
         }
     }

@@ -46,10 +46,12 @@ impl Table {
         self.account_for(task, report.cost_ms);
         match report.outcome {
             Outcome::Done(digest) => self.on_done(host, task, at, was, &digest, effects),
-            Outcome::Failed => {
+            Outcome::Failed | Outcome::Unsuccessful => {
                 self.instances[at].fate = Fate::Failed;
-                self.host_more[host].failed += 1;
-                self.judge(host, false, effects);
+                if report.outcome == Outcome::Failed {
+                    self.host_more[host].failed += 1;
+                    self.judge(host, false, effects);
+                }
                 if was == Fate::Out {
                     self.tasks[task].errors += 1;
                     self.go_on(task, effects);

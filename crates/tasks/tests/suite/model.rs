@@ -244,6 +244,7 @@ impl Both {
             is_adaptive: bytes.below(4) == 0,
             is_speculative: bytes.flag(),
             drops_late: bytes.below(4) == 0,
+            excuses_late: bytes.flag(),
             delay_bound_ms: 1 + 100 * bytes.below(50) as u32,
         };
         let spec = JobSpec {
@@ -314,6 +315,7 @@ impl Both {
         }
         let instance = all.swap_remove(bytes.below(all.len()));
         let outcome = match bytes.below(8) {
+            0 if bytes.flag() => Outcome::Unsuccessful,
             0 => Outcome::Failed,
             // The first bytes are the same: lies that look alike.
             1 | 2 => Outcome::Done([[1; 16], [bytes.below(3) as u8; 16]].concat().try_into().expect("32 bytes")),

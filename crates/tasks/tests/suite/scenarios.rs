@@ -287,6 +287,27 @@ fn hosts_that_fail_everything_are_sent_back() {
 }
 
 #[test]
+fn a_host_is_not_blamed_for_tasks_that_end_badly() {
+    let mut world = World::new(4, 100);
+    let account = world.account();
+    let host = world.attached(account);
+    let policy =
+        Policy { errors_max: 200, instances_max: 1, excuses_late: true, delay_bound_ms: 10, ..Policy::default() };
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { policy, failures_max: 1_000, ..spec });
+    let (_, effects) = world.submit(job, 16, 0);
+    let mut out = sent(&effects);
+    for _ in 0..8 {
+        let instance = out.pop().expect("it goes on being sent tasks");
+        let report = Report { instance, outcome: Outcome::Unsuccessful, cost_ms: 1 };
+        let effects = world.handle(Event::Report { host, reports: &[report], want: 0 });
+        assert!(!effects.iter().any(|effect| matches!(effect, Effect::BackOff(..))), "{effects:?}");
+        out.extend(sent(&effects));
+    }
+    assert!(!world.table.host(host).expect("it is there").is_backing_off);
+}
+
+#[test]
 fn files_that_are_near_are_waited_for_a_little() {
     let mut world = World::new(8, 100);
     let account = world.account();

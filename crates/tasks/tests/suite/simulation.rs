@@ -286,6 +286,7 @@ impl World {
             is_adaptive: at == 2,
             is_speculative: self.dice.percent(50),
             drops_late: at == 1,
+            excuses_late: self.dice.percent(20),
             delay_bound_ms: 8_000,
         };
         let spec = JobSpec {

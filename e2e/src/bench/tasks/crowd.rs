@@ -322,6 +322,7 @@ impl Crowd {
             is_adaptive: dice.percent(20),
             is_speculative: dice.percent(40),
             drops_late: dice.percent(30),
+            excuses_late: dice.percent(30),
             delay_bound_ms: dice.of(&[1, 1000, 1000, 1000, 300_000, 200_000_000]),
         };
         // Accounts as hosts have, so that they meet their own.
