@@ -38,7 +38,7 @@ const BEHIND_KEPT: Duration = Duration::from_secs(600);
 impl State {
     /// Nobody is connected.
     pub fn new(desk: Desk) -> Self {
-        Self {
+        let mut state = Self {
             clients: HashMap::new(),
             departed: Departed::default(),
             pieces: PiecesKept::default(),
@@ -49,7 +49,9 @@ impl State {
             lent: watch::Sender::default(),
             above: Vec::new(),
             behind: HashMap::new(),
-        }
+        };
+        state.expect_hosts();
+        state
     }
 
     /// A client connects: what it told before, over connections that are dead or about to be. Its daemon's earlier start, which is

@@ -198,6 +198,12 @@ impl Host {
             speed_permille: 1_000,
             is_fresh: self.is_fresh,
             waits: plan.waits,
+            has: self
+                .doing
+                .iter()
+                .map(|doing| doing.instance)
+                .chain(self.told.iter().filter_map(|told| told.instance))
+                .collect(),
             ..HostGreeting::default()
         };
         let lost = |error: wire::WireError| error.to_string();
@@ -209,6 +215,7 @@ impl Host {
         (self.is_fresh, *pauses) = (false, Pauses::default());
         // What is not there any more is not waited for.
         self.doing.retain(|doing| told.has.contains(&doing.instance));
+        told.assigned.into_iter().for_each(|assigned| self.begin(assigned));
         self.shared.connected.fetch_add(1, Ordering::Relaxed);
         let ended = self.work(&mut sender, &mut receiver).await;
         self.shared.connected.fetch_sub(1, Ordering::Relaxed);

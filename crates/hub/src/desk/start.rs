@@ -2,6 +2,7 @@
 
 use super::clock::Clock;
 use super::{BEGIN, Desk, ENTRY};
+use crate::work::TAKES_LAUNCHES;
 use base::codec::{Malformed, Reader, Writer};
 use std::io::Read;
 use std::sync::Arc;
@@ -98,8 +99,9 @@ impl Desk {
     /// Workers that were connected are not, and launches are sent again by their clients: both are ended. What waited to be told is
     /// told again.
     fn end_what_cannot_go_on(&mut self) {
-        let attached: Vec<_> = self.table().attached().collect();
-        for host in attached {
+        let workers = self.table().hosts().filter(|(_, spec)| spec.shape.tags & TAKES_LAUNCHES != 0);
+        let workers: Vec<_> = workers.map(|(host, _)| host).collect();
+        for host in workers {
             self.act(Event::Leave(host));
         }
         let launches: Vec<JobName> = self.table().volatile().collect();

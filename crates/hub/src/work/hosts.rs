@@ -210,9 +210,29 @@ impl State {
             earlier.has_news.notify_one();
         }
         let running = self.placement.desk.table().host(host).map(|view| view.running).unwrap_or_default();
-        let told = HostTold { has: running.into_iter().map(told_instance).collect(), ..HostTold::default() };
-        let served = Served { node, host, stream, waits: greeting.waits, jobs: HashSet::new(), has_news };
+        let has = running.iter().map(|instance| told_instance(*instance)).collect();
+        let mut told = HostTold { has, ..HostTold::default() };
+        let mut served = Served { node, host, stream, waits: greeting.waits, jobs: HashSet::new(), has_news };
+        // Not what it is given just now: that is news yet to come.
+        let is_new = |instance| {
+            said.iter().any(|effect| matches!(effect, Effect::Send { instance: new, .. } if *new == instance))
+        };
+        for instance in running.into_iter().filter(|instance| !is_new(*instance)) {
+            if !greeting.has.contains(&told_instance(instance)) {
+                self.assign_again(&mut served, instance, &mut told);
+            }
+        }
         Ok((served, told, self.placement.desk.durable()))
+    }
+
+    /// The hosts that were there when the hub ended may come back to the new one, with what they have.
+    pub(crate) fn expect_hosts(&mut self) {
+        let hosts: Vec<(HostName, HostSpec)> = self.placement.desk.table().hosts().collect();
+        for (host, spec) in hosts {
+            let known = Host { spec, stream: 0, news: Vec::new(), has_news: Arc::default(), away: None };
+            self.work.hosts.known.insert(host, known);
+            self.host_away(host, 0);
+        }
     }
 
     /// A host tells and asks. The answer may have to wait.
@@ -289,6 +309,16 @@ impl State {
             input: input.map_or(Bytes::new(), Bytes::from_owner),
             common,
         });
+    }
+
+    /// A host does not have what it was sent: the word was lost on the way.
+    fn assign_again(&self, served: &mut Served, instance: InstanceName, told: &mut HostTold) {
+        let table = self.placement.desk.table();
+        let Some(task) = table.task(instance.task) else { return };
+        let delay_ms = table.job(task.job).map_or(0, |job| job.spec.policy.delay_bound_ms);
+        let due_ms = self.placement.desk.now_ms() + u64::from(delay_ms);
+        let again = Effect::Send { host: served.host, instance, index: task.index, due_ms };
+        self.assign(served, &again, told);
     }
 
     /// A host's stream has ended. It may come back; until then it is sent nothing.

@@ -167,22 +167,32 @@ async fn nothing_that_was_said_is_lost_when_the_hub_ends() {
     let told = host.ask(Vec::new(), 2).await;
     host.ask(vec![done(&told.assigned[0])], 0).await;
     let left = told.assigned[1].clone();
-    drop((client, host));
+    // And one that waits for tasks, and is told of the third.
+    let (mut waiting, _) = Host::of(&hub, 6, HostGreeting { waits: true, cpus: 1, ..asks() }).await;
+    let third = waiting.0.next::<HostTold>().await.assigned.remove(0);
+    drop((client, host, waiting));
     hub.kill().await;
 
     let hub = serve_journalled(folder.path());
     let mut client = Client::of(&hub).await;
     assert_eq!(client.open(JobOpen::default()).await, job);
     assert_eq!(client.submit(job, 0, &[b"a", b"b", b"c"]).await.tasks, 3);
-    let (mut host, told) = Host::of(&hub, 2, HostGreeting { is_fresh: false, ..asks() }).await;
+    let has = vec![left.instance.expect("named")];
+    let (mut host, told) = Host::of(&hub, 2, HostGreeting { is_fresh: false, has, ..asks() }).await;
     assert_eq!(told.has, [left.instance.expect("named")], "it goes on with what it has");
-    let told = host.ask(vec![done(&left)], 1).await;
-    host.ask(vec![done(&told.assigned[0])], 0).await;
+    host.ask(vec![done(&left)], 0).await;
+    let greeting = HostGreeting { waits: true, cpus: 1, is_fresh: false, ..asks() };
+    let (_, told) = Host::of(&hub, 6, greeting.clone()).await;
+    assert_eq!(told.assigned[0].input, third.input, "it is sent again what it does not have");
+    let has = vec![third.instance.expect("named")];
+    let (mut waiting, told) = Host::of(&hub, 6, HostGreeting { has: has.clone(), ..greeting }).await;
+    assert_eq!((told.has, told.assigned.len()), (has, 0), "it goes on with what it has, too");
+    waiting.ask(vec![done(&third)], 0).await;
     let mut collect = Client::collect(&hub, job).await;
     let ended = collected(&mut collect, 3).await;
     assert_eq!(ended.iter().map(|ended| ended.result.to_vec()).collect::<Vec<_>>(), [b"aa", b"bb", b"cc"]);
     // Not taken: told again, also after an end in good order, which leaves a snapshot.
-    drop((client, host, collect));
+    drop((client, host, waiting, collect));
     hub.end().await;
     let journal = store::journal::verify(&folder.path().join("hub/journal")).expect("a journal");
     assert_eq!(journal.snapshots.len(), 1, "{journal:?}");

@@ -2,7 +2,7 @@
 
 use super::Table;
 use super::records::{NO_INSTANCE, Presence, Stage};
-use crate::event::{Effect, Failure};
+use crate::event::{Effect, Failure, HostSpec};
 use crate::names::{HostName, JobName};
 
 impl Table {
@@ -22,10 +22,21 @@ impl Table {
         })
     }
 
-    /// Hosts that were sent tasks as they came: their connections ended with the hub.
-    pub fn attached(&self) -> impl Iterator<Item = HostName> + '_ {
-        let live = self.hosts.all().filter(|(_, host)| host.generation % 2 == 1 && host.is_attached);
-        live.filter(|(_, host)| host.presence != Presence::Gone).map(|(at, host)| host.name(at))
+    /// All hosts, as they joined: their connections ended with the hub.
+    pub fn hosts(&self) -> impl Iterator<Item = (HostName, HostSpec)> + '_ {
+        let live = self.hosts.all().filter(|(_, host)| host.generation % 2 == 1 && host.presence != Presence::Gone);
+        live.map(|(at, host)| {
+            let more = &self.host_more[at];
+            let spec = HostSpec {
+                key: more.key,
+                account: self.accounts[host.account].name(host.account),
+                shape: *self.kinds.shape(host.kind),
+                speed_permille: more.speed_permille,
+                is_fresh: false,
+                is_attached: host.is_attached,
+            };
+            (host.name(at), spec)
+        })
     }
 
     /// Jobs whose tasks their clients send again: to be cancelled at the start.

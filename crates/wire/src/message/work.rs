@@ -46,6 +46,9 @@ pub struct HostGreeting {
     /// It is told of work as it comes, as much as it has processors. Otherwise it asks.
     #[prost(bool, tag = "10")]
     pub waits: bool,
+    /// What it has, or has done and not reported, unless it has started anew. What the hub has sent beside that, it sends again.
+    #[prost(message, repeated, tag = "11")]
+    pub has: Vec<Instance>,
 }
 
 /// One instance of a task.
@@ -108,7 +111,7 @@ pub struct HostTold {
     /// It answers a [`HostAsk`], whose reports need not be sent again.
     #[prost(bool, tag = "7")]
     pub is_answer: bool,
-    /// Of a greeting: what the hub thinks that it has. What is missing there was never sent, or is no longer wanted.
+    /// Of a greeting: what the hub thinks that it has. What is missing there is no longer wanted.
     #[prost(message, repeated, tag = "6")]
     pub has: Vec<Instance>,
 }
