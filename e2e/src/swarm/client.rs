@@ -27,11 +27,13 @@ pub struct Client {
 }
 
 /// What is known of one task.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Known {
     #[default]
     Nothing,
     Accepted,
+    /// Its end was told.
+    Ended,
     Settled,
 }
 
@@ -227,7 +229,7 @@ impl<'a> Run<'a> {
             if index as usize >= self.known.len() {
                 self.known.resize(index as usize + 1, Known::Nothing);
             }
-            self.known[index as usize] = self.known[index as usize].max_with(Known::Accepted);
+            self.known[index as usize] = self.known[index as usize].max(Known::Accepted);
             self.accepted_ns.push(self.since(index));
         }
         self.accepted = self.accepted.max(tasks);
@@ -334,6 +336,7 @@ impl<'a> Run<'a> {
             if self.known[index] == Known::Settled {
                 self.out.twice += 1;
             }
+            self.known[index] = self.known[index].max(Known::Ended);
             let since = now.saturating_sub(self.due_ns(ended.index));
             self.ended_ns.push(since);
             self.out.failed += u64::from(ended.failure != 0);
@@ -356,7 +359,8 @@ impl<'a> Run<'a> {
     }
 
     fn outcome(mut self) -> Outcome {
-        self.out.lost += u64::from(self.accepted) - u64::from(self.settled).min(u64::from(self.accepted));
+        // The word that an end was known to be taken may be lost with the hub; that end is not told again, and is none the less.
+        self.out.lost += self.known.iter().filter(|known| **known == Known::Accepted).count() as u64;
         let (from, to) = (self.phase.seconds * 0.1e9, self.phase.seconds * 0.9e9);
         let within = self.life.iter().filter(|(at, _)| (*at as f64) >= from && (*at as f64) < to).count();
         self.out.per_s = within as f64 / ((to - from) / 1e9);
@@ -366,11 +370,5 @@ impl<'a> Run<'a> {
         self.out.ended_ms = three(&mut self.ended_ns);
         self.out.lag_ms = three(&mut self.lag_ns);
         self.out
-    }
-}
-
-impl Known {
-    fn max_with(self, other: Self) -> Self {
-        if self == Self::Settled { self } else { other }
     }
 }
