@@ -21,6 +21,7 @@ mod error;
 mod evict;
 mod folder_lock;
 mod index;
+mod intake;
 mod options;
 mod pins;
 mod record;

@@ -3,8 +3,9 @@
 
 use super::JournalError;
 use super::format::SegmentHeader;
-use super::shared::{Files, Shared, wait};
+use super::shared::{Files, Shared};
 use crate::disk::{Access, write_all_at};
+use crate::intake::wait;
 use crate::lock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,7 +58,7 @@ impl Shared {
                 self.want_ahead(&mut files);
                 return Ok(index);
             }
-            lock(&self.queue).check_alive()?;
+            self.intake.check_alive()?;
             if files.is_stopping {
                 return Err(JournalError::Panicked);
             }
@@ -113,25 +114,25 @@ impl Shared {
         let index = files.next_index;
         let path = self.folder.segment_path(index);
         let named = self.folder.rename(&self.folder.unfinished_path("log"), &path);
-        self.fatal(named.and_then(|()| self.folder.sync_names()))?;
+        self.intake.fatal(named.and_then(|()| self.folder.sync_names()))?;
         files.next_index += 1;
         files.ahead.push_back(index);
         self.segments.fetch_add(1, Relaxed);
-        self.bytes.fetch_add(self.options.segment_bytes, Relaxed);
+        self.intake.bytes.fetch_add(self.options.segment_bytes, Relaxed);
         Ok(())
     }
 
     /// Frees the segments that end before the older of the two snapshots and are not being read; says how many.
     pub fn prune(&self) -> Result<u64, JournalError> {
         let mut files = lock(&self.files);
-        lock(&self.queue).check_alive()?;
+        self.intake.check_alive()?;
         let Some(older) = files.snapshots.len().checked_sub(2).map(|at| files.snapshots[at].0) else { return Ok(0) };
         // A reader that begins from now on finds the segments as they are after this: it needs the lock of the files.
         let unread = lock(&self.pins).iter().copied().fold(older, u64::min);
         let mut recycled = Vec::new();
         let freed = self.free_before(&mut files, unread, &mut recycled);
         // Even if not all could be freed: what was renamed has taken its index.
-        self.fatal(self.folder.sync_names())?;
+        self.intake.fatal(self.folder.sync_names())?;
         files.ahead.extend(recycled);
         drop(files);
         self.files_changed.notify_all();
@@ -149,7 +150,7 @@ impl Shared {
             let SegmentHeader { index, bytes, .. } = files.used[0];
             if files.ahead.len() + recycled.len() < RECYCLED_MAX && bytes == self.options.segment_bytes {
                 let (from, to) = (self.folder.segment_path(index), self.folder.segment_path(files.next_index));
-                self.fatal(self.folder.rename(&from, &to))?;
+                self.intake.fatal(self.folder.rename(&from, &to))?;
                 recycled.push(files.next_index);
                 files.next_index += 1;
             } else {
@@ -164,7 +165,7 @@ impl Shared {
     fn free(&self, index: u64, bytes: u64) -> Result<(), JournalError> {
         self.folder.remove(&self.folder.segment_path(index))?;
         self.segments.fetch_sub(1, Relaxed);
-        self.bytes.fetch_sub(bytes, Relaxed);
+        self.intake.bytes.fetch_sub(bytes, Relaxed);
         Ok(())
     }
 }

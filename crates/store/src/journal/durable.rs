@@ -56,11 +56,7 @@ impl Shared {
         // Each turn but the last has put a snapshot aside, of which there are few.
         loop {
             let files = lock(&self.files);
-            let last = {
-                let queue = lock(&self.queue);
-                queue.check_alive()?;
-                queue.durable
-            };
+            let last = self.intake.durable()?.last;
             let newest = files.snapshots.back().map(|(seq, _)| *seq);
             let base = newest.unwrap_or(0);
             if last <= base {
@@ -97,7 +93,7 @@ impl Shared {
         // A name that a crash takes back is put aside by the start.
         self.folder.rename(&self.folder.snapshot_path(seq), &self.folder.damaged_path(seq))?;
         if let Some((_, bytes)) = files.snapshots.remove(at) {
-            self.bytes.fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
+            self.intake.bytes.fetch_sub(bytes, std::sync::atomic::Ordering::Relaxed);
         }
         Ok(())
     }

@@ -42,11 +42,12 @@ pub use status::{Options, Status, SyncTimes};
 
 use crate::disk::{Disk, RealDisk};
 use crate::folder_lock::FolderLock;
+use crate::intake::{self, Intake};
 use crate::lock;
 use commit::Committer;
 use durable::{Pin, bytes_between};
 use folder::Folder;
-use shared::{Queue, Shared, wait_durable};
+use shared::Shared;
 use std::fmt;
 use std::fs::DirBuilder;
 use std::io;
@@ -147,19 +148,16 @@ impl Journal {
         let options = options.bounded();
         let folder = Folder { disk, path: path.to_owned() };
         let mut start = recover::start(&folder, &options)?;
+        let durable = intake::Durable { last: start.recovered.last.0, end: start.end };
         let shared = Arc::new(Shared {
             folder,
             identity: start.identity,
             options,
-            queue: Mutex::new(Queue::new(start.recovered.last.0, start.end, start.epoch)),
-            gathered: Condvar::new(),
-            progress: Condvar::new(),
+            intake: Intake::new(options, durable, start.epoch, start.bytes),
             files: Mutex::new(start.files),
             files_changed: Condvar::new(),
-            bytes: start.bytes.into(),
             segments: start.segments.into(),
             pins: Mutex::default(),
-            snapshotting: Mutex::default(),
             _lock: held,
         });
         let base = start.recovered.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq.0);
@@ -168,8 +166,8 @@ impl Journal {
         let mut journal = Self { shared: shared.clone(), committing: None, making: None };
         let making = shared.clone();
         journal.making = Some(spawn(path, "journal-ahead", move || ahead::run(making))?);
-        let committer = Committer::new(shared, told, start.current);
-        journal.committing = Some(spawn(path, "journal-commit", move || committer.run())?);
+        let committer = Committer::new(shared, start.current);
+        journal.committing = Some(spawn(path, "journal-commit", move || committer.run(&told))?);
         Ok((journal, start.recovered))
     }
 
@@ -185,20 +183,12 @@ impl Journal {
 
     /// What was taken becomes durable soon.
     pub fn commit_soon(&self) {
-        let mut queue = lock(&self.shared.queue);
-        queue.is_wanted |= queue.count > 0;
-        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
-        drop(queue);
-        if wakes {
-            self.shared.gathered.notify_one();
-        }
+        self.shared.intake.commit_soon();
     }
 
     /// Whether so much waits for the disk, or lies on it, that there is no more room than for what must be written down anyhow.
     pub fn is_crowded(&self) -> bool {
-        let Options { buffer_bytes_max, bytes_max, .. } = self.shared.options;
-        let on_disk = self.shared.bytes.load(Relaxed);
-        on_disk > bytes_max / 8 * 7 || lock(&self.shared.queue).buffered() > buffer_bytes_max / 4 * 3
+        self.shared.intake.is_crowded()
     }
 
     /// Takes a record for which nobody waits: it becomes durable with the next one that somebody waits for, or when there are many,
@@ -208,14 +198,7 @@ impl Journal {
     /// [`JournalError::Full`], [`JournalError::TooManyBytes`] and [`JournalError::TooLarge`] if the record was not
     /// taken, and the journal goes on; [`JournalError::Dead`] if it has ended.
     pub fn append_quietly(&self, record: &[u8]) -> Result<Seq, JournalError> {
-        let mut queue = lock(&self.shared.queue);
-        let seq = queue.take(record, self.shared.bytes.load(Relaxed), &self.shared.options)?;
-        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
-        drop(queue);
-        if wakes {
-            self.shared.gathered.notify_one();
-        }
-        Ok(seq)
+        self.shared.intake.append_quietly(record)
     }
 
     /// Waits until a record is durable; says how far all are. For tests and for stopping.
@@ -223,8 +206,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::NotYet`] after the timeout; [`JournalError::Dead`] if the journal has ended before.
     pub fn flush_wait(&self, seq: Seq, timeout: Duration) -> Result<Seq, JournalError> {
-        self.commit_soon();
-        wait_durable(&self.shared.queue, &self.shared.progress, seq, timeout)
+        self.shared.intake.flush_wait(seq, timeout)
     }
 
     /// Raises the epoch for what is written from now on, records included that were taken and wait.
@@ -232,13 +214,7 @@ impl Journal {
     /// # Errors
     /// [`JournalError::Fenced`] if it is lower than the present one.
     pub fn set_epoch(&self, epoch: u64) -> Result<(), JournalError> {
-        let mut queue = lock(&self.shared.queue);
-        queue.check_alive()?;
-        if epoch < queue.epoch {
-            return Err(JournalError::Fenced { found: queue.epoch, given: epoch });
-        }
-        queue.epoch = epoch;
-        Ok(())
+        self.shared.intake.set_epoch(epoch)
     }
 
     /// Writes a snapshot of the state after record `seq`, which `source` writes out, and removes those before the
@@ -283,35 +259,20 @@ impl Journal {
 
     /// What the journal holds and does. Waits for the disk only while names in the folder are changed.
     pub fn status(&self) -> Status {
-        let shared = &self.shared;
-        let Options { bytes_max, buffer_bytes_max, .. } = shared.options;
-        let bytes = shared.bytes.load(Relaxed);
-        let files = lock(&shared.files);
-        let queue = lock(&shared.queue);
+        let files = lock(&self.shared.files);
         let snapshot = files.snapshots.back().map_or(0, |(seq, _)| *seq);
+        let bytes_after = |durable: intake::Durable| bytes_between(&files.used, snapshot, durable.last, durable.end);
         Status {
-            bytes,
-            bytes_max,
-            is_tight: bytes > bytes_max / 4 * 3,
-            segments: shared.segments.load(Relaxed),
-            taken: Seq(queue.next - 1),
-            durable: Seq(queue.durable),
-            snapshot: Seq(snapshot),
-            bytes_after_snapshot: bytes_between(&files.used, snapshot, queue.durable, queue.end),
-            buffered: queue.buffered(),
-            buffered_max: buffer_bytes_max,
-            epoch: queue.epoch,
-            syncs: queue.syncs.times(),
+            segments: self.shared.segments.load(Relaxed),
             not_ahead: files.failed.clone(),
-            dead: queue.dead.clone(),
+            ..self.shared.intake.status(snapshot, bytes_after)
         }
     }
 }
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        lock(&self.shared.queue).is_stopping = true;
-        self.shared.gathered.notify_all();
+        self.shared.intake.stop();
         join(self.committing.take());
         lock(&self.shared.files).is_stopping = true;
         self.shared.files_changed.notify_all();

@@ -9,14 +9,12 @@ use super::format::{
 use super::shared::Shared;
 use super::{JournalError, Seq};
 use crate::disk::{Access, DiskFile, read_exact_at, write_all_at};
+use crate::intake::{SNAPSHOTS_KEPT, Source};
 use crate::lock;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::TryLockError;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// How many are kept.
-const KEPT: usize = 2;
 /// How much is written before it is synced, in bytes: commits wait behind it on the disk.
 const STEP_BYTES: usize = 1 << 20;
 
@@ -174,26 +172,12 @@ impl io::Write for SnapshotWriter<'_> {
     }
 }
 
-/// What writes a state.
-pub(crate) type Source<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>;
-
 impl Shared {
     /// Writes a snapshot, and removes those before the newest two.
     pub fn write_snapshot(&self, seq: Seq, logic_version: u32, source: Source<'_>) -> Result<(), JournalError> {
-        let _one = match self.snapshotting.try_lock() {
-            Ok(one) => one,
-            Err(TryLockError::Poisoned(one)) => one.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(JournalError::SnapshotBusy),
-        };
-        let newest = lock(&self.files).snapshots.back().map_or(0, |(seq, _)| *seq);
-        let (durable, epoch) = {
-            let queue = lock(&self.queue);
-            queue.check_alive()?;
-            (queue.durable, queue.epoch)
-        };
-        if seq.0 <= newest || seq.0 > durable {
-            return Err(JournalError::SnapshotOrder { seq, newest: Seq(newest), durable: Seq(durable) });
-        }
+        let newest = || lock(&self.files).snapshots.back().map_or(0, |(seq, _)| *seq);
+        let _one = self.intake.begin_snapshot(seq, newest)?;
+        let epoch = self.intake.epoch();
         let unfinished = self.folder.unfinished_path("snapshot");
         let header = SnapshotHeader { logic_version, identity: self.identity, seq: seq.0, epoch };
         let bytes = self.fill_snapshot(&unfinished, &header, source).inspect_err(|_| {
@@ -201,15 +185,15 @@ impl Shared {
             let _ = self.folder.remove(&unfinished);
         })?;
         let named = self.folder.rename(&unfinished, &self.folder.snapshot_path(seq.0));
-        self.fatal(named.and_then(|()| self.folder.sync_names()))?;
-        self.bytes.fetch_add(bytes, Relaxed);
+        self.intake.fatal(named.and_then(|()| self.folder.sync_names()))?;
+        self.intake.bytes.fetch_add(bytes, Relaxed);
         let mut files = lock(&self.files);
         files.snapshots.push_back((seq.0, bytes));
-        while files.snapshots.len() > KEPT {
+        while files.snapshots.len() > SNAPSHOTS_KEPT {
             let (oldest, bytes) = files.snapshots[0];
             self.folder.remove(&self.folder.snapshot_path(oldest))?;
             files.snapshots.pop_front();
-            self.bytes.fetch_sub(bytes, Relaxed);
+            self.intake.bytes.fetch_sub(bytes, Relaxed);
         }
         Ok(())
     }

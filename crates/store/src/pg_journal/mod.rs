@@ -28,7 +28,7 @@ mod tests;
 pub use lease::{Files, Lease, Taking};
 pub use place::Place;
 
-use crate::journal::shared::{Queue, wait_durable};
+use crate::intake::{Durable, Intake};
 use crate::journal::{JournalError, Options, Seq, Status, Told};
 use crate::{lock, log};
 use commit::Committer;
@@ -37,7 +37,7 @@ use read::View;
 use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -55,18 +55,10 @@ pub struct PgJournal {
 pub(crate) struct Shared {
     keeper: Arc<Keeper>,
     options: Options,
-    queue: Mutex<Queue>,
-    /// Told when there is something to commit, or nothing more will come.
-    gathered: Condvar,
-    /// Told when more is durable, or nothing more will be.
-    progress: Condvar,
-    /// Bytes that are stored, of records and snapshots.
-    bytes: AtomicU64,
+    intake: Intake,
     bytes_after_snapshot: AtomicU64,
     /// The last records of the snapshots, ascending, and their lengths.
     snapshots: Mutex<Vec<(u64, u64)>>,
-    /// Held by the one thread that writes a snapshot.
-    snapshotting: Mutex<()>,
 }
 
 impl std::fmt::Debug for PgJournal {
@@ -90,29 +82,26 @@ impl PgJournal {
         let (records, after) = view.sizes(contents.snapshot.as_ref().map_or(0, |snapshot| snapshot.seq.0))?;
         let snapshots: Vec<(u64, u64)> = snapshots.iter().map(|row| (row.seq as u64, row.bytes as u64)).collect();
         let bytes = records + snapshots.iter().map(|(_, bytes)| bytes).sum::<u64>();
+        let options = options.bounded();
         let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue::new(contents.last.0, 0, keeper.epoch)),
-            gathered: Condvar::new(),
-            progress: Condvar::new(),
-            bytes: bytes.into(),
+            intake: Intake::new(options, Durable { last: contents.last.0, end: 0 }, keeper.epoch, bytes),
             bytes_after_snapshot: after.into(),
             snapshots: Mutex::new(snapshots),
-            snapshotting: Mutex::default(),
-            options: options.bounded(),
+            options,
             keeper: keeper.clone(),
         });
         let weak = Arc::downgrade(&shared);
         keeper.on_end(Box::new(move |error| {
             if let Some(shared) = weak.upgrade() {
-                shared.kill(error);
+                shared.intake.kill(error);
             }
         }));
-        lock(&shared.queue).check_alive().map_err(|error| match error {
+        shared.intake.check_alive().map_err(|error| match error {
             JournalError::Dead(cause) => Arc::into_inner(cause).unwrap_or_else(|| keeper.fenced()),
             error => error,
         })?;
-        let committer = Committer::new(shared.clone(), told);
-        let spawned = std::thread::Builder::new().name("pg-journal-commit".into()).spawn(move || committer.run());
+        let committer = Committer::new(shared.clone());
+        let spawned = std::thread::Builder::new().name("pg-journal-commit".into()).spawn(move || committer.run(&told));
         let committing = spawned.map_err(|error| keeper.place.failed("start a thread for", error))?;
         Ok((Self { shared, committing: Some(committing), lease }, contents))
     }
@@ -138,35 +127,20 @@ impl PgJournal {
         if !shared.keeper.is_held() {
             let why = "this process was stopped for too long".to_owned();
             let place = shared.keeper.place.to_string();
-            return Err(JournalError::Dead(shared.kill(JournalError::LeaseLost { place, why })));
+            return Err(JournalError::Dead(shared.intake.kill(JournalError::LeaseLost { place, why })));
         }
-        let mut queue = lock(&shared.queue);
-        let seq = queue.take(record, shared.bytes.load(Relaxed), &shared.options)?;
-        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
-        drop(queue);
-        if wakes {
-            shared.gathered.notify_one();
-        }
-        Ok(seq)
+        shared.intake.append_quietly(record)
     }
 
     /// What was taken becomes durable soon.
     pub fn commit_soon(&self) {
-        let mut queue = lock(&self.shared.queue);
-        queue.is_wanted |= queue.count > 0;
-        let wakes = queue.is_due() && std::mem::take(&mut queue.is_idle);
-        drop(queue);
-        if wakes {
-            self.shared.gathered.notify_one();
-        }
+        self.shared.intake.commit_soon();
     }
 
     /// Whether so much waits for the database, or lies in it, that there is no more room than for what must be written down
     /// anyhow.
     pub fn is_crowded(&self) -> bool {
-        let Options { buffer_bytes_max, bytes_max, .. } = self.shared.options;
-        let stored = self.shared.bytes.load(Relaxed);
-        stored > bytes_max / 8 * 7 || lock(&self.shared.queue).buffered() > buffer_bytes_max / 4 * 3
+        self.shared.intake.is_crowded()
     }
 
     /// Waits until a record is durable; says how far all are. For tests and for stopping.
@@ -174,8 +148,7 @@ impl PgJournal {
     /// # Errors
     /// [`JournalError::NotYet`] after the timeout; [`JournalError::Dead`] if the journal has ended before.
     pub fn flush_wait(&self, seq: Seq, timeout: Duration) -> Result<Seq, JournalError> {
-        self.commit_soon();
-        wait_durable(&self.shared.queue, &self.shared.progress, seq, timeout)
+        self.shared.intake.flush_wait(seq, timeout)
     }
 
     /// Writes a snapshot of the state after record `seq`, which `source` writes out, and removes those before the newest two.
@@ -199,11 +172,7 @@ impl PgJournal {
     /// # Errors
     /// As [`PgJournal::open`], after which the journal goes on; [`JournalError::Dead`].
     pub fn durable(&self) -> Result<Option<log::Contents>, JournalError> {
-        let last = {
-            let queue = lock(&self.shared.queue);
-            queue.check_alive()?;
-            queue.durable
-        };
+        let last = self.shared.intake.durable()?.last;
         let view = View::open(&self.shared.keeper)?;
         let mut snapshots = view.snapshots()?;
         let contents = view.contents(&mut snapshots, last)?;
@@ -224,27 +193,8 @@ impl PgJournal {
 
     /// What the journal holds and does. There are no segments, and [`Status::syncs`] are commits.
     pub fn status(&self) -> Status {
-        let shared = &self.shared;
-        let Options { bytes_max, buffer_bytes_max, .. } = shared.options;
-        let bytes = shared.bytes.load(Relaxed);
-        let snapshot = lock(&shared.snapshots).last().map_or(0, |(seq, _)| *seq);
-        let queue = lock(&shared.queue);
-        Status {
-            bytes,
-            bytes_max,
-            is_tight: bytes > bytes_max / 4 * 3,
-            segments: 0,
-            taken: Seq(queue.next - 1),
-            durable: Seq(queue.durable),
-            snapshot: Seq(snapshot),
-            bytes_after_snapshot: shared.bytes_after_snapshot.load(Relaxed),
-            buffered: queue.buffered(),
-            buffered_max: buffer_bytes_max,
-            epoch: queue.epoch,
-            syncs: queue.syncs.times(),
-            not_ahead: None,
-            dead: queue.dead.clone(),
-        }
+        let snapshot = lock(&self.shared.snapshots).last().map_or(0, |(seq, _)| *seq);
+        self.shared.intake.status(snapshot, |_| self.shared.bytes_after_snapshot.load(Relaxed))
     }
 
     /// What keeps files that the hubs of this journal share.
@@ -258,26 +208,9 @@ impl PgJournal {
     }
 }
 
-impl Shared {
-    /// Ends the journal, for the first reason that is given.
-    fn kill(&self, cause: JournalError) -> Arc<JournalError> {
-        let mut queue = lock(&self.queue);
-        let cause = match cause {
-            JournalError::Dead(cause) => cause,
-            cause => Arc::new(cause),
-        };
-        let cause = queue.dead.get_or_insert(cause).clone();
-        drop(queue);
-        self.gathered.notify_all();
-        self.progress.notify_all();
-        cause
-    }
-}
-
 impl Drop for PgJournal {
     fn drop(&mut self) {
-        lock(&self.shared.queue).is_stopping = true;
-        self.shared.gathered.notify_all();
+        self.shared.intake.stop();
         if let Some(thread) = self.committing.take() {
             // A panic has ended the journal, and was told.
             let _ = thread.join();

@@ -5,16 +5,15 @@ use super::lease::{Keeper, fenced};
 use super::read::View;
 use super::schema::chunk_sum;
 use super::session::{Session, Trouble};
+use crate::intake::{SNAPSHOTS_KEPT, Source};
 use crate::journal::format::CHUNK_BYTES_MAX;
 use crate::journal::{JournalError, Seq};
 use crate::lock;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, TryLockError};
 use tokio_postgres::types::ToSql;
 
-/// How many are kept.
-const KEPT: usize = 2;
 const PUT_CHUNK: &str =
     fenced!("INSERT INTO {s}.chunks (seq, number, bytes, checksum) SELECT $2, $3, $4, $5 FROM fence");
 /// From here on the snapshot is there.
@@ -33,9 +32,6 @@ const PRUNE: &str = fenced!(
         RETURNING octet_length(bytes) AS len) \
     SELECT (SELECT count(*) FROM fence), count(*), coalesce(sum(len), 0)::bigint FROM gone"
 );
-
-/// What writes a state.
-pub(crate) type Source<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>;
 
 /// An owned parameter of a statement.
 type Param = Box<dyn ToSql + Sync + Send>;
@@ -134,31 +130,18 @@ impl io::Write for Chunks<'_, '_> {
 impl Shared {
     /// Writes a snapshot, and removes those before the newest two.
     pub fn write_snapshot(&self, seq: Seq, logic_version: u32, source: Source<'_>) -> Result<(), JournalError> {
-        let _one = match self.snapshotting.try_lock() {
-            Ok(one) => one,
-            Err(TryLockError::Poisoned(one)) => one.into_inner(),
-            Err(TryLockError::WouldBlock) => return Err(JournalError::SnapshotBusy),
-        };
-        let durable = {
-            let queue = lock(&self.queue);
-            queue.check_alive()?;
-            queue.durable
-        };
-        let newest = lock(&self.snapshots).last().map_or(0, |(seq, _)| *seq);
-        if seq.0 <= newest || seq.0 > durable {
-            return Err(JournalError::SnapshotOrder { seq, newest: Seq(newest), durable: Seq(durable) });
-        }
+        let _one = self.intake.begin_snapshot(seq, || lock(&self.snapshots).last().map_or(0, |(seq, _)| *seq))?;
         let mut writer = Writer::open(&self.keeper)?;
         // What an earlier failure has left.
-        self.keep_only(&mut writer, KEPT)?;
+        self.keep_only(&mut writer, SNAPSHOTS_KEPT)?;
         let bytes = self.fatal_if_fenced(self.put_snapshot(&mut writer, seq, logic_version, source))?;
         lock(&self.snapshots).push((seq.0, bytes));
-        self.bytes.fetch_add(bytes, Relaxed);
+        self.intake.bytes.fetch_add(bytes, Relaxed);
         let before = self.bytes_after_snapshot.load(Relaxed);
         let (_, after) = View::open(&self.keeper)?.sizes(seq.0)?;
         let since = self.bytes_after_snapshot.load(Relaxed) - before;
         self.bytes_after_snapshot.store(after + since, Relaxed);
-        self.keep_only(&mut writer, KEPT)
+        self.keep_only(&mut writer, SNAPSHOTS_KEPT)
     }
 
     fn put_snapshot(
@@ -201,13 +184,13 @@ impl Shared {
         let params: Vec<Param> = vec![Box::new(self.keeper.epoch as i64), Box::new(seqs)];
         self.fatal_if_fenced(writer.ask(DROP_SNAPSHOTS, params))?;
         *lock(&self.snapshots) = kept;
-        self.bytes.fetch_sub(gone, Relaxed);
+        self.intake.bytes.fetch_sub(gone, Relaxed);
         Ok(())
     }
 
     /// Frees the batches that end before the older of the two snapshots; says how many.
     pub fn prune(&self) -> Result<u64, JournalError> {
-        lock(&self.queue).check_alive()?;
+        self.intake.check_alive()?;
         let older = {
             let known = lock(&self.snapshots);
             known.len().checked_sub(2).map(|at| known[at].0 as i64)
@@ -222,14 +205,14 @@ impl Shared {
                 return Ok(freed);
             }
             freed += count as u64;
-            self.bytes.fetch_sub(bytes as u64, Relaxed);
+            self.intake.bytes.fetch_sub(bytes as u64, Relaxed);
         }
     }
 
     /// Another hub has taken over: that is the end, whoever notices it first.
     fn fatal_if_fenced<T>(&self, outcome: Result<T, JournalError>) -> Result<T, JournalError> {
         outcome.map_err(|error| match error {
-            JournalError::Fenced { .. } => JournalError::Dead(self.kill(error)),
+            JournalError::Fenced { .. } => JournalError::Dead(self.intake.kill(error)),
             error => error,
         })
     }
