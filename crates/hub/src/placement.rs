@@ -159,7 +159,9 @@ impl Placement {
     /// What the last event has placed.
     pub fn placed(&mut self) -> Vec<Assignment> {
         let sent = self.desk.effects().iter().filter_map(|effect| match effect {
-            Effect::Send { host, instance, .. } => Some((*host, *instance)),
+            Effect::Send { host, instance, .. } => {
+                self.launches.contains_key(&instance.task).then_some((*host, *instance))
+            }
             _ => None,
         });
         let sent: Vec<(HostName, InstanceName)> = sent.collect();
@@ -229,7 +231,6 @@ impl Placement {
             }
             made.extend(self.placed());
         }
-        made.extend(self.settle());
         made
     }
 
@@ -258,16 +259,6 @@ impl Placement {
             }
             self.nodes.remove(&host);
             self.desk.act(Event::Leave(host));
-        }
-        made.extend(self.settle());
-        made
-    }
-
-    /// What the table does by and by is done now: there is little of it, for launches.
-    fn settle(&mut self) -> Vec<Assignment> {
-        let mut made = Vec::new();
-        while self.desk.table().is_behind(self.desk.now()) {
-            made.extend(self.handle(Event::Tick));
         }
         made
     }
@@ -361,11 +352,6 @@ impl Placement {
         self.handle(Event::Tick)
     }
 
-    /// Whether launches wait, so that [`Placement::tick`] is to be called soon.
-    pub fn has_waiting(&self) -> bool {
-        self.waiting > 0
-    }
-
     /// CPUs lent and CPUs busy, of a worker.
     pub fn load(&self, worker: NodeId) -> Option<(u32, u32)> {
         let known = self.workers.get(&worker)?;
@@ -426,6 +412,7 @@ mod tests {
         assert_eq!(placement.leave(node(1)), vec![], "nothing is placed on it");
         assert_eq!(placement.stranded(), vec![Ticket(2)]);
         assert_eq!(placement.counts(), (0, 0));
+        assert_eq!(placement.tick(), vec![], "its places go by and by");
         assert_eq!(placement.desk.table().counts()[1..], [0, 0, 0, 0], "no hosts, jobs, tasks or instances");
     }
 

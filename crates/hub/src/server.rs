@@ -257,7 +257,7 @@ impl Hub {
         let ended = tokio::select! {
             () = stop => Ok(()),
             () = accepting => Ok(()),
-            () = self.shared.tick() => Ok(()),
+            dead = self.shared.tick() => Err(HubError::Journal(dead)),
             dead = self.shared.deliver(self.durable.clone()) => Err(HubError::Journal(dead)),
         };
         self.listener.close().await;
@@ -441,11 +441,6 @@ impl Shared {
                 Err(refused)
             }
         }
-    }
-
-    /// Which hub this is, of those that replaced one another.
-    pub(crate) fn epoch(&self) -> u64 {
-        self.epoch
     }
 
     /// A launch needs its place no more. May be called more than once.

@@ -8,7 +8,7 @@ use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
 use base::codec::{Malformed, Reader, Writer};
 
 /// Changes with every change of what the table does with an event: an older journal's events would come to something else.
-pub const LOGIC_VERSION: u32 = 1;
+pub const LOGIC_VERSION: u32 = 2;
 
 /// Room for the items of an event that is read.
 #[derive(Debug, Default)]

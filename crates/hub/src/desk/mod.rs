@@ -15,7 +15,7 @@ use crate::work::TAKES_LAUNCHES;
 use base::codec::Writer;
 use clock::Clock;
 use prost::Message;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use store::journal::{JournalError, Seq};
 use store::log::Log;
@@ -42,8 +42,8 @@ pub struct Desk {
     taken: Seq,
     durable: Seq,
     dead: Option<Arc<JournalError>>,
-    accounts: HashMap<u128, AccountName>,
-    /// When the next tick was last said to be, in nanoseconds of the hub's time, and who is told if it is earlier.
+    /// When the next tick was last said to be, in nanoseconds of the hub's time, and who is told if it is earlier, or if the desk
+    /// has ended.
     next_tick: u64,
     sooner: Arc<Notify>,
     /// As long as this is there, the journal is kept short.
@@ -54,6 +54,17 @@ pub struct Desk {
 enum Held {
     Answer(oneshot::Sender<()>),
     Effect(Effect),
+}
+
+/// An answer that may be given.
+pub struct Answer(oneshot::Sender<()>);
+
+impl Answer {
+    /// Lets it be given.
+    pub fn release(self) {
+        // Who waited may have left.
+        let _ = self.0.send(());
+    }
 }
 
 /// Completes when what was done before is durable. An error: the journal has ended, and nobody must be told.
@@ -78,7 +89,6 @@ impl Desk {
             taken,
             durable: taken,
             dead: None,
-            accounts: HashMap::new(),
             next_tick: u64::MAX,
             sooner: Arc::default(),
             works: None,
@@ -126,7 +136,8 @@ impl Desk {
     pub fn act<'a>(&mut self, entry: impl Into<Entry<'a>>) -> &[Effect] {
         let (entry, now) = (entry.into(), self.clock.now());
         if let Err(error) = self.write_down(&entry, now) {
-            self.dead.get_or_insert(Arc::new(error));
+            // What was to be done cannot be left out: whoever told of it would tell no more.
+            self.end(Arc::new(error));
             self.effects.refuse(Refusal::Full(Kind::Journal, RETRY_MS));
             return &self.effects;
         }
@@ -202,30 +213,25 @@ impl Desk {
         durable
     }
 
-    /// Records are durable up to this one: answers are released; gives the effects that may leave now.
-    pub fn told(&mut self, durable: Seq) -> Vec<Effect> {
+    /// Records are durable up to this one: gives the effects that may leave now, and the answers that may be given after them.
+    pub fn told(&mut self, durable: Seq) -> (Vec<Effect>, Vec<Answer>) {
         self.durable = self.durable.max(durable);
-        self.free()
-    }
-
-    /// The effects that may leave now.
-    pub fn free(&mut self) -> Vec<Effect> {
-        let mut free = Vec::new();
+        let (mut effects, mut answers) = (Vec::new(), Vec::new());
         while self.held.front().is_some_and(|(seq, _)| *seq <= self.durable) {
             match self.held.pop_front() {
-                // Who waited may have left.
-                Some((_, Held::Answer(sender))) => drop(sender.send(())),
-                Some((_, Held::Effect(effect))) => free.push(effect),
+                Some((_, Held::Answer(sender))) => answers.push(Answer(sender)),
+                Some((_, Held::Effect(effect))) => effects.push(effect),
                 None => {}
             }
         }
-        free
+        (effects, answers)
     }
 
     /// The journal has ended: nothing more is done, and whoever waits is not told.
     pub fn end(&mut self, why: Arc<JournalError>) {
         self.dead.get_or_insert(why);
         self.held.clear();
+        self.sooner.notify_one();
     }
 
     /// Why nothing more is done, if so.
@@ -235,17 +241,12 @@ impl Desk {
 
     /// The account with this key, as it was opened before or with the usual limits.
     pub fn account(&mut self, key: u128) -> Result<AccountName, Refusal> {
-        if let Some(known) = self.accounts.get(&key) {
-            return Ok(*known);
+        if let Some(known) = self.table().account(key) {
+            return Ok(known);
         }
         let spec = AccountSpec { key, weight: 1, share_permille: 0, tasks_max: u32::MAX, running_max: u32::MAX };
-        self.set_account(spec)
-    }
-
-    /// Opens an account, or changes its limits.
-    pub fn set_account(&mut self, spec: AccountSpec) -> Result<AccountName, Refusal> {
         match *self.act(Event::Account(spec)) {
-            [Effect::Account(name), ..] => Ok(*self.accounts.entry(spec.key).or_insert(name)),
+            [Effect::Account(name), ..] => Ok(name),
             _ => Err(self.refusal().unwrap_or(Refusal::Unknown)),
         }
     }
@@ -262,8 +263,7 @@ impl Desk {
 
     /// When the next tick is due, in nanoseconds of the hub's time; the past, if it is. `u64::MAX`: never.
     pub fn next_tick(&self) -> u64 {
-        let (table, now) = (self.ledger.table(), self.clock.now());
-        if table.is_behind(now) { now } else { table.next_tick().unwrap_or(u64::MAX) }
+        self.table().next_tick().unwrap_or(u64::MAX)
     }
 
     /// As [`Desk::next_tick`], by whom ticks are made: he is told by [`Desk::sooner`] if one is due before that.
@@ -272,7 +272,7 @@ impl Desk {
         self.next_tick
     }
 
-    /// Notified when the next tick is due sooner than was said.
+    /// Notified when the next tick is due sooner than was said, or the desk has ended.
     pub fn sooner(&self) -> Arc<Notify> {
         self.sooner.clone()
     }
@@ -285,5 +285,32 @@ impl Desk {
     /// The journal, if there is one.
     pub fn journal(&self) -> Option<&Log> {
         self.journal.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use store::journal::Options;
+    use store::log::Place;
+
+    #[test]
+    fn a_record_that_is_not_taken_ends_the_desk() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let room = Room { hosts: 8, tasks: 64, bytes_max: 1 << 20 };
+        // Fuller than this no journal is: the first record beyond it ends what would have to leave it out.
+        let options = Options { segment_bytes: 4096, buffer_bytes_max: 600, ..Options::default() };
+        let place = Place::Disk(folder.path().to_owned());
+        let mut desk = Desk::open(place, room, options, Box::new(|_| {})).expect("opened");
+        let name = desk.account(1).expect("room");
+        let mut waits = desk.durable();
+        while desk.dead().is_none() {
+            desk.act(Event::Tick);
+        }
+        assert!(matches!(desk.refusal(), Some(Refusal::Full(Kind::Journal, _))));
+        assert!(matches!(desk.is_crowded(), Err(Refusal::Full(Kind::Journal, _))));
+        assert!(waits.try_recv().is_err(), "nothing more is told");
+        assert_eq!(desk.account(1), Ok(name), "what was written down is there");
+        assert!(desk.account(2).is_err());
     }
 }

@@ -128,7 +128,7 @@ impl Desk {
     }
 
     fn settle(&mut self) {
-        while self.table().is_behind(self.now()) {
+        while self.dead.is_none() && self.table().is_behind(self.now()) {
             self.act(Event::Tick);
         }
     }

@@ -58,7 +58,8 @@ impl Feeds {
 
     /// These were told to somebody who did not take them.
     fn give_back(&mut self, job: JobName, tasks: impl IntoIterator<Item = TaskName>) {
-        let feed = self.0.entry(job).or_default();
+        // It may have been forgotten meanwhile.
+        let Some(feed) = self.0.get_mut(&job) else { return };
         tasks.into_iter().for_each(|task| feed.ended.push_front(task));
         feed.has_more.notify_waiters();
     }

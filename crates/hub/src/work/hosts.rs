@@ -8,6 +8,7 @@ use base::NodeId;
 use bytes::Bytes;
 use prost::Message;
 use std::collections::{HashMap, HashSet};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tasks::{
@@ -74,7 +75,6 @@ impl Hosts {
 
 /// One host, over one stream.
 struct Served {
-    node: NodeId,
     host: HostName,
     stream: u64,
     waits: bool,
@@ -120,14 +120,14 @@ impl Shared {
             Ok(joined) => joined,
             Err(refusal) => {
                 let refusal = refusal.to_string();
-                sender.send(&HostTold { refusal, epoch: self.epoch(), ..HostTold::default() }).await?;
+                sender.send(&HostTold { refusal, ..HostTold::default() }).await?;
                 sender.finish();
                 return Ok(());
             }
         };
         let ended = async {
             let _ = durable.await;
-            sender.send(&HostTold { epoch: self.epoch(), ..told }).await?;
+            sender.send(&told).await?;
             self.exchange(&mut served, &mut sender, &mut receiver).await
         };
         let ended = ended.await;
@@ -152,20 +152,21 @@ impl Shared {
                 }
                 () = has_news.notified(), if served.waits => None,
             };
-            let mut told = HostTold::default();
+            let (mut told, is_news) = (HostTold::default(), answer.is_none());
             if let Some((first, durable)) = answer {
                 told = HostTold { is_answer: true, ..first };
                 if let Some(durable) = durable {
                     durable.await.map_err(|_| WireError::Lost("the hub ends".into()))?;
                 }
             }
-            // What has come up meanwhile goes with it.
+            // What has come up meanwhile goes with it, if any has.
+            let mut has_more = is_news || pin!(has_news.notified()).enable();
             loop {
-                let is_all = lock(&self.state).host_news(served, &mut told);
+                has_more = has_more && !lock(&self.state).host_news(served, &mut told);
                 if told.is_answer || !told.assigned.is_empty() || !told.stop.is_empty() {
-                    sender.send(&HostTold { epoch: self.epoch(), ..std::mem::take(&mut told) }).await?;
+                    sender.send(&std::mem::take(&mut told)).await?;
                 }
-                if is_all {
+                if !has_more {
                     break;
                 }
             }
@@ -212,7 +213,7 @@ impl State {
         let running = self.placement.desk.table().host(host).map(|view| view.running).unwrap_or_default();
         let has = running.iter().map(|instance| told_instance(*instance)).collect();
         let mut told = HostTold { has, ..HostTold::default() };
-        let mut served = Served { node, host, stream, waits: greeting.waits, jobs: HashSet::new(), has_news };
+        let mut served = Served { host, stream, waits: greeting.waits, jobs: HashSet::new(), has_news };
         // Not what it is given just now: that is news yet to come.
         let is_new = |instance| {
             said.iter().any(|effect| matches!(effect, Effect::Send { instance: new, .. } if *new == instance))
@@ -237,14 +238,13 @@ impl State {
 
     /// A host tells and asks. The answer may have to wait.
     fn host_asks(&mut self, served: &mut Served, ask: &HostAsk) -> Result<(HostTold, Option<Durable>), Refusal> {
-        if self.work.hosts.known.get(&served.host).is_none_or(|known| known.stream != served.stream) {
-            return Err(Refusal::Unknown);
-        }
+        let known = self.work.hosts.known.get(&served.host).filter(|known| known.stream == served.stream);
+        let speed = known.ok_or(Refusal::Unknown)?.spec.speed_permille;
         if let Err(refusal) = self.placement.desk.is_crowded() {
             return Ok((refused(refusal), None));
         }
-        let speed = self.work.hosts.known.get(&served.host).map_or(1_000, |known| known.spec.speed_permille);
-        let reports: Vec<Report> = ask.reports.iter().filter_map(|told| report(told, speed)).collect();
+        let told = ask.reports.iter().filter_map(|told| Some((report(told, speed)?, &told.result[..])));
+        let (reports, blobs): (Vec<Report>, Vec<&[u8]>) = told.unzip();
         let want = ask.want.min(BATCH_MAX as u32) as u8;
         let said = if reports.is_empty() {
             if served.waits || want == 0 {
@@ -252,8 +252,6 @@ impl State {
             }
             self.act(Event::Request { host: served.host, want })
         } else {
-            let of = |told: &&Reported| report(told, speed).is_some();
-            let blobs: Vec<&[u8]> = ask.reports.iter().filter(of).map(|told| &told.result[..]).collect();
             self.act(Entry { event: Event::Report { host: served.host, reports: &reports, want }, blobs: &blobs })
         };
         let mut told = HostTold::default();
@@ -299,7 +297,8 @@ impl State {
         }
         let is_new = served.jobs.insert(task.job);
         let common = is_new.then(|| desk.ledger().job(task.job)).flatten();
-        let common = common.and_then(|blob| JobOpen::decode(&blob[..]).ok()).map_or(Bytes::new(), |open| open.common);
+        let common = common.and_then(|blob| JobOpen::decode(Bytes::from_owner(blob.clone())).ok());
+        let common = common.map_or(Bytes::new(), |open| open.common);
         let input = desk.ledger().input(instance.task).cloned();
         told.assigned.push(Assigned {
             instance: Some(told_instance(instance)),
@@ -326,8 +325,8 @@ impl State {
         let Some(known) = self.work.hosts.known.get_mut(&host).filter(|known| known.stream == stream) else { return };
         known.away = Some(Instant::now());
         known.news.clear();
-        let spec = HostSpec { is_fresh: false, is_attached: false, ..known.spec };
-        if spec != known.spec {
+        if known.spec.is_attached {
+            let spec = HostSpec { is_fresh: false, is_attached: false, ..known.spec };
             self.act(Event::Join(spec));
         }
     }
@@ -366,10 +365,4 @@ fn report(told: &Reported, speed_permille: u32) -> Option<Report> {
     let cost_ms = u64::from(told.cost_ms) * u64::from(speed_permille) / 1_000;
     let instance = InstanceName { task: TaskName::from_u64(instance.task), number };
     Some(Report { instance, outcome, cost_ms: cost_ms.min(u32::MAX.into()) as u32 })
-}
-
-impl std::fmt::Debug for Served {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Served").field("node", &self.node).field("host", &self.host).finish_non_exhaustive()
-    }
 }

@@ -15,6 +15,7 @@ mod results;
 #[cfg(test)]
 mod tests;
 
+use crate::desk::Answer;
 use crate::server::Shared;
 use crate::state::State;
 use collect::Feeds;
@@ -29,6 +30,9 @@ use wire::lock;
 
 /// How often it is looked for hosts that have been away for long.
 const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
+
+/// Ticks at a time, before others have their turn.
+const TICKS_MAX: u32 = 64;
 
 /// Who is told of what.
 #[derive(Default)]
@@ -76,30 +80,38 @@ impl State {
         }
     }
 
-    /// Time has passed: what the table does then.
-    pub fn tick(&mut self) {
-        while self.placement.desk.next_tick() <= self.placement.desk.now() {
+    /// Time has passed: what the table does then, or some of it. Says how long it is until there is more.
+    fn tick(&mut self) -> Result<Duration, Arc<JournalError>> {
+        for _ in 0..TICKS_MAX {
+            let desk = &mut self.placement.desk;
+            if let Some(dead) = desk.dead() {
+                return Err(dead.clone());
+            }
+            let (next, now) = (desk.schedule(), desk.now());
+            if next > now {
+                return Ok(Duration::from_nanos(next - now));
+            }
             let made = self.placement.tick();
             self.hand_out(made);
         }
+        Ok(Duration::ZERO)
     }
 }
 
 impl Shared {
-    /// Has time pass for the table.
-    pub(crate) async fn tick(&self) {
+    /// Has time pass for the table, until the journal ends.
+    pub(crate) async fn tick(&self) -> Arc<JournalError> {
         let sooner = lock(&self.state).placement.desk.sooner();
         let mut looked = Instant::now();
         loop {
-            let wait = {
-                let mut state = lock(&self.state);
-                state.tick();
-                let (next, now) = (state.placement.desk.schedule(), state.placement.desk.now());
-                Duration::from_nanos(next.saturating_sub(now)).min(LOOK_FOR_GONE)
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = sooner.notified() => {}
+            let wait = lock(&self.state).tick();
+            match wait {
+                Ok(Duration::ZERO) => tokio::task::yield_now().await,
+                Ok(wait) => tokio::select! {
+                    () = tokio::time::sleep(wait.min(LOOK_FOR_GONE)) => {}
+                    () = sooner.notified() => {}
+                },
+                Err(dead) => return dead,
             }
             if looked.elapsed() >= LOOK_FOR_GONE {
                 looked = Instant::now();
@@ -116,19 +128,21 @@ impl Shared {
     ) -> Arc<JournalError> {
         loop {
             let told = durable.borrow_and_update().clone();
-            {
+            let answers = {
                 let mut state = lock(&self.state);
                 match told {
                     Ok(seq) => {
-                        let free = state.placement.desk.told(seq);
-                        state.route(free);
+                        let (effects, answers) = state.placement.desk.told(seq);
+                        state.route(effects);
+                        answers
                     }
                     Err(dead) => {
                         state.placement.desk.end(dead.clone());
                         return dead;
                     }
                 }
-            }
+            };
+            answers.into_iter().for_each(Answer::release);
             if durable.changed().await.is_err() {
                 // There is no journal.
                 std::future::pending::<()>().await;

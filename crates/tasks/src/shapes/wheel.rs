@@ -19,6 +19,9 @@ const FAR_SHIFT: u32 = 15;
 /// How long before it begins a far bucket is moved, in milliseconds: less than the near buckets reach, by more than its width.
 const AHEAD: u64 = (NEAR - (2 << FAR_SHIFT)) as u64;
 
+/// How far the wheel may stay behind the time while nothing is due, in milliseconds.
+const STRAY_MAX: u64 = 1_000;
+
 /// The list of a bucket.
 pub(crate) struct Due;
 
@@ -163,10 +166,7 @@ impl Wheel {
             self.meter.touch(bucket as usize / 16);
             let at = self.heads[bucket as usize];
             if at == NIL {
-                // On to the next bucket with records, at once.
-                let origin = (self.far_base % u64::from(FAR)) as u32;
-                let next = self.far.first_around(origin).map(|next| u64::from(next.wrapping_sub(origin) % FAR));
-                self.far_base = next.map_or(wanted, |ahead| (self.far_base + ahead).min(wanted));
+                self.skip_empty(wanted);
                 continue;
             }
             if left == 0 {
@@ -181,14 +181,28 @@ impl Wheel {
         }
     }
 
+    /// On to the next far bucket that has records, at once, or to this one.
+    fn skip_empty(&mut self, wanted: u64) {
+        let origin = (self.far_base % u64::from(FAR)) as u32;
+        let next = self.far.first_around(origin).map(|next| u64::from(next.wrapping_sub(origin) % FAR));
+        self.far_base = next.map_or(wanted, |ahead| (self.far_base + ahead).min(wanted));
+    }
+
+    /// Follows the time where nothing has been due for a while, so that what is put in goes by its own millisecond.
+    pub fn follow(&mut self, now_ms: u64) {
+        if now_ms < self.base_ms + STRAY_MAX {
+            return;
+        }
+        self.base_ms = self.next_ms().map_or(now_ms, |next| next.min(now_ms));
+        let wanted = (self.base_ms + AHEAD) >> FAR_SHIFT;
+        if self.far_base < wanted {
+            self.skip_empty(wanted);
+        }
+    }
+
     /// All that was due before has been handed out, in milliseconds.
     pub fn base_ms(&self) -> u64 {
         self.base_ms
-    }
-
-    /// How late the wheel is at `now_ms`: 0 if all that was due has been handed out.
-    pub fn behind_ms(&self, now_ms: u64) -> u64 {
-        (now_ms + 1).saturating_sub(self.base_ms)
     }
 
     /// When the next record is due, in milliseconds; or a far bucket must be moved.
@@ -299,8 +313,9 @@ mod tests {
                 while now < until {
                     let next = if is_jump { until } else { wheel.next_ms().unwrap_or(until).clamp(now + 1, until) };
                     now = next;
+                    wheel.follow(now);
                     let mut last = 0;
-                    while wheel.behind_ms(now) > 0 {
+                    while wheel.next_ms().is_some_and(|next| next <= now) {
                         while !wheel.cascade(&mut slab, 16) {}
                         while let Some(at) = wheel.next(&mut slab, now) {
                             let due = model.remove(&at).expect("is in");

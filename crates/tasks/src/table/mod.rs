@@ -189,6 +189,10 @@ impl Table {
     pub fn handle(&mut self, event: &Event<'_>, now: u64, effects: &mut Effects) {
         self.now = self.now.max(now);
         self.looks = dispatch::LOOKS_MAX;
+        let now_ms = self.now_ms();
+        for wheel in [&mut self.instances_due, &mut self.groups_due, &mut self.hosts_due] {
+            wheel.follow(now_ms);
+        }
         effects.clear();
         if let Err(refusal) = self.on_event(event, effects) {
             self.totals.refused += 1;

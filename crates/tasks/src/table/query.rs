@@ -190,6 +190,12 @@ impl Table {
         self.now
     }
 
+    /// The account with this key.
+    pub fn account(&self, key: u128) -> Option<AccountName> {
+        let at = self.account_keys.find(key, |at| self.accounts[at].key == key)?;
+        Some(self.accounts[at].name(at))
+    }
+
     /// What has happened so far.
     pub fn totals(&self) -> &Totals {
         &self.totals

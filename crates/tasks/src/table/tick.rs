@@ -2,6 +2,7 @@
 
 use super::Table;
 use crate::event::Effects;
+use crate::shapes::{NIL, wheel::Wheel};
 
 /// Deadlines of each kind that one tick acts on. With k of them in one millisecond the last is acted on at the ceil(k / 8)th tick.
 pub const DUE_MAX: u32 = 8;
@@ -42,17 +43,16 @@ impl Table {
 
     /// Whether another tick has something to do at `now` already, in nanoseconds.
     pub fn is_behind(&self, now: u64) -> bool {
-        use crate::shapes::NIL;
-        let now_ms = now / super::MS;
-        let lists = [self.gone, self.reaped, self.cleaning, self.hungry];
-        lists.iter().any(|list| *list != NIL) || self.wheels().iter().any(|wheel| wheel.behind_ms(now_ms) > 0)
+        self.next_tick().is_some_and(|next| next <= now)
     }
 
-    /// When the next tick has something to do, in nanoseconds of the hub's time: the past, if it has now. `None`: only events do.
+    /// When the next tick has something to do, in nanoseconds of the hub's time: 0 if it has now. `None`: only events do.
     pub fn next_tick(&self) -> Option<u64> {
-        let wheels = self.wheels();
+        if [self.gone, self.reaped, self.cleaning, self.hungry].iter().any(|list| *list != NIL) {
+            return Some(0);
+        }
         let again = self.is_restless().then_some(self.try_again_ms);
-        wheels.iter().filter_map(|wheel| wheel.next_ms()).chain(again).min().map(|ms| ms * super::MS)
+        self.wheels().into_iter().filter_map(Wheel::next_ms).chain(again).min().map(|ms| ms * super::MS)
     }
 
     /// A group's deadline has passed.

@@ -40,9 +40,6 @@ pub struct HostGreeting {
     /// It has started anew: what it had is lost.
     #[prost(bool, tag = "8")]
     pub is_fresh: bool,
-    /// The highest epoch of a hub that it has seen: one with a lower number has been replaced.
-    #[prost(uint64, tag = "9")]
-    pub epoch: u64,
     /// It is told of work as it comes, as much as it has processors. Otherwise it asks.
     #[prost(bool, tag = "10")]
     pub waits: bool,
@@ -105,9 +102,6 @@ pub struct HostTold {
     /// Why it was refused; empty if it was not.
     #[prost(string, tag = "4")]
     pub refusal: String,
-    /// Which hub this is, of those that replaced one another.
-    #[prost(uint64, tag = "5")]
-    pub epoch: u64,
     /// It answers a [`HostAsk`], whose reports need not be sent again.
     #[prost(bool, tag = "7")]
     pub is_answer: bool,
