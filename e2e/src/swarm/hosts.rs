@@ -18,6 +18,8 @@ use wire::{Endpoint, Hold, Joined, Key, Pauses, Receiver, Role, Sender, Token};
 
 /// Handshakes at a time.
 const DIALLING_MAX: usize = 32;
+/// How long the word of each that it leaves may take, besides.
+const LEAVING: Duration = Duration::from_micros(500);
 /// Reports in one message.
 const REPORTS_MAX: usize = 16;
 /// How long all may take to be there.
@@ -125,9 +127,10 @@ impl Hosts {
 
     /// Has all leave, and say so to the hub.
     pub async fn leave(mut self) {
+        let count = self.count() as u32;
         self.living.shutdown().await;
         // What they say is on its way then.
-        sleep(Duration::from_millis(500)).await;
+        sleep(Duration::from_millis(500) + count * LEAVING).await;
     }
 
     /// How many are there.

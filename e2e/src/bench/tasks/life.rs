@@ -27,10 +27,14 @@ const RATE: f64 = 1_000.0;
 
 /// Measures with one host and with many.
 pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
-    for (hosts, label) in [(1, "1_host"), (MANY, "")] {
-        if options.hosts.is_none_or(|wanted| wanted == hosts) {
-            at(hosts, label, figures)?;
-        }
+    for hosts in options.hosts.map_or(vec![1, MANY], |hosts| vec![hosts]) {
+        let label = match hosts {
+            0 => continue,
+            1 => "1_host".to_owned(),
+            MANY => String::new(),
+            _ => format!("{hosts}_hosts"),
+        };
+        at(hosts, &label, figures)?;
     }
     for (slower_us, label) in SLOWER.iter().filter(|_| options.hosts.is_none_or(|hosts| hosts == 0)) {
         let pool = start(1_000, *slower_us)?;
@@ -58,7 +62,7 @@ fn at(hosts: usize, label: &str, figures: &mut Figures) -> Result<()> {
     let hub = pool.hub.pid().as_raw_nonzero().get();
     let mut outcomes = swarm(&pool, &plan, |connect_s| {
         figures.add(&name("connect_s"), Some(connect_s));
-        figures.add(if hosts == MANY { "hub_mb_10k" } else { "hub_mb_1_host" }, resident_mb(hub));
+        figures.add(&if hosts == MANY { "hub_mb_10k".into() } else { name("hub_mb") }, resident_mb(hub));
     })?;
     figures.add(&name("hub_mb_after"), resident_mb(hub));
     let phases = vec![flood("batched", 1_024, 90_000)];
