@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use wire::flow::Paths;
 use wire::message::work::{Assigned, HostAsk, HostGreeting, HostTold, Instance, Reported};
@@ -18,8 +18,8 @@ use wire::{Endpoint, Hold, Joined, Key, Pauses, Receiver, Role, Sender, Token};
 
 /// Handshakes at a time.
 const DIALLING_MAX: usize = 32;
-/// How long the word of each that it leaves may take, besides.
-const LEAVING: Duration = Duration::from_micros(500);
+/// Hosts that leave at a time.
+const LEAVING_AT_ONCE: usize = 50;
 /// Reports in one message.
 const REPORTS_MAX: usize = 16;
 /// How long all may take to be there.
@@ -31,6 +31,7 @@ pub const TAG: u64 = 1 << 40;
 pub struct Hosts {
     shared: Arc<Shared>,
     living: JoinSet<()>,
+    leaving: Vec<AbortHandle>,
     /// How long it took until all were there.
     pub joined_in: Duration,
 }
@@ -102,7 +103,7 @@ impl Hosts {
             reconnected: AtomicU64::new(0),
             died: AtomicU64::new(0),
         });
-        let mut living = JoinSet::new();
+        let (mut living, mut leaving) = (JoinSet::new(), Vec::new());
         for number in 0..plan.hosts {
             let host = Host {
                 number: number as u32,
@@ -112,9 +113,9 @@ impl Hosts {
                 doing: Vec::new(),
                 told: Vec::new(),
             };
-            living.spawn(host.live());
+            leaving.push(living.spawn(host.live()));
         }
-        let mut hosts = Self { shared, living, joined_in: Duration::ZERO };
+        let mut hosts = Self { shared, living, leaving, joined_in: Duration::ZERO };
         while hosts.count() < plan.hosts {
             if begun.elapsed() > JOIN_LIMIT {
                 return Err(Error::Product(format!("{} of {} hosts joined", hosts.count(), plan.hosts)));
@@ -127,10 +128,14 @@ impl Hosts {
 
     /// Has all leave, and say so to the hub.
     pub async fn leave(mut self) {
-        let count = self.count() as u32;
+        // Some at a time: should the word of one be lost, the hub gives it work for minutes.
+        for some in self.leaving.chunks(LEAVING_AT_ONCE) {
+            some.iter().for_each(AbortHandle::abort);
+            sleep(Duration::from_millis(10)).await;
+        }
         self.living.shutdown().await;
         // What they say is on its way then.
-        sleep(Duration::from_millis(500) + count * LEAVING).await;
+        sleep(Duration::from_millis(500)).await;
     }
 
     /// How many are there.
