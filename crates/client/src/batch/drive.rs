@@ -19,9 +19,8 @@ use wire::message::OpenKind;
 use wire::message::work::{Drive, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place};
 use wire::{Joined, Receiver, Sender, now_nanos};
 
-/// Tasks in one message, and their bytes.
+/// Tasks in one message.
 const SUBMIT_MAX: u32 = 1024;
-const SUBMIT_BYTES_MAX: usize = 4 << 20;
 /// Most instances of a task that a hub makes.
 const INSTANCES_MAX: u32 = 16;
 /// Errors that a task may have that are not its own: workers that go, links that break.
@@ -332,14 +331,11 @@ async fn tell(hub: &mut Hub, number: u64, told: &Wanted, now: &Wanted) -> Result
     Ok(())
 }
 
-/// Submits the next tasks; gives how many the hub has then.
+/// Submits the next tasks, by number only: what they are is known here. Gives how many the hub has then.
 async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
-    let job = way.job.clone();
-    let read = blocking(move || inputs(&job, first)).await;
-    let inputs = read.unwrap_or_else(|| Err(std::io::Error::other("the client daemon failed")))?;
-    let count = inputs.len() as u32;
+    let count = (way.job.spec.tasks - first).min(SUBMIT_MAX);
     let deadline_in_ms = deadline_in_ms(&way.job, now_nanos() / 1_000_000);
-    let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs };
+    let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs: Vec::new() };
     let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
     if !told.refusal.is_empty() {
         pause_or_refused(&told).await?;
@@ -348,20 +344,6 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
         return Err(Broken::Later("the hub lost tasks of a job".into()));
     }
     Ok(told.tasks)
-}
-
-/// The next tasks, as many as fit into a message.
-fn inputs(job: &Job, first: u32) -> std::io::Result<Vec<Bytes>> {
-    let (mut inputs, mut bytes) = (Vec::new(), 0);
-    for index in first..job.spec.tasks.min(first.saturating_add(SUBMIT_MAX)) {
-        let input = job.tasks.bytes(index)?;
-        bytes += input.len();
-        inputs.push(Bytes::from(input));
-        if bytes > SUBMIT_BYTES_MAX {
-            break;
-        }
-    }
-    Ok(inputs)
 }
 
 /// By when the tasks are to be done, from now; 0: whenever.
@@ -435,16 +417,6 @@ mod tests {
         change(&mut spec.batch);
         draft.finish(&spec).unwrap();
         Job::load(folder).unwrap()
-    }
-
-    #[test]
-    fn what_the_hub_lacks_is_submitted_in_portions() {
-        let above = tempfile::tempdir().unwrap();
-        let job = job(&above.path().join("job"), 1500, |_| {});
-        assert_eq!(inputs(&job, 0).unwrap().len(), 1024);
-        let rest = inputs(&job, 1024).unwrap();
-        assert_eq!((rest.len(), &rest[0][..]), (476, &job.tasks.bytes(1024).unwrap()[..]));
-        assert!(inputs(&job, 1500).unwrap().is_empty());
     }
 
     #[test]

@@ -171,8 +171,7 @@ impl Tasks {
         Ok(Self { file, starts, end })
     }
 
-    /// The bytes of one.
-    pub fn bytes(&self, index: u32) -> io::Result<Vec<u8>> {
+    fn bytes(&self, index: u32) -> io::Result<Vec<u8>> {
         let at = index as usize;
         let start = *self.starts.get(at).ok_or(io::ErrorKind::NotFound)?;
         let end = self.starts.get(at + 1).map_or(self.end, |next| next - 4);

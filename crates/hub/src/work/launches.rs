@@ -8,7 +8,6 @@ use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
 use crate::workers::send_last;
 use base::{Digest, NodeId, ViewId};
-use bytes::Bytes;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -239,12 +238,10 @@ impl State {
         while let Some(ticket) = driver.places.pop_front() {
             // It may have been stopped before it was told.
             let Some(place) = launches.places.get(&ticket) else { continue };
-            let input = self.placement.desk.ledger().input(place.instance.task).cloned();
             return NextPlace::One(Box::new(ToldPlace {
                 ticket,
                 instance: Some(Instance { task: place.instance.task.to_u64(), number: place.instance.number.into() }),
                 index: place.index,
-                input: input.map_or(Bytes::new(), Bytes::from_owner),
                 refusal: String::new(),
             }));
         }

@@ -62,6 +62,11 @@ impl Client {
         self.ask(JobAskKind::Submit(JobSubmit { job, first, count, deadline_in_ms: 0, inputs })).await
     }
 
+    /// Tasks whose commands the client keeps.
+    async fn submit_launches(&mut self, job: u64, first: u32, count: u32) -> JobTold {
+        self.ask(JobAskKind::Submit(JobSubmit { job, first, count, ..JobSubmit::default() })).await
+    }
+
     async fn collect(hub: &Served, job: u64) -> Stream {
         Stream::open(hub, 1, hello(Role::Client, 0), OpenKind::Collect(Collect { job, ahead: 0 })).await
     }
@@ -228,13 +233,13 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let mut client = Client::of(&hub).await;
     let worker = hub.join(7, hello(Role::Worker, 2)).await;
     let job = client.open(JobOpen { is_driven: true, retries_failures: true, ..JobOpen::default() }).await;
-    client.submit(job, 0, &[b"a"]).await;
+    assert_eq!(client.submit_launches(job, 0, 1).await.tasks, 1);
     let (to_hub, mut places) =
         client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
     // The first try fails, the second does not.
     for code in [1, 0] {
         let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
-        assert_eq!((place.index, &place.input[..]), (0, &b"a"[..]));
+        assert_eq!((place.index, &place.refusal[..]), (0, ""));
         let launch = wire::message::Launch {
             view: Some(view()),
             command: Some(wire::message::Command::default()),
@@ -270,7 +275,7 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     assert_eq!((&object.bytes[..], &object.error[..]), (&b"printed"[..], ""));
     // Nobody drives it: what is submitted now waits.
     drop(places);
-    client.submit(job, 1, &[b"b"]).await;
+    assert_eq!(client.submit_launches(job, 1, 1).await.tasks, 2);
     let accepted =
         tokio::time::timeout(std::time::Duration::from_millis(200), worker.connection.accept_control()).await;
     assert!(accepted.is_err(), "nobody launches it");

@@ -260,11 +260,8 @@ pub struct Place {
     /// Its number within its job.
     #[prost(uint32, tag = "3")]
     pub index: u32,
-    /// The task's own bytes.
-    #[prost(bytes = "bytes", tag = "4")]
-    pub input: Bytes,
     /// There is no such job, or it is not driven; empty if all is well.
-    #[prost(string, tag = "5")]
+    #[prost(string, tag = "4")]
     pub refusal: String,
 }
 
