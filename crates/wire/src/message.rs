@@ -145,10 +145,10 @@ pub struct Launch {
     /// Of a task of a job: its rank in that. See [`crate::Turn`].
     #[prost(uint32, optional, tag = "19")]
     pub rank: Option<u32>,
-    /// The place that it has already ([`work::Place`]). Nothing of its output goes to the client then: of [`TaskOutput`] it gets `Placed`,
+    /// The instance that it is of, which has a place already ([`work::Place`]). Nothing of its output goes to the client then: of [`TaskOutput`] it gets `Placed`,
     /// `Started` and, when the hub has the result, `End`; or `Failed`.
-    #[prost(fixed64, optional, tag = "21")]
-    pub place: Option<u64>,
+    #[prost(message, optional, tag = "21")]
+    pub place: Option<work::Instance>,
 }
 
 /// A view to be copied.

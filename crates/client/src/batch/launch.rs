@@ -93,7 +93,7 @@ enum Grounded {
 /// Gives a place back: a launch without a command, which the hub refuses at once. Otherwise it would be kept for a minute.
 async fn give_back(way: &Way, place: &Place) {
     let task = convert::task_bytes(TaskId(rand::random()));
-    let launch = Launch { task, attempt: 1, place: Some(place.ticket), ..Launch::default() };
+    let launch = Launch { task, attempt: 1, place: Some(place.instance.unwrap_or_default()), ..Launch::default() };
     // Nothing of it matters here.
     if let Ok((mut sender, _)) = way.joined.connection.open(OpenKind::Launch(Box::new(launch))).await {
         sender.finish();
@@ -202,7 +202,7 @@ fn message(task: TaskId, plan: &Plan, place: &Place) -> Launch {
         stdout: convert::output_number(plan.stdout),
         stderr: convert::output_number(plan.stderr),
         rank: Some(place.index),
-        place: Some(place.ticket),
+        place: Some(place.instance.unwrap_or_default()),
         ..Launch::default()
     }
 }

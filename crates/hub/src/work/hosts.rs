@@ -350,7 +350,7 @@ fn shape(greeting: &HostGreeting) -> Shape {
     }
 }
 
-fn told_instance(name: InstanceName) -> Instance {
+pub(super) fn told_instance(name: InstanceName) -> Instance {
     Instance { task: name.task.to_u64(), number: name.number.into() }
 }
 

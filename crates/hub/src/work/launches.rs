@@ -1,5 +1,6 @@
 //! Tasks of jobs that are launches: when one has a place at a worker, its client launches it; its result stays here until it is taken.
 
+use super::hosts::told_instance;
 use super::results::{Gathered, Outcome};
 use crate::desk::Durable;
 use crate::relay::{placed_at, prepare, send_launch};
@@ -31,7 +32,7 @@ const NOT_LAUNCHED: tasks::Outcome = tasks::Outcome::Unsuccessful;
 #[derive(Default)]
 pub(crate) struct Launches {
     drivers: HashMap<JobName, Driver>,
-    places: HashMap<u64, Place>,
+    places: HashMap<InstanceName, Place>,
     /// Results that are kept until they are taken.
     pins: HashMap<TaskName, Pin>,
     streams: u64,
@@ -41,7 +42,7 @@ pub(crate) struct Launches {
 struct Driver {
     stream: u64,
     /// Not told yet: as many as there are processors at most.
-    places: VecDeque<u64>,
+    places: VecDeque<InstanceName>,
     has_more: Arc<Notify>,
 }
 
@@ -50,7 +51,6 @@ struct Driver {
 struct Place {
     job: JobName,
     host: HostName,
-    instance: InstanceName,
     index: u32,
     worker: NodeId,
     since: Instant,
@@ -62,13 +62,12 @@ struct Place {
 impl Launches {
     /// An instance is not wanted any more: what runs is ended.
     pub fn stop(&mut self, instance: InstanceName) {
-        self.places.retain(|_, place| {
-            let is_it = place.instance == instance;
-            if is_it {
-                place.stop.notify_one();
-            }
-            !is_it || place.is_launched
-        });
+        let Some(place) = self.places.get(&instance) else { return };
+        if place.is_launched {
+            place.stop.notify_one();
+        } else {
+            self.places.remove(&instance);
+        }
     }
 
     /// Whether somebody launches a job's tasks.
@@ -82,9 +81,9 @@ impl Launches {
     }
 
     /// Places that nobody has launched at for too long at `now`.
-    fn idle(&self, now: Instant) -> Vec<u64> {
+    fn idle(&self, now: Instant) -> Vec<InstanceName> {
         let is_idle = |place: &Place| !place.is_launched && now.duration_since(place.since) > LAUNCH_LIMIT;
-        self.places.iter().filter(|(_, place)| is_idle(place)).map(|(ticket, _)| *ticket).collect()
+        self.places.iter().filter(|(_, place)| is_idle(place)).map(|(instance, _)| *instance).collect()
     }
 }
 
@@ -133,13 +132,12 @@ impl Shared {
         mut to_client: Sender,
         mut from_client: Receiver,
     ) {
-        let ticket = launch.place.unwrap_or_default();
-        let taken = lock(&self.state).take_place(client.account(), ticket);
+        let taken = lock(&self.state).take_place(client.account(), launch.place);
         let said = match taken {
-            Ok((place, worker)) => {
+            Ok((instance, place, worker)) => {
                 let carrying = Carrying { client: &client, worker: &worker, place: &place };
                 let outcome = carrying.carry(launch, given, &mut to_client, &mut from_client).await;
-                let said = lock(&self.state).place_ended(ticket, &client, outcome);
+                let said = lock(&self.state).place_ended(instance, &client, outcome);
                 match said {
                     Ok(durable) => {
                         // An error: the hub ends, and the client will ask the next one.
@@ -158,8 +156,8 @@ impl Shared {
     /// Places that nobody launches at are given to others.
     pub(crate) fn drop_idle_places(&self, now: Instant) {
         let mut state = lock(&self.state);
-        for ticket in state.work.launches.idle(now) {
-            state.fail_place(ticket, NOT_LAUNCHED);
+        for instance in state.work.launches.idle(now) {
+            state.fail_place(instance, NOT_LAUNCHED);
         }
     }
 }
@@ -176,16 +174,15 @@ impl State {
     pub fn give_place(&mut self, effect: &Effect, worker: NodeId) {
         let Effect::Send { host, instance, index, .. } = *effect else { return };
         let Some(job) = self.placement.desk.table().task(instance.task).map(|task| task.job) else { return };
-        let ticket: u64 = rand::random();
         let (since, stop) = (Instant::now(), Arc::default());
-        let place = Place { job, host, instance, index, worker, since, is_launched: false, stop };
-        self.work.launches.places.insert(ticket, place);
+        let place = Place { job, host, index, worker, since, is_launched: false, stop };
+        self.work.launches.places.insert(instance, place);
         match self.work.launches.drivers.get_mut(&job) {
             Some(driver) => {
-                driver.places.push_back(ticket);
+                driver.places.push_back(instance);
                 driver.has_more.notify_one();
             }
-            None => self.fail_place(ticket, NOT_LAUNCHED),
+            None => self.fail_place(instance, NOT_LAUNCHED),
         }
     }
 
@@ -197,11 +194,12 @@ impl State {
         let launches = &mut self.work.launches;
         launches.streams += 1;
         let (stream, has_more) = (launches.streams, Arc::<Notify>::default());
-        let driver = Driver { stream, places: VecDeque::new(), has_more: has_more.clone() };
-        if let Some(earlier) = launches.drivers.insert(name, driver) {
+        let mut driver = Driver { stream, places: VecDeque::new(), has_more: has_more.clone() };
+        if let Some(earlier) = launches.drivers.remove(&name) {
             earlier.has_more.notify_one();
-            self.fail_places(&earlier.places);
+            driver.places = earlier.places;
         }
+        launches.drivers.insert(name, driver);
         self.act(Event::Away(name, false));
         Ok((name, stream, has_more))
     }
@@ -210,23 +208,18 @@ impl State {
         if self.work.launches.drivers.get(&job).is_none_or(|driver| driver.stream != stream) {
             return;
         }
-        let ended = self.work.launches.drivers.remove(&job);
+        self.work.launches.drivers.remove(&job);
         self.act(Event::Away(job, true));
-        let is_told = |place: &Place| place.job == job && !place.is_launched;
-        let told = self.work.launches.places.iter().filter(|(_, place)| is_told(place)).map(|(ticket, _)| *ticket);
-        let told: VecDeque<u64> = told.collect();
-        self.fail_places(&told);
-        ended.into_iter().for_each(|driver| self.fail_places(&driver.places));
-    }
-
-    fn fail_places(&mut self, tickets: &VecDeque<u64>) {
-        tickets.iter().for_each(|ticket| self.fail_place(*ticket, NOT_LAUNCHED));
+        let is_idle = |place: &Place| place.job == job && !place.is_launched;
+        let idle = self.work.launches.places.iter().filter(|(_, place)| is_idle(place)).map(|(instance, _)| *instance);
+        let idle: Vec<InstanceName> = idle.collect();
+        idle.iter().for_each(|instance| self.fail_place(*instance, NOT_LAUNCHED));
     }
 
     /// Nothing comes of a place.
-    fn fail_place(&mut self, ticket: u64, why: tasks::Outcome) {
-        let Some(place) = self.work.launches.places.remove(&ticket) else { return };
-        let report = Report { instance: place.instance, outcome: why, cost_ms: 0 };
+    fn fail_place(&mut self, instance: InstanceName, why: tasks::Outcome) {
+        let Some(place) = self.work.launches.places.remove(&instance) else { return };
+        let report = Report { instance, outcome: why, cost_ms: 0 };
         self.act(Event::Report { host: place.host, reports: &[report], want: 0 });
     }
 
@@ -235,44 +228,45 @@ impl State {
         let Some(driver) = launches.drivers.get_mut(&job).filter(|driver| driver.stream == stream) else {
             return NextPlace::Replaced;
         };
-        while let Some(ticket) = driver.places.pop_front() {
+        while let Some(name) = driver.places.pop_front() {
             // It may have been stopped before it was told.
-            let Some(place) = launches.places.get(&ticket) else { continue };
-            return NextPlace::One(Box::new(ToldPlace {
-                ticket,
-                instance: Some(Instance { task: place.instance.task.to_u64(), number: place.instance.number.into() }),
-                index: place.index,
-                refusal: String::new(),
-            }));
+            let Some(Place { index, .. }) = launches.places.get(&name) else { continue };
+            let instance = Some(told_instance(name));
+            return NextPlace::One(Box::new(ToldPlace { instance, index: *index, refusal: String::new() }));
         }
         NextPlace::Nothing
     }
 
-    fn take_place(&mut self, account: u128, ticket: u64) -> Result<(Place, Arc<WorkerSession>), Failed> {
+    fn take_place(
+        &mut self,
+        account: u128,
+        told: Option<Instance>,
+    ) -> Result<(InstanceName, Place, Arc<WorkerSession>), Failed> {
         let refused = || FailedKind::Refused.because("this launch has no place any more");
-        let job = self.work.launches.places.get(&ticket).ok_or_else(refused)?.job;
+        let instance = told.and_then(instance_name).ok_or_else(refused)?;
+        let job = self.work.launches.places.get(&instance).ok_or_else(refused)?.job;
         self.own_job(account, job.to_u64()).map_err(|_| refused())?;
-        let place = self.work.launches.places.get_mut(&ticket).filter(|place| !place.is_launched);
+        let place = self.work.launches.places.get_mut(&instance).filter(|place| !place.is_launched);
         let place = place.ok_or_else(refused)?;
         place.is_launched = true;
         let place = place.clone();
         let worker = self.workers.get(&place.worker).filter(|worker| !worker.connection.is_closed()).cloned();
         let Some(worker) = worker else {
-            self.fail_place(ticket, NOT_LAUNCHED);
+            self.fail_place(instance, NOT_LAUNCHED);
             return Err(FailedKind::Trouble.because("the worker that had a place has left"));
         };
-        Ok((place, worker))
+        Ok((instance, place, worker))
     }
 
     /// What came of a launch at a place goes into the ledger; or the place waits for another try.
     fn place_ended(
         &mut self,
-        ticket: u64,
+        instance: InstanceName,
         client: &ClientSession,
         outcome: Result<Outcome, Failed>,
     ) -> Result<Durable, Failed> {
         let gone = || FailedKind::Cancelled.because("the task is not wanted any more");
-        let place = self.work.launches.places.get_mut(&ticket).ok_or_else(gone)?;
+        let place = self.work.launches.places.get_mut(&instance).ok_or_else(gone)?;
         let made = match outcome {
             Ok(made) => made,
             Err(failed) if matches!(failed.reason(), FailedKind::ViewGap | FailedKind::Changed) => {
@@ -282,15 +276,18 @@ impl State {
             Err(failed) => {
                 // A worker that fails everything is left alone for a while; commands that fail everywhere are not its fault.
                 let is_its_own = failed.reason() == FailedKind::Trouble;
-                self.fail_place(ticket, if is_its_own { tasks::Outcome::Failed } else { tasks::Outcome::Unsuccessful });
+                self.fail_place(
+                    instance,
+                    if is_its_own { tasks::Outcome::Failed } else { tasks::Outcome::Unsuccessful },
+                );
                 return Err(failed);
             }
         };
-        let (host, task) = (place.host, place.instance.task);
+        let (host, task) = (place.host, instance.task);
         let has_failed = made.status != 0 && self.placement.desk.retries_failures(place.job);
         let outcome = if has_failed { tasks::Outcome::Unsuccessful } else { tasks::Outcome::Done(made.digest.0) };
-        let report = Report { instance: place.instance, outcome, cost_ms: made.cost_ms };
-        self.work.launches.places.remove(&ticket);
+        let report = Report { instance, outcome, cost_ms: made.cost_ms };
+        self.work.launches.places.remove(&instance);
         let result = made.result.encode_to_vec();
         self.work.launches.pins.entry(task).or_insert_with(|| client.pin(&[])).extend(&client.named_by(&made.result));
         self.act(Entry { event: Event::Report { host, reports: &[report], want: 0 }, blobs: &[&result] });
@@ -303,6 +300,11 @@ impl State {
         let pins = &mut self.work.launches.pins;
         pins.entry(task).or_insert_with(|| client.pin(&client.named_by(&result)));
     }
+}
+
+/// The name that the wire has for an instance; nothing if it is none.
+fn instance_name(told: Instance) -> Option<InstanceName> {
+    Some(InstanceName { task: TaskName::from_u64(told.task), number: u8::try_from(told.number).ok()? })
 }
 
 /// A launch on its way.

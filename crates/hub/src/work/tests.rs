@@ -243,7 +243,7 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
         let launch = wire::message::Launch {
             view: Some(view()),
             command: Some(wire::message::Command::default()),
-            place: Some(place.ticket),
+            place: place.instance,
             ..Default::default()
         };
         let open = OpenKind::Launch(Box::new(launch));

@@ -251,17 +251,14 @@ pub struct Drive {
 /// An instance of a task has a place at a worker: the client is to launch it ([`super::Launch::place`]), within 60 s.
 #[derive(Clone, PartialEq, Message)]
 pub struct Place {
-    /// The number of the place.
-    #[prost(fixed64, tag = "1")]
-    pub ticket: u64,
-    /// Which instance.
-    #[prost(message, optional, tag = "2")]
+    /// Which instance: it names the place.
+    #[prost(message, optional, tag = "1")]
     pub instance: Option<Instance>,
-    /// Its number within its job.
-    #[prost(uint32, tag = "3")]
+    /// Its task's number within its job.
+    #[prost(uint32, tag = "2")]
     pub index: u32,
     /// There is no such job, or it is not driven; empty if all is well.
-    #[prost(string, tag = "4")]
+    #[prost(string, tag = "3")]
     pub refusal: String,
 }
 
