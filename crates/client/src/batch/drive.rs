@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::OpenKind;
-use wire::message::work::{Drive, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place};
+use wire::message::work::{Drive, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place, PlaceBack};
 use wire::{Joined, Receiver, Sender, now_nanos};
 
 /// Tasks in one message.
@@ -369,13 +369,18 @@ async fn drive(way: &Arc<Way>) -> Broken {
     }
 }
 
-async fn places(way: &Arc<Way>, launches: &mut JoinSet<()>) -> Result<(), Broken> {
-    let (_sender, mut receiver) = way.joined.connection.open(OpenKind::Drive(Drive { job: way.number })).await?;
+async fn places(way: &Arc<Way>, launches: &mut JoinSet<Option<PlaceBack>>) -> Result<(), Broken> {
+    let (mut sender, mut receiver) = way.joined.connection.open(OpenKind::Drive(Drive { job: way.number })).await?;
     loop {
         let has_room = launches.len() < LAUNCHES_MAX;
         let place = tokio::select! {
             place = receiver.next::<Place>(), if has_room => place?,
-            Some(_) = launches.join_next() => continue,
+            Some(landed) = launches.join_next() => {
+                if let Ok(Some(back)) = landed {
+                    sender.send(&back).await?;
+                }
+                continue;
+            }
         };
         match place {
             None => return Ok(()),

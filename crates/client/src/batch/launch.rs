@@ -10,8 +10,8 @@ use base::{Command, Output, Stdin, TaskId, Time};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::message::work::Place;
-use wire::message::{Failed, FailedKind, InputKind, Launch, OpenKind, OutputKind, TaskInput, TaskOutput};
+use wire::message::work::{Place, PlaceBack};
+use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
 use wire::{Receiver, Sender, convert, now_nanos};
 
 /// How often one place is tried: the hub may have lost the view.
@@ -29,26 +29,25 @@ enum Landing {
     Failed(String),
 }
 
-/// What is launched at a place whose task is over already: to give such a place back would count against its worker.
-const NOTHING: &[u8] = b"/bin/true";
-
-/// Launches a task that has a place, and waits until the hub knows its end.
-pub(super) async fn launch(way: Arc<Way>, place: Place) {
+/// Launches a task that has a place, and waits until the hub knows its end. Gives the place back if nothing is launched there, or if
+/// that may be so.
+pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
     let index = place.index;
     let job = &way.job;
+    let back = |is_over| Some(PlaceBack { instance: place.instance, is_over });
     if index >= job.spec.tasks || job.end(index).is_some() {
-        return launch_nothing(&way, &place).await;
+        return back(true);
     }
     job.running(1);
     let landed = fly(&way, &place).await;
     job.running(-1);
     match landed {
-        Ok(()) => {}
+        Ok(()) => None,
         Err(Grounded::Trouble(why)) => {
             tracing::info!(job = %job.id(), index, why, "a launch came to nothing");
             job.trouble(index, &why);
-            // It may be that the hub has not heard of it.
-            give_back(&way, &place).await;
+            // The hub may not have heard of it, and would keep the place for a minute.
+            back(false)
         }
         Err(Grounded::Never(why)) => {
             let end = End {
@@ -61,24 +60,11 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) {
             };
             let job = job.clone();
             let written = blocking(move || job.ended(end)).await;
-            if let Some(Err(error)) = written {
+            if let Some(Err(error)) = &written {
                 tracing::warn!(index, %error, "a task's end could not be written down");
-                return give_back(&way, &place).await;
             }
-            launch_nothing(&way, &place).await;
+            back(matches!(written, Some(Ok(()))))
         }
-    }
-}
-
-/// What comes of it is known already, and the hub is told so by a command that ends well.
-async fn launch_nothing(way: &Arc<Way>, place: &Place) {
-    let command = Command { argv: vec![NOTHING.to_vec()], ..way.job.spec.batch.surroundings.clone() };
-    let landed = match plan(way, command).await {
-        Ok(plan) => fly_planned(way, place, &plan).await,
-        Err(why) => Err(why),
-    };
-    if landed.is_err() {
-        give_back(way, place).await;
     }
 }
 
@@ -88,17 +74,6 @@ enum Grounded {
     Trouble(String),
     /// No other try would do better.
     Never(String),
-}
-
-/// Gives a place back: a launch without a command, which the hub refuses at once. Otherwise it would be kept for a minute.
-async fn give_back(way: &Way, place: &Place) {
-    let task = convert::task_bytes(TaskId(rand::random()));
-    let launch = Launch { task, attempt: 1, place: Some(place.instance.unwrap_or_default()), ..Launch::default() };
-    // Nothing of it matters here.
-    if let Ok((mut sender, _)) = way.joined.connection.open(OpenKind::Launch(Box::new(launch))).await {
-        sender.finish();
-        sender.stopped().await;
-    }
 }
 
 async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
@@ -111,13 +86,9 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
             Some(turn.map_err(|_| Grounded::Trouble(format!("another command was in {tree} for too long")))?)
         }
     };
-    fly_planned(way, place, &plan).await
-}
-
-async fn fly_planned(way: &Arc<Way>, place: &Place, plan: &Plan) -> Result<(), Grounded> {
     let mut trouble = String::new();
     for attempt in 1..=TRIES_MAX {
-        match attempt_one(way, place, plan, attempt).await {
+        match attempt_one(way, place, &plan, attempt).await {
             Ok(Landing::Landed) => return Ok(()),
             Ok(Landing::Again(why)) => trouble = why,
             Ok(Landing::Failed(why)) => return Err(Grounded::Trouble(why)),

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use store::Pin;
 use tasks::{Effect, Entry, Event, HostName, InstanceName, JobName, Refusal, Report, TaskName};
 use tokio::sync::Notify;
-use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace};
+use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
 use wire::{Receiver, Sender, lock};
 
@@ -104,21 +104,28 @@ impl Shared {
                 return send_last(sender, &ToldPlace { refusal, ..ToldPlace::default() }).await;
             }
         };
-        loop {
-            let next = lock(&self.state).next_place(job, stream);
-            match next {
-                NextPlace::One(place) => {
-                    if sender.send(&*place).await.is_err() {
-                        break;
+        let tells = async {
+            loop {
+                let next = lock(&self.state).next_place(job, stream);
+                match next {
+                    NextPlace::One(place) => {
+                        if sender.send(&*place).await.is_err() {
+                            return;
+                        }
                     }
+                    NextPlace::Nothing => has_more.notified().await,
+                    NextPlace::Replaced => return,
                 }
-                NextPlace::Nothing => tokio::select! {
-                    () = has_more.notified() => {}
-                    // It says nothing but that it ends.
-                    _ = receiver.next_encoded() => break,
-                },
-                NextPlace::Replaced => return,
             }
+        };
+        let hears = async {
+            while let Ok(Some(back)) = receiver.next::<PlaceBack>().await {
+                lock(&self.state).take_back(job, back);
+            }
+        };
+        tokio::select! {
+            () = tells => {}
+            () = hears => {}
         }
         lock(&self.state).end_driving(job, stream);
     }
@@ -214,6 +221,21 @@ impl State {
         let idle = self.work.launches.places.iter().filter(|(_, place)| is_idle(place)).map(|(instance, _)| *instance);
         let idle: Vec<InstanceName> = idle.collect();
         idle.iter().for_each(|instance| self.fail_place(*instance, NOT_LAUNCHED));
+    }
+
+    /// The client launches nothing at a place.
+    fn take_back(&mut self, job: JobName, back: PlaceBack) {
+        let Some(instance) = back.instance.and_then(instance_name) else { return };
+        let places = &mut self.work.launches.places;
+        if places.get(&instance).is_none_or(|place| place.job != job || place.is_launched) {
+            return;
+        }
+        if back.is_over {
+            places.remove(&instance);
+            self.act(Event::CancelTask(instance.task));
+        } else {
+            self.fail_place(instance, NOT_LAUNCHED);
+        }
     }
 
     /// Nothing comes of a place.

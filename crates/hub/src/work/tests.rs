@@ -6,7 +6,7 @@ use prost::Message;
 use std::future::Future;
 use wire::message::work::{
     Assigned, Collect, Drive, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
-    JobTold, LaunchResult, Place, Reported, Taken,
+    JobTold, LaunchResult, Place, PlaceBack, Reported, Taken,
 };
 use wire::message::{Exited, Hello, Open, OpenKind, OutputKind, TaskInput, TaskOutput};
 use wire::{Joined, Receiver, Role, Sender};
@@ -279,6 +279,35 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let accepted =
         tokio::time::timeout(std::time::Duration::from_millis(200), worker.connection.accept_control()).await;
     assert!(accepted.is_err(), "nobody launches it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let _workers = [hub.join(7, hello(Role::Worker, 2)).await, hub.join(8, hello(Role::Worker, 2)).await];
+    let job = client.open(JobOpen { is_driven: true, quorum: 2, ..JobOpen::default() }).await;
+    client.submit_launches(job, 0, 1).await;
+    let (mut to_hub, mut places) =
+        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let mut numbers = Vec::new();
+    for is_over in [false, false, true] {
+        let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+        numbers.push(place.instance.expect("named").number);
+        to_hub.send(&PlaceBack { instance: place.instance, is_over }).await.expect("sent");
+    }
+    assert_eq!(numbers, [0, 1, 2], "one that is given back is had again");
+    let mut collect = Client::collect(&hub, job).await;
+    assert_eq!(collected(&mut collect, 1).await[0].failure, 5, "cancelled");
+    // Both workers are free again: the next task has its two places at once.
+    client.submit_launches(job, 1, 1).await;
+    let mut next = Vec::new();
+    while next.len() < 2 {
+        let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+        next.extend((place.index == 1).then_some(place.instance.expect("named").number));
+    }
+    assert_eq!(next, [0, 1]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

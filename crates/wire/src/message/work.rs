@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `Host` | host to hub | a [`HostTold`]; then [`HostAsk`] one way, and the other a [`HostTold`] for each, and as work comes |
 //! | `Jobs` | client to hub | [`JobAsk`] one way, a [`JobTold`] for each the other, in order |
-//! | `Drive` | client to hub | [`Place`] from the hub: a launch for each over a stream of its own |
+//! | `Drive` | client to hub | [`Place`] from the hub: for each a launch over a stream of its own, or a [`PlaceBack`] |
 //! | `Collect` | client to hub | [`Endings`] from the hub, [`Taken`] to it |
 //!
 //! Times are relative, in milliseconds: nobody's clock need be right. What an input or a result is, is between those who submit and
@@ -260,6 +260,17 @@ pub struct Place {
     /// There is no such job, or it is not driven; empty if all is well.
     #[prost(string, tag = "3")]
     pub refusal: String,
+}
+
+/// Nothing is launched at a [`Place`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct PlaceBack {
+    /// As in [`Place::instance`].
+    #[prost(message, optional, tag = "1")]
+    pub instance: Option<Instance>,
+    /// The client knows already what has become of the task: it is cancelled. Otherwise it has failed, and may have another place.
+    #[prost(bool, tag = "2")]
+    pub is_over: bool,
 }
 
 /// The result of a task that was a launch: kept at the hub until it is taken, so that it outlives its client's daemon.
