@@ -104,7 +104,10 @@ impl Shared {
             more.as_mut().enable();
             let news = lock(&self.state).ended_of(collector);
             let endings = match news {
-                News::Ended(ended) => Some(Endings { ended, ..Endings::default() }),
+                News::Ended(ended) => {
+                    self.keep_results(collector.job, &collector.client, &ended);
+                    Some(Endings { ended, ..Endings::default() })
+                }
                 News::Last => {
                     let _ =
                         sender.send(&Endings { is_last: true, settled: collector.taken, ..Endings::default() }).await;
@@ -176,11 +179,6 @@ impl State {
         }
         let ended: Vec<Ended> = tasks.iter().filter_map(|task| self.ended(*task)).collect();
         told.extend(ended.iter().map(|ended| TaskName::from_u64(ended.task)));
-        if self.placement.desk.is_driven(job) {
-            for ended in &ended {
-                self.keep_result(TaskName::from_u64(ended.task), &collector.client, &ended.result);
-            }
-        }
         News::Ended(ended)
     }
 

@@ -8,7 +8,7 @@ use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
 use crate::workers::send_last;
-use base::{Digest, NodeId, ViewId};
+use base::{NodeId, ViewId};
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use store::Pin;
 use tasks::{Effect, Entry, Event, HostName, InstanceName, JobName, Refusal, Report, TaskName};
 use tokio::sync::Notify;
-use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
+use wire::message::work::{Drive, Ended, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
 use wire::{Receiver, Sender, lock};
 
@@ -33,8 +33,8 @@ const NOT_LAUNCHED: tasks::Outcome = tasks::Outcome::Unsuccessful;
 pub(crate) struct Launches {
     drivers: HashMap<JobName, Driver>,
     places: HashMap<InstanceName, Place>,
-    /// Results that are kept until they are taken.
-    pins: HashMap<TaskName, Pin>,
+    /// What keeps the contents of results until they are taken.
+    pins: HashMap<TaskName, Vec<Pin>>,
     streams: u64,
 }
 
@@ -144,7 +144,7 @@ impl Shared {
             Ok((instance, place, worker)) => {
                 let carrying = Carrying { client: &client, worker: &worker, place: &place };
                 let outcome = carrying.carry(launch, given, &mut to_client, &mut from_client).await;
-                let said = lock(&self.state).place_ended(instance, &client, outcome);
+                let said = lock(&self.state).place_ended(instance, outcome);
                 match said {
                     Ok(durable) => {
                         // An error: the hub ends, and the client will ask the next one.
@@ -157,6 +157,24 @@ impl Shared {
         };
         if let Some(said) = said {
             send_last(to_client, &TaskOutput::from(said)).await;
+        }
+    }
+
+    /// Results of a job are about to be told: their contents stay until they are taken, also those from before the hub's start.
+    pub(super) fn keep_results(&self, job: JobName, client: &ClientSession, ended: &[Ended]) {
+        let name = |ended: &Ended| TaskName::from_u64(ended.task);
+        let unpinned: Vec<&Ended> = {
+            let state = lock(&self.state);
+            if !state.placement.desk.is_driven(job) {
+                return;
+            }
+            let pins = &state.work.launches.pins;
+            ended.iter().filter(|ended| !ended.result.is_empty() && !pins.contains_key(&name(ended))).collect()
+        };
+        for ended in unpinned {
+            let Ok(result) = LaunchResult::decode(ended.result.clone()) else { continue };
+            let pin = tokio::task::block_in_place(|| client.pin_result(&result));
+            lock(&self.state).work.launches.pins.entry(name(ended)).or_default().push(pin);
         }
     }
 
@@ -281,12 +299,7 @@ impl State {
     }
 
     /// What came of a launch at a place goes into the ledger; or the place waits for another try.
-    fn place_ended(
-        &mut self,
-        instance: InstanceName,
-        client: &ClientSession,
-        outcome: Result<Outcome, Failed>,
-    ) -> Result<Durable, Failed> {
+    fn place_ended(&mut self, instance: InstanceName, outcome: Result<Outcome, Failed>) -> Result<Durable, Failed> {
         let gone = || FailedKind::Cancelled.because("the task is not wanted any more");
         let place = self.work.launches.places.get_mut(&instance).ok_or_else(gone)?;
         let made = match outcome {
@@ -311,16 +324,9 @@ impl State {
         let report = Report { instance, outcome, cost_ms: made.cost_ms };
         self.work.launches.places.remove(&instance);
         let result = made.result.encode_to_vec();
-        self.work.launches.pins.entry(task).or_insert_with(|| client.pin(&[])).extend(&client.named_by(&made.result));
+        self.work.launches.pins.entry(task).or_default().push(made.pin);
         self.act(Entry { event: Event::Report { host, reports: &[report], want: 0 }, blobs: &[&result] });
         Ok(self.placement.desk.durable())
-    }
-
-    /// A result is to be told again, after a restart: its contents stay until it is taken.
-    pub fn keep_result(&mut self, task: TaskName, client: &ClientSession, result: &[u8]) {
-        let Ok(result) = LaunchResult::decode(result) else { return };
-        let pins = &mut self.work.launches.pins;
-        pins.entry(task).or_insert_with(|| client.pin(&client.named_by(&result)));
     }
 }
 
@@ -399,12 +405,5 @@ impl Carrying<'_> {
                 () = late => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
             }
         }
-    }
-}
-
-impl ClientSession {
-    /// Keeps these contents in the store as long as the pin lives.
-    fn pin(&self, names: &[Digest]) -> Pin {
-        self.store().pin(self.tenant, names)
     }
 }

@@ -6,6 +6,7 @@ use base::{Digest, Recipe};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
+use store::Pin;
 use wire::message::work::LaunchResult;
 use wire::message::{Change, Exited, Failed, FailedKind, Object, OutputKind, digest_bytes};
 
@@ -28,6 +29,8 @@ pub struct Outcome {
     pub cost_ms: u32,
     /// For the client.
     pub result: LaunchResult,
+    /// Keeps the contents that the result names.
+    pub pin: Pin,
 }
 
 /// One stream of output.
@@ -108,6 +111,8 @@ impl<'a> Gathered<'a> {
         // What was told with it is in the store, or of no use to the client.
         (exited.objects, exited.timeline, exited.faults) = Default::default();
         let status = if exited.signal == 0 { exited.code } else { 128 + exited.signal };
+        let mut held = self.client.named_in(&exited);
+        held.extend(self.printed.iter().flat_map(|printed| &printed.names));
         let cost_ms = ((exited.user_us + exited.system_us) / 1_000).clamp(1, u32::MAX.into()) as u32;
         let names = |stream: usize| self.printed[stream].names.iter().map(digest_bytes).collect();
         let (stdout, stderr) = (names(0), names(1));
@@ -115,11 +120,13 @@ impl<'a> Gathered<'a> {
             LaunchResult { stdout, stderr, is_cut: self.is_cut, worker: worker.into(), ..LaunchResult::default() };
         let encoded = exited.encode_to_vec();
         if encoded.len() > INLINE_BYTES {
-            result.exited_at = digest_bytes(&self.put(&encoded)?);
+            let name = self.put(&encoded)?;
+            held.push(name);
+            result.exited_at = digest_bytes(&name);
         } else {
             result.exited = Some(exited);
         }
-        Ok(Outcome { status, digest, cost_ms, result })
+        Ok(Outcome { status, digest, cost_ms, result, pin: self.client.pin(&held) })
     }
 
     /// Over all that a task is for: its status, its output, and what it changed but for times.
@@ -156,13 +163,24 @@ fn write_change(out: &mut Writer, change: &Change) {
 }
 
 impl ClientSession {
-    /// The contents that a result names, those that its recipes name included.
-    pub(crate) fn named_by(&self, result: &LaunchResult) -> Vec<Digest> {
+    /// Keeps the contents that a result names in the store as long as the pin lives. Reads from the disk.
+    pub(super) fn pin_result(&self, result: &LaunchResult) -> Pin {
         let printed = result.stdout.iter().chain(&result.stderr).chain([&result.exited_at]);
         let mut names: Vec<Digest> = printed.filter_map(|name| Digest::from_slice(name)).collect();
         let kept = Digest::from_slice(&result.exited_at).and_then(|name| self.held(&name));
         let kept = kept.and_then(|bytes: Bytes| Exited::decode(bytes).ok());
-        for change in result.exited.iter().chain(&kept).flat_map(|exited| &exited.changes) {
+        names.extend(result.exited.iter().chain(&kept).flat_map(|exited| self.named_in(exited)));
+        self.pin(&names)
+    }
+
+    fn pin(&self, names: &[Digest]) -> Pin {
+        self.store().pin(self.tenant, names)
+    }
+
+    /// The contents that changes name, those that their recipes name included.
+    fn named_in(&self, exited: &Exited) -> Vec<Digest> {
+        let mut names = Vec::new();
+        for change in &exited.changes {
             let Some(name) = Digest::from_slice(&change.digest) else { continue };
             names.push(name);
             let recipe = (change.content == RECIPE).then(|| self.held(&name)).flatten();
