@@ -23,8 +23,8 @@ use wire::{Receiver, Sender, Turn, WireError};
 /// that comes with them, and those of other programs would ask for them a second time: the hub is told their names instead, and
 /// asks for each once.
 const OBJECTS_TO_HUB_MAX: usize = 64 << 10;
-/// How long a worker may take to say that it got a launch's last frame after the client is gone.
-const WIND_UP: Duration = Duration::from_secs(10);
+/// How long a worker may take to end a task that nobody waits for any more.
+pub(crate) const WIND_UP: Duration = Duration::from_secs(10);
 
 /// Carries one launch through: answers the client on `to_client` in any case. `given`: objects for it that came before it and
 /// are kept already.
@@ -102,13 +102,13 @@ fn gone(worker: &WorkerSession) -> impl Fn(WireError) -> Failed {
 }
 
 /// Sends a prepared launch on to its worker.
-pub(crate) async fn send_launch(
-    client: &Arc<ClientSession>,
-    worker: &WorkerSession,
+pub(crate) async fn send_launch<'a>(
+    client: &'a Arc<ClientSession>,
+    worker: &'a WorkerSession,
     mut launch: Launch,
     view: ViewId,
     given: Vec<Object>,
-) -> Result<(Sender, Receiver), Failed> {
+) -> Result<(Sender, FromWorker<'a>), Failed> {
     let current = worker.update_for(client, view);
     let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
     launch.view = Some((&current).into());
@@ -123,7 +123,39 @@ pub(crate) async fn send_launch(
     if worker.is_hub {
         name_large(&mut launch);
     }
-    worker.connection.open(OpenKind::Launch(Box::new(launch))).await.map_err(gone(worker))
+    let unanswered = client.unanswered();
+    let opened = worker.connection.open(OpenKind::Launch(Box::new(launch))).await;
+    let (sender, receiver) = opened.map_err(gone(worker))?;
+    Ok((sender, FromWorker { receiver, client, worker, unanswered }))
+}
+
+/// What a worker says of a task, as far as it can be relied on.
+pub(crate) struct FromWorker<'a> {
+    receiver: Receiver,
+    client: &'a ClientSession,
+    worker: &'a WorkerSession,
+    /// Questions to the client that had stayed without an answer before.
+    unanswered: u64,
+}
+
+impl FromWorker<'_> {
+    /// What comes next, also as it is encoded. Safe to cancel.
+    pub async fn next(&mut self) -> Result<(Bytes, TaskOutput), Failed> {
+        let Self { client, worker, .. } = *self;
+        let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
+        let frame = self.receiver.next_encoded().await.map_err(|error| lost(error.to_string()))?;
+        let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
+        let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
+        match &output.kind {
+            Some(OutputKind::Exited(_)) if client.unanswered() != self.unanswered => {
+                let why = "the link to the client was down for too long when its files were needed";
+                return Err(FailedKind::Trouble.because(why));
+            }
+            Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
+            _ => {}
+        }
+        Ok((frame, output))
+    }
 }
 
 /// Leaves the names of a launch's objects, from the largest on, until the others are few bytes.
@@ -198,7 +230,7 @@ async fn wait_for_place(
 async fn pass_both_ways(
     way: Way<'_>,
     (to_client, from_client): (&mut Sender, &mut Receiver),
-    (mut to_worker, mut from_worker): (Sender, Receiver),
+    (mut to_worker, mut from_worker): (Sender, FromWorker<'_>),
 ) -> Result<(), Failed> {
     let forth = async {
         while let Ok(Some(frame)) = from_client.next_encoded().await {
@@ -228,29 +260,20 @@ async fn pass_both_ways(
 async fn pass_output(
     way: &Way<'_>,
     mut differences: Option<Differences>,
-    from_worker: &mut Receiver,
+    from_worker: &mut FromWorker<'_>,
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
     let Way { shared, client, worker, ticket, .. } = *way;
-    let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
-    let unanswered = client.unanswered();
     loop {
-        let frame = from_worker.next_encoded().await.map_err(|error| lost(error.to_string()))?;
-        let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
-        let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
+        let (frame, output) = from_worker.next().await?;
         let instead = output.kind.as_ref().filter(|_| worker.is_hub).and_then(|kind| way.told_instead(kind));
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {
-            Some(OutputKind::Exited(_)) if client.unanswered() != unanswered => {
-                let why = "the link to the client was down for too long when its files were needed";
-                return Err(FailedKind::Trouble.because(why));
-            }
             Some(OutputKind::Exited(exited)) => {
                 exited.objects.iter().for_each(|object| drop(client.keep(object)));
                 shared.finished(ticket);
             }
             Some(OutputKind::Object(object)) => drop(client.keep(object)),
-            Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
             _ => {}
         }
         let packed = differences.as_mut().map(|differences| tokio::task::block_in_place(|| differences.pack(&output)));

@@ -3,7 +3,7 @@
 use super::hosts::told_instance;
 use super::results::{Gathered, Outcome};
 use crate::desk::Durable;
-use crate::relay::{placed_at, prepare, send_launch};
+use crate::relay::{WIND_UP, placed_at, prepare, send_launch};
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -22,8 +22,6 @@ use wire::{Receiver, Sender, lock};
 
 /// How long a client may take to launch what has a place.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(60);
-/// How long a worker may take to end a task that is no longer wanted.
-const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// What is said of an instance that nobody has launched.
 const NOT_LAUNCHED: tasks::Outcome = tasks::Outcome::Unsuccessful;
@@ -356,7 +354,6 @@ impl Carrying<'_> {
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
         let (mut to_worker, mut from_worker) = send_launch(self.client, self.worker, launch, view, given).await?;
         let mut gathered = Gathered::new(self.client);
-        let unanswered = self.client.unanswered();
         let (mut is_client_there, mut ends_by) = (true, None);
         loop {
             let late = async {
@@ -366,33 +363,19 @@ impl Carrying<'_> {
                 }
             };
             tokio::select! {
-                output = from_worker.next::<TaskOutput>() => {
-                    let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", self.worker.name));
-                    let output = output.map_err(|error| lost(error.to_string()))?;
-                    let kind = output.ok_or_else(|| lost("it ended the task's stream early".into()))?.kind;
-                    match kind {
-                        Some(OutputKind::Started(at)) => {
-                            let _ = to_client.send(&TaskOutput::from(OutputKind::Started(at))).await;
-                        }
-                        Some(OutputKind::Exited(_)) if self.client.unanswered() != unanswered => {
-                            let why = "the link to the client was down for too long when its files were needed";
-                            return Err(FailedKind::Trouble.because(why));
-                        }
-                        Some(OutputKind::Failed(failed)) => {
-                            if failed.reason() == FailedKind::ViewGap {
-                                self.worker.forget(&self.client.key);
-                            }
-                            return Err(failed);
-                        }
-                        Some(OutputKind::End(_)) => {
-                            let _ = to_worker.send(&TaskInput::from(InputKind::Settled(true))).await;
-                            to_worker.finish();
-                            return gathered.outcome(&self.worker.name);
-                        }
-                        Some(kind) => gathered.take(kind)?,
-                        None => {}
+                output = from_worker.next() => match output?.1.kind {
+                    Some(started @ OutputKind::Started(_)) => {
+                        let _ = to_client.send(&TaskOutput::from(started)).await;
                     }
-                }
+                    Some(OutputKind::Failed(failed)) => return Err(failed),
+                    Some(OutputKind::End(_)) => {
+                        let _ = to_worker.send(&TaskInput::from(InputKind::Settled(true))).await;
+                        to_worker.finish();
+                        return gathered.outcome(&self.worker.name);
+                    }
+                    Some(kind) => gathered.take(kind)?,
+                    None => {}
+                },
                 input = from_client.next::<TaskInput>(), if is_client_there => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => self.place.stop.notify_one(),
                     Ok(Some(_)) => {}
@@ -400,7 +383,7 @@ impl Carrying<'_> {
                 },
                 () = self.place.stop.notified() => {
                     let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
-                    ends_by = Some(tokio::time::Instant::now() + END_LIMIT);
+                    ends_by = Some(tokio::time::Instant::now() + WIND_UP);
                 }
                 () = late => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
             }
