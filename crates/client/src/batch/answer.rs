@@ -192,7 +192,7 @@ pub async fn one(daemon: &Arc<Daemon>, digits: &str, first: u32, count: u32) -> 
     let read = blocking(move || {
         let (job, line) = match found {
             Found::Open(job) => (job.clone(), job.line()),
-            Found::Over(id, line) => (Job::load(&daemon.batches.folder_of(id))?, *line),
+            Found::Over(id, line) => (daemon.batches.read(id)?, *line),
         };
         let cwd = printable(&job.spec.batch.surroundings.cwd);
         Ok::<_, io::Error>(BatchReport { job: line, cwd, tasks: job.task_lines(first, count.min(TASKS_MAX)), first })

@@ -23,6 +23,7 @@ use crate::small_file;
 use base::BatchId;
 use job::Job;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use wire::lock;
@@ -39,6 +40,8 @@ const LINE_BYTES_MAX: u64 = 64 << 10;
 pub struct Batches {
     folder: PathBuf,
     jobs: Mutex<Jobs>,
+    /// The job that is over and was looked at last: who pages through its tasks does not have its log read each time.
+    shown: Mutex<Option<Arc<Job>>>,
 }
 
 #[derive(Debug, Default)]
@@ -69,7 +72,7 @@ impl Batches {
             let Some(id) = id else { continue };
             load_one(&mut jobs, id, &entry.path());
         }
-        Self { folder: folder.to_owned(), jobs: Mutex::new(jobs) }
+        Self { folder: folder.to_owned(), jobs: Mutex::new(jobs), shown: Mutex::default() }
     }
 
     /// The jobs that are not over go on.
@@ -100,6 +103,16 @@ impl Batches {
         let open = jobs.open.iter().filter(|(id, _)| fits(id)).map(|(_, job)| Found::Open(job.clone()));
         let over = jobs.over.iter().filter(|(id, _)| fits(id));
         open.chain(over.map(|(id, line)| Found::Over(*id, Box::new(line.clone())))).collect()
+    }
+
+    /// A job that is over, as its folder tells it. Blocks.
+    pub(crate) fn read(&self, id: BatchId) -> io::Result<Arc<Job>> {
+        if let Some(job) = lock(&self.shown).as_ref().filter(|job| job.id() == id) {
+            return Ok(job.clone());
+        }
+        let job = Job::load(&self.folder_of(id))?;
+        *lock(&self.shown) = Some(job.clone());
+        Ok(job)
     }
 
     /// Where a job is kept.
@@ -157,6 +170,8 @@ impl Batches {
             by_age.sort();
             by_age.truncate(by_age.len().saturating_sub(OVER_MAX));
             by_age.iter().for_each(|(_, id)| drop(jobs.over.remove(id)));
+            let is_gone = |shown: &mut Arc<Job>| by_age.iter().any(|(_, id)| *id == shown.id());
+            drop(lock(&self.shown).take_if(is_gone));
             by_age.into_iter().map(|(_, id)| self.folder_of(id)).collect()
         };
         let path = job.folder().join(OVER);
@@ -182,7 +197,7 @@ fn load_one(jobs: &mut Jobs, id: BatchId, folder: &Path) {
     }
     match Job::load(folder) {
         Ok(job) => drop(jobs.open.insert(id, job)),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // Its submission was broken off: nobody was told that there is such a job.
             if let Err(error) = folder::remove(folder) {
                 tracing::warn!(%error, "what is left of a submission could not be removed");
@@ -259,6 +274,8 @@ mod tests {
         let again = Batches::load(above.path());
         assert_eq!((again.open(), ids(&again)), (1, vec!["a2".into(), "a1".into()]));
         assert!(matches!(again.find("a1").pop(), Some(Found::Over(_, line)) if line.is_over()));
+        let (one, other) = (again.read(job.id()).unwrap(), again.read(job.id()).unwrap());
+        assert!(Arc::ptr_eq(&one, &other) && one.is_collected(), "its log is read once");
     }
 
     #[test]
