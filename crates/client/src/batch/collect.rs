@@ -153,29 +153,30 @@ async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<End, String
 }
 
 async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: &mut End) -> Result<(), String> {
-    for (stream, names) in [(1, &result.stdout), (2, &result.stderr)] {
-        let (written, is_cut) = write_output(way, ended.index, stream, names).await?;
-        end.said[usize::from(stream) - 1] = written;
-        end.is_cut |= is_cut;
-    }
+    let committed = way.daemon.committer.outcome(way.job.commit_task(ended.index));
+    let is_to_commit = ended.failure == 0 && committed.is_none();
+    let said = [digests(&result.stdout)?, digests(&result.stderr)?];
+    let at = (is_to_commit && !result.exited_at.is_empty()).then_some(&result.exited_at);
+    let at = digests(at.map(std::slice::from_ref).unwrap_or_default())?;
+    let spool = Spool::new(way.daemon.spool_folder());
+    let mut arrivals = Arrivals::new(spool, way.daemon.server.clone(), way.joined.connection.clone());
+    // All at once: the hub may be far.
+    arrivals.fetch(&[&said[0][..], &said[1], &at].concat()).await?;
+    let (arrivals, written) = write_outputs(way, ended.index, arrivals, said).await?;
+    end.said = written.map(|(bytes, _)| bytes);
+    end.is_cut |= written.iter().any(|(_, is_cut)| *is_cut);
     if ended.failure != 0 {
         return Ok(());
     }
-    let task = way.job.commit_task(ended.index);
-    if let Some(status) = way.daemon.committer.outcome(task) {
+    end.how = match committed {
         // It was committed just before this daemon's predecessor died, or this one was cut off.
-        end.how = How::of_status(status);
-        return Ok(());
-    }
-    end.how = match exited(way, &result).await? {
-        Some(exited) => commit(way, ended, exited).await?,
-        None => How::Failed("the hub's result is no result".into()),
+        Some(status) => How::of_status(status),
+        None => match exited(&arrivals, at.first(), result.exited)? {
+            Some(exited) => commit(way, ended, exited, arrivals).await?,
+            None => How::Failed("the hub's result is no result".into()),
+        },
     };
     Ok(())
-}
-
-fn arrivals(way: &Way) -> Arrivals {
-    Arrivals::new(Spool::new(way.daemon.spool_folder()), way.daemon.server.clone(), way.joined.connection.clone())
 }
 
 fn digests(names: &[Bytes]) -> Result<Vec<Digest>, String> {
@@ -183,30 +184,32 @@ fn digests(names: &[Bytes]) -> Result<Vec<Digest>, String> {
     names.iter().map(named).collect()
 }
 
-/// What the worker said at the end; `None` if that cannot be understood.
-async fn exited(way: &Way, result: &LaunchResult) -> Result<Option<Exited>, String> {
-    if result.exited_at.is_empty() {
-        return Ok(result.exited.clone());
-    }
-    let names = digests(std::slice::from_ref(&result.exited_at))?;
-    let mut arrivals = arrivals(way);
-    arrivals.fetch(&names).await?;
-    let bytes = arrivals.spool().get(&names[0]).map_err(|error| error.to_string())?;
+/// What the worker said at the end, in an object of its own or not; `None` if that cannot be understood.
+fn exited(arrivals: &Arrivals, at: Option<&Digest>, inline: Option<Exited>) -> Result<Option<Exited>, String> {
+    let Some(name) = at else { return Ok(inline) };
+    let bytes = arrivals.spool().get(name).map_err(|error| error.to_string())?;
     Ok(Exited::decode(&bytes[..]).ok())
 }
 
-/// Writes what a task said on one stream to its file; gives how much that is, and whether there was more.
-async fn write_output(way: &Way, index: u32, stream: u8, names: &[Bytes]) -> Result<(u64, bool), String> {
-    let is_wanted = way.job.spec.batch.assimilate.is_some();
-    if names.is_empty() && !is_wanted {
-        return Ok((0, false));
-    }
-    let names = digests(names)?;
-    let mut arrivals = arrivals(way);
-    arrivals.fetch(&names).await?;
-    let path = way.job.output(index, stream);
-    let written = blocking(move || write(&path, arrivals.spool(), &names)).await.ok_or("the client daemon failed")?;
-    written.map_err(|error| format!("writing a task's output: {error}"))
+/// Writes what a task said on standard output and standard error to its files; gives how much that is, and whether there was more.
+async fn write_outputs(
+    way: &Arc<Way>,
+    index: u32,
+    arrivals: Arrivals,
+    said: [Vec<Digest>; 2],
+) -> Result<(Arrivals, [(u64, bool); 2]), String> {
+    let way = way.clone();
+    let written = blocking(move || {
+        let mut written = [(0, false); 2];
+        for (stream, names) in said.iter().enumerate() {
+            if !names.is_empty() || way.job.spec.batch.assimilate.is_some() {
+                written[stream] = write(&way.job.output(index, stream as u8 + 1), arrivals.spool(), names)?;
+            }
+        }
+        Ok((arrivals, written))
+    });
+    let written = written.await.ok_or("the client daemon failed")?;
+    written.map_err(|error: std::io::Error| format!("writing a task's output: {error}"))
 }
 
 fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, bool)> {
@@ -228,11 +231,10 @@ fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, 
 }
 
 /// Commits what a task changed, if what it saw is known not to have changed since.
-async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited) -> Result<How, String> {
+async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arrivals) -> Result<How, String> {
     let status = exited.status();
     let command = way.command(ended.index).map_err(|error| format!("reading a job's tasks: {error}"))?;
     let argv = command.argv.iter().map(|word| printable(word)).collect();
-    let mut arrivals = arrivals(way);
     exited.objects.iter().try_for_each(|object| arrivals.take(object))?;
     let spool = arrivals.finish(&exited.changes).await?;
     let allow_write = way.job.spec.batch.allow_write.clone();
