@@ -16,7 +16,7 @@ use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use wire::now_nanos;
+use wire::{Joined, now_nanos};
 
 /// Files that a command names and that are looked at before it starts; it asks for others when it wants them.
 const NAMED_MAX: usize = 512;
@@ -148,6 +148,15 @@ impl Plan {
     /// When it was planned, by this machine's clock.
     pub fn launched(&self) -> Time {
         self.launched
+    }
+
+    /// Nothing came of a launch over this connection, and how much of it arrived is not known: the next one says all anew.
+    pub fn forget_sent(&self, daemon: &Daemon, joined: &Joined) {
+        self.view.forget_sent();
+        joined.connection.forget_launches();
+        if joined.connection.is_closed() {
+            daemon.server.forget_sent();
+        }
     }
 
     /// Checks the files that the program uses, for a launch over the connection with this number, to a hub as far as that. Blocks.

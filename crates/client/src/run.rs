@@ -16,7 +16,7 @@ use crate::serve::{Running, blocking};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
-use crate::takeoff::{Checked, QuestionsEnd};
+use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::weigh::{run_there, weigh};
 use base::door::{Options, Reply, Request};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
@@ -382,15 +382,9 @@ impl Session {
     /// What the launch of each attempt says.
     fn launch(&self) -> Launch {
         Launch {
-            task: convert::task_bytes(self.task),
-            command: Some((&self.plan.command).into()),
-            stdin: Some((&self.plan.stdin).into()),
-            stdout: convert::output_number(self.plan.stdout),
-            stderr: convert::output_number(self.plan.stderr),
             window: convert::window_number(self.plan.window),
             linger: self.plan.linger,
-            rank: self.options.job.map(|_| self.options.rank),
-            ..Launch::default()
+            ..message(self.task, &self.plan, self.options.job.map(|_| self.options.rank))
         }
     }
 
@@ -408,13 +402,7 @@ impl Session {
                     }
                 }
             }
-            Outcome::Lost(_) => {
-                self.plan.view.forget_sent();
-                joined.connection.forget_launches();
-                if joined.connection.is_closed() {
-                    self.daemon.server.forget_sent();
-                }
-            }
+            Outcome::Lost(_) => self.plan.forget_sent(&self.daemon, joined),
             _ => {}
         }
     }

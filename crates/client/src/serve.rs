@@ -10,6 +10,7 @@ use crate::views::{View, Views, bindings, named_only};
 use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::HashMap;
+use std::io;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 use wire::message::{
@@ -324,6 +325,11 @@ fn read_ahead<Name: Send + 'static>(
         let _ = replies.map(|reply| found.blocking_send(reply)).find(Result::is_err);
     });
     arriving
+}
+
+/// Runs file-system work where it may block; that it panicked is one error more.
+pub async fn blocking_io<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    blocking(work).await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed")))
 }
 
 /// Runs file-system work where it may block; `None` if it panicked.

@@ -9,7 +9,7 @@ use crate::views::Swept;
 use base::TaskId;
 use std::sync::Arc;
 use wire::message::{Launch, Object, OpenKind};
-use wire::{Joined, Receiver, Sender, WireError};
+use wire::{Joined, Receiver, Sender, WireError, convert};
 
 /// Contents of more bytes in all, before they are packed, do not go with a launch over a slow link, …
 const WITH_LAUNCH_MAX: usize = 64 << 10;
@@ -109,6 +109,19 @@ impl Ready {
         }
         daemon.link().into_iter().for_each(|link| link.asked(joined));
         opened
+    }
+}
+
+/// What the launch of a planned task says, whoever launches it. `rank`: its rank in its job.
+pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
+    Launch {
+        task: convert::task_bytes(task),
+        command: Some((&plan.command).into()),
+        stdin: Some((&plan.stdin).into()),
+        stdout: convert::output_number(plan.stdout),
+        stderr: convert::output_number(plan.stderr),
+        rank,
+        ..Launch::default()
     }
 }
 

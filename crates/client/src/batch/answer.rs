@@ -6,7 +6,7 @@ use super::{Batches, Found, Reserved};
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::report::{BatchChanged, BatchLine, BatchReport, Batches as Lines, Problem, ProblemKind, Refusal, Submitted};
-use crate::serve::blocking;
+use crate::serve::blocking_io;
 use base::door::{Reply, Request};
 use base::path::printable;
 use base::{Batch, Priority};
@@ -121,11 +121,11 @@ async fn make(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
     let submitted_ms = now_nanos() / 1_000_000;
     let spec = Spec { batch, tasks: draft.count(), hub, submitted_ms };
     let place = folder.clone();
-    let made = blocking(move || {
+    let made = blocking_io(move || {
         draft.finish(&spec)?;
         Job::load(&place)
     });
-    made.await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed"))).map_err(failed)
+    made.await.map_err(failed)
 }
 
 fn line(found: Option<Found>) -> Option<BatchLine> {
@@ -189,16 +189,16 @@ pub async fn changed(daemon: &Daemon, digits: &str, wait: Duration) -> Result<()
 pub async fn one(daemon: &Arc<Daemon>, digits: &str, first: u32, count: u32) -> Result<BatchReport, Problem> {
     let found = find(daemon, digits)?;
     let daemon = daemon.clone();
-    let read = blocking(move || {
+    let read = blocking_io(move || {
         let (job, line) = match found {
             Found::Open(job) => (job.clone(), job.line()),
             Found::Over(id, line) => (daemon.batches.read(id)?, *line),
         };
         let cwd = printable(&job.spec.batch.surroundings.cwd);
-        Ok::<_, io::Error>(BatchReport { job: line, cwd, tasks: job.task_lines(first, count.min(TASKS_MAX)), first })
+        Ok(BatchReport { job: line, cwd, tasks: job.task_lines(first, count.min(TASKS_MAX)), first })
     });
     let failed = |error: io::Error| problem(ProblemKind::Environment, format!("reading the job's folder: {error}"), "");
-    read.await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed"))).map_err(failed)
+    read.await.map_err(failed)
 }
 
 /// What is done to a job.
@@ -221,14 +221,14 @@ pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Resul
     };
     let changed = {
         let job = job.clone();
-        blocking(move || match (change, priority) {
+        blocking_io(move || match (change, priority) {
             (Change::Hold(held), _) => job.hold(held),
             (Change::Priority(_), priority) => job.set_priority(priority.unwrap_or_default()),
             (Change::Cancel, _) => job.cancel("cancelled by gleaner cancel"),
         })
     };
     let failed = |error: io::Error| problem(ProblemKind::Environment, format!("writing the job's log: {error}"), "");
-    changed.await.unwrap_or_else(|| Err(io::Error::other("the client daemon failed"))).map_err(failed)?;
+    changed.await.map_err(failed)?;
     let at_hub = until_told(&job, CHANGE_TIME_MAX).await;
     Ok(BatchChanged { job: job.line(), at_hub })
 }

@@ -3,7 +3,7 @@
 use super::collect::Collector;
 use super::job::Job;
 use super::log::End;
-use crate::serve::blocking;
+use crate::serve::blocking_io;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -49,7 +49,7 @@ pub(super) async fn assimilate(collector: &Collector, index: u32) -> Result<(), 
         pause = (pause * 2).min(PAUSE_MAX);
     }
     let job = job.clone();
-    let written = blocking(move || job.assimilated(index)).await.ok_or("the client daemon failed")?;
+    let written = blocking_io(move || job.assimilated(index)).await;
     written.map_err(|error| format!("writing a job's log: {error}"))
 }
 

@@ -7,7 +7,7 @@ use super::job::Launched;
 use super::log::{End, How, shortened};
 use crate::arrivals::Arrivals;
 use crate::plan::write_rules;
-use crate::serve::blocking;
+use crate::serve::{blocking, blocking_io};
 use crate::settle::{self, Trust, settle_ended};
 use crate::spool::Spool;
 use base::path::printable;
@@ -114,11 +114,11 @@ async fn take_once(collector: &Collector, ended: &Ended, tries: u32) -> Result<(
     if ended.index >= job.spec.tasks || job.is_done(ended.index) {
         return Ok(());
     }
-    if job.end(ended.index).is_none() {
+    if !job.has_ended(ended.index) {
         let _slot = collector.slots.acquire().await.map_err(|error| error.to_string())?;
         let end = end_of(&collector.way, ended, tries).await?;
         let job = job.clone();
-        let written = blocking(move || job.ended(end)).await.ok_or("the client daemon failed")?;
+        let written = blocking_io(move || job.ended(end)).await;
         written.map_err(|error| format!("writing a job's log: {error}"))?;
     }
     assimilate(collector, ended.index).await
@@ -127,14 +127,7 @@ async fn take_once(collector: &Collector, ended: &Ended, tries: u32) -> Result<(
 /// How a task ended, once all that came of it is in place.
 async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<End, String> {
     let index = ended.index;
-    let mut end = End {
-        index,
-        how: failure(ended.failure, way.job.last_trouble(index)),
-        worker: String::new(),
-        at_ms: now_nanos() / 1_000_000,
-        said: [0, 0],
-        is_cut: false,
-    };
+    let mut end = End::of(index, failure(ended.failure, way.job.last_trouble(index)));
     let result = match LaunchResult::decode(&ended.result[..]) {
         Ok(result) if !ended.result.is_empty() => result,
         _ => return Ok(end),
@@ -199,7 +192,7 @@ async fn write_outputs(
     said: [Vec<Digest>; 2],
 ) -> Result<(Arrivals, [(u64, bool); 2]), String> {
     let way = way.clone();
-    let written = blocking(move || {
+    let written = blocking_io(move || {
         let mut written = [(0, false); 2];
         for (stream, names) in said.iter().enumerate() {
             if !names.is_empty() || way.job.spec.batch.assimilate.is_some() {
@@ -208,8 +201,7 @@ async fn write_outputs(
         }
         Ok((arrivals, written))
     });
-    let written = written.await.ok_or("the client daemon failed")?;
-    written.map_err(|error: std::io::Error| format!("writing a task's output: {error}"))
+    written.await.map_err(|error| format!("writing a task's output: {error}"))
 }
 
 fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, bool)> {

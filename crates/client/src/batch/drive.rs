@@ -7,7 +7,7 @@ use super::launch;
 use super::log::How;
 use crate::daemon::Daemon;
 use crate::link::Link;
-use crate::serve::blocking;
+use crate::serve::blocking_io;
 use crate::views::JobViews;
 use base::Time;
 use bytes::Bytes;
@@ -157,8 +157,7 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, views: &Arc<JobViews>, since
     let mut hub = Hub::open(&joined).await?;
     {
         let job = job.clone();
-        let noted = blocking(move || job.opens()).await;
-        noted.unwrap_or(Ok(()))?;
+        blocking_io(move || job.opens()).await?;
     }
     let told = hub.ask(JobAskKind::Open(opening(job))).await?;
     let number = told.job;
@@ -188,8 +187,7 @@ async fn end(job: &Arc<Job>) -> Result<(), Broken> {
         return Ok(());
     }
     let job = job.clone();
-    let ended = blocking(move || job.collected()).await;
-    Ok(ended.unwrap_or_else(|| Err(std::io::Error::other("the client daemon failed")))?)
+    Ok(blocking_io(move || job.collected()).await?)
 }
 
 /// A stream to the hub for what is wanted of jobs.

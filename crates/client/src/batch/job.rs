@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
-use wire::{lock, now_nanos};
+use wire::lock;
 
 /// A job.
 #[derive(Debug)]
@@ -221,7 +221,7 @@ impl Job {
 
     /// An instance is about to be launched.
     pub fn launch(&self, index: u32, number: u32, since: Time, view: Arc<View>) -> io::Result<()> {
-        if self.end(index).is_some() {
+        if self.has_ended(index) {
             return Ok(());
         }
         self.log.add(&Entry::Launched { index, number, since_ns: since.0 })?;
@@ -313,7 +313,7 @@ impl Job {
 
     /// Writes a task's end down, for good, unless that was done before. Tells whether too many have failed.
     pub fn ended(&self, end: End) -> io::Result<()> {
-        if self.end(end.index).is_some() {
+        if self.has_ended(end.index) {
             return Ok(());
         }
         self.log.keep(&Entry::Ended(end.clone()))?;
@@ -340,6 +340,11 @@ impl Job {
     /// A task's end, if it has ended.
     pub fn end(&self, index: u32) -> Option<End> {
         lock(&self.state).ends.get(&index).cloned()
+    }
+
+    /// Whether a task has ended.
+    pub fn has_ended(&self, index: u32) -> bool {
+        lock(&self.state).ends.contains_key(&index)
     }
 
     /// Whether all is done for a task, and the hub may forget it.
@@ -401,14 +406,7 @@ impl Job {
         };
         let mut last = 0;
         for index in missing {
-            let end = End {
-                index,
-                how: How::Cancelled,
-                worker: String::new(),
-                at_ms: now_nanos() / 1_000_000,
-                said: [0, 0],
-                is_cut: false,
-            };
+            let end = End::of(index, How::Cancelled);
             last = self.log.add(&Entry::Ended(end.clone()))?;
             lock(&self.state).end(end);
         }

@@ -4,15 +4,15 @@ use super::drive::Way;
 use super::log::{End, How, shortened};
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan};
-use crate::serve::{Running, Taint, blocking};
-use crate::takeoff::{Checked, QuestionsEnd};
+use crate::serve::{Running, Taint, blocking, blocking_io};
+use crate::takeoff::{Checked, QuestionsEnd, message};
 use base::{Command, Output, Stdin, TaskId, Time};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::work::{Place, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
-use wire::{Receiver, Sender, convert, now_nanos};
+use wire::{Receiver, Sender, now_nanos};
 
 /// How often one place is tried: the hub may have lost the view.
 const TRIES_MAX: u32 = 3;
@@ -35,7 +35,7 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
     let index = place.index;
     let job = &way.job;
     let back = |is_over| Some(PlaceBack { instance: place.instance, is_over });
-    if index >= job.spec.tasks || job.end(index).is_some() {
+    if index >= job.spec.tasks || job.has_ended(index) {
         return back(true);
     }
     job.running(1);
@@ -50,20 +50,12 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
             back(false)
         }
         Err(Grounded::Never(why)) => {
-            let end = End {
-                index,
-                how: How::Failed(shortened(&why)),
-                worker: String::new(),
-                at_ms: now_nanos() / 1_000_000,
-                said: [0, 0],
-                is_cut: false,
-            };
-            let job = job.clone();
-            let written = blocking(move || job.ended(end)).await;
-            if let Some(Err(error)) = &written {
+            let (job, end) = (job.clone(), End::of(index, How::Failed(shortened(&why))));
+            let written = blocking_io(move || job.ended(end)).await;
+            if let Err(error) = &written {
                 tracing::warn!(index, %error, "a task's end could not be written down");
             }
-            back(matches!(written, Some(Ok(()))))
+            back(written.is_ok())
         }
     }
 }
@@ -93,16 +85,11 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
             Ok(Landing::Again(why)) => trouble = why,
             Ok(Landing::Failed(why)) => return Err(Grounded::Trouble(why)),
             Err(why) => {
-                plan.view.forget_sent();
-                way.joined.connection.forget_launches();
-                if way.joined.connection.is_closed() {
-                    way.daemon.server.forget_sent();
-                }
+                plan.forget_sent(&way.daemon, &way.joined);
                 return Err(Grounded::Trouble(why));
             }
         }
-        plan.view.forget_sent();
-        way.joined.connection.forget_launches();
+        plan.forget_sent(&way.daemon, &way.joined);
     }
     Err(Grounded::Trouble(trouble))
 }
@@ -137,8 +124,8 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
     let launched = Time(now_nanos());
     {
         let (job, view, since) = (job.clone(), plan.view.clone(), way.since);
-        let noted = blocking(move || job.launch(index, number, since, view)).await;
-        noted.ok_or("the client daemon failed")?.map_err(|error| format!("writing a job's log: {error}"))?;
+        let noted = blocking_io(move || job.launch(index, number, since, view)).await;
+        noted.map_err(|error| format!("writing a job's log: {error}"))?;
     }
     let tainted: Taint = {
         let job = job.clone();
@@ -160,22 +147,10 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
         blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
     };
     let ready = checked.ok_or("the client daemon failed")?.ready?;
-    let launch = Launch { attempt, launched: launched.0, ..message(task, plan, place) };
+    let place = Some(place.instance.unwrap_or_default());
+    let launch = Launch { attempt, launched: launched.0, place, ..message(task, plan, Some(index)) };
     let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
     follow(sender, receiver).await
-}
-
-fn message(task: TaskId, plan: &Plan, place: &Place) -> Launch {
-    Launch {
-        task: convert::task_bytes(task),
-        command: Some((&plan.command).into()),
-        stdin: Some((&plan.stdin).into()),
-        stdout: convert::output_number(plan.stdout),
-        stderr: convert::output_number(plan.stderr),
-        rank: Some(place.index),
-        place: Some(place.instance.unwrap_or_default()),
-        ..Launch::default()
-    }
 }
 
 /// What comes of a launch. It ends at the latest when the hub gives the instance up, or the connection ends.

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use wire::lock;
+use wire::{lock, now_nanos};
 
 /// Digits of a line's digest.
 const SUM_DIGITS: usize = 16;
@@ -74,6 +74,13 @@ pub struct End {
     /// There was more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_cut: bool,
+}
+
+impl End {
+    /// Of a task of which there is nothing more to say.
+    pub fn of(index: u32, how: How) -> Self {
+        Self { index, how, worker: String::new(), at_ms: now_nanos() / 1_000_000, said: [0, 0], is_cut: false }
+    }
 }
 
 fn is_nothing(said: &[u64; 2]) -> bool {
