@@ -191,9 +191,9 @@ impl Plan {
 }
 
 /// What a command may change, where it is not to be planned. Looks at the file system.
-pub(crate) fn write_rules(command: &Command, allow_write: &[Vec<u8>]) -> Option<WriteRules> {
+pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>]) -> Option<WriteRules> {
     let cwd = TreePath::parse(&command.cwd)?;
-    let command = Command { argv: remote_ability::unwrap(&command.argv).to_vec(), ..command.clone() };
+    command.argv = remote_ability::unwrap(&command.argv).to_vec();
     Some(rules(scope(&command, &cwd), &cwd, allow_write))
 }
 

@@ -225,15 +225,20 @@ fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, 
 /// Commits what a task changed, if what it saw is known not to have changed since.
 async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arrivals) -> Result<How, String> {
     let status = exited.status();
-    let command = way.command(ended.index).map_err(|error| format!("reading a job's tasks: {error}"))?;
-    let argv = command.argv.iter().map(|word| printable(word)).collect();
+    let argv = way.job.tasks.get(ended.index).map_err(|error| format!("reading a job's tasks: {error}"))?.argv;
     exited.objects.iter().try_for_each(|object| arrivals.take(object))?;
     let spool = arrivals.finish(&exited.changes).await?;
-    let allow_write = way.job.spec.batch.allow_write.clone();
-    let write = blocking(move || write_rules(&command, &allow_write)).await.flatten();
-    let write = write.ok_or("the working directory has no path")?;
     // Held until it is committed: the view knows what was seen.
     let known = way.job.launched(ended.index, ended.number);
+    let write = match known.as_ref().and_then(|known| known.view.as_ref()) {
+        Some((_, write)) => write.clone(),
+        None => {
+            let (way, argv) = (way.clone(), argv.clone());
+            let write = blocking(move || write_rules(way.command(argv), &way.job.spec.batch.allow_write));
+            write.await.flatten().ok_or("the working directory has no path")?
+        }
+    };
+    let argv = argv.iter().map(|word| printable(word)).collect();
     let (trust, launch) = trust(known.as_ref());
     let task = way.job.commit_task(ended.index);
     let settling = settle::Ended { task, argv, write, launch, trust, durable: true };

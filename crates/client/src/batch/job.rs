@@ -5,6 +5,7 @@ use super::folder::{self, Spec, Tasks};
 use super::log::{End, Entry, How, Log, shortened};
 use crate::report::{BatchLine, BatchTaskLine};
 use crate::views::View;
+use crate::write_rules::WriteRules;
 use base::batch::{BatchId, Priority};
 use base::path::printable;
 use base::{Digest, TaskId, Time};
@@ -57,8 +58,8 @@ pub struct Wanted {
 pub struct Launched {
     /// What it saw was so then, or was looked at later.
     pub since: Time,
-    /// Of this daemon: what it saw is known as long as this is held.
-    pub view: Option<Arc<View>>,
+    /// Of this daemon: what it saw is known as long as this is held, and what it may change.
+    pub view: Option<(Arc<View>, WriteRules)>,
     /// What it could not be told.
     pub tainted: Option<String>,
 }
@@ -81,7 +82,8 @@ struct State {
     ends: BTreeMap<u32, End>,
     /// Tasks after which what is to be run was.
     assimilated: BTreeSet<u32>,
-    launched: BTreeMap<(u32, u32), Launched>,
+    /// By task, with the numbers of the instances.
+    launched: BTreeMap<u32, Vec<(u32, Launched)>>,
     /// Launches under way.
     running: u32,
     /// Tasks that the hub has.
@@ -103,9 +105,21 @@ impl State {
         if self.ends.insert(index, end).is_none() {
             self.failed += u32::from(!is_good);
         }
-        let of_task: Vec<(u32, u32)> =
-            self.launched.range((index, 0)..=(index, u32::MAX)).map(|(key, _)| *key).collect();
-        of_task.iter().for_each(|key| drop(self.launched.remove(key)));
+        self.launched.remove(&index);
+    }
+
+    /// An instance is launched, perhaps once more.
+    fn launch(&mut self, index: u32, number: u32, launched: Launched) {
+        let of_task = self.launched.entry(index).or_default();
+        of_task.retain(|(other, _)| *other != number);
+        of_task.push((number, launched));
+    }
+
+    fn taint(&mut self, index: u32, number: u32, why: String) {
+        let of_task = self.launched.get_mut(&index).into_iter().flatten();
+        for (_, launched) in of_task.filter(|(other, _)| *other == number) {
+            launched.tainted.get_or_insert_with(|| why.clone());
+        }
     }
 }
 
@@ -131,11 +145,9 @@ impl Job {
                 Entry::Cancelled(why) => wanted.cancelled = Some(why),
                 Entry::Launched { index, number, since_ns } => {
                     let launched = Launched { since: Time(since_ns), view: None, tainted: None };
-                    state.launched.insert((index, number), launched);
+                    state.launch(index, number, launched);
                 }
-                Entry::Tainted { index, number, why } => {
-                    state.launched.entry((index, number)).and_modify(|launched| launched.tainted = Some(why));
-                }
+                Entry::Tainted { index, number, why } => state.taint(index, number, why),
                 Entry::Ended(end) => state.end(end),
                 Entry::Assimilated(index) => drop(state.assimilated.insert(index)),
                 Entry::Collected => state.collected = true,
@@ -220,13 +232,13 @@ impl Job {
     }
 
     /// An instance is about to be launched.
-    pub fn launch(&self, index: u32, number: u32, since: Time, view: Arc<View>) -> io::Result<()> {
+    pub fn launch(&self, index: u32, number: u32, since: Time, view: (Arc<View>, WriteRules)) -> io::Result<()> {
         if self.has_ended(index) {
             return Ok(());
         }
         self.log.add(&Entry::Launched { index, number, since_ns: since.0 })?;
         let launched = Launched { since, view: Some(view), tainted: None };
-        lock(&self.state).launched.insert((index, number), launched);
+        lock(&self.state).launch(index, number, launched);
         Ok(())
     }
 
@@ -236,15 +248,14 @@ impl Job {
         if let Err(error) = self.log.keep(&Entry::Tainted { index, number, why: why.clone() }) {
             tracing::error!(job = %self.id(), index, %error, "what a task was not told cannot be written down");
         }
-        let mut state = lock(&self.state);
-        state.launched.entry((index, number)).and_modify(|launched| {
-            launched.tainted.get_or_insert(why);
-        });
+        lock(&self.state).taint(index, number, why);
     }
 
     /// What is known of an instance.
     pub fn launched(&self, index: u32, number: u32) -> Option<Launched> {
-        lock(&self.state).launched.get(&(index, number)).cloned()
+        let state = lock(&self.state);
+        let mut of_task = state.launched.get(&index)?.iter();
+        of_task.find(|(other, _)| *other == number).map(|(_, launched)| launched.clone())
     }
 
     /// Waits until nobody else puts this task's result into place.
@@ -465,7 +476,7 @@ impl Job {
         let task = self.tasks.get(index).unwrap_or_default();
         let state = lock(&self.state);
         let end = state.ends.get(&index);
-        let is_launched = state.launched.range((index, 0)..=(index, u32::MAX)).any(|(_, one)| one.view.is_some());
+        let is_launched = state.launched.get(&index).into_iter().flatten().any(|(_, one)| one.view.is_some());
         let status = match end {
             Some(end) => end.how.name(),
             None if is_launched => "running".into(),

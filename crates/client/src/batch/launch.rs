@@ -69,8 +69,8 @@ enum Grounded {
 }
 
 async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
-    let command = way.command(place.index).map_err(|error| Grounded::Trouble(error.to_string()))?;
-    let plan = plan(way, command).await?;
+    let task = way.job.tasks.get(place.index).map_err(|error| Grounded::Trouble(error.to_string()))?;
+    let plan = plan(way, way.command(task.argv)).await?;
     let _alone = match &plan.alone_in {
         None => None,
         Some(tree) => {
@@ -123,7 +123,7 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
     let task = TaskId(rand::random());
     let launched = Time(now_nanos());
     {
-        let (job, view, since) = (job.clone(), plan.view.clone(), way.since);
+        let (job, view, since) = (job.clone(), (plan.view.clone(), plan.write.clone()), way.since);
         let noted = blocking_io(move || job.launch(index, number, since, view)).await;
         noted.map_err(|error| format!("writing a job's log: {error}"))?;
     }
@@ -179,9 +179,8 @@ fn on_failed(failed: Failed) -> Landing {
 }
 
 impl Way {
-    /// A task's command.
-    pub(super) fn command(&self, index: u32) -> std::io::Result<Command> {
-        let argv = self.job.tasks.get(index)?.argv;
-        Ok(Command { argv, ..self.job.spec.batch.surroundings.clone() })
+    /// The command of a task with these words.
+    pub(super) fn command(&self, argv: Vec<Vec<u8>>) -> Command {
+        Command { argv, ..self.job.spec.batch.surroundings.clone() }
     }
 }
