@@ -2,51 +2,18 @@
 
 use crate::codec::{Encode, Malformed, Reader, Writer};
 use crate::command::Command;
-use crate::digest::{Digest, hex};
-use std::fmt;
+use crate::digest::Digest;
+use crate::id::BatchId;
 
 /// Most tasks of one batch job.
 pub const TASKS_MAX: u32 = 1 << 20;
 /// Longest task, encoded, in bytes.
 pub const TASK_BYTES_MAX: usize = 64 << 10;
 
-/// A batch job's name, for client and hub: the same name is the same job.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct BatchId(pub u128);
-
 impl BatchId {
     /// Of a job that its owner has given this key.
     pub fn of_key(key: &[u8]) -> Self {
-        let digest = Digest::of(&[b"gleaner batch key\0", key].concat());
-        Self(u128::from_be_bytes(*digest.0.first_chunk().expect("a digest has 32 bytes")))
-    }
-
-    /// The first eight hexadecimal digits: what people see and type.
-    pub fn short(self) -> String {
-        hex(&self.0.to_be_bytes()[..4])
-    }
-
-    /// All 32 hexadecimal digits.
-    pub fn to_hex(self) -> String {
-        hex(&self.0.to_be_bytes())
-    }
-
-    /// Reads 32 hexadecimal digits.
-    pub fn from_hex(text: &str) -> Option<Self> {
-        let is_hex = text.len() == 32 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
-        u128::from_str_radix(text, 16).ok().filter(|_| is_hex).map(Self)
-    }
-}
-
-impl fmt::Debug for BatchId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.short())
-    }
-}
-
-impl fmt::Display for BatchId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.short())
+        Self(Digest::of(&[b"gleaner batch key\0", key].concat()).first_u128_be())
     }
 }
 

@@ -17,6 +17,16 @@ impl Digest {
         bytes.try_into().ok().map(Self)
     }
 
+    /// The number that its first 16 bytes are, the most significant one first.
+    pub fn first_u128_be(&self) -> u128 {
+        u128::from_be_bytes(*self.0.first_chunk().expect("a digest has 32 bytes"))
+    }
+
+    /// The number that its first 16 bytes are, the least significant one first.
+    pub fn first_u128_le(&self) -> u128 {
+        u128::from_le_bytes(*self.0.first_chunk().expect("a digest has 32 bytes"))
+    }
+
     /// The digest as 64 hexadecimal digits.
     pub fn to_hex(self) -> String {
         hex(&self.0)
@@ -51,7 +61,7 @@ pub fn hex(bytes: &[u8]) -> String {
 
 /// The bytes that an even number of hexadecimal digits stands for.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
-    if !text.len().is_multiple_of(2) || !text.is_ascii() {
+    if !text.len().is_multiple_of(2) || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }
     (0..text.len()).step_by(2).map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
@@ -66,6 +76,12 @@ mod tests {
         let digest = Digest::of(b"gleaner");
         assert_eq!(Digest::from_hex(&digest.to_hex()), Some(digest));
         assert_eq!(unhex("0g"), None);
-        assert_eq!(unhex("abc"), None);
+        assert_eq!((unhex("abc"), unhex("+f")), (None, None));
+    }
+
+    #[test]
+    fn the_first_bytes_are_a_number_either_way() {
+        let digest = Digest(std::array::from_fn(|at| u8::from(at == 0)));
+        assert_eq!((digest.first_u128_le(), digest.first_u128_be()), (1, 1 << 120));
     }
 }

@@ -26,38 +26,49 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// A task, named by 128 random bits that its client chose.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct TaskId(pub u128);
+macro_rules! long_ids {
+    ($($(#[$doc:meta])* $name:ident),*) => { $(
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub u128);
 
-impl TaskId {
-    /// The first eight hexadecimal digits: what people see and type.
-    pub fn short(self) -> String {
-        hex(&self.0.to_be_bytes()[..4])
-    }
+        impl $name {
+            /// The first eight hexadecimal digits: what people see and type.
+            pub fn short(self) -> String {
+                hex(&self.0.to_be_bytes()[..4])
+            }
 
-    /// All 32 hexadecimal digits.
-    pub fn to_hex(self) -> String {
-        hex(&self.0.to_be_bytes())
-    }
+            /// All 32 hexadecimal digits.
+            pub fn to_hex(self) -> String {
+                hex(&self.0.to_be_bytes())
+            }
 
-    /// Reads 32 hexadecimal digits.
-    pub fn from_hex(text: &str) -> Option<Self> {
-        let bytes: [u8; 16] = unhex(text)?.try_into().ok()?;
-        Some(Self(u128::from_be_bytes(bytes)))
-    }
+            /// Reads 32 hexadecimal digits.
+            pub fn from_hex(text: &str) -> Option<Self> {
+                let bytes: [u8; 16] = unhex(text)?.try_into().ok()?;
+                Some(Self(u128::from_be_bytes(bytes)))
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.short())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.short())
+            }
+        }
+    )* };
 }
 
-impl fmt::Debug for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.short())
-    }
-}
-
-impl fmt::Display for TaskId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.short())
-    }
+long_ids! {
+    /// A task, named by 128 random bits that its client chose.
+    TaskId,
+    /// A batch job's name, for client and hub: the same name is the same job.
+    BatchId
 }
 
 /// A job at one client daemon: tasks that see the client's files as they were when the job was opened. Never zero.

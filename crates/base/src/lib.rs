@@ -17,12 +17,12 @@ pub mod time;
 pub mod view;
 
 pub use attr::{Attr, Xattr};
-pub use batch::{Batch, BatchId, BatchTask, Priority};
+pub use batch::{Batch, BatchTask, Priority};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
 pub use command::{Command, ExitStatus, Limit, Output, Stdin, Usage, WindowSize};
 pub use delta::{Action, Base, Change, Delta};
 pub use digest::Digest;
-pub use id::{JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};
+pub use id::{BatchId, JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};
 pub use path::TreePath;
 pub use time::Time;
 pub use view::{Bound, ViewUpdate};

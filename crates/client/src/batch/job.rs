@@ -6,9 +6,8 @@ use super::log::{End, Entry, How, Log, shortened};
 use crate::report::{BatchLine, BatchTaskLine};
 use crate::views::View;
 use crate::write_rules::WriteRules;
-use base::batch::{BatchId, Priority};
 use base::path::printable;
-use base::{Digest, TaskId, Time};
+use base::{BatchId, Digest, Priority, TaskId, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -182,7 +181,7 @@ impl Job {
     /// The number under which a task's changes are committed: the same whenever that is tried.
     pub fn commit_task(&self, index: u32) -> TaskId {
         let name = [b"gleaner batch task\0".as_slice(), &self.id().0.to_be_bytes(), &index.to_be_bytes()].concat();
-        TaskId(u128::from_be_bytes(*Digest::of(&name).0.first_chunk().expect("a digest has 32 bytes")))
+        TaskId(Digest::of(&name).first_u128_be())
     }
 
     /// What its owner wants, now and when that changes.

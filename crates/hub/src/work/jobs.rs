@@ -174,8 +174,7 @@ fn key(account: u128, chosen: &[u8]) -> Result<u128, Refusal> {
     if chosen.len() != 16 {
         return Err(Refusal::Invalid("a job's key has 16 bytes"));
     }
-    let mixed = Digest::of(&[&account.to_le_bytes(), chosen].concat());
-    Ok(u128::from_le_bytes(*mixed.0.first_chunk().expect("a digest has more")))
+    Ok(Digest::of(&[&account.to_le_bytes(), chosen].concat()).first_u128_le())
 }
 
 fn urgency(number: u32) -> Result<Urgency, Refusal> {
