@@ -30,6 +30,9 @@ pub enum Priority {
 }
 
 impl Priority {
+    /// All of them, the most urgent first.
+    pub const ALL: [Self; 3] = [Self::Urgent, Self::Normal, Self::Spare];
+
     /// Its number in messages and files: 1 to 3.
     pub fn number(self) -> u8 {
         match self {
@@ -41,7 +44,7 @@ impl Priority {
 
     /// Of this number.
     pub fn of_number(number: u8) -> Option<Self> {
-        [Self::Urgent, Self::Normal, Self::Spare].into_iter().find(|priority| priority.number() == number)
+        Self::ALL.into_iter().find(|priority| priority.number() == number)
     }
 
     /// Its name for people.
@@ -51,6 +54,11 @@ impl Priority {
             Self::Normal => "normal",
             Self::Spare => "spare",
         }
+    }
+
+    /// Of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|priority| priority.name() == name)
     }
 }
 
@@ -179,5 +187,14 @@ mod tests {
         assert_eq!(BatchId::from_hex(&id.to_hex()), Some(id));
         assert_eq!((BatchId::from_hex("ab"), BatchId::from_hex(&"+".repeat(32))), (None, None));
         assert_ne!(BatchId::of_key(b"a"), BatchId::of_key(b"b"));
+    }
+
+    #[test]
+    fn priorities_have_names_and_numbers() {
+        for priority in Priority::ALL {
+            assert_eq!(Priority::of_name(priority.name()), Some(priority));
+            assert_eq!(Priority::of_number(priority.number()), Some(priority));
+        }
+        assert_eq!((Priority::of_name("Urgent"), Priority::of_number(0)), (None, None));
     }
 }

@@ -2,7 +2,7 @@
 
 mod batch;
 
-pub use batch::{JobArgument, Jobs, JobsCommand, Output, Priority, PriorityArguments, Submit};
+pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -60,6 +60,7 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
         }
         Question::Hold { job, held } => batch::change(daemon, &job, Change::Hold(held)).await.and_then(value),
         Question::Priority { job, priority } => {
+            let priority = batch::priority(&priority)?;
             batch::change(daemon, &job, Change::Priority(priority)).await.and_then(value)
         }
         Question::Revoke { node } => {

@@ -1,7 +1,9 @@
 //! The arguments of what is about batch jobs.
 
 use super::duration;
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use base::Priority;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -32,7 +34,7 @@ pub struct Submit {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub time_limit: Option<Duration>,
     /// How urgent it is
-    #[arg(long, value_enum, default_value = "normal")]
+    #[arg(long, default_value = "normal", value_parser = priority())]
     pub priority: Priority,
     /// CPUs that each task asks for
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
@@ -62,15 +64,16 @@ pub struct Submit {
     pub command: Vec<OsString>,
 }
 
-/// How urgent a job is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Priority {
-    /// Somebody waits for it
-    Urgent,
-    /// As jobs are
-    Normal,
-    /// When nothing else is to be done
-    Spare,
+/// Reads a priority by its name.
+fn priority() -> impl TypedValueParser<Value = Priority> {
+    let value = |priority: Priority| {
+        PossibleValue::new(priority.name()).help(match priority {
+            Priority::Urgent => "Somebody waits for it",
+            Priority::Normal => "As jobs are",
+            Priority::Spare => "When nothing else is to be done",
+        })
+    };
+    PossibleValuesParser::new(Priority::ALL.map(value)).try_map(|name| Priority::of_name(&name).ok_or("no priority"))
 }
 
 /// What help and manual say of batch jobs.
@@ -148,7 +151,7 @@ pub struct PriorityArguments {
     /// The first digits of the job's number
     pub job: String,
     /// How urgent it becomes
-    #[arg(value_enum)]
+    #[arg(value_parser = priority())]
     pub priority: Priority,
     /// Print JSON
     #[arg(long)]

@@ -32,7 +32,7 @@ pub fn hold(arguments: JobArgument, held: bool) -> Result {
 
 /// Makes a job more or less urgent.
 pub fn priority(arguments: PriorityArguments) -> Result {
-    let priority = super::submit::priority(arguments.priority).name().to_owned();
+    let priority = arguments.priority.name().to_owned();
     ask_and_print::<BatchChanged>(&Question::Priority { job: arguments.job, priority }, arguments.json)
 }
 

@@ -2,7 +2,7 @@
 
 use super::{START_TIME_MAX, ask, understand};
 use crate::answers::Render;
-use crate::args::{Priority, Submit};
+use crate::args::Submit;
 use crate::error::{CliError, Result};
 use crate::job::progress::Progress;
 use crate::job::source::{Item, Source, Typed};
@@ -80,7 +80,7 @@ fn batch(arguments: &Submit) -> Result<Batch> {
         name: arguments.name.clone().or_else(|| arguments.key.clone()).unwrap_or_default(),
         surroundings: gather::command(vec![b"-".to_vec()], arguments.cpus)?,
         allow_write: arguments.allow_write.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
-        priority: priority(arguments.priority),
+        priority: arguments.priority,
         is_held: arguments.hold,
         quorum: arguments.quorum,
         deadline_ms: arguments.deadline.map(millis),
@@ -101,14 +101,6 @@ fn uuid() -> Box<[u8; 16]> {
         at += rustix::rand::getrandom(&mut bytes[at..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
     }
     bytes
-}
-
-pub(super) fn priority(priority: Priority) -> base::Priority {
-    match priority {
-        Priority::Urgent => base::Priority::Urgent,
-        Priority::Normal => base::Priority::Normal,
-        Priority::Spare => base::Priority::Spare,
-    }
 }
 
 /// The job whose number starts with these digits.

@@ -207,7 +207,7 @@ pub enum Change {
     /// Its tasks wait, or go on.
     Hold(bool),
     /// It becomes more or less urgent.
-    Priority(String),
+    Priority(Priority),
     /// It is given up.
     Cancel,
 }
@@ -215,16 +215,12 @@ pub enum Change {
 /// Changes a job.
 pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Result<BatchChanged, Problem> {
     let job = find_open(daemon, digits)?;
-    let priority = match &change {
-        Change::Priority(name) => Some(priority(name)?),
-        _ => None,
-    };
     let changed = {
         let job = job.clone();
-        blocking_io(move || match (change, priority) {
-            (Change::Hold(held), _) => job.hold(held),
-            (Change::Priority(_), priority) => job.set_priority(priority.unwrap_or_default()),
-            (Change::Cancel, _) => job.cancel("cancelled by gleaner cancel"),
+        blocking_io(move || match change {
+            Change::Hold(held) => job.hold(held),
+            Change::Priority(priority) => job.set_priority(priority),
+            Change::Cancel => job.cancel("cancelled by gleaner cancel"),
         })
     };
     let failed = |error: io::Error| problem(ProblemKind::Environment, format!("writing the job's log: {error}"), "");
@@ -233,11 +229,10 @@ pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Resul
     Ok(BatchChanged { job: job.line(), at_hub })
 }
 
-fn priority(name: &str) -> Result<Priority, Problem> {
-    let all = [Priority::Urgent, Priority::Normal, Priority::Spare];
-    let found = all.into_iter().find(|priority| priority.name() == name);
-    found
-        .ok_or_else(|| problem(ProblemKind::User, format!("no priority is called `{name}`"), "urgent, normal or spare"))
+/// The priority of this name.
+pub fn priority(name: &str) -> Result<Priority, Problem> {
+    let unknown = || problem(ProblemKind::User, format!("no priority is called `{name}`"), "urgent, normal or spare");
+    Priority::of_name(name).ok_or_else(unknown)
 }
 
 /// Whether there is a job whose number starts with these digits.
