@@ -466,26 +466,8 @@ pub fn read<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T> 
 
 /// Writes a file of settings, readable by its owner only; all or nothing.
 pub fn write<T: Serialize>(path: &Path, settings: &T) -> Result {
-    use std::io::Write;
-    use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-    let fail = |error: &dyn fmt::Display| CliError::file("writing", path, error);
     let text = toml::to_string(settings).map_err(|error| CliError::internal(error.to_string()))?;
-    if let Some(dir) = path.parent() {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|error| fail(&error))?;
-    }
-    let beside = path.with_extension(format!("toml.{}", std::process::id()));
-    let mut file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&beside)
-        .map_err(|error| fail(&error))?;
-    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
-    written.and_then(|()| std::fs::rename(&beside, path)).map_err(|error| {
-        let _ = std::fs::remove_file(&beside);
-        fail(&error)
-    })
+    store::write_private(path, text.as_bytes(), true).map_err(|error| CliError::file("writing", path, &error))
 }
 
 #[cfg(test)]

@@ -3,23 +3,13 @@
 use base::Digest;
 use base::codec::Malformed;
 use serde::de::DeserializeOwned;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
 use std::path::Path;
 
 /// Writes a file so that at any time it is there in full, old or new. Only its owner may read it; folders are made as they are
 /// needed, with mode 0700.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(io::ErrorKind::InvalidFilename.into());
-    };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
-    let fresh = folder.join(format!(".{}.new", name.to_string_lossy()));
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(bytes)?;
-    drop(file);
-    std::fs::rename(&fresh, path)
+    store::write_private(path, bytes, false)
 }
 
 /// Reads a file of at most so many bytes.

@@ -4,8 +4,6 @@
 use base::{Digest, NodeId, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use store::pg_journal::Files;
 use wire::Role;
@@ -259,16 +257,7 @@ impl Registry {
             let name = crate::shared::NODES_FILE;
             files.put(name, &text).map_err(|error| failed(std::io::Error::other(error)))?;
         }
-        let fresh = self.path.with_extension("new");
-        let mut file = std::fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)
-            .map_err(failed)?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(failed)?;
-        std::fs::rename(&fresh, &self.path).map_err(failed)
+        store::write_private(&self.path, &text, true).map_err(failed)
     }
 }
 

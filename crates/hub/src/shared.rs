@@ -4,11 +4,10 @@
 //! Both are kept in the journal's database. A hub that has taken over writes them into its own folder, where the rest of it looks;
 //! the first one offers those of its folder. Who can read that database can pass for the hub: it is as secret as the folder.
 
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use store::journal::JournalError;
 use store::pg_journal::Lease;
+use store::write_private;
 
 /// The file of the hub's key, in its folder and in the database.
 pub const KEY_FILE: &str = "hub.key";
@@ -56,7 +55,7 @@ pub fn fetch(lease: &Lease, folder: &Path) -> Result<(), SharedError> {
             Some(_) if name == KEY_FILE => {
                 return Err(SharedError::OtherHub { path, place: lease.place().to_string() });
             }
-            _ => write(&path, &shared).map_err(|source| SharedError::File { path, source })?,
+            _ => write_private(&path, &shared, true).map_err(|source| SharedError::File { path, source })?,
         }
     }
     Ok(())
@@ -83,12 +82,4 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, SharedError> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(source) => Err(SharedError::File { path: path.to_owned(), source }),
     }
-}
-
-/// Writes a file for its owner only; all or nothing.
-fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let fresh = path.with_extension("shared");
-    let mut file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
-    file.write_all(bytes).and_then(|()| file.sync_all())?;
-    std::fs::rename(&fresh, path)
 }

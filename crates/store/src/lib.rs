@@ -24,6 +24,7 @@ mod index;
 mod intake;
 mod options;
 mod pins;
+mod private_file;
 mod record;
 mod segment;
 #[cfg(test)]
@@ -35,6 +36,7 @@ pub use chunk::{Cut, CutError, CutRecipe, Cutter, LazyPiece, Sink};
 pub use error::StoreError;
 pub use options::{Options, Stats};
 pub use pins::Pin;
+pub use private_file::write_private;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

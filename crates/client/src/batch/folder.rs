@@ -97,9 +97,7 @@ impl Draft {
     pub fn finish(mut self, spec: &Spec) -> io::Result<()> {
         self.tasks.flush()?;
         self.tasks.get_ref().sync_all()?;
-        small_file::write(&self.folder.join("job"), &seal(MAGIC, &spec.to_bytes()))?;
-        File::open(self.folder.join("job"))?.sync_all()?;
-        File::open(&self.folder)?.sync_all()?;
+        store::write_private(&self.folder.join("job"), &seal(MAGIC, &spec.to_bytes()), true)?;
         if let Some(above) = self.folder.parent() {
             File::open(above)?.sync_all()?;
         }
