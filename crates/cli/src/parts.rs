@@ -143,10 +143,7 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
     let store = open_store(&hub.state_dir)?;
     run(async move {
         let mut stop = std::pin::pin!(told_to_end()?);
-        let lease = tokio::select! {
-            lease = lease_of_journal(&hub) => lease?,
-            () = &mut stop => return Ok(()),
-        };
+        let Some(lease) = lease_unless(&mut stop, &hub).await? else { return Ok(()) };
         let running = start_hub(&hub, store, lease)?;
         announce(&running, ready);
         let above = work_above(&running, hub.above).await?;
@@ -169,10 +166,7 @@ pub fn run_both(
     let store = open_store(&hub.state_dir)?;
     run(async move {
         let mut stop = std::pin::pin!(told_to_end()?);
-        let lease = tokio::select! {
-            lease = lease_of_journal(&hub) => lease?,
-            () = &mut stop => return Ok(()),
-        };
+        let Some(lease) = lease_unless(&mut stop, &hub).await? else { return Ok(()) };
         let running = start_hub(&hub, store.clone(), lease)?;
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
@@ -353,6 +347,14 @@ async fn end_of_stdin() -> Result<(), PartError> {
 fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {
     let options = store::Options::default();
     BlockStore::open(&state_dir.join("blocks"), options).map(Arc::new).map_err(failed)
+}
+
+/// The lease of a hub's journal, if it has one; nothing if the hub is told to end before.
+async fn lease_unless(stop: impl Future<Output = ()>, hub: &HubConfig) -> Result<Option<Option<Lease>>, PartError> {
+    tokio::select! {
+        lease = lease_of_journal(hub) => lease.map(Some),
+        () = stop => Ok(None),
+    }
 }
 
 /// The right to write the hub's journal, if a database keeps it; waits as a standby while another hub has it.

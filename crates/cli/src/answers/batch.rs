@@ -5,8 +5,7 @@ use crate::render::{Facts, Table, age, command_line, time};
 use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches};
 
 fn now_ms() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.map_or(0, |since| since.as_millis() as i64)
+    wire::now_nanos() / 1_000_000
 }
 
 fn age_at(now_ms: i64, then_ms: i64) -> String {

@@ -71,7 +71,7 @@ pub fn run(arguments: Submit) -> Result<ExitCode> {
 fn batch(arguments: &Submit) -> Result<Batch> {
     let id = match &arguments.key {
         Some(key) => BatchId::of_key(key.as_bytes()),
-        None => BatchId(u128::from_be_bytes(*uuid())),
+        None => BatchId(u128::from_be_bytes(uuid())),
     };
     let after = arguments.after.as_deref().map(find).transpose()?;
     let millis = |duration: Duration| duration.as_millis() as u64;
@@ -93,8 +93,8 @@ fn batch(arguments: &Submit) -> Result<Batch> {
 }
 
 /// A name that nobody else has.
-fn uuid() -> Box<[u8; 16]> {
-    let mut bytes = Box::new([0; 16]);
+fn uuid() -> [u8; 16] {
+    let mut bytes = [0; 16];
     let mut at = 0;
     while at < bytes.len() {
         // Fails only before the kernel has begun to collect randomness, and then waits.

@@ -11,7 +11,9 @@ use crate::serve::blocking_io;
 use crate::views::JobViews;
 use base::Time;
 use bytes::Bytes;
+use rustix::fd::OwnedFd;
 use std::convert::Infallible;
+use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -55,6 +57,8 @@ pub(super) struct Way {
     pub connection: u64,
     /// The job's number at the hub.
     pub number: u64,
+    /// `/dev/null`, open.
+    pub null: Arc<OwnedFd>,
 }
 
 /// Why a job does not go on.
@@ -165,7 +169,10 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, views: &Arc<JobViews>, since
     if !job.is_collected() && !is_forgotten_there {
         job.set_problem(None);
         let (daemon, job, views, joined) = (daemon.clone(), job.clone(), views.clone(), joined.clone());
-        let way = Arc::new(Way { daemon, job, views, since, joined, connection, number });
+        let null = File::options().read(true).write(true).open("/dev/null");
+        let null = null.map_err(|error| Broken::Later(format!("opening /dev/null: {error}")))?;
+        let null = Arc::new(null.into());
+        let way = Arc::new(Way { daemon, job, views, since, joined, connection, number, null });
         tokio::select! {
             collected = collect::collect(&way) => collected?,
             Err(broken) = hand_over(&way, &mut hub, told.tasks) => return Err(broken),

@@ -7,7 +7,6 @@ use crate::plan::{NotPlanned, Plan};
 use crate::serve::{Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use base::{Command, Output, Stdin, TaskId, Time};
-use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::message::work::{Place, PlaceBack};
@@ -97,8 +96,7 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
 async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
     let way = way.clone();
     let planned = blocking(move || {
-        let null = null().map_err(|error| Grounded::Trouble(format!("opening /dev/null: {error}")))?;
-        let fds = [null.clone(), null.clone(), null];
+        let fds = std::array::from_fn(|_| way.null.clone());
         let allow_write = &way.job.spec.batch.allow_write;
         let plan = Plan::new(&way.daemon, command, None, allow_write, Some(&way.views), &fds);
         let mut plan = plan.map_err(|why| match why {
@@ -110,10 +108,6 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
         Ok(plan)
     });
     planned.await.unwrap_or_else(|| Err(Grounded::Trouble("the client daemon failed".into())))
-}
-
-fn null() -> std::io::Result<Arc<OwnedFd>> {
-    Ok(Arc::new(std::fs::File::options().read(true).write(true).open("/dev/null")?.into()))
 }
 
 /// One launch, to its end. The error: it is not known whether the hub has what was sent.
