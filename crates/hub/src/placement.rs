@@ -213,7 +213,7 @@ impl Placement {
                 continue;
             }
             // Each worker is an account of its own: of those whose results must agree none is the same.
-            let whose = u128::from_le_bytes(*worker.0.0.first_chunk().expect("a digest has more"));
+            let whose = worker.0.first_u128_le();
             let Ok(account) = self.desk.account(whose) else {
                 tracing::warn!(%worker, refused = ?self.desk.refusal(), "a worker has no room in the task table");
                 break;

@@ -121,6 +121,17 @@ pub struct Shared {
     epoch: u64,
 }
 
+/// A machine that was let in.
+struct Guest {
+    connection: Connection,
+    hello: Hello,
+    role: Role,
+    tenant: base::Tenant,
+    held: Option<Arc<Held>>,
+    /// Its first stream: what is told about the connection itself.
+    control: (Sender, Receiver),
+}
+
 /// Objects that came before the launch that needs them.
 #[derive(Default)]
 struct Given {
@@ -247,7 +258,7 @@ impl Hub {
             while let Some(attempt) = self.listener.accept().await {
                 let shared = self.shared.clone();
                 tokio::spawn(async move {
-                    let served = async { shared.serve(attempt.finish().await?).await };
+                    let served = async { shared.serve(Box::pin(attempt.finish()).await?).await };
                     if let Err(error) = served.await {
                         tracing::debug!(%error, "a connection ended");
                     }
@@ -276,6 +287,26 @@ impl Shared {
     }
 
     pub(crate) async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
+        // There may be ten thousand machines that ask. What the others need is in boxes of its own, so that those keep little.
+        let Some(guest) = Box::pin(self.greet(connection)).await? else { return Ok(()) };
+        let _vouched = self.guests.vouch_for(&guest.connection);
+        let Guest { connection, hello, role, tenant, held, control } = guest;
+        if role == Role::Worker && hello.asks {
+            drop((hello, held));
+            self.serve_asking(connection, control).await;
+            return Ok(());
+        }
+        let (lends, changes) = watch::channel(None);
+        tokio::spawn(answer_pings(connection.clone(), control, lends));
+        match role {
+            Role::Worker => Box::pin(self.serve_worker(connection, hello, changes)).await,
+            Role::Client | Role::Admin => Box::pin(self.serve_client(connection, hello, tenant, held)).await,
+        }
+        Ok(())
+    }
+
+    /// Lets a machine in. `None`: it was told why not.
+    async fn greet(self: &Arc<Self>, connection: Connection) -> Result<Option<Guest>, WireError> {
         let greeting = async {
             let (sender, mut receiver) = connection.accept_control().await?;
             let hello = receiver.next::<Hello>().await?.ok_or_else(|| WireError::Lost("no greeting".into()))?;
@@ -310,21 +341,13 @@ impl Shared {
             tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
             sender.finish();
             let _ = tokio::time::timeout(GREETING_LIMIT, sender.stopped()).await;
-            return Ok(());
+            return Ok(None);
         };
         tracing::info!(node = %connection.peer(), name = hello.name, role = role.name(), "joined");
-        self.guests.vouch_for(&connection);
         if let Some(path) = hello.down.and_then(Path::claimed) {
             connection.remember(path);
         }
-        let (lends, changes) = watch::channel(None);
-        tokio::spawn(answer_pings(connection.clone(), sender, receiver, lends));
-        match role {
-            Role::Worker if hello.asks => self.serve_asking(connection).await,
-            Role::Worker => self.serve_worker(connection, hello, changes).await,
-            Role::Client | Role::Admin => self.serve_client(connection, hello, tenant, held).await,
-        }
-        Ok(())
+        Ok(Some(Guest { connection, hello, role, tenant, held, control: (sender, receiver) }))
     }
 
     fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {
@@ -529,8 +552,7 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
 
 async fn answer_pings(
     connection: Connection,
-    mut sender: Sender,
-    mut receiver: Receiver,
+    (mut sender, mut receiver): (Sender, Receiver),
     changes: watch::Sender<Option<Lends>>,
 ) {
     while let Ok(Some(control)) = receiver.next::<Control>().await {

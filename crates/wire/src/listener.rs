@@ -14,6 +14,7 @@ use base::NodeId;
 use quinn::VarInt;
 use quinn::crypto::rustls::QuicServerConfig;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -47,19 +48,11 @@ pub struct Listener {
 pub struct Guests(Arc<Mutex<HashMap<NodeId, usize>>>);
 
 impl Guests {
-    /// The machine at the other end of `connection` was let in. That counts until the connection ends.
-    pub fn vouch_for(&self, connection: &Connection) {
-        let (guests, connection) = (self.clone(), connection.clone());
+    /// The machine at the other end of `connection` was let in. That counts as long as what is given back is kept.
+    pub fn vouch_for(&self, connection: &Connection) -> Vouched {
         let node = connection.peer();
-        *guests.lock().entry(node).or_default() += 1;
-        tokio::spawn(async move {
-            connection.closed().await;
-            let mut known = guests.lock();
-            if let Some(count) = known.get_mut(&node) {
-                *count -= 1;
-            }
-            known.retain(|_, count| *count > 0);
-        });
+        *self.lock().entry(node).or_default() += 1;
+        Vouched { guests: self.clone(), node }
     }
 
     fn knows(&self, node: NodeId) -> bool {
@@ -68,6 +61,25 @@ impl Guests {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<NodeId, usize>> {
         lock(&self.0)
+    }
+}
+
+/// See [`Guests::vouch_for`].
+#[derive(Debug)]
+pub struct Vouched {
+    guests: Guests,
+    node: NodeId,
+}
+
+impl Drop for Vouched {
+    fn drop(&mut self) {
+        let mut known = self.guests.lock();
+        if let Entry::Occupied(mut count) = known.entry(self.node) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 }
 

@@ -84,8 +84,8 @@ struct Served {
 }
 
 impl Shared {
-    /// Serves a machine whose hosts ask, until it leaves.
-    pub(crate) async fn serve_asking(self: &Arc<Self>, connection: Connection) {
+    /// Serves a machine whose hosts ask, until it leaves. Its first stream stays open, and nothing is said there.
+    pub(crate) async fn serve_asking(self: &Arc<Self>, connection: Connection, _control: (Sender, Receiver)) {
         let number = {
             let hosts = &mut lock(&self.state).work.hosts;
             hosts.streams += 1;
@@ -185,11 +185,10 @@ impl Shared {
 impl State {
     fn host_joins(&mut self, node: NodeId, greeting: &HostGreeting) -> Result<(Served, HostTold, Durable), Refusal> {
         self.placement.desk.is_crowded()?;
-        let (whose, which) = node.0.0.split_at(16);
-        let number = |bytes: &[u8]| u128::from_le_bytes(*bytes.first_chunk().expect("half of a digest"));
-        let account = self.placement.desk.account(number(whose))?;
+        let account = self.placement.desk.account(node.0.first_u128_le())?;
+        let which = u128::from_le_bytes(*node.0.0.last_chunk().expect("half of a digest"));
         let spec = HostSpec {
-            key: number(which) ^ u128::from(greeting.number),
+            key: which ^ u128::from(greeting.number),
             account,
             shape: shape(greeting),
             speed_permille: greeting.speed_permille.max(1),
