@@ -9,6 +9,7 @@ use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
 use crate::shared::{self, KEY_FILE, NODES_FILE};
 use crate::state::State;
+use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
 use base::{NodeId, ViewId};
 use bytes::Bytes;
@@ -19,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
-use store::journal::{JournalError, Options, Seq};
+use store::journal::{JournalError, Options};
 use store::log::Place;
 use store::pg_journal::Lease;
 use store::system::{SystemFiles, release};
@@ -62,7 +63,7 @@ pub struct Hub {
     shared: Arc<Shared>,
     listener: Listener,
     address: SocketAddr,
-    durable: watch::Receiver<Result<Seq, Arc<JournalError>>>,
+    deliverer: Arc<Deliverer>,
 }
 
 /// A hub cannot start or go on.
@@ -171,10 +172,11 @@ impl Hub {
             [] => vec![address],
             known => known.iter().map(|ip| SocketAddr::new(*ip, address.port())).collect(),
         };
-        let (told, durable) = watch::channel(Ok(Seq(0)));
+        let deliverer = Arc::<Deliverer>::default();
         let desk = match config.journal {
             Some(options) => {
-                let told = Box::new(move |durable| drop(told.send(durable)));
+                let deliverer = deliverer.clone();
+                let told = Box::new(move |durable| deliverer.told(durable));
                 let place = match config.lease {
                     Some(lease) => Place::Postgres(lease),
                     None => Place::Disk(config.state_dir.join("journal")),
@@ -198,7 +200,7 @@ impl Hub {
             epoch,
             store: config.store,
         };
-        Ok(Self { shared: Arc::new(shared), listener, address, durable })
+        Ok(Self { shared: Arc::new(shared), listener, address, deliverer })
     }
 
     #[cfg(test)]
@@ -265,12 +267,13 @@ impl Hub {
                 });
             }
         };
+        let delivering = self.deliverer.begin(self.shared.clone());
         let ended = tokio::select! {
             () = stop => Ok(()),
             () = accepting => Ok(()),
             dead = self.shared.tick() => Err(HubError::Journal(dead)),
-            dead = self.shared.deliver(self.durable.clone()) => Err(HubError::Journal(dead)),
         };
+        drop(delivering);
         self.listener.close().await;
         let shared = self.shared;
         // Takes as long as the disk; nobody is served any more.

@@ -17,6 +17,7 @@ use tasks::{
 };
 use tokio::sync::Notify;
 use wire::message::work::{Assigned, HostAsk, HostGreeting, HostTold, Instance, JobOpen, Reported};
+use wire::message::{Open, OpenKind};
 use wire::{Connection, Receiver, Sender, WireError, lock};
 
 /// How long a host may be away before what it had is done elsewhere.
@@ -92,15 +93,21 @@ impl Shared {
             hosts.machines.insert(hosts.streams, connection.clone());
             hosts.streams
         };
-        while let Ok((sender, mut receiver)) = connection.accept_control().await {
+        while let Ok((mut sender, mut receiver)) = connection.accept_control().await {
             let (shared, node) = (self.clone(), connection.peer());
             tokio::spawn(async move {
-                let opened = receiver.next::<wire::message::Open>().await;
-                let Ok(Some(wire::message::Open { kind: Some(wire::message::OpenKind::Host(greeting)) })) = opened
-                else {
-                    return;
+                // In a box of its own: when the host is there, its room is given back.
+                let came = Box::pin(shared.host_comes(node, &mut sender, &mut receiver)).await;
+                let ended = match came {
+                    Ok(Some(mut served)) => {
+                        let ended = shared.exchange(&mut served, &mut sender, &mut receiver).await;
+                        lock(&shared.state).host_away(served.host, served.stream);
+                        ended
+                    }
+                    Ok(None) => Ok(()),
+                    Err(error) => Err(error),
                 };
-                if let Err(error) = shared.serve_host(node, greeting, sender, receiver).await {
+                if let Err(error) = ended {
                     tracing::debug!(%node, %error, "a host's stream ended");
                 }
             });
@@ -108,31 +115,29 @@ impl Shared {
         lock(&self.state).work.hosts.machines.remove(&number);
     }
 
-    async fn serve_host(
-        self: &Arc<Self>,
+    /// Lets a host join over its stream. `None`: it was told why not, or did not say what it is.
+    async fn host_comes(
+        &self,
         node: NodeId,
-        greeting: HostGreeting,
-        mut sender: Sender,
-        mut receiver: Receiver,
-    ) -> Result<(), WireError> {
+        sender: &mut Sender,
+        receiver: &mut Receiver,
+    ) -> Result<Option<Served>, WireError> {
+        let Some(Open { kind: Some(OpenKind::Host(greeting)) }) = receiver.next::<Open>().await? else {
+            return Ok(None);
+        };
         let joined = lock(&self.state).host_joins(node, &greeting);
-        let (mut served, told, durable) = match joined {
+        let (served, told, durable) = match joined {
             Ok(joined) => joined,
             Err(refusal) => {
                 let refusal = refusal.to_string();
                 sender.send(&HostTold { refusal, ..HostTold::default() }).await?;
                 sender.finish();
-                return Ok(());
+                return Ok(None);
             }
         };
-        let ended = async {
-            let _ = durable.await;
-            sender.send(&told).await?;
-            self.exchange(&mut served, &mut sender, &mut receiver).await
-        };
-        let ended = ended.await;
-        lock(&self.state).host_away(served.host, served.stream);
-        ended
+        let _ = durable.await;
+        sender.send(&told).await.inspect_err(|_| lock(&self.state).host_away(served.host, served.stream))?;
+        Ok(Some(served))
     }
 
     async fn exchange(

@@ -4,10 +4,12 @@
 //! * [`jobs`]: a client's stream of what it wants done.
 //! * [`launches`]: tasks that are launches: their client is told when they have a place, and `results` keeps what they printed and changed.
 //! * [`collect`]: a client's stream of what has ended.
+//! * [`deliver`]: what has become durable leaves.
 //!
 //! What becomes of them is the ledger's; here is only who is to be told.
 
 pub mod collect;
+pub mod deliver;
 pub mod hosts;
 pub mod jobs;
 pub mod launches;
@@ -15,7 +17,6 @@ mod results;
 #[cfg(test)]
 mod tests;
 
-use crate::desk::Answer;
 use crate::server::Shared;
 use crate::state::State;
 use collect::Feeds;
@@ -23,9 +24,8 @@ use hosts::Hosts;
 use launches::Launches;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::journal::{JournalError, Seq};
+use store::journal::JournalError;
 use tasks::{Effect, Entry};
-use tokio::sync::watch;
 use wire::lock;
 
 /// How often it is looked for hosts that have been away for long.
@@ -117,35 +117,6 @@ impl Shared {
                 looked = Instant::now();
                 self.drop_gone_hosts(looked);
                 self.drop_idle_places(looked);
-            }
-        }
-    }
-
-    /// Lets leave what has become durable, until the journal ends.
-    pub(crate) async fn deliver(
-        &self,
-        mut durable: watch::Receiver<Result<Seq, Arc<JournalError>>>,
-    ) -> Arc<JournalError> {
-        loop {
-            let told = durable.borrow_and_update().clone();
-            let answers = {
-                let mut state = lock(&self.state);
-                match told {
-                    Ok(seq) => {
-                        let (effects, answers) = state.placement.desk.told(seq);
-                        state.route(effects);
-                        answers
-                    }
-                    Err(dead) => {
-                        state.placement.desk.end(dead.clone());
-                        return dead;
-                    }
-                }
-            };
-            answers.into_iter().for_each(Answer::release);
-            if durable.changed().await.is_err() {
-                // There is no journal.
-                std::future::pending::<()>().await;
             }
         }
     }
