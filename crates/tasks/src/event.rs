@@ -69,7 +69,7 @@ pub struct Policy {
     pub validation: Validation,
     /// Hosts whose results were right for long need no others beside theirs, except now and then.
     pub is_adaptive: bool,
-    /// Shortly before its deadline a task without result gets one more instance.
+    /// Shortly before its deadline a task without result gets some instances more.
     pub is_speculative: bool,
     /// A task that has missed its deadline is given up.
     pub drops_late: bool,

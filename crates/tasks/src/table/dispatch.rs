@@ -244,7 +244,7 @@ impl Table {
 
         let now_ms = self.now_ms();
         let due_ms = now_ms + u64::from(policy.delay_bound_ms);
-        let watch_ms = deadline_ms.saturating_sub(2 * u64::from(cost_ms));
+        let watch_ms = watch_ms(deadline_ms, cost_ms.into(), now_ms);
         let is_watched =
             policy.is_speculative && watch_ms > now_ms && watch_ms < due_ms && !self.tasks[task_at].is_speculated;
         let number = self.make_instance(task_at, host_at, need, if is_watched { watch_ms } else { due_ms }, is_watched);
@@ -365,4 +365,11 @@ enum Look {
     /// There is one, but its files are elsewhere.
     Cold,
     Not,
+}
+
+/// When a task that was sent just now gets some instances more, if nothing has come of it: when there is time for two more tries one
+/// after the other, but not before it should have ended; and in time for one more.
+fn watch_ms(deadline_ms: u64, cost_ms: u64, now_ms: u64) -> u64 {
+    let (early, late) = (deadline_ms.saturating_sub(2 * cost_ms), deadline_ms.saturating_sub(cost_ms + cost_ms / 4));
+    early.max(now_ms + cost_ms + cost_ms / 8).min(late)
 }

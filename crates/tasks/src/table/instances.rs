@@ -56,14 +56,14 @@ impl Table {
         self.go_on(task, effects);
     }
 
-    /// Nothing came of an instance in time; or its task wants one more before its deadline.
+    /// Nothing came of an instance in time; or its task wants some more before its deadline.
     pub(super) fn on_due(&mut self, at: u32, effects: &mut Effects) {
         if std::mem::take(&mut self.instances[at].is_watched) {
             let task = self.instances[at].task;
             let delay_ms = self.jobs[self.tasks[task].job].policy.delay_bound_ms;
             self.instances[at].due_ms = self.instances[at].due_ms.wrapping_add(delay_ms);
             self.instances_due.insert(&mut self.instances, at);
-            return self.one_more(task, effects);
+            return self.some_more(task, effects);
         }
         let (host, number) = (self.host_of(at), self.instances[at].number);
         let task = self.instances[at].task;
