@@ -169,7 +169,8 @@ impl Shared {
             loop {
                 has_more = has_more && !lock(&self.state).host_news(served, &mut told);
                 if told.is_answer || !told.assigned.is_empty() || !told.stop.is_empty() {
-                    sender.send(&std::mem::take(&mut told)).await?;
+                    // In a box: most of the time nothing is being sent.
+                    Box::pin(sender.send(&std::mem::take(&mut told))).await?;
                 }
                 if !has_more {
                     break;
