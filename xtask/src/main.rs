@@ -1,5 +1,6 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `fuzz`, `tidy`.
 
+mod fuzz;
 mod need;
 mod run;
 mod test;
@@ -21,6 +22,7 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench tasks [--json]               what the hub's task table takes for each event, by the clock and in steps
        [--only PART] [--hosts N]     one part, or one size, alone
        [--rounds N]                  how often each run is repeated, in a fresh process
+  fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo(rest),
         ["test", rest @ ..] => test::run(rest),
         ["bench", rest @ ..] => bench(rest),
+        ["fuzz", rest @ ..] => need::programs(&need::FUZZ).and_then(|()| fuzz::run(rest)),
         ["testbed", rest @ ..] => testbed(rest),
         ["tidy", rest @ ..] => tidy::run(rest.contains(&"--quick")),
         _ => Err(USAGE.to_owned()),

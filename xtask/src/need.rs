@@ -11,6 +11,9 @@ pub type Need = (&'static str, &'static str);
 /// What `demo` and `bench` build with.
 pub const DEMO: [Need; 4] = [("gcc", "gcc"), ("make", "make"), ("tar", "tar"), ("ldd", "libc-bin")];
 
+/// What the fuzzer is built with.
+pub const FUZZ: [Need; 1] = [("g++", "g++")];
+
 /// What the testbed makes its hosts with.
 pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
 

@@ -57,7 +57,7 @@ pub fn build(release: bool) -> Result<PathBuf, String> {
 }
 
 /// Where cargo puts what it builds.
-fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), |dir| root().join(dir))
 }
 

@@ -450,6 +450,7 @@ pub fn compare_by(bytes: &[u8]) {
     }
 }
 
+#[cfg(test)]
 mod tests {
     use proptest::prelude::*;
     use proptest::test_runner::RngSeed;
