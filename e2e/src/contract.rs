@@ -13,7 +13,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 18] = [
+const SCENARIOS: [Scenario; 19] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -21,6 +21,7 @@ const SCENARIOS: [Scenario; 18] = [
     ("contract/a file that changes while it is read is never torn", snapshot::torn_files),
     ("contract/a file that is replaced while it is read is read to its end", snapshot::replaced),
     ("contract/what changes after the launch is late, and told", snapshot::late),
+    ("contract/a drained worker gets nothing more", revoked::drained),
     ("contract/a revoked worker runs nothing more", revoked::worker),
     ("contract/a revoked client runs nothing more", revoked::client),
     ("contract/a job of many tasks: each shown apart and in order", job::many),

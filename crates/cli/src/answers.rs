@@ -3,7 +3,7 @@
 mod batch;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
-use client::report::{Cancelled, Done, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token};
+use client::report::{Cancelled, Done, Drained, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token};
 
 /// Characters of a command that a list shows.
 const COMMAND_WIDTH: usize = 60;
@@ -144,6 +144,17 @@ impl Render for Cancelled {
 impl Render for Revoked {
     fn render(&self) -> String {
         format!("revoked {} ({})\n", self.name, self.id)
+    }
+}
+
+impl Render for Drained {
+    fn render(&self) -> String {
+        let Self { name, id, takes_tasks, busy } = self;
+        match (takes_tasks, busy) {
+            (true, _) => format!("{name} ({id}) takes tasks again\n"),
+            (false, 0) => format!("{name} ({id}) takes no more tasks, and has none\n"),
+            (false, busy) => format!("{name} ({id}) takes no more tasks; those on {busy} CPUs go on to their end\n"),
+        }
     }
 }
 

@@ -56,6 +56,8 @@ pub enum Command {
     Tasks(Json),
     /// End a task or a batch job
     Cancel(TaskArgument),
+    /// Have a worker take no more tasks; what runs there goes on to its end
+    Drain(Drain),
     /// Shut a machine out of the pool, at once
     Revoke(Node),
     /// Get back what a task wrote that could not be committed
@@ -328,6 +330,19 @@ pub struct TaskArgument {
 pub struct Explain {
     /// The first digits of the task's number; the last task if not given
     pub task: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner drain`.
+#[derive(Clone, Debug, Args)]
+pub struct Drain {
+    /// The machine's name, or the first digits of its id
+    pub node: String,
+    /// Have it take tasks again
+    #[arg(long)]
+    pub undo: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

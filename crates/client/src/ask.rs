@@ -4,8 +4,8 @@ use crate::batch::answer::{self as batch, Change};
 use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
-    Cancelled, ClientStatus, Done, Kept, KeptDelta, Problem, ProblemKind, Question, Recovered, Refusal, Revoked,
-    Status, Tasks, Token, WorkerStatus,
+    Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Problem, ProblemKind, Question, Recovered, Refusal,
+    Revoked, Status, Tasks, Token, WorkerStatus,
 };
 use crate::serve::blocking;
 use crate::settle::look_anew;
@@ -67,6 +67,12 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             let answer = ask_hub(daemon, json!({"ask": "revoke", "node": node})).await?;
             let id = answer["revoked"].as_str().unwrap_or_default();
             value(Revoked { name: node, id: id.chars().take(8).collect() })
+        }
+        Question::Drain { node, undo } => {
+            let answer = ask_hub(daemon, json!({"ask": "drain", "node": node, "undo": undo})).await?;
+            let id = answer["drained"].as_str().unwrap_or_default().chars().take(8).collect();
+            let busy = answer["busy"].as_u64().unwrap_or_default() as u32;
+            value(Drained { name: node, id, takes_tasks: undo, busy })
         }
         Question::Token { role, ttl_s } => {
             let answer = ask_hub(daemon, json!({"ask": "token", "role": role, "seconds": ttl_s})).await?;

@@ -69,6 +69,13 @@ pub enum Question {
         /// The machine's name, or the first digits of its id.
         node: String,
     },
+    /// Have a worker take no more tasks. Answer: [`Drained`].
+    Drain {
+        /// The machine's name, or the first digits of its id.
+        node: String,
+        /// Whether it is to take them again.
+        undo: bool,
+    },
     /// Make a token for a machine that is to join. Answer: [`Token`].
     Token {
         /// What the joiner may be: `worker`, `client` or `admin`.
@@ -285,6 +292,20 @@ pub struct Revoked {
     pub name: String,
     /// The first digits of its id.
     pub id: String,
+}
+
+/// A worker that takes no more tasks, or takes them again.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Drained {
+    /// Its name.
+    pub name: String,
+    /// The first digits of its id.
+    pub id: String,
+    /// Whether it takes tasks.
+    pub takes_tasks: bool,
+    /// CPUs that are busy there still.
+    pub busy: u32,
 }
 
 /// A token for a machine that is to join.

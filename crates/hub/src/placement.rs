@@ -122,6 +122,8 @@ pub struct Placement {
 #[derive(Debug)]
 struct Worker {
     lent: Lent,
+    /// It takes no more tasks; what it has goes on.
+    is_drained: bool,
     hosts: Vec<HostName>,
 }
 
@@ -185,11 +187,24 @@ impl Placement {
     }
 
     /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
-    pub fn join(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
+    pub fn join(&mut self, worker: NodeId, lent: Lent, is_drained: bool) -> Vec<Assignment> {
         let mut made = self.leave(worker);
-        self.workers.insert(worker, Worker { lent, hosts: Vec::new() });
-        made.extend(self.fit(worker, lent));
+        self.workers.insert(worker, Worker { lent, is_drained, hosts: Vec::new() });
+        made.extend(self.fit(worker));
         made
+    }
+
+    /// A worker takes no more tasks, or takes them again. What runs there goes on.
+    pub fn drain(&mut self, worker: NodeId, is_drained: bool) -> Vec<Assignment> {
+        let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
+        known.is_drained = is_drained;
+        self.has_shrunk = true;
+        self.fit(worker)
+    }
+
+    /// Whether a worker takes no more tasks.
+    pub fn is_drained(&self, worker: NodeId) -> bool {
+        self.workers.get(&worker).is_some_and(|known| known.is_drained)
     }
 
     /// A worker offers more or fewer CPUs than before. What runs there goes on, also beyond the new number.
@@ -197,16 +212,20 @@ impl Placement {
         let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
         known.lent = lent;
         self.has_shrunk = true;
-        self.fit(worker, lent)
+        self.fit(worker)
     }
 
     /// Makes a worker's hosts as many and as large as what it lends.
-    fn fit(&mut self, worker: NodeId, lent: Lent) -> Vec<Assignment> {
+    fn fit(&mut self, worker: NodeId) -> Vec<Assignment> {
         let mut made = Vec::new();
-        let mut shapes = lent.hosts();
-        let hosts = self.workers.get(&worker).map(|known| known.hosts.clone()).unwrap_or_default();
+        let Some(known) = self.workers.get(&worker) else { return made };
+        let (mut shapes, hosts) = (known.lent.hosts(), known.hosts.clone());
         // One that is too many lends nothing: what it has goes on.
-        shapes.resize(shapes.len().max(hosts.len()), Shape { cpus: 0, largest: 0, ..shapes[0] });
+        let nothing = Shape { cpus: 0, largest: 0, ..shapes[0] };
+        if known.is_drained {
+            shapes.fill(nothing);
+        }
+        shapes.resize(shapes.len().max(hosts.len()), nothing);
         for (at, shape) in shapes.into_iter().enumerate() {
             if let Some(host) = hosts.get(at) {
                 made.extend(self.handle(Event::Resize(*host, shape)));
@@ -241,7 +260,8 @@ impl Placement {
 
     /// What all workers lend together.
     pub fn lent(&self) -> Lent {
-        self.workers.values().fold(Lent::default(), |sum, worker| sum.and(worker.lent))
+        let lending = self.workers.values().filter(|worker| !worker.is_drained);
+        lending.fold(Lent::default(), |sum, worker| sum.and(worker.lent))
     }
 
     /// A worker is gone; the tasks that ran there are forgotten: who waits for them learns it from their streams.
@@ -389,8 +409,8 @@ mod tests {
     fn spreads_over_workers_and_queues() {
         let mut placement = placement();
         assert_eq!(placement.submit(Ticket(0), wanted(1)), Err(Refused::NoWorker));
-        placement.join(node(1), Lent::by_machine(1));
-        placement.join(node(2), Lent::by_machine(1));
+        placement.join(node(1), Lent::by_machine(1), false);
+        placement.join(node(2), Lent::by_machine(1), false);
         let first = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
         placement.finish(Ticket(1));
         let again = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
@@ -406,7 +426,7 @@ mod tests {
     #[test]
     fn a_lost_worker_gives_up_its_tasks() {
         let mut placement = placement();
-        placement.join(node(1), Lent::by_machine(2));
+        placement.join(node(1), Lent::by_machine(2), false);
         placement.submit(Ticket(1), wanted(2)).expect("fits");
         placement.submit(Ticket(2), wanted(1)).expect("waits");
         assert_eq!(placement.leave(node(1)), vec![], "nothing is placed on it");
@@ -419,7 +439,7 @@ mod tests {
     #[test]
     fn a_hub_that_works_for_this_one_lends_what_its_workers_lend() {
         let mut placement = placement();
-        placement.join(node(1), Lent::default());
+        placement.join(node(1), Lent::default(), false);
         assert_eq!(placement.submit(Ticket(1), wanted(1)), Err(Refused::NoWorker), "nobody is behind it yet");
         assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2 }), vec![]);
         assert_eq!(placement.submit(Ticket(2), wanted(3)), Err(Refused::TooLarge { asked: 3, largest: 2 }));
@@ -440,7 +460,7 @@ mod tests {
     #[test]
     fn a_large_branch_joins_as_several_hosts() {
         let mut placement = placement();
-        placement.join(node(1), Lent { cpus: 300, largest: 8 });
+        placement.join(node(1), Lent { cpus: 300, largest: 8 }, false);
         for number in 0..301 {
             placement.submit(Ticket(number), wanted(1)).expect("fits");
         }
@@ -449,15 +469,15 @@ mod tests {
         placement.leave(node(1));
         assert_eq!(placement.stranded(), [Ticket(300)]);
         let all = Lent { cpus: 192, largest: 192 };
-        placement.join(node(2), all);
+        placement.join(node(2), all, false);
         assert_eq!(placement.submit(Ticket(400), wanted(192)).expect("fits")[0].worker, node(2));
     }
 
     #[test]
     fn all_of_a_job_are_placed_where_its_files_are_and_elsewhere() {
         let mut placement = placement();
-        placement.join(node(1), Lent::by_machine(1));
-        placement.join(node(2), Lent::default());
+        placement.join(node(1), Lent::by_machine(1), false);
+        placement.join(node(2), Lent::default(), false);
         placement.resize(node(2), Lent { cpus: 1, largest: 1 });
         placement.resize(node(2), Lent { cpus: 2, largest: 1 });
         let mut running = std::collections::VecDeque::new();
@@ -473,9 +493,27 @@ mod tests {
     }
 
     #[test]
+    fn a_drained_worker_goes_on_with_what_it_has_and_gets_no_more() {
+        let mut placement = placement();
+        placement.join(node(1), Lent::by_machine(2), false);
+        let placed = placement.submit(Ticket(1), wanted(1)).expect("fits");
+        assert_eq!(placed.len(), 1);
+        assert_eq!(placement.drain(node(1), true), vec![]);
+        assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker));
+        placement.join(node(2), Lent::by_machine(1), true);
+        assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker), "it is drained from the start");
+        assert_eq!(placement.counts(), (1, 0), "what runs goes on");
+        placement.join(node(3), Lent::by_machine(1), false);
+        assert_eq!(placement.submit(Ticket(2), wanted(1)).expect("fits")[0].worker, node(3));
+        assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
+        assert_eq!(placement.finish(Ticket(1)), vec![], "there is room, and it is not lent");
+        assert_eq!(placement.drain(node(1), false)[0].ticket, Ticket(3));
+    }
+
+    #[test]
     fn accounts_take_turns() {
         let mut placement = placement();
-        placement.join(node(1), Lent::by_machine(1));
+        placement.join(node(1), Lent::by_machine(1), false);
         for number in 0..10 {
             placement.submit(Ticket(number), wanted(1)).expect("fits");
         }
@@ -492,7 +530,7 @@ mod tests {
             let mut placed = std::collections::HashSet::new();
             for (number, (kind, which, cpus)) in steps.into_iter().enumerate() {
                 let mut made = match kind {
-                    0 => placement.join(node(which), Lent::by_machine(cpus)),
+                    0 => placement.join(node(which), Lent::by_machine(cpus), false),
                     4 => placement.resize(node(which), Lent { cpus: cpus * 2 - 2, largest: cpus - 1 }),
                     1 => placement.leave(node(which)),
                     2 => placement.submit(Ticket(number as u64), wanted(cpus)).unwrap_or_default(),

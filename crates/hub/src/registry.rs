@@ -3,7 +3,7 @@
 
 use base::{Digest, NodeId, Tenant};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use store::pg_journal::Files;
 use wire::Role;
@@ -33,6 +33,9 @@ struct Kept {
     /// By the hash of the secret.
     tokens: BTreeMap<String, Invitation>,
     revoked: BTreeMap<String, String>,
+    /// Workers that take no more tasks, by name in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    drained: BTreeSet<String>,
     next_tenant: u32,
     /// Tenants of hubs that this one works for: the hub's name in hexadecimal digits, its number for the tenant, and ours.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -83,6 +86,14 @@ pub enum RegistryError {
     /// Nobody has such a name or key.
     #[error("no node is called `{0}`; see `gleaner status`")]
     NoSuchNode(String),
+    /// Only workers take tasks.
+    #[error("`{who}` is no worker but joined as {role}: it takes no tasks")]
+    NoWorker {
+        /// What was asked for.
+        who: String,
+        /// What it is.
+        role: String,
+    },
     /// Several have this name, or keys that begin so.
     #[error("several nodes are called `{who}`: {}; give the first digits of one", nodes.join(", "))]
     Ambiguous {
@@ -230,24 +241,51 @@ impl Registry {
         found
     }
 
-    /// Ends the rights of the machine called `who`: a name, or the first digits of a key. Returns its key.
-    pub fn revoke(&mut self, who: &str) -> Result<NodeId, RegistryError> {
+    /// The machine called `who`: a name, or the first digits of a key. Its key, and what is known of it.
+    fn find(&self, who: &str) -> Result<(NodeId, &Node), RegistryError> {
         let fits = |(key, node): &(&String, &Node)| node.name == who || (who.len() >= 4 && key.starts_with(who));
         let found: Vec<(&String, &Node)> = self.kept.nodes.iter().filter(fits).collect();
-        let (key, name) = match found.as_slice() {
-            [] => return Err(RegistryError::NoSuchNode(who.into())),
-            [(key, node)] => ((*key).clone(), node.name.clone()),
+        let nobody = || RegistryError::NoSuchNode(who.into());
+        match found.as_slice() {
+            [] => Err(nobody()),
+            [(key, known)] => Ok((Digest::from_hex(key).map(NodeId).ok_or_else(nobody)?, known)),
             several => {
                 let line = |(key, node): &(&String, &Node)| format!("{} {}", node.role, key.get(..8).unwrap_or(key));
                 let nodes = several.iter().map(line).collect();
-                return Err(RegistryError::Ambiguous { who: who.into(), nodes });
+                Err(RegistryError::Ambiguous { who: who.into(), nodes })
             }
-        };
+        }
+    }
+
+    /// Ends the rights of the machine called `who`: a name, or the first digits of a key. Returns its key.
+    pub fn revoke(&mut self, who: &str) -> Result<NodeId, RegistryError> {
+        let (node, known) = self.find(who)?;
+        let (key, name) = (node.0.to_hex(), known.name.clone());
         self.kept.nodes.remove(&key);
-        let node = Digest::from_hex(&key).map(NodeId).ok_or_else(|| RegistryError::NoSuchNode(who.into()))?;
+        self.kept.drained.remove(&key);
         self.kept.revoked.insert(key, name);
         self.save()?;
         Ok(node)
+    }
+
+    /// Has the worker called `who` take no more tasks, or take them again. Returns its key.
+    pub fn drain(&mut self, who: &str, is_drained: bool) -> Result<NodeId, RegistryError> {
+        let (node, known) = self.find(who)?;
+        if Role::from_name(&known.role) != Some(Role::Worker) {
+            return Err(RegistryError::NoWorker { who: who.into(), role: known.role.clone() });
+        }
+        let key = node.0.to_hex();
+        match is_drained {
+            true => self.kept.drained.insert(key),
+            false => self.kept.drained.remove(&key),
+        };
+        self.save()?;
+        Ok(node)
+    }
+
+    /// Whether a worker takes no more tasks.
+    pub fn is_drained(&self, node: NodeId) -> bool {
+        self.kept.drained.contains(&node.0.to_hex())
     }
 
     fn save(&self) -> Result<(), RegistryError> {

@@ -488,7 +488,9 @@ impl Shared {
         let is_admin = || lock(&self.registry).role(client.node) == Some(Role::Admin);
         match text("ask").as_str() {
             "status" => self.status(is_admin()),
-            "token" | "revoke" if !is_admin() => json!({"error": "only the hub's owner may invite or revoke others"}),
+            "token" | "revoke" | "drain" if !is_admin() => {
+                json!({"error": "only the hub's owner may invite, revoke or drain others"})
+            }
             "token" => {
                 let role = Role::from_name(&text("role"));
                 let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);
@@ -500,6 +502,10 @@ impl Shared {
             }
             "revoke" => match self.revoke(&text("node")) {
                 Ok(node) => json!({"revoked": node.0.to_hex()}),
+                Err(error) => json!({"error": error.to_string()}),
+            },
+            "drain" => match self.drain(&text("node"), !question["undo"].as_bool().unwrap_or(false)) {
+                Ok((node, busy)) => json!({"drained": node.0.to_hex(), "busy": busy}),
                 Err(error) => json!({"error": error.to_string()}),
             },
             other => json!({"error": format!("the hub does not know the question `{other}`")}),
@@ -515,6 +521,14 @@ impl Shared {
         workers.into_iter().chain(clients).for_each(|connection| connection.close("this key was revoked"));
         state.work.hosts.close(node, "this key was revoked");
         Ok(node)
+    }
+
+    /// Says which worker that is, and how many CPUs are busy there still.
+    fn drain(&self, who: &str, is_drained: bool) -> Result<(NodeId, u32), RegistryError> {
+        let node = lock(&self.registry).drain(who, is_drained)?;
+        let mut state = lock(&self.state);
+        state.drain(node, is_drained);
+        Ok((node, state.placement.load(node).map_or(0, |(_, busy)| busy)))
     }
 
     /// Who else may launch is for the hub's owner to know.
@@ -533,8 +547,9 @@ impl Shared {
             .values()
             .map(|worker| {
                 let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
+                let told = if state.placement.is_drained(worker.node) { "drained" } else { "ready" };
                 json!({
-                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": "ready",
+                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
                     "round_trip_us": worker.connection.round_trip().as_micros() as u64,
                 })

@@ -94,6 +94,15 @@ impl State {
         }
     }
 
+    /// A worker takes no more tasks, or takes them again.
+    pub fn drain(&mut self, worker: NodeId, is_drained: bool) {
+        if self.placement.is_drained(worker) != is_drained {
+            let made = self.placement.drain(worker, is_drained);
+            self.hand_out(made);
+            self.drop_stranded();
+        }
+    }
+
     /// Takes out workers whose connection has ended, before the task that serves them has noticed.
     pub fn drop_dead(&mut self) {
         let dead = self.workers.iter().filter(|(_, worker)| worker.connection.is_closed());

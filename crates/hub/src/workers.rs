@@ -47,14 +47,18 @@ impl Shared {
         let lent = lent_by(&hello);
         let session = WorkerSession::new(connection.clone(), hello);
         {
+            let is_drained = lock(&self.registry).is_drained(session.node);
             let mut state = lock(&self.state);
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
-            let made = state.placement.join(session.node, lent);
+            let made = state.placement.join(session.node, lent, is_drained);
             state.hand_out(made);
             state.tell_above();
         }
+        // That may have changed meanwhile.
+        let is_drained = lock(&self.registry).is_drained(session.node);
+        lock(&self.state).drain(session.node, is_drained);
         loop {
             tokio::select! {
                 asked = connection.accept_control() => match asked {

@@ -60,6 +60,57 @@ pub fn worker(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// A worker is to take no more tasks, while it has one.
+pub fn drained(pool: &mut Pool) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let mut child = background(pool, "drained", "sleep 2.07; echo done > done")?;
+    let index = wait_for(END_BOUND, || worker_of(pool, "2.07"));
+    let name = pool.workers[index.unwrap_or_default()].name.clone();
+    let said = pool.owner.json(&["drain", &name, "--json"])?;
+    if index.is_none() || said["busy"].as_u64() == Some(0) || said["takes_tasks"] != false {
+        wrong.push(format!("while it has a task: {said}"));
+    }
+    let state = |pool: &Pool| {
+        let status = pool.owner.json(&["status", "--json"])?;
+        let state = workers_in(&status)
+            .iter()
+            .find(|worker| worker["name"] == name.as_str())
+            .map(|worker| worker["state"].clone());
+        Ok::<_, crate::error::Error>(state.unwrap_or_default())
+    };
+    // It comes back drained, too.
+    for is_again in [false, true] {
+        for _ in 0..4 {
+            let outcome = Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?;
+            if !outcome.ok() || pool.client.json(&["explain", "--json"])?["worker"] == name.as_str() {
+                wrong.push(format!("a command meanwhile (again: {is_again}): {}, {}", outcome.ended, outcome.said()));
+            }
+        }
+        if state(pool)? != "drained" {
+            wrong.push(format!("its state: {}", state(pool)?));
+        }
+        if !is_again {
+            let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+            if ended != Some(Ended::Code(0)) || !pool.place("drained/done").exists() {
+                wrong.push(format!("the command that it had ended with {ended:?}"));
+            }
+            let address = pool.hub_address()?;
+            pool.workers[index.unwrap_or_default()].kill();
+            pool.redirect_worker(index.unwrap_or_default(), &address)?;
+            wait_for(END_BOUND, || (state(pool).ok()? == "drained").then_some(()));
+        }
+    }
+    pool.owner.gleaner(&["drain", &name, "--undo"])?.expect_ok("gleaner drain --undo")?;
+    if state(pool)? != "ready" {
+        wrong.push(format!("its state after all: {}", state(pool)?));
+    }
+    let refused = pool.client.gleaner(&["drain", &name])?;
+    if refused.ok() || !refused.said().contains("owner") {
+        wrong.push(format!("who is not the hub's owner may drain: {}", refused.said()));
+    }
+    Ok(wrong)
+}
+
 /// A client is shut out while a command of its runs.
 pub fn client(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();

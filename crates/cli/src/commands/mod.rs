@@ -4,6 +4,7 @@ pub mod cancel;
 pub mod completions;
 pub mod daemon;
 pub mod doctor;
+mod drain;
 pub mod explain;
 pub mod hub;
 pub mod jobs;
@@ -63,6 +64,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Explain(arguments) => explain::run(arguments),
         Command::Tasks(arguments) => tasks::run(arguments),
         Command::Cancel(arguments) => cancel::run(arguments),
+        Command::Drain(arguments) => drain::run(arguments),
         Command::Revoke(arguments) => revoke::run(arguments),
         Command::Recover(arguments) => recover::run(arguments),
         Command::Config(arguments) => settings::run(arguments),

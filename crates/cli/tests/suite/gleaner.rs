@@ -28,7 +28,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 18] = [
+const SUBCOMMANDS: [&str; 24] = [
     "up",
     "hub",
     "worker",
@@ -36,10 +36,16 @@ const SUBCOMMANDS: [&str; 18] = [
     "use",
     "token",
     "run",
+    "submit",
+    "jobs",
+    "hold",
+    "release",
+    "priority",
     "status",
     "explain",
     "tasks",
     "cancel",
+    "drain",
     "revoke",
     "recover",
     "config",
