@@ -5,6 +5,7 @@
 //! * [`net`]: the relay as a pure machine: packets in, packets out, time as an input.
 //! * [`pipe`]: one direction of one link.
 //! * [`host`]: a network namespace with a TUN device in it.
+//! * [`postgres`]: beside all that, a database server for hubs whose journal is in one.
 //! * [`Testbed`]: hosts and the thread that relays for them, for as long as it lives.
 //!
 //! The packets are the kernel's own, of any protocol over IPv4. What it does not have: IPv6, broadcast, more than one path.
@@ -13,6 +14,7 @@ pub mod host;
 pub mod link;
 pub mod net;
 pub mod pipe;
+pub mod postgres;
 mod relay;
 
 pub use host::{Entrance, Host};

@@ -3,12 +3,14 @@
 //! [`prepare_sandbox`] must come before any thread: the others start an async runtime of their own.
 
 use crate::config::KnownHub;
-use base::{NodeId, TreePath};
+use crate::whereabouts::{advertised, find};
+use base::TreePath;
 use client::daemon::Prefer;
-use client::link::HubAddress;
 use hub::desk::Room;
+use hub::server::addresses_of;
+use hub::shared::for_others;
 use std::future::Future;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -146,7 +148,7 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
         let Some(lease) = lease_unless(&mut stop, &hub).await? else { return Ok(()) };
         let running = start_hub(&hub, store, lease)?;
         announce(&running, ready);
-        let above = work_above(&running, hub.above).await?;
+        let above = work_above(&running, hub.above, &hub.state_dir).await?;
         tokio::select! {
             ended = running.run(stop) => ended.map_err(failed),
             ended = above => ended,
@@ -173,7 +175,7 @@ pub fn run_both(
         let door = HubPlace::Here(Box::new(running.door_for(key.node())));
         let working = work(worker, door, sandbox, store, || ());
         announce(&running, ready);
-        let above = work_above(&running, hub.above).await?;
+        let above = work_above(&running, hub.above, &hub.state_dir).await?;
         tokio::select! {
             ended = running.run(stop) => ended.map_err(failed),
             ended = working => ended,
@@ -188,10 +190,10 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
     let store = open_store(&worker.state_dir)?;
     run(async move {
         let hub = worker.hub.as_ref().ok_or_else(|| failed("the worker was given no hub"))?;
-        let hub = resolve(hub).await?;
+        let hub = find(hub, &worker.state_dir).await?;
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         let endpoint = wire::Endpoint::new(&key, Hold::Short).map_err(failed)?;
-        let hub = HubPlace::Elsewhere(Box::new(endpoint), hub.node, hub.addresses);
+        let hub = HubPlace::Elsewhere(Box::new(endpoint), hub);
         let mut ready = Some(ready);
         let tell = move || {
             if let Some(ready) = ready.take() {
@@ -227,7 +229,7 @@ pub fn run_client(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = run_in(runtime, async move {
         let hub = match &client.hub {
-            Some(hub) => Some(resolve(hub).await?),
+            Some(hub) => Some(find(hub, &client.state_dir).await?),
             None => None,
         };
         let home = std::env::var_os("HOME").and_then(|home| TreePath::parse(&home.into_vec()));
@@ -362,7 +364,10 @@ async fn lease_of_journal(hub: &HubConfig) -> Result<Option<Lease>, PartError> {
     match &hub.journal {
         Some(place) if !hub.is_own_pool => {
             let says = |why: &str| tracing::info!("{why}");
-            let lease = Lease::wait(place, &hub.name, says).await.map_err(failed)?;
+            // With port 0 nobody knows before it listens.
+            let addresses = addresses_of(hub.listen, &advertised(hub.listen));
+            let addresses = if hub.listen.port() == 0 { Vec::new() } else { for_others(&addresses) };
+            let lease = Lease::wait(place, &hub.name, &addresses, says).await.map_err(failed)?;
             tracing::info!(%place, epoch = lease.epoch(), "this hub holds the journal");
             Ok(Some(lease))
         }
@@ -371,7 +376,6 @@ async fn lease_of_journal(hub: &HubConfig) -> Result<Option<Lease>, PartError> {
 }
 
 fn start_hub(hub: &HubConfig, store: Arc<BlockStore>, lease: Option<Lease>) -> Result<hub::Hub, PartError> {
-    let advertise = if hub.listen.ip().is_unspecified() { own_addresses() } else { Vec::new() };
     let options = Options {
         segment_bytes: JOURNAL_SEGMENT_BYTES,
         buffer_bytes_max: JOURNAL_SEGMENT_BYTES as usize / 2,
@@ -380,7 +384,7 @@ fn start_hub(hub: &HubConfig, store: Arc<BlockStore>, lease: Option<Lease>) -> R
     };
     let config = hub::Config {
         listen: hub.listen,
-        advertise,
+        advertise: advertised(hub.listen),
         state_dir: hub.state_dir.clone(),
         name: hub.name.clone(),
         store,
@@ -395,12 +399,10 @@ fn start_hub(hub: &HubConfig, store: Arc<BlockStore>, lease: Option<Lease>) -> R
 async fn work_above(
     hub: &hub::Hub,
     above: Option<KnownHub>,
+    state_dir: &Path,
 ) -> Result<impl Future<Output = Result<(), PartError>> + use<>, PartError> {
     let work = match above {
-        Some(above) => {
-            let HubAddress { node, addresses } = resolve(&above).await?;
-            Some(hub.work_for(node, addresses))
-        }
+        Some(above) => Some(hub.work_for(find(&above, state_dir).await?)),
         None => None,
     };
     Ok(async move {
@@ -416,7 +418,7 @@ async fn work_above(
 fn announce(hub: &hub::Hub, ready: OnReady<HubReady>) {
     let told = || {
         let worker = hub.token(Role::Worker)?;
-        let addresses = worker.addresses.iter().map(ToString::to_string).collect();
+        let addresses = hub.addresses().iter().map(ToString::to_string).collect();
         let (worker_token, client_token) = (worker.to_string(), hub.token(Role::Admin)?.to_string());
         Ok::<_, hub::HubError>(HubReady { addresses, key: hub.node().0, worker_token, client_token })
     };
@@ -424,25 +426,6 @@ fn announce(hub: &hub::Hub, ready: OnReady<HubReady>) {
         Ok(told) => drop(tokio::task::spawn_blocking(move || report(ready(told)))),
         Err(error) => tracing::error!(%error, "no tokens could be made"),
     }
-}
-
-/// The addresses at which others reach a hub that listens on all: the one towards the rest of the network first.
-fn own_addresses() -> Vec<IpAddr> {
-    // Connecting a UDP socket sends nothing: it only has the kernel choose a route. The address is one for documentation.
-    let outward = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))
-        .and_then(|socket| socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).and_then(|()| socket.local_addr()));
-    let outward = outward.ok().map(|address| address.ip()).filter(|ip| !ip.is_unspecified() && !ip.is_loopback());
-    outward.into_iter().chain([Ipv4Addr::LOCALHOST.into()]).collect()
-}
-
-async fn resolve(hub: &KnownHub) -> Result<HubAddress, PartError> {
-    let names = hub.addresses.clone();
-    let look_up = move || {
-        let found: Vec<SocketAddr> = names.iter().filter_map(|name| name.to_socket_addrs().ok()).flatten().collect();
-        if found.is_empty() { Err(failed(format!("no address is known for {}", names.join(", ")))) } else { Ok(found) }
-    };
-    let addresses = tokio::task::spawn_blocking(look_up).await.map_err(failed)??;
-    Ok(HubAddress { node: NodeId(hub.key), addresses })
 }
 
 /// Works for a hub until it refuses this worker. `joined` is called at each connection.

@@ -131,7 +131,7 @@ fn unknown_task(digits: &str) -> Problem {
 
 async fn status(daemon: &Arc<Daemon>) -> Status {
     let Some(link) = daemon.link() else { return Status::default() };
-    let address = link.hub().addresses.first().map(ToString::to_string).unwrap_or_default();
+    let address = link.hub().addresses().first().map(ToString::to_string).unwrap_or_default();
     let mut status = Status { hub: Some(address), ..Status::default() };
     let answer = match ask_hub(daemon, json!({"ask": "status"})).await {
         Ok(answer) => answer,

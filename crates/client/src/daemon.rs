@@ -10,7 +10,7 @@ use crate::commit::Committer;
 use crate::here::Here;
 use crate::history::History;
 use crate::jobs::Jobs;
-use crate::link::{Caller, HubAddress, Link};
+use crate::link::{Caller, Link};
 use crate::networks::Networks;
 use crate::own_pool::OwnPool;
 use crate::recipes::Recipes;
@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::net::{UnixListener, UnixStream};
-use wire::{Joined, Key, lock};
+use wire::{Joined, Key, Whereabouts, lock};
 
 /// How often caches are saved.
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
@@ -53,7 +53,7 @@ pub struct Config {
     /// Name for people.
     pub name: String,
     /// Which hub; `None`: commands run on this machine alone.
-    pub hub: Option<HubAddress>,
+    pub hub: Option<Arc<Whereabouts>>,
     /// Flush commits to disk.
     pub durable: bool,
     /// How long commands that run wait for a link that is down; those that have run for longer wait for as long as that.
@@ -247,7 +247,7 @@ impl Daemon {
     }
 
     /// The same daemon towards another pool, with its state in another folder: commits, records and what commands cost are shared.
-    pub(crate) fn beside(&self, hub: HubAddress, state_dir: PathBuf) -> Result<Arc<Self>, DaemonError> {
+    pub(crate) fn beside(&self, hub: Arc<Whereabouts>, state_dir: PathBuf) -> Result<Arc<Self>, DaemonError> {
         private_folder(&state_dir.join("spool"))?;
         let key = Key::load_or_create(&state_dir.join("client.key"))?;
         let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), self.recipes.clone()));

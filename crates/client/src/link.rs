@@ -7,9 +7,8 @@ use crate::networks::{Networks, own_address};
 use crate::pulse::Pulse;
 use crate::serve::{Server, blocking};
 use crate::watch;
-use base::NodeId;
 use bytes::Bytes;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -17,25 +16,18 @@ use store::system::{is_release, release};
 use tokio::sync::Notify;
 use wire::message::{Hello, Open};
 use wire::without::{Part, is_left_out};
-use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role, lock};
+use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role, Whereabouts, lock};
 
-/// After a failed attempt the hub is left alone for this long: commands run here at once instead of waiting each time.
-const PAUSE_AFTER_FAILURE: Duration = Duration::from_secs(3);
+/// After a failed attempt the hub is left alone for about this long: commands run here at once instead of waiting each time. Less
+/// after the first ones: it may be starting again, or another one taking over.
+const PAUSE_FIRST: Duration = Duration::from_millis(300);
+const PAUSE_LAST: Duration = Duration::from_secs(3);
 
 /// How often what was learnt of the link is written down.
 const LEARN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A hub with a shorter round trip is near.
 const NEAR: Duration = Duration::from_millis(3);
-
-/// Which hub, and how to find it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HubAddress {
-    /// Its key.
-    pub node: NodeId,
-    /// Where it is; tried in order.
-    pub addresses: Vec<SocketAddr>,
-}
 
 /// Who connects.
 #[derive(Clone, Debug)]
@@ -51,7 +43,7 @@ pub struct Caller {
 /// The connection to one hub.
 pub struct Link {
     pub(crate) endpoint: Endpoint,
-    hub: HubAddress,
+    hub: Arc<Whereabouts>,
     caller: Caller,
     server: Arc<Server>,
     pub(crate) networks: Arc<Networks>,
@@ -90,10 +82,12 @@ pub enum LinkError {
     Silent(Duration),
 }
 
-#[derive(Default)]
 struct State {
     joined: Option<Joined>,
+    /// Why, and until when it is not tried again.
     failed: Option<(Instant, DialError)>,
+    /// For how long it is not after the next failure.
+    pause: Duration,
     /// Which connection this is, as far as what the hub knows of us goes.
     connects: u64,
 }
@@ -110,7 +104,7 @@ impl Drop for Waiting {
 impl Link {
     /// A link to `hub`, not connected yet. Must be called within a tokio runtime.
     pub fn new(
-        hub: HubAddress,
+        hub: Arc<Whereabouts>,
         key: &Key,
         caller: Caller,
         server: Arc<Server>,
@@ -122,7 +116,7 @@ impl Link {
             caller,
             server,
             networks: Arc::new(networks),
-            state: Default::default(),
+            state: State { joined: None, failed: None, pause: PAUSE_FIRST, connects: 0 }.into(),
             seen: Default::default(),
             pulse: Mutex::new(Pulse::new(Instant::now(), 0)),
             condition: tokio::sync::watch::Sender::default(),
@@ -153,8 +147,8 @@ impl Link {
             }
             state.joined = None;
         }
-        if let Some((at, error)) = &state.failed
-            && at.elapsed() < PAUSE_AFTER_FAILURE
+        if let Some((until, error)) = &state.failed
+            && Instant::now() < *until
         {
             return Err(error.clone().into());
         }
@@ -162,7 +156,10 @@ impl Link {
             Ok(joined) => Ok(self.joined(&mut state, joined)),
             Err(error) => {
                 tracing::info!(%error, "the hub cannot be reached");
-                state.failed = Some((Instant::now(), error.clone()));
+                // Many lose one hub at one moment: they do not all come back at one moment.
+                let pause = state.pause.mul_f64(0.5 + rand::random::<f64>());
+                state.pause = (state.pause * 2).min(PAUSE_LAST);
+                state.failed = Some((Instant::now() + pause, error.clone()));
                 Err(error.into())
             }
         }
@@ -174,7 +171,7 @@ impl Link {
             true => self.server.views().resumed(state.connects, &joined.welcome.views),
             false => state.connects += 1,
         }
-        state.failed = None;
+        (state.failed, state.pause) = (None, PAUSE_FIRST);
         state.joined = Some(joined.clone());
         self.server.views().snapshot().set_reach(Reach::of(&joined));
         *lock(&self.own) = joined.connection.address().and_then(own_address);
@@ -191,16 +188,47 @@ impl Link {
     }
 
     async fn dial(&self) -> Result<Joined, DialError> {
-        let hello = Hello {
+        let known = |address| self.networks.paths(address);
+        self.hub.dial(&self.endpoint, known, self.hello()).await
+    }
+
+    /// While nothing is heard over `silent`: looks for the hub, or for the one that has taken over, at its other addresses, and goes on
+    /// there.
+    pub(crate) async fn look_elsewhere(self: &Arc<Self>, silent: &Joined) {
+        let mut others = self.hub.addresses();
+        others.retain(|address| Some(*address) != silent.connection.address());
+        // Who holds this connects already.
+        let Ok(mut state) = self.state.try_lock() else { return };
+        let is_current = state.joined.as_ref().is_some_and(|now| now.is_same(silent));
+        if others.is_empty() || !is_current || silent.connection.is_closed() {
+            return;
+        }
+        let known = |address| self.networks.paths(address);
+        let mut condition = self.condition.subscribe();
+        let found = tokio::select! {
+            found = self.hub.dial_at(&self.endpoint, &others, known, self.hello()) => found,
+            // Whoever wants to use it does not wait for this.
+            _ = condition.wait_for(|now| now.silent.is_none()) => return,
+        };
+        match found {
+            Ok(found) => {
+                silent.connection.close("nothing was heard of the hub there, and it answers elsewhere");
+                tracing::info!(address = ?found.connection.address(), "the hub was found elsewhere");
+                self.joined(&mut state, found);
+            }
+            Err(error) => tracing::debug!(%error, "the hub is not elsewhere"),
+        }
+    }
+
+    fn hello(&self) -> Hello {
+        Hello {
             role: Role::Client.number().into(),
             name: self.caller.name.clone(),
             instance: self.caller.instance,
             replaces: self.caller.replaces,
             system: Bytes::from_static(release()),
             ..Hello::default()
-        };
-        let known = |address| self.networks.paths(address);
-        wire::dial(&self.endpoint, &self.hub.addresses, self.hub.node, known, hello).await
+        }
     }
 
     /// The connection, if there is one now over which the hub is heard, and its number.
@@ -247,7 +275,7 @@ impl Link {
     }
 
     /// Which hub this is.
-    pub fn hub(&self) -> &HubAddress {
+    pub fn hub(&self) -> &Whereabouts {
         &self.hub
     }
 

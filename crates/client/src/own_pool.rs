@@ -3,7 +3,6 @@
 //! it watches.
 
 use crate::daemon::Daemon;
-use crate::link::HubAddress;
 use base::{Digest, NodeId};
 use serde::Deserialize;
 use std::io;
@@ -14,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
+use wire::Whereabouts;
 
 /// The daemon's own program, which is `gleaner`.
 const PROGRAM: &str = "/proc/self/exe";
@@ -162,10 +162,10 @@ fn first_line(log: &Path) -> Option<String> {
     (!said.is_empty()).then_some(said)
 }
 
-fn address(ready: &Ready) -> Result<HubAddress, String> {
+fn address(ready: &Ready) -> Result<Arc<Whereabouts>, String> {
     let key = Digest::from_hex(&ready.hub_key).ok_or("it has no key")?;
     let addresses = ready.addresses.iter().filter_map(|address| address.parse().ok()).collect();
-    Ok(HubAddress { node: NodeId(key), addresses })
+    Ok(Arc::new(Whereabouts::new(NodeId(key), addresses)))
 }
 
 #[cfg(test)]
@@ -176,7 +176,7 @@ mod tests {
     fn what_it_says_is_understood() {
         let said = format!(r#"{{"addresses":["127.0.0.1:7433","odd"],"hub_key":"{}","join":"x"}}"#, "0a".repeat(32));
         let hub = address(&serde_json::from_str(&said).expect("it is JSON")).expect("it is an address");
-        assert_eq!(hub.addresses, ["127.0.0.1:7433".parse().expect("an address")]);
+        assert_eq!(hub.addresses(), ["127.0.0.1:7433".parse().expect("an address")]);
         assert!(address(&Ready { addresses: Vec::new(), hub_key: "7".into() }).is_err());
     }
 

@@ -1,4 +1,5 @@
-//! Looks after a connection to the hub: notices silence, sleep and changes of network, and goes around what lets no UDP pass.
+//! Looks after a connection to the hub: notices silence, sleep and changes of network, goes around what lets no UDP pass, and looks for
+//! the hub at its other addresses.
 //!
 //! A change of network costs no connection: the hub knows it by its numbers. So fresh sockets are taken and the hub is told at once,
 //! and both ends go by what was learnt of the new network before.
@@ -9,6 +10,7 @@ use crate::pulse::Look;
 use crate::roaming::{Routes, SleepWatch};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
 use wire::endpoint::NoDetour;
 use wire::{Joined, lock};
 
@@ -22,6 +24,7 @@ const WAY_BACK_LAST: Duration = Duration::from_secs(600);
 pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
     let mut slept = SleepWatch::default();
     let mut detoured: Option<Instant> = None;
+    let mut elsewhere: Option<JoinHandle<()>> = None;
     loop {
         if slept.has_slept() {
             moved(&link, &joined, "this machine slept");
@@ -34,6 +37,10 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
         if look.silent.is_some() && detoured.is_none_or(|at| at.elapsed() >= DETOUR_INTERVAL) {
             detoured = Some(Instant::now());
             tokio::spawn(detour(link.clone(), joined.clone()));
+            if elsewhere.as_ref().is_none_or(JoinHandle::is_finished) {
+                let (link, joined) = (link.clone(), joined.clone());
+                elsewhere = Some(tokio::spawn(async move { link.look_elsewhere(&joined).await }));
+            }
         }
         let next = async {
             match look.next {
@@ -109,7 +116,7 @@ pub(crate) async fn routes(link: Weak<Link>) {
     while routes.news().await.is_ok() {
         let Some(link) = link.upgrade() else { return };
         let Some((joined, _)) = link.current_or_silent() else {
-            link.hub().addresses.iter().for_each(|address| link.endpoint.forget_detour(*address));
+            link.hub().addresses().iter().for_each(|address| link.endpoint.forget_detour(*address));
             continue;
         };
         if let Some(now) = joined.connection.address().and_then(own_address).filter(|now| link.is_elsewhere(*now)) {
@@ -123,7 +130,7 @@ async fn detour(link: Arc<Link>, joined: Joined) {
     let Some(address) = joined.connection.address() else { return };
     let was_detoured = link.endpoint.is_detoured(address);
     let round_trip = joined.connection.round_trip();
-    match link.endpoint.detour(address, link.hub().node, round_trip).await {
+    match link.endpoint.detour(address, link.hub().hub(), round_trip).await {
         Ok(()) => {
             joined.probe();
             if !was_detoured {

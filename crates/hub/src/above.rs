@@ -12,13 +12,12 @@ use crate::session::{Caller, ClientSession, Detour, HUBS_MAX};
 use crate::workers::send_last;
 use base::{NodeId, Tenant};
 use bytes::Bytes;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::watch;
 use wire::flow::Paths;
 use wire::message::{Failed, FailedKind, Hello, Launch, Open, OpenKind, OutputKind, TaskOutput};
-use wire::{DialError, Endpoint, Hold, Joined, Pauses, Receiver, Role, Sender, convert, lock};
+use wire::{DialError, Endpoint, Hold, Joined, Pauses, Receiver, Role, Sender, Whereabouts, convert, lock};
 
 /// Whether the hub `wants` may work for the one whose way up is `path`, itself first. The error is for a person there.
 pub fn check(path: &[NodeId], wants: NodeId) -> Result<(), String> {
@@ -33,7 +32,7 @@ pub fn check(path: &[NodeId], wants: NodeId) -> Result<(), String> {
 }
 
 /// Keeps the connection to the hub above, and serves its launches, until it refuses this hub: an error if it does so at once.
-pub async fn work_for(shared: Arc<Shared>, hub: NodeId, addresses: &[SocketAddr]) -> Result<(), HubError> {
+pub async fn work_for(shared: Arc<Shared>, above: Arc<Whereabouts>) -> Result<(), HubError> {
     let endpoint = Endpoint::new(&shared.key, Hold::Short)?;
     let (instance, mut pauses, mut was_joined) = (rand::random(), Pauses::default(), false);
     let mut lent = lock(&shared.state).lent.subscribe();
@@ -48,10 +47,10 @@ pub async fn work_for(shared: Arc<Shared>, hub: NodeId, addresses: &[SocketAddr]
             platform: "hub".into(),
             ..Hello::default()
         };
-        match wire::dial(&endpoint, addresses, hub, |_| Paths::default(), hello).await {
+        match above.dial(&endpoint, |_| Paths::default(), hello).await {
             Ok(joined) => {
                 (pauses, was_joined) = (Pauses::default(), true);
-                tracing::info!(hub = %hub, name = joined.welcome.name, "works for another hub");
+                tracing::info!(hub = %above.hub(), name = joined.welcome.name, "works for another hub");
                 shared.take_way_up(&joined.welcome.hubs);
                 tokio::select! {
                     () = serve(&shared, &joined) => {}

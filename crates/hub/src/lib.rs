@@ -4,7 +4,7 @@
 //! * [`desk`]: the ledger of all work, and the journal under it.
 //! * [`work`]: workunits: hosts that ask for them, and those who submit them and take what came of them.
 //! * [`registry`]: who has joined, and as what.
-//! * [`server`]: accepting, greeting, and what each role's streams do.
+//! * [`server`]: accepting, and what each role's streams do; `greet`: letting machines in.
 //! * [`shared`]: what hubs that replace one another have in common beside the journal.
 //! * `state`: who is connected, and which launches wait.
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
@@ -18,6 +18,7 @@
 pub mod above;
 pub mod desk;
 pub mod differences;
+mod greet;
 pub mod held;
 pub mod placement;
 pub mod registry;

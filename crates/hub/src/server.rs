@@ -1,13 +1,14 @@
-//! Accepting connections, greeting them, and serving each role's streams.
+//! Accepting connections, and serving each role's streams.
 
 use crate::above;
 use crate::desk::{Desk, DeskError, Room};
+use crate::greet::{Guest, answer_pings};
 use crate::held::Held;
 use crate::placement::{Refused, Ticket, Wanted};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
-use crate::shared::{self, KEY_FILE, NODES_FILE};
+use crate::shared::{self, Hubs, KEY_FILE, NODES_FILE};
 use crate::state::State;
 use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
@@ -18,25 +19,20 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use store::journal::{JournalError, Options};
 use store::log::Place;
 use store::pg_journal::Lease;
-use store::system::{SystemFiles, release};
+use store::system::SystemFiles;
 use tokio::sync::{oneshot, watch};
-use wire::flow::Path;
 use wire::listener::Guests;
-use wire::message::{
-    Answer, Control, ControlKind, FailedKind, Hello, Lends, Moved, Object, Open, OpenKind, OutputKind, Pong,
-    TaskOutput, Welcome, digest_bytes,
-};
-use wire::{Connection, DialError, Key, Listener, Receiver, Role, Sender, Token, WireError, lock, now_nanos};
+use wire::message::{Answer, FailedKind, Hello, Object, Open, OpenKind, OutputKind, TaskOutput};
+use wire::whereabouts::ADDRESSES_MAX;
+use wire::{Connection, DialError, Key, Listener, Role, Token, Whereabouts, WireError, lock};
 
 /// Bytes of objects given before a launch that are passed on with it; the store keeps those beyond, too.
 const GIVEN_BYTES_MAX: usize = 8 << 20;
-/// How long a new connection may take to greet.
-const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
 /// What a hub needs to run.
 pub struct Config {
@@ -56,6 +52,14 @@ pub struct Config {
     pub journal: Option<Options>,
     /// The right to keep the journal in a database; then the key and the list of nodes are there as well. `None`: in `state_dir`.
     pub lease: Option<Lease>,
+}
+
+/// Where a hub that listens at `listen` may be found, if these are its machine's addresses; with none: there.
+pub fn addresses_of(listen: SocketAddr, advertise: &[IpAddr]) -> Vec<SocketAddr> {
+    match advertise {
+        [] => vec![listen],
+        known => known.iter().map(|ip| SocketAddr::new(*ip, listen.port())).collect(),
+    }
 }
 
 /// A hub that listens.
@@ -109,28 +113,20 @@ pub enum HubError {
 pub struct Shared {
     pub(crate) name: String,
     pub(crate) key: Key,
-    instance: u64,
+    pub(crate) instance: u64,
+    /// Where it may be found.
     advertise: Vec<SocketAddr>,
+    /// Where the hubs of its journal are, if others may take over.
+    pub(crate) hubs: Hubs,
     pub(crate) store: Arc<BlockStore>,
     pub(crate) system: Arc<SystemFiles>,
     pub(crate) registry: Mutex<Registry>,
     /// Names the store, for clients that come back.
-    store_name: Bytes,
+    pub(crate) store_name: Bytes,
     guests: Guests,
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
-    epoch: u64,
-}
-
-/// A machine that was let in.
-struct Guest {
-    connection: Connection,
-    hello: Hello,
-    role: Role,
-    tenant: base::Tenant,
-    held: Option<Arc<Held>>,
-    /// Its first stream: what is told about the connection itself.
-    control: (Sender, Receiver),
+    pub(crate) epoch: u64,
 }
 
 /// Objects that came before the launch that needs them.
@@ -168,10 +164,8 @@ impl Hub {
         }
         let listener = Listener::bind(config.listen, &key)?;
         let address = listener.address()?;
-        let advertise = match config.advertise.as_slice() {
-            [] => vec![address],
-            known => known.iter().map(|ip| SocketAddr::new(*ip, address.port())).collect(),
-        };
+        let advertise = addresses_of(address, &config.advertise);
+        let hubs = Hubs(config.lease.as_ref().map(|lease| lease.hubs(shared::for_others(&advertise))));
         let deliverer = Arc::<Deliverer>::default();
         let desk = match config.journal {
             Some(options) => {
@@ -191,6 +185,7 @@ impl Hub {
             key,
             instance: rand::random(),
             advertise,
+            hubs,
             system: Arc::default(),
             registry: Mutex::new(registry),
             store_name: Bytes::from(config.store.identity()?.to_vec()),
@@ -201,6 +196,11 @@ impl Hub {
             store: config.store,
         };
         Ok(Self { shared: Arc::new(shared), listener, address, deliverer })
+    }
+
+    /// Where others reach it, the best first.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.shared.advertise
     }
 
     #[cfg(test)]
@@ -243,15 +243,10 @@ impl Hub {
         }
     }
 
-    /// Works for another hub, the one with the key `hub` at the first of `addresses` that answers: lends it what this hub's
-    /// workers lend. Ends with an error if that hub refuses this one from the start, else when it does so later.
-    pub fn work_for(
-        &self,
-        hub: NodeId,
-        addresses: Vec<SocketAddr>,
-    ) -> impl Future<Output = Result<(), HubError>> + Send + use<> {
-        let shared = self.shared.clone();
-        async move { above::work_for(shared, hub, &addresses).await }
+    /// Works for another hub: lends it what this hub's workers lend. Ends with an error if that hub refuses this one from the
+    /// start, else when it does so later.
+    pub fn work_for(&self, above: Arc<Whereabouts>) -> impl Future<Output = Result<(), HubError>> + Send + use<> {
+        above::work_for(self.shared.clone(), above)
     }
 
     /// Serves until `stop` completes; then every connection is told. Ends with an error if the journal does.
@@ -286,90 +281,29 @@ impl Shared {
     fn token(&self, role: Role, seconds: u64) -> Result<Token, RegistryError> {
         let secret: [u8; 16] = rand::random();
         lock(&self.registry).invite(&secret, role, seconds, now_seconds())?;
-        Ok(Token { hub: self.key.node(), addresses: self.advertise.clone(), secret, role })
+        let mut addresses = self.advertise.clone();
+        addresses.extend(self.hubs.clone().now().iter().filter(|other| !self.advertise.contains(other)));
+        addresses.truncate(ADDRESSES_MAX);
+        Ok(Token { hub: self.key.node(), addresses, secret, role })
     }
 
     pub(crate) async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
         // There may be ten thousand machines that ask. What the others need is in boxes of its own, so that those keep little.
         let Some(guest) = Box::pin(self.greet(connection)).await? else { return Ok(()) };
         let _vouched = self.guests.vouch_for(&guest.connection);
-        let Guest { connection, hello, role, tenant, held, control } = guest;
+        let Guest { connection, hello, role, tenant, held, control, hubs } = guest;
         if role == Role::Worker && hello.asks {
             drop((hello, held));
-            self.serve_asking(connection, control).await;
+            self.serve_asking(connection, control, hubs).await;
             return Ok(());
         }
         let (lends, changes) = watch::channel(None);
-        tokio::spawn(answer_pings(connection.clone(), control, lends));
+        tokio::spawn(answer_pings(connection.clone(), control, lends, hubs));
         match role {
             Role::Worker => Box::pin(self.serve_worker(connection, hello, changes)).await,
             Role::Client | Role::Admin => Box::pin(self.serve_client(connection, hello, tenant, held)).await,
         }
         Ok(())
-    }
-
-    /// Lets a machine in. `None`: it was told why not.
-    async fn greet(self: &Arc<Self>, connection: Connection) -> Result<Option<Guest>, WireError> {
-        let greeting = async {
-            let (sender, mut receiver) = connection.accept_control().await?;
-            let hello = receiver.next::<Hello>().await?.ok_or_else(|| WireError::Lost("no greeting".into()))?;
-            Ok::<_, WireError>((sender, receiver, hello))
-        };
-        let greeting = tokio::time::timeout(GREETING_LIMIT, greeting).await;
-        let (mut sender, receiver, hello) = greeting.map_err(|_| WireError::Late(GREETING_LIMIT))??;
-        let admitted = {
-            let (shared, connection, hello) = (self.clone(), connection.clone(), hello.clone());
-            blocking(move || shared.admit(&connection, &hello)).await?
-        };
-        let launches = admitted.as_ref().is_ok_and(|(role, _)| role.launches());
-        let held = launches.then(|| lock(&self.state).come_back(&connection, &hello)).flatten();
-        if admitted.is_ok() && !hello.asks {
-            connection.allow_streams();
-        }
-        let welcome = Welcome {
-            version: wire::VERSION,
-            refusal: admitted.as_ref().err().cloned().unwrap_or_default(),
-            clock: now_nanos(),
-            name: self.name.clone(),
-            instance: self.instance,
-            system: Bytes::from_static(release()),
-            store: self.store_name.clone(),
-            resumed: held.is_some(),
-            views: held.as_ref().map_or(Vec::new(), |held| held.told()),
-            hubs: hello.behind.map_or(Vec::new(), |_| self.path().iter().map(|hub| digest_bytes(&hub.0)).collect()),
-            epoch: self.epoch,
-        };
-        sender.send(&welcome).await?;
-        let Ok((role, tenant)) = admitted else {
-            tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
-            sender.finish();
-            let _ = tokio::time::timeout(GREETING_LIMIT, sender.stopped()).await;
-            return Ok(None);
-        };
-        tracing::info!(node = %connection.peer(), name = hello.name, role = role.name(), "joined");
-        if let Some(path) = hello.down.and_then(Path::claimed) {
-            connection.remember(path);
-        }
-        Ok(Some(Guest { connection, hello, role, tenant, held, control: (sender, receiver) }))
-    }
-
-    fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {
-        if hello.version != wire::VERSION {
-            return Err(format!(
-                "this hub speaks protocol {}, not {}: install the same version of gleaner on both",
-                wire::VERSION,
-                hello.version
-            ));
-        }
-        let role = Role::from_number(hello.role).ok_or("an unknown role")?;
-        if hello.behind.is_some() {
-            above::check(&self.path(), connection.peer())?;
-        }
-        let mut registry = lock(&self.registry);
-        let tenant = registry
-            .admit(connection.peer(), role, &hello.name, &hello.secret, now_seconds())
-            .map_err(|error| error.to_string())?;
-        Ok((role, tenant))
     }
 
     async fn serve_client(
@@ -568,30 +502,6 @@ pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send 
     tokio::task::spawn_blocking(work).await.map_err(|error| WireError::Lost(error.to_string()))
 }
 
-async fn answer_pings(
-    connection: Connection,
-    (mut sender, mut receiver): (Sender, Receiver),
-    changes: watch::Sender<Option<Lends>>,
-) {
-    while let Ok(Some(control)) = receiver.next::<Control>().await {
-        match control.kind {
-            Some(ControlKind::Ping(asked)) => {
-                let down = connection.path().map(Into::into);
-                let pong = ControlKind::Pong(Pong { asked, answered: now_nanos(), down });
-                if sender.send(&Control::from(pong)).await.is_err() {
-                    return;
-                }
-            }
-            // What was learnt of the network before is over by itself: QUIC has seen the other address.
-            Some(ControlKind::Moved(Moved { down: Some(known) })) => {
-                Path::claimed(known).into_iter().for_each(|path| connection.remember(path));
-            }
-            Some(ControlKind::Lends(lends)) => drop(changes.send(Some(lends))),
-            Some(ControlKind::Moved(_) | ControlKind::Pong(_)) | None => {}
-        }
-    }
-}
-
-fn now_seconds() -> u64 {
+pub(crate) fn now_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -1,13 +1,16 @@
 //! What hubs that replace one another on one journal have in common beside it: the key, by which clients and workers know the
-//! hub, and the list of nodes.
+//! hub, the list of nodes, and where each of these hubs is.
 //!
-//! Both are kept in the journal's database. A hub that has taken over writes them into its own folder, where the rest of it looks;
+//! All is kept in the journal's database. A hub that has taken over writes key and list into its own folder, where the rest of it looks;
 //! the first one offers those of its folder. Who can read that database can pass for the hub: it is as secret as the folder.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use store::journal::JournalError;
 use store::pg_journal::Lease;
 use store::write_private;
+use tokio::sync::watch;
+use wire::message::{self, Control, ControlKind};
 
 /// The file of the hub's key, in its folder and in the database.
 pub const KEY_FILE: &str = "hub.key";
@@ -40,6 +43,34 @@ pub enum SharedError {
         /// The database.
         place: String,
     },
+}
+
+/// Where the hubs of a journal are, as far as somebody was told; nowhere if no other can take over.
+#[derive(Clone, Debug)]
+pub struct Hubs(pub Option<watch::Receiver<Vec<SocketAddr>>>);
+
+impl Hubs {
+    /// All that are known, which counts as told.
+    pub fn now(&mut self) -> Vec<SocketAddr> {
+        self.0.as_mut().map_or(Vec::new(), |known| known.borrow_and_update().clone())
+    }
+
+    /// Waits until there are others than were told last, and gives what is to be told. Safe to cancel.
+    pub async fn changed(&mut self) -> Control {
+        if let Some(known) = &mut self.0
+            && known.changed().await.is_ok()
+        {
+            let addresses = known.borrow_and_update().iter().map(ToString::to_string).collect();
+            return ControlKind::Hubs(message::Hubs { addresses }).into();
+        }
+        std::future::pending().await
+    }
+}
+
+/// Of a hub's addresses those of use on other machines; all if there are no others.
+pub fn for_others(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
+    let outward: Vec<SocketAddr> = addresses.iter().copied().filter(|address| !address.ip().is_loopback()).collect();
+    if outward.is_empty() { addresses.to_vec() } else { outward }
 }
 
 /// Writes what is in the database into the hub's folder. A key that is there must be the same.

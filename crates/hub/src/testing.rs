@@ -89,7 +89,8 @@ impl Served {
     pub fn work_for(&self, above: &Served) -> tokio::task::JoinHandle<Result<(), HubError>> {
         lock(&above.shared.registry).add(self.node, "worker", "behind", 1).expect("let in");
         let (shared, node, address) = (self.shared.clone(), above.node, above.address);
-        tokio::spawn(async move { work_for(shared, node, &[address]).await })
+        let above = Arc::new(wire::Whereabouts::new(node, vec![address]));
+        tokio::spawn(work_for(shared, above))
     }
 
     /// Waits until so many CPUs are lent here.

@@ -1,17 +1,26 @@
 //! Joining a hub: connect, greet, and keep measuring how far its clock is from ours.
+//!
+//! Of several addresses each has a short head start over the next one, so that a machine that is dead holds up nobody (RFC 8305).
 
 use crate::connection::{CONNECT_LIMIT, Carrier, Connection, Receiver, Sender, WireError};
 use crate::endpoint::{Endpoint, Known};
 use crate::flow::{Path, Paths};
 use crate::lock;
 use crate::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome};
+use crate::whereabouts::parsed;
 use base::NodeId;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+/// Head start of an address over the next one.
+const HEAD_START: Duration = Duration::from_millis(250);
+/// An address that failed is tried again after this time, while another one has not answered: a hub may begin to listen.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// How often clocks are compared after the first two seconds.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
@@ -33,6 +42,8 @@ pub struct Joined {
     down: Arc<Mutex<Option<Path>>>,
     /// What is to be said on the first stream.
     orders: mpsc::Sender<Order>,
+    /// Where the hub says that it and those that would replace it are.
+    hubs: watch::Receiver<Vec<SocketAddr>>,
 }
 
 #[derive(Debug)]
@@ -73,6 +84,14 @@ pub enum DialError {
     /// The hub says no.
     #[error("the hub refuses: {0}")]
     Refused(String),
+    /// It is a hub that another one has replaced: it will find out.
+    #[error("this hub (epoch {epoch}) has been replaced by a later one (epoch {newest}), which is looked for")]
+    Replaced {
+        /// Which it is.
+        epoch: u64,
+        /// The last that was seen.
+        newest: u64,
+    },
     /// No address is known.
     #[error("no address of the hub is known")]
     NoAddress,
@@ -84,10 +103,20 @@ impl Joined {
         self.clock.load(Ordering::Relaxed)
     }
 
+    /// Whether this is one connection.
+    pub fn is_same(&self, other: &Joined) -> bool {
+        Arc::ptr_eq(&self.clock, &other.clock)
+    }
+
     /// What has been learnt of the ways to and from the hub.
     pub fn paths(&self) -> Paths {
         let down = *lock(&self.down);
         Paths { up: self.connection.path(), down, is_udp_blocked: self.connection.carrier() == Carrier::Tcp }
+    }
+
+    /// Where the hub says that it and those that would replace it are, now and when that changes.
+    pub fn hubs(&self) -> watch::Receiver<Vec<SocketAddr>> {
+        self.hubs.clone()
     }
 
     /// Asks the hub for a sign of life, at once and whatever was asked before: the answer shows in [`Connection::heard`].
@@ -108,8 +137,8 @@ impl Joined {
     }
 }
 
-/// Connects to the hub `hub` at the first of `addresses` that answers, and greets it with `hello`, whose version and
-/// clock are filled in. `known`: what was learnt before of the ways to and from an address.
+/// Connects to the hub `hub` at the first of `addresses` that answers, each of which has a short head start over the next, and greets
+/// it with `hello`, whose version and clock are filled in. `known`: what was learnt before of the ways to and from an address.
 pub async fn dial(
     endpoint: &Endpoint,
     addresses: &[SocketAddr],
@@ -117,17 +146,41 @@ pub async fn dial(
     known: impl Fn(SocketAddr) -> Paths,
     hello: Hello,
 ) -> Result<Joined, DialError> {
-    let mut failure = DialError::NoAddress;
-    for address in addresses {
-        let known = known(*address);
-        let hello = Hello { down: known.down.map(Into::into), ..hello.clone() };
-        let to = Known { path: known.up, is_udp_blocked: known.is_udp_blocked };
-        match endpoint.connect(*address, hub, to).await {
-            Ok(connection) => return join(connection, hello).await,
-            Err(error) => failure = error.into(),
+    let begun = Instant::now();
+    let turn = |(at, address): (usize, &SocketAddr)| (begun + HEAD_START * at as u32, *address, true);
+    // When an address is tried, and whether for the first time. Once each has been, and no more can come of it, there is no hub.
+    let mut turns: Vec<(Instant, SocketAddr, bool)> = addresses.iter().enumerate().map(turn).collect();
+    let (mut firsts, mut tried, mut failure) = (turns.len(), JoinSet::new(), DialError::NoAddress);
+    loop {
+        let next = turns.iter().enumerate().map(|(at, turn)| (turn.0, at)).min().filter(|_| firsts > 0);
+        tokio::select! {
+            biased;
+            Some(ended) = tried.join_next() => {
+                let (address, is_first, connected) = ended.map_err(|error| WireError::Lost(error.to_string()))?;
+                firsts -= usize::from(is_first);
+                let hello = Hello { down: known(address).down.map(Into::into), ..hello.clone() };
+                failure = match connected {
+                    Err(error) => DialError::from(error),
+                    Ok(connection) => match join(connection, hello).await {
+                        Err(error @ DialError::Unreachable(_)) => error,
+                        joined => return joined,
+                    },
+                };
+                // The next one need not wait any more.
+                let now = Instant::now();
+                turns.iter_mut().filter(|turn| turn.2).take(1).for_each(|turn| turn.0 = now);
+                turns.push((now + AGAIN, address, false));
+            }
+            () = sleep_until(next.map_or(begun, |(when, _)| when)), if next.is_some() => {
+                let Some((_, at)) = next else { continue };
+                let (_, address, is_first) = turns.remove(at);
+                let (endpoint, known) = (endpoint.clone(), known(address));
+                let to = Known { path: known.up, is_udp_blocked: known.is_udp_blocked };
+                tried.spawn(async move { (address, is_first, endpoint.connect(address, hub, to).await) });
+            }
+            else => return Err(failure),
         }
     }
-    Err(failure)
 }
 
 /// Greets the hub at the other end of `connection` with `hello`, whose version and clock are filled in.
@@ -142,11 +195,12 @@ pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, Di
     let clock = Arc::new(AtomicI64::new(offset(hello.clock, welcome.clock, now_nanos())));
     let down = Arc::default();
     let (orders, ordered) = mpsc::channel(ORDERS_MAX);
-    let measured = Measured { clock: clock.clone(), down: Arc::clone(&down), recent: Vec::new() };
+    let (told, hubs) = watch::channel(parsed(&welcome.addresses));
+    let measured = Measured { clock: clock.clone(), down: Arc::clone(&down), recent: Vec::new(), hubs: told };
     // Whoever asks for work has no use for the hub's clock, and there are thousands of them.
     let first = (!hello.asks).then(|| Instant::now() + PING_INTERVAL_FIRST);
     tokio::spawn(keep_time(sender, receiver, measured, ordered, first));
-    Ok(Joined { connection, welcome, clock, down, orders })
+    Ok(Joined { connection, welcome, clock, down, orders, hubs })
 }
 
 async fn greet(connection: &Connection, hello: &Hello) -> Result<(Sender, Receiver, Welcome), WireError> {
@@ -161,10 +215,11 @@ fn offset(asked: i64, answered: i64, arrived: i64) -> i64 {
     answered - (asked + (arrived - asked) / 2)
 }
 
-/// What pings have shown.
+/// What pings have shown, and what the hub says unasked.
 struct Measured {
     clock: Arc<AtomicI64>,
     down: Arc<Mutex<Option<Path>>>,
+    hubs: watch::Sender<Vec<SocketAddr>>,
     /// Round trip and offset of the last samples.
     recent: Vec<(i64, i64)>,
 }
@@ -214,6 +269,10 @@ async fn keep_time(
                     measured.on_pong(&pong);
                     continue;
                 }
+                Ok(Some(Control { kind: Some(ControlKind::Hubs(hubs)) })) => {
+                    measured.hubs.send_replace(parsed(&hubs.addresses));
+                    continue;
+                }
                 Ok(Some(_)) => continue,
                 Ok(None) | Err(_) => return,
             },
@@ -232,6 +291,74 @@ pub fn now_nanos() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Hold, Key, Listener, Whereabouts};
+    use std::net::UdpSocket;
+
+    /// A hub that greets all that come, and says once where others are.
+    fn serve(listener: Listener, epoch: u64, later: SocketAddr) -> tokio::task::JoinHandle<()> {
+        tokio::spawn(async move {
+            while let Some(attempt) = listener.accept().await {
+                tokio::spawn(async move {
+                    let connection = attempt.finish().await.expect("connected");
+                    let (mut sender, mut receiver) = connection.accept_control().await.expect("a stream");
+                    let Ok(Some(_)) = receiver.next::<Hello>().await else { return };
+                    sender.send(&Welcome { epoch, ..Welcome::default() }).await.expect("sent");
+                    let hubs = crate::message::Hubs { addresses: vec![later.to_string()] };
+                    sender.send(&Control::from(ControlKind::Hubs(hubs))).await.expect("sent");
+                    connection.closed().await;
+                });
+            }
+        })
+    }
+
+    fn any() -> SocketAddr {
+        ([127, 0, 0, 1], 0).into()
+    }
+
+    /// An address where nothing is ever answered, by UDP or TCP.
+    fn silent() -> (UdpSocket, SocketAddr) {
+        let socket = UdpSocket::bind(any()).expect("loopback is there");
+        let address = socket.local_addr().expect("bound");
+        (socket, address)
+    }
+
+    #[tokio::test]
+    async fn a_dead_machine_holds_up_nobody_and_who_was_told_of_is_found() {
+        let (key, (_one, dead), (free, late)) = (Key::generate(), silent(), silent());
+        let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+        let listener = Listener::bind(any(), &key).expect("bound");
+        let address = listener.address().expect("bound");
+        let first = serve(listener, 4, late);
+        let hub = Arc::new(Whereabouts::new(key.node(), vec![dead, address]));
+        let dial = || hub.dial(&endpoint, |_| Paths::default(), Hello::default());
+        let begun = Instant::now();
+        let joined = dial().await.expect("joined");
+        assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+        joined.hubs().wait_for(|hubs| hubs == &[late]).await.expect("told");
+        first.abort();
+        let _ = first.await;
+        // Nobody listens where it was told yet.
+        drop(free);
+        tokio::spawn({
+            let key = key.clone();
+            async move {
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+                let listener = Listener::bind(late, &key).expect("bound");
+                serve(listener, 5, late).await.expect("no panic");
+            }
+        });
+        let begun = Instant::now();
+        let second = dial().await.expect("joined");
+        assert!(begun.elapsed() < CONNECT_LIMIT, "{:?}", begun.elapsed());
+        assert_eq!((second.connection.address(), second.welcome.epoch), (Some(late), 5));
+        // One wakes that has not heard of it.
+        let listener = Listener::bind(any(), &key).expect("bound");
+        let address = listener.address().expect("bound");
+        let _third = serve(listener, 4, late);
+        let stale = hub.dial_at(&endpoint, &[address], |_| Paths::default(), Hello::default()).await;
+        assert!(matches!(stale, Err(DialError::Replaced { epoch: 4, newest: 5 })), "{stale:?}");
+        assert_eq!(dial().await.expect("joined").connection.address(), Some(late));
+    }
 
     #[test]
     fn pauses_grow_to_a_bound() {

@@ -4,7 +4,7 @@
 //! * [`message`]: the messages; [`convert`]: to and from the plain types of `base`.
 //! * [`key`]: a machine's key pair, its name (`NodeId`), and where it is kept.
 //! * [`token`]: what a joiner is given: where the hub is, which key it has, and a secret that works once.
-//! * [`dial`]: joining a hub, and how far its clock is from ours.
+//! * [`dial`]: joining a hub, and how far its clock is from ours; [`whereabouts`]: where it may be found, also when another has taken over.
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`patch`]: what changed, as its difference from what both ends have.
@@ -34,6 +34,7 @@ pub mod token;
 mod transport;
 mod tunnel;
 mod turn;
+pub mod whereabouts;
 pub mod without;
 
 pub use connection::{Carrier, Connection, Mark, Receiver, Sender, WireError};
@@ -46,6 +47,7 @@ pub use listener::Listener;
 pub use token::{Role, Token};
 pub use transport::Hold;
 pub use turn::Turn;
+pub use whereabouts::Whereabouts;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

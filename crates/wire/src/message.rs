@@ -19,7 +19,7 @@
 mod greeting;
 pub mod work;
 
-pub use greeting::{Control, ControlKind, Hello, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome};
+pub use greeting::{Control, ControlKind, Hello, Hubs, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome};
 
 use bytes::Bytes;
 use prost::{Message, Oneof};

@@ -2,17 +2,15 @@
 
 use crate::clients::Clients;
 use crate::task;
-use base::NodeId;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use wire::flow::Paths;
 use wire::message::{Hello, Open, OpenKind};
-use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn};
+use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn, Whereabouts};
 
 /// Where a worker's hub is.
 pub enum HubPlace {
-    /// On the machine that holds this key, at the first of these addresses that answers; connections are made from here.
-    Elsewhere(Box<Endpoint>, NodeId, Vec<SocketAddr>),
+    /// On another machine; connections are made from here.
+    Elsewhere(Box<Endpoint>, Arc<Whereabouts>),
     /// In this process: makes a connection to it.
     Here(Box<dyn Fn() -> Connection + Send>),
 }
@@ -38,7 +36,6 @@ pub async fn serve(
 ) -> Result<(), DialError> {
     let instance = rand::random();
     let mut pauses = Pauses::default();
-    let mut newest = Newest::default();
     loop {
         let hello = Hello {
             role: Role::Worker.number().into(),
@@ -50,42 +47,22 @@ pub async fn serve(
             ..Hello::default()
         };
         let joining = match &membership.hub {
-            HubPlace::Elsewhere(endpoint, hub, addresses) => {
-                wire::dial(endpoint, addresses, *hub, |_| Paths::default(), hello).await
-            }
+            HubPlace::Elsewhere(endpoint, hub) => hub.dial(endpoint, |_| Paths::default(), hello).await,
             HubPlace::Here(door) => wire::join(door(), hello).await,
         };
         match joining {
-            Ok(joined) if newest.is_replaced(joined.welcome.epoch) => {
-                tracing::warn!(
-                    epoch = joined.welcome.epoch,
-                    newest = newest.0,
-                    "the hub has been replaced by a later one, which is looked for; should it be this one all the same, \
-                     restart the worker"
-                );
-                joined.connection.close("a later hub has replaced this one");
-            }
             Ok(connection) => {
                 pauses = Pauses::default();
                 joined(&connection);
                 serve_connection(connection, &clients).await;
             }
             Err(refused @ DialError::Refused(_)) => return Err(refused),
+            Err(error @ DialError::Replaced { .. }) => {
+                tracing::warn!(%error, "should it be this one all the same, restart the worker");
+            }
             Err(error) => tracing::info!(%error, "the hub cannot be reached; trying again"),
         }
         tokio::time::sleep(pauses.next_pause()).await;
-    }
-}
-
-/// The highest epoch of the hub that was seen: hubs that replace one another have one key.
-#[derive(Default)]
-struct Newest(u64);
-
-impl Newest {
-    /// Whether a hub of this epoch has been replaced.
-    fn is_replaced(&mut self, epoch: u64) -> bool {
-        self.0 = self.0.max(epoch);
-        epoch < self.0
     }
 }
 
@@ -108,16 +85,4 @@ fn platform() -> String {
     let model = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = model.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ").map(|(_, name)| name));
     format!("{} {}", std::env::consts::ARCH, model.unwrap_or("unknown CPU"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_hub_that_was_replaced_is_known_by_its_epoch() {
-        let mut newest = Newest::default();
-        let seen = [0, 0, 3, 3, 2, 0, 4, 3].map(|epoch| newest.is_replaced(epoch));
-        assert_eq!(seen, [false, false, false, false, true, true, false, true]);
-    }
 }

@@ -62,7 +62,7 @@ pub const CRATES: &[Rule] = &[
 ];
 
 /// Arrows that only tests take: who tests against whom.
-const TESTS_USE: &[(&str, &str)] = &[("worker", "client"), ("wire", "testbed")];
+const TESTS_USE: &[(&str, &str)] = &[("worker", "client"), ("wire", "testbed"), ("store", "testbed")];
 
 /// What core crates may use of others' crates: computation only.
 const CORE_MAY_USE: &[&str] = &["blake3", "thiserror"];

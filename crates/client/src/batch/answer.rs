@@ -102,7 +102,7 @@ async fn all_tasks(
 
 /// Keeps a job, for good.
 async fn make(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Result<Arc<Job>, Option<Problem>> {
-    let hub = daemon.config.hub.as_ref().map(|hub| hub.node);
+    let hub = daemon.config.hub.as_ref().map(|hub| hub.hub());
     let Some(hub) = hub else {
         all_tasks(requests, &mut |_| Ok(())).await?;
         let why = "no pool is configured, and batch jobs are kept by one";

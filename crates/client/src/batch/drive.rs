@@ -114,7 +114,8 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
             pause = PAUSE_MIN;
         }
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            // Many lose one hub at one moment.
+            () = tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>())) => {}
             () = job.woken.notified() => {}
         }
         pause = (pause * 2).min(PAUSE_MAX);
@@ -146,7 +147,7 @@ async fn wait_for_other(daemon: &Arc<Daemon>, job: &Arc<Job>) {
 
 /// One way, until it breaks or all is done.
 async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, views: &Arc<JobViews>, since: Time) -> Result<(), Broken> {
-    if daemon.config.hub.as_ref().is_none_or(|hub| hub.node != job.spec.hub) {
+    if daemon.config.hub.as_ref().is_none_or(|hub| hub.hub() != job.spec.hub) {
         return Err(Broken::Later(format!("it is at hub {}, and another one is used now: gleaner use", job.spec.hub)));
     }
     let wanted = job.wanted().borrow().clone();

@@ -2,6 +2,7 @@
 
 use crate::desk::{Desk, Durable};
 use crate::server::Shared;
+use crate::shared::Hubs;
 use crate::state::State;
 use crate::work::{ASKS, OWNERS_TAGS};
 use base::NodeId;
@@ -86,14 +87,29 @@ struct Served {
 
 impl Shared {
     /// Serves a machine whose hosts ask, until it leaves. Its first stream stays open, and nothing is said there.
-    pub(crate) async fn serve_asking(self: &Arc<Self>, connection: Connection, _control: (Sender, Receiver)) {
+    pub(crate) async fn serve_asking(
+        self: &Arc<Self>,
+        connection: Connection,
+        (mut control, _receiver): (Sender, Receiver),
+        mut hubs: Hubs,
+    ) {
         let number = {
             let hosts = &mut lock(&self.state).work.hosts;
             hosts.streams += 1;
             hosts.machines.insert(hosts.streams, connection.clone());
             hosts.streams
         };
-        while let Ok((mut sender, mut receiver)) = connection.accept_control().await {
+        loop {
+            let opened = tokio::select! {
+                opened = connection.accept_control() => opened,
+                told = hubs.changed() => {
+                    if control.send(&told).await.is_err() {
+                        break;
+                    }
+                    continue;
+                }
+            };
+            let Ok((mut sender, mut receiver)) = opened else { break };
             let (shared, node) = (self.clone(), connection.peer());
             tokio::spawn(async move {
                 // In a box of its own: when the host is there, its room is given back.

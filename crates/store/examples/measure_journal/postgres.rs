@@ -28,7 +28,8 @@ pub fn measure(url: &str) {
 
 fn open(place: &Place) -> Opened {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let lease = runtime.block_on(Lease::wait(place, "measure", |why| println!("{why}"))).expect("the database works");
+    let lease =
+        runtime.block_on(Lease::wait(place, "measure", &[], |why| println!("{why}"))).expect("the database works");
     super::open(log::Place::Postgres(lease), Options::default())
 }
 

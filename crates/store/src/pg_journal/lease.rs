@@ -7,16 +7,17 @@
 //! Renewing changes no key, so it waits for no writer, and none for it. A holder that could not renew ends itself when a tenth
 //! of the lease is left, counted from before it asked, on a clock that goes on while the machine sleeps.
 
-use super::Place;
 use super::engine::Engine;
 use super::schema::{self, Unready};
 use super::session::{Session, Trouble};
+use super::{Place, hubs};
 use crate::journal::JournalError;
 use crate::journal::format::Identity;
 use crate::lock;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::SqlState;
@@ -44,6 +45,9 @@ const PUT_FILE: &str = fenced!(
 );
 /// Longest wait between two tries.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+/// How often a standby says where it is, and how often the hub that serves looks where all are.
+const SAY_INTERVAL: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_secs(4);
 /// How long a hub that stops may take to give the lease back.
 const RELEASE_LIMIT: Duration = Duration::from_secs(1);
 
@@ -66,6 +70,9 @@ pub(crate) struct Keeper {
     deadline_ns: AtomicU64,
     pub engine: Engine,
     end: Mutex<End>,
+    /// Where this hub may be found, and where all of the journal's may.
+    own: Mutex<Vec<SocketAddr>>,
+    hubs: watch::Sender<Vec<SocketAddr>>,
     /// Set once it has ended, for what waits for the database.
     over: watch::Sender<bool>,
 }
@@ -95,17 +102,28 @@ pub(crate) fn pause(tries: u32) -> Duration {
 }
 
 impl Lease {
-    /// Waits until this process holds the lease. `name` is for people; `says` is told once each why it waits: that another hub
-    /// holds it, or that the database does not answer. Dropping the future gives up.
+    /// Waits until this process holds the lease. `name` is for people; `addresses` is where this hub will be found, if that is known;
+    /// `says` is told once each why it waits: that another hub holds it, or that the database does not answer. Dropping the future
+    /// gives up.
     ///
     /// # Errors
     /// What will not pass by itself: the database refuses the user, or its tables cannot be used.
-    pub async fn wait(place: &Place, name: &str, mut says: impl FnMut(&str)) -> Result<Self, JournalError> {
+    pub async fn wait(
+        place: &Place,
+        name: &str,
+        addresses: &[SocketAddr],
+        mut says: impl FnMut(&str),
+    ) -> Result<Self, JournalError> {
         let (mut said_held, mut said_lost, mut tries) = (false, false, 0);
+        let mut said_where: Option<Instant> = None;
         loop {
-            match Self::take(place, name).await {
+            let is_due = said_where.is_none_or(|at| at.elapsed() >= SAY_INTERVAL);
+            match Self::take(place, name, if is_due { addresses } else { &[] }).await {
                 Ok(Taking::Taken(lease)) => return Ok(lease),
                 Ok(Taking::Held(by)) => {
+                    if is_due {
+                        said_where = Some(Instant::now());
+                    }
                     if !std::mem::replace(&mut said_held, true) {
                         says(&format!("the hub {by} holds the journal in {place}: waiting as its standby"));
                     }
@@ -123,11 +141,11 @@ impl Lease {
         }
     }
 
-    /// Takes the lease if nobody holds it.
+    /// Takes the lease if nobody holds it. Writes down where this hub will be found, if that is given.
     ///
     /// # Errors
     /// As [`Lease::wait`].
-    pub async fn take(place: &Place, name: &str) -> Result<Taking, JournalError> {
+    pub async fn take(place: &Place, name: &str, addresses: &[SocketAddr]) -> Result<Taking, JournalError> {
         let limit = place.lease.max(Duration::from_secs(2));
         let connected = tokio::time::timeout(limit, Session::connect(place, "gleaner standby", limit)).await;
         let mut session = match connected {
@@ -143,6 +161,11 @@ impl Lease {
             Err(Unready::Lost(why)) => return Ok(Taking::Lost(why)),
             Err(Unready::Final(error)) => return Err(error),
         };
+        if !addresses.is_empty()
+            && let Err(Trouble::Refused(_, why)) = hubs::write(&mut session, addresses).await
+        {
+            tracing::warn!(why, "the other hubs of the journal cannot be told where this one is");
+        }
         match take_with(&mut session, place, name).await {
             Ok(Ok((epoch, holder, sent))) => Keeper::start(place, identity, epoch, holder, sent).map(Taking::Taken),
             Ok(Err(by)) => Ok(Taking::Held(by)),
@@ -181,6 +204,20 @@ impl Lease {
     /// What keeps files that the hubs share.
     pub fn files(&self) -> Files {
         Files(self.keeper.clone())
+    }
+
+    /// Where all hubs of this journal may be found, now and when that changes, once this one may at `own`. Waits for the database.
+    pub fn hubs(&self, own: Vec<SocketAddr>) -> watch::Receiver<Vec<SocketAddr>> {
+        *lock(&self.keeper.own) = own.clone();
+        let keeper = self.keeper.clone();
+        let look = async move {
+            let mut session = keeper.session().await?;
+            hubs::exchange(&mut session, &own).await.map(|all| keeper.found(all))
+        };
+        if let Some(Err(why)) = self.keeper.engine.wait(look) {
+            tracing::warn!(%why, "where the journal's hubs are is looked for later");
+        }
+        self.keeper.hubs.subscribe()
     }
 
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
@@ -280,6 +317,8 @@ impl Keeper {
             deadline_ns: AtomicU64::new(0),
             engine,
             end: Mutex::new(End::NotYet(None)),
+            own: Mutex::default(),
+            hubs: watch::Sender::default(),
             over: watch::Sender::new(false),
         });
         keeper.renewed(sent);
@@ -310,6 +349,7 @@ impl Keeper {
     async fn renew(self: Arc<Self>) {
         let (third, millis) = (self.place.lease / 3, self.place.lease.as_millis() as i64);
         let (mut session, mut tries) = (None, 0);
+        let mut looked = Instant::now();
         let mut why = "this process was stopped for too long".to_owned();
         let mut wait = third;
         loop {
@@ -334,6 +374,10 @@ impl Keeper {
                 Ok(Ok(_)) => {
                     self.renewed(sent);
                     (tries, wait) = (0, third);
+                    if looked.elapsed() >= LOOK_INTERVAL {
+                        looked = Instant::now();
+                        self.look(&mut session).await;
+                    }
                     continue;
                 }
                 Ok(Err(trouble)) => why = trouble.to_string(),
@@ -343,6 +387,26 @@ impl Keeper {
             (session, wait) = (None, pause(tries));
             tries += 1;
         }
+    }
+
+    /// Looks where the hubs are; the session is used no more if that failed.
+    async fn look(&self, session: &mut Option<Session>) {
+        let own = lock(&self.own).clone();
+        let Some(mut open) = session.take() else { return };
+        match tokio::time::timeout(self.left().min(self.place.lease / 3), hubs::exchange(&mut open, &own)).await {
+            Ok(Ok(all)) => self.found(all),
+            Ok(Err(Trouble::Refused(_, why))) => tracing::debug!(why, "where the hubs are cannot be read"),
+            Ok(Err(Trouble::Lost(_))) | Err(_) => return,
+        }
+        *session = Some(open);
+    }
+
+    fn found(&self, all: Vec<SocketAddr>) {
+        self.hubs.send_if_modified(|known| {
+            let is_news = *known != all;
+            *known = all;
+            is_news
+        });
     }
 
     /// Renews once, to be certain that what was committed before is as durable as a commit is, and that nobody took over.

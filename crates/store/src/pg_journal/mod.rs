@@ -16,6 +16,7 @@
 
 mod commit;
 mod engine;
+mod hubs;
 mod lease;
 mod place;
 mod read;

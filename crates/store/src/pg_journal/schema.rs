@@ -7,6 +7,7 @@
 //! | `batches` | records: the first's number, how many, who wrote them, their bytes as in the embedded log, checksum |
 //! | `snapshots`, `chunks` | states: a snapshot is there once its row in `snapshots` is |
 //! | `files` | what hubs that replace one another share beside the records: the key, and the list of nodes |
+//! | `hubs` | where these hubs are, and when that was said last |
 
 use super::Place;
 use super::session::{Session, Trouble};
@@ -33,7 +34,9 @@ pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Iden
         Trouble::Refused(_, why) => Unready::Final(place.failed("make or read the tables of", why)),
     };
     let wrong = |why| Unready::Final(place.failed("read the tables of", why));
-    let there = "SELECT to_regclass('{s}.about') IS NOT NULL, current_setting('fsync') = 'off'";
+    // Tables that were made by a version before this one lack the last.
+    let there = "SELECT to_regclass('{s}.about') IS NOT NULL AND to_regclass('{s}.hubs') IS NOT NULL, \
+                 current_setting('fsync') = 'off'";
     let found = session.rows(there, &[]).await.map_err(failed)?;
     let (is_there, is_unsafe) = found.first().map_or((false, false), |row| (row.get(0), row.get(1)));
     if is_unsafe {
@@ -78,6 +81,7 @@ CREATE TABLE IF NOT EXISTS {{s}}.chunks (
     seq bigint, number bigint, bytes bytea NOT NULL, checksum bytea NOT NULL, PRIMARY KEY (seq, number));
 ALTER TABLE {{s}}.chunks ALTER COLUMN bytes SET STORAGE EXTERNAL;
 CREATE TABLE IF NOT EXISTS {{s}}.files (name text PRIMARY KEY, bytes bytea NOT NULL);
+CREATE TABLE IF NOT EXISTS {{s}}.hubs (address text PRIMARY KEY, seen timestamptz NOT NULL);
 COMMIT"
     )
 }

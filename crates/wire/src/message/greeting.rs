@@ -109,6 +109,9 @@ pub struct Welcome {
     /// Which hub this is, of those that replaced one another on one journal: one with a lower number must not be worked for.
     #[prost(uint64, tag = "11")]
     pub epoch: u64,
+    /// Where this hub and those that would replace it may be found, `IP:PORT` each. Empty: nothing is known of others.
+    #[prost(string, repeated, tag = "12")]
+    pub addresses: Vec<String>,
 }
 
 /// How far a view is known.
@@ -126,7 +129,7 @@ pub struct ViewHeld {
 #[derive(Clone, PartialEq, Message)]
 pub struct Control {
     /// Which kind.
-    #[prost(oneof = "ControlKind", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "ControlKind", tags = "1, 2, 3, 4, 5")]
     pub kind: Option<ControlKind>,
 }
 
@@ -145,6 +148,17 @@ pub enum ControlKind {
     /// Workers of the sender, a hub, have come or gone.
     #[prost(message, tag = "4")]
     Lends(Lends),
+    /// From the hub: what [`Welcome::addresses`] said is another list now.
+    #[prost(message, tag = "5")]
+    Hubs(Hubs),
+}
+
+/// Where the hubs are that replace one another.
+#[derive(Clone, PartialEq, Message)]
+pub struct Hubs {
+    /// As [`Welcome::addresses`].
+    #[prost(string, repeated, tag = "1")]
+    pub addresses: Vec<String>,
 }
 
 /// A change of network.

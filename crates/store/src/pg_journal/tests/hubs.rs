@@ -16,7 +16,7 @@ fn a_hub_that_was_replaced_writes_nothing() {
 fn of_what_it_took(place: &Place) {
     let (old, _) = open(place);
     old.commit(10).unwrap();
-    assert!(matches!(block_on(Lease::take(place, "second")), Ok(Taking::Held(by)) if by == "test"));
+    assert!(matches!(block_on(Lease::take(place, "second", &[])), Ok(Taking::Held(by)) if by == "test"));
     old.journal.files().put("hub.key", b"one").unwrap();
     // It sleeps, and takes records that it has not committed.
     old.journal.freeze();
@@ -58,7 +58,7 @@ fn a_hub_that_stops_gives_its_lease_back() {
     let standby = place.clone();
     let waiting = std::thread::spawn(move || {
         let mut said = Vec::new();
-        let lease = block_on(Lease::wait(&standby, "second", |why| said.push(why.to_owned()))).unwrap();
+        let lease = block_on(Lease::wait(&standby, "second", &[], |why| said.push(why.to_owned()))).unwrap();
         (lease, said)
     });
     for _ in 0..10 {
@@ -71,6 +71,26 @@ fn a_hub_that_stops_gives_its_lease_back() {
     assert!(begun.elapsed() < Duration::from_secs(3));
     assert_eq!(lease.epoch(), 2);
     assert!(matches!(&said[..], [held] if held.contains("the hub test holds the journal")), "{said:?}");
+}
+
+#[test]
+fn all_hubs_are_known_to_the_one_that_serves() {
+    let server = Server::start();
+    let place = server.place(900);
+    let at = |port| std::net::SocketAddr::from(([10, 0, 0, 1], port));
+    let lease = take(&place);
+    let mut hubs = lease.hubs(vec![at(1)]);
+    assert_eq!(*hubs.borrow_and_update(), [at(1)]);
+    server.sql("INSERT INTO gleaner.hubs VALUES ('10.0.0.9:9', now() - interval '2 days'), ('odd', now())");
+    assert!(matches!(block_on(Lease::take(&place, "second", &[at(2), at(3), at(3)])), Ok(Taking::Held(_))));
+    let found = block_on(async { tokio::time::timeout(LONG, hubs.changed()).await.is_ok() });
+    assert!(found && *hubs.borrow() == [at(1), at(2), at(3)], "{:?}", *hubs.borrow());
+    let many: Vec<_> = (100..200).map(at).collect();
+    assert_eq!(lease.hubs(many).borrow().len(), 16);
+    // Tables of the version before.
+    drop(lease);
+    server.sql("DROP TABLE gleaner.hubs");
+    assert_eq!(*take(&place).hubs(vec![at(4)]).borrow(), [at(4)]);
 }
 
 /// A process of its own, which appends until it is ended.

@@ -41,7 +41,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 }
 
 fn take(place: &Place) -> Lease {
-    block_on(Lease::wait(place, "test", |_| {})).unwrap()
+    block_on(Lease::wait(place, "test", &[], |_| {})).unwrap()
 }
 
 fn open_with(lease: Lease, options: Options) -> Result<(Hub, log::Contents), JournalError> {

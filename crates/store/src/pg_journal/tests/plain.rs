@@ -80,10 +80,10 @@ fn it_is_bounded(server: &Server) {
 
 fn what_cannot_pass_by_itself_is_said(server: &Server) {
     let place = |name: &str, rest: &str| Place::parse(&server.url(rest).replace("/postgres?", name)).unwrap();
-    let error = block_on(Lease::wait(&place("/nowhere?", ""), "test", |_| {})).unwrap_err();
+    let error = block_on(Lease::wait(&place("/nowhere?", ""), "test", &[], |_| {})).unwrap_err();
     assert!(error.to_string().contains("does not exist"), "{error}");
     drop(take(&place("/postgres?", "schema=other")));
     server.sql("UPDATE other.about SET version = 2");
-    let error = block_on(Lease::wait(&place("/postgres?", "schema=other"), "test", |_| {})).unwrap_err();
+    let error = block_on(Lease::wait(&place("/postgres?", "schema=other"), "test", &[], |_| {})).unwrap_err();
     assert!(matches!(error, JournalError::NewerTables { found: 2, .. }), "{error}");
 }

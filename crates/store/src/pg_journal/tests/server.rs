@@ -3,87 +3,33 @@
 use super::Place;
 use std::io::{Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use tempfile::TempDir;
+use testbed::postgres::Postgres;
 
 /// A server of its own, stopped when dropped.
 pub struct Server {
-    folder: TempDir,
-    programs: PathBuf,
-    account: Option<(u32, u32)>,
-}
-
-/// The newest version that is installed.
-fn programs() -> PathBuf {
-    let found = std::fs::read_dir("/usr/lib/postgresql").map(|versions| {
-        versions.flatten().map(|version| version.path().join("bin")).filter(|bin| bin.join("initdb").exists()).max()
-    });
-    found.ok().flatten().expect("PostgreSQL is not installed: apt-get install postgresql")
-}
-
-/// The ids of an account that may run a server: root may not.
-fn account() -> Option<(u32, u32)> {
-    if !rustix::process::geteuid().is_root() {
-        return None;
-    }
-    let accounts = std::fs::read_to_string("/etc/passwd").unwrap();
-    let line = accounts.lines().find(|line| line.starts_with("postgres:")).expect("no account `postgres`");
-    let field = |at| line.split(':').nth(at).unwrap().parse().unwrap();
-    Some((field(2), field(3)))
+    pub postgres: Postgres,
+    _folder: TempDir,
 }
 
 impl Server {
     pub fn start() -> Self {
+        Self::start_with(None)
+    }
+
+    /// With a certificate and its key.
+    pub fn start_with(certificate: Option<(&[u8], &[u8])>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let server = Self { programs: programs(), account: account(), folder };
-        let home = server.folder.path().join("pg");
-        std::fs::create_dir(&home).unwrap();
-        if let Some((user, group)) = server.account {
-            chown(&home, Some(user), Some(group)).unwrap();
-        }
-        server.run("initdb", &["-D", "data", "-U", "hub", "-A", "trust", "-N", "--locale=C", "-E", "UTF8"]);
-        let settings = format!(
-            "listen_addresses=''\nunix_socket_directories='{}'\nfsync=off\nshared_buffers=16MB\nmax_connections=30\n\
-             log_min_messages=fatal\nautovacuum=off\n",
-            home.display()
-        );
-        let path = home.join("data/postgresql.auto.conf");
-        std::fs::write(path, settings).unwrap();
-        server.run("pg_ctl", &["-D", "data", "-w", "-s", "-l", "log", "start"]);
-        server
-    }
-
-    fn run(&self, program: &str, arguments: &[&str]) {
-        assert!(self.does(program, arguments), "{program} {arguments:?}");
-    }
-
-    /// Whether a program ends well.
-    fn does(&self, program: &str, arguments: &[&str]) -> bool {
-        let mut command = Command::new(self.programs.join(program));
-        command.args(arguments).current_dir(self.home()).stdin(Stdio::null()).stdout(Stdio::null());
-        if let Some((user, group)) = self.account {
-            command.gid(group).uid(user);
-        }
-        command.status().is_ok_and(|status| status.success())
-    }
-
-    fn home(&self) -> PathBuf {
-        self.folder.path().join("pg")
-    }
-
-    pub fn url_at(&self, folder: &Path, rest: &str) -> String {
-        format!("postgres://hub@{}/postgres?{rest}", folder.display().to_string().replace('/', "%2F"))
+        Self { postgres: Postgres::start_with(folder.path(), certificate).unwrap(), _folder: folder }
     }
 
     pub fn url(&self, rest: &str) -> String {
-        self.url_at(&self.home(), rest)
+        self.postgres.url(rest)
     }
 
     pub fn place(&self, lease_ms: u32) -> Place {
@@ -92,20 +38,19 @@ impl Server {
 
     /// Kills the server in whatever it does, and starts it again, which recovers what it committed.
     pub fn crash(&self) {
-        self.run("pg_ctl", &["-D", "data", "-w", "-s", "-l", "log", "-m", "immediate", "restart"]);
+        self.postgres.crash().unwrap();
     }
 
     /// Does a statement as an administrator.
     pub fn sql(&self, text: &str) {
-        let home = self.home();
-        self.run("psql", &["-q", "-h", home.to_str().unwrap(), "-U", "hub", "-d", "postgres", "-c", text]);
+        self.postgres.sql(text).unwrap();
     }
 
     /// A proxy before it, in a folder of its own.
     pub fn proxy(&self) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(folder.path().join(".s.PGSQL.5432")).unwrap();
-        let (target, loses) = (self.home().join(".s.PGSQL.5432"), Arc::new(AtomicBool::new(false)));
+        let (target, loses) = (self.postgres.socket(), Arc::new(AtomicBool::new(false)));
         let (armed, silent) = (loses.clone(), Arc::new(AtomicBool::new(false)));
         let is_silent = silent.clone();
         std::thread::spawn(move || {
@@ -119,13 +64,6 @@ impl Server {
             }
         });
         Proxy { folder, loses, silent }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let stopped = self.does("pg_ctl", &["-D", "data", "-w", "-s", "-m", "immediate", "stop"]);
-        assert!(stopped || std::thread::panicking(), "the server goes on");
     }
 }
 
@@ -152,7 +90,7 @@ pub struct Proxy {
 
 impl Proxy {
     pub fn place(&self, server: &Server, lease_ms: u32) -> Place {
-        Place::parse(&server.url_at(self.folder.path(), &format!("lease_ms={lease_ms}"))).unwrap()
+        Place::parse(&server.postgres.url_at(self.folder.path(), &format!("lease_ms={lease_ms}"))).unwrap()
     }
 
     /// Passes nothing on any more, and closes nothing: as a network that is cut.
