@@ -21,7 +21,7 @@ pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-pub const TESTS: [Need; 23] = [
+pub const TESTS: [Need; 24] = [
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
@@ -45,6 +45,7 @@ pub const TESTS: [Need; 23] = [
     ("awk", "mawk"),
     ("newuidmap", "uidmap"),
     ("/usr/lib/postgresql", "postgresql"),
+    ("openssl", "openssl"),
 ];
 
 /// What the heavy tests on real input run.

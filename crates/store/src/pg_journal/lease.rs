@@ -116,6 +116,7 @@ impl Lease {
     ) -> Result<Self, JournalError> {
         let (mut said_held, mut said_lost, mut tries) = (false, false, 0);
         let mut said_where: Option<Instant> = None;
+        place.warn();
         loop {
             let is_due = said_where.is_none_or(|at| at.elapsed() >= SAY_INTERVAL);
             match Self::take(place, name, if is_due { addresses } else { &[] }).await {
@@ -147,7 +148,8 @@ impl Lease {
     /// As [`Lease::wait`].
     pub async fn take(place: &Place, name: &str, addresses: &[SocketAddr]) -> Result<Taking, JournalError> {
         let limit = place.lease.max(Duration::from_secs(2));
-        let connected = tokio::time::timeout(limit, Session::connect(place, "gleaner standby", limit)).await;
+        let connecting = Session::connect(place, place.tls()?, "gleaner standby", limit);
+        let connected = tokio::time::timeout(limit, connecting).await;
         let mut session = match connected {
             Ok(Ok(session)) => session,
             Ok(Err(error)) if Trouble::is_final(&error) => {

@@ -9,7 +9,7 @@
 //!
 //! As long as a lease lasts, lost connections are made again; then the journal is dead.
 //!
-//! Deliberately not here: TLS, and how the database is made to survive its own machine. What it commits must be on the
+//! Deliberately not here: how the database is made to survive its own machine. What it commits must be on the
 //! replica that takes over from it (`synchronous_standby_names`), or told records are lost with it.
 //!
 //! The statements are beside what uses them; tables in `schema`, the fence in `lease`.
@@ -25,6 +25,7 @@ mod session;
 mod snapshot;
 #[cfg(test)]
 mod tests;
+mod tls;
 
 pub use lease::{Files, Lease, Taking};
 pub use place::Place;

@@ -1,5 +1,6 @@
 //! Where the journal is: the operator's URL.
 
+use super::tls::{Asked, Tls};
 use crate::journal::JournalError;
 use std::fmt;
 use std::time::Duration;
@@ -19,12 +20,14 @@ pub struct Place {
     pub(crate) config: Config,
     pub(crate) schema: String,
     pub(crate) lease: Duration,
+    tls: Asked,
     shown: String,
 }
 
 impl Place {
     /// Reads a URL: `postgres://user:password@host:5432/database?schema=gleaner`, with several hosts separated by commas if
-    /// there are. Beside what `libpq` knows, `schema` names the schema, and `lease_ms` the length of the lease (6000).
+    /// there are. Beside what `libpq` knows, `schema` names the schema, and `lease_ms` the length of the lease (6000). `sslmode` and
+    /// `sslrootcert` are as in `libpq`; `allow` is missing.
     ///
     /// # Errors
     /// [`JournalError::Url`]; it does not repeat the URL, which may hold a password.
@@ -35,6 +38,7 @@ impl Place {
         }
         let (base, query) = url.split_once('?').unwrap_or((url, ""));
         let (mut schema, mut lease, mut rest) = (SCHEMA_DEFAULT.to_owned(), LEASE_DEFAULT, Vec::new());
+        let mut tls = Asked::default();
         for part in query.split('&').filter(|part| !part.is_empty()) {
             match part.split_once('=') {
                 Some(("schema", name)) => schema = name.to_owned(),
@@ -43,6 +47,7 @@ impl Place {
                     let millis = millis.ok_or_else(|| wrong("lease_ms is not a number from 200 to 600000".into()))?;
                     lease = Duration::from_millis(millis);
                 }
+                Some((key, value)) if tls.take(key, value).map_err(wrong)? => {}
                 _ => rest.push(part),
             }
         }
@@ -53,17 +58,35 @@ impl Place {
         }
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         let mut config: Config = url.parse().map_err(|error| wrong(super::session::words(&error)))?;
+        tls.check().map_err(wrong)?;
+        config.ssl_mode(tls.mode(&config));
         let third = (lease / 3).max(Duration::from_secs(1));
         config.connect_timeout(third).tcp_user_timeout(lease).keepalives_idle(third);
         // Of several servers the one that takes writes.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         let shown = shown(&config, &schema);
-        Ok(Self { config, schema, lease, shown })
+        Ok(Self { config, schema, lease, tls, shown })
     }
 
     /// The length of its lease.
     pub fn lease(&self) -> Duration {
         self.lease
+    }
+
+    /// What makes its connections, if those are to be encrypted. Reads the certificates to trust.
+    pub(crate) fn tls(&self) -> Result<Tls, JournalError> {
+        self.tls.tls().map_err(|why| JournalError::Url { why })
+    }
+
+    /// Says what of it is less than it may seem.
+    pub(crate) fn warn(&self) {
+        if self.tls.is_unverified() {
+            tracing::warn!(
+                place = %self,
+                "sslmode=require without sslrootcert: it is not looked whose certificate the database has, so who is between can \
+                 read and change all; verify-full looks"
+            );
+        }
     }
 
     /// A statement with the schema's name in the place of `{s}`.
@@ -105,7 +128,7 @@ impl fmt::Debug for Place {
 
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
-        (&self.config, &self.schema, self.lease) == (&other.config, &other.schema, other.lease)
+        (&self.config, &self.schema, self.lease, &self.tls) == (&other.config, &other.schema, other.lease, &other.tls)
     }
 }
 
@@ -136,6 +159,8 @@ mod tests {
             "postgres://hub:geheim@a/site?lease_ms=1",
             "postgres://hub:geheim@a:port/site",
             "postgres://hub:geheim@a/site?nothing=1",
+            "postgres://hub:geheim@a/site?sslmode=allow",
+            "postgres://hub:geheim@a/site?sslmode=verify-full",
         ];
         for url in wrong {
             let error = Place::parse(url).unwrap_err().to_string();

@@ -1,13 +1,14 @@
 //! One connection to the database, and what its errors mean for what was being done.
 
 use super::Place;
+use super::tls::{Tls, is_about_certificate};
 use std::collections::HashMap;
 use std::error::Error as _;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_postgres::error::{Severity, SqlState};
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, NoTls, Row, Statement};
+use tokio_postgres::{Client, Row, Statement};
 
 /// What a session begins with. A commit is answered once it is flushed, here and at synchronous replicas; a session that reads
 /// may be idle for as long as its records are applied.
@@ -46,11 +47,12 @@ impl From<tokio_postgres::Error> for Trouble {
 
 impl Trouble {
     /// Whether trying to connect again would say the same: the server does not know the user, the database or the right, or
-    /// there is no way to show who one is.
+    /// there is no way to show who one is, or its certificate is not good.
     pub fn is_final(error: &tokio_postgres::Error) -> bool {
         let final_classes = ["28", "3D", "42"];
         match error.code() {
             Some(code) => final_classes.iter().any(|class| code.code().starts_with(class)),
+            None if error.source().is_some_and(is_about_certificate) => true,
             None => !error.is_closed() && !error.source().is_some_and(|source| source.is::<std::io::Error>()),
         }
     }
@@ -85,9 +87,9 @@ impl Drop for Session {
 
 impl Session {
     /// Connects, as `name` in the server's list of sessions. Within a runtime.
-    pub async fn connect(place: &Place, name: &str, limit: Duration) -> Result<Self, tokio_postgres::Error> {
+    pub async fn connect(place: &Place, tls: Tls, name: &str, limit: Duration) -> Result<Self, tokio_postgres::Error> {
         let mut config = place.config.clone();
-        let (client, connection) = config.application_name(name).connect(NoTls).await?;
+        let (client, connection) = config.application_name(name).connect(tls).await?;
         let driver = tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(error = words(&error), "a connection to the journal's database ended");
@@ -100,7 +102,8 @@ impl Session {
 
     /// The same for one that goes on trying: all errors are alike to it.
     pub async fn open(place: &Place, name: &str, limit: Duration) -> Result<Self, Trouble> {
-        match tokio::time::timeout(limit, Self::connect(place, name, limit)).await {
+        let tls = place.tls().map_err(|error| Trouble::Lost(error.to_string()))?;
+        match tokio::time::timeout(limit, Self::connect(place, tls, name, limit)).await {
             Ok(connected) => Ok(connected?),
             Err(_) => Err(Trouble::Lost(format!("no connection within {limit:?}"))),
         }

@@ -4,6 +4,7 @@ mod faults;
 mod hubs;
 mod plain;
 mod server;
+mod tls;
 
 use super::{Lease, PgJournal, Place, Taking};
 use crate::journal::{JournalError, Options, Seq};
