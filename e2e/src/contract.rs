@@ -7,6 +7,7 @@ mod jobs;
 mod kept;
 mod revoked;
 mod snapshot;
+mod standby;
 mod up;
 
 use crate::pool::Options;
@@ -47,9 +48,18 @@ const IN_ONE_PROCESS: [Scenario; 8] = [
     ("up/killed", up::killed),
 ];
 
+/// What is done to a pool whose hub's journal is in a database, most of it with a second hub.
+const STANDBY: [Scenario; 3] = [
+    ("standby/the hub is killed: a batch job goes on at the other one, and all is done once", standby::killed),
+    ("standby/the hub is stopped and wakes: it ends, and nobody goes back to it", standby::stopped),
+    ("standby/the database is killed under load: the hub goes on", standby::database_killed),
+];
+
 /// Runs the scenarios whose name contains `filter` on pools of this kind.
 pub fn run(options: &Options, filter: &str, report: &Report) {
     scenario::run(&SCENARIOS, options, filter, report);
     let in_one_process = Options { workers: 0, together: true, ..options.clone() };
+    let with_database = Options { database: true, ..options.clone() };
+    scenario::run(&STANDBY, &with_database, filter, report);
     scenario::run(&IN_ONE_PROCESS, &in_one_process, filter, report);
 }

@@ -2,8 +2,10 @@
 //! it may be left.
 
 mod branch;
+mod standby;
 
 pub use branch::Branch;
+pub use standby::Standby;
 
 use crate::client::{Client, NOBODY};
 use crate::empty_root::EmptyRoot;
@@ -16,6 +18,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
+use testbed::postgres::Postgres;
 use testbed::{Link, Testbed};
 
 /// The hub's list of machines that joined, in a pool's folder.
@@ -52,6 +55,8 @@ pub struct Options {
     pub link: Option<Link>,
     /// What of the product is left out, for measurement: see [`WITHOUT`].
     pub without: &'static str,
+    /// The hub's journal is in a database, so that a standby can take over.
+    pub database: bool,
     /// More for the hub's environment.
     pub hub_env: Vec<(&'static str, String)>,
     /// Folder with `gleaner` and `remrun`.
@@ -72,6 +77,7 @@ impl Options {
             nobody: false,
             link: None,
             without: "",
+            database: false,
             hub_env: Vec::new(),
             programs,
             suite,
@@ -108,6 +114,10 @@ pub struct Pool {
     pub testbed: Option<Testbed>,
     /// The hub behind the pool's, if one was added.
     pub branch: Option<Branch>,
+    /// The hub that takes over from the pool's, if one was started.
+    pub standby: Option<Standby>,
+    /// What keeps the hub's journal, if that is a database.
+    pub database: Option<Postgres>,
     options: Options,
     before: Before,
 }
@@ -137,6 +147,9 @@ impl Pool {
         let without = (!options.without.is_empty()).then(|| (WITHOUT.into(), options.without.into()));
         owner.env.extend(without.clone());
         owner.env.extend(options.hub_env.iter().map(|(name, value)| ((*name).into(), value.into())));
+        let database = options.database.then(|| Postgres::start(&root)).transpose();
+        let database = database.map_err(|error| Error::Missing(error.to_string()))?;
+        owner.env.extend(database.as_ref().map(|database| ("GLEANER_JOURNAL".into(), database.url("").into())));
         let hosts = |link| [(CLIENT, link), (SITE, Link::NONE), (BRANCH, Link::NONE)];
         let testbed = options.link.map(|link| Testbed::start(&hosts(link), 1)).transpose();
         let testbed = testbed.map_err(|error| Error::Missing(error.to_string()))?;
@@ -162,6 +175,8 @@ impl Pool {
             owner,
             testbed,
             branch: None,
+            standby: None,
+            database,
             options: options.clone(),
             before,
         };
@@ -267,7 +282,8 @@ impl Pool {
     pub fn logs(&self, lines: usize) -> String {
         let mut text = String::new();
         let branch = self.branch.as_ref().map(|branch| &branch.hub);
-        for daemon in std::iter::once(&self.hub).chain(branch).chain(&self.workers) {
+        let standby = self.standby.as_ref().map(|standby| &standby.hub);
+        for daemon in std::iter::once(&self.hub).chain(branch).chain(standby).chain(&self.workers) {
             let log = std::fs::read(&daemon.log).unwrap_or_default();
             text.push_str(&format!("--- {}\n{}\n", daemon.name, tail(&log, lines)));
         }
@@ -314,6 +330,7 @@ impl Pool {
     /// left. Empty if all is well.
     pub fn stop(mut self, keep: bool) -> Result<Vec<String>> {
         let mut wrong = self.branch.as_mut().map_or(Ok(Vec::new()), Branch::stop)?;
+        wrong.extend(self.standby.as_mut().map_or(Ok(Vec::new()), Standby::stop)?);
         for client in [Some(&self.client), Some(&self.owner), self.nobody.as_ref()].into_iter().flatten() {
             let outcome = client.gleaner(&["stop"])?;
             if !outcome.ok() {
@@ -325,6 +342,7 @@ impl Pool {
                 wrong.push(format!("{} did not stop within {STOP:?} of SIGTERM", daemon.name));
             }
         }
+        drop(self.database.take());
         wrong.extend(self.before.leftovers(self.scratch.path(), VANISH));
         if keep {
             let note = self.scratch.path().join(KEEP);

@@ -433,6 +433,11 @@ impl Daemon {
         }
     }
 
+    /// How it ended, if it has within the limit.
+    pub fn ended(&mut self, limit: Duration) -> Option<Ended> {
+        wait_for(limit, || self.child.try_wait().ok().flatten()).map(Ended::from)
+    }
+
     /// Sends a signal.
     pub fn signal(&self, signal: Signal) {
         let _ = rustix::process::kill_process(self.pid(), signal);

@@ -46,6 +46,7 @@ fn programs(scratch: &Scratch) -> Options {
         nobody: true,
         link: None,
         without: "",
+        database: false,
         hub_env: Vec::new(),
         programs: bin,
         suite,

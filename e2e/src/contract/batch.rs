@@ -26,22 +26,22 @@ fn gleaner(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<Outcome> {
 }
 
 /// Submits, and gives the job's number.
-fn submit(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<String> {
+pub(super) fn submit(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<String> {
     let arguments = [&["submit"], arguments].concat();
     Ok(gleaner(pool, place, &arguments)?.expect_ok("gleaner submit")?.text().trim().to_owned())
 }
 
-fn job(pool: &Pool, job: &str) -> Result<Value> {
+pub(super) fn job(pool: &Pool, job: &str) -> Result<Value> {
     pool.client.json(&["jobs", job, "--json"])
 }
 
 /// The job once this is so of it, or as it is when that takes too long.
-fn job_once(pool: &Pool, id: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
+pub(super) fn job_once(pool: &Pool, id: &str, is_so: impl Fn(&Value) -> bool) -> Result<Value> {
     let found = wait_for(JOB_BOUND, || job(pool, id).ok().filter(|report| is_so(&report["job"])));
     found.map_or_else(|| job(pool, id), Ok)
 }
 
-fn is_over(job: &Value) -> bool {
+pub(super) fn is_over(job: &Value) -> bool {
     !job["ended_ms"].is_null()
 }
 
@@ -54,7 +54,7 @@ fn kill_daemon(pool: &Pool) {
 }
 
 /// Writes the disturbed job's commands: each adds a line to a file of its own, which shows how often that was committed.
-fn commands(place: &Path) -> Result<()> {
+pub(super) fn commands(place: &Path) -> Result<()> {
     let mut lines = "# a task a line\n\n".to_owned();
     for number in 0..TASKS {
         let _ = writeln!(lines, "cat in > out{number}; echo run >> log{number}; echo said {number}; sleep 0.3");
@@ -64,7 +64,7 @@ fn commands(place: &Path) -> Result<()> {
 }
 
 /// What is wrong with the end of that job.
-fn judge(pool: &Pool, place: &Path, id: &str, report: &Value) -> Result<Vec<String>> {
+pub(super) fn judge(pool: &Pool, place: &Path, id: &str, report: &Value) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let job = &report["job"];
     if job["state"] != "done" || job["done"] != TASKS {

@@ -1,0 +1,125 @@
+//! Two hubs on one journal, in a database: when the one that serves is lost the other one takes over, at another address, and the
+//! machines of the pool find it by themselves.
+
+use super::batch::{commands, is_over, job, job_once, judge, submit};
+use crate::error::{Error, Result};
+use crate::pool::{Pool, workers_in};
+use crate::process::{Ended, Run, pause, wait_for};
+use crate::scenario::{END_BOUND, folder, measured};
+use rustix::process::Signal;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long it may take until all know of the standby.
+const TOLD_BOUND: Duration = Duration::from_secs(20);
+/// How long after the loss of the hub the first task may be done at the other one: the lease of 6 s, with what a task takes.
+const TAKEOVER_BOUND: Duration = Duration::from_secs(11);
+/// The same where the hub says nothing and is there: its machines wait for it.
+const STOPPED_BOUND: Duration = Duration::from_secs(15);
+
+/// Submits the job, starts the standby, and waits until some tasks are done.
+fn begin(pool: &mut Pool, place: &Path) -> Result<String> {
+    commands(place)?;
+    pool.start_standby(TOLD_BOUND)?;
+    let id = submit(pool, place, &["commands"])?;
+    job_once(pool, &id, |job| job["done"].as_u64() >= Some(3))?;
+    Ok(id)
+}
+
+fn done(pool: &Pool, id: &str) -> u64 {
+    job(pool, id).ok().and_then(|report| report["job"]["done"].as_u64()).unwrap_or(0)
+}
+
+/// Waits until tasks are done that were not placed before the loss, and says how long that took.
+fn goes_on(pool: &Pool, id: &str, bound: Duration, what: &str) -> Result<Vec<String>> {
+    let (begun, mut holds) = (Instant::now(), None);
+    // As many as are placed at a time may have ended before, and only be told now.
+    let before = done(pool, id);
+    let further = wait_for(END_BOUND, || {
+        if holds.is_none() && pool.standby_holds() {
+            holds = Some(begun.elapsed());
+        }
+        (holds.is_some() && done(pool, id) > before).then_some(())
+    });
+    let elapsed = begun.elapsed();
+    if further.is_none() {
+        return Err(Error::Product(format!("{what}: no further task is done within {END_BOUND:?}\n{}", pool.logs(30))));
+    }
+    measured(&format!("{what}: the other hub serves"), holds.unwrap_or_default());
+    measured(&format!("{what}: the next task is done"), elapsed);
+    Ok(if elapsed > bound { vec![format!("{what}: it took {elapsed:?}")] } else { Vec::new() })
+}
+
+/// A launch is made at the hub that serves now, and all workers are there.
+fn serves(pool: &Pool, place: &Path) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let mut command = pool.client.remrun(&["--no-local", "cat", "in"]);
+    command.current_dir(place);
+    let outcome = Run::new(command).within(END_BOUND).run()?;
+    if outcome.ended != Ended::Code(0) || outcome.text() != "input" {
+        wrong.push(format!("remrun at the other hub: {}, {:?}, {}", outcome.ended, outcome.text(), outcome.said()));
+    }
+    let status = pool.client.json(&["status", "--json"])?;
+    if workers_in(&status).len() != pool.workers.len() {
+        wrong.push(format!("not all workers are at the other hub: {status}"));
+    }
+    Ok(wrong)
+}
+
+/// The hub is killed. The other one has its journal and its key, and is elsewhere.
+pub fn killed(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "hub-lost")?;
+    let id = begin(pool, &place)?;
+    pool.hub.kill();
+    let mut wrong = goes_on(pool, &id, TAKEOVER_BOUND, "standby, hub killed")?;
+    let report = job_once(pool, &id, is_over)?;
+    wrong.extend(judge(pool, &place, &id, &report)?);
+    wrong.extend(serves(pool, &place)?);
+    // The settings name the first hub alone, and the first hub is gone: what was told is known to a new daemon too.
+    pool.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
+    wrong.extend(serves(pool, &place)?);
+    Ok(wrong)
+}
+
+/// The hub's process is stopped, and goes on when another hub has taken over.
+pub fn stopped(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "hub-stopped")?;
+    let id = begin(pool, &place)?;
+    pool.hub.signal(Signal::STOP);
+    let mut wrong = goes_on(pool, &id, STOPPED_BOUND, "standby, hub stopped")?;
+    pool.hub.signal(Signal::CONT);
+    let begun = Instant::now();
+    let ended = pool.hub.ended(Duration::from_secs(10));
+    measured("standby: the hub that woke ends", begun.elapsed());
+    let log = std::fs::read_to_string(&pool.hub.log).unwrap_or_default();
+    if !matches!(ended, Some(Ended::Code(1..))) || !log.contains("the hub stops: ") {
+        wrong.push(format!("the hub that woke: {ended:?}\n{log}"));
+    }
+    let report = job_once(pool, &id, is_over)?;
+    wrong.extend(judge(pool, &place, &id, &report)?);
+    wrong.extend(serves(pool, &place)?);
+    let late = "DO $$ BEGIN IF (SELECT max(first) FROM gleaner.batches WHERE epoch = 1) > \
+                (SELECT min(first) FROM gleaner.batches WHERE epoch = 2) THEN RAISE EXCEPTION 'late'; END IF; END $$";
+    if let Some(Err(error)) = pool.database.as_ref().map(|database| database.sql(late)) {
+        wrong.push(format!("the hub that woke committed something: {error}"));
+    }
+    Ok(wrong)
+}
+
+/// The database is killed and comes back within the lease.
+pub fn database_killed(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "database-killed")?;
+    commands(&place)?;
+    let id = submit(pool, &place, &["commands"])?;
+    job_once(pool, &id, |job| job["done"].as_u64() >= Some(3))?;
+    for _ in 0..2 {
+        let crashed = pool.database.as_ref().map(|database| database.crash());
+        crashed.transpose().map_err(|error| Error::Missing(error.to_string()))?;
+        pause(Duration::from_millis(500));
+    }
+    let report = job_once(pool, &id, is_over)?;
+    let mut wrong = judge(pool, &place, &id, &report)?;
+    pool.hub.check()?;
+    wrong.extend(serves(pool, &place)?);
+    Ok(wrong)
+}
