@@ -3,6 +3,7 @@
 //! * [`plan`]: what is to be done, and what came of it, as JSON.
 //! * [`hosts`]: thousands of hosts that ask or wait for tasks, take their time, and die now and then.
 //! * [`client`]: submits tasks when they are due, whether or not the hub is ready for them, and collects what came of them.
+//! * [`probe`]: a client that tells how long a hub is away.
 //! * [`watch`]: the machine's own hiccups meanwhile.
 //!
 //! All come back by themselves when the hub ends and starts again.
@@ -10,9 +11,11 @@
 mod client;
 mod hosts;
 mod plan;
+mod probe;
 mod watch;
 
 pub use plan::{Outcome, Phase, Plan};
+pub use probe::Probe;
 
 use crate::error::{Context, Error, Result};
 use std::path::Path;

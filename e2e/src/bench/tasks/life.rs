@@ -139,7 +139,7 @@ const RESTART_TASKS: u32 = 1_000_000;
 
 /// How long a hub takes that has a million tasks.
 pub fn restart(_: &Options, figures: &mut Figures) -> Result<()> {
-    let mut pool = start_with(64, RESTART_TASKS as usize + 1_000, 0)?;
+    let mut pool = start_with(pool::Options::new(0, 1)?, 64, RESTART_TASKS as usize + 1_000, 0)?;
     let phase = Phase {
         name: "fill".into(),
         seconds: 1_000.0,
@@ -215,12 +215,11 @@ pub fn chaos(options: &Options, figures: &mut Figures) -> Result<()> {
 
 /// A hub that has room for so many hosts, and tasks for them.
 fn start(hosts: usize, slower_us: u64) -> Result<Pool> {
-    start_with(hosts, 100_000, slower_us)
+    start_with(pool::Options::new(0, 1)?, hosts, 100_000, slower_us)
 }
 
-fn start_with(hosts: usize, tasks: usize, slower_us: u64) -> Result<Pool> {
+pub(super) fn start_with(mut options: pool::Options, hosts: usize, tasks: usize, slower_us: u64) -> Result<Pool> {
     eprintln!("bench: a hub for {hosts} hosts");
-    let mut options = pool::Options::new(0, 1)?;
     options.hub_env = vec![
         ("GLEANER_HOSTS_MAX", (hosts * 2).max(64).to_string()),
         ("GLEANER_TASKS_MAX", tasks.to_string()),
@@ -234,7 +233,7 @@ fn tokens(pool: &Pool) -> Result<Vec<String>> {
 }
 
 /// Hosts that are told of tasks as they come.
-fn waiting(pool: &Pool, hosts: usize) -> Result<Plan> {
+pub(super) fn waiting(pool: &Pool, hosts: usize) -> Result<Plan> {
     Ok(Plan {
         address: pool.hub_address()?,
         client_token: pool.token("client")?,
@@ -294,7 +293,7 @@ impl Drop for Swarm {
 }
 
 /// Runs a swarm to its end. `connected` is told how long its hosts took to join.
-fn swarm(pool: &Pool, plan: &Plan, connected: impl FnOnce(f64)) -> Result<Vec<Outcome>> {
+pub(super) fn swarm(pool: &Pool, plan: &Plan, connected: impl FnOnce(f64)) -> Result<Vec<Outcome>> {
     let mut running = Swarm::start(pool, plan)?;
     let joined = running.line()?;
     eprintln!("bench: {joined}");

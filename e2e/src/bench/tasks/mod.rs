@@ -3,6 +3,7 @@
 //! * [`micro`]: each operation by itself: a [`script`] over a [`world`], event by event into a [`record`], timed by a [`clock`], and
 //!   [`replay`]ed in fresh processes to tell the table's own time from the machine's.
 //! * [`steps`]: a search for the events that take the most steps, at one host and at a million.
+//! * [`takeover`]: a hub is lost whose journal is in a database, and another one takes over.
 //! * [`life`]: a hub with its journal, and thousands of emulated hosts over QUIC: whole lives of tasks, at a rate and as fast as they go.
 
 mod clock;
@@ -14,6 +15,7 @@ mod record;
 mod replay;
 mod script;
 mod steps;
+mod takeover;
 mod world;
 
 pub use replay::{REPLAY_SUBCOMMAND, replay};
@@ -38,13 +40,14 @@ pub struct Options {
 /// A part of the benchmark.
 type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("micro", micro::run),
     ("steps", steps::run),
     ("life", life::run),
     ("chess", life::chess),
     ("chaos", life::chaos),
     ("restart", life::restart),
+    ("takeover", takeover::run),
 ];
 
 /// Measures and prints. A part that fails is missing, with the reason.
