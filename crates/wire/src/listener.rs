@@ -19,9 +19,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
+/// Attempts to connect whose handshake is under way; further ones are refused, and come again after a pause. So that those under way
+/// end before their other sides give up, also when ten thousand machines come back at one moment.
+const ATTEMPTS_MAX: usize = 512;
+/// While there are fewer places left than one in so many, an attempt has to show first that it can be answered where it says it is.
+const PLACES_OF_PROVEN: usize = 2;
 /// Tunnels whose handshake is under way; further ones are refused.
 const HANDSHAKES_MAX: usize = 64;
 /// Tunnels in all; further ones are refused.
@@ -40,6 +45,8 @@ pub struct Listener {
     config: quinn::ServerConfig,
     tunnels: Arc<Tunnels>,
     guests: Guests,
+    /// For attempts, and how many there are in all.
+    places: (Arc<Semaphore>, usize),
     accepting: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -98,7 +105,14 @@ impl Listener {
         let accepting = tcp.map(|tcp| {
             tokio::spawn(accept_tunnels(tcp, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&tunnels), guests.clone()))
         });
-        Ok(Self { endpoint, config, tunnels, guests, accepting })
+        let places = (Arc::new(Semaphore::new(ATTEMPTS_MAX)), ATTEMPTS_MAX);
+        Ok(Self { endpoint, config, tunnels, guests, places, accepting })
+    }
+
+    #[cfg(test)]
+    pub(crate) fn with_places(mut self, places: usize) -> Self {
+        self.places = (Arc::new(Semaphore::new(places)), places);
+        self
     }
 
     /// The address that it listens on: with port 0 the kernel chose one.
@@ -114,13 +128,32 @@ impl Listener {
     /// The next attempt to connect; `None` once the listener is closed. Its handshake is done by [`Attempt::finish`], so
     /// that a slow one holds nobody up.
     pub async fn accept(&self) -> Option<Attempt> {
-        let incoming = self.endpoint.accept().await?;
+        let (incoming, place) = loop {
+            let incoming = self.endpoint.accept().await?;
+            match self.admit(incoming) {
+                Some(admitted) => break admitted,
+                None => continue,
+            }
+        };
         let address = incoming.remote_address();
         let from = self.tunnels.real(address).unwrap_or(address);
         let flow = (!from.ip().is_loopback()).then(|| FlowHandle::new(None));
         let mut config = self.config.clone();
         config.transport_config(transport::settings(flow.as_ref(), Hold::Long, STREAMS_FEW));
-        Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone() })
+        Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone(), _place: place })
+    }
+
+    /// Gives an attempt a place, if there is one for it; else it is told to come again.
+    fn admit(&self, incoming: quinn::Incoming) -> Option<(quinn::Incoming, OwnedSemaphorePermit)> {
+        let (places, all) = &self.places;
+        let is_scarce = places.available_permits() < all / PLACES_OF_PROVEN;
+        match places.clone().try_acquire_owned() {
+            Err(_) => incoming.refuse(),
+            // Costs nothing here, and a round trip there. Who sends from addresses that are not his own gets no further.
+            Ok(_) if is_scarce && !incoming.remote_address_validated() => drop(incoming.retry()),
+            Ok(place) => return Some((incoming, place)),
+        }
+        None
     }
 
     /// Ends all connections and takes no more.
@@ -143,6 +176,7 @@ pub struct Attempt {
     config: quinn::ServerConfig,
     flow: Option<FlowHandle>,
     tunnels: Arc<Tunnels>,
+    _place: OwnedSemaphorePermit,
 }
 
 impl Attempt {

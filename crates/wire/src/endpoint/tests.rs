@@ -255,3 +255,42 @@ fn golden_bytes() {
     let control = Control::from(ControlKind::Ping(-1));
     assert_eq!(control.encode_to_vec(), [0x08, 0x01]);
 }
+
+#[tokio::test]
+async fn of_many_that_come_at_once_some_are_told_to_come_again() {
+    let hub = Key::generate();
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there").with_places(8);
+    let address = listener.address().expect("bound");
+    let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+    let (held, mut attempts) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(attempt) = listener.accept().await {
+            held.send(attempt).expect("somebody takes it");
+        }
+    });
+    let mut trying = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let (endpoint, node) = (endpoint.clone(), hub.node());
+        trying.spawn(async move { endpoint.connect(address, node, Known::default()).await });
+    }
+    // Some of the eight have been asked to show their address, and have.
+    let mut under_way = Vec::new();
+    while under_way.len() < 8 {
+        under_way.push(attempts.recv().await.expect("another"));
+    }
+    for _ in 0..12 {
+        let refused = trying.join_next().await.expect("one of those").expect("no panic");
+        assert!(matches!(&refused, Err(WireError::Connect { why, .. }) if why.contains("refused")), "{refused:?}");
+    }
+    assert!(attempts.try_recv().is_err(), "there are no further places");
+    for attempt in under_way {
+        tokio::spawn(attempt.finish());
+    }
+    while let Some(connected) = trying.join_next().await {
+        connected.expect("no panic").expect("connected");
+    }
+    // Their places are free again.
+    let last = tokio::spawn(async move { endpoint.connect(address, hub.node(), Known::default()).await });
+    tokio::spawn(attempts.recv().await.expect("another").finish());
+    last.await.expect("no panic").expect("connected");
+}
