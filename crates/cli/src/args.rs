@@ -117,6 +117,18 @@ pub struct Above {
     pub join: Option<String>,
 }
 
+/// Where a hub listens.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Serve {
+    /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub listen: Option<String>,
+    /// Address and port at which whoever reaches them gets the hub's figures for Prometheus, as `GET /metrics`; none if not given
+    /// [env: GLEANER_METRICS]
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<String>,
+}
+
 /// `gleaner up`.
 #[derive(Clone, Debug, Args)]
 pub struct Up {
@@ -126,9 +138,9 @@ pub struct Up {
     /// The hub above.
     #[command(flatten)]
     pub above: Above,
-    /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Option<String>,
+    /// Where it listens.
+    #[command(flatten)]
+    pub serve: Serve,
     /// CPUs to offer; all if not given [env: GLEANER_CPUS]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
@@ -152,9 +164,9 @@ pub struct Hub {
     /// The hub above.
     #[command(flatten)]
     pub above: Above,
-    /// Address and port that workers and clients connect to [env: GLEANER_LISTEN]
-    #[arg(long, value_name = "ADDR:PORT")]
-    pub listen: Option<String>,
+    /// Where it listens.
+    #[command(flatten)]
+    pub serve: Serve,
     /// How it is started.
     #[command(flatten)]
     pub background: Background,

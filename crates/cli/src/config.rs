@@ -70,6 +70,9 @@ pub struct NodeFile {
     /// The database that keeps the journal of a hub on this machine: `postgres://…`. May hold a password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub journal: Option<String>,
+    /// Address and port at which a hub on this machine has metrics for Prometheus.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub metrics: Option<String>,
     /// CPUs that a worker on this machine offers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
@@ -89,6 +92,8 @@ pub struct NodeFile {
 pub struct Flags {
     /// `--listen`.
     pub listen: Option<String>,
+    /// `--metrics`.
+    pub metrics: Option<String>,
     /// `--state`.
     pub state_dir: Option<PathBuf>,
     /// `--cpus`.
@@ -256,6 +261,8 @@ pub struct Config {
     pub state_dir: Setting<PathBuf>,
     /// The database that keeps a hub's journal, if it is not in the folder for state.
     pub journal: Option<Setting<Place>>,
+    /// Where a hub on this machine has metrics, if anywhere.
+    pub metrics: Option<Setting<SocketAddr>>,
     /// CPUs that a worker offers.
     pub cpus: Setting<u32>,
     /// This machine's name.
@@ -297,6 +304,7 @@ impl Config {
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
             journal: journal(&pick, node.journal)?,
+            metrics: metrics(&pick, flags.metrics, node.metrics)?,
             link_wait_s: number(wait, "link_wait_s", 1..=600)?,
             prefer: parse(prefer, "prefer", "auto or there")?,
             listen,
@@ -326,6 +334,10 @@ impl Config {
             Some(journal) => (journal.value.to_string().into(), journal.source.to_string()),
             None => (serde_json::Value::Null, Source::Default.to_string()),
         };
+        let (metrics, metrics_source) = match &self.metrics {
+            Some(metrics) => (metrics.value.to_string().into(), metrics.source.to_string()),
+            None => (serde_json::Value::Null, Source::Default.to_string()),
+        };
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -338,6 +350,7 @@ impl Config {
             ("node.above_key", above_key, above_source),
             ("node.listen", self.listen.value.to_string().into(), self.listen.source.to_string()),
             ("node.journal", journal, journal_source),
+            ("node.metrics", metrics, metrics_source),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),
@@ -385,6 +398,15 @@ fn journal(pick: &Pick<'_>, of_file: Option<String>) -> Result<Option<Setting<Pl
         Err(error) => Err(CliError::config(format!("{}: journal: {error}", text.source))
             .hint("correct it, or leave it out: then the journal is in the folder for state")),
     }
+}
+
+/// Where metrics are, if anywhere.
+fn metrics(pick: &Pick<'_>, of_flag: Option<String>, of_file: Option<String>) -> Result<Option<Setting<SocketAddr>>> {
+    let text = pick.text("GLEANER_METRICS", ("--metrics", of_flag), of_file, String::new);
+    if text.source == Source::Default {
+        return Ok(None);
+    }
+    parse(text, "metrics", "an address and port such as 127.0.0.1:9433").map(Some)
 }
 
 fn hub(
@@ -505,6 +527,10 @@ mod tests {
         assert_eq!(config.listen.value.to_string(), "1.2.3.4:5");
         let config = load(&[("GLEANER_CPUS", "5")], Flags::default());
         assert_eq!((config.cpus.value, config.cpus.source), (5, Source::Environment("GLEANER_CPUS")));
+        assert_eq!(config.metrics, None);
+        let config = load(&[("GLEANER_METRICS", "127.0.0.1:9433")], Flags::default());
+        let metrics = config.metrics.expect("some");
+        assert_eq!((metrics.value.port(), metrics.source), (9433, Source::Environment("GLEANER_METRICS")));
         let config = load(&[("GLEANER_CPUS", "5")], Flags { cpus: Some(7), ..Flags::default() });
         assert_eq!((config.cpus.value, config.cpus.source), (7, Source::Flag("--cpus")));
     }
@@ -557,6 +583,8 @@ mod tests {
         std::fs::write(&path, "").expect("written");
         let fault = error(dir.path(), &[("GLEANER_LISTEN", "nowhere")]);
         assert!(fault.message.starts_with("$GLEANER_LISTEN is `nowhere`"), "{fault}");
+        let fault = error(dir.path(), &[("GLEANER_METRICS", "9433")]);
+        assert!(fault.message.starts_with("$GLEANER_METRICS is `9433`: not an address and port"), "{fault}");
         std::fs::write(dir.path().join(CLIENT_FILE), "prefer = \"here\"\n").expect("written");
         assert!(error(dir.path(), &[]).message.contains("prefer = `here`: not auto or there"));
         std::fs::write(dir.path().join(CLIENT_FILE), "hub = [\"x\"]\n").expect("written");

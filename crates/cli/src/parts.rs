@@ -54,6 +54,8 @@ pub struct HubConfig {
     pub is_own_pool: bool,
     /// The database that keeps its journal; none: it is in `state_dir`.
     pub journal: Option<Place>,
+    /// Where it has metrics for Prometheus, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// Waits so long after each sync of the journal: for measuring.
     pub extra_sync_delay: Duration,
 }
@@ -391,6 +393,7 @@ fn start_hub(hub: &HubConfig, store: Arc<BlockStore>, lease: Option<Lease>) -> R
         room: Room { hosts: hub.hosts_max as usize, tasks: hub.tasks_max as usize, ..Room::default() },
         journal: (!hub.is_own_pool).then_some(options),
         lease,
+        metrics: hub.metrics.filter(|_| !hub.is_own_pool),
     };
     hub::Hub::start(config).map_err(failed)
 }

@@ -5,6 +5,7 @@
 //! * [`work`]: workunits: hosts that ask for them, and those who submit them and take what came of them.
 //! * [`registry`]: who has joined, and as what.
 //! * [`server`]: accepting, and what each role's streams do; `greet`: letting machines in.
+//! * `questions`: what members ask; [`figures`]: what is counted and measured; `metrics`: the same for Prometheus.
 //! * [`shared`]: what hubs that replace one another have in common beside the journal.
 //! * `state`: who is connected, and which launches wait.
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
@@ -18,9 +19,12 @@
 pub mod above;
 pub mod desk;
 pub mod differences;
+pub mod figures;
 mod greet;
 pub mod held;
+mod metrics;
 pub mod placement;
+mod questions;
 pub mod registry;
 pub mod relay;
 pub mod server;

@@ -8,6 +8,8 @@ use crate::desk::Desk;
 use crate::work::TAKES_LAUNCHES;
 use base::NodeId;
 use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+use store::journal::Histogram;
 use tasks::{
     Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Platform, Policy, RUNNING_MAX,
     Refusal, Report, Shape, TaskName, Urgency, Waits,
@@ -115,6 +117,8 @@ pub struct Placement {
     start: u64,
     /// Launches that have no place yet.
     waiting: usize,
+    /// How long launches waited for their places.
+    waits: Histogram,
     /// Workers have left, or lend less, since [`Placement::stranded`] was asked.
     has_shrunk: bool,
 }
@@ -133,6 +137,8 @@ struct Launch {
     task: TaskName,
     cpus: u16,
     affinity: u32,
+    /// When it was submitted, in nanoseconds of the hub's time.
+    since: u64,
     /// Where it runs, once it does.
     at: Option<(HostName, InstanceName)>,
 }
@@ -148,6 +154,7 @@ impl Placement {
             launches: HashMap::new(),
             start: rand::random(),
             waiting: 0,
+            waits: Histogram::default(),
             has_shrunk: false,
         }
     }
@@ -176,6 +183,7 @@ impl Placement {
         let launch = self.tickets.get_mut(&ticket)?;
         launch.at = Some((host, instance));
         self.waiting -= 1;
+        self.waits.add(Duration::from_nanos(self.desk.now().saturating_sub(launch.since)));
         let load = self.desk.table().load(host, launch.affinity)?;
         let warm = if load.is_warm { ", knows the program's files" } else { "" };
         let why = format!("{} of {} CPUs free{warm}", load.cpus_free + i32::from(launch.cpus), load.cpus);
@@ -321,7 +329,8 @@ impl Placement {
             self.end(job);
             return Err(Refused::Table(refusal));
         };
-        self.tickets.insert(ticket, Launch { job, task, cpus, affinity: wanted.affinity, at: None });
+        let since = self.desk.now();
+        self.tickets.insert(ticket, Launch { job, task, cpus, affinity: wanted.affinity, since, at: None });
         self.launches.insert(task, ticket);
         self.waiting += 1;
         Ok(self.placed())
@@ -378,6 +387,16 @@ impl Placement {
         let busy =
             |host: &HostName| self.desk.table().load(*host, 0).map_or(0, |load| i32::from(load.cpus) - load.cpus_free);
         Some((known.lent.cpus, known.hosts.iter().map(busy).sum::<i32>().max(0) as u32))
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// How long launches waited for their places.
+    pub fn waits(&self) -> &Histogram {
+        &self.waits
     }
 
     /// How many tasks run and how many wait.

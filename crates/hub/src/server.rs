@@ -4,6 +4,7 @@ use crate::above;
 use crate::desk::{Desk, DeskError, Room};
 use crate::greet::{Guest, answer_pings};
 use crate::held::Held;
+use crate::metrics;
 use crate::placement::{Refused, Ticket, Wanted};
 use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
 use crate::relay;
@@ -14,12 +15,11 @@ use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
 use base::{NodeId, ViewId};
 use bytes::Bytes;
-use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use store::BlockStore;
 use store::journal::{JournalError, Options};
 use store::log::Place;
@@ -52,6 +52,8 @@ pub struct Config {
     pub journal: Option<Options>,
     /// The right to keep the journal in a database; then the key and the list of nodes are there as well. `None`: in `state_dir`.
     pub lease: Option<Lease>,
+    /// Where its figures are for Prometheus (TCP); `None`: nowhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Where a hub that listens at `listen` may be found, if these are its machine's addresses; with none: there.
@@ -67,6 +69,7 @@ pub struct Hub {
     shared: Arc<Shared>,
     listener: Listener,
     address: SocketAddr,
+    metrics: Option<std::net::TcpListener>,
     deliverer: Arc<Deliverer>,
 }
 
@@ -76,6 +79,14 @@ pub enum HubError {
     /// The network refuses.
     #[error(transparent)]
     Wire(#[from] WireError),
+    /// The address for metrics cannot be used.
+    #[error("metrics at {address}: {source}; choose another address, or leave `metrics` out")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The block store cannot be used.
     #[error(transparent)]
     Store(#[from] store::StoreError),
@@ -127,6 +138,8 @@ pub struct Shared {
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
     pub(crate) epoch: u64,
+    /// When this process became the hub.
+    pub(crate) since: Instant,
 }
 
 /// Objects that came before the launch that needs them.
@@ -167,6 +180,7 @@ impl Hub {
         let advertise = addresses_of(address, &config.advertise);
         let hubs = Hubs(config.lease.as_ref().map(|lease| lease.hubs(shared::for_others(&advertise))));
         let deliverer = Arc::<Deliverer>::default();
+        let metrics = config.metrics.map(listen_for_metrics).transpose()?;
         let desk = match config.journal {
             Some(options) => {
                 let deliverer = deliverer.clone();
@@ -193,9 +207,10 @@ impl Hub {
             state: Mutex::new(State::new(desk)),
             tickets: AtomicU64::new(1),
             epoch,
+            since: Instant::now(),
             store: config.store,
         };
-        Ok(Self { shared: Arc::new(shared), listener, address, deliverer })
+        Ok(Self { shared: Arc::new(shared), listener, address, metrics, deliverer })
     }
 
     /// Where others reach it, the best first.
@@ -211,6 +226,11 @@ impl Hub {
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Where its metrics are, if anywhere.
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
     }
 
     /// Its key's name.
@@ -263,8 +283,21 @@ impl Hub {
             }
         };
         let delivering = self.deliverer.begin(self.shared.clone());
+        let metrics = async {
+            let listener = self.metrics.map(tokio::net::TcpListener::from_std);
+            match listener {
+                Some(Ok(listener)) => {
+                    let shared = self.shared.clone();
+                    metrics::serve(listener, move || shared.figures()).await;
+                }
+                Some(Err(error)) => tracing::error!(%error, "there are no metrics"),
+                None => {}
+            }
+            std::future::pending().await
+        };
         let ended = tokio::select! {
             () = stop => Ok(()),
+            () = metrics => Ok(()),
             () = accepting => Ok(()),
             dead = self.shared.tick() => Err(HubError::Journal(dead)),
         };
@@ -278,7 +311,7 @@ impl Hub {
 }
 
 impl Shared {
-    fn token(&self, role: Role, seconds: u64) -> Result<Token, RegistryError> {
+    pub(crate) fn token(&self, role: Role, seconds: u64) -> Result<Token, RegistryError> {
         let secret: [u8; 16] = rand::random();
         lock(&self.registry).invite(&secret, role, seconds, now_seconds())?;
         let mut addresses = self.advertise.clone();
@@ -414,87 +447,15 @@ impl Shared {
     pub(crate) fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
         lock(&self.state).clients.get(key).cloned()
     }
+}
 
-    /// Answers a question of `gleaner`.
-    fn answer(&self, client: &ClientSession, question: &[u8]) -> Value {
-        let question: Value = serde_json::from_slice(question).unwrap_or_default();
-        let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
-        let is_admin = || lock(&self.registry).role(client.node) == Some(Role::Admin);
-        match text("ask").as_str() {
-            "status" => self.status(is_admin()),
-            "token" | "revoke" | "drain" if !is_admin() => {
-                json!({"error": "only the hub's owner may invite, revoke or drain others"})
-            }
-            "token" => {
-                let role = Role::from_name(&text("role"));
-                let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);
-                match role.map(|role| self.token(role, seconds)) {
-                    Some(Ok(token)) => json!({"token": token.to_string(), "seconds": seconds}),
-                    Some(Err(error)) => json!({"error": error.to_string()}),
-                    None => json!({"error": "the role must be worker, client or admin"}),
-                }
-            }
-            "revoke" => match self.revoke(&text("node")) {
-                Ok(node) => json!({"revoked": node.0.to_hex()}),
-                Err(error) => json!({"error": error.to_string()}),
-            },
-            "drain" => match self.drain(&text("node"), !question["undo"].as_bool().unwrap_or(false)) {
-                Ok((node, busy)) => json!({"drained": node.0.to_hex(), "busy": busy}),
-                Err(error) => json!({"error": error.to_string()}),
-            },
-            other => json!({"error": format!("the hub does not know the question `{other}`")}),
-        }
-    }
-
-    fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
-        let node = lock(&self.registry).revoke(who)?;
-        let state = lock(&self.state);
-        let workers = state.workers.get(&node).map(|worker| worker.connection.clone());
-        let clients = state.clients.values().filter(|client| client.node == node);
-        let clients = clients.map(|client| client.connection.clone());
-        workers.into_iter().chain(clients).for_each(|connection| connection.close("this key was revoked"));
-        state.work.hosts.close(node, "this key was revoked");
-        Ok(node)
-    }
-
-    /// Says which worker that is, and how many CPUs are busy there still.
-    fn drain(&self, who: &str, is_drained: bool) -> Result<(NodeId, u32), RegistryError> {
-        let node = lock(&self.registry).drain(who, is_drained)?;
-        let mut state = lock(&self.state);
-        state.drain(node, is_drained);
-        Ok((node, state.placement.load(node).map_or(0, |(_, busy)| busy)))
-    }
-
-    /// Who else may launch is for the hub's owner to know.
-    fn status(&self, is_admin: bool) -> Value {
-        let launchers = if is_admin { lock(&self.registry).launchers() } else { Vec::new() };
-        let state = lock(&self.state);
-        let is_here = |node: NodeId| state.clients.values().any(|client| client.node == node);
-        let clients: Vec<Value> = launchers
-            .into_iter()
-            .map(|(node, name)| json!({"name": name, "id": node.0.to_hex(), "connected": is_here(node)}))
-            .collect();
-        let (running, queued) = state.placement.counts();
-        let (hosts, away) = state.work.hosts.counts();
-        let mut workers: Vec<Value> = state
-            .workers
-            .values()
-            .map(|worker| {
-                let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
-                let told = if state.placement.is_drained(worker.node) { "drained" } else { "ready" };
-                json!({
-                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
-                    "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
-                    "round_trip_us": worker.connection.round_trip().as_micros() as u64,
-                })
-            })
-            .collect();
-        workers.sort_by_key(|worker| worker["name"].as_str().unwrap_or_default().to_owned());
-        json!({
-            "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
-            "tasks_running": running, "tasks_queued": queued, "clients": clients, "hosts": hosts, "hosts_away": away,
-        })
-    }
+fn listen_for_metrics(address: SocketAddr) -> Result<std::net::TcpListener, HubError> {
+    let listen = || {
+        let listener = std::net::TcpListener::bind(address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    };
+    listen().map_err(|source| HubError::Metrics { address, source })
 }
 
 /// Does what may write the list of nodes where it may block: while the disk is busy the hub goes on.

@@ -29,6 +29,7 @@ pub fn hello(role: Role, cpus: u32) -> Hello {
 pub struct Served {
     pub node: NodeId,
     pub address: SocketAddr,
+    pub metrics: SocketAddr,
     pub shared: Arc<Shared>,
     running: tokio::task::JoinHandle<Result<(), HubError>>,
     stop: tokio::sync::oneshot::Sender<()>,
@@ -59,12 +60,14 @@ fn serve(folder: &Path, name: &str, journal: Option<Options>) -> Served {
         room: Room { hosts: 64, tasks: 1024, bytes_max: 1 << 20 },
         journal,
         lease: None,
+        metrics: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
     };
     let hub = Hub::start(config).expect("started");
     let (node, address, shared) = (hub.node(), hub.address(), hub.shared().clone());
+    let metrics = hub.metrics_address().expect("they are wanted");
     let (stop, stopped) = tokio::sync::oneshot::channel();
     let running = tokio::spawn(hub.run(async move { drop(stopped.await) }));
-    Served { node, address, shared, running, stop, _folder: None }
+    Served { node, address, metrics, shared, running, stop, _folder: None }
 }
 
 impl Served {

@@ -29,5 +29,5 @@ pub use record::{LOGIC_VERSION, Scratch, decode};
 pub use shapes::meter::{Counting, Work};
 pub use snapshot::{LoadError, SNAPSHOT_VERSION};
 pub use table::{
-    Capacity, DUE_MAX, HostLoad, HostView, InstanceState, InstanceView, JobView, Table, TaskView, Totals, Waits,
+    Capacity, DUE_MAX, Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, Table, TaskView, Totals, Waits,
 };

@@ -1,7 +1,7 @@
 //! `gleaner hub`: a hub alone.
 
 use super::{use_hub, worker};
-use crate::args::{Hub, NodeFlags};
+use crate::args::{Hub, NodeFlags, Serve};
 use crate::config::{self, Config, Flags, NODE_FILE, NodeFile, Surroundings};
 use crate::detach::{self, Ready, lock_role, make_private_folder};
 use crate::error::{CliError, Result};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Starts the hub.
 pub fn run(arguments: Hub) -> Result {
     let ready = Ready::new(arguments.background.ready_fd)?;
-    let config = Config::load(&Surroundings::of_process(), flags(arguments.node, arguments.listen, None))?;
+    let config = Config::load(&Surroundings::of_process(), flags(arguments.node, arguments.serve, None))?;
     if let Some(token) = arguments.above.join {
         return join(&config, &token);
     }
@@ -35,8 +35,8 @@ pub fn run(arguments: Hub) -> Result {
 }
 
 /// The settings that the flags of `hub` and `up` give.
-pub fn flags(node: NodeFlags, listen: Option<String>, cpus: Option<u32>) -> Flags {
-    Flags { listen, cpus, state_dir: node.state, name: node.name }
+pub fn flags(node: NodeFlags, serve: Serve, cpus: Option<u32>) -> Flags {
+    Flags { listen: serve.listen, metrics: serve.metrics, cpus, state_dir: node.state, name: node.name }
 }
 
 /// The hub's configuration; makes its folder.
@@ -53,6 +53,7 @@ pub fn own_config(config: &Config) -> Result<HubConfig> {
         tasks_max: config.tasks_max.value,
         is_own_pool: false,
         journal: config.journal.as_ref().map(|journal| journal.value.clone()),
+        metrics: config.metrics.as_ref().map(|metrics| metrics.value),
         extra_sync_delay: extra_sync_delay()?,
     })
 }

@@ -11,7 +11,7 @@ use gleaner_client::door::Folder;
 /// Starts hub and worker.
 pub fn run(arguments: Up) -> Result {
     let ready = Ready::new(arguments.background.ready_fd)?;
-    let flags = hub::flags(arguments.node, arguments.listen, arguments.cpus);
+    let flags = hub::flags(arguments.node, arguments.serve, arguments.cpus);
     let config = Config::load(&Surroundings::of_process(), flags)?;
     if let Some(token) = arguments.above.join {
         return hub::join(&config, &token);

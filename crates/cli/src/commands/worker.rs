@@ -37,6 +37,7 @@ pub fn flags(arguments: &Worker) -> Flags {
         name: arguments.node.name.clone(),
         cpus: arguments.cpus,
         listen: None,
+        metrics: None,
     }
 }
 

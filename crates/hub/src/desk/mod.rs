@@ -17,7 +17,8 @@ use clock::Clock;
 use prost::Message;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use store::journal::{JournalError, Seq};
+use std::time::Duration;
+use store::journal::{Histogram, JournalError, Seq};
 use store::log::Log;
 use tasks::{AccountName, AccountSpec, Effect, Effects, Entry, Event, JobName, Kind, Ledger, Refusal, Table};
 use tokio::sync::{Notify, oneshot};
@@ -37,8 +38,10 @@ pub struct Desk {
     clock: Clock,
     /// Without one nothing outlives the hub.
     journal: Option<Arc<Log>>,
-    /// What waits until its record is durable, in the order of the records.
-    held: VecDeque<(Seq, Held)>,
+    /// What waits until its record is durable, in the order of the records, and since when.
+    held: VecDeque<(Seq, u64, Held)>,
+    /// How long what left had waited for the disk.
+    waits: Histogram,
     taken: Seq,
     durable: Seq,
     dead: Option<Arc<JournalError>>,
@@ -86,6 +89,7 @@ impl Desk {
             clock,
             journal,
             held: VecDeque::new(),
+            waits: Histogram::default(),
             taken,
             durable: taken,
             dead: None,
@@ -142,7 +146,7 @@ impl Desk {
             return &self.effects;
         }
         self.ledger.handle(&entry, now, &mut self.effects);
-        let has_held = self.hold_back();
+        let has_held = self.hold_back(now);
         if has_held {
             self.commit();
         }
@@ -178,7 +182,7 @@ impl Desk {
     }
 
     /// Holds back what nobody waits for here.
-    fn hold_back(&mut self) -> bool {
+    fn hold_back(&mut self, now: u64) -> bool {
         let table = self.ledger.table();
         let before = self.held.len();
         for effect in self.effects.iter() {
@@ -190,7 +194,7 @@ impl Desk {
                 _ => false,
             };
             if is_held {
-                self.held.push_back((self.taken, Held::Effect(*effect)));
+                self.held.push_back((self.taken, now, Held::Effect(*effect)));
             }
         }
         self.held.len() > before
@@ -207,7 +211,7 @@ impl Desk {
             // Whoever waits has it still.
             let _ = sender.send(());
         } else if self.dead.is_none() {
-            self.held.push_back((self.taken, Held::Answer(sender)));
+            self.held.push_back((self.taken, self.clock.now(), Held::Answer(sender)));
             self.commit();
         }
         durable
@@ -217,11 +221,13 @@ impl Desk {
     pub fn told(&mut self, durable: Seq) -> (Vec<Effect>, Vec<Answer>) {
         self.durable = self.durable.max(durable);
         let (mut effects, mut answers) = (Vec::new(), Vec::new());
-        while self.held.front().is_some_and(|(seq, _)| *seq <= self.durable) {
-            match self.held.pop_front() {
-                Some((_, Held::Answer(sender))) => answers.push(Answer(sender)),
-                Some((_, Held::Effect(effect))) => effects.push(effect),
-                None => {}
+        let now = self.clock.now();
+        while self.held.front().is_some_and(|(seq, ..)| *seq <= self.durable) {
+            let Some((_, since, held)) = self.held.pop_front() else { break };
+            self.waits.add(Duration::from_nanos(now.saturating_sub(since)));
+            match held {
+                Held::Answer(sender) => answers.push(Answer(sender)),
+                Held::Effect(effect) => effects.push(effect),
             }
         }
         (effects, answers)
@@ -283,8 +289,13 @@ impl Desk {
     }
 
     /// The journal, if there is one.
-    pub fn journal(&self) -> Option<&Log> {
-        self.journal.as_deref()
+    pub fn journal(&self) -> Option<&Arc<Log>> {
+        self.journal.as_ref()
+    }
+
+    /// How long what had to wait for the disk has waited, from the taking of its record to its leave.
+    pub fn waits(&self) -> &Histogram {
+        &self.waits
     }
 }
 

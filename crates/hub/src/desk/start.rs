@@ -123,7 +123,8 @@ impl Desk {
             self.act(Event::Away(job, true));
         }
         let pending: Vec<Effect> = self.table().pending().collect();
-        self.held.extend(pending.into_iter().map(|effect| (self.taken, super::Held::Effect(effect))));
+        let now = self.clock.now();
+        self.held.extend(pending.into_iter().map(|effect| (self.taken, now, super::Held::Effect(effect))));
         self.commit();
     }
 

@@ -32,6 +32,8 @@ const MEMORY_STEP_MIB: u32 = 512;
 #[derive(Default)]
 pub(crate) struct Hosts {
     known: HashMap<HostName, Host>,
+    /// How many of them are away.
+    away: usize,
     /// The connections of their machines, by number.
     machines: HashMap<u64, Connection>,
     streams: u64,
@@ -60,7 +62,7 @@ impl Hosts {
 
     /// How many there are, and how many of them are away.
     pub fn counts(&self) -> (usize, usize) {
-        (self.known.len(), self.known.values().filter(|host| host.away.is_some()).count())
+        (self.known.len(), self.away)
     }
 
     /// Closes the connections of a machine.
@@ -71,7 +73,9 @@ impl Hosts {
     /// Those that have been away for too long at `now`; they are forgotten here.
     fn take_gone(&mut self, now: Instant) -> Vec<HostName> {
         let is_gone = |host: &Host| host.away.is_some_and(|since| now.duration_since(since) >= AWAY_MAX);
-        self.known.extract_if(|_, host| is_gone(host)).map(|(name, _)| name).collect()
+        let gone: Vec<HostName> = self.known.extract_if(|_, host| is_gone(host)).map(|(name, _)| name).collect();
+        self.away -= gone.len();
+        gone
     }
 }
 
@@ -228,6 +232,7 @@ impl State {
         let (stream, has_news) = (hosts.streams, Arc::<Notify>::default());
         let known = Host { spec, stream, news: Vec::new(), has_news: has_news.clone(), away: None };
         if let Some(earlier) = hosts.known.insert(host, known) {
+            hosts.away -= usize::from(earlier.away.is_some());
             // Its stream is told of its end by the next thing that it asks.
             earlier.has_news.notify_one();
         }
@@ -343,8 +348,9 @@ impl State {
 
     /// A host's stream has ended. It may come back; until then it is sent nothing.
     fn host_away(&mut self, host: HostName, stream: u64) {
-        let Some(known) = self.work.hosts.known.get_mut(&host).filter(|known| known.stream == stream) else { return };
-        known.away = Some(Instant::now());
+        let hosts = &mut self.work.hosts;
+        let Some(known) = hosts.known.get_mut(&host).filter(|known| known.stream == stream) else { return };
+        hosts.away += usize::from(known.away.replace(Instant::now()).is_none());
         known.news.clear();
         if known.spec.is_attached {
             let spec = HostSpec { is_fresh: false, is_attached: false, ..known.spec };

@@ -142,6 +142,52 @@ async fn a_job_is_done_by_a_host_that_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn figures_follow_a_job() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let (mut host, _) = Host::of(&hub, 2, asks()).await;
+    let job = client.open(JobOpen::default()).await;
+    client.submit(job, 0, &[b"a", b"b", b"c"]).await;
+    let told = host.ask(Vec::new(), 2).await;
+    let figures = hub.shared.figures();
+    assert_eq!((figures.cpus_lent, figures.cpus_busy), (4, 2));
+    assert_eq!((figures.tasks_waiting, figures.tasks_running, figures.tasks_held), (1, 2, 0));
+    assert_eq!((figures.hosts_here, figures.hosts_away, figures.jobs, figures.instances_out), (1, 0, 1, 2));
+    assert_eq!((figures.totals.submitted, figures.totals.dispatched), (3, 2));
+    let journal = figures.journal.expect("there is one");
+    assert!(journal.records_durable >= 4 && journal.syncs.count > 0 && journal.bytes > 0, "{journal:?}");
+    assert!(figures.record_waits.count > 0 && figures.record_waits.max_us >= figures.record_waits.p50_us);
+    client.ask(JobAskKind::Hold(job)).await;
+    assert_eq!(hub.shared.figures().tasks_held, 3);
+    host.ask(told.assigned.iter().map(done).collect(), 0).await;
+    let mut collect = Client::collect(&hub, job).await;
+    let ended = collected(&mut collect, 2).await;
+    collect.sender.send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect() }).await.expect("sent");
+    let all_taken = async {
+        while hub.shared.figures().totals.done < 2 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    };
+    in_time(all_taken).await;
+    // Whoever is let in may ask for them, and is told the same.
+    let question = OpenKind::Ask(Bytes::from_static(b"{\"ask\": \"figures\"}"));
+    let connection = &client.jobs._joined.connection;
+    let answer: wire::message::Answer = in_time(connection.request(question)).await.expect("answered");
+    let figures: crate::figures::Figures = serde_json::from_slice(&answer.json).expect("figures");
+    assert_eq!((figures.hub.as_str(), figures.tasks_waiting, figures.tasks_held), ("hub", 1, 1));
+    assert_eq!((figures.cpus_busy, figures.totals.done), (0, 2));
+    drop(host);
+    in_time(async {
+        while hub.shared.figures().hosts_away < 1 {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    assert_eq!(hub.shared.figures().hosts_here, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_waits_is_told_as_work_comes() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());

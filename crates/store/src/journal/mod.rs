@@ -38,7 +38,7 @@ pub use error::JournalError;
 pub use inspect::{Report, SegmentReport, SnapshotReport, TornEnd, dump, verify};
 pub use read::Records;
 pub use snapshot::Snapshot;
-pub use status::{Options, Status, SyncTimes};
+pub use status::{Histogram, Options, Status, Times};
 
 use crate::disk::{Disk, RealDisk};
 use crate::folder_lock::FolderLock;

@@ -73,18 +73,20 @@ pub struct Status {
     /// The epoch that the next batch bears.
     pub epoch: u64,
     /// How long the syncs of batches took; their count is the count of batches.
-    pub syncs: SyncTimes,
+    pub syncs: Times,
     /// Why the last segment could not be made ahead. It is tried again when one is needed, and then it is final.
     pub not_ahead: Option<Arc<JournalError>>,
     /// Why the journal takes no more.
     pub dead: Option<Arc<JournalError>>,
 }
 
-/// How long syncs took.
+/// How long something took, each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SyncTimes {
+pub struct Times {
     /// How many there were.
     pub count: u64,
+    /// All of them together.
+    pub sum: Duration,
     /// Half of them took no longer; exact to an eighth.
     pub p50: Duration,
     /// All but one of a hundred took no longer; exact to an eighth.
@@ -95,26 +97,31 @@ pub struct SyncTimes {
 
 /// Counts durations by their length in microseconds, eight classes for each doubling.
 #[derive(Clone, Debug)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     counts: Vec<u64>,
+    sum: Duration,
     max: Duration,
 }
 
 impl Default for Histogram {
     fn default() -> Self {
-        Self { counts: vec![0; class(u64::MAX) + 1], max: Duration::ZERO }
+        Self { counts: vec![0; class(u64::MAX) + 1], sum: Duration::ZERO, max: Duration::ZERO }
     }
 }
 
 impl Histogram {
+    /// Counts one more.
     pub fn add(&mut self, time: Duration) {
         self.counts[class(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))] += 1;
+        self.sum = self.sum.saturating_add(time);
         self.max = self.max.max(time);
     }
 
-    pub fn times(&self) -> SyncTimes {
+    /// What there is to say of those that were counted.
+    pub fn times(&self) -> Times {
         let count = self.counts.iter().sum();
-        SyncTimes { count, p50: self.quantile(count, 50), p99: self.quantile(count, 99), max: self.max }
+        let (p50, p99) = (self.quantile(count, 50), self.quantile(count, 99));
+        Times { count, sum: self.sum, p50, p99, max: self.max }
     }
 
     fn quantile(&self, count: u64, percent: u64) -> Duration {
@@ -163,10 +170,11 @@ mod tests {
     #[test]
     fn quantiles_are_near() {
         let mut histogram = Histogram::default();
-        assert_eq!(histogram.times(), SyncTimes::default());
+        assert_eq!(histogram.times(), Times::default());
         (1..=1000).for_each(|millis| histogram.add(Duration::from_millis(millis)));
         let times = histogram.times();
         assert_eq!((times.count, times.max), (1000, Duration::from_secs(1)));
+        assert_eq!(times.sum, Duration::from_millis(500_500));
         assert!((500..563).contains(&times.p50.as_millis()), "{times:?}");
         assert!((990..=1000).contains(&times.p99.as_millis()), "{times:?}");
     }

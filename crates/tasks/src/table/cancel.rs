@@ -35,7 +35,11 @@ impl Table {
 
     /// A job is cancelled: its groups, at most 16, leave their queues now, its tasks are looked at one by one.
     pub(super) fn cancel(&mut self, at: u32, effects: &mut Effects) {
-        self.jobs[at].stage = JobStage::Cancelled;
+        let job = &mut self.jobs[at];
+        if job.is_held() {
+            self.gauges.held -= job.unfinished;
+        }
+        job.stage = JobStage::Cancelled;
         self.stand_all_down(at);
         self.look_through(at);
         self.end_job(at, effects);

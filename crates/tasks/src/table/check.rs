@@ -37,6 +37,7 @@ impl Table {
             assert_eq!(account.running, of(&seen.running, at), "instances out of account {at}");
             assert_eq!(account.tasks, of(&seen.of_account, at), "tasks of account {at}");
         }
+        assert_eq!(self.gauges, self.counted(), "what is counted as it changes");
         self.check_queues(&seen);
         self.check_hosts(&seen);
     }

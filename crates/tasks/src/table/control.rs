@@ -19,8 +19,14 @@ impl Table {
         if !matches!(job.stage, JobStage::Open | JobStage::Closed) {
             return Err(Refusal::Ended);
         }
+        let was_held = job.is_held();
         job.held = if holds { job.held | why } else { job.held & !why };
-        let is_held = job.held != 0;
+        let is_held = job.is_held();
+        match (was_held, is_held) {
+            (false, true) => self.gauges.held += job.unfinished,
+            (true, false) => self.gauges.held -= job.unfinished,
+            _ => {}
+        }
         let (first, count) = (job.groups, job.group_count);
         let mut group = first;
         for _ in 0..count {

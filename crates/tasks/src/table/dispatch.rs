@@ -287,6 +287,9 @@ impl Table {
         task.made += 1;
         task.out += 1;
         task.unsent -= 1;
+        self.gauges.out += 1;
+        self.gauges.running += u32::from(task.out == 1);
+        self.gauges.cpus_busy += u64::from(cpus);
         if is_homogeneous {
             task.redundancy = redundancy;
         }
@@ -340,6 +343,7 @@ impl Table {
         if std::mem::replace(&mut task.is_listed, true) {
             return;
         }
+        self.gauges.ready += 1;
         let group_at = task.group;
         push_back::<Ready, _>(&mut self.tasks, &mut self.groups[group_at].ready, task_at);
         self.stand(group_at);
@@ -351,6 +355,7 @@ impl Table {
         if !std::mem::replace(&mut task.is_listed, false) {
             return;
         }
+        self.gauges.ready -= 1;
         let group_at = task.group;
         let first = &mut self.groups[group_at].ready;
         unlink::<Ready, _>(&mut self.tasks, first, task_at);

@@ -121,9 +121,11 @@ impl Table {
         if is_more {
             *of_kind += supply;
             self.supply_total += supply;
+            self.gauges.cpus += u64::from(cpus);
         } else {
             *of_kind -= supply;
             self.supply_total -= supply;
+            self.gauges.cpus -= u64::from(cpus);
         }
         if self.supply[u32::from(kind)] > 0 {
             self.present.insert(0, kind);

@@ -37,10 +37,13 @@ impl Table {
         let (task_at, host_at, place) = (instance.task, instance.host, instance.place);
         let task = &mut self.tasks[task_at];
         task.out -= 1;
+        self.gauges.out -= 1;
+        self.gauges.running -= u32::from(task.out == 0);
         let job = &self.jobs[task.job];
         let (account, need) = (job.account, job.need);
         self.accounts[account].running -= 1;
         let cpus = self.kinds.need(need).cpus;
+        self.gauges.cpus_busy -= u64::from(cpus);
         // A host's record is free only when none of its places is taken.
         let host = &mut self.hosts[host_at];
         host.places &= !(1 << place);

@@ -351,6 +351,7 @@ impl Table {
         unlink::<Siblings, _>(&mut self.tasks, &mut self.jobs[job_at].tasks, at);
         self.tasks.give(at);
         let job = &mut self.jobs[job_at];
+        self.gauges.held -= u32::from(job.is_held());
         job.unfinished -= 1;
         let account = &mut self.accounts[job.account];
         account.tasks -= 1;

@@ -18,7 +18,7 @@ mod snapshot;
 mod submit;
 mod tick;
 
-pub use query::{HostLoad, HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
+pub use query::{Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
 pub use tick::DUE_MAX;
 
 use crate::event::{Effect, Effects, Event, Refusal, Urgency};
@@ -129,6 +129,8 @@ pub struct Table {
     try_again_ms: u64,
     tries_made: u32,
     totals: Totals,
+    /// Not saved: it follows from the rest.
+    gauges: Gauges,
     /// Heads of queues that this event may still look at.
     looks: u32,
     now: u64,
@@ -180,6 +182,7 @@ impl Table {
             try_again_ms: 0,
             tries_made: 0,
             totals: Totals::default(),
+            gauges: Gauges::default(),
             looks: 0,
             now,
         }

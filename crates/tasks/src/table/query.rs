@@ -55,6 +55,23 @@ saved!(Totals {
     back_offs: u64,
 });
 
+/// What there is now: counted as it changes, so that nobody who asks has to look through the table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Tasks of which instances are to be sent, those of held jobs among them.
+    pub ready: u32,
+    /// Tasks of which instances are out.
+    pub running: u32,
+    /// Tasks of jobs that are held, or whose owner is away, until they are deleted; some of them may still run.
+    pub held: u32,
+    /// Instances that are out.
+    pub out: u32,
+    /// Processors that the hosts lend.
+    pub cpus: u64,
+    /// Processors that instances have.
+    pub cpus_busy: u64,
+}
+
 /// A task, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskView {
@@ -199,6 +216,31 @@ impl Table {
     /// What has happened so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
+    }
+
+    /// What there is now.
+    pub fn gauges(&self) -> &Gauges {
+        &self.gauges
+    }
+
+    /// The same, by looking through the table.
+    pub(super) fn counted(&self) -> Gauges {
+        let mut found = Gauges::default();
+        for (_, task) in self.tasks.all().filter(|(_, task)| task.stage != Stage::Free) {
+            found.ready += u32::from(task.stage == Stage::Open && task.is_listed);
+            found.running += u32::from(task.out > 0);
+            found.out = found.out.saturating_add(task.out.into());
+        }
+        for (_, job) in self.jobs.all().filter(|(_, job)| job.is_held()) {
+            found.held = found.held.saturating_add(job.unfinished);
+        }
+        for (_, host) in self.hosts.all().filter(|(_, host)| host.presence != Presence::Free) {
+            let cpus = self.kinds.shape(host.kind).cpus;
+            let is_there = host.presence != Presence::Gone;
+            found.cpus += if is_there { u64::from(cpus) } else { 0 };
+            found.cpus_busy += u64::try_from(i64::from(cpus) - i64::from(host.cpus_free)).unwrap_or(0);
+        }
+        found
     }
 
     /// How many accounts, hosts, jobs, tasks and instances there are.

@@ -7,7 +7,7 @@ use super::admission::Demands;
 use super::hosts::{HUNGRY, PARKS};
 use super::records::{Account, Group, Host, HostMore, Instance, Job, Lane, NO_PARK, NO_SERVER, Ring, Tags, Task};
 use super::servers::Servers;
-use super::{Capacity, RINGS, Table};
+use super::{Capacity, Gauges, RINGS, Table};
 use crate::event::{INSTANCES_MAX, RESERVED_MAX, RUNNING_MAX};
 use crate::kinds::{KINDS_MAX, Kinds};
 use crate::shapes::NIL;
@@ -185,7 +185,7 @@ impl Table {
         let (lanes, tasks) = (Slab::<Lane>::load(capacity.lanes(), from)?, Slab::<Task>::load(capacity.tasks, from)?);
         let tags = Column::load(capacity.tasks, tasks.fresh(), from)?;
         let instances = Slab::<Instance>::load(capacity.instances, from)?;
-        let table = Self {
+        let mut table = Self {
             account_keys: Keys::load(capacity.accounts, accounts.fresh(), from)?,
             host_keys: Keys::load(capacity.hosts, hosts.fresh(), from)?,
             job_keys: Keys::load(capacity.jobs, jobs.fresh(), from)?,
@@ -212,6 +212,7 @@ impl Table {
             try_again_ms: from.get()?,
             tries_made: from.get()?,
             totals: from.get()?,
+            gauges: Gauges::default(),
             looks: from.get()?,
             now: from.get()?,
             accounts,
@@ -226,7 +227,11 @@ impl Table {
         };
         from.end()?;
         let is_whole = table.have_sane_owners() && table.have_sane_queues() && table.have_sane_tasks();
-        if is_whole { Ok(table) } else { Err(Malformed("a record names one that was never used")) }
+        if !is_whole {
+            return Err(Malformed("a record names one that was never used"));
+        }
+        table.gauges = table.counted();
+        Ok(table)
     }
 
     /// Whether what accounts, hosts and jobs name was ever used; also those that are free, which keep what they named last.

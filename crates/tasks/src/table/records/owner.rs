@@ -216,6 +216,11 @@ impl Default for Job {
 }
 
 impl Job {
+    /// Its tasks wait, and not because it is cancelled.
+    pub fn is_held(&self) -> bool {
+        self.held != 0 && matches!(self.stage, JobStage::Open | JobStage::Closed)
+    }
+
     pub fn name(&self, at: u32) -> JobName {
         JobName { at, generation: self.generation }
     }

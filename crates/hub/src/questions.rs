@@ -1,0 +1,92 @@
+//! What members ask of a hub, and what it answers: JSON, of which `gleaner` shows what people want to see.
+
+use crate::registry::{RegistryError, TOKEN_SECONDS};
+use crate::server::Shared;
+use crate::session::ClientSession;
+use base::NodeId;
+use serde_json::{Value, json};
+use wire::{Role, lock};
+
+impl Shared {
+    /// Answers a question of `gleaner`.
+    pub(crate) fn answer(&self, client: &ClientSession, question: &[u8]) -> Value {
+        let question: Value = serde_json::from_slice(question).unwrap_or_default();
+        let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
+        let is_admin = || lock(&self.registry).role(client.node) == Some(Role::Admin);
+        match text("ask").as_str() {
+            "status" => self.status(is_admin()),
+            "figures" => json!(self.figures()),
+            "token" | "revoke" | "drain" if !is_admin() => {
+                json!({"error": "only the hub's owner may invite, revoke or drain others"})
+            }
+            "token" => {
+                let role = Role::from_name(&text("role"));
+                let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);
+                match role.map(|role| self.token(role, seconds)) {
+                    Some(Ok(token)) => json!({"token": token.to_string(), "seconds": seconds}),
+                    Some(Err(error)) => json!({"error": error.to_string()}),
+                    None => json!({"error": "the role must be worker, client or admin"}),
+                }
+            }
+            "revoke" => match self.revoke(&text("node")) {
+                Ok(node) => json!({"revoked": node.0.to_hex()}),
+                Err(error) => json!({"error": error.to_string()}),
+            },
+            "drain" => match self.drain(&text("node"), !question["undo"].as_bool().unwrap_or(false)) {
+                Ok((node, busy)) => json!({"drained": node.0.to_hex(), "busy": busy}),
+                Err(error) => json!({"error": error.to_string()}),
+            },
+            other => json!({"error": format!("the hub does not know the question `{other}`")}),
+        }
+    }
+
+    fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
+        let node = lock(&self.registry).revoke(who)?;
+        let state = lock(&self.state);
+        let workers = state.workers.get(&node).map(|worker| worker.connection.clone());
+        let clients = state.clients.values().filter(|client| client.node == node);
+        let clients = clients.map(|client| client.connection.clone());
+        workers.into_iter().chain(clients).for_each(|connection| connection.close("this key was revoked"));
+        state.work.hosts.close(node, "this key was revoked");
+        Ok(node)
+    }
+
+    /// Says which worker that is, and how many CPUs are busy there still.
+    fn drain(&self, who: &str, is_drained: bool) -> Result<(NodeId, u32), RegistryError> {
+        let node = lock(&self.registry).drain(who, is_drained)?;
+        let mut state = lock(&self.state);
+        state.drain(node, is_drained);
+        Ok((node, state.placement.load(node).map_or(0, |(_, busy)| busy)))
+    }
+
+    /// Who else may launch is for the hub's owner to know.
+    fn status(&self, is_admin: bool) -> Value {
+        let launchers = if is_admin { lock(&self.registry).launchers() } else { Vec::new() };
+        let state = lock(&self.state);
+        let is_here = |node: NodeId| state.clients.values().any(|client| client.node == node);
+        let clients: Vec<Value> = launchers
+            .into_iter()
+            .map(|(node, name)| json!({"name": name, "id": node.0.to_hex(), "connected": is_here(node)}))
+            .collect();
+        let (running, queued) = state.placement.counts();
+        let (hosts, away) = state.work.hosts.counts();
+        let mut workers: Vec<Value> = state
+            .workers
+            .values()
+            .map(|worker| {
+                let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
+                let told = if state.placement.is_drained(worker.node) { "drained" } else { "ready" };
+                json!({
+                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
+                    "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
+                    "round_trip_us": worker.connection.round_trip().as_micros() as u64,
+                })
+            })
+            .collect();
+        workers.sort_by_key(|worker| worker["name"].as_str().unwrap_or_default().to_owned());
+        json!({
+            "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
+            "tasks_running": running, "tasks_queued": queued, "clients": clients, "hosts": hosts, "hosts_away": away,
+        })
+    }
+}
