@@ -50,6 +50,8 @@ pub enum Command {
     Priority(PriorityArguments),
     /// Show the pool: hub, workers, tasks
     Status(Json),
+    /// Watch the pool: CPUs, queues, rates, the journal, workers, batch jobs
+    Top(Top),
     /// Tell where a task ran and why, what it cost, and what happened when
     Explain(Explain),
     /// List the tasks that run, wait or ended lately
@@ -206,6 +208,20 @@ pub struct TokenArgument {
     /// The token, or `-` to read it from standard input, where other users of this machine cannot see it
     #[arg(allow_hyphen_values = true)]
     pub token: String,
+}
+
+/// `gleaner top`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Top {
+    /// Seconds from one look to the next
+    #[arg(short, long, value_name = "S", value_parser = interval, default_value = "1")]
+    pub interval: Duration,
+    /// Print a line of JSON for each look; so it is in a pipe, too
+    #[arg(long)]
+    pub json: bool,
+    /// Look once, and print that as JSON
+    #[arg(long)]
+    pub once: bool,
 }
 
 /// What a joiner may be.
@@ -420,6 +436,13 @@ pub struct Daemon {
     /// Descriptor of the pipe that waits for readiness
     #[arg(long, hide = true, value_name = "N")]
     pub ready_fd: Option<i32>,
+}
+
+/// Reads a number of seconds, which may have a fraction.
+fn interval(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("not a number of seconds: {text}"))?;
+    let is_sane = (0.1..=3600.0).contains(&seconds);
+    if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(format!("{text}: from 0.1 to 3600 seconds")) }
 }
 
 /// Reads a number of seconds, minutes or hours.

@@ -4,8 +4,8 @@ use crate::batch::answer::{self as batch, Change};
 use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
-    Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Problem, ProblemKind, Question, Recovered, Refusal,
-    Revoked, Status, Tasks, Token, WorkerStatus,
+    Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Overview, Problem, ProblemKind, Question, Recovered,
+    Refusal, Revoked, Status, Tasks, Token, WorkerStatus,
 };
 use crate::serve::blocking;
 use crate::settle::look_anew;
@@ -43,6 +43,7 @@ fn value(answer: impl Serialize) -> Result<Value, Problem> {
 async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Value, Problem> {
     match question {
         Question::Status => value(status(daemon).await),
+        Question::Overview => value(overview(daemon).await),
         Question::Explain { task } => {
             let digits = task.unwrap_or_default();
             match daemon.records.find(&digits) {
@@ -162,6 +163,11 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
         });
     }
     status
+}
+
+async fn overview(daemon: &Arc<Daemon>) -> Overview {
+    let (status, figures) = tokio::join!(status(daemon), ask_hub(daemon, json!({"ask": "figures"})));
+    Overview { status, figures: figures.unwrap_or_default(), jobs: batch::list(daemon, false) }
 }
 
 async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem> {

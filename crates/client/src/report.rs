@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 pub enum Question {
     /// How the pool is. Answer: [`Status`].
     Status,
+    /// The pool, its hub's figures and the batch jobs at once, for who watches them. Answer: [`Overview`].
+    Overview,
     /// What became of a task, and why. Answer: [`TaskReport`].
     Explain {
         /// The first digits of the task's number; the last task if there is none.
@@ -156,6 +158,18 @@ pub struct Status {
     pub tasks_running: u64,
     /// Tasks that wait for a worker.
     pub tasks_queued: u64,
+}
+
+/// How everything is, as this client sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Overview {
+    /// The pool.
+    pub status: Status,
+    /// What the hub counts and measures, as it says it (`hub::figures::Figures`); null if it says nothing.
+    pub figures: serde_json::Value,
+    /// This account's batch jobs.
+    pub jobs: Batches,
 }
 
 /// One machine that runs tasks.

@@ -19,6 +19,7 @@ pub mod stop;
 pub mod submit;
 pub mod tasks;
 pub mod token;
+pub mod top;
 pub mod up;
 pub mod use_hub;
 pub mod worker;
@@ -61,6 +62,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Release(arguments) => jobs::hold(arguments, false),
         Command::Priority(arguments) => jobs::priority(arguments),
         Command::Status(arguments) => status::run(arguments),
+        Command::Top(arguments) => return top::run(arguments),
         Command::Explain(arguments) => explain::run(arguments),
         Command::Tasks(arguments) => tasks::run(arguments),
         Command::Cancel(arguments) => cancel::run(arguments),

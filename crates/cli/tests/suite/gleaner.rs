@@ -10,7 +10,11 @@ pub fn gleaner(place: &Place) -> Command {
     place.set_environment(&mut process);
     process.env("GLEANER_CONFIG_DIR", place.path().join("config"));
     process.env("GLEANER_STATE_DIR", place.path().join("state"));
-    process.env_remove("GLEANER_HUB").env_remove("GLEANER_CPUS").env_remove("GLEANER_LISTEN");
+    process
+        .env_remove("GLEANER_HUB")
+        .env_remove("GLEANER_CPUS")
+        .env_remove("GLEANER_LISTEN")
+        .env_remove("GLEANER_METRICS");
     process
 }
 
@@ -28,7 +32,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 24] = [
+const SUBCOMMANDS: [&str; 25] = [
     "up",
     "hub",
     "worker",
@@ -42,6 +46,7 @@ const SUBCOMMANDS: [&str; 24] = [
     "release",
     "priority",
     "status",
+    "top",
     "explain",
     "tasks",
     "cancel",

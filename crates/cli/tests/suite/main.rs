@@ -5,3 +5,4 @@ mod gleaner;
 mod jobs;
 mod remrun;
 mod terminal;
+mod top;

@@ -12,7 +12,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command};
 
 /// A terminal of 24 lines and 80 characters: the side of its user, and the side of the programs.
-fn terminal() -> (File, OwnedFd) {
+pub fn terminal() -> (File, OwnedFd) {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let user = openpt(flags).expect("a terminal");
     grantpt(&user).and_then(|()| unlockpt(&user)).expect("usable");
@@ -21,16 +21,16 @@ fn terminal() -> (File, OwnedFd) {
     (File::from(user), programs)
 }
 
-fn resize(terminal: impl std::os::fd::AsFd, rows: u16, columns: u16) {
+pub fn resize(terminal: impl std::os::fd::AsFd, rows: u16, columns: u16) {
     tcsetwinsize(terminal, Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 }).expect("a size");
 }
 
-fn is_raw(terminal: &OwnedFd) -> bool {
+pub fn is_raw(terminal: &OwnedFd) -> bool {
     !tcgetattr(terminal).expect("a terminal").local_modes.contains(LocalModes::ICANON)
 }
 
 /// Starts `process` as the leader of a session that `terminal` controls.
-fn spawn_on(process: &mut Command, terminal: &OwnedFd) -> Child {
+pub fn spawn_on(process: &mut Command, terminal: &OwnedFd) -> Child {
     let copy = || terminal.try_clone().expect("a descriptor");
     process.stdin(copy()).stdout(copy()).stderr(copy());
     // SAFETY: only system calls, safe between fork and exec.

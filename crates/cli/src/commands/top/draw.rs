@@ -1,0 +1,432 @@
+//! A frame of `gleaner top`, from what there is to show and the time alone.
+
+use super::view::{Rates, View};
+use crate::render::{age, bytes, micros};
+use client::report::{BatchLine, WorkerStatus};
+use hub::figures::{Figures, Times};
+use ratatui::Frame;
+use ratatui::layout::{Alignment, Constraint, Layout, Rect};
+use ratatui::style::{Style, Stylize};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table};
+
+/// No answer for longer is said, in milliseconds.
+const SILENCE_MS: u64 = 2_500;
+/// Characters of a bar.
+const BAR: usize = 10;
+/// Characters before a line of sparks.
+const RATE_WIDTH: u16 = 22;
+/// A line of sparks has so many steps.
+const STEPS: f64 = 1000.0;
+
+const HELP: &[&str] = &[
+    "q, Ctrl-C   end",
+    "c           the busiest workers first",
+    "n           workers by name",
+    "?           this",
+    "",
+    "waiting     tasks that want a place, held ones among them",
+    "held        their job is held, or its client is away",
+    "sparks      the last minute, each line for itself",
+    "times       since the hub was started",
+    "sync        a batch of records made durable",
+    "told        a record taken, until its answer left",
+    "placed      a launch asked for, until it had a place",
+];
+
+/// Draws everything as it is at `now_ms`.
+pub fn draw(frame: &mut Frame<'_>, view: &View, now_ms: u64) {
+    let [head, queues, times, lists, keys] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(8),
+        Constraint::Length(6),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_head(frame, head, view, now_ms);
+    let unknown = Figures::default();
+    let figures = view.figures.as_ref().unwrap_or(&unknown);
+    let [tasks, rates] = Layout::horizontal([Constraint::Length(30), Constraint::Min(0)]).areas(queues);
+    draw_tasks(frame, tasks, figures);
+    draw_rates(frame, rates, view);
+    draw_times(frame, times, figures);
+    let workers = view.workers();
+    let wanted = (workers.len() as u16).saturating_add(3).clamp(4, 4.max(lists.height * 3 / 5));
+    let [upper, lower] = Layout::vertical([Constraint::Length(wanted), Constraint::Min(0)]).areas(lists);
+    draw_workers(frame, upper, &workers, view.by_name);
+    draw_jobs(frame, lower, &view.jobs());
+    frame.render_widget(Line::from("q end   c busiest   n by name   ? help").dim(), keys);
+    if view.helps {
+        draw_help(frame);
+    }
+}
+
+fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View, now_ms: u64) {
+    let mut first = vec![Span::from("gleaner top  ").dim()];
+    match (&view.figures, &view.overview.status.hub) {
+        (Some(figures), hub) => {
+            let at = hub.as_ref().map(|hub| format!(" at {hub}")).unwrap_or_default();
+            first.push(Span::from(figures.hub.clone()).bold());
+            first.push(Span::from(format!("{at}, up {}", age(figures.uptime_ms / 1000))));
+            let trip = view.overview.status.round_trip_us.map(|us| format!(", round trip {}", micros(us)));
+            first.extend(trip.map(Span::from));
+        }
+        (None, _) => first.push(Span::from("no hub was heard of yet")),
+    }
+    let silent_ms = now_ms.saturating_sub(view.answered_ms);
+    let is_silent = silent_ms > SILENCE_MS || view.problem.is_some();
+    let mut second = Vec::new();
+    if is_silent {
+        let what = view.problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+        second.push(Span::from(format!("no answer since {}{what}", age(silent_ms / 1000))).red().bold());
+    } else if let Some(figures) = &view.figures {
+        let (busy, lent) = (figures.cpus_busy, figures.cpus_lent);
+        second.push(Span::from("CPUs "));
+        second.push(Span::from(bar(busy, lent, 2 * BAR)).green());
+        second.push(Span::from(format!(" {} of {} busy", count(busy), count(lent))));
+        second.push(Span::from(format!("  workers {}", count(figures.workers))));
+        second.push(Span::from(format!("  hosts {}", count(figures.hosts_here))));
+        if figures.hosts_away > 0 {
+            second.push(Span::from(format!(", {} away", count(figures.hosts_away))));
+        }
+        second.push(Span::from(format!("  clients {}", count(figures.clients))));
+    }
+    frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second)]), area);
+}
+
+fn draw_tasks(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+    let totals = &figures.totals;
+    let fact =
+        |name: &'static str, value: String| Line::from(vec![Span::from(format!("{name:<11}")).dim(), value.into()]);
+    let missed = format!("{} met, {} missed", count(totals.deadlines_met), count(totals.deadlines_missed));
+    let lines = vec![
+        fact("waiting", count(figures.tasks_waiting)),
+        fact("running", count(figures.tasks_running)),
+        fact("held", count(figures.tasks_held)),
+        fact("jobs", count(figures.jobs)),
+        fact("deadlines", missed),
+        fact("lost", format!("{}, {} too late", count(totals.lost), count(totals.late))),
+    ];
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" tasks ")), area);
+}
+
+fn draw_rates(frame: &mut Frame<'_>, area: Rect, view: &View) {
+    let block = Block::bordered().title(" per second, and the last minute ");
+    let inner = block.inner(area);
+    frame.render_widget(block, area);
+    type Of = fn(&Rates) -> f64;
+    let all: [(&str, Of); 4] = [
+        ("submitted", |rates| rates.submitted),
+        ("dispatched", |rates| rates.dispatched),
+        ("ended", |rates| rates.ended),
+        ("failed", |rates| rates.failed),
+    ];
+    let rows = Layout::vertical([Constraint::Length(1); 4]).split(inner);
+    for ((name, of), row) in all.into_iter().zip(rows.iter()) {
+        let [label, sparks] = Layout::horizontal([Constraint::Length(RATE_WIDTH), Constraint::Min(0)]).areas(*row);
+        let latest = view.rates().next_back().map(of);
+        let latest_text = latest.map_or("-".to_owned(), rate);
+        let name = Span::from(format!("{name:<11}")).dim();
+        let number = Span::from(format!("{latest_text:>9} "));
+        let is_bad = name.content.starts_with("failed") && latest.is_some_and(|rate| rate > 0.0);
+        let number = if is_bad { number.red().bold() } else { number };
+        frame.render_widget(Line::from(vec![name, number]), label);
+        let most = view.rates().map(of).fold(0.0, f64::max);
+        let step = |rates: &Rates| if most > 0.0 { (of(rates) / most * STEPS) as u64 } else { 0 };
+        let shown = usize::from(sparks.width).min(view.rates().len());
+        let steps: Vec<u64> = view.rates().skip(view.rates().len() - shown).map(step).collect();
+        frame.render_widget(Sparkline::default().data(steps).max(STEPS as u64).style(Style::new().cyan()), sparks);
+    }
+}
+
+fn draw_times(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+    let title = match &figures.journal {
+        Some(journal) => {
+            let buffered = bytes(journal.buffered_bytes);
+            let (taken, max) = (bytes(journal.bytes), bytes(journal.bytes_max));
+            let records = count(journal.records);
+            format!(" journal: {taken} of {max}, {records} records, {buffered} buffered, epoch {} ", journal.epoch)
+        }
+        None => " times ".to_owned(),
+    };
+    let row = |name: &'static str, times: &Times| {
+        let time = |us: u64| if times.count == 0 { "-".to_owned() } else { micros(us) };
+        let cells = [time(times.p50_us), time(times.p99_us), time(times.max_us), count(times.count)];
+        let cells = cells.map(right);
+        Row::new(std::iter::once(Line::from(name).dim()).chain(cells))
+    };
+    let syncs = figures.journal.map(|journal| journal.syncs).unwrap_or_default();
+    let rows = [row("sync", &syncs), row("told", &figures.record_waits), row("placed", &figures.place_waits)];
+    let headings = ["half", "99 of 100", "longest", "times"].map(right);
+    let widths = [
+        Constraint::Length(8),
+        Constraint::Length(11),
+        Constraint::Length(11),
+        Constraint::Length(13),
+        Constraint::Length(13),
+    ];
+    let table = Table::new(rows, widths)
+        .header(Row::new(std::iter::once(Line::from("")).chain(headings)).dim())
+        .block(Block::bordered().title(title));
+    frame.render_widget(table, area);
+}
+
+fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by_name: bool) {
+    let order = if by_name { "by name" } else { "busiest first" };
+    let room = usize::from(area.height.saturating_sub(3));
+    let title = match workers.len().saturating_sub(room) {
+        0 => format!(" workers, {order} "),
+        more => format!(" workers, {order}: {more} more "),
+    };
+    let row = |worker: &&WorkerStatus| {
+        Row::new([
+            Line::from(worker.name.clone()),
+            right(worker.cpus.to_string()),
+            right(worker.busy.to_string()),
+            Line::from(bar(worker.busy.into(), worker.cpus.into(), BAR)).green(),
+            Line::from(worker.state.clone()),
+        ])
+    };
+    let widths = [
+        Constraint::Fill(1),
+        Constraint::Length(5),
+        Constraint::Length(5),
+        Constraint::Length(BAR as u16),
+        Constraint::Length(10),
+    ];
+    let table = Table::new(workers.iter().take(room).map(row), widths)
+        .header(Row::new(["NAME".into(), right("CPUS"), right("BUSY"), "".into(), "STATE".into()]).dim())
+        .block(Block::bordered().title(title));
+    frame.render_widget(table, area);
+}
+
+fn draw_jobs(frame: &mut Frame<'_>, area: Rect, jobs: &[&BatchLine]) {
+    let room = usize::from(area.height.saturating_sub(3));
+    let title = match jobs.len().saturating_sub(room) {
+        0 => " my batch jobs ".to_owned(),
+        more => format!(" my batch jobs: {more} more "),
+    };
+    let row = |job: &&BatchLine| {
+        let (ended, all) = (u64::from(job.done) + u64::from(job.failed), u64::from(job.tasks));
+        let failed = right(count(job.failed.into()));
+        Row::new([
+            Line::from(job.job.chars().take(8).collect::<String>()),
+            Line::from(job.state.clone()),
+            Line::from(bar(ended, all, BAR)).green(),
+            right(format!("{} of {}", count(ended), count(all))),
+            if job.failed > 0 { failed.red() } else { failed },
+            Line::from(job.name.clone()),
+        ])
+    };
+    let widths = [
+        Constraint::Length(8),
+        Constraint::Length(10),
+        Constraint::Length(BAR as u16),
+        Constraint::Length(18),
+        Constraint::Length(9),
+        Constraint::Fill(1),
+    ];
+    let table = Table::new(jobs.iter().take(room).map(row), widths)
+        .header(
+            Row::new(["ID".into(), "STATE".into(), "".into(), right("ENDED"), right("FAILED"), "NAME".into()]).dim(),
+        )
+        .block(Block::bordered().title(title));
+    frame.render_widget(table, area);
+}
+
+fn draw_help(frame: &mut Frame<'_>) {
+    let all = frame.area();
+    let (width, height) = (64.min(all.width), (HELP.len() as u16 + 2).min(all.height));
+    let area = Rect { x: (all.width - width) / 2, y: (all.height - height) / 2, width, height };
+    frame.render_widget(Clear, area);
+    let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(format!(" {line}"))).collect();
+    frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" help: ? closes it ")), area);
+}
+
+fn right<'a>(text: impl Into<Line<'a>>) -> Line<'a> {
+    text.into().alignment(Alignment::Right)
+}
+
+/// How much of it: as long as `width` characters.
+fn bar(part: u64, whole: u64, width: usize) -> String {
+    let eighths = match whole {
+        0 => 0,
+        whole => (u128::from(part.min(whole)) * 8 * width as u128 / u128::from(whole)) as usize,
+    };
+    // A little is not nothing.
+    let eighths = if part > 0 && whole > 0 { eighths.max(1) } else { eighths };
+    let partial = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+    let mut text = "█".repeat(eighths / 8);
+    if eighths % 8 > 0 {
+        text.push(partial[eighths % 8]);
+    }
+    let drawn = text.chars().count();
+    text.extend(std::iter::repeat_n('·', width - drawn));
+    text
+}
+
+/// A number with its thousands apart.
+fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn rate(per_second: f64) -> String {
+    if per_second < 99.95 { format!("{per_second:.1}") } else { count(per_second.round() as u64) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use client::report::Overview;
+    use hub::figures::JournalFigures;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn drawn(view: &View, now_ms: u64, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
+        terminal.draw(|frame| draw(frame, view, now_ms)).expect("drawn");
+        let text = terminal.backend().to_string();
+        // Each line stands in quotation marks.
+        text.lines().map(|line| line.trim_matches('"').trim_end().to_owned() + "\n").collect()
+    }
+
+    fn answer(uptime_ms: u64, submitted: u64) -> Result<Overview, String> {
+        let times = Times { count: 1_204, sum_us: 2_000_000, p50_us: 1_250, p99_us: 4_100, max_us: 20_000 };
+        let mut figures = Figures {
+            hub: "rack".into(),
+            uptime_ms,
+            workers: 2,
+            hosts_here: 12,
+            hosts_away: 3,
+            clients: 1,
+            cpus_lent: 64,
+            cpus_busy: 33,
+            jobs: 3,
+            tasks_waiting: 1_204,
+            tasks_running: 33,
+            tasks_held: 7,
+            record_waits: times,
+            journal: Some(JournalFigures {
+                bytes: 12_300_000,
+                bytes_max: 4_294_967_296,
+                records: 9_876,
+                epoch: 2,
+                syncs: times,
+                ..JournalFigures::default()
+            }),
+            ..Figures::default()
+        };
+        (figures.totals.submitted, figures.totals.failed) = (submitted, submitted / 10);
+        (figures.totals.deadlines_met, figures.totals.deadlines_missed) = (12, 1);
+        let mut overview = Overview { figures: serde_json::to_value(figures).expect("data"), ..Overview::default() };
+        overview.status.hub = Some("rack:7433".into());
+        let worker = |name: &str, busy| WorkerStatus {
+            name: name.into(),
+            busy,
+            cpus: 16,
+            state: "ready".into(),
+            ..WorkerStatus::default()
+        };
+        overview.status.workers = vec![worker("desk", 1), worker("rack", 16)];
+        let (name, state) = ("night".to_owned(), "running".to_owned());
+        let job = "8f3a1234000000000000000000000001".to_owned();
+        overview.jobs.jobs =
+            vec![BatchLine { job, name, state, tasks: 60, done: 29, failed: 1, ..BatchLine::default() }];
+        Ok(overview)
+    }
+
+    fn view() -> View {
+        let mut view = View::default();
+        view.take(answer(10_800_000, 100), 0);
+        view.take(answer(10_801_000, 120), 1_000);
+        view.take(answer(10_802_000, 160), 2_000);
+        view
+    }
+
+    #[test]
+    fn a_frame() {
+        let want = "\
+gleaner top  rack at rack:7433, up 3 h
+CPUs ██████████▎········· 33 of 64 busy  workers 2  hosts 12, 3 away  clients 1
+┌ tasks ─────────────────────┐┌ per second, and the last minute ───────────────┐
+│waiting    1,204            ││submitted       40.0  ▄█                        │
+│running    33               ││dispatched       0.0                            │
+│held       7                ││ended            4.0  ▄█                        │
+│jobs       3                ││failed           4.0  ▄█                        │
+│deadlines  12 met, 1 missed ││                                                │
+│lost       0, 0 too late    ││                                                │
+└────────────────────────────┘└────────────────────────────────────────────────┘
+┌ journal: 12.3 MB of 4.3 GB, 9,876 records, 0 B buffered, epoch 2 ────────────┐
+│                half   99 of 100       longest         times                  │
+│sync          1.2 ms      4.1 ms       20.0 ms         1,204                  │
+│told          1.2 ms      4.1 ms       20.0 ms         1,204                  │
+│placed             -           -             -             0                  │
+└──────────────────────────────────────────────────────────────────────────────┘
+┌ workers, busiest first ──────────────────────────────────────────────────────┐
+│NAME                                          CPUS  BUSY            STATE     │
+│rack                                            16    16 ██████████ ready     │
+│desk                                            16     1 ▋········· ready     │
+└──────────────────────────────────────────────────────────────────────────────┘
+┌ my batch jobs ───────────────────────────────────────────────────────────────┐
+│ID       STATE                              ENDED    FAILED NAME              │
+│8f3a1234 running    █████·····           30 of 60         1 night             │
+│                                                                              │
+└──────────────────────────────────────────────────────────────────────────────┘
+q end   c busiest   n by name   ? help
+";
+        let found = drawn(&view(), 2_100, 80, 27);
+        assert_eq!(found, want, "\n{found}");
+    }
+
+    #[test]
+    fn silence_is_told_and_what_was_known_stays() {
+        let mut view = view();
+        view.take(Err("the client daemon is gone".into()), 3_000);
+        let found = drawn(&view, 9_000, 100, 40);
+        assert!(found.contains("no answer since 7 s: the client daemon is gone"), "{found}");
+        assert!(found.contains("│waiting    1,204"), "{found}");
+        let found = drawn(&View::default(), 0, 100, 40);
+        assert!(found.contains("no hub was heard of yet"), "{found}");
+    }
+
+    #[test]
+    fn help_is_shown_over_the_rest() {
+        let mut view = view();
+        view.helps = true;
+        assert!(drawn(&view, 2_100, 80, 30).contains("the busiest workers first"));
+    }
+
+    #[test]
+    fn every_size_will_do() {
+        let mut view = view();
+        for helps in [false, true] {
+            view.helps = helps;
+            for (width, height) in [(1, 1), (3, 50), (200, 2), (20, 9), (40, 17), (300, 100)] {
+                drawn(&view, 2_100, width, height);
+            }
+        }
+    }
+
+    #[test]
+    fn what_others_call_themselves_moves_no_cursor() {
+        let mut view = view();
+        view.overview.status.workers[0].name = "\u{1b}[2Jx\ny".into();
+        assert!(!drawn(&view, 2_100, 80, 27).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn numbers() {
+        assert_eq!([count(0), count(999), count(1_000), count(1_234_567)].join(" "), "0 999 1,000 1,234,567");
+        assert_eq!([rate(0.0), rate(99.94), rate(1234.4)].join(" "), "0.0 99.9 1,234");
+        assert_eq!([bar(0, 0, 2), bar(1, 100, 2), bar(9, 8, 2), bar(3, 4, 2)].join(" "), "·· ▏· ██ █▌");
+    }
+}
