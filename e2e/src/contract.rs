@@ -50,7 +50,7 @@ const IN_ONE_PROCESS: [Scenario; 8] = [
 
 /// What is done to a pool whose hub's journal is in a database, most of it with a second hub.
 const STANDBY: [Scenario; 3] = [
-    ("standby/the hub is killed: a batch job goes on at the other one, and all is done once", standby::killed),
+    ("standby/the hub is killed: a batch job goes on at the other one, nothing is done twice", standby::killed),
     ("standby/the hub is stopped and wakes: it ends, and nobody goes back to it", standby::stopped),
     ("standby/the database is killed under load: the hub goes on", standby::database_killed),
 ];

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Tasks of the job that is disturbed.
-const TASKS: usize = 20;
+pub(super) const TASKS: usize = 20;
 /// How long a job may take to its end after a part of the system was lost.
 const JOB_BOUND: Duration = Duration::from_secs(90);
 

@@ -1,15 +1,18 @@
 //! Two hubs on one journal, in a database: when the one that serves is lost the other one takes over, at another address, and the
 //! machines of the pool find it by themselves.
 
-use super::batch::{commands, is_over, job, job_once, judge, submit};
+use super::batch::{TASKS, commands, is_over, job, job_once, judge, submit};
 use crate::error::{Error, Result};
 use crate::pool::{Pool, workers_in};
 use crate::process::{Ended, Run, pause, wait_for};
 use crate::scenario::{END_BOUND, folder, measured};
 use rustix::process::Signal;
+use serde_json::Value;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+/// Results that may be between worker and client when the hub is lost: as many as there are CPUs.
+const IN_FLIGHT_MAX: usize = 4;
 /// How long it may take until all know of the standby.
 const TOLD_BOUND: Duration = Duration::from_secs(20);
 /// How long after the loss of the hub the first task may be done at the other one: the lease of 6 s, with what a task takes.
@@ -50,6 +53,31 @@ fn goes_on(pool: &Pool, id: &str, bound: Duration, what: &str) -> Result<Vec<Str
     Ok(if elapsed > bound { vec![format!("{what}: it took {elapsed:?}")] } else { Vec::new() })
 }
 
+/// What is wrong with the job's end after a takeover. Blocks are not shared between hubs: of what was told to have ended and not taken yet
+/// the result may be gone with the first one (decision 27). Such a task has failed, says so, and nothing of it is committed.
+fn judge_after(pool: &Pool, place: &Path, id: &str, report: &Value) -> Result<Vec<String>> {
+    let tasks = report["tasks"].as_array().cloned().unwrap_or_default();
+    let is_gone = |task: &Value| task["why"].as_str().is_some_and(|why| why.starts_with("its result cannot be had"));
+    let gone: Vec<bool> = tasks.iter().map(is_gone).collect();
+    let count = gone.iter().filter(|gone| **gone).count();
+    if count == 0 {
+        return judge(pool, place, id, report);
+    }
+    println!("known: {count} results of {TASKS} were gone with the hub");
+    let mut wrong = Vec::new();
+    let job = &report["job"];
+    if tasks.len() != TASKS || count > IN_FLIGHT_MAX || job["done"] != TASKS - count || job["failed"] != count {
+        wrong.push(format!("the job does not end well: {report}"));
+    }
+    for (number, gone) in gone.iter().enumerate() {
+        let log = std::fs::read_to_string(place.join(format!("log{number}"))).unwrap_or_default();
+        if log != if *gone { "" } else { "run\n" } {
+            wrong.push(format!("task {number}, gone: {gone}, has committed {log:?}"));
+        }
+    }
+    Ok(wrong)
+}
+
 /// A launch is made at the hub that serves now, and all workers are there.
 fn serves(pool: &Pool, place: &Path) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
@@ -73,7 +101,7 @@ pub fn killed(pool: &mut Pool) -> Result<Vec<String>> {
     pool.hub.kill();
     let mut wrong = goes_on(pool, &id, TAKEOVER_BOUND, "standby, hub killed")?;
     let report = job_once(pool, &id, is_over)?;
-    wrong.extend(judge(pool, &place, &id, &report)?);
+    wrong.extend(judge_after(pool, &place, &id, &report)?);
     wrong.extend(serves(pool, &place)?);
     // The settings name the first hub alone, and the first hub is gone: what was told is known to a new daemon too.
     pool.client.gleaner(&["stop"])?.expect_ok("gleaner stop")?;
@@ -96,7 +124,7 @@ pub fn stopped(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push(format!("the hub that woke: {ended:?}\n{log}"));
     }
     let report = job_once(pool, &id, is_over)?;
-    wrong.extend(judge(pool, &place, &id, &report)?);
+    wrong.extend(judge_after(pool, &place, &id, &report)?);
     wrong.extend(serves(pool, &place)?);
     let late = "DO $$ BEGIN IF (SELECT max(first) FROM gleaner.batches WHERE epoch = 1) > \
                 (SELECT min(first) FROM gleaner.batches WHERE epoch = 2) THEN RAISE EXCEPTION 'late'; END IF; END $$";
