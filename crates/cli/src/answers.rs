@@ -89,6 +89,9 @@ impl Render for Tasks {
 
 impl Render for TaskReport {
     fn render(&self) -> String {
+        if let Some(job) = &self.job {
+            return batch::explained(self, job);
+        }
         let mut facts = Facts::default();
         let place = match &self.worker {
             Some(worker) => format!("{} on {worker}", self.place),

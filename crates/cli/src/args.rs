@@ -356,7 +356,8 @@ pub struct TaskArgument {
 /// `gleaner explain`.
 #[derive(Clone, Debug, Args)]
 pub struct Explain {
-    /// The first digits of the task's number; the last task if not given
+    /// The first digits of the task's number, or of a batch job's, or JOB/INDEX for one of its tasks: why it waits; the last task if not
+    /// given
     pub task: Option<String>,
     /// Print JSON
     #[arg(long)]

@@ -5,7 +5,7 @@ use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
     Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Overview, Problem, ProblemKind, Question, Recovered,
-    Refusal, Revoked, Status, Tasks, Token, WorkerStatus,
+    Refusal, Revoked, Status, TaskReport, Tasks, Token, WorkerStatus,
 };
 use crate::serve::blocking;
 use crate::settle::look_anew;
@@ -44,14 +44,7 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
     match question {
         Question::Status => value(status(daemon).await),
         Question::Overview => value(overview(daemon).await),
-        Question::Explain { task } => {
-            let digits = task.unwrap_or_default();
-            match daemon.records.find(&digits) {
-                Some(report) => value(report),
-                None if digits.is_empty() => Err(problem(ProblemKind::User, "no task has ended yet")),
-                None => Err(unknown_task(&digits)),
-            }
-        }
+        Question::Explain { task } => explain(daemon, &task.unwrap_or_default()).await.and_then(value),
         Question::Tasks => value(Tasks { tasks: daemon.records.list() }),
         Question::Cancel { task } => cancel(daemon, &task).await.and_then(value),
         Question::Jobs { all } => value(batch::list(daemon, all)),
@@ -101,6 +94,58 @@ fn jobs_wait(open: usize) -> Option<String> {
         open => format!("{open} batch jobs are not over: they go"),
     };
     Some(format!("{what} on when the client daemon is started again, by the next gleaner or remrun"))
+}
+
+async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Problem> {
+    if let Some(report) = daemon.records.find(digits) {
+        return Ok(report);
+    }
+    if digits.is_empty() {
+        return Err(problem(ProblemKind::User, "no task has ended yet"));
+    }
+    let (job, index) = match digits.split_once('/') {
+        Some((job, index)) => (job, Some(index.parse::<u32>().map_err(|_| unknown_task(digits))?)),
+        None => (digits, None),
+    };
+    if !batch::is_known(daemon, job) {
+        return Err(unknown_task(digits));
+    }
+    let found = batch::one(daemon, job, index.unwrap_or(0), index.map_or(0, |_| 1)).await?;
+    let (job, task) = (found.job, found.tasks.into_iter().next());
+    if index.is_some() && task.is_none() {
+        let why = format!("the job has {} tasks, and none with this number", job.tasks);
+        return Err(problem(ProblemKind::User, why));
+    }
+    let mut report = TaskReport {
+        task: index.map_or(job.job.clone(), |index| format!("{}/{index}", job.job)),
+        place: "nowhere".into(),
+        status: job.state.clone(),
+        started_ms: job.submitted_ms,
+        ..TaskReport::default()
+    };
+    let mut known = job.problem.clone();
+    let mut waits = job.waiting > 0 && !job.is_over();
+    if let Some(task) = task {
+        waits = waits && task.status == "waiting";
+        known = task.why.or(known.filter(|_| waits));
+        (report.argv, report.status, report.worker) = (task.argv, task.status, task.worker);
+        if report.worker.is_some() {
+            report.place = "remote".into();
+        }
+    }
+    report.why = match known {
+        Some(known) => known,
+        None if waits => {
+            let question = json!({"ask": "waits", "key": job.job, "index": index});
+            match ask_hub(daemon, question).await {
+                Ok(answer) => answer["why"].as_str().unwrap_or_default().to_owned(),
+                Err(problem) => format!("what the hub knows of it is not known: {}", problem.message),
+            }
+        }
+        None => String::new(),
+    };
+    report.job = Some(Box::new(job));
+    Ok(report)
 }
 
 /// Ends a task, or a batch job.

@@ -20,9 +20,10 @@ pub enum Question {
     Status,
     /// The pool, its hub's figures and the batch jobs at once, for who watches them. Answer: [`Overview`].
     Overview,
-    /// What became of a task, and why. Answer: [`TaskReport`].
+    /// What became of a task, or of a batch job or a task of it, and why. Answer: [`TaskReport`].
     Explain {
-        /// The first digits of the task's number; the last task if there is none.
+        /// The first digits of the task's number, or of the job's, there with `/` and the task's number within it if that is wanted; the
+        /// last task if there is none.
         task: Option<String>,
     },
     /// The tasks that run, wait or ended lately, newest first. Answer: [`Tasks`].
@@ -274,6 +275,9 @@ pub struct TaskReport {
     pub scratch: Vec<String>,
     /// Paths that changed here while the task ran, so that nothing was committed.
     pub conflicts: Vec<String>,
+    /// The batch job that this is about, or whose task: then only `task`, `argv`, `place`, `worker`, `why`, `status` and `started_ms` (of the
+    /// job) are said.
+    pub job: Option<Box<BatchLine>>,
 }
 
 /// One line of a task's time line.

@@ -2,7 +2,7 @@
 
 use super::{COMMAND_WIDTH, Render, short};
 use crate::render::{Facts, Table, age, command_line, time};
-use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches};
+use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, TaskReport};
 
 fn now_ms() -> i64 {
     wire::now_nanos() / 1_000_000
@@ -60,6 +60,26 @@ fn facts(job: &BatchLine) -> Facts {
         facts.fact("ended", time(ended_ms));
     }
     facts
+}
+
+/// How a job, or a task of it, stands, and why.
+pub fn explained(report: &TaskReport, job: &BatchLine) -> String {
+    let mut facts = Facts::default();
+    if report.argv.is_empty() {
+        facts = self::facts(job);
+    } else {
+        facts
+            .fact("task", &report.task)
+            .fact("command", command_line(&report.argv, 400))
+            .fact("status", &report.status);
+        if let Some(worker) = &report.worker {
+            facts.fact("worker", worker);
+        }
+    }
+    if !report.why.is_empty() && (!report.argv.is_empty() || job.problem.is_none()) {
+        facts.fact("because", &report.why);
+    }
+    facts.text().to_owned()
 }
 
 impl Render for BatchReport {
@@ -165,6 +185,26 @@ task 1, ./m 1: not committed: /x was changed here
 gleaner jobs output 8f3a1234 prints what they said
 ";
         assert_eq!(BatchReport { job: job(), cwd: "/home".into(), tasks, first: 0 }.render(), want);
+        let report =
+            TaskReport { why: "no worker is here".into(), job: Some(Box::new(job())), ..TaskReport::default() };
+        let want = "\
+job           8f3a1234000000000000000000000001
+name          night
+state         running, spare
+tasks         1 done, 1 failed, 2 running, 56 waiting
+submitted     1970-01-01 00:00:00 UTC
+because       no worker is here
+";
+        assert_eq!(report.render(), want);
+        let (task, status) = ("8f3a/7".into(), "waiting".into());
+        let report = TaskReport { task, status, argv: vec!["./m".into()], ..report };
+        let want = "\
+task          8f3a/7
+command       ./m
+status        waiting
+because       no worker is here
+";
+        assert_eq!(report.render(), want);
         let changed = BatchChanged { job: job(), at_hub: true };
         assert_eq!(changed.render(), "job 8f3a1234: running, spare\n");
     }

@@ -170,7 +170,7 @@ impl State {
 }
 
 /// A job's name here: what the client chose, within its account.
-fn key(account: u128, chosen: &[u8]) -> Result<u128, Refusal> {
+pub(super) fn key(account: u128, chosen: &[u8]) -> Result<u128, Refusal> {
     if chosen.len() != 16 {
         return Err(Refusal::Invalid("a job's key has 16 bytes"));
     }

@@ -3,6 +3,7 @@
 //! * [`hosts`]: a host's stream.
 //! * [`jobs`]: a client's stream of what it wants done.
 //! * [`launches`]: tasks that are launches: their client is told when they have a place, and `results` keeps what they printed and changed.
+//! * [`waits`]: why a task of a job waits, for people.
 //! * [`collect`]: a client's stream of what has ended.
 //! * [`deliver`]: what has become durable leaves.
 //!
@@ -16,6 +17,7 @@ pub mod launches;
 mod results;
 #[cfg(test)]
 mod tests;
+pub mod waits;
 
 use crate::server::Shared;
 use crate::state::State;

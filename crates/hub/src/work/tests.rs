@@ -188,6 +188,35 @@ async fn figures_follow_a_job() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn why_a_task_waits_is_told_to_its_client() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen::default()).await;
+    client.submit(job, 0, &[b"a", b"b", b"c"]).await;
+    let connection = client.jobs._joined.connection.clone();
+    let ask = async |who: &wire::Connection, index: &str| {
+        let question = format!("{{\"ask\": \"waits\", \"key\": \"{}\", \"index\": {index}}}", "05".repeat(16));
+        let asked = who.request(OpenKind::Ask(Bytes::from(question)));
+        let answer: wire::message::Answer = in_time(asked).await.expect("answered");
+        String::from_utf8(answer.json.to_vec()).expect("text")
+    };
+    assert!(ask(&connection, "null").await.contains("no host is here"));
+    let (mut host, _) = Host::of(&hub, 2, HostGreeting { cpus: 1, ..asks() }).await;
+    host.ask(Vec::new(), 1).await;
+    assert!(ask(&connection, "0").await.contains("it runs"), "{}", ask(&connection, "0").await);
+    let said = ask(&connection, "1").await;
+    assert!(
+        said.contains("1 of 1 CPUs are busy, and 2 tasks wait in all") && said.contains("\"waits\":true"),
+        "{said}"
+    );
+    client.ask(JobAskKind::Hold(job)).await;
+    assert!(ask(&connection, "null").await.contains("gleaner release"));
+    let stranger = hub.join(3, hello(Role::Client, 0)).await;
+    assert!(ask(&stranger.connection, "null").await.contains("error"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_waits_is_told_as_work_comes() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());

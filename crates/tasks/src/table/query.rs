@@ -213,6 +213,33 @@ impl Table {
         Some(self.accounts[at].name(at))
     }
 
+    /// The job of an account with this key.
+    pub fn job_with(&self, account: AccountName, key: u128) -> Option<JobName> {
+        let account = self.account_at(account).ok()?;
+        let is_it = |at: u32| self.jobs[at].key == key && self.jobs[at].account == account;
+        self.job_keys.find(key, is_it).map(|at| self.jobs[at].name(at))
+    }
+
+    /// The task of a job with this number, if it is among so many that are looked at.
+    pub fn task_with(&self, job: JobName, index: u32, looks: usize) -> Option<TaskName> {
+        let name = self.tasks_of(job, looks).into_iter().find(|name| self.tasks[name.at].index == index)?;
+        Some(name)
+    }
+
+    /// The first task of a job that is ready.
+    pub fn ready_of(&self, job: JobName) -> Option<TaskName> {
+        let job = &self.jobs[self.job_at(job).ok()?];
+        let mut group = job.groups;
+        for _ in 0..job.group_count {
+            let at = self.groups[group].ready;
+            if at != NIL {
+                return Some(self.tasks[at].name(at));
+            }
+            group = self.groups[group].siblings.next;
+        }
+        None
+    }
+
     /// What has happened so far.
     pub fn totals(&self) -> &Totals {
         &self.totals
@@ -376,6 +403,12 @@ impl Table {
             is_backing_off: host.is_backing_off,
             is_draining: host.presence == Presence::Draining,
         })
+    }
+
+    /// How many hosts, among the first so many, are sent back for a while.
+    pub fn backing_off(&self, looks: usize) -> usize {
+        let is_back = |host: &super::records::Host| host.presence == Presence::Here && host.is_backing_off;
+        self.hosts.all().take(looks).filter(|(_, host)| is_back(host)).count()
     }
 
     /// How busy a host is, and whether it has something near ([`JobSpec::affinity`]).
