@@ -9,9 +9,9 @@ use std::net::SocketAddr;
 /// Most addresses that are read: the newest.
 pub(super) const HUBS_MAX: usize = 16;
 
-/// A row is written again once it is an hour old.
+/// A row is written again once it is an hour old. Addresses may be given twice, and the clock goes on from one row to the next.
 const WRITE: &str = "INSERT INTO {s}.hubs AS known (address, seen) \
-                     SELECT DISTINCT unnest($1::text[]), clock_timestamp() \
+                     SELECT address, clock_timestamp() FROM (SELECT DISTINCT unnest($1::text[])) own (address) \
                      ON CONFLICT (address) DO UPDATE SET seen = excluded.seen \
                      WHERE known.seen < clock_timestamp() - interval '1 hour'";
 /// Who has not been seen for a day is dropped.
