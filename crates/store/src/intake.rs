@@ -19,6 +19,11 @@ use std::time::{Duration, Instant};
 pub(crate) const SNAPSHOTS_KEPT: usize = 2;
 /// Bytes of records that nobody waits for which are gathered before they are written.
 const QUIET_BYTES_MAX: usize = 64 << 10;
+/// What is told brings new records within a moment, and the next batch would just miss them: they would wait for two syncs instead
+/// of one. So it is begun later, by this part of the last sync, up to this time; not if a sync is shorter than what it brings.
+const LINGER_PART: u32 = 4;
+const LINGER_MAX: Duration = Duration::from_millis(1);
+const LINGER_SYNC_MIN: Duration = Duration::from_millis(1);
 
 /// What writes a state, for a snapshot.
 pub(crate) type Source<'a> = &'a mut dyn FnMut(&mut dyn io::Write) -> io::Result<()>;
@@ -293,10 +298,13 @@ impl Intake {
     pub fn run(&self, told: &Told, mut write: impl FnMut(&mut Batch) -> Result<Written, JournalError>) {
         let _end = EndOnPanic(self);
         // The vector that was written last, to be filled again.
-        let mut emptied = Vec::new();
-        while let Some(mut batch) = self.gather(&mut emptied) {
+        let (mut emptied, mut last_sync) = (Vec::new(), Duration::ZERO);
+        while let Some(mut batch) = self.gather(&mut emptied, last_sync) {
             match write(&mut batch) {
-                Ok(written) => self.finish(&batch, &written, told),
+                Ok(written) => {
+                    self.finish(&batch, &written, told);
+                    last_sync = written.time;
+                }
                 Err(error) => drop(self.kill(error)),
             }
             emptied = batch.bytes;
@@ -308,8 +316,19 @@ impl Intake {
     }
 
     /// Waits for records; `None` if there will be none.
-    fn gather(&self, emptied: &mut Vec<u8>) -> Option<Batch> {
+    fn gather(&self, emptied: &mut Vec<u8>, last_sync: Duration) -> Option<Batch> {
         let mut queue = lock(&self.queue);
+        // With nothing there, who comes first is written at once.
+        if queue.is_due() && last_sync >= LINGER_SYNC_MIN {
+            let until = Instant::now() + (last_sync / LINGER_PART).min(LINGER_MAX);
+            while queue.dead.is_none() && !queue.is_stopping && queue.batch.len() <= QUIET_BYTES_MAX {
+                let Some(woken) = wait_until(&self.gathered, queue, until) else {
+                    queue = lock(&self.queue);
+                    break;
+                };
+                queue = woken;
+            }
+        }
         while queue.dead.is_none() && !queue.is_due() && !queue.is_stopping {
             queue.is_idle = true;
             queue = wait(&self.gathered, queue);

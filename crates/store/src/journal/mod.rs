@@ -1,8 +1,9 @@
 //! The journal: a log of records that outlives a crash, for a core that is rebuilt from its inputs.
 //!
 //! Each record gets the next number. [`Journal::append`] only copies it; a thread writes whatever has gathered as one
-//! batch, with one write and one sync, and then tells how far the records are durable. There is no delay to gather
-//! more: a batch is as large as the sync before it was slow. What follows from a record must wait until it is told.
+//! batch, with one write and one sync, and then tells how far the records are durable. A batch is as large as the sync before
+//! it was slow; if that was slower than what it brings, what was told is answered first, for up to a millisecond. Who
+//! comes alone is written at once. What follows from a record must wait until it is told.
 //!
 //! After a crash, [`Journal::open`] gives the newest whole snapshot and the records after it, in order. Every record
 //! that was told durable is among them; after those there may be some that were taken but not told.
