@@ -14,7 +14,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 19] = [
+const SCENARIOS: [Scenario; 20] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -33,6 +33,7 @@ const SCENARIOS: [Scenario; 19] = [
     ("contract/a batch job whose hub is killed: all is done once", batch::hub_killed),
     ("contract/a batch job never overwrites what changed while no daemon ran", batch::changed_meanwhile),
     ("contract/batch jobs with a quorum, retries and a time limit", batch::again_and_twice),
+    ("contract/batch jobs whose results a command compares, also when the hub is killed meanwhile", batch::compared),
     ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),
 ];
 

@@ -89,8 +89,10 @@ pub struct Batch {
     pub failures_max: Option<u32>,
     /// A command line that is run at the client when a task has ended.
     pub assimilate: Option<Vec<u8>>,
-    /// It begins when this one has ended well.
-    pub after: Option<BatchId>,
+    /// A command line that says whether two results of a task agree, or whether one is good; `None`: equal ones do.
+    pub validate: Option<Vec<u8>>,
+    /// It begins when all of these have ended well.
+    pub after: Vec<BatchId>,
 }
 
 /// One task of a batch job.
@@ -120,7 +122,8 @@ impl Encode for Batch {
         out.option(self.retries.as_ref(), |out, count| out.u32(*count));
         out.option(self.failures_max.as_ref(), |out, count| out.u32(*count));
         out.option(self.assimilate.as_ref(), |out, line| out.bytes(line));
-        out.option(self.after.as_ref(), |out, id| out.u128(id.0));
+        out.option(self.validate.as_ref(), |out, line| out.bytes(line));
+        out.list(&self.after, |out, id| out.u128(id.0));
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -137,7 +140,8 @@ impl Encode for Batch {
             retries: from.option(|from| from.u32())?,
             failures_max: from.option(|from| from.u32())?,
             assimilate: from.option(|from| Ok(from.bytes()?.to_vec()))?,
-            after: from.option(|from| Ok(BatchId(from.u128()?)))?,
+            validate: from.option(|from| Ok(from.bytes()?.to_vec()))?,
+            after: from.list(|from| Ok(BatchId(from.u128()?)))?,
         })
     }
 }
@@ -172,7 +176,8 @@ mod tests {
             retries: Some(3),
             failures_max: Some(0),
             assimilate: Some(b"true".to_vec()),
-            after: Some(BatchId(5)),
+            validate: Some(b"cmp".to_vec()),
+            after: vec![BatchId(5), BatchId(6)],
         };
         assert_eq!(Batch::from_bytes(&batch.to_bytes()), Ok(batch));
         let task = BatchTask { name: "a".into(), argv: vec![b"b".to_vec(), vec![0xff]] };

@@ -208,6 +208,45 @@ pub fn ways(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// A command of the user says which results agree, or are good.
+pub fn compared(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "compared")?;
+    let mut wrong = Vec::new();
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_else(|_| "nothing".to_owned());
+    // Equal they never are.
+    let noise = "head -c 8 /dev/urandom | od >noise{}; echo said | tee out{}";
+    let same = "echo compared >&2; test -s \"$1/files$PWD/noise$GLEANER_INDEX\" && cmp -s \"$1/stdout\" \"$2/stdout\"";
+    let quorum = ["submit", "--wait", "--quorum", "2", "--validate", same, "--", "sh", "-c", noise, ":::", "0", "1"];
+    let outcome = gleaner(pool, &place, &quorum)?;
+    if !outcome.ok() || read("out0") != "said\n" || read("out1") != "said\n" || read("noise1").len() < 8 {
+        wrong.push(format!("two workers agree by the command: {}, {:?}", outcome.said(), read("out0")));
+    }
+    let good = ["submit", "--wait", "--validate", "grep -q said \"$1/stdout\"", "--", "sh", "-c", "echo said; touch good"];
+    let outcome = gleaner(pool, &place, &good)?;
+    if !outcome.ok() || read("good") != "" {
+        wrong.push(format!("one result is good: {}", outcome.said()));
+    }
+    let bad = ["submit", "--wait", "--validate", "exit 1", "--", "sh", "-c", "echo run >>bad"];
+    let outcome = gleaner(pool, &place, &bad)?;
+    if outcome.ended != Ended::Code(1) || read("bad") != "nothing" {
+        wrong.push(format!("no result is good: {} {}, {:?}", outcome.ended, outcome.said(), read("bad")));
+    }
+    // The hub is killed while the results are looked at.
+    let slow = "sleep 1.43; cmp -s \"$1/stdout\" \"$2/stdout\"";
+    let job = ["--quorum", "2", "--validate", slow, "--", "sh", "-c", "echo said; head -c 8 /dev/urandom >last"];
+    let id = submit(pool, &place, &job)?;
+    if wait_for(END_BOUND, || (guests(pool, "sleep\u{0}1.43") > 0).then_some(())).is_none() {
+        wrong.push("no worker compares".into());
+    }
+    pool.hub.kill();
+    pool.restart_hub()?;
+    let report = job_once(pool, &id, is_over)?;
+    if report["job"]["state"] != "done" || !place.join("last").exists() {
+        wrong.push(format!("it goes on with the next hub: {report}"));
+    }
+    Ok(wrong)
+}
+
 /// Results of two workers that must agree, and commands that fail before they end well.
 pub fn again_and_twice(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "twice")?;

@@ -45,9 +45,12 @@ pub struct Submit {
     /// Run COMMAND here with `sh -c` when a task has ended and its changes are in place
     #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
     pub assimilate: Option<String>,
-    /// Begin when this job has ended well; if it does not, the new one is given up
+    /// Let COMMAND say whether two results agree, which otherwise must be equal; without --quorum, whether one is good
+    #[arg(long, value_name = "COMMAND", value_hint = ValueHint::CommandString)]
+    pub validate: Option<String>,
+    /// Begin when this job has ended well; if it does not, the new one is given up. May be repeated
     #[arg(long, value_name = "JOB")]
-    pub after: Option<String>,
+    pub after: Vec<String>,
     /// Have its tasks wait until `gleaner release`
     #[arg(long)]
     pub hold: bool,
@@ -82,6 +85,8 @@ Examples:
   gleaner submit commands.txt                            every line is a command
   gleaner submit --wait -- convert {} {.}.png ::: *.jpg  a command for every argument
   gleaner submit --deadline 2h --quorum 2 -- ./model 17  one command, whose result two workers agree on
+  gleaner submit --quorum 2 --validate 'diff -q \"$1/stdout\" \"$2/stdout\"' runs.txt
+                                                         results agree that print the same, whatever else they change
   gleaner submit --key night-7 --hold night.jsonl        lines such as {\"argv\": [\"./model\", \"17\"], \"name\": \"17\"}
 
 Lines, COMMAND and what is filled in are as for `gleaner run --job`, see `gleaner run --help`; a line that is a JSON object has the \
@@ -94,6 +99,10 @@ on: after a start of this machine any gleaner or remrun command starts it. `glea
 Tasks see the files as they were when the job began (or when the daemon was started anew meanwhile). A task may run more than once; what it changes is committed \
 once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
 cannot run on another machine fails.
+
+--validate is run with `sh -c`, as a task of its own. It gets two results of a task as $1 and $2 (one if no --quorum is asked for), and exits with 0 if they agree, with 1 if they do not; \
+anything else is tried again, and then means that they do not. A result is a folder: `stdout`, `stderr`, `status` ($?), `changes` (a line each, as \
+`file PATH`), and under `files` what the task wrote, at its whole path. Results with different status are not compared: they differ.
 
 --assimilate finds in its environment: GLEANER_JOB, GLEANER_INDEX (from 0), GLEANER_KEY (job/index), GLEANER_STATUS ($? of the task; 125 if it has \
 no result), GLEANER_STDOUT and GLEANER_STDERR (files). It runs at least once for each task, and again, after growing pauses, until it exits with 0. What it \

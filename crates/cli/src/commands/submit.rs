@@ -73,7 +73,7 @@ fn batch(arguments: &Submit) -> Result<Batch> {
         Some(key) => BatchId::of_key(key.as_bytes()),
         None => BatchId(u128::from_be_bytes(uuid())),
     };
-    let after = arguments.after.as_deref().map(find).transpose()?;
+    let after = arguments.after.iter().map(|digits| find(digits)).collect::<Result<_>>()?;
     let millis = |duration: Duration| duration.as_millis() as u64;
     Ok(Batch {
         id,
@@ -88,6 +88,7 @@ fn batch(arguments: &Submit) -> Result<Batch> {
         retries: arguments.retries,
         failures_max: arguments.max_failures,
         assimilate: arguments.assimilate.clone().map(String::into_bytes),
+        validate: arguments.validate.clone().map(String::into_bytes),
         after,
     })
 }

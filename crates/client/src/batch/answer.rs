@@ -66,7 +66,7 @@ async fn take(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
     batches.give_back(id);
     let job = job?;
     // One that comes after another is not heard of at the hub before that is over.
-    let patience = if job.spec.batch.after.is_some() { AFTER_TIME_MAX } else { HUB_TIME_MAX };
+    let patience = if !job.spec.batch.after.is_empty() { AFTER_TIME_MAX } else { HUB_TIME_MAX };
     let answer = tokio::select! {
         why = job.until_refused() => {
             Err(Some(problem(ProblemKind::User, format!("the job was not taken: {why}"), "")))

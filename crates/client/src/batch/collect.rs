@@ -2,6 +2,7 @@
 //! once more after a crash is found in the log, or in the committer's.
 
 use super::assimilate::assimilate;
+use super::compare::compare;
 use super::drive::{Broken, Way, failure};
 use super::job::Launched;
 use super::log::{End, How, shortened};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use wire::message::work::{Collect, Ended, Endings, LaunchResult, Taken};
+use wire::message::work::{Collect, Compared, Ended, Endings, LaunchResult, Taken};
 use wire::message::{Exited, OpenKind};
 use wire::now_nanos;
 
@@ -59,9 +60,17 @@ pub(super) async fn collect(way: &Arc<Way>) -> Result<(), Broken> {
             Some(first) = open.0.join_next() => {
                 let others = std::iter::from_fn(|| open.0.try_join_next());
                 let done = std::iter::once(first).chain(others).filter_map(Result::ok);
-                let tasks: Vec<u64> = done.flatten().collect();
-                tasks.iter().for_each(|task| _ = told.remove(task));
-                sender.send(&Taken { tasks }).await?;
+                let mut taken = Taken::default();
+                for done in done.flatten() {
+                    match done {
+                        Done::Taken(task) => {
+                            told.remove(&task);
+                            taken.tasks.push(task);
+                        }
+                        Done::Compared(compared) => taken.compared.push(compared),
+                    }
+                }
+                sender.send(&taken).await?;
             }
             endings = receiver.next::<Endings>() => {
                 let ended = || Broken::Later("the hub ended the stream of what has ended".into());
@@ -71,7 +80,12 @@ pub(super) async fn collect(way: &Arc<Way>) -> Result<(), Broken> {
                 }
                 // What an earlier connection was told comes twice.
                 for ended in endings.ended.into_iter().filter(|ended| told.insert(ended.task)) {
-                    open.0.spawn(take(collector.clone(), ended));
+                    let collector = collector.clone();
+                    open.0.spawn(async { take(collector, ended).await.map(Done::Taken) });
+                }
+                for asked in endings.compare {
+                    let collector = collector.clone();
+                    open.0.spawn(async { compare(collector, asked).await.map(Done::Compared) });
                 }
                 if endings.is_last {
                     return Ok(());
@@ -81,8 +95,15 @@ pub(super) async fn collect(way: &Arc<Way>) -> Result<(), Broken> {
     }
 }
 
+/// What the hub is told.
+enum Done {
+    /// This task's result is where it goes.
+    Taken(u64),
+    Compared(Compared),
+}
+
 /// Results on their way into place. When the connection ends they go on as far as they can: what is being written is not broken off.
-struct Open(JoinSet<Option<u64>>);
+struct Open(JoinSet<Option<Done>>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -151,8 +172,7 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
     let said = [digests(&result.stdout)?, digests(&result.stderr)?];
     let at = (is_to_commit && !result.exited_at.is_empty()).then_some(&result.exited_at);
     let at = digests(at.map(std::slice::from_ref).unwrap_or_default())?;
-    let spool = Spool::new(way.daemon.spool_folder());
-    let mut arrivals = Arrivals::new(spool, way.daemon.server.clone(), way.joined.connection.clone());
+    let mut arrivals = arrivals(way);
     // All at once: the hub may be far.
     arrivals.fetch(&[&said[0][..], &said[1], &at].concat()).await?;
     let (arrivals, written) = write_outputs(way, ended.index, arrivals, said).await?;
@@ -172,13 +192,19 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
     Ok(())
 }
 
-fn digests(names: &[Bytes]) -> Result<Vec<Digest>, String> {
+/// What is to come of one result.
+pub(super) fn arrivals(way: &Way) -> Arrivals {
+    let spool = Spool::new(way.daemon.spool_folder());
+    Arrivals::new(spool, way.daemon.server.clone(), way.joined.connection.clone())
+}
+
+pub(super) fn digests(names: &[Bytes]) -> Result<Vec<Digest>, String> {
     let named = |name: &Bytes| Digest::from_slice(name).ok_or_else(|| "a result has a name that is none".to_owned());
     names.iter().map(named).collect()
 }
 
 /// What the worker said at the end, in an object of its own or not; `None` if that cannot be understood.
-fn exited(arrivals: &Arrivals, at: Option<&Digest>, inline: Option<Exited>) -> Result<Option<Exited>, String> {
+pub(super) fn exited(arrivals: &Arrivals, at: Option<&Digest>, inline: Option<Exited>) -> Result<Option<Exited>, String> {
     let Some(name) = at else { return Ok(inline) };
     let bytes = arrivals.spool().get(name).map_err(|error| error.to_string())?;
     Ok(Exited::decode(&bytes[..]).ok())
@@ -204,7 +230,8 @@ async fn write_outputs(
     written.await.map_err(|error| format!("writing a task's output: {error}"))
 }
 
-fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, bool)> {
+/// Writes an output to its file, in the place of an earlier try's; gives how much that is, and whether there was more.
+pub(super) fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, bool)> {
     let folder = path.parent().ok_or(std::io::ErrorKind::InvalidFilename)?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;

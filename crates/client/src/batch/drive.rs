@@ -9,7 +9,7 @@ use crate::daemon::Daemon;
 use crate::link::Link;
 use crate::serve::blocking_io;
 use crate::views::JobViews;
-use base::Time;
+use base::{BatchId, Time};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::convert::Infallible;
@@ -84,7 +84,9 @@ impl From<std::io::Error> for Broken {
 
 /// Takes a job to its end.
 pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
-    wait_for_other(&daemon, &job).await;
+    for other in job.spec.batch.after.clone() {
+        wait_for_other(&daemon, &job, other).await;
+    }
     let since = Time(now_nanos());
     let views = Arc::new(JobViews::begin());
     let (mut pause, mut refusals) = (PAUSE_MIN, 0);
@@ -124,8 +126,7 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
 }
 
 /// Until the job that this one comes after has ended, however it has.
-async fn wait_for_other(daemon: &Arc<Daemon>, job: &Arc<Job>) {
-    let Some(other) = job.spec.batch.after else { return };
+async fn wait_for_other(daemon: &Arc<Daemon>, job: &Arc<Job>, other: BatchId) {
     let mut wanted = job.wanted();
     while wanted.borrow_and_update().cancelled.is_none() {
         let problem = match daemon.batches.ended_well(other) {
@@ -278,6 +279,7 @@ fn opening(job: &Job) -> JobOpen {
         failures_max: u32::MAX,
         is_driven: true,
         retries_failures: batch.retries.is_some(),
+        is_compared: batch.validate.is_some(),
         ..JobOpen::default()
     }
 }

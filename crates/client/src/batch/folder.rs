@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Begins a `job` file.
-const MAGIC: &[u8] = b"gleaner batch 1\0";
+const MAGIC: &[u8] = b"gleaner batch 2\0";
 /// Longest `job` file: an environment may take 2 MiB and more.
 const JOB_BYTES_MAX: u64 = 16 << 20;
 /// Outputs in one folder.
@@ -204,7 +204,8 @@ pub(crate) mod tests {
             retries: None,
             failures_max: None,
             assimilate: None,
-            after: None,
+            validate: None,
+            after: Vec::new(),
         };
         Spec { batch, tasks, hub: NodeId(Digest::of(b"hub")), submitted_ms: 9 }
     }

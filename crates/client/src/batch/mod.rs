@@ -10,8 +10,10 @@
 pub mod answer;
 mod assimilate;
 mod collect;
+mod compare;
 mod drive;
 pub mod folder;
+mod hook;
 pub mod job;
 mod launch;
 pub mod log;

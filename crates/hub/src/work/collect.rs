@@ -1,4 +1,4 @@
-//! A client's stream of what has ended: told until it is taken, whatever fails between.
+//! A client's stream of what has ended: told until it is taken, whatever fails between. So are results that it is to compare.
 
 use crate::desk::Durable;
 use crate::server::Shared;
@@ -10,12 +10,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use tasks::{BATCH_MAX, Event, Failure, InstanceName, JobName, TaskName};
 use tokio::sync::Notify;
-use wire::message::work::{Collect, Ended, Endings, Taken};
+use wire::message::work::{Candidate, Collect, Compare, Compared, Ended, Endings, Taken};
 use wire::{Receiver, Sender, lock};
 
 /// Tasks that are told and not yet taken, of one stream: usual, and most.
 const AHEAD: usize = 256;
 const AHEAD_MAX: usize = 4096;
+/// Tasks whose results one stream compares at once.
+const COMPARES_MAX: usize = 16;
 
 /// What has ended and is to be told, by job.
 #[derive(Default)]
@@ -25,6 +27,8 @@ pub(crate) struct Feeds(HashMap<JobName, Feed>);
 struct Feed {
     /// Ended, and told to nobody. As many as the job has tasks at most.
     ended: VecDeque<TaskName>,
+    /// To be compared, and told to nobody; bit n: the result of instance n.
+    comparisons: VecDeque<(TaskName, u16)>,
     has_more: Arc<Notify>,
 }
 
@@ -33,6 +37,13 @@ impl Feeds {
     pub fn add(&mut self, job: JobName, task: TaskName) {
         let feed = self.0.entry(job).or_default();
         feed.ended.push_back(task);
+        feed.has_more.notify_waiters();
+    }
+
+    /// Results of a task are to be compared.
+    pub fn add_comparison(&mut self, job: JobName, task: TaskName, mask: u16) {
+        let feed = self.0.entry(job).or_default();
+        feed.comparisons.push_back((task, mask));
         feed.has_more.notify_waiters();
     }
 
@@ -56,18 +67,24 @@ impl Feeds {
         feed.ended.drain(..count.min(feed.ended.len())).collect()
     }
 
+    fn take_comparisons(&mut self, job: JobName, count: usize) -> Vec<(TaskName, u16)> {
+        let Some(feed) = self.0.get_mut(&job) else { return Vec::new() };
+        feed.comparisons.drain(..count.min(feed.comparisons.len())).collect()
+    }
+
     /// These were told to somebody who did not take them.
-    fn give_back(&mut self, job: JobName, tasks: impl IntoIterator<Item = TaskName>) {
+    fn give_back(&mut self, collector: Collector) {
         // It may have been forgotten meanwhile.
-        let Some(feed) = self.0.get_mut(&job) else { return };
-        tasks.into_iter().for_each(|task| feed.ended.push_front(task));
+        let Some(feed) = self.0.get_mut(&collector.job) else { return };
+        collector.told.into_iter().for_each(|task| feed.ended.push_front(task));
+        collector.compares.into_iter().for_each(|comparison| feed.comparisons.push_front(comparison));
         feed.has_more.notify_waiters();
     }
 }
 
 /// What a collector is told next.
 enum News {
-    Ended(Vec<Ended>),
+    Told(Vec<Ended>, Vec<Compare>),
     Nothing,
     Last,
 }
@@ -90,9 +107,10 @@ impl Shared {
             }
         };
         let ahead = if wanted.ahead == 0 { AHEAD } else { (wanted.ahead as usize).min(AHEAD_MAX) };
-        let mut collector = Collector { client, job, ahead, told: HashSet::new(), taken: 0, settling: VecDeque::new() };
+        let (told, compares, settling) = (HashSet::new(), HashMap::new(), VecDeque::new());
+        let mut collector = Collector { client, job, ahead, told, compares, taken: 0, settling };
         self.tell(&mut collector, &mut sender, &mut receiver).await;
-        lock(&self.state).work.feeds.give_back(job, collector.told);
+        lock(&self.state).work.feeds.give_back(collector);
     }
 
     async fn tell(&self, collector: &mut Collector, sender: &mut Sender, receiver: &mut Receiver) {
@@ -104,9 +122,15 @@ impl Shared {
             more.as_mut().enable();
             let news = lock(&self.state).ended_of(collector);
             let endings = match news {
-                News::Ended(ended) => {
-                    self.keep_results(collector.job, &collector.client, &ended);
-                    Some(Endings { ended, ..Endings::default() })
+                News::Told(ended, compare) => {
+                    let candidates = |compare: &Compare| {
+                        let task = compare.task;
+                        compare.candidates.clone().into_iter().map(move |candidate| (task, candidate.result))
+                    };
+                    let results = ended.iter().map(|ended| (ended.task, ended.result.clone()));
+                    let results = results.chain(compare.iter().flat_map(candidates));
+                    self.keep_results(collector.job, &collector.client, results);
+                    Some(Endings { ended, compare, ..Endings::default() })
                 }
                 News::Last => {
                     let _ =
@@ -144,6 +168,8 @@ struct Collector {
     ahead: usize,
     /// Told to him, and not taken.
     told: HashSet<TaskName>,
+    /// He is to compare these.
+    compares: HashMap<TaskName, u16>,
     /// How many he has taken, and how many that was when it is durable.
     taken: u64,
     settling: VecDeque<(u64, Durable)>,
@@ -169,9 +195,10 @@ impl Collector {
 
 impl State {
     fn ended_of(&mut self, collector: &mut Collector) -> News {
-        let Collector { job, ahead, ref mut told, .. } = *collector;
+        let Collector { job, ahead, ref mut told, ref mut compares, .. } = *collector;
         let tasks = self.work.feeds.take(job, ahead - told.len());
-        if tasks.is_empty() {
+        let comparisons = self.work.feeds.take_comparisons(job, COMPARES_MAX.saturating_sub(compares.len()));
+        if tasks.is_empty() && comparisons.is_empty() {
             let view = self.placement.desk.table().job(job);
             let is_all = told.is_empty() && collector.settling.is_empty();
             let is_last = is_all && view.is_none_or(|view| view.has_ended);
@@ -179,7 +206,35 @@ impl State {
         }
         let ended: Vec<Ended> = tasks.iter().filter_map(|task| self.ended(*task)).collect();
         told.extend(ended.iter().map(|ended| TaskName::from_u64(ended.task)));
-        News::Ended(ended)
+        let mut compare = Vec::new();
+        for (task, mask) in comparisons {
+            // It may be no more.
+            let Some(comparison) = self.comparison(task, mask) else { continue };
+            compares.insert(task, mask);
+            compare.push(comparison);
+        }
+        News::Told(ended, compare)
+    }
+
+    /// Results that are to be compared.
+    fn comparison(&self, task: TaskName, mask: u16) -> Option<Compare> {
+        let desk = &self.placement.desk;
+        let index = desk.table().task(task)?.index;
+        let numbers = (0..16).filter(|number| mask >> number & 1 == 1);
+        let candidate = |number: u8| {
+            let result = desk.ledger().result(InstanceName { task, number }).cloned();
+            Candidate { number: number.into(), result: result.map_or(Bytes::new(), Bytes::from_owner) }
+        };
+        Some(Compare { task: task.to_u64(), index, candidates: numbers.map(candidate).collect() })
+    }
+
+    /// The client has compared a task's results. It may have been cancelled meanwhile.
+    fn take_compared(&mut self, collector: &mut Collector, compared: &Compared) {
+        let task = TaskName::from_u64(compared.task);
+        // Nobody compares what he was not told of.
+        if collector.compares.remove(&task).is_some() {
+            self.act(Event::Compared { task, agree: compared.agree as u16 });
+        }
     }
 
     fn ended(&self, task: TaskName) -> Option<Ended> {
@@ -206,6 +261,7 @@ impl State {
         for names in names.chunks(BATCH_MAX) {
             self.act(Event::Assimilated(names));
         }
+        taken.compared.iter().for_each(|compared| self.take_compared(collector, compared));
         self.work.launches.let_go(&names);
         collector.taken += names.len() as u64;
         let durable = self.placement.desk.durable();

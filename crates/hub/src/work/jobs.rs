@@ -209,8 +209,9 @@ fn spec(account: u128, whose: tasks::AccountName, open: &JobOpen) -> Result<JobS
             target,
             instances_max,
             errors_max: open.errors_max.min(u8::MAX.into()) as u8,
-            successes_max: instances_max,
-            validation: Validation::Bitwise,
+            // More results than that, and no agreement, mean that there is none to be had.
+            successes_max: quorum.saturating_add(4).min(instances_max),
+            validation: if open.is_compared { Validation::Command } else { Validation::Bitwise },
             is_adaptive: open.is_adaptive,
             is_speculative: open.is_speculative,
             drops_late: open.drops_late,

@@ -9,6 +9,7 @@ use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
 use crate::workers::send_last;
 use base::{NodeId, ViewId};
+use bytes::Bytes;
 use prost::Message;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 use store::Pin;
 use tasks::{Effect, Entry, Event, HostName, InstanceName, JobName, Refusal, Report, TaskName};
 use tokio::sync::Notify;
-use wire::message::work::{Drive, Ended, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
+use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
 use wire::{Receiver, Sender, lock};
 
@@ -159,20 +160,25 @@ impl Shared {
     }
 
     /// Results of a job are about to be told: their contents stay until they are taken, also those from before the hub's start.
-    pub(super) fn keep_results(&self, job: JobName, client: &ClientSession, ended: &[Ended]) {
-        let name = |ended: &Ended| TaskName::from_u64(ended.task);
-        let unpinned: Vec<&Ended> = {
+    pub(super) fn keep_results(
+        &self,
+        job: JobName,
+        client: &ClientSession,
+        results: impl Iterator<Item = (u64, Bytes)>,
+    ) {
+        let unpinned: Vec<(TaskName, Bytes)> = {
             let state = lock(&self.state);
             if !state.placement.desk.is_driven(job) {
                 return;
             }
             let pins = &state.work.launches.pins;
-            ended.iter().filter(|ended| !ended.result.is_empty() && !pins.contains_key(&name(ended))).collect()
+            let results = results.map(|(task, result)| (TaskName::from_u64(task), result));
+            results.filter(|(task, result)| !result.is_empty() && !pins.contains_key(task)).collect()
         };
-        for ended in unpinned {
-            let Ok(result) = LaunchResult::decode(ended.result.clone()) else { continue };
+        for (task, result) in unpinned {
+            let Ok(result) = LaunchResult::decode(result) else { continue };
             let pin = tokio::task::block_in_place(|| client.pin_result(&result));
-            lock(&self.state).work.launches.pins.entry(name(ended)).or_default().push(pin);
+            lock(&self.state).work.launches.pins.entry(task).or_default().push(pin);
         }
     }
 

@@ -76,6 +76,10 @@ impl State {
                     let job = self.placement.desk.table().task(task).map(|task| task.job);
                     job.into_iter().for_each(|job| self.work.feeds.add(job, task));
                 }
+                Effect::Compare(task, mask) => {
+                    let job = self.placement.desk.table().task(task).map(|task| task.job);
+                    job.into_iter().for_each(|job| self.work.feeds.add_comparison(job, task, mask));
+                }
                 Effect::JobEnded(job) => self.work.feeds.wake(job),
                 _ => {}
             }

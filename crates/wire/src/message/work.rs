@@ -238,6 +238,9 @@ pub struct JobOpen {
     /// is its result.
     #[prost(bool, tag = "22")]
     pub retries_failures: bool,
+    /// Its client says which results agree ([`Endings::compare`]). Otherwise those do that are equal.
+    #[prost(bool, tag = "23")]
+    pub is_compared: bool,
 }
 
 /// The client launches tasks of a job as they get places. While nobody does, the job's tasks wait.
@@ -393,6 +396,45 @@ pub struct Endings {
     /// So many of those that were taken over this stream, in their order, are known to be: they are never told again.
     #[prost(uint64, tag = "4")]
     pub settled: u64,
+    /// The client is to say of these tasks which results agree, see [`Taken::compared`].
+    #[prost(message, repeated, tag = "5")]
+    pub compare: Vec<Compare>,
+}
+
+/// A task whose results are to be compared. It is told again, over a later stream, until that is done.
+#[derive(Clone, PartialEq, Message)]
+pub struct Compare {
+    /// Which task.
+    #[prost(fixed64, tag = "1")]
+    pub task: u64,
+    /// Its number within its job.
+    #[prost(uint32, tag = "2")]
+    pub index: u32,
+    /// Its results; at most 16.
+    #[prost(message, repeated, tag = "3")]
+    pub candidates: Vec<Candidate>,
+}
+
+/// The result of one instance.
+#[derive(Clone, PartialEq, Message)]
+pub struct Candidate {
+    /// Which instance.
+    #[prost(uint32, tag = "1")]
+    pub number: u32,
+    /// The result, as in [`Ended::result`].
+    #[prost(bytes = "bytes", tag = "2")]
+    pub result: Bytes,
+}
+
+/// What came of a [`Compare`].
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Compared {
+    /// Which task.
+    #[prost(fixed64, tag = "1")]
+    pub task: u64,
+    /// The most instances whose results agree: bit n is instance n. None: no result is good.
+    #[prost(uint32, tag = "2")]
+    pub agree: u32,
 }
 
 /// These have reached where they go, and need not be told again.
@@ -401,4 +443,7 @@ pub struct Taken {
     /// Which tasks.
     #[prost(fixed64, repeated, tag = "1")]
     pub tasks: Vec<u64>,
+    /// These were compared.
+    #[prost(message, repeated, tag = "2")]
+    pub compared: Vec<Compared>,
 }
