@@ -127,6 +127,8 @@ pub struct AccountSpec {
     pub running_max: u32,
 }
 
+saved!(AccountSpec { key: u128, weight: u16, share_permille: u16, tasks_max: u32, running_max: u32 });
+
 /// A host, as it joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSpec {
@@ -143,6 +145,15 @@ pub struct HostSpec {
     /// It is connected, and sent tasks as they come. Otherwise it asks ([`Event::Request`]).
     pub is_attached: bool,
 }
+
+saved!(HostSpec {
+    key: u128,
+    account: AccountName,
+    shape: Shape,
+    speed_permille: u32,
+    is_fresh: bool,
+    is_attached: bool,
+});
 
 /// A job, as it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,6 +177,18 @@ pub struct JobSpec {
     /// Its tasks are forgotten when the hub starts anew: their client sends them again.
     pub is_volatile: bool,
 }
+
+saved!(JobSpec {
+    key: u128,
+    account: AccountName,
+    urgency: Urgency,
+    need: Need,
+    policy: Policy,
+    cost_ms: u32,
+    affinity: u32,
+    failures_max: u32,
+    is_volatile: bool,
+});
 
 /// What came of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

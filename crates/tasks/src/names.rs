@@ -1,5 +1,6 @@
 //! The names of what is in the table: an index and a generation, so that a name that has had its time is known as such.
 
+use crate::snapshot::saved;
 use std::fmt;
 
 macro_rules! names {
@@ -24,6 +25,8 @@ macro_rules! names {
                 Self { at: number as u32, generation: (number >> 32) as u32 }
             }
         }
+
+        saved!($name { at: u32, generation: u32 });
 
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -58,6 +61,8 @@ pub struct InstanceName {
     /// Which copy.
     pub number: u8,
 }
+
+saved!(InstanceName { task: TaskName, number: u8 });
 
 impl fmt::Display for InstanceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

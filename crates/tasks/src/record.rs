@@ -1,14 +1,15 @@
 //! An entry of the ledger as bytes: what the journal keeps. Together with the time at which it was handled it is all that the ledger
 //! needs to be made again.
 
-use crate::event::{AccountSpec, BATCH_MAX, Event, HostSpec, JobSpec, Outcome, Policy, Report, Urgency, Validation};
-use crate::kinds::{Need, Platform, Shape};
+use crate::event::{BATCH_MAX, Event, Outcome, Report};
 use crate::ledger::Entry;
-use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
+use crate::names::TaskName;
+use crate::snapshot::Saved;
 use base::codec::{Malformed, Reader, Writer};
 
-/// Changes with every change of what the table does with an event: an older journal's events would come to something else.
-pub const LOGIC_VERSION: u32 = 2;
+/// Changes with every change of what the table does with an event, or of how an event is written down: an older journal's events would
+/// come to something else.
+pub const LOGIC_VERSION: u32 = 3;
 
 /// Room for the items of an event that is read.
 #[derive(Debug, Default)]
@@ -28,148 +29,90 @@ impl Entry<'_> {
     }
 }
 
+/// Appends a value with a fixed number of bytes.
+fn put<T: Saved>(out: &mut Writer, value: &T) {
+    let start = out.0.len();
+    out.0.resize(start + T::BYTES, 0);
+    value.put(&mut out.0[start..]);
+}
+
+/// Reads what [`put`] wrote.
+fn get<T: Saved>(from: &mut Reader<'_>) -> Result<T, Malformed> {
+    T::get(from.take(T::BYTES)?)
+}
+
 impl Event<'_> {
     fn encode(&self, out: &mut Writer) {
         match self {
-            Event::Account(spec) => encode_account(spec, out),
-            Event::Join(spec) => {
-                out.u8(1);
-                encode_host(spec, out);
-            }
-            Event::Leave(host) => named(out, 2, host.to_u64()),
+            Event::Account(spec) => with(out, 0, spec),
+            Event::Join(spec) => with(out, 1, spec),
+            Event::Leave(host) => with(out, 2, host),
             Event::Drain(host, is_draining) => {
-                named(out, 3, host.to_u64());
-                out.bool(*is_draining);
+                with(out, 3, host);
+                put(out, is_draining);
             }
             Event::Warm(host, affinity) => {
-                named(out, 4, host.to_u64());
-                out.u32(*affinity);
+                with(out, 4, host);
+                put(out, affinity);
             }
-            Event::Open(spec) => {
-                out.u8(5);
-                encode_job(spec, out);
-            }
+            Event::Open(spec) => with(out, 5, spec),
             Event::Submit { job, first, count, deadline_ms } => {
-                named(out, 6, job.to_u64());
-                out.u32(*first);
-                out.u8(*count);
-                out.u64(*deadline_ms);
+                with(out, 6, job);
+                put(out, first);
+                put(out, count);
+                put(out, deadline_ms);
             }
-            Event::Close(job) => named(out, 7, job.to_u64()),
+            Event::Close(job) => with(out, 7, job),
             Event::Request { host, want } => {
-                named(out, 8, host.to_u64());
-                out.u8(*want);
+                with(out, 8, host);
+                put(out, want);
             }
             Event::Report { host, reports, want } => {
-                named(out, 9, host.to_u64());
-                out.u8(*want);
+                with(out, 9, host);
+                put(out, want);
                 out.u8(reports.len() as u8);
                 reports.iter().for_each(|report| encode_report(report, out));
             }
             Event::Compared { task, agree } => {
-                named(out, 10, task.to_u64());
-                out.u16(*agree);
+                with(out, 10, task);
+                put(out, agree);
             }
             Event::Assimilated(tasks) => {
-                out.u8(11);
-                out.u8(tasks.len() as u8);
-                tasks.iter().for_each(|task| out.u64(task.to_u64()));
+                with(out, 11, &(tasks.len() as u8));
+                tasks.iter().for_each(|task| put(out, task));
             }
-            Event::CancelTask(task) => named(out, 12, task.to_u64()),
-            Event::CancelJob(job) => named(out, 13, job.to_u64()),
+            Event::CancelTask(task) => with(out, 12, task),
+            Event::CancelJob(job) => with(out, 13, job),
             Event::Hold(job, is_held) => {
-                named(out, 14, job.to_u64());
-                out.bool(*is_held);
-            }
-            Event::Away(job, is_away) => {
-                named(out, 19, job.to_u64());
-                out.bool(*is_away);
+                with(out, 14, job);
+                put(out, is_held);
             }
             Event::Urgency(job, urgency) => {
-                named(out, 15, job.to_u64());
-                out.u8(*urgency as u8);
+                with(out, 15, job);
+                put(out, urgency);
             }
-            Event::Forget(job) => named(out, 16, job.to_u64()),
+            Event::Forget(job) => with(out, 16, job),
             Event::Tick => out.u8(17),
             Event::Resize(host, shape) => {
-                named(out, 18, host.to_u64());
-                encode_shape(shape, out);
+                with(out, 18, host);
+                put(out, shape);
+            }
+            Event::Away(job, is_away) => {
+                with(out, 19, job);
+                put(out, is_away);
             }
         }
     }
 }
 
-fn named(out: &mut Writer, kind: u8, name: u64) {
+/// Appends the number of a kind of event, and what it is about.
+fn with<T: Saved>(out: &mut Writer, kind: u8, value: &T) {
     out.u8(kind);
-    out.u64(name);
-}
-
-fn encode_account(spec: &AccountSpec, out: &mut Writer) {
-    out.u8(0);
-    out.u128(spec.key);
-    out.u16(spec.weight);
-    out.u16(spec.share_permille);
-    out.u32(spec.tasks_max);
-    out.u32(spec.running_max);
-}
-
-fn encode_host(spec: &HostSpec, out: &mut Writer) {
-    out.u128(spec.key);
-    out.u64(spec.account.to_u64());
-    encode_shape(&spec.shape, out);
-    out.u32(spec.speed_permille);
-    out.bool(spec.is_fresh);
-    out.bool(spec.is_attached);
-}
-
-fn encode_shape(shape: &Shape, out: &mut Writer) {
-    out.u16(shape.platform.0);
-    out.u8(shape.level);
-    out.u16(shape.cpus);
-    out.u16(shape.largest);
-    out.u32(shape.memory_mib);
-    out.u64(shape.tags);
-    out.u8(shape.redundancy);
-}
-
-fn decode_shape(from: &mut Reader<'_>) -> Result<Shape, Malformed> {
-    Ok(Shape {
-        platform: Platform(from.u16()?),
-        level: from.u8()?,
-        cpus: from.u16()?,
-        largest: from.u16()?,
-        memory_mib: from.u32()?,
-        tags: from.u64()?,
-        redundancy: from.u8()?,
-    })
-}
-
-fn encode_job(spec: &JobSpec, out: &mut Writer) {
-    out.u128(spec.key);
-    out.u64(spec.account.to_u64());
-    out.u8(spec.urgency as u8);
-    out.u16(spec.need.platform.0);
-    out.u8(spec.need.level);
-    out.u16(spec.need.cpus);
-    out.u32(spec.need.memory_mib);
-    out.u64(spec.need.tags);
-    out.bool(spec.need.is_homogeneous);
-    let policy = &spec.policy;
-    for number in [policy.quorum, policy.target, policy.instances_max, policy.errors_max, policy.successes_max] {
-        out.u8(number);
-    }
-    out.bool(policy.validation == Validation::Command);
-    for flag in [policy.is_adaptive, policy.is_speculative, policy.drops_late, policy.excuses_late, spec.is_volatile] {
-        out.bool(flag);
-    }
-    for number in [policy.delay_bound_ms, spec.cost_ms, spec.affinity, spec.failures_max] {
-        out.u32(number);
-    }
+    put(out, value);
 }
 
 fn encode_report(report: &Report, out: &mut Writer) {
-    out.u64(report.instance.task.to_u64());
-    out.u8(report.instance.number);
+    put(out, &report.instance);
     match &report.outcome {
         Outcome::Done(digest) => {
             out.u8(1);
@@ -178,7 +121,7 @@ fn encode_report(report: &Report, out: &mut Writer) {
         Outcome::Failed => out.u8(0),
         Outcome::Unsuccessful => out.u8(2),
     }
-    out.u32(report.cost_ms);
+    put(out, &report.cost_ms);
 }
 
 /// Reads an entry, and when it was handled. `blobs`: room for what it refers to.
@@ -204,50 +147,41 @@ pub fn decode<'s>(
 }
 
 fn decode_event<'s>(from: &mut Reader<'_>, scratch: &'s mut Scratch) -> Result<Event<'s>, Malformed> {
-    let host = |from: &mut Reader<'_>| from.u64().map(HostName::from_u64);
-    let job = |from: &mut Reader<'_>| from.u64().map(JobName::from_u64);
-    let task = |from: &mut Reader<'_>| from.u64().map(TaskName::from_u64);
     Ok(match from.u8()? {
-        0 => Event::Account(AccountSpec {
-            key: from.u128()?,
-            weight: from.u16()?,
-            share_permille: from.u16()?,
-            tasks_max: from.u32()?,
-            running_max: from.u32()?,
-        }),
-        1 => Event::Join(decode_host(from)?),
-        2 => Event::Leave(host(from)?),
-        3 => Event::Drain(host(from)?, from.bool()?),
-        4 => Event::Warm(host(from)?, from.u32()?),
-        5 => Event::Open(decode_job(from)?),
-        6 => Event::Submit { job: job(from)?, first: from.u32()?, count: from.u8()?, deadline_ms: from.u64()? },
-        7 => Event::Close(job(from)?),
-        8 => Event::Request { host: host(from)?, want: from.u8()? },
+        0 => Event::Account(get(from)?),
+        1 => Event::Join(get(from)?),
+        2 => Event::Leave(get(from)?),
+        3 => Event::Drain(get(from)?, get(from)?),
+        4 => Event::Warm(get(from)?, get(from)?),
+        5 => Event::Open(get(from)?),
+        6 => Event::Submit { job: get(from)?, first: get(from)?, count: get(from)?, deadline_ms: get(from)? },
+        7 => Event::Close(get(from)?),
+        8 => Event::Request { host: get(from)?, want: get(from)? },
         9 => {
-            let (host, want, count) = (host(from)?, from.u8()?, bounded(from.u8()?)?);
+            let (host, want, count) = (get(from)?, get(from)?, bounded(from.u8()?)?);
             scratch.reports.clear();
             for _ in 0..count {
                 scratch.reports.push(decode_report(from)?);
             }
             Event::Report { host, reports: &scratch.reports, want }
         }
-        10 => Event::Compared { task: task(from)?, agree: from.u16()? },
+        10 => Event::Compared { task: get(from)?, agree: get(from)? },
         11 => {
             let count = bounded(from.u8()?)?;
             scratch.tasks.clear();
             for _ in 0..count {
-                scratch.tasks.push(task(from)?);
+                scratch.tasks.push(get(from)?);
             }
             Event::Assimilated(&scratch.tasks)
         }
-        12 => Event::CancelTask(task(from)?),
-        13 => Event::CancelJob(job(from)?),
-        14 => Event::Hold(job(from)?, from.bool()?),
-        15 => Event::Urgency(job(from)?, urgency(from.u8()?)?),
-        16 => Event::Forget(job(from)?),
+        12 => Event::CancelTask(get(from)?),
+        13 => Event::CancelJob(get(from)?),
+        14 => Event::Hold(get(from)?, get(from)?),
+        15 => Event::Urgency(get(from)?, get(from)?),
+        16 => Event::Forget(get(from)?),
         17 => Event::Tick,
-        18 => Event::Resize(host(from)?, decode_shape(from)?),
-        19 => Event::Away(job(from)?, from.bool()?),
+        18 => Event::Resize(get(from)?, get(from)?),
+        19 => Event::Away(get(from)?, get(from)?),
         _ => return Err(Malformed("an event of an unknown kind")),
     })
 }
@@ -256,57 +190,130 @@ fn bounded(count: u8) -> Result<u8, Malformed> {
     if usize::from(count) <= BATCH_MAX { Ok(count) } else { Err(Malformed("too many items in an event")) }
 }
 
-fn urgency(number: u8) -> Result<Urgency, Malformed> {
-    Urgency::ALL.get(usize::from(number)).copied().ok_or(Malformed("no urgency"))
-}
-
-fn decode_host(from: &mut Reader<'_>) -> Result<HostSpec, Malformed> {
-    Ok(HostSpec {
-        key: from.u128()?,
-        account: AccountName::from_u64(from.u64()?),
-        shape: decode_shape(from)?,
-        speed_permille: from.u32()?,
-        is_fresh: from.bool()?,
-        is_attached: from.bool()?,
-    })
-}
-
-fn decode_job(from: &mut Reader<'_>) -> Result<JobSpec, Malformed> {
-    let (key, account, urgency) = (from.u128()?, AccountName::from_u64(from.u64()?), urgency(from.u8()?)?);
-    let need = Need {
-        platform: Platform(from.u16()?),
-        level: from.u8()?,
-        cpus: from.u16()?,
-        memory_mib: from.u32()?,
-        tags: from.u64()?,
-        is_homogeneous: from.bool()?,
-    };
-    let mut policy = Policy {
-        quorum: from.u8()?,
-        target: from.u8()?,
-        instances_max: from.u8()?,
-        errors_max: from.u8()?,
-        successes_max: from.u8()?,
-        validation: if from.bool()? { Validation::Command } else { Validation::Bitwise },
-        is_adaptive: from.bool()?,
-        is_speculative: from.bool()?,
-        drops_late: from.bool()?,
-        excuses_late: from.bool()?,
-        delay_bound_ms: 0,
-    };
-    let is_volatile = from.bool()?;
-    policy.delay_bound_ms = from.u32()?;
-    let (cost_ms, affinity, failures_max) = (from.u32()?, from.u32()?, from.u32()?);
-    Ok(JobSpec { key, account, urgency, need, policy, cost_ms, affinity, failures_max, is_volatile })
-}
-
 fn decode_report(from: &mut Reader<'_>) -> Result<Report, Malformed> {
-    let instance = InstanceName { task: TaskName::from_u64(from.u64()?), number: from.u8()? };
+    let instance = get(from)?;
     let outcome = match from.u8()? {
         0 => Outcome::Failed,
         1 => Outcome::Done(from.array()?),
         2 => Outcome::Unsuccessful,
         _ => return Err(Malformed("an outcome of an unknown kind")),
     };
-    Ok(Report { instance, outcome, cost_ms: from.u32()? })
+    Ok(Report { instance, outcome, cost_ms: get(from)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::{AccountSpec, HostSpec, JobSpec, Policy, Urgency, Validation};
+    use crate::kinds::{Need, Platform, Shape};
+    use crate::names::{AccountName, HostName, InstanceName, JobName};
+
+    const SHAPE: Shape = Shape {
+        platform: Platform(0x0102),
+        level: 3,
+        cpus: 0x0405,
+        largest: 0x0607,
+        memory_mib: 0x0809_0a0b,
+        tags: 0x0c0d_0e0f_1011_1213,
+        redundancy: 0x14,
+    };
+
+    fn account() -> AccountSpec {
+        AccountSpec { key: 0x0100, weight: 2, share_permille: 3, tasks_max: 4, running_max: 5 }
+    }
+
+    fn host() -> HostSpec {
+        let account = AccountName { at: 2, generation: 3 };
+        HostSpec { key: 1, account, shape: SHAPE, speed_permille: 4, is_fresh: true, is_attached: false }
+    }
+
+    fn job() -> JobSpec {
+        let need = Need { platform: Platform(4), level: 5, cpus: 6, memory_mib: 7, tags: 8, is_homogeneous: true };
+        let policy = Policy {
+            quorum: 9,
+            target: 10,
+            instances_max: 11,
+            errors_max: 12,
+            successes_max: 13,
+            validation: Validation::Command,
+            is_adaptive: true,
+            is_speculative: false,
+            drops_late: true,
+            excuses_late: false,
+            delay_bound_ms: 14,
+        };
+        JobSpec {
+            key: 1,
+            account: AccountName { at: 2, generation: 3 },
+            urgency: Urgency::Spare,
+            need,
+            policy,
+            cost_ms: 15,
+            affinity: 16,
+            failures_max: 17,
+            is_volatile: true,
+        }
+    }
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn the_bytes_of_each_kind_are_known() {
+        let (host_name, job_name) = (HostName { at: 0x21, generation: 1 }, JobName { at: 0x22, generation: 1 });
+        let task = TaskName { at: 0x23, generation: 1 };
+        let instance = InstanceName { task, number: 7 };
+        let report = |outcome| Report { instance, outcome, cost_ms: 6 };
+        let reports = [report(Outcome::Done([0xdd; 32])), report(Outcome::Failed), report(Outcome::Unsuccessful)];
+        let tasks = [task, task];
+        let known = [
+            (Event::Account(account()), "00 00010000000000000000000000000000 0200 0300 04000000 05000000"),
+            (
+                Event::Join(host()),
+                "01 01000000000000000000000000000000 0200000003000000 0201 03 0504 0706 0b0a0908 131211100f0e0d0c 14 \
+                 04000000 01 00",
+            ),
+            (Event::Leave(host_name), "02 2100000001000000"),
+            (Event::Drain(host_name, true), "03 2100000001000000 01"),
+            (Event::Warm(host_name, 8), "04 2100000001000000 08000000"),
+            (
+                Event::Open(job()),
+                "05 01000000000000000000000000000000 0200000003000000 03 0400 05 0600 07000000 0800000000000000 01 \
+                 090a0b0c0d 01 01000100 0e000000 0f000000 10000000 11000000 01",
+            ),
+            (
+                Event::Submit { job: job_name, first: 9, count: 2, deadline_ms: 10 },
+                "06 2200000001000000 09000000 02 0a00000000000000",
+            ),
+            (Event::Close(job_name), "07 2200000001000000"),
+            (Event::Request { host: host_name, want: 3 }, "08 2100000001000000 03"),
+            (
+                Event::Report { host: host_name, reports: &reports, want: 4 },
+                "09 2100000001000000 04 03 230000000100000007 \
+                 01dddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddddd 06000000 230000000100000007 00 \
+                 06000000 230000000100000007 02 06000000",
+            ),
+            (Event::Compared { task, agree: 5 }, "0a 2300000001000000 0500"),
+            (Event::Assimilated(&tasks), "0b 02 2300000001000000 2300000001000000"),
+            (Event::CancelTask(task), "0c 2300000001000000"),
+            (Event::CancelJob(job_name), "0d 2200000001000000"),
+            (Event::Hold(job_name, true), "0e 2200000001000000 01"),
+            (Event::Urgency(job_name, Urgency::Normal), "0f 2200000001000000 02"),
+            (Event::Forget(job_name), "10 2200000001000000"),
+            (Event::Tick, "11"),
+            (Event::Resize(host_name, SHAPE), "12 2100000001000000 0201 03 0504 0706 0b0a0908 131211100f0e0d0c 14"),
+            (Event::Away(job_name, true), "13 2200000001000000 01"),
+        ];
+        for (event, want) in known {
+            let mut out = Writer::default();
+            Entry { event, blobs: &[b"ab"] }.encode(0x99, &mut out);
+            let bytes = hex(&out.0);
+            let body = bytes.strip_prefix("9900000000000000").and_then(|rest| rest.strip_suffix("020000006162"));
+            assert_eq!(body, Some(&*want.replace(' ', "")), "{event:?}: raise LOGIC_VERSION if this is to be so");
+            let (mut scratch, mut blobs) = (Scratch::default(), Vec::new());
+            let (again, now) = decode(&out.0, &mut scratch, &mut blobs).expect("what was written");
+            assert_eq!((again.event, again.blobs, now), (event, &[&b"ab"[..]][..], 0x99));
+        }
+    }
 }

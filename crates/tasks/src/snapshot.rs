@@ -2,7 +2,8 @@
 //!
 //! The format is our own and fixed: little-endian, each record of one length, whatever the layout in memory is. What a record is
 //! made of is listed by hand beside it ([`saved`]), once for both directions, and the compiler knows when a field is missing.
-//! Whoever changes such a list raises [`SNAPSHOT_VERSION`]; a test notices if not.
+//! Whoever changes such a list raises [`SNAPSHOT_VERSION`], and [`LOGIC_VERSION`](crate::LOGIC_VERSION) if events have it: the
+//! journal's records are written by these lists, too. Tests notice if not.
 //!
 //! Bytes come from outside and go there through functions that the caller gives, in pieces of [`PIECE_BYTES`] at most: no files
 //! here. Whether they were damaged on the way is for the caller to know, by a checksum over all. Damage does no harm to the process
@@ -49,7 +50,8 @@ pub(crate) trait Saved: Sized {
     fn get(from: &[u8]) -> Result<Self, Malformed>;
 }
 
-/// Saves a record field by field, as listed. A field that is not listed is an error of the compiler.
+/// Saves a record field by field, as listed. A field that is not listed is an error of the compiler. A list of something that snapshots
+/// have is changed with `SNAPSHOT_VERSION`; one of something that events have, with `LOGIC_VERSION`; one of both, with both.
 macro_rules! saved {
     ($record:ty { $($field:ident: $type:ty),* $(,)? }) => {
         impl $crate::snapshot::Saved for $record {
