@@ -50,14 +50,16 @@ impl Table {
             task.target = task.target.max(successes + 1);
         }
         let there = task.out + task.unsent + successes;
-        let mut missing = task.target.saturating_sub(there);
+        let missing = task.target.saturating_sub(there);
+        let room = policy.instances_max.min(INSTANCES_MAX).saturating_sub(task.made + task.unsent);
+        let mut more = missing.min(room);
         if missing > 0 && task.made > 0 && policy.is_speculative && self.is_last_chance(at) {
-            missing = missing.max(COPIES);
-            self.speculates(at);
+            let with_copies = missing.max(COPIES).min(room);
+            self.speculates(at, with_copies - more);
+            more = with_copies;
         }
         let task = &mut self.tasks[at];
-        let room = policy.instances_max.min(INSTANCES_MAX).saturating_sub(task.made + task.unsent);
-        task.unsent += missing.min(room);
+        task.unsent += more;
         if task.unsent > 0 {
             self.list(at);
             self.offer(at, effects);
@@ -72,27 +74,31 @@ impl Table {
         self.hand_out(job, 1, effects);
     }
 
-    /// Whether there would be no time left to send a task again if nothing came of what is sent now.
+    /// Whether a task can still be in time, but not if it has to be sent once more after what is sent now.
     fn is_last_chance(&self, at: u32) -> bool {
         let task = &self.tasks[at];
         let (cost_ms, deadline_ms) = (self.jobs[task.job].cost_ms, self.groups[task.group].deadline_ms);
-        !task.is_speculated && deadline_ms > 0 && self.now_ms() + 2 * u64::from(cost_ms) > deadline_ms
+        let now_ms = self.now_ms();
+        // Without a deadline it is 0.
+        !task.is_speculated && now_ms < deadline_ms && now_ms + 2 * u64::from(cost_ms) > deadline_ms
     }
 
-    fn speculates(&mut self, at: u32) {
+    /// A task gets so many instances more than it would without a deadline. Once: it is not asked again.
+    fn speculates(&mut self, at: u32, copies: u8) {
         self.tasks[at].is_speculated = true;
-        self.totals.speculated += 1;
+        self.totals.speculated += u64::from(copies);
     }
 
     /// Some instances more than are needed, because the deadline is near.
     pub(super) fn some_more(&mut self, at: u32, effects: &mut Effects) {
         let task = &self.tasks[at];
         let instances_max = self.jobs[task.job].policy.instances_max.min(INSTANCES_MAX);
-        if task.stage != Stage::Open || task.unsent > 0 || task.made >= instances_max {
+        if task.stage != Stage::Open || task.is_speculated || task.unsent > 0 || task.made >= instances_max {
             return;
         }
-        self.tasks[at].unsent = COPIES.min(instances_max - task.made);
-        self.speculates(at);
+        let copies = COPIES.min(instances_max - task.made);
+        self.tasks[at].unsent = copies;
+        self.speculates(at, copies);
         self.list(at);
         self.offer(at, effects);
     }

@@ -1,7 +1,7 @@
 //! What people and other parts may know of the table. Looking changes nothing, and lists come in pages.
 
 use super::Table;
-use super::records::{AWAY, Fate, HELD, JobStage, NO_INSTANCE, Presence, Stage};
+use super::records::{AWAY, Fate, HELD, Instance, JobStage, NO_INSTANCE, Presence, Stage};
 use crate::event::{Failure, JobSpec, Urgency};
 use crate::kinds::{Misfit, misfit};
 use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
@@ -25,7 +25,7 @@ pub struct Totals {
     pub lost: u64,
     /// Of these, in time.
     pub late: u64,
-    /// Instances sent because a deadline was near.
+    /// Instances added because a deadline was near.
     pub speculated: u64,
     /// Deadlines met.
     pub met: u64,
@@ -108,6 +108,8 @@ pub struct InstanceView {
     pub account: AccountName,
     /// Out, or what came.
     pub state: InstanceState,
+    /// When it is given up, in milliseconds of the hub's time; 0: it is not out.
+    pub due_ms: u64,
 }
 
 /// What has become of an instance.
@@ -222,8 +224,7 @@ impl Table {
 
     /// The task of a job with this number, if it is among so many that are looked at.
     pub fn task_with(&self, job: JobName, index: u32, looks: usize) -> Option<TaskName> {
-        let name = self.tasks_of(job, looks).into_iter().find(|name| self.tasks[name.at].index == index)?;
-        Some(name)
+        self.siblings(job).take(looks).find(|name| self.tasks[name.at].index == index)
     }
 
     /// The first task of a job that is ready.
@@ -334,9 +335,20 @@ impl Table {
                     Fate::Failed => InstanceState::Failed,
                     Fate::Late => InstanceState::Late,
                 },
+                due_ms: if instance.fate == Fate::Out { self.due_ms(instance) } else { 0 },
             }
         })
         .collect()
+    }
+
+    /// When an instance that is out is given up.
+    fn due_ms(&self, instance: &Instance) -> u64 {
+        let now_ms = self.now_ms();
+        // Of the timer's time the low bits are kept: it is nearer than half of what these can tell.
+        let left_ms = instance.due_ms.wrapping_sub(now_ms as u32) as i32;
+        let delay_ms = self.jobs[self.tasks[instance.task].job].policy.delay_bound_ms;
+        let after_ms = if instance.is_watched { delay_ms } else { 0 };
+        now_ms.saturating_add_signed(left_ms.into()) + u64::from(after_ms)
     }
 
     /// A job, if it is there.
@@ -377,11 +389,14 @@ impl Table {
 
     /// The tasks of a job that are there, at most `count`.
     pub fn tasks_of(&self, name: JobName, count: usize) -> Vec<TaskName> {
-        let Ok(job) = self.job_at(name) else { return Vec::new() };
-        let first = self.jobs[job].tasks;
-        let next = |at: u32| (at != first).then_some(at);
-        let all = std::iter::successors((first != NIL).then_some(first), |at| next(self.tasks[*at].siblings.next));
-        all.take(count).map(|at| self.tasks[at].name(at)).collect()
+        self.siblings(name).take(count).collect()
+    }
+
+    fn siblings(&self, job: JobName) -> impl Iterator<Item = TaskName> + '_ {
+        let first = self.job_at(job).map_or(NIL, |job| self.jobs[job].tasks);
+        let next = move |at: u32| (at != first).then_some(at);
+        let all = std::iter::successors((first != NIL).then_some(first), move |at| next(self.tasks[*at].siblings.next));
+        all.map(|at| self.tasks[at].name(at))
     }
 
     /// A host, if it is there.

@@ -146,7 +146,7 @@ impl Table {
         let (index, policy) = (job.submitted, job.policy);
         job.submitted += 1;
         job.unfinished += 1;
-        self.gauges.held += u32::from(job.held != 0);
+        self.gauges.held += u32::from(job.is_held());
         let generation = self.tasks[at].generation + 1;
         self.tasks[at] = Task {
             generation,

@@ -1,5 +1,6 @@
 //! The table from outside: what it promises, one by one and in a simulated world.
 
+mod copies;
 mod model;
 mod scenarios;
 mod simulation;

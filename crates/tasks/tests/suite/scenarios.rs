@@ -329,51 +329,6 @@ fn files_that_are_near_are_waited_for_a_little() {
 }
 
 #[test]
-fn a_near_deadline_gets_more_copies() {
-    let mut world = World::new(8, 100);
-    let accounts = [world.account(), world.account()];
-    let hosts = accounts.map(|account| world.host(account));
-    let spec = world.job_spec(accounts[0]);
-    let policy = Policy { is_speculative: true, delay_bound_ms: 100_000, ..Policy::default() };
-    let job = world.open(JobSpec { policy, ..spec });
-    let (tasks, _) = world.submit(job, 1, 10_000);
-    assert_eq!(world.request(hosts[0], 1).len(), 1);
-    world.pass(7_999);
-    assert_eq!(world.request(hosts[1], 1), []);
-    world.pass(1);
-    let copy = world.request(hosts[1], 1);
-    assert_eq!(copy, [InstanceName { task: tasks[0], number: 1 }]);
-    let effects = world.done(hosts[1], copy[0], 3);
-    assert_eq!(decided(&effects), [(tasks[0], Ok(1))]);
-}
-
-#[test]
-fn a_deadline_that_leaves_one_more_try_gets_several_at_once_and_not_too_early() {
-    let mut world = World::new(8, 100);
-    let accounts = [(); 5].map(|()| world.account());
-    let hosts = accounts.map(|account| world.host(account));
-    let spec = world.job_spec(accounts[0]);
-    let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 8, ..Policy::default() };
-    let job = world.open(JobSpec { policy, cost_ms: 4_000, ..spec });
-    world.submit(job, 1, 10_000);
-    assert_eq!(world.request(hosts[0], 1).len(), 1);
-    world.pass(4_499);
-    assert_eq!(world.request(hosts[1], 1), [], "it may end any moment");
-    world.pass(1);
-    let copies = hosts[1..].iter().map(|host| world.request(*host, 1).len());
-    assert_eq!(copies.collect::<Vec<_>>(), [1, 1, 1, 0]);
-    // One that is lost when there is no time to wait for the next is followed by several.
-    let (tasks, _) = world.submit(job, 1, 10_000);
-    let first = world.request(hosts[4], 1);
-    assert_eq!(first[0].task, tasks[0]);
-    world.pass(3_000);
-    world.handle(Event::Leave(hosts[4]));
-    world.pass(1);
-    let copies = hosts[..4].iter().map(|host| world.request(*host, 1).len());
-    assert_eq!(copies.sum::<usize>(), 3);
-}
-
-#[test]
 fn late_tasks_are_dropped_if_that_is_wanted() {
     let mut world = World::new(8, 100);
     let account = world.account();
@@ -527,4 +482,33 @@ fn a_host_that_lends_less_keeps_what_it_has() {
     assert_eq!(sent(&world.done(host, out[1], 1)), []);
     assert_eq!(sent(&world.done(host, out[2], 1)).len(), 1);
     assert_eq!(sent(&world.handle(Event::Resize(host, Shape { cpus: 4, largest: 4, ..DESK }))).len(), 2);
+}
+
+#[test]
+fn when_an_instance_is_given_up_is_known() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    let host = world.host(account);
+    let spec = world.job_spec(account);
+    let policy = Policy { delay_bound_ms: 5_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 0);
+    world.pass(700);
+    world.request(host, 1);
+    world.pass(3_000);
+    assert_eq!(world.table.instances(tasks[0])[0].due_ms, 5_700);
+    world.pass(2_000);
+    assert_eq!(world.table.instances(tasks[0])[0].due_ms, 0, "it was");
+    // One that is watched is given up so long after its task has got some more.
+    let job = world.open(JobSpec { policy: Policy { is_speculative: true, ..policy }, key: 99, ..spec });
+    let (tasks, _) = world.submit(job, 1, 9_700);
+    assert_eq!(world.request(host, 1)[0].task, tasks[0]);
+    let due_ms = |world: &World| world.table.instances(tasks[0]).last().expect("the first").due_ms;
+    assert_eq!(due_ms(&world), 12_700);
+    world.pass(2_500);
+    assert_eq!(due_ms(&world), 12_700);
+    world.pass(12_700 - 8_200 - 1);
+    assert_eq!(due_ms(&world), 12_700);
+    world.pass(1);
+    assert_eq!(due_ms(&world), 0);
 }

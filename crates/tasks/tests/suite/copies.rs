@@ -1,0 +1,108 @@
+//! Tasks whose deadlines are near get some instances more.
+
+use crate::world::*;
+use tasks::*;
+
+#[test]
+fn a_near_deadline_gets_more_copies() {
+    let mut world = World::new(8, 100);
+    let accounts = [world.account(), world.account()];
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 100_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 10_000);
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(7_999);
+    assert_eq!(world.request(hosts[1], 1), []);
+    world.pass(1);
+    let copy = world.request(hosts[1], 1);
+    assert_eq!(copy, [InstanceName { task: tasks[0], number: 1 }]);
+    let effects = world.done(hosts[1], copy[0], 3);
+    assert_eq!(decided(&effects), [(tasks[0], Ok(1))]);
+}
+
+#[test]
+fn a_deadline_that_leaves_one_more_try_gets_several_at_once_and_not_too_early() {
+    let mut world = World::new(8, 100);
+    let accounts = [(); 5].map(|()| world.account());
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 8, ..Policy::default() };
+    let job = world.open(JobSpec { policy, cost_ms: 4_000, ..spec });
+    world.submit(job, 1, 10_000);
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(4_499);
+    assert_eq!(world.request(hosts[1], 1), [], "it may end any moment");
+    world.pass(1);
+    let copies = hosts[1..].iter().map(|host| world.request(*host, 1).len());
+    assert_eq!(copies.collect::<Vec<_>>(), [1, 1, 1, 0]);
+    // One that is lost when there is no time to wait for the next is followed by several.
+    let (tasks, _) = world.submit(job, 1, 10_000);
+    let first = world.request(hosts[4], 1);
+    assert_eq!(first[0].task, tasks[0]);
+    world.pass(3_000);
+    world.handle(Event::Leave(hosts[4]));
+    world.pass(1);
+    let copies = hosts[..4].iter().map(|host| world.request(*host, 1).len());
+    assert_eq!(copies.sum::<usize>(), 3);
+}
+
+#[test]
+fn copies_are_added_once_and_counted() {
+    let mut world = World::new(8, 100);
+    let accounts = [(); 8].map(|()| world.account());
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { quorum: 2, target: 2, is_speculative: true, delay_bound_ms: 100_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy: Policy { instances_max: 16, ..policy }, cost_ms: 4_000, ..spec });
+    world.submit(job, 1, 10_000);
+    // Both are watched, and not until the same time.
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(500);
+    assert_eq!(world.request(hosts[1], 1).len(), 1);
+    let mut copies = 0;
+    for _ in 0..95 {
+        world.pass(100);
+        copies += hosts[2..].iter().map(|host| world.request(*host, 1).len()).sum::<usize>();
+    }
+    assert_eq!((copies, world.table.totals().speculated), (3, 3));
+}
+
+#[test]
+fn after_its_deadline_a_task_gets_no_copies() {
+    let mut world = World::new(8, 100);
+    let accounts = [(); 4].map(|()| world.account());
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 5_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    let (tasks, _) = world.submit(job, 1, 10_000);
+    // Given up before the deadline is near, and had again only when that is over.
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(11_000);
+    assert_eq!(world.request(hosts[1], 1).len(), 1);
+    world.handle(Event::Leave(hosts[1]));
+    world.pass(1);
+    assert_eq!(world.table.task(tasks[0]).expect("there").unsent, 1);
+    assert_eq!(world.table.totals().speculated, 0);
+}
+
+#[test]
+fn where_no_more_instances_may_be_made_no_copies_are_counted() {
+    let mut world = World::new(8, 100);
+    let accounts = [(); 3].map(|()| world.account());
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 2, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    world.submit(job, 1, 10_000);
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(9_000);
+    assert_eq!(world.request(hosts[1], 1).len(), 1);
+    // It is lost as well, and there may be no third.
+    world.handle(Event::Leave(hosts[1]));
+    world.pass(1);
+    assert_eq!(world.request(hosts[2], 1).len(), 0);
+    assert_eq!(world.table.totals().speculated, 0);
+}
