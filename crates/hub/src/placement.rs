@@ -358,7 +358,11 @@ impl Placement {
     fn end(&mut self, job: JobName) {
         self.desk.act(Event::Close(job));
         self.desk.act(Event::Forget(job));
-        debug_assert_eq!(self.desk.refusal(), None, "a launch's job ends with its task");
+        let refusal = self.desk.refusal();
+        debug_assert!(
+            refusal.is_none() || self.desk.dead().is_some(),
+            "a launch's job ends with its task: {refusal:?}"
+        );
     }
 
     /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
@@ -527,6 +531,22 @@ mod tests {
         assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
         assert_eq!(placement.finish(Ticket(1)), vec![], "there is room, and it is not lent");
         assert_eq!(placement.drain(node(1), false)[0].ticket, Ticket(3));
+    }
+
+    #[test]
+    fn launches_end_when_the_journal_has() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let place = store::log::Place::Disk(folder.path().to_owned());
+        let room = Room { hosts: 8, tasks: 64, bytes_max: 1 << 20 };
+        let desk = Desk::open(place, room, Default::default(), Box::new(|_| {})).expect("opened");
+        let mut placement = Placement::new(desk);
+        placement.join(node(1), Lent::by_machine(1), false);
+        placement.submit(Ticket(1), wanted(1)).expect("fits");
+        placement.submit(Ticket(2), wanted(1)).expect("waits");
+        placement.desk.end(std::sync::Arc::new(store::journal::JournalError::Panicked));
+        assert_eq!(placement.finish(Ticket(1)), vec![]);
+        assert_eq!(placement.finish(Ticket(2)), vec![]);
+        assert_eq!(placement.counts(), (0, 0));
     }
 
     #[test]

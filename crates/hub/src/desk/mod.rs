@@ -13,6 +13,7 @@ pub use start::{DeskError, Room};
 
 use crate::work::TAKES_LAUNCHES;
 use base::codec::Writer;
+use bytes::Bytes;
 use clock::Clock;
 use prost::Message;
 use std::collections::VecDeque;
@@ -264,7 +265,9 @@ impl Desk {
 
     /// Whether a launch of a job has failed if it ends with another status than 0.
     pub fn retries_failures(&self, job: JobName) -> bool {
-        self.ledger.job(job).and_then(|blob| JobOpen::decode(&blob[..]).ok()).is_some_and(|open| open.retries_failures)
+        // Without a copy: what is common to the tasks can be long.
+        let open = self.ledger.job(job).and_then(|blob| JobOpen::decode(Bytes::from_owner(blob.clone())).ok());
+        open.is_some_and(|open| open.retries_failures)
     }
 
     /// When the next tick is due, in nanoseconds of the hub's time; the past, if it is. `u64::MAX`: never.
@@ -293,7 +296,8 @@ impl Desk {
         self.journal.as_ref()
     }
 
-    /// How long what had to wait for the disk has waited, from the taking of its record to its leave.
+    /// How long what had to wait for the disk has waited until its leave: effects from the taking of their records, answers from when
+    /// [`Desk::durable`] was asked.
     pub fn waits(&self) -> &Histogram {
         &self.waits
     }

@@ -91,14 +91,14 @@ impl Desk {
         };
         let clock = Clock::start(ledger.table().now());
         let mut desk = Self::over(ledger, clock, Some(Arc::new(journal)));
-        desk.end_what_cannot_go_on();
+        desk.end_what_cannot_go_on()?;
         desk.keep_short();
         Ok(desk)
     }
 
     /// Workers that were connected are not, and launches are sent again by their clients: both are ended. What waited to be told is
     /// told again.
-    fn end_what_cannot_go_on(&mut self) {
+    fn end_what_cannot_go_on(&mut self) -> Result<(), JournalError> {
         let workers = self.table().hosts().filter(|(_, spec)| spec.shape.tags & TAKES_LAUNCHES != 0);
         let workers: Vec<_> = workers.map(|(host, _)| host).collect();
         for host in workers {
@@ -112,6 +112,8 @@ impl Desk {
         for job in launches {
             while let [first, ..] = self.table().tasks_of(job, 1)[..] {
                 self.act(Event::Assimilated(&[first]));
+                // Or the task would stay for ever.
+                self.is_alive()?;
                 self.settle();
             }
             self.act(Event::Forget(job));
@@ -126,6 +128,11 @@ impl Desk {
         let now = self.clock.now();
         self.held.extend(pending.into_iter().map(|effect| (self.taken, now, super::Held::Effect(effect))));
         self.commit();
+        self.is_alive()
+    }
+
+    fn is_alive(&self) -> Result<(), JournalError> {
+        self.dead.as_ref().map_or(Ok(()), |dead| Err(JournalError::Dead(dead.clone())))
     }
 
     fn settle(&mut self) {
@@ -210,4 +217,41 @@ fn apply(ledger: &mut Ledger, record: &Record, scratch: &mut Scratch, effects: &
     let (entry, now) = decode(entry, scratch, &mut blobs)?;
     ledger.handle(&entry, now, effects);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tasks::JobSpec;
+
+    #[test]
+    fn a_start_whose_journal_takes_no_record_is_an_error() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let open = |options| {
+            let room = Room { hosts: 8, tasks: 64, bytes_max: 1 << 20 };
+            Desk::open(Place::Disk(folder.path().to_owned()), room, options, Box::new(|_| {}))
+        };
+        let mut desk = open(Options::default()).expect("opened");
+        let account = desk.account(1).expect("room");
+        let spec = JobSpec {
+            key: 1,
+            account,
+            urgency: tasks::Urgency::Interactive,
+            need: tasks::Need { cpus: 1, ..tasks::Need::default() },
+            policy: tasks::Policy::default(),
+            cost_ms: 1,
+            affinity: 0,
+            failures_max: 0,
+            is_volatile: true,
+        };
+        let [Effect::Job(job, _), ..] = *desk.act(Event::Open(spec)) else { panic!("{:?}", desk.effects()) };
+        desk.act(Event::Submit { job, first: 0, count: 2, deadline_ms: 0 });
+        assert_eq!(desk.table().tasks_of(job, 9).len(), 2);
+        drop(desk);
+        // It has no room for any record.
+        let opened = open(Options { buffer_bytes_max: 8, ..Options::default() });
+        assert!(matches!(opened, Err(DeskError::Journal(JournalError::Dead(_)))), "{opened:?}");
+        let desk = open(Options::default()).expect("opened");
+        assert_eq!(desk.table().counts()[2..], [0, 0, 0], "launches are ended");
+    }
 }
