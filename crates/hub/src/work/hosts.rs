@@ -90,7 +90,8 @@ struct Served {
 }
 
 impl Shared {
-    /// Serves a machine whose hosts ask, until it leaves. Its first stream stays open, and nothing is said there.
+    /// Serves a machine whose hosts ask, until it leaves. Its first stream stays open, and all that is said there is where
+    /// the hubs are.
     pub(crate) async fn serve_asking(
         self: &Arc<Self>,
         connection: Connection,
@@ -155,7 +156,10 @@ impl Shared {
                 return Ok(None);
             }
         };
-        let _ = durable.await;
+        if durable.await.is_err() {
+            lock(&self.state).host_away(served.host, served.stream);
+            return Err(WireError::Lost("the hub ends".into()));
+        }
         sender.send(&told).await.inspect_err(|_| lock(&self.state).host_away(served.host, served.stream))?;
         Ok(Some(served))
     }
@@ -232,9 +236,8 @@ impl State {
         let (stream, has_news) = (hosts.streams, Arc::<Notify>::default());
         let known = Host { spec, stream, news: Vec::new(), has_news: has_news.clone(), away: None };
         if let Some(earlier) = hosts.known.insert(host, known) {
+            // Its stream, if it has one, ends with the next thing that it asks.
             hosts.away -= usize::from(earlier.away.is_some());
-            // Its stream is told of its end by the next thing that it asks.
-            earlier.has_news.notify_one();
         }
         let running = self.placement.desk.table().host(host).map(|view| view.running).unwrap_or_default();
         let has = running.iter().map(|instance| told_instance(*instance)).collect();
@@ -283,7 +286,10 @@ impl State {
         let mut told = HostTold::default();
         for effect in &said {
             match effect {
-                Effect::Send { .. } if !served.waits => self.assign(served, effect, &mut told),
+                // What those are sent that wait is held back, theirs and others'.
+                Effect::Send { host, .. } if !served.waits && *host == served.host => {
+                    self.assign(served, effect, &mut told);
+                }
                 Effect::Nothing(_, again_ms) | Effect::BackOff(_, again_ms) => told.again_ms = (*again_ms).max(1),
                 Effect::Refused(refusal) => told = refused(*refusal),
                 _ => {}
@@ -340,8 +346,8 @@ impl State {
     fn assign_again(&self, served: &mut Served, instance: InstanceName, told: &mut HostTold) {
         let table = self.placement.desk.table();
         let Some(task) = table.task(instance.task) else { return };
-        let delay_ms = table.job(task.job).map_or(0, |job| job.spec.policy.delay_bound_ms);
-        let due_ms = self.placement.desk.now_ms() + u64::from(delay_ms);
+        let view = table.instances(instance.task).into_iter().find(|view| view.name == instance);
+        let due_ms = view.map_or(0, |view| view.due_ms);
         let again = Effect::Send { host: served.host, instance, index: task.index, due_ms };
         self.assign(served, &again, told);
     }

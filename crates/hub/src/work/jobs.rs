@@ -161,10 +161,10 @@ impl State {
     }
 
     /// A job of this account: nobody learns of others'.
-    pub(crate) fn own_job(&mut self, account: u128, job: u64) -> Result<JobName, Refusal> {
-        let name = JobName::from_u64(job);
-        let own = self.placement.desk.account(account)?;
-        let view = self.placement.desk.table().job(name).ok_or(Refusal::Unknown)?;
+    pub(crate) fn own_job(&self, account: u128, job: u64) -> Result<JobName, Refusal> {
+        let (name, table) = (JobName::from_u64(job), self.placement.desk.table());
+        let own = table.account(account).ok_or(Refusal::Unknown)?;
+        let view = table.job(name).ok_or(Refusal::Unknown)?;
         if view.spec.account == own && !view.spec.is_volatile { Ok(name) } else { Err(Refusal::Unknown) }
     }
 }

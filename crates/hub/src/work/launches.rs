@@ -79,6 +79,12 @@ impl Launches {
         tasks.iter().for_each(|task| drop(self.pins.remove(task)));
     }
 
+    /// Of how many tasks results are kept.
+    #[cfg(test)]
+    pub fn kept(&self) -> usize {
+        self.pins.len()
+    }
+
     /// Places that nobody has launched at for too long at `now`.
     fn idle(&self, now: Instant) -> Vec<InstanceName> {
         let is_idle = |place: &Place| !place.is_launched && now.duration_since(place.since) > LAUNCH_LIMIT;
@@ -328,7 +334,10 @@ impl State {
         let report = Report { instance, outcome, cost_ms: made.cost_ms };
         self.work.launches.places.remove(&instance);
         let result = made.result.encode_to_vec();
-        self.work.launches.pins.entry(task).or_default().push(made.pin);
+        // Of a task that is decided or gone nobody takes this result, and lets the pin go.
+        if self.placement.desk.table().task(task).is_some_and(|task| task.result.is_none()) {
+            self.work.launches.pins.entry(task).or_default().push(made.pin);
+        }
         self.act(Entry { event: Event::Report { host, reports: &[report], want: 0 }, blobs: &[&result] });
         Ok(self.placement.desk.durable())
     }

@@ -281,6 +281,41 @@ async fn nothing_that_was_said_is_lost_when_the_hub_ends() {
     assert_eq!(collected(&mut collect, 3).await.len(), 3);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_is_sent_is_told_to_no_other() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen::default()).await;
+    client.submit(job, 0, &[b"a"]).await;
+    let (mut asking, _) = Host::of(&hub, 2, asks()).await;
+    let first = asking.ask(Vec::new(), 1).await.assigned.remove(0);
+    let (mut waiting, _) = Host::of(&hub, 6, HostGreeting { waits: true, ..asks() }).await;
+    // It fails at the one, and the other has it next.
+    let failed = Reported { instance: first.instance, cost_ms: 1, ..Reported::default() };
+    assert_eq!(asking.ask(vec![failed], 0).await.assigned, []);
+    let second = waiting.0.next::<HostTold>().await.assigned.remove(0);
+    assert_eq!((second.input, second.instance.map(|instance| instance.number)), (first.input, Some(1)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_is_told_again_is_due_when_it_was() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen { delay_bound_ms: 60_000, ..JobOpen::default() }).await;
+    client.submit(job, 0, &[b"a"]).await;
+    let (mut host, _) = Host::of(&hub, 2, asks()).await;
+    let first = host.ask(Vec::new(), 1).await.assigned.remove(0);
+    let pause = std::time::Duration::from_millis(50);
+    tokio::time::sleep(pause).await;
+    // The word was lost on the way: it says that it has nothing.
+    let (_, told) = Host::of(&hub, 2, HostGreeting { is_fresh: false, ..asks() }).await;
+    let again = &told.assigned[0];
+    assert_eq!(again.instance, first.instance);
+    assert!(again.due_in_ms <= first.due_in_ms - 50, "{} after {}", again.due_in_ms, first.due_in_ms);
+}
+
 /// A worker's end of a launch: what it was sent, and where it answers.
 async fn launched(worker: &Joined) -> (wire::message::Launch, Sender) {
     let (sender, mut receiver) = in_time(worker.connection.accept_control()).await.expect("a launch");
@@ -301,6 +336,12 @@ fn view() -> wire::message::ViewUpdate {
     (&update).into()
 }
 
+fn launch_at(place: &Place) -> OpenKind {
+    let command = Some(wire::message::Command::default());
+    let launch = wire::message::Launch { view: Some(view()), command, place: place.instance, ..Default::default() };
+    OpenKind::Launch(Box::new(launch))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -315,14 +356,7 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     for code in [1, 0] {
         let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
         assert_eq!((place.index, &place.refusal[..]), (0, ""));
-        let launch = wire::message::Launch {
-            view: Some(view()),
-            command: Some(wire::message::Command::default()),
-            place: place.instance,
-            ..Default::default()
-        };
-        let open = OpenKind::Launch(Box::new(launch));
-        let (_to_hub, mut said) = client.jobs._joined.connection.open(open).await.expect("opened");
+        let (_to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
         let (_, mut to_hub) = launched(&worker).await;
         let exited = Exited { code, ..Exited::default() };
         for kind in [
@@ -354,6 +388,36 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let accepted =
         tokio::time::timeout(std::time::Duration::from_millis(200), worker.connection.accept_control()).await;
     assert!(accepted.is_err(), "nobody launches it");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_when_its_task_was_taken_is_not_kept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let worker = hub.join(7, hello(Role::Worker, 1)).await;
+    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
+    client.submit_launches(job, 0, 1).await;
+    let connection = client.jobs._joined.connection.clone();
+    let (_driving, mut places) = connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    let (_to_hub, mut said) = connection.open(launch_at(&place)).await.expect("opened");
+    let (_, mut to_hub) = launched(&worker).await;
+    client.ask(JobAskKind::Cancel(job)).await;
+    let mut collect = Client::collect(&hub, job).await;
+    let ended = collected(&mut collect, 1).await;
+    assert_eq!(ended[0].failure, 5, "cancelled");
+    collect.sender.send(&Taken { tasks: vec![ended[0].task] }).await.expect("sent");
+    while !collect.next::<Endings>().await.is_last {}
+    for kind in [OutputKind::Exited(Box::default()), OutputKind::End(true)] {
+        to_hub.send(&TaskOutput::from(kind)).await.expect("sent");
+    }
+    let mut last = None;
+    while let Some(output) = in_time(said.next::<TaskOutput>()).await.expect("no error") {
+        last = output.kind;
+    }
+    assert_eq!(last, Some(OutputKind::End(true)));
+    assert_eq!(wire::lock(&hub.shared.state).work.launches.kept(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
