@@ -11,7 +11,7 @@ use store::journal;
 use store::log::Log;
 use wire::lock;
 
-/// All of them. `*_total`s count on from one start of the hub to the next as far as its journal keeps them.
+/// All of them. [`Totals`] and the counts of records go on from one start of the hub to the next, as far as its journal keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
@@ -59,7 +59,8 @@ pub struct Figures {
     pub journal: Option<JournalFigures>,
     /// How long launches waited for their places.
     pub place_waits: Times,
-    /// How long answers and orders waited for the disk, from the taking of their records to their leave.
+    /// How long answers and orders waited for the disk until their leave: orders from the taking of their records, answers from the
+    /// request.
     pub record_waits: Times,
 }
 
@@ -79,7 +80,7 @@ pub struct Totals {
     pub lost: u64,
     /// Of these, in time.
     pub late: u64,
-    /// Instances that were dispatched because a deadline was near.
+    /// Instances that tasks got more because a deadline was near.
     pub speculated: u64,
     /// Tasks that ended before their deadlines.
     pub deadlines_met: u64,

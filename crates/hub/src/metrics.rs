@@ -4,6 +4,7 @@
 //! each one's time, and the bytes of a request; one too many is closed at once.
 
 use crate::figures::{Figures, Times};
+use crate::server::blocking;
 use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE};
 use hyper::server::conn::http1;
@@ -30,8 +31,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The text format.
 const FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Answers whoever asks, for ever.
-pub(crate) async fn serve(listener: TcpListener, figures: impl Fn() -> Figures + Clone + Send + Sync + 'static) {
+/// Answers whoever asks, for ever. `figures` may wait for the disk.
+pub(crate) async fn serve(listener: TcpListener, figures: impl Fn() -> Figures + Clone + Send + 'static) {
     let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         let stream = match listener.accept().await {
@@ -53,10 +54,10 @@ pub(crate) async fn serve(listener: TcpListener, figures: impl Fn() -> Figures +
     }
 }
 
-async fn serve_one(stream: TcpStream, figures: impl Fn() -> Figures) {
-    let service = service_fn(|request: Request<Incoming>| {
-        let answer = answer(request.method(), request.uri().path(), &figures);
-        async { Ok::<_, Infallible>(answer) }
+async fn serve_one(stream: TcpStream, figures: impl Fn() -> Figures + Clone + Send + 'static) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let figures = figures.clone();
+        async move { Ok::<_, Infallible>(answer(request.method(), request.uri().path(), figures).await) }
     });
     let mut http = http1::Builder::new();
     // One time limit is for all.
@@ -66,13 +67,19 @@ async fn serve_one(stream: TcpStream, figures: impl Fn() -> Figures) {
     }
 }
 
-fn answer(method: &Method, path: &str, figures: impl Fn() -> Figures) -> Response<String> {
+async fn answer(method: &Method, path: &str, figures: impl FnOnce() -> Figures + Send + 'static) -> Response<String> {
     let mut response = Response::default();
     match (path, method) {
-        ("/metrics", &Method::GET) => {
-            response.headers_mut().insert(CONTENT_TYPE, FORMAT.parse().expect("letters of ASCII"));
-            *response.body_mut() = text(&figures());
-        }
+        ("/metrics", &Method::GET) => match blocking(figures).await {
+            Ok(figures) => {
+                response.headers_mut().insert(CONTENT_TYPE, FORMAT.parse().expect("letters of ASCII"));
+                *response.body_mut() = text(&figures);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "metrics: there are no figures");
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            }
+        },
         ("/metrics", _) => {
             *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED;
             response.headers_mut().insert(ALLOW, "GET".parse().expect("letters of ASCII"));

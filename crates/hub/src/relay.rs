@@ -142,10 +142,11 @@ impl FromWorker<'_> {
     /// What comes next, also as it is encoded. Safe to cancel.
     pub async fn next(&mut self) -> Result<(Bytes, TaskOutput), Failed> {
         let Self { client, worker, .. } = *self;
-        let lost = |why: String| FailedKind::Trouble.because(format!("worker {} was lost: {why}", worker.name));
-        let frame = self.receiver.next_encoded().await.map_err(|error| lost(error.to_string()))?;
-        let frame = frame.ok_or_else(|| lost("it ended the task's stream early".into()))?;
-        let output = TaskOutput::decode(frame.clone()).map_err(|error| lost(error.to_string()))?;
+        let frame = self.receiver.next_encoded().await.map_err(gone(worker))?;
+        let early = || WireError::Lost("it ended the task's stream early".into());
+        let frame = frame.ok_or_else(early).map_err(gone(worker))?;
+        let output = TaskOutput::decode(frame.clone()).map_err(|error| WireError::Invalid(error.to_string()));
+        let output = output.map_err(gone(worker))?;
         match &output.kind {
             Some(OutputKind::Exited(_)) if client.unanswered() != self.unanswered => {
                 let why = "the link to the client was down for too long when its files were needed";

@@ -69,7 +69,7 @@ pub struct Hub {
     shared: Arc<Shared>,
     listener: Listener,
     address: SocketAddr,
-    metrics: Option<std::net::TcpListener>,
+    metrics: Option<tokio::net::TcpListener>,
     deliverer: Arc<Deliverer>,
 }
 
@@ -284,14 +284,9 @@ impl Hub {
         };
         let delivering = self.deliverer.begin(self.shared.clone());
         let metrics = async {
-            let listener = self.metrics.map(tokio::net::TcpListener::from_std);
-            match listener {
-                Some(Ok(listener)) => {
-                    let shared = self.shared.clone();
-                    metrics::serve(listener, move || shared.figures()).await;
-                }
-                Some(Err(error)) => tracing::error!(%error, "there are no metrics"),
-                None => {}
+            if let Some(listener) = self.metrics {
+                let shared = self.shared.clone();
+                metrics::serve(listener, move || shared.figures()).await;
             }
             std::future::pending().await
         };
@@ -449,11 +444,11 @@ impl Shared {
     }
 }
 
-fn listen_for_metrics(address: SocketAddr) -> Result<std::net::TcpListener, HubError> {
+fn listen_for_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HubError> {
     let listen = || {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
-        Ok(listener)
+        tokio::net::TcpListener::from_std(listener)
     };
     listen().map_err(|source| HubError::Metrics { address, source })
 }
