@@ -16,6 +16,9 @@ use wire::{Connection, Receiver, Role, Sender, WireError, lock, now_nanos};
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 
+/// What a machine is told whose rights have ended.
+pub(crate) const REVOKED: &str = "this key was revoked";
+
 /// A machine that was let in.
 pub(crate) struct Guest {
     pub connection: Connection,
@@ -75,6 +78,18 @@ impl Shared {
             connection.remember(path);
         }
         Ok(Some(Guest { connection, hello, role, tenant, held, control: (sender, receiver), hubs }))
+    }
+
+    /// Looks once more whether a machine may be here, of whose connection the state knows now: one that was revoked after it was let in,
+    /// and before that, is sent away.
+    pub(crate) fn look_again(self: &Arc<Self>, connection: &Connection) {
+        let (shared, connection) = (self.clone(), connection.clone());
+        tokio::task::spawn_blocking(move || {
+            let role = lock(&shared.registry).role(connection.peer());
+            if role.is_none() {
+                connection.close(REVOKED);
+            }
+        });
     }
 
     fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {

@@ -44,8 +44,8 @@ pub struct Wanted {
 /// Why a task gets no place, now or ever.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// Nobody has joined, or all have left.
-    #[error("no worker has joined this hub")]
+    /// Nobody has joined, all have left, or those that are here are drained or hubs without workers.
+    #[error("no worker that takes tasks is at this hub")]
     NoWorker,
     /// It asks for more than any worker has.
     #[error("{asked} CPUs asked, but the largest worker lends {largest}")]
@@ -208,11 +208,6 @@ impl Placement {
         known.is_drained = is_drained;
         self.has_shrunk = true;
         self.fit(worker)
-    }
-
-    /// Whether a worker takes no more tasks.
-    pub fn is_drained(&self, worker: NodeId) -> bool {
-        self.workers.get(&worker).is_some_and(|known| known.is_drained)
     }
 
     /// A worker offers more or fewer CPUs than before. What runs there goes on, also beyond the new number.

@@ -1,5 +1,6 @@
 //! What members ask of a hub, and what it answers: JSON, of which `gleaner` shows what people want to see.
 
+use crate::greet::REVOKED;
 use crate::registry::{RegistryError, TOKEN_SECONDS};
 use crate::server::Shared;
 use crate::session::ClientSession;
@@ -49,19 +50,24 @@ impl Shared {
     }
 
     fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
-        let node = lock(&self.registry).revoke(who)?;
-        let state = lock(&self.state);
+        let mut registry = lock(&self.registry);
+        let node = registry.revoke(who)?;
+        let mut state = lock(&self.state);
+        // Should it join anew it takes tasks. Until then its connection ends.
+        state.drained.remove(&node);
         let workers = state.workers.get(&node).map(|worker| worker.connection.clone());
         let clients = state.clients.values().filter(|client| client.node == node);
         let clients = clients.map(|client| client.connection.clone());
-        workers.into_iter().chain(clients).for_each(|connection| connection.close("this key was revoked"));
-        state.work.hosts.close(node, "this key was revoked");
+        workers.into_iter().chain(clients).for_each(|connection| connection.close(REVOKED));
+        state.work.hosts.close(node, REVOKED);
         Ok(node)
     }
 
     /// Says which worker that is, and how many CPUs are busy there still.
     fn drain(&self, who: &str, is_drained: bool) -> Result<(NodeId, u32), RegistryError> {
-        let node = lock(&self.registry).drain(who, is_drained)?;
+        // Held until the state is as the list: of two such questions the later one decides in both.
+        let mut registry = lock(&self.registry);
+        let node = registry.drain(who, is_drained)?;
         let mut state = lock(&self.state);
         state.drain(node, is_drained);
         Ok((node, state.placement.load(node).map_or(0, |(_, busy)| busy)))
@@ -83,7 +89,7 @@ impl Shared {
             .values()
             .map(|worker| {
                 let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
-                let told = if state.placement.is_drained(worker.node) { "drained" } else { "ready" };
+                let told = if state.drained.contains(&worker.node) { "drained" } else { "ready" };
                 json!({
                     "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
@@ -96,5 +102,53 @@ impl Shared {
             "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
             "tasks_running": running, "tasks_queued": queued, "clients": clients, "hosts": hosts, "hosts_away": away,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{LIMIT, hello, node, serve_hub};
+    use bytes::Bytes;
+    use std::time::Duration;
+    use wire::Joined;
+    use wire::message::{Answer, OpenKind};
+
+    async fn asked(admin: &Joined, question: Value) -> Value {
+        let asked = admin.connection.request(OpenKind::Ask(Bytes::from(question.to_string())));
+        let answer: Answer = tokio::time::timeout(LIMIT, asked).await.expect("in time").expect("answered");
+        serde_json::from_slice(&answer.json).expect("JSON")
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_worker_that_is_not_here_can_be_drained() {
+        let hub = serve_hub("hub");
+        let admin = hub.join(1, hello(Role::Admin, 0)).await;
+        lock(&hub.shared.registry).add(node(7), "worker", "machine", 1).expect("let in");
+        let seven = node(7).0.to_hex();
+        let answer = asked(&admin, json!({"ask": "drain", "node": seven})).await;
+        assert_eq!(answer, json!({"drained": seven, "busy": 0}));
+        let _drained = hub.join(7, hello(Role::Worker, 3)).await;
+        let _other = hub.join(8, hello(Role::Worker, 2)).await;
+        hub.lends(2).await;
+        asked(&admin, json!({"ask": "drain", "node": seven, "undo": true})).await;
+        hub.lends(5).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_machine_that_is_revoked_while_it_comes_is_sent_away() {
+        let hub = serve_hub("hub");
+        let _worker = hub.join(7, hello(Role::Worker, 3)).await;
+        hub.lends(3).await;
+        let connection = lock(&hub.shared.state).workers[&node(7)].connection.clone();
+        // As if that had been before its session was there, and could be ended.
+        lock(&hub.shared.registry).revoke(&node(7).0.to_hex()).expect("known");
+        hub.shared.look_again(&connection);
+        let closed = async {
+            while !connection.is_closed() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, closed).await.expect("in time");
     }
 }

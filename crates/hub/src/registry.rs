@@ -3,7 +3,7 @@
 
 use base::{Digest, NodeId, Tenant};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use store::pg_journal::Files;
 use wire::Role;
@@ -283,9 +283,9 @@ impl Registry {
         Ok(node)
     }
 
-    /// Whether a worker takes no more tasks.
-    pub fn is_drained(&self, node: NodeId) -> bool {
-        self.kept.drained.contains(&node.0.to_hex())
+    /// Workers that take no more tasks.
+    pub fn drained(&self) -> HashSet<NodeId> {
+        self.kept.drained.iter().filter_map(|key| Digest::from_hex(key).map(NodeId)).collect()
     }
 
     fn save(&self) -> Result<(), RegistryError> {

@@ -193,7 +193,7 @@ impl Hub {
             }
             None => Desk::in_memory(config.room, rand::random()),
         };
-        let epoch = desk.epoch();
+        let (epoch, drained) = (desk.epoch(), registry.drained());
         let shared = Shared {
             name: config.name,
             key,
@@ -204,7 +204,7 @@ impl Hub {
             registry: Mutex::new(registry),
             store_name: Bytes::from(config.store.identity()?.to_vec()),
             guests: listener.guests(),
-            state: Mutex::new(State::new(desk)),
+            state: Mutex::new(State::new(desk, drained)),
             tickets: AtomicU64::new(1),
             epoch,
             since: Instant::now(),
@@ -349,6 +349,7 @@ impl Shared {
         let caller = Caller::connected(connection.peer(), hello);
         let session = ClientSession::new(connection.clone(), caller, tenant, stores, held);
         lock(&self.state).clients.insert(session.key.clone(), session.clone());
+        self.look_again(&connection);
         while let Ok((sender, mut receiver)) = connection.accept_control().await {
             let (shared, session) = (self.clone(), session.clone());
             tokio::spawn(async move {

@@ -6,7 +6,7 @@ use crate::placement::{Assignment, Lent, Placement, Ticket};
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
 use crate::work::Work;
 use base::NodeId;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
@@ -19,6 +19,8 @@ pub(crate) struct State {
     pub departed: Departed,
     pub pieces: PiecesKept,
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
+    /// Workers that take no more tasks, whether they are here or not: as the list of nodes has them.
+    pub drained: HashSet<NodeId>,
     pub placement: Placement,
     pub work: Work,
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
@@ -36,13 +38,14 @@ const BEHIND_MAX: usize = 64;
 const BEHIND_KEPT: Duration = Duration::from_secs(600);
 
 impl State {
-    /// Nobody is connected.
-    pub fn new(desk: Desk) -> Self {
+    /// Nobody is connected. `drained`: workers that take no more tasks.
+    pub fn new(desk: Desk, drained: HashSet<NodeId>) -> Self {
         let mut state = Self {
             clients: HashMap::new(),
             departed: Departed::default(),
             pieces: PiecesKept::default(),
             workers: HashMap::new(),
+            drained,
             placement: Placement::new(desk),
             work: Work::default(),
             waiting: HashMap::new(),
@@ -94,9 +97,10 @@ impl State {
         }
     }
 
-    /// A worker takes no more tasks, or takes them again.
+    /// A worker takes no more tasks, or takes them again; also one that is not here.
     pub fn drain(&mut self, worker: NodeId, is_drained: bool) {
-        if self.placement.is_drained(worker) != is_drained {
+        let has_changed = if is_drained { self.drained.insert(worker) } else { self.drained.remove(&worker) };
+        if has_changed {
             let made = self.placement.drain(worker, is_drained);
             self.hand_out(made);
             self.drop_stranded();

@@ -47,18 +47,16 @@ impl Shared {
         let lent = lent_by(&hello);
         let session = WorkerSession::new(connection.clone(), hello);
         {
-            let is_drained = lock(&self.registry).is_drained(session.node);
             let mut state = lock(&self.state);
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
+            let is_drained = state.drained.contains(&session.node);
             let made = state.placement.join(session.node, lent, is_drained);
             state.hand_out(made);
             state.tell_above();
         }
-        // That may have changed meanwhile.
-        let is_drained = lock(&self.registry).is_drained(session.node);
-        lock(&self.state).drain(session.node, is_drained);
+        self.look_again(&connection);
         loop {
             tokio::select! {
                 asked = connection.accept_control() => match asked {

@@ -104,6 +104,7 @@ impl Shared {
             hosts.machines.insert(hosts.streams, connection.clone());
             hosts.streams
         };
+        self.look_again(&connection);
         loop {
             let opened = tokio::select! {
                 opened = connection.accept_control() => opened,
