@@ -18,19 +18,28 @@ pub(crate) struct Why {
 }
 
 impl State {
-    /// Why a task of an account's job waits; without a number, or if the job has very many: one of those that do. `chosen` is what the
-    /// client calls the job.
+    /// Why a task of an account's job waits; without a number: one of those that do. If the job has so many that the task is not found,
+    /// another one, and the answer says so. `chosen` is what the client calls the job.
     pub(crate) fn why_waits(&self, account: u128, chosen: u128, index: Option<u32>) -> Option<Why> {
         let table = self.placement.desk.table();
         let own = table.account(account)?;
         let job = table.job_with(own, key(account, &chosen.to_be_bytes()).ok()?)?;
         let view = table.job(job)?;
         let named = index.and_then(|index| table.task_with(job, index, LOOKS_MAX));
+        let is_not_named = index.filter(|_| named.is_none());
+        if let Some(why) = is_not_named.and_then(|index| not_there(&view, index)) {
+            return Some(Why { waits: false, why });
+        }
         let Some(task) = named.or_else(|| table.ready_of(job)) else {
             return Some(Why { waits: false, why: without_ready(&view).to_owned() });
         };
         let waits = table.waits(task)?;
-        Some(Why { waits: waits != Waits::Not, why: self.in_words(table, &view, task, &waits) })
+        let mut why = self.in_words(table, &view, task, &waits);
+        if is_not_named.is_some() {
+            let other = table.task(task)?.index;
+            why = format!("not known of this task, as its job has very many; of its task {other}: {why}");
+        }
+        Some(Why { waits: waits != Waits::Not, why })
     }
 
     fn in_words(&self, table: &Table, job: &JobView, task: TaskName, waits: &Waits) -> String {
@@ -50,6 +59,7 @@ impl State {
             Waits::Away => "its client daemon, which launches it, is not connected to the hub".to_owned(),
             Waits::NoHosts => format!("no {hosts} is here"),
             Waits::FitsNowhere(_) if is_driven && self.placement.workers() == 0 => "no worker is here".to_owned(),
+            Waits::FitsNowhere(misfits) if misfits.is_empty() => format!("no {hosts} that is here takes tasks"),
             Waits::FitsNowhere(misfits) => {
                 format!("no {hosts} that is here can have it: {asked} asked, {}", listed(misfits))
             }
@@ -67,6 +77,7 @@ impl State {
                 let (busy, lent, ready) = (gauges.cpus_busy, gauges.cpus, gauges.ready);
                 let alone = match table.backing_off(LOOKS_MAX) {
                     0 => String::new(),
+                    1 => format!("; a {hosts} that failed several times in a row gets nothing for a while"),
                     count => format!("; {count} {hosts}s that failed several times in a row get nothing for a while"),
                 };
                 format!(
@@ -75,6 +86,15 @@ impl State {
             }
         }
     }
+}
+
+/// Why a task that was not found is not among those of its job, if that is known.
+fn not_there(job: &JobView, index: u32) -> Option<String> {
+    if index >= job.tasks {
+        return Some(format!("the hub has not been given this task yet, but {} tasks of its job", job.tasks));
+    }
+    // All that have not ended were looked at.
+    (job.unfinished as usize <= LOOKS_MAX).then(|| "it is over, and its result was taken".to_owned())
 }
 
 /// Why a job has no task that is ready.
@@ -102,4 +122,61 @@ fn listed(misfits: &[Misfit]) -> String {
         }
     }
     lines.join("; ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk::{Desk, Room};
+    use tasks::{BATCH_MAX, Effect, Event, JobName, JobSpec, Need, Policy};
+
+    const ACCOUNT: u128 = 7;
+    const CHOSEN: u128 = 8;
+
+    /// A job with so many tasks, and no host.
+    fn with_tasks(count: u32) -> (State, JobName) {
+        let room = Room { hosts: 8, tasks: 2 * LOOKS_MAX, bytes_max: 1 << 20 };
+        let mut desk = Desk::in_memory(room, 5);
+        let spec = JobSpec {
+            key: key(ACCOUNT, &CHOSEN.to_be_bytes()).expect("16 bytes"),
+            account: desk.account(ACCOUNT).expect("room"),
+            urgency: Urgency::Normal,
+            need: Need { cpus: 1, ..Need::default() },
+            policy: Policy::default(),
+            cost_ms: 1,
+            affinity: 0,
+            failures_max: u32::MAX,
+            is_volatile: false,
+        };
+        let [Effect::Job(job, _), ..] = *desk.act(Event::Open(spec)) else { panic!("{:?}", desk.effects()) };
+        for first in (0..count).step_by(BATCH_MAX) {
+            let batch = (count - first).min(BATCH_MAX as u32) as u8;
+            desk.act(Event::Submit { job, first, count: batch, deadline_ms: 0 });
+        }
+        assert_eq!(desk.table().job(job).expect("there").tasks, count);
+        (State::new(desk, Default::default()), job)
+    }
+
+    #[test]
+    fn a_task_that_is_not_there_is_not_taken_for_another() {
+        let (mut state, job) = with_tasks(3);
+        let why = |state: &State, index| state.why_waits(ACCOUNT, CHOSEN, Some(index)).expect("its job");
+        assert!(why(&state, 1).waits);
+        let yet = why(&state, 3);
+        assert!(!yet.waits && yet.why.contains("not been given") && yet.why.contains("3 tasks"), "{yet:?}");
+        let first = state.placement.desk.table().tasks_of(job, 1)[0];
+        state.act(Event::CancelTask(first));
+        state.act(Event::Assimilated(&[first]));
+        let over = why(&state, 0);
+        assert!(!over.waits && over.why.contains("is over"), "{over:?}");
+    }
+
+    #[test]
+    fn of_very_many_tasks_the_answer_is_for_another_and_says_so() {
+        let (state, _) = with_tasks(LOOKS_MAX as u32 + 1);
+        let of_last = state.why_waits(ACCOUNT, CHOSEN, Some(LOOKS_MAX as u32)).expect("its job");
+        assert!(of_last.waits && of_last.why.contains("of its task 0: no host"), "{of_last:?}");
+        let of_first = state.why_waits(ACCOUNT, CHOSEN, Some(0)).expect("its job");
+        assert!(!of_first.why.contains("task 0"), "{of_first:?}");
+    }
 }
