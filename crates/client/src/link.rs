@@ -8,7 +8,7 @@ use crate::pulse::Pulse;
 use crate::serve::{Server, blocking};
 use crate::watch;
 use bytes::Bytes;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -192,11 +192,13 @@ impl Link {
         self.hub.dial(&self.endpoint, known, self.hello()).await
     }
 
-    /// While nothing is heard over `silent`: looks for the hub, or for the one that has taken over, at its other addresses, and goes on
-    /// there.
+    /// While nothing is heard over `silent`: looks for the hub that has taken over at the other addresses, and goes on there. The same hub
+    /// would end the old connection for the new one.
     pub(crate) async fn look_elsewhere(self: &Arc<Self>, silent: &Joined) {
+        // No other takes over from a hub that tells none.
+        let Some(here) = silent.connection.address().filter(|_| !silent.hubs().borrow().is_empty()) else { return };
         let mut others = self.hub.addresses();
-        others.retain(|address| Some(*address) != silent.connection.address());
+        others.retain(|address| !is_one_hub(here, *address));
         // Who holds this connects already.
         let Ok(mut state) = self.state.try_lock() else { return };
         let is_current = state.joined.as_ref().is_some_and(|now| now.is_same(silent));
@@ -205,12 +207,9 @@ impl Link {
         }
         let known = |address| self.networks.paths(address);
         let mut condition = self.condition.subscribe();
-        let found = tokio::select! {
-            found = self.hub.dial_at(&self.endpoint, &others, known, self.hello()) => found,
-            // Whoever wants to use it does not wait for this.
-            _ = condition.wait_for(|now| now.silent.is_none()) => return,
-        };
-        match found {
+        // Whoever wants to use the connection does not wait for this.
+        let is_heard = async { drop(condition.wait_for(|now| now.silent.is_none()).await) };
+        match self.hub.dial_at(&self.endpoint, &others, known, self.hello(), is_heard).await {
             Ok(found) => {
                 silent.connection.close("nothing was heard of the hub there, and it answers elsewhere");
                 tracing::info!(address = ?found.connection.address(), "the hub was found elsewhere");
@@ -285,6 +284,12 @@ impl Link {
     }
 }
 
+/// Whether these are known to be addresses of one hub: one machine's, with one port.
+fn is_one_hub(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_here = |address: SocketAddr| address.ip().is_loopback() || own_address(address) == Some(address.ip());
+    one == other || one.port() == other.port() && is_here(one) && is_here(other)
+}
+
 /// How far the hub is, as far as sending goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reach {
@@ -329,4 +334,18 @@ async fn answer(joined: Joined, server: Arc<Server>) {
         });
     }
     tracing::info!(hub = %joined.connection.peer(), "the connection to the hub ended");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_this_machine_with_one_port_are_one_hub_s() {
+        let address = |text: &str| -> SocketAddr { text.parse().expect("an address") };
+        let is_one = |one: &str, other: &str| is_one_hub(address(one), address(other));
+        assert!(is_one("127.0.0.1:7", "127.0.0.2:7") && is_one("192.0.2.1:7", "192.0.2.1:7"));
+        assert!(!is_one("127.0.0.1:7", "127.0.0.1:8"), "two hubs on one machine have two ports");
+        assert!(!is_one("127.0.0.1:7", "192.0.2.1:7") && !is_one("192.0.2.1:7", "127.0.0.1:7"));
+    }
 }

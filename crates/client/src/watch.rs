@@ -16,6 +16,8 @@ use wire::{Joined, lock};
 
 /// While the hub is silent a way around is looked for this often.
 const DETOUR_INTERVAL: Duration = Duration::from_secs(3);
+/// It is silent for so long before another one is looked for: a link that is cut for a moment is not given up for that.
+const ELSEWHERE_AFTER: Duration = Duration::from_secs(6);
 /// How long a detour is used before the direct way is tried again; it doubles each time that is in vain.
 const WAY_BACK_FIRST: Duration = Duration::from_secs(60);
 const WAY_BACK_LAST: Duration = Duration::from_secs(600);
@@ -23,7 +25,7 @@ const WAY_BACK_LAST: Duration = Duration::from_secs(600);
 /// Watches one connection until it ends.
 pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
     let mut slept = SleepWatch::default();
-    let mut detoured: Option<Instant> = None;
+    let (mut silent, mut detoured): (Option<Instant>, Option<Instant>) = (None, None);
     let mut elsewhere: Option<JoinHandle<()>> = None;
     loop {
         if slept.has_slept() {
@@ -34,10 +36,12 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
             joined.probe();
         }
         tell(&link, look.silent);
+        silent = look.silent.and(silent.or_else(|| Some(Instant::now())));
         if look.silent.is_some() && detoured.is_none_or(|at| at.elapsed() >= DETOUR_INTERVAL) {
             detoured = Some(Instant::now());
             tokio::spawn(detour(link.clone(), joined.clone()));
-            if elsewhere.as_ref().is_none_or(JoinHandle::is_finished) {
+            let is_long = silent.is_some_and(|since| since.elapsed() >= ELSEWHERE_AFTER);
+            if is_long && elsewhere.as_ref().is_none_or(JoinHandle::is_finished) {
                 let (link, joined) = (link.clone(), joined.clone());
                 elsewhere = Some(tokio::spawn(async move { link.look_elsewhere(&joined).await }));
             }

@@ -95,6 +95,9 @@ pub enum DialError {
     /// No address is known.
     #[error("no address of the hub is known")]
     NoAddress,
+    /// Whoever dialled wants it no more.
+    #[error("the hub is not looked for any more")]
+    GivenUp,
 }
 
 impl Joined {
@@ -146,6 +149,19 @@ pub async fn dial(
     known: impl Fn(SocketAddr) -> Paths,
     hello: Hello,
 ) -> Result<Joined, DialError> {
+    dial_unless(endpoint, addresses, hub, known, hello, std::future::pending()).await
+}
+
+/// As [`dial`], until `gives_up` completes. A greeting that has begun is waited for all the same: the hub may have acted on it.
+pub(crate) async fn dial_unless(
+    endpoint: &Endpoint,
+    addresses: &[SocketAddr],
+    hub: NodeId,
+    known: impl Fn(SocketAddr) -> Paths,
+    hello: Hello,
+    gives_up: impl Future<Output = ()>,
+) -> Result<Joined, DialError> {
+    let mut gives_up = std::pin::pin!(gives_up);
     let begun = Instant::now();
     let turn = |(at, address): (usize, &SocketAddr)| (begun + HEAD_START * at as u32, *address, true);
     // When an address is tried, and whether for the first time. Once each has been, and no more can come of it, there is no hub.
@@ -155,6 +171,7 @@ pub async fn dial(
         let next = turns.iter().enumerate().map(|(at, turn)| (turn.0, at)).min().filter(|_| firsts > 0);
         tokio::select! {
             biased;
+            () = &mut gives_up, if next.is_some() || !tried.is_empty() => return Err(DialError::GivenUp),
             Some(ended) = tried.join_next() => {
                 let (address, is_first, connected) = ended.map_err(|error| WireError::Lost(error.to_string()))?;
                 firsts -= usize::from(is_first);
@@ -355,9 +372,35 @@ mod tests {
         let listener = Listener::bind(any(), &key).expect("bound");
         let address = listener.address().expect("bound");
         let _third = serve(listener, 4, late);
-        let stale = hub.dial_at(&endpoint, &[address], |_| Paths::default(), Hello::default()).await;
+        let never = std::future::pending();
+        let stale = hub.dial_at(&endpoint, &[address], |_| Paths::default(), Hello::default(), never).await;
         assert!(matches!(stale, Err(DialError::Replaced { epoch: 4, newest: 5 })), "{stale:?}");
         assert_eq!(dial().await.expect("joined").connection.address(), Some(late));
+    }
+
+    #[tokio::test]
+    async fn connecting_is_given_up_and_greeting_is_not() {
+        let (key, (_one, dead)) = (Key::generate(), silent());
+        let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+        let listener = Listener::bind(any(), &key).expect("bound");
+        let address = listener.address().expect("bound");
+        let (greeted, greets) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            let connection = listener.accept().await.expect("an attempt").finish().await.expect("connected");
+            let (mut sender, mut receiver) = connection.accept_control().await.expect("a stream");
+            receiver.next::<Hello>().await.expect("heard").expect("a greeting");
+            greeted.send(()).expect("waited for");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            sender.send(&Welcome::default()).await.expect("sent");
+            connection.closed().await;
+        });
+        let hub = Arc::new(Whereabouts::new(key.node(), Vec::new()));
+        let gives_up = async { greets.await.expect("greeted") };
+        let joined = hub.dial_at(&endpoint, &[address], |_| Paths::default(), Hello::default(), gives_up).await;
+        assert_eq!(joined.expect("joined").connection.address(), Some(address));
+        let gives_up = tokio::time::sleep(Duration::from_millis(100));
+        let given_up = hub.dial_at(&endpoint, &[dead], |_| Paths::default(), Hello::default(), gives_up).await;
+        assert!(matches!(given_up, Err(DialError::GivenUp)), "{given_up:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! Hubs that replace one another have one key and different epochs. Who has seen a later one joins no earlier one: that one will find
 //! out that it was replaced, and nothing that it says until then lasts.
 
-use crate::dial::{DialError, Joined, dial};
+use crate::dial::{DialError, Joined, dial_unless};
 use crate::endpoint::Endpoint;
 use crate::flow::Paths;
 use crate::lock;
@@ -77,31 +77,32 @@ impl Whereabouts {
         all
     }
 
-    /// Connects and greets as [`dial`] does, at all addresses that are known, and learns what the hub tells.
+    /// Connects and greets as [`crate::dial()`] does, at all addresses that are known, and learns what the hub tells.
     ///
     /// # Errors
-    /// As [`dial`]; [`DialError::Replaced`], after which the connection is closed.
+    /// As [`crate::dial()`]; [`DialError::Replaced`], after which the connection is closed.
     pub async fn dial(
         self: &Arc<Self>,
         endpoint: &Endpoint,
         known: impl Fn(SocketAddr) -> Paths,
         hello: Hello,
     ) -> Result<Joined, DialError> {
-        self.dial_at(endpoint, &self.addresses(), known, hello).await
+        self.dial_at(endpoint, &self.addresses(), known, hello, std::future::pending()).await
     }
 
-    /// The same at these addresses alone.
+    /// The same at these addresses alone, until `gives_up` completes. A greeting that has begun is waited for all the same.
     ///
     /// # Errors
-    /// As [`Whereabouts::dial`].
+    /// As [`Whereabouts::dial`]; [`DialError::GivenUp`].
     pub async fn dial_at(
         self: &Arc<Self>,
         endpoint: &Endpoint,
         addresses: &[SocketAddr],
         known: impl Fn(SocketAddr) -> Paths,
         hello: Hello,
+        gives_up: impl Future<Output = ()>,
     ) -> Result<Joined, DialError> {
-        let joined = dial(endpoint, addresses, self.hub, known, hello).await?;
+        let joined = dial_unless(endpoint, addresses, self.hub, known, hello, gives_up).await?;
         let (address, epoch) = (joined.connection.address(), joined.welcome.epoch);
         if let Err(error) = self.met(address, epoch) {
             joined.connection.close("a later hub has replaced this one");
