@@ -25,6 +25,8 @@ pub struct Whereabouts {
     given: Vec<SocketAddr>,
     known: Mutex<Known>,
     keeps: Option<Keeps>,
+    /// Held while something is kept: what is kept last is what is known.
+    keeping: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -47,10 +49,11 @@ impl std::fmt::Debug for Whereabouts {
 impl Whereabouts {
     /// Of the hub with this key, at the addresses that were given.
     pub fn new(hub: NodeId, given: Vec<SocketAddr>) -> Self {
-        Self { hub, given, known: Mutex::default(), keeps: None }
+        Self { hub, given, known: Mutex::default(), keeps: None, keeping: Mutex::default() }
     }
 
-    /// With what an earlier start was told; `keeps` is called with what is told now, where that is something else.
+    /// With what an earlier start was told; `keeps` is called with what is told now, where that is something else,
+    /// on a thread that may block.
     pub fn with_told(self, told: Vec<SocketAddr>, keeps: Keeps) -> Self {
         let known = Known { told: bounded(told), ..Known::default() };
         Self { known: Mutex::new(known), keeps: Some(keeps), ..self }
@@ -109,12 +112,19 @@ impl Whereabouts {
             return Err(error);
         }
         let (own, mut hubs) = (Arc::downgrade(self), joined.hubs());
-        self.learn(&hubs.borrow_and_update().clone());
+        let mut is_news = self.learn(&hubs.borrow_and_update().clone());
         tokio::spawn(async move {
-            while hubs.changed().await.is_ok() {
+            loop {
+                if is_news && let Some(own) = own.upgrade() {
+                    // One that panicked is told of by itself.
+                    let _ = tokio::task::spawn_blocking(move || own.keep()).await;
+                }
+                if hubs.changed().await.is_err() {
+                    return;
+                }
                 let Some(own) = own.upgrade() else { return };
                 let told = hubs.borrow_and_update().clone();
-                own.learn(&told);
+                is_news = own.learn(&told);
             }
         });
         Ok(joined)
@@ -132,12 +142,21 @@ impl Whereabouts {
         Ok(())
     }
 
-    fn learn(&self, told: &[SocketAddr]) {
+    /// Whether that is news, to be kept.
+    fn learn(&self, told: &[SocketAddr]) -> bool {
         let told = bounded(told.to_vec());
-        let is_news = std::mem::replace(&mut lock(&self.known).told, told.clone()) != told;
-        if is_news && let Some(keeps) = &self.keeps {
-            keeps(&told);
-        }
+        let known = &mut lock(&self.known).told;
+        let is_news = *known != told;
+        *known = told;
+        is_news
+    }
+
+    /// Keeps what was told last. Blocks.
+    fn keep(&self) {
+        let Some(keeps) = &self.keeps else { return };
+        let _turn = lock(&self.keeping);
+        let told = lock(&self.known).told.clone();
+        keeps(&told);
     }
 }
 
@@ -173,10 +192,11 @@ mod tests {
         let hub = Whereabouts::new(NodeId(Digest::of(b"hub")), vec![address(1), address(2)]);
         let hub = hub.with_told(vec![address(3)], keeps);
         assert_eq!(ports(&hub), [1, 2, 3]);
-        hub.learn(&[address(3)]);
-        hub.learn(&[address(4), address(2)]);
+        assert!(!hub.learn(&[address(3)]));
+        assert!(hub.learn(&[address(5)]) && hub.learn(&[address(4), address(2)]));
+        hub.keep();
         assert_eq!((ports(&hub), lock(&kept).as_slice()), (vec![1, 2, 4], &[vec![address(4), address(2)]][..]));
-        hub.learn(&(10..99).map(address).collect::<Vec<_>>());
+        assert!(hub.learn(&(10..99).map(address).collect::<Vec<_>>()));
         assert_eq!(ports(&hub).len(), 2 + ADDRESSES_MAX);
         assert_eq!(parsed(&["127.0.0.1:5".into(), "x:6".into(), "0.0.0.0:7".into(), "[::1]:0".into()]), [address(5)]);
     }
