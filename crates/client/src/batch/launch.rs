@@ -1,6 +1,7 @@
 //! One launch of a batch job's task: it has a place already, and its result stays at the hub until it is collected.
 
 use super::drive::Way;
+use super::job::Job;
 use super::log::{End, How, shortened};
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan};
@@ -37,9 +38,10 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
     if index >= job.spec.tasks || job.has_ended(index) {
         return back(true);
     }
-    job.running(1);
-    let landed = fly(&way, &place).await;
-    job.running(-1);
+    let landed = {
+        let _underway = Underway::begin(job);
+        fly(&way, &place).await
+    };
     match landed {
         Ok(()) => None,
         Err(Grounded::Trouble(why)) => {
@@ -56,6 +58,22 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
             }
             back(written.is_ok())
         }
+    }
+}
+
+/// A launch of the job is under way until this is dropped, also with a launch that is broken off.
+struct Underway(Arc<Job>);
+
+impl Underway {
+    fn begin(job: &Arc<Job>) -> Self {
+        job.running(1);
+        Self(job.clone())
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        self.0.running(-1);
     }
 }
 
@@ -176,5 +194,34 @@ impl Way {
     /// The command of a task with these words.
     pub(super) fn command(&self, argv: Vec<Vec<u8>>) -> Command {
         Command { argv, ..self.job.spec.batch.surroundings.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::Draft;
+    use super::super::folder::tests::{spec_of, task};
+    use super::*;
+
+    #[tokio::test]
+    async fn a_launch_that_is_broken_off_is_not_under_way() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        let mut draft = Draft::begin(&folder).unwrap();
+        draft.add(&[task("a")]).unwrap();
+        draft.finish(&spec_of(1)).unwrap();
+        let job = Job::load(&folder).unwrap();
+        let mut launches = tokio::task::JoinSet::new();
+        launches.spawn({
+            let job = job.clone();
+            async move {
+                let _underway = Underway::begin(&job);
+                std::future::pending::<()>().await;
+            }
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(job.line().running, 1);
+        launches.shutdown().await;
+        assert_eq!(job.line().running, 0);
     }
 }
