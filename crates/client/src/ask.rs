@@ -98,7 +98,9 @@ fn jobs_wait(open: usize) -> Option<String> {
 
 async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Problem> {
     if let Some(report) = daemon.records.find(digits) {
-        return Ok(report);
+        // Without digits the last task is meant.
+        let may_be_job = !digits.is_empty() && batch::is_known(daemon, digits);
+        return if may_be_job { Err(ambiguous(digits)) } else { Ok(report) };
     }
     if digits.is_empty() {
         return Err(problem(ProblemKind::User, "no task has ended yet"));
@@ -110,8 +112,14 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
     if !batch::is_known(daemon, job) {
         return Err(unknown_task(digits));
     }
-    let found = batch::one(daemon, job, index.unwrap_or(0), index.map_or(0, |_| 1)).await?;
-    let (job, task) = (found.job, found.tasks.into_iter().next());
+    let (job, task) = match index {
+        // A job that is over is not read for its line.
+        None => (batch::one_line(daemon, job)?, None),
+        Some(index) => {
+            let found = batch::one(daemon, job, index, 1).await?;
+            (found.job, found.tasks.into_iter().next())
+        }
+    };
     if index.is_some() && task.is_none() {
         let why = format!("the job has {} tasks, and none with this number", job.tasks);
         return Err(problem(ProblemKind::User, why));
@@ -152,10 +160,7 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
 async fn cancel(daemon: &Arc<Daemon>, digits: &str) -> Result<Cancelled, Problem> {
     let is_task = daemon.records.is_running(digits);
     match (is_task, batch::is_known(daemon, digits)) {
-        (true, true) => Err(problem(
-            ProblemKind::User,
-            format!("both a task's and a job's number start with `{digits}`: more digits"),
-        )),
+        (true, true) => Err(ambiguous(digits)),
         (false, true) => {
             let job = batch::change(daemon, digits, Change::Cancel).await?;
             Ok(Cancelled { job: Some(job), ..Cancelled::default() })
@@ -168,6 +173,10 @@ async fn cancel(daemon: &Arc<Daemon>, digits: &str) -> Result<Cancelled, Problem
             }),
         },
     }
+}
+
+fn ambiguous(digits: &str) -> Problem {
+    problem(ProblemKind::User, format!("both a task's and a job's number start with `{digits}`: more digits"))
 }
 
 fn unknown_task(digits: &str) -> Problem {

@@ -64,22 +64,24 @@ fn facts(job: &BatchLine) -> Facts {
 
 /// How a job, or a task of it, stands, and why.
 pub fn explained(report: &TaskReport, job: &BatchLine) -> String {
-    let mut facts = Facts::default();
-    if report.argv.is_empty() {
-        facts = self::facts(job);
-    } else {
-        facts
-            .fact("task", &report.task)
-            .fact("command", command_line(&report.argv, 400))
-            .fact("status", &report.status);
-        if let Some(worker) = &report.worker {
-            facts.fact("worker", worker);
-        }
-    }
-    if !report.why.is_empty() && (!report.argv.is_empty() || job.problem.is_none()) {
+    // A job's problem is among its facts.
+    let (mut facts, is_said) = match report.task == job.job {
+        true => (facts(job), job.problem.is_some()),
+        false => (task_facts(report), false),
+    };
+    if !report.why.is_empty() && !is_said {
         facts.fact("because", &report.why);
     }
     facts.text().to_owned()
+}
+
+fn task_facts(report: &TaskReport) -> Facts {
+    let mut facts = Facts::default();
+    facts.fact("task", &report.task).fact("command", command_line(&report.argv, 400)).fact("status", &report.status);
+    if let Some(worker) = &report.worker {
+        facts.fact("worker", worker);
+    }
+    facts
 }
 
 impl Render for BatchReport {
@@ -185,8 +187,8 @@ task 1, ./m 1: not committed: /x was changed here
 gleaner jobs output 8f3a1234 prints what they said
 ";
         assert_eq!(BatchReport { job: job(), cwd: "/home".into(), tasks, first: 0 }.render(), want);
-        let report =
-            TaskReport { why: "no worker is here".into(), job: Some(Box::new(job())), ..TaskReport::default() };
+        let (task, why) = (job().job, "no worker is here".into());
+        let report = TaskReport { task, why, job: Some(Box::new(job())), ..TaskReport::default() };
         let want = "\
 job           8f3a1234000000000000000000000001
 name          night

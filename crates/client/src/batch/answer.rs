@@ -51,7 +51,7 @@ async fn take(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
         Reserved::New => {}
         Reserved::Known => {
             all_tasks(requests, &mut |_| Ok(())).await?;
-            let job = line(batches.find(&id.to_hex()).pop()).unwrap_or_default();
+            let job = batches.find(&id.to_hex()).pop().map(Found::line).unwrap_or_default();
             return Ok(Submitted { job, existed: true, at_hub: false });
         }
         Reserved::Crowded(why) => {
@@ -128,11 +128,9 @@ async fn make(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
     made.await.map_err(failed)
 }
 
-fn line(found: Option<Found>) -> Option<BatchLine> {
-    match found? {
-        Found::Open(job) => Some(job.line()),
-        Found::Over(_, line) => Some(*line),
-    }
+/// One job in a line.
+pub fn one_line(daemon: &Daemon, digits: &str) -> Result<BatchLine, Problem> {
+    Ok(find(daemon, digits)?.line())
 }
 
 /// The job that is meant.

@@ -65,6 +65,16 @@ pub enum Found {
     Over(BatchId, Box<BatchLine>),
 }
 
+impl Found {
+    /// It in a line.
+    fn line(self) -> BatchLine {
+        match self {
+            Found::Open(job) => job.line(),
+            Found::Over(_, line) => *line,
+        }
+    }
+}
+
 impl Batches {
     /// The jobs in `folder`, which need not be there.
     pub fn load(folder: &Path) -> Self {
