@@ -71,7 +71,7 @@ pub fn run(arguments: Submit) -> Result<ExitCode> {
 fn batch(arguments: &Submit) -> Result<Batch> {
     let id = match &arguments.key {
         Some(key) => BatchId::of_key(key.as_bytes()),
-        None => BatchId(u128::from_be_bytes(uuid())),
+        None => BatchId(u128::from_be_bytes(uuid()?)),
     };
     let after = arguments.after.iter().map(|digits| find(digits)).collect::<Result<_>>()?;
     let millis = |duration: Duration| duration.as_millis() as u64;
@@ -94,14 +94,11 @@ fn batch(arguments: &Submit) -> Result<Batch> {
 }
 
 /// A name that nobody else has.
-fn uuid() -> [u8; 16] {
+fn uuid() -> Result<[u8; 16]> {
     let mut bytes = [0; 16];
-    let mut at = 0;
-    while at < bytes.len() {
-        // Fails only before the kernel has begun to collect randomness, and then waits.
-        at += rustix::rand::getrandom(&mut bytes[at..], rustix::rand::GetRandomFlags::empty()).unwrap_or(0);
-    }
-    bytes
+    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+        .map_err(|errno| CliError::environment(format!("the kernel gives no random number: {errno}")))?;
+    Ok(bytes)
 }
 
 /// The job whose number starts with these digits.
