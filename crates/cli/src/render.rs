@@ -154,12 +154,16 @@ pub fn command_line(argv: &[String], width: usize) -> String {
 
 /// Prints to standard output. A reader that went away early is no error.
 pub fn print(text: &str) -> Result {
+    print_to_reader(text).map(drop)
+}
+
+/// The same, and whether there may be somebody who reads on.
+pub fn print_to_reader(text: &str) -> Result<bool> {
     let mut out = std::io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
-            Err(CliError::environment(format!("writing to standard output: {error}")))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(CliError::environment(format!("writing to standard output: {error}"))),
     }
 }
 

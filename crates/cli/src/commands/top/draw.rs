@@ -10,7 +10,7 @@ use ratatui::style::{Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table};
 
-/// No answer for longer is said, in milliseconds.
+/// No answer for so much longer than it is asked anew is said, in milliseconds.
 const SILENCE_MS: u64 = 2_500;
 /// Characters of a bar.
 const BAR: usize = 10;
@@ -75,7 +75,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View, now_ms: u64) {
         (None, _) => first.push(Span::from("no hub was heard of yet")),
     }
     let silent_ms = now_ms.saturating_sub(view.answered_ms);
-    let is_silent = silent_ms > SILENCE_MS || view.problem.is_some();
+    let is_silent = silent_ms > view.interval_ms + SILENCE_MS || view.problem.is_some();
     let mut second = Vec::new();
     if is_silent {
         let what = view.problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
@@ -116,21 +116,21 @@ fn draw_rates(frame: &mut Frame<'_>, area: Rect, view: &View) {
     let inner = block.inner(area);
     frame.render_widget(block, area);
     type Of = fn(&Rates) -> f64;
-    let all: [(&str, Of); 4] = [
-        ("submitted", |rates| rates.submitted),
-        ("dispatched", |rates| rates.dispatched),
-        ("ended", |rates| rates.ended),
-        ("failed", |rates| rates.failed),
+    // And whether it is bad news.
+    let all: [(&str, Of, bool); 4] = [
+        ("submitted", |rates| rates.submitted, false),
+        ("dispatched", |rates| rates.dispatched, false),
+        ("ended", |rates| rates.ended, false),
+        ("failed", |rates| rates.failed, true),
     ];
     let rows = Layout::vertical([Constraint::Length(1); 4]).split(inner);
-    for ((name, of), row) in all.into_iter().zip(rows.iter()) {
+    for ((name, of, is_bad), row) in all.into_iter().zip(rows.iter()) {
         let [label, sparks] = Layout::horizontal([Constraint::Length(RATE_WIDTH), Constraint::Min(0)]).areas(*row);
         let latest = view.rates().next_back().map(of);
         let latest_text = latest.map_or("-".to_owned(), rate);
         let name = Span::from(format!("{name:<11}")).dim();
         let number = Span::from(format!("{latest_text:>9} "));
-        let is_bad = name.content.starts_with("failed") && latest.is_some_and(|rate| rate > 0.0);
-        let number = if is_bad { number.red().bold() } else { number };
+        let number = if is_bad && latest.is_some_and(|rate| rate > 0.0) { number.red().bold() } else { number };
         frame.render_widget(Line::from(vec![name, number]), label);
         let most = view.rates().map(of).fold(0.0, f64::max);
         let step = |rates: &Rates| if most > 0.0 { (of(rates) / most * STEPS) as u64 } else { 0 };
@@ -394,6 +394,10 @@ q end   c busiest   n by name   ? help
         let found = drawn(&view, 9_000, 100, 40);
         assert!(found.contains("no answer since 7 s: the client daemon is gone"), "{found}");
         assert!(found.contains("│waiting    1,204"), "{found}");
+        let mut seldom = View::with_interval(10_000);
+        seldom.take(answer(10_800_000, 100), 0);
+        assert!(!drawn(&seldom, 12_000, 100, 40).contains("no answer"), "it was not asked since");
+        assert!(drawn(&seldom, 12_600, 100, 40).contains("no answer since 12 s"));
         let found = drawn(&View::default(), 0, 100, 40);
         assert!(found.contains("no hub was heard of yet"), "{found}");
     }

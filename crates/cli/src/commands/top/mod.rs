@@ -16,7 +16,7 @@ use ratatui::DefaultTerminal;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
-use std::io::{ErrorKind, IsTerminal, Write, stdin, stdout};
+use std::io::{IsTerminal, stdin, stdout};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub fn run(arguments: Top) -> Result<ExitCode> {
     }
     let signals = Signals::take_over_to_end().map_err(|error| CliError::internal(format!("signals: {error}")))?;
     let asking = Asking::start(arguments.interval)?;
-    let mut view = View::default();
+    let mut view = View::with_interval(arguments.interval.as_millis() as u64);
     view.take(Ok(first), 0);
     // From here on also a panic leaves the terminal as it was.
     let shown = ratatui::try_init().and_then(|mut terminal| {
@@ -89,11 +89,8 @@ fn print_lines(first: Overview, interval: Duration) -> Result<ExitCode> {
         });
         let line =
             serde_json::to_string(&Line::of(&overview)).map_err(|error| CliError::internal(error.to_string()))?;
-        let mut out = stdout().lock();
-        match writeln!(out, "{line}").and_then(|()| out.flush()) {
-            Ok(()) => {}
-            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
-            Err(error) => return Err(CliError::environment(format!("writing to standard output: {error}"))),
+        if !render::print_to_reader(&format!("{line}\n"))? {
+            break;
         }
         next = asking.answers.recv().ok();
     }

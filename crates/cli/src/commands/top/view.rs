@@ -2,11 +2,12 @@
 
 use client::report::{BatchLine, Overview, WorkerStatus};
 use hub::figures::Figures;
+use serde::Deserialize;
 use std::collections::VecDeque;
 
 /// For how long rates are shown, in milliseconds, and how many of them at most.
 const MINUTE_MS: u64 = 60_000;
-const RATES_MAX: usize = 60;
+const RATES_MAX: usize = 600;
 
 /// A key that means something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ impl Rates {
 /// All that is shown.
 #[derive(Debug, Default)]
 pub struct View {
+    /// From one question to the next, in milliseconds.
+    pub interval_ms: u64,
     /// The last answer that had figures.
     pub overview: Overview,
     /// Its figures; none if there was no such answer yet.
@@ -70,6 +73,11 @@ pub struct View {
 }
 
 impl View {
+    /// Nothing yet; it is asked once in so many milliseconds.
+    pub fn with_interval(interval_ms: u64) -> Self {
+        Self { interval_ms, ..Self::default() }
+    }
+
     /// Takes an answer, which came at `now_ms`, or why there is none.
     pub fn take(&mut self, answer: Result<Overview, String>, now_ms: u64) {
         let overview = match answer {
@@ -79,11 +87,7 @@ impl View {
                 return;
             }
         };
-        let figures: Option<Figures> = match &overview.figures {
-            serde_json::Value::Null => None,
-            known => serde_json::from_value(known.clone()).ok(),
-        };
-        let Some(figures) = figures else {
+        let Ok(figures) = Figures::deserialize(&overview.figures) else {
             let unknown = || "the hub tells no figures: it is of an earlier version".to_owned();
             let no_pool = overview.status.hub.is_none().then(|| "no pool: gleaner up, or gleaner use TOKEN".to_owned());
             self.problem = Some(overview.status.problem.clone().or(no_pool).unwrap_or_else(unknown));
@@ -171,6 +175,10 @@ mod tests {
         assert_eq!(view.rates().len(), 1);
         for second in 0..200 {
             view.take(answer(&figures(2_500 + second * 1000, 31, 1)), 11_000 + second * 1000);
+        }
+        assert_eq!(view.rates().len(), 61, "those of the last minute");
+        for tenth in 0..1000 {
+            view.take(answer(&figures(202_500 + tenth * 100, 31, 1)), 211_000 + tenth * 100);
         }
         assert_eq!(view.rates().len(), RATES_MAX);
     }
