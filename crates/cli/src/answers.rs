@@ -3,7 +3,9 @@
 mod batch;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
-use client::report::{Cancelled, Done, Drained, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token};
+use client::report::{
+    Cancelled, Done, Drained, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token, short,
+};
 
 /// Characters of a command that a list shows.
 const COMMAND_WIDTH: usize = 60;
@@ -12,11 +14,6 @@ const COMMAND_WIDTH: usize = 60;
 pub trait Render {
     /// The answer as lines of text.
     fn render(&self) -> String;
-}
-
-/// The digits of a task's number that people see and type.
-fn short(task: &str) -> String {
-    task.chars().take(8).collect()
 }
 
 /// What there is to say of what carries the link.

@@ -329,15 +329,9 @@ impl Config {
         let (client_hub, client_key, client_source) = hub(&self.client_hub);
         let (worker_hub, worker_key, worker_source) = hub(&self.worker_hub);
         let (above, above_key, above_source) = hub(&self.hub_above);
-        let (journal, journal_source) = match &self.journal {
-            // Without its password.
-            Some(journal) => (journal.value.to_string().into(), journal.source.to_string()),
-            None => (serde_json::Value::Null, Source::Default.to_string()),
-        };
-        let (metrics, metrics_source) = match &self.metrics {
-            Some(metrics) => (metrics.value.to_string().into(), metrics.source.to_string()),
-            None => (serde_json::Value::Null, Source::Default.to_string()),
-        };
+        // Without its password.
+        let (journal, journal_source) = shown(self.journal.as_ref());
+        let (metrics, metrics_source) = shown(self.metrics.as_ref());
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -388,6 +382,14 @@ impl Pick<'_> {
 }
 
 /// Where the journal is. What is wrong with the URL is said without it.
+/// Value and source of a setting that need not be there.
+fn shown<T: std::fmt::Display>(setting: Option<&Setting<T>>) -> (serde_json::Value, String) {
+    match setting {
+        Some(setting) => (setting.value.to_string().into(), setting.source.to_string()),
+        None => (serde_json::Value::Null, Source::Default.to_string()),
+    }
+}
+
 fn journal(pick: &Pick<'_>, of_file: Option<String>) -> Result<Option<Setting<Place>>> {
     let text = pick.text("GLEANER_JOURNAL", ("", None), of_file, String::new);
     if text.value.is_empty() {

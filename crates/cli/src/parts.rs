@@ -1,4 +1,5 @@
-//! The only place where `gleaner` calls hub, worker and client daemon. All that is above knows these functions alone.
+//! The only place where `gleaner` calls hub, worker and client daemon. All that is above knows these functions alone, but for what is
+//! asked and answered: [`client::report`] and [`hub::figures`].
 //!
 //! [`prepare_sandbox`] must come before any thread: the others start an async runtime of their own.
 
@@ -7,8 +8,7 @@ use crate::whereabouts::{advertised, find};
 use base::TreePath;
 use client::daemon::Prefer;
 use hub::desk::Room;
-use hub::server::addresses_of;
-use hub::shared::for_others;
+use hub::shared::addresses_for_others;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -366,9 +366,7 @@ async fn lease_of_journal(hub: &HubConfig) -> Result<Option<Lease>, PartError> {
     match &hub.journal {
         Some(place) if !hub.is_own_pool => {
             let says = |why: &str| tracing::info!("{why}");
-            // With port 0 nobody knows before it listens.
-            let addresses = addresses_of(hub.listen, &advertised(hub.listen));
-            let addresses = if hub.listen.port() == 0 { Vec::new() } else { for_others(&addresses) };
+            let addresses = addresses_for_others(hub.listen, &advertised(hub.listen));
             let lease = Lease::wait(place, &hub.name, &addresses, says).await.map_err(failed)?;
             tracing::info!(%place, epoch = lease.epoch(), "this hub holds the journal");
             Ok(Some(lease))

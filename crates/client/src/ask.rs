@@ -5,7 +5,7 @@ use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
     Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Overview, Problem, ProblemKind, Question, Recovered,
-    Refusal, Revoked, Status, TaskReport, Tasks, Token, WorkerStatus,
+    Refusal, Revoked, Status, TaskReport, Tasks, Token, WorkerStatus, short,
 };
 use crate::serve::blocking;
 use crate::settle::look_anew;
@@ -60,11 +60,11 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
         Question::Revoke { node } => {
             let answer = ask_hub(daemon, json!({"ask": "revoke", "node": node})).await?;
             let id = answer["revoked"].as_str().unwrap_or_default();
-            value(Revoked { name: node, id: id.chars().take(8).collect() })
+            value(Revoked { name: node, id: short(id) })
         }
         Question::Drain { node, undo } => {
             let answer = ask_hub(daemon, json!({"ask": "drain", "node": node, "undo": undo})).await?;
-            let id = answer["drained"].as_str().unwrap_or_default().chars().take(8).collect();
+            let id = short(answer["drained"].as_str().unwrap_or_default());
             let busy = answer["busy"].as_u64().unwrap_or_default() as u32;
             value(Drained { name: node, id, takes_tasks: undo, busy })
         }
@@ -203,7 +203,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
         let (cpus, busy) = (number(&worker["cpus"]), number(&worker["busy"]));
         status.workers.push(WorkerStatus {
             name: text(&worker["name"]),
-            id: text(&worker["id"]).chars().take(8).collect(),
+            id: short(&text(&worker["id"])),
             cpus,
             busy,
             state: if busy >= cpus { "full".into() } else { text(&worker["state"]) },
@@ -212,7 +212,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
     for client in answer["clients"].as_array().into_iter().flatten() {
         status.clients.push(ClientStatus {
             name: text(&client["name"]),
-            id: text(&client["id"]).chars().take(8).collect(),
+            id: short(&text(&client["id"])),
             connected: client["connected"].as_bool() == Some(true),
         });
     }

@@ -16,7 +16,7 @@ use store::system::{is_release, release};
 use tokio::sync::Notify;
 use wire::message::{Hello, Open};
 use wire::without::{Part, is_left_out};
-use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Role, Whereabouts, lock};
+use wire::{Carrier, DialError, Endpoint, Hold, Joined, Key, Pauses, Role, Whereabouts, lock};
 
 /// After a failed attempt the hub is left alone for about this long: commands run here at once instead of waiting each time. Less
 /// after the first ones: it may be starting again, or another one taking over.
@@ -86,8 +86,8 @@ struct State {
     joined: Option<Joined>,
     /// Why, and until when it is not tried again.
     failed: Option<(Instant, DialError)>,
-    /// For how long it is not after the next failure.
-    pause: Duration,
+    /// For how long it is not after the next failures.
+    pauses: Pauses,
     /// Which connection this is, as far as what the hub knows of us goes.
     connects: u64,
 }
@@ -116,7 +116,8 @@ impl Link {
             caller,
             server,
             networks: Arc::new(networks),
-            state: State { joined: None, failed: None, pause: PAUSE_FIRST, connects: 0 }.into(),
+            state: State { joined: None, failed: None, pauses: Pauses::between(PAUSE_FIRST, PAUSE_LAST), connects: 0 }
+                .into(),
             seen: Default::default(),
             pulse: Mutex::new(Pulse::new(Instant::now(), 0)),
             condition: tokio::sync::watch::Sender::default(),
@@ -156,10 +157,7 @@ impl Link {
             Ok(joined) => Ok(self.joined(&mut state, joined)),
             Err(error) => {
                 tracing::info!(%error, "the hub cannot be reached");
-                // Many lose one hub at one moment: they do not all come back at one moment.
-                let pause = state.pause.mul_f64(0.5 + rand::random::<f64>());
-                state.pause = (state.pause * 2).min(PAUSE_LAST);
-                state.failed = Some((Instant::now() + pause, error.clone()));
+                state.failed = Some((Instant::now() + state.pauses.next_pause(), error.clone()));
                 Err(error.into())
             }
         }
@@ -171,7 +169,8 @@ impl Link {
             true => self.server.views().resumed(state.connects, &joined.welcome.views),
             false => state.connects += 1,
         }
-        (state.failed, state.pause) = (None, PAUSE_FIRST);
+        state.failed = None;
+        state.pauses.start_over();
         state.joined = Some(joined.clone());
         self.server.views().snapshot().set_reach(Reach::of(&joined));
         *lock(&self.own) = joined.connection.address().and_then(own_address);

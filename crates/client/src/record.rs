@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::Notify;
 use wire::message::{Exited, Placed};
-use wire::{Carrier, lock, now_nanos};
+use wire::{Carrier, lock, now_millis};
 
 /// Tasks that are kept.
 const KEPT_MAX: usize = 1000;
@@ -53,7 +53,7 @@ impl Record {
             task: task.to_hex(),
             argv: command.argv.iter().map(|word| printable(word)).collect(),
             status: "running".into(),
-            started_ms: now_nanos() / 1_000_000,
+            started_ms: now_millis(),
             ..TaskReport::default()
         };
         Self {

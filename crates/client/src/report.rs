@@ -306,7 +306,7 @@ pub struct Cancelled {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Revoked {
-    /// Its name.
+    /// What it was called in the question: its name, or digits of its id.
     pub name: String,
     /// The first digits of its id.
     pub id: String,
@@ -316,7 +316,7 @@ pub struct Revoked {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Drained {
-    /// Its name.
+    /// What it was called in the question: its name, or digits of its id.
     pub name: String,
     /// The first digits of its id.
     pub id: String,
@@ -394,6 +394,11 @@ pub struct Recovered {
 pub struct Done {
     /// What there is to say of it.
     pub note: Option<String>,
+}
+
+/// The digits of a number or id that people see and type.
+pub fn short(digits: &str) -> String {
+    digits.chars().take(8).collect()
 }
 
 #[cfg(test)]

@@ -178,7 +178,9 @@ impl Hub {
         let listener = Listener::bind(config.listen, &key)?;
         let address = listener.address()?;
         let advertise = addresses_of(address, &config.advertise);
-        let hubs = Hubs(config.lease.as_ref().map(|lease| lease.hubs(shared::for_others(&advertise))));
+        let hubs = Hubs(
+            config.lease.as_ref().map(|lease| lease.hubs(shared::addresses_for_others(address, &config.advertise))),
+        );
         let deliverer = Arc::<Deliverer>::default();
         let metrics = config.metrics.map(listen_for_metrics).transpose()?;
         let desk = match config.journal {

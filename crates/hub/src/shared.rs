@@ -4,7 +4,8 @@
 //! All is kept in the journal's database. A hub that has taken over writes key and list into its own folder, where the rest of it looks;
 //! the first one offers those of its folder. Who can read that database can pass for the hub: it is as secret as the folder.
 
-use std::net::SocketAddr;
+use crate::server::addresses_of;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use store::journal::JournalError;
 use store::pg_journal::Lease;
@@ -67,10 +68,15 @@ impl Hubs {
     }
 }
 
-/// Of a hub's addresses those of use on other machines; all if there are no others.
-pub fn for_others(addresses: &[SocketAddr]) -> Vec<SocketAddr> {
-    let outward: Vec<SocketAddr> = addresses.iter().copied().filter(|address| !address.ip().is_loopback()).collect();
-    if outward.is_empty() { addresses.to_vec() } else { outward }
+/// Where other machines may find a hub that listens at `listen`, if these are its machine's addresses: without those of use there alone,
+/// unless there are no others. With port 0 nobody knows before it listens.
+pub fn addresses_for_others(listen: SocketAddr, advertise: &[IpAddr]) -> Vec<SocketAddr> {
+    if listen.port() == 0 {
+        return Vec::new();
+    }
+    let (own, outward): (Vec<_>, Vec<_>) =
+        addresses_of(listen, advertise).into_iter().partition(|address| address.ip().is_loopback());
+    if outward.is_empty() { own } else { outward }
 }
 
 /// Writes what is in the database into the hub's folder. A key that is there must be the same.

@@ -56,22 +56,36 @@ enum Order {
 const PAUSE_FIRST: Duration = Duration::from_millis(200);
 const PAUSE_LAST: Duration = Duration::from_secs(5);
 
-/// How long one waits before a lost hub is dialled again.
+/// How long one waits before a lost hub is dialled again, or what broke off with it is begun again.
 #[derive(Clone, Copy, Debug)]
-pub struct Pauses(Duration);
+pub struct Pauses {
+    first: Duration,
+    next: Duration,
+    last: Duration,
+}
 
 impl Default for Pauses {
     fn default() -> Self {
-        Self(PAUSE_FIRST)
+        Self::between(PAUSE_FIRST, PAUSE_LAST)
     }
 }
 
 impl Pauses {
+    /// From about `first`, each twice as long as the one before, to about `last`.
+    pub fn between(first: Duration, last: Duration) -> Self {
+        Self { first, next: first, last }
+    }
+
     /// The next pause: longer than the one before. Many lose one hub at one moment: they do not all come back at one moment.
     pub fn next_pause(&mut self) -> Duration {
-        let pause = self.0.mul_f64(0.5 + rand::random::<f64>());
-        self.0 = (self.0 * 2).min(PAUSE_LAST);
+        let pause = self.next.mul_f64(0.5 + rand::random::<f64>());
+        self.next = (self.next * 2).min(self.last);
         pause
+    }
+
+    /// All is well again: the next pause is the first one.
+    pub fn start_over(&mut self) {
+        self.next = self.first;
     }
 }
 
@@ -305,6 +319,11 @@ pub fn now_nanos() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i64)
 }
 
+/// The same in milliseconds.
+pub fn now_millis() -> i64 {
+    now_nanos() / 1_000_000
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -409,6 +428,8 @@ mod tests {
         let taken: Vec<Duration> = (0..20).map(|_| pauses.next_pause()).collect();
         assert!(taken[0] < PAUSE_FIRST * 2 && taken[19] >= PAUSE_LAST / 2, "{taken:?}");
         assert!(taken.iter().all(|pause| *pause <= PAUSE_LAST * 3 / 2), "{taken:?}");
+        pauses.start_over();
+        assert!(pauses.next_pause() < PAUSE_FIRST * 2);
     }
 
     #[test]

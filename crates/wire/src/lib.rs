@@ -39,7 +39,7 @@ pub mod without;
 
 pub use connection::{Carrier, Connection, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;
-pub use dial::{DialError, Joined, Pauses, dial, join, now_nanos};
+pub use dial::{DialError, Joined, Pauses, dial, join, now_millis, now_nanos};
 pub use endpoint::Endpoint;
 pub use fetch::{FetchError, Fetcher, Keep, Look};
 pub use key::Key;

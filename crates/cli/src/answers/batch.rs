@@ -1,12 +1,9 @@
 //! What is said of batch jobs, as text.
 
-use super::{COMMAND_WIDTH, Render, short};
+use super::{COMMAND_WIDTH, Render};
 use crate::render::{Facts, Table, age, command_line, time};
-use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, TaskReport};
-
-fn now_ms() -> i64 {
-    wire::now_nanos() / 1_000_000
-}
+use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, TaskReport, short};
+use wire::now_millis;
 
 fn age_at(now_ms: i64, then_ms: i64) -> String {
     age((now_ms.saturating_sub(then_ms) / 1000).max(0) as u64)
@@ -14,7 +11,7 @@ fn age_at(now_ms: i64, then_ms: i64) -> String {
 
 impl Render for Batches {
     fn render(&self) -> String {
-        list(self, now_ms())
+        list(self, now_millis())
     }
 }
 

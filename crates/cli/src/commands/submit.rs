@@ -12,7 +12,7 @@ use base::batch::{TASK_BYTES_MAX, TASKS_MAX};
 use base::codec::Encode;
 use base::door::{Reply, Request, VERSION};
 use base::{Batch, BatchId, BatchTask};
-use client::report::{BatchLine, BatchReport, Question, Submitted};
+use client::report::{self, BatchLine, BatchReport, Question, Submitted};
 use gleaner_client::door::{Door, DoorError, Folder};
 use gleaner_client::gather;
 use serde::Deserialize;
@@ -39,7 +39,7 @@ pub fn run(arguments: Submit) -> Result<ExitCode> {
     let batch = batch(&arguments)?;
     let submitted = submit(batch, &mut tasks)?;
     let job = &submitted.job;
-    let short: String = job.job.chars().take(8).collect();
+    let short = report::short(&job.job);
     if submitted.existed {
         render::say(&format!("job {short} was submitted with this key before; nothing was changed"));
     } else if !submitted.at_hub && !job.is_over() {

@@ -13,7 +13,7 @@ use base::{Batch, Priority};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::now_nanos;
+use wire::now_millis;
 
 /// How long a submitter is kept waiting for the hub's word.
 const HUB_TIME_MAX: Duration = Duration::from_secs(20);
@@ -118,8 +118,7 @@ async fn make(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
     if draft.count() == 0 {
         return Err(Some(problem(ProblemKind::User, "a job without tasks", "gleaner submit --help")));
     }
-    let submitted_ms = now_nanos() / 1_000_000;
-    let spec = Spec { batch, tasks: draft.count(), hub, submitted_ms };
+    let spec = Spec { batch, tasks: draft.count(), hub, submitted_ms: now_millis() };
     let place = folder.clone();
     let made = blocking_io(move || {
         draft.finish(&spec)?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::OpenKind;
 use wire::message::work::{Drive, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place, PlaceBack};
-use wire::{Joined, Receiver, Sender, now_nanos};
+use wire::{Joined, Pauses, Receiver, Sender, now_millis, now_nanos};
 
 /// Tasks in one message.
 const SUBMIT_MAX: u32 = 1024;
@@ -89,7 +89,7 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
     }
     let since = Time(now_nanos());
     let views = Arc::new(JobViews::begin());
-    let (mut pause, mut refusals) = (PAUSE_MIN, 0);
+    let (mut pauses, mut refusals) = (Pauses::between(PAUSE_MIN, PAUSE_MAX), 0);
     loop {
         let begun = tokio::time::Instant::now();
         match once(&daemon, &job, &views, since).await {
@@ -113,14 +113,12 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
             }
         }
         if begun.elapsed() > GOOD_TIME {
-            pause = PAUSE_MIN;
+            pauses.start_over();
         }
         tokio::select! {
-            // Many lose one hub at one moment.
-            () = tokio::time::sleep(pause.mul_f64(0.5 + rand::random::<f64>())) => {}
+            () = tokio::time::sleep(pauses.next_pause()) => {}
             () = job.woken.notified() => {}
         }
-        pause = (pause * 2).min(PAUSE_MAX);
     }
     daemon.batches.is_over(&job).await;
 }
@@ -342,7 +340,7 @@ async fn tell(hub: &mut Hub, number: u64, told: &Wanted, now: &Wanted) -> Result
 /// Submits the next tasks, by number only: what they are is known here. Gives how many the hub has then.
 async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
     let count = (way.job.spec.tasks - first).min(SUBMIT_MAX);
-    let deadline_in_ms = deadline_in_ms(&way.job, now_nanos() / 1_000_000);
+    let deadline_in_ms = deadline_in_ms(&way.job, now_millis());
     let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs: Vec::new() };
     let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
     if !told.refusal.is_empty() {

@@ -11,7 +11,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use wire::{lock, now_nanos};
+use wire::{lock, now_millis};
 
 /// Digits of a line's digest.
 const SUM_DIGITS: usize = 16;
@@ -79,7 +79,7 @@ pub struct End {
 impl End {
     /// Of a task of which there is nothing more to say.
     pub fn of(index: u32, how: How) -> Self {
-        Self { index, how, worker: String::new(), at_ms: now_nanos() / 1_000_000, said: [0, 0], is_cut: false }
+        Self { index, how, worker: String::new(), at_ms: now_millis(), said: [0, 0], is_cut: false }
     }
 }
 

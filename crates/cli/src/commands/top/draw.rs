@@ -2,7 +2,7 @@
 
 use super::view::{Rates, View};
 use crate::render::{age, bytes, micros};
-use client::report::{BatchLine, WorkerStatus};
+use client::report::{BatchLine, WorkerStatus, short};
 use hub::figures::{Figures, Times};
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
@@ -211,7 +211,7 @@ fn draw_jobs(frame: &mut Frame<'_>, area: Rect, jobs: &[&BatchLine]) {
         let (ended, all) = (u64::from(job.done) + u64::from(job.failed), u64::from(job.tasks));
         let failed = right(count(job.failed.into()));
         Row::new([
-            Line::from(job.job.chars().take(8).collect::<String>()),
+            Line::from(short(&job.job)),
             Line::from(job.state.clone()),
             Line::from(bar(ended, all, BAR)).green(),
             right(format!("{} of {}", count(ended), count(all))),

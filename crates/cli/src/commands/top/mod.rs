@@ -65,7 +65,7 @@ struct Line<'a> {
 
 impl<'a> Line<'a> {
     fn of(overview: &'a Overview) -> Self {
-        Self { at_ms: wire::now_nanos() / 1_000_000, overview }
+        Self { at_ms: wire::now_millis(), overview }
     }
 }
 
