@@ -59,6 +59,12 @@ impl Place {
         let url = if rest.is_empty() { base.to_owned() } else { format!("{base}?{}", rest.join("&")) };
         let mut config: Config = url.parse().map_err(|error| wrong(super::session::words(&error)))?;
         tls.check().map_err(wrong)?;
+        if config.get_hosts().is_empty() {
+            // Without a name there would be no TLS: it is the address, which the certificate may be of.
+            for address in config.get_hostaddrs().to_vec() {
+                config.host(address.to_string());
+            }
+        }
         config.ssl_mode(tls.mode(&config));
         let third = (lease / 3).max(Duration::from_secs(1));
         config.connect_timeout(third).tcp_user_timeout(lease).keepalives_idle(third);

@@ -9,8 +9,10 @@
 //! | `verify-full` | and it is of the host in the URL |
 //!
 //! A certificate that is itself in `sslrootcert` is good whatever else it says: it is pinned. Names are those of `subjectAltName`, and not
-//! the common name. Over a socket of this machine there is no TLS, whatever is asked for. No certificates of our own, no channel binding.
+//! the common name. Where all hosts are sockets of this machine there is no TLS, whatever is asked for; beside other hosts a socket is a
+//! server that does not offer it. No certificates of our own, no channel binding.
 
+use percent_encoding::percent_decode_str;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
@@ -51,7 +53,10 @@ impl Asked {
     pub fn take(&mut self, key: &str, value: &str) -> Result<bool, String> {
         match key {
             "sslmode" => self.mode = Mode::of(value)?,
-            "sslrootcert" => self.root = Some(value.to_owned()),
+            "sslrootcert" => {
+                let file = percent_decode_str(value).decode_utf8();
+                self.root = Some(file.map_err(|_| "sslrootcert is not UTF-8")?.into_owned());
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -74,7 +79,9 @@ impl Asked {
 
     /// What `config` asks the server for.
     pub fn mode(&self, config: &tokio_postgres::Config) -> SslMode {
-        let is_local = config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
+        // With `hostaddr` a connection goes there, whatever `host` is.
+        let is_local =
+            config.get_hostaddrs().is_empty() && config.get_hosts().iter().all(|host| matches!(host, Host::Unix(_)));
         match self.mode {
             _ if is_local => SslMode::Disable,
             Mode::Disable => SslMode::Disable,
@@ -255,4 +262,51 @@ pub(crate) fn is_about_certificate(error: &(dyn std::error::Error + 'static)) ->
     let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     let said = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
     matches!(said, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pg_journal::Place;
+
+    #[test]
+    fn only_sockets_of_this_machine_go_without_tls() {
+        let asked = [
+            ("sslmode=disable", SslMode::Disable),
+            ("", SslMode::Prefer),
+            ("sslmode=prefer", SslMode::Prefer),
+            ("sslmode=require", SslMode::Require),
+            ("sslmode=verify-ca&sslrootcert=/ca", SslMode::Require),
+            ("sslmode=verify-full&sslrootcert=/ca", SslMode::Require),
+        ];
+        // What comes before the query, more of the query, and whether a connection may leave this machine.
+        let hosts = [
+            ("hub@a:5432", "", true),
+            ("hub@a,b", "", true),
+            ("hub@%2Frun%2Fpg", "", false),
+            ("hub@%2Frun%2Fpg,%2Frun%2Fpg2", "", false),
+            ("", "host=/run/pg", false),
+            ("hub@%2Frun%2Fpg,a", "", true),
+            ("", "hostaddr=10.0.0.1", true),
+            ("hub@a", "hostaddr=10.0.0.1", true),
+            ("hub@%2Frun%2Fpg", "hostaddr=10.0.0.1", true),
+        ];
+        for (host, more, leaves) in hosts {
+            for (mode, wanted) in asked {
+                let place = Place::parse(&format!("postgres://{host}/site?{more}&{mode}")).unwrap();
+                let wanted = if leaves { wanted } else { SslMode::Disable };
+                assert_eq!(place.config.get_ssl_mode(), wanted, "{host} {more} {mode}");
+            }
+        }
+        let bare = Place::parse("postgres:///site?hostaddr=10.0.0.1,10.0.0.2").unwrap();
+        assert_eq!(bare.config.get_hosts(), [Host::Tcp("10.0.0.1".into()), Host::Tcp("10.0.0.2".into())]);
+    }
+
+    #[test]
+    fn the_name_of_the_file_is_decoded() {
+        let mut asked = Asked::default();
+        assert_eq!(asked.take("sslrootcert", "/etc/my%20ca%2Fca.pem"), Ok(true));
+        assert_eq!(asked.root.as_deref(), Some("/etc/my ca/ca.pem"));
+        assert!(asked.take("sslrootcert", "%ff").is_err());
+    }
 }

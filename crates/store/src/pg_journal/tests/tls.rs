@@ -29,13 +29,13 @@ fn server(folder: &Path, name: &str) -> Server {
     Server::start_with(Some((&read("pem"), &read("key"))))
 }
 
-/// Takes the lease by TCP, and gives how many connections of the server are encrypted; else why not.
+/// Takes the lease by TCP, and says whether a connection of the hub's is encrypted; else why it was not taken.
 fn take_at(server: &Server, host: &str, rest: &str) -> Result<bool, String> {
     let url = format!("postgres://hub@{host}:{}/postgres?lease_ms=5000&{rest}", server.postgres.port());
     let place = Place::parse(&url).map_err(|error| error.to_string())?;
     match block_on(Lease::take(&place, "test", &[])).map_err(|error| error.to_string())? {
         Taking::Taken(lease) => {
-            // Renewing goes over a connection of the lease's own, which this counts.
+            // One that is closed again; then the one that commits, which stays.
             lease.files().put("file", b"bytes").map_err(|error| error.to_string())?;
             let (hub, _) = open_with(lease, Options::default()).map_err(|error| error.to_string())?;
             hub.commit(1).map_err(|error| error.to_string())?;
