@@ -59,13 +59,13 @@ fn report(made: Result<(), DeskError>) {
 
 /// Writes a snapshot of what is durable, and frees what is before it.
 fn snapshot(journal: &Log) -> Result<(), DeskError> {
-    let Some(durable) = journal.durable()? else { return Ok(()) };
-    let last = durable.last;
-    if let Some(ledger) = again(durable)? {
+    if let Some(durable) = journal.durable()? {
+        let last = durable.last;
+        let Some(ledger) = again(durable)? else { return Ok(()) };
         journal.write_snapshot(last, LOGIC_VERSION, &mut |out| save(&ledger, out))?;
-        drop(ledger);
-        journal.prune()?;
     }
+    // Also if there is nothing new: after the last snapshot it may have failed.
+    journal.prune()?;
     Ok(())
 }
 

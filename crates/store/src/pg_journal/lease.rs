@@ -8,7 +8,7 @@
 //! of the lease is left, counted from before it asked, on a clock that goes on while the machine sleeps.
 
 use super::engine::Engine;
-use super::schema::{self, Unready};
+use super::schema::{self, Ready, Unready};
 use super::session::{Session, Trouble};
 use super::{Place, hubs};
 use crate::journal::JournalError;
@@ -158,18 +158,28 @@ impl Lease {
             Ok(Err(error)) => return Ok(Taking::Lost(super::session::words(&error))),
             Err(_) => return Ok(Taking::Lost(format!("no connection within {limit:?}"))),
         };
-        let identity = match schema::prepare(&mut session, place).await {
-            Ok(identity) => identity,
+        let Ready { identity, is_unsafe } = match schema::prepare(&mut session, place).await {
+            Ok(ready) => ready,
             Err(Unready::Lost(why)) => return Ok(Taking::Lost(why)),
             Err(Unready::Final(error)) => return Err(error),
         };
+        // A statement that is given up here must not go on waiting there, and take the lease for nobody in the end.
+        let waits = format!("SET lock_timeout = {}", (limit / 2).as_millis());
+        if let Err(trouble) = session.run(&waits).await {
+            return Ok(Taking::Lost(trouble.to_string()));
+        }
         if !addresses.is_empty()
             && let Err(Trouble::Refused(_, why)) = hubs::write(&mut session, addresses).await
         {
             tracing::warn!(why, "the other hubs of the journal cannot be told where this one is");
         }
         match take_with(&mut session, place, name).await {
-            Ok(Ok((epoch, holder, sent))) => Keeper::start(place, identity, epoch, holder, sent).map(Taking::Taken),
+            Ok(Ok((epoch, holder, sent))) => {
+                if is_unsafe {
+                    tracing::warn!(%place, "the database server runs with fsync = off: what it calls durable is lost if its machine fails");
+                }
+                Keeper::start(place, identity, epoch, holder, sent).map(Taking::Taken)
+            }
             Ok(Err(by)) => Ok(Taking::Held(by)),
             Err(Trouble::Refused(code, why)) if code == SqlState::INSUFFICIENT_PRIVILEGE => {
                 Err(place.failed("take the lease of", why))
@@ -375,11 +385,11 @@ impl Keeper {
                 }
                 Ok(Ok(_)) => {
                     self.renewed(sent);
-                    (tries, wait) = (0, third);
                     if looked.elapsed() >= LOOK_INTERVAL {
                         looked = Instant::now();
                         self.look(&mut session).await;
                     }
+                    (tries, wait) = (0, third.saturating_sub(Duration::from_nanos(now_ns() - sent)));
                     continue;
                 }
                 Ok(Err(trouble)) => why = trouble.to_string(),

@@ -14,6 +14,7 @@
 //!
 //! The statements are beside what uses them; tables in `schema`, the fence in `lease`.
 
+mod blocking;
 mod commit;
 mod engine;
 mod hubs;
@@ -168,8 +169,8 @@ impl PgJournal {
         self.shared.write_snapshot(seq, logic_version, source)
     }
 
-    /// The state of what is durable now: the newest snapshot and the records after it. `None` if that snapshot holds them all. To
-    /// be read beside everything else, and for as long as it takes, over a connection of its own.
+    /// The state of what is durable now: the newest snapshot and the records after it. `None` if that snapshot, which is not
+    /// looked at then, holds them all. To be read beside everything else, and for as long as it takes, over a connection of its own.
     ///
     /// # Errors
     /// As [`PgJournal::open`], after which the journal goes on; [`JournalError::Dead`].
@@ -177,12 +178,15 @@ impl PgJournal {
         let last = self.shared.intake.durable()?.last;
         let view = View::open(&self.shared.keeper)?;
         let mut snapshots = view.snapshots()?;
+        if snapshots.last().map_or(0, |newest| newest.seq as u64) >= last {
+            return Ok(None);
+        }
         let contents = view.contents(&mut snapshots, last)?;
-        let whole: Vec<i64> = snapshots.iter().map(|row| row.seq).collect();
+        let whole: Vec<u64> = snapshots.iter().map(|row| row.seq as u64).collect();
         let newest = whole.last().copied().unwrap_or(0);
         // Pruning goes by those that are whole.
-        lock(&self.shared.snapshots).retain(|(seq, _)| *seq > newest as u64 || whole.contains(&(*seq as i64)));
-        Ok((newest as u64).lt(&last).then_some(contents))
+        lock(&self.shared.snapshots).retain(|(seq, _)| *seq > newest || whole.contains(seq));
+        Ok(Some(contents))
     }
 
     /// Frees the batches that end before the older of two snapshots; says how many.

@@ -1,9 +1,9 @@
 //! Reading: a snapshot and the records after it, by pages, out of one transaction that sees the tables as they were when it began.
 //! So pruning takes nothing away from a reader, and neither waits for the other.
 
+use super::blocking::{Blocking, Param};
 use super::lease::Keeper;
 use super::schema::{batch_sum, chunk_sum};
-use super::session::{Session, Trouble};
 use crate::journal::format::front_record;
 use crate::journal::{Entry, JournalError, Seq};
 use crate::{lock, log};
@@ -35,7 +35,7 @@ const SIZES: &str = "SELECT coalesce(sum(octet_length(bytes)), 0)::bigint, \
 #[derive(Clone)]
 pub(crate) struct View {
     keeper: Arc<Keeper>,
-    session: Arc<Mutex<Option<Session>>>,
+    session: Arc<Mutex<Blocking>>,
 }
 
 /// A row of the snapshots.
@@ -51,33 +51,14 @@ pub(crate) struct SnapshotRow {
 impl View {
     /// Begins to look.
     pub fn open(keeper: &Arc<Keeper>) -> Result<Self, JournalError> {
-        let ours = keeper.clone();
-        let connect = async move {
-            let session = ours.session().await?;
-            session.run(VIEW).await?;
-            Ok(session)
-        };
-        let session: Result<Session, Trouble> =
-            keeper.engine.wait(connect).unwrap_or_else(|| Err(Trouble::Lost("a bug".into())));
-        let session = session.map_err(|why| keeper.place.failed("read", why))?;
-        Ok(Self { keeper: keeper.clone(), session: Arc::new(Mutex::new(Some(session))) })
+        let session = Blocking::open(keeper, "read", Some(VIEW))?;
+        Ok(Self { keeper: keeper.clone(), session: Arc::new(Mutex::new(session)) })
     }
 
     /// Asks for rows, of which there must be few. Waits for them.
     fn rows(&self, sql: &'static str, params: &[i64]) -> Result<Vec<Row>, JournalError> {
-        let failed = |why: &dyn std::fmt::Display| self.keeper.place.failed("read", why);
-        let mut kept = lock(&self.session);
-        let mut session = kept.take().ok_or_else(|| failed(&"the connection was lost"))?;
-        let params = params.to_vec();
-        let ask = async move {
-            let params: Vec<_> = params.iter().map(|param| param as _).collect();
-            let rows = session.rows(sql, &params).await;
-            (session, rows)
-        };
-        let (session, rows) = self.keeper.engine.wait(ask).ok_or_else(|| failed(&"a bug"))?;
-        let rows = rows.map_err(|why| failed(&why))?;
-        *kept = Some(session);
-        Ok(rows)
+        let params = params.iter().map(|param| Box::new(*param) as Param).collect();
+        lock(&self.session).rows(sql, params)
     }
 
     /// The snapshots, ascending.

@@ -27,8 +27,16 @@ pub(crate) enum Unready {
     Final(JournalError),
 }
 
-/// Finds or makes the tables; gives the journal's name.
-pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Identity, Unready> {
+/// What is known of the tables.
+pub(crate) struct Ready {
+    /// The journal's name.
+    pub identity: Identity,
+    /// The server flushes nothing.
+    pub is_unsafe: bool,
+}
+
+/// Finds or makes the tables.
+pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Ready, Unready> {
     let failed = |trouble: Trouble| match trouble {
         Trouble::Lost(why) => Unready::Lost(why),
         Trouble::Refused(_, why) => Unready::Final(place.failed("make or read the tables of", why)),
@@ -39,9 +47,6 @@ pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Iden
                  current_setting('fsync') = 'off'";
     let found = session.rows(there, &[]).await.map_err(failed)?;
     let (is_there, is_unsafe) = found.first().map_or((false, false), |row| (row.get(0), row.get(1)));
-    if is_unsafe {
-        tracing::warn!(%place, "the database server runs with fsync = off: what it calls durable is lost if its machine fails");
-    }
     if !is_there {
         session.run(&making()).await.map_err(failed)?;
     }
@@ -53,7 +58,7 @@ pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Iden
         return Err(Unready::Final(JournalError::NewerTables { place: place.to_string(), found, known }));
     }
     let identity = identity.try_into().map_err(|_| wrong("its identity is not 16 bytes"))?;
-    Ok(Identity(identity))
+    Ok(Ready { identity: Identity(identity), is_unsafe })
 }
 
 fn making() -> String {

@@ -1,24 +1,24 @@
 //! Writing snapshots, in chunks that each are a transaction; and freeing what is before the older of two.
 
 use super::Shared;
+use super::blocking::{Blocking, Param};
 use super::lease::{Keeper, fenced};
 use super::read::View;
 use super::schema::chunk_sum;
-use super::session::{Session, Trouble};
 use crate::intake::{SNAPSHOTS_KEPT, Source};
 use crate::journal::format::CHUNK_BYTES_MAX;
 use crate::journal::{JournalError, Seq};
 use crate::lock;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use tokio_postgres::types::ToSql;
 
-const PUT_CHUNK: &str =
-    fenced!("INSERT INTO {s}.chunks (seq, number, bytes, checksum) SELECT $2, $3, $4, $5 FROM fence");
+const PUT_CHUNK: &str = fenced!(
+    "INSERT INTO {s}.chunks (seq, number, bytes, checksum) SELECT $2, $3, $4, $5 FROM fence RETURNING 1::bigint"
+);
 /// From here on the snapshot is there.
 const PUT_SNAPSHOT: &str = fenced!(
-    "INSERT INTO {s}.snapshots (seq, epoch, logic_version, chunks, bytes) SELECT $2, $1, $3, $4, $5 FROM fence"
+    "INSERT INTO {s}.snapshots (seq, epoch, logic_version, chunks, bytes) SELECT $2, $1, $3, $4, $5 FROM fence \
+     RETURNING 1::bigint"
 );
 /// What is not of one of these snapshots goes, and what an unfinished one has left.
 const DROP_SNAPSHOTS: &str = fenced!(
@@ -33,60 +33,13 @@ const PRUNE: &str = fenced!(
     SELECT (SELECT count(*) FROM fence), count(*), coalesce(sum(len), 0)::bigint FROM gone"
 );
 
-/// An owned parameter of a statement.
-type Param = Box<dyn ToSql + Sync + Send>;
-
-/// A session whose caller waits, on a thread of any kind.
-struct Writer<'a> {
-    keeper: &'a Arc<Keeper>,
-    session: Option<Session>,
-}
-
-impl<'a> Writer<'a> {
-    fn open(keeper: &'a Arc<Keeper>) -> Result<Self, JournalError> {
-        let ours = keeper.clone();
-        let session = keeper.engine.wait(async move { ours.session().await });
-        let session = session.unwrap_or_else(|| Err(Trouble::Lost("a bug".into())));
-        let session = session.map_err(|why| keeper.place.failed("write a snapshot to", why))?;
-        Ok(Self { keeper, session: Some(session) })
-    }
-
-    /// Does a statement that gives a row, the first number of which is 0 if another hub has taken over.
-    fn ask(&mut self, sql: &'static str, params: Vec<Param>) -> Result<[i64; 3], JournalError> {
-        let failed = |why: &dyn std::fmt::Display| self.keeper.place.failed("write a snapshot to", why);
-        let mut session = self.session.take().ok_or_else(|| failed(&"the connection was lost"))?;
-        let asked = self.keeper.engine.wait(async move {
-            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| &**param as _).collect();
-            let rows = session.rows(sql, &params).await;
-            (session, rows)
-        });
-        let (session, rows) = asked.ok_or_else(|| failed(&"a bug"))?;
-        let rows = rows.map_err(|why| failed(&why))?;
-        self.session = Some(session);
-        let row = rows.first();
-        let numbers = std::array::from_fn(|at| row.filter(|row| at < row.len()).map_or(0, |row| row.get(at)));
-        if numbers[0] == 0 { Err(self.keeper.fenced()) } else { Ok(numbers) }
-    }
-
-    /// Does a statement that writes one row.
-    fn put(&mut self, sql: &'static str, params: Vec<Param>) -> Result<(), JournalError> {
-        let failed = |why: &dyn std::fmt::Display| self.keeper.place.failed("write a snapshot to", why);
-        let mut session = self.session.take().ok_or_else(|| failed(&"the connection was lost"))?;
-        let put = self.keeper.engine.wait(async move {
-            let params: Vec<&(dyn ToSql + Sync)> = params.iter().map(|param| &**param as _).collect();
-            let count = session.execute(sql, &params).await;
-            (session, count)
-        });
-        let (session, count) = put.ok_or_else(|| failed(&"a bug"))?;
-        let count = count.map_err(|why| failed(&why))?;
-        self.session = Some(session);
-        if count == 0 { Err(self.keeper.fenced()) } else { Ok(()) }
-    }
-}
+/// What a session for all this is for.
+const DOING: &str = "write a snapshot to";
 
 /// Writes a snapshot's chunks.
-struct Chunks<'a, 'b> {
-    writer: &'b mut Writer<'a>,
+struct Chunks<'a> {
+    keeper: &'a Keeper,
+    writer: &'a mut Blocking,
     seq: i64,
     number: i64,
     chunk: Vec<u8>,
@@ -94,16 +47,16 @@ struct Chunks<'a, 'b> {
     failed: Option<JournalError>,
 }
 
-impl Chunks<'_, '_> {
+impl Chunks<'_> {
     fn put_chunk(&mut self) -> io::Result<()> {
         let chunk = std::mem::take(&mut self.chunk);
-        let sum = chunk_sum(&self.writer.keeper.identity, self.seq, self.number, &chunk).to_vec();
+        let sum = chunk_sum(&self.keeper.identity, self.seq, self.number, &chunk).to_vec();
         self.bytes += chunk.len() as i64;
-        let epoch = self.writer.keeper.epoch as i64;
+        let epoch = self.keeper.epoch as i64;
         let params: Vec<Param> =
             vec![Box::new(epoch), Box::new(self.seq), Box::new(self.number), Box::new(chunk), Box::new(sum)];
         self.number += 1;
-        self.writer.put(PUT_CHUNK, params).map_err(|error| {
+        self.writer.fenced(PUT_CHUNK, params).map(drop).map_err(|error| {
             let told = io::Error::other(error.to_string());
             self.failed = Some(error);
             told
@@ -111,7 +64,7 @@ impl Chunks<'_, '_> {
     }
 }
 
-impl io::Write for Chunks<'_, '_> {
+impl io::Write for Chunks<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let room = CHUNK_BYTES_MAX - self.chunk.len();
         let count = room.min(bytes.len());
@@ -131,34 +84,44 @@ impl Shared {
     /// Writes a snapshot, and removes those before the newest two.
     pub fn write_snapshot(&self, seq: Seq, logic_version: u32, source: Source<'_>) -> Result<(), JournalError> {
         let _one = self.intake.begin_snapshot(seq, || lock(&self.snapshots).last().map_or(0, |(seq, _)| *seq))?;
-        let mut writer = Writer::open(&self.keeper)?;
+        let mut writer = Blocking::open(&self.keeper, DOING, None)?;
         // What an earlier failure has left.
         self.keep_only(&mut writer, SNAPSHOTS_KEPT)?;
         let bytes = self.fatal_if_fenced(self.put_snapshot(&mut writer, seq, logic_version, source))?;
         lock(&self.snapshots).push((seq.0, bytes));
         self.intake.bytes.fetch_add(bytes, Relaxed);
-        let before = self.bytes_after_snapshot.load(Relaxed);
-        let (_, after) = View::open(&self.keeper)?.sizes(seq.0)?;
-        let since = self.bytes_after_snapshot.load(Relaxed) - before;
-        self.bytes_after_snapshot.store(after + since, Relaxed);
+        self.count(seq)?;
         self.keep_only(&mut writer, SNAPSHOTS_KEPT)
+    }
+
+    /// Sets both counters of bytes to what the tables hold: a statement whose answer was lost may have freed what was not
+    /// counted. What is committed meanwhile may be counted twice until the next snapshot.
+    fn count(&self, newest: Seq) -> Result<(), JournalError> {
+        let (all_before, after_before) = (self.intake.bytes.load(Relaxed), self.bytes_after_snapshot.load(Relaxed));
+        let (records, after) = View::open(&self.keeper)?.sizes(newest.0)?;
+        let all = records + lock(&self.snapshots).iter().map(|(_, bytes)| bytes).sum::<u64>();
+        // The differences may be negative: then adding them wraps around.
+        self.intake.bytes.fetch_add(all.wrapping_sub(all_before), Relaxed);
+        self.bytes_after_snapshot.fetch_add(after.wrapping_sub(after_before), Relaxed);
+        Ok(())
     }
 
     fn put_snapshot(
         &self,
-        writer: &mut Writer<'_>,
+        writer: &mut Blocking,
         seq: Seq,
         logic_version: u32,
         source: Source<'_>,
     ) -> Result<u64, JournalError> {
         let seq = seq.0 as i64;
-        let mut chunks = Chunks { writer, seq, number: 0, chunk: Vec::new(), bytes: 0, failed: None };
+        let mut chunks =
+            Chunks { keeper: &self.keeper, writer, seq, number: 0, chunk: Vec::new(), bytes: 0, failed: None };
         let mut written = source(&mut chunks);
         if written.is_ok() && !chunks.chunk.is_empty() {
             written = chunks.put_chunk();
         }
         if let Err(error) = written {
-            let failed = || self.keeper.place.failed("write a snapshot to", error);
+            let failed = || self.keeper.place.failed(DOING, error);
             return Err(chunks.failed.take().unwrap_or_else(failed));
         }
         let (count, bytes) = (chunks.number, chunks.bytes);
@@ -169,12 +132,12 @@ impl Shared {
             Box::new(count),
             Box::new(bytes),
         ];
-        writer.put(PUT_SNAPSHOT, params)?;
+        writer.fenced(PUT_SNAPSHOT, params)?;
         Ok(bytes as u64)
     }
 
     /// Removes all snapshots but the newest `count` that are known to be whole.
-    fn keep_only(&self, writer: &mut Writer<'_>, count: usize) -> Result<(), JournalError> {
+    fn keep_only(&self, writer: &mut Blocking, count: usize) -> Result<(), JournalError> {
         let (kept, gone) = {
             let known = lock(&self.snapshots);
             let (gone, kept) = known.split_at(known.len().saturating_sub(count));
@@ -182,7 +145,7 @@ impl Shared {
         };
         let seqs: Vec<i64> = kept.iter().map(|(seq, _)| *seq as i64).collect();
         let params: Vec<Param> = vec![Box::new(self.keeper.epoch as i64), Box::new(seqs)];
-        self.fatal_if_fenced(writer.ask(DROP_SNAPSHOTS, params))?;
+        self.fatal_if_fenced(writer.fenced(DROP_SNAPSHOTS, params))?;
         *lock(&self.snapshots) = kept;
         self.intake.bytes.fetch_sub(gone, Relaxed);
         Ok(())
@@ -196,11 +159,11 @@ impl Shared {
             known.len().checked_sub(2).map(|at| known[at].0 as i64)
         };
         let Some(older) = older else { return Ok(0) };
-        let mut writer = Writer::open(&self.keeper)?;
+        let mut writer = Blocking::open(&self.keeper, DOING, None)?;
         let mut freed = 0;
         loop {
             let params: Vec<Param> = vec![Box::new(self.keeper.epoch as i64), Box::new(older)];
-            let [_, count, bytes] = self.fatal_if_fenced(writer.ask(PRUNE, params))?;
+            let [_, count, bytes] = self.fatal_if_fenced(writer.fenced(PRUNE, params))?;
             if count == 0 {
                 return Ok(freed);
             }

@@ -86,12 +86,35 @@ fn all_hubs_are_known_to_the_one_that_serves() {
     let all = [at(1), at(2), at(3)];
     let found = block_on(async { tokio::time::timeout(LONG, hubs.wait_for(|known| *known == all)).await.is_ok() });
     assert!(found, "{:?}", *hubs.borrow());
+    // What was said lately is not written again, nor its row locked.
+    lease.hubs(vec![at(1), at(4)]);
+    server
+        .sql("DO $$ BEGIN IF EXISTS (SELECT FROM gleaner.hubs WHERE xmax <> '0') THEN RAISE 'locked'; END IF; END $$");
+    // One hub with many addresses leaves room for the other's.
     let many: Vec<_> = (100..200).map(at).collect();
-    assert_eq!(lease.hubs(many).borrow().len(), 16);
+    let known = lease.hubs(many).borrow().clone();
+    assert_eq!(known.len(), 4 + 8);
+    assert!(known.contains(&at(2)) && known.contains(&at(3)), "{known:?}");
     // Tables of the version before.
     drop(lease);
     server.sql("DROP TABLE gleaner.hubs");
-    assert_eq!(*take(&place).hubs(vec![at(4)]).borrow(), [at(4)]);
+    assert_eq!(*take(&place).hubs(vec![at(5)]).borrow(), [at(5)]);
+}
+
+#[test]
+fn a_standby_that_gives_up_takes_nothing_later() {
+    let server = Server::start();
+    let place = server.place(600);
+    drop(take(&place));
+    std::thread::scope(|scope| {
+        // Longer than the standby waits for an answer.
+        scope.spawn(|| server.sql("SELECT FROM gleaner.lease FOR UPDATE; SELECT pg_sleep(3)"));
+        let locked = "DO $$ BEGIN PERFORM FROM gleaner.lease FOR UPDATE NOWAIT; END $$";
+        while server.postgres.sql(locked).is_ok() {}
+        let taking = block_on(Lease::take(&place, "test", &[])).unwrap();
+        assert!(matches!(&taking, Taking::Lost(why) if why.contains("lock timeout")), "{taking:?}");
+    });
+    assert_eq!(take(&place).epoch(), 2);
 }
 
 /// A process of its own, which appends until it is ended.

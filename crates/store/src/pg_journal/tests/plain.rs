@@ -52,6 +52,29 @@ fn records_and_snapshots_are_found_again_and_pruned() {
     assert!(contents.records.next().is_none());
 }
 
+#[test]
+fn bytes_are_counted_again_with_each_snapshot() {
+    let server = Server::start();
+    let place = server.place(3000);
+    let (hub, _) = open(&place);
+    for _ in 0..2 {
+        hub.commit(50).unwrap();
+        hub.commit(50).unwrap();
+        hub.snapshot().unwrap();
+    }
+    // As pruning does whose answer is lost.
+    server.sql("DELETE FROM gleaner.batches WHERE first <= 100");
+    assert_eq!(hub.journal.prune().unwrap(), 0);
+    hub.commit(50).unwrap();
+    hub.snapshot().unwrap();
+    hub.commit(7).unwrap();
+    let status = hub.journal.status();
+    drop(hub);
+    let (hub, _) = open(&place);
+    let again = hub.journal.status();
+    assert_eq!((again.bytes, again.bytes_after_snapshot), (status.bytes, status.bytes_after_snapshot));
+}
+
 /// One server for both: a start takes a second.
 #[test]
 fn bounds_and_errors_are_said() {
