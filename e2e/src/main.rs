@@ -70,8 +70,12 @@ impl Arguments {
     }
 
     fn number(&mut self, name: &str, default: usize) -> Result<usize> {
-        let Some(text) = self.value(name)? else { return Ok(default) };
-        text.parse().map_err(|_| Error::Missing(format!("{name} wants a number, not {text}")))
+        Ok(self.number_if_given(name)?.unwrap_or(default))
+    }
+
+    fn number_if_given(&mut self, name: &str) -> Result<Option<usize>> {
+        let Some(text) = self.value(name)? else { return Ok(None) };
+        text.parse().map(Some).map_err(|_| Error::Missing(format!("{name} wants a number, not {text}")))
     }
 
     fn end(self) -> Result<()> {
@@ -139,11 +143,10 @@ fn bench_launch(mut rest: Arguments) -> Result<()> {
 }
 
 fn bench_tasks(mut rest: Arguments) -> Result<()> {
-    let hosts = rest.number("--hosts", 0)?;
     let options = bench::tasks::Options {
         json: rest.flag("--json"),
         only: rest.value("--only")?,
-        hosts: (hosts > 0).then_some(hosts),
+        hosts: rest.number_if_given("--hosts")?,
         rounds: rest.number("--rounds", 5)?,
     };
     rest.end()?;

@@ -2,17 +2,17 @@
 //! it may be left.
 
 mod branch;
+mod other;
 mod standby;
 
-pub use branch::Branch;
-pub use standby::Standby;
+pub use other::OtherHub;
 
 use crate::client::{Client, NOBODY};
 use crate::empty_root::EmptyRoot;
 use crate::error::{Context, Error, Result};
 use crate::leftovers::{self, Before};
 use crate::process::{Daemon, tail, wait_for};
-use crate::scratch::{MARK, Scratch};
+use crate::scratch::Scratch;
 use crate::supervise::KEEP;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -113,9 +113,9 @@ pub struct Pool {
     /// The hosts [`CLIENT`] and [`SITE`], if there is a link between them.
     pub testbed: Option<Testbed>,
     /// The hub behind the pool's, if one was added.
-    pub branch: Option<Branch>,
+    pub branch: Option<OtherHub>,
     /// The hub that takes over from the pool's, if one was started.
-    pub standby: Option<Standby>,
+    pub standby: Option<OtherHub>,
     /// What keeps the hub's journal, if that is a database.
     pub database: Option<Postgres>,
     options: Options,
@@ -329,8 +329,10 @@ impl Pool {
     /// Stops everything, removes the folder, and returns what is wrong about that: what did not stop when asked, and what was
     /// left. Empty if all is well.
     pub fn stop(mut self, keep: bool) -> Result<Vec<String>> {
-        let mut wrong = self.branch.as_mut().map_or(Ok(Vec::new()), Branch::stop)?;
-        wrong.extend(self.standby.as_mut().map_or(Ok(Vec::new()), Standby::stop)?);
+        let mut wrong = Vec::new();
+        for other in self.other_hubs() {
+            wrong.extend(other.stop()?);
+        }
         for client in [Some(&self.client), Some(&self.owner), self.nobody.as_ref()].into_iter().flatten() {
             let outcome = client.gleaner(&["stop"])?;
             if !outcome.ok() {
@@ -407,11 +409,7 @@ fn hub_listens(root: &Path) -> Result<String> {
 
 /// Starts the hub and waits until it prints how to join it.
 fn start_hub(root: &Path, side: &Client) -> Result<Daemon> {
-    let mut command = Command::new(root.join("bin/gleaner"));
-    command.args(["hub", "--listen", &hub_listens(root)?, "--state"]).arg(root.join("hub/state"));
-    side.dress(&mut command);
-    command.env(MARK, root);
-    wait_for_hub(root, "hub", command)
+    wait_for_hub(root, "hub", other::hub_command(root, "hub", side, &hub_listens(root)?))
 }
 
 /// Starts hub and worker in one process, in an empty root; `owner` is then who started them.

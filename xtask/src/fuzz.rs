@@ -13,6 +13,8 @@ const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-leve
 /// Longest input, in bytes: some hundreds of events.
 const LEN_MAX: u32 = 1500;
 const SECONDS: u32 = 60;
+/// An input that takes longer is a find, in seconds.
+const INPUT_SECONDS_MAX: u32 = 10;
 
 /// `cargo xtask fuzz [--seconds N]`. What was found before is kept below `target/fuzz`, and begun with.
 pub fn run(rest: &[&str]) -> Result<(), String> {
@@ -40,6 +42,7 @@ pub fn run(rest: &[&str]) -> Result<(), String> {
     let ended = Command::new(&program)
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-max_len={LEN_MAX}"))
+        .arg(format!("-timeout={INPUT_SECONDS_MAX}"))
         .arg(format!("-artifact_prefix={}/", found.display()))
         .args(["-print_final_stats=1", "-verbosity=0"])
         .arg(&corpus)
@@ -48,7 +51,8 @@ pub fn run(rest: &[&str]) -> Result<(), String> {
     match ended.map_err(|error| format!("cannot run {}: {error}", program.display()))?.success() {
         true => Ok(()),
         false => Err(format!(
-            "the table and its model differ: the bytes are in {}; `{} FILE` shows it again",
+            "it ended early: the table and its model differ, it panicked, or it took more than {INPUT_SECONDS_MAX} s. The bytes are in {}, \
+             if it found any; `{} FILE` shows it again",
             found.display(),
             program.display()
         )),

@@ -20,7 +20,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--draw FOLDER]               draw the figures there, as SVG
        [--from FILE]                 draw what an earlier run printed with --json, and measure nothing
   bench tasks [--json]               what the hub's task table takes for each event, by the clock and in steps
-       [--only PART] [--hosts N]     one part, or one size, alone
+       [--only PART] [--hosts N]     one part, or one size, alone; 0: the slower syncs alone
        [--rounds N]                  how often each run is repeated, in a fresh process
   fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Tasks of the job that is disturbed.
 pub(super) const TASKS: usize = 20;
 /// How long a job may take to its end after a part of the system was lost.
-const JOB_BOUND: Duration = Duration::from_secs(90);
+pub(super) const JOB_BOUND: Duration = Duration::from_secs(90);
 
 /// `gleaner` with these arguments, in `place`.
 fn gleaner(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<Outcome> {

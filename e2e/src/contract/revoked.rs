@@ -96,6 +96,10 @@ pub fn drained(pool: &mut Pool) -> Result<Vec<String>> {
             }
             let address = pool.hub_address()?;
             pool.workers[index.unwrap_or_default()].kill();
+            // What is found afterwards is to be of the new one.
+            if wait_for(END_BOUND, || state(pool).ok()?.is_null().then_some(())).is_none() {
+                wrong.push(format!("it was killed, and its state is {} after {END_BOUND:?}", state(pool)?));
+            }
             pool.redirect_worker(index.unwrap_or_default(), &address)?;
             wait_for(END_BOUND, || (state(pool).ok()? == "drained").then_some(()));
         }

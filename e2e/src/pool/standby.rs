@@ -1,11 +1,9 @@
 //! A second hub on the journal of the pool's, which is in a database: it waits, and takes over.
 
-use super::{Pool, STOP, client_in, free_address};
-use crate::client::Client;
+use super::other::{OtherHub, hub_command};
+use super::{Pool, client_in, free_address};
 use crate::error::{Error, Result};
 use crate::process::{Daemon, wait_for};
-use crate::scratch::MARK;
-use std::process::Command;
 use std::time::Duration;
 
 /// The name of the standby.
@@ -16,20 +14,9 @@ const HOLDS: &str = "this hub holds the journal";
 /// Where a machine keeps what hubs told of where they are.
 const TOLD: [&str; 3] = ["client/state/client", "worker0/state/worker", "worker1/state/worker"];
 
-/// A hub that takes over from the pool's.
-#[derive(Debug)]
-pub struct Standby {
-    /// It.
-    pub hub: Daemon,
-    /// Its owner.
-    pub owner: Client,
-    /// Where it listens once it serves.
-    pub address: String,
-}
-
 impl Pool {
-    /// Starts a standby, and waits until it waits and all machines of the pool have been told where it will be.
-    pub fn start_standby(&mut self, limit: Duration) -> Result<()> {
+    /// Starts a standby, and waits until it waits and all machines of the pool have been told where it will be. Returns where.
+    pub fn start_standby(&mut self, limit: Duration) -> Result<String> {
         let root = self.scratch.path().to_path_buf();
         let mut owner = client_in(&root, NAME, &root.join("bin"), 0)?;
         let is_of_hub = |name: &std::ffi::OsStr| {
@@ -37,19 +24,18 @@ impl Pool {
         };
         owner.env.extend(self.owner.env.iter().filter(|(name, _)| is_of_hub(name)).cloned());
         let address = free_address();
-        let mut command = Command::new(root.join("bin/gleaner"));
-        command.args(["hub", "--name", NAME, "--listen", &address, "--state"]).arg(root.join(NAME).join("state"));
-        owner.dress(&mut command);
-        command.env(MARK, &root);
+        let mut command = hub_command(&root, NAME, &owner, &address);
+        command.args(["--name", NAME]);
         let hub = Daemon::start(NAME, command, &root.join(format!("log/{NAME}.log")))?;
-        self.standby = Some(Standby { hub, owner, address: address.clone() });
+        self.standby = Some(OtherHub { hub, owner });
         let files: Vec<_> = TOLD[..1 + self.workers.len().min(2)].iter().map(|folder| root.join(folder)).collect();
         let is_told = |folder: &std::path::PathBuf| {
             let told = std::fs::read_to_string(folder.join("hub-addresses.json")).unwrap_or_default();
             told.contains(&address)
         };
         let all = wait_for(limit, || (self.standby_said(WAITS) && files.iter().all(is_told)).then_some(()));
-        all.ok_or_else(|| Error::Product(format!("not all know of the standby within {limit:?}\n{}", self.logs(15))))
+        let unknown = || Error::Product(format!("not all know of the standby within {limit:?}\n{}", self.logs(15)));
+        all.map(|()| address.clone()).ok_or_else(unknown)
     }
 
     /// Whether the standby has said this.
@@ -61,20 +47,5 @@ impl Pool {
     /// Whether the standby has taken over.
     pub fn standby_holds(&self) -> bool {
         self.standby_said(HOLDS)
-    }
-}
-
-impl Standby {
-    /// Stops it, and returns what is wrong about that.
-    pub(super) fn stop(&mut self) -> Result<Vec<String>> {
-        let outcome = self.owner.gleaner(&["stop"])?;
-        let mut wrong = Vec::new();
-        if !outcome.ok() {
-            wrong.push(format!("gleaner stop at the standby: {}: {}", outcome.ended, outcome.said()));
-        }
-        if !self.hub.stop(STOP) {
-            wrong.push(format!("the standby did not stop within {STOP:?} of SIGTERM"));
-        }
-        Ok(wrong)
     }
 }

@@ -31,7 +31,7 @@ pub struct Options {
     pub json: bool,
     /// Only the part of this name.
     pub only: Option<String>,
-    /// Only with so many hosts.
+    /// Only with so many hosts. With 0: of what is measured with hosts only the runs with slower syncs.
     pub hosts: Option<usize>,
     /// How often each run is repeated.
     pub rounds: usize,

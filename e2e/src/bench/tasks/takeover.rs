@@ -34,8 +34,7 @@ fn once(signal: Signal) -> Result<f64> {
     let options = pool::Options { database: true, ..pool::Options::new(0, 1)? };
     let mut pool = start_with(options, 64, TASKS as usize + 1_000, 0)?;
     fill(&pool)?;
-    pool.start_standby(LIMIT)?;
-    let second = pool.standby.as_ref().map(|standby| standby.address.clone()).unwrap_or_default();
+    let second = pool.start_standby(LIMIT)?;
     let probe = Probe::new(&pool.token("client")?, &[&pool.hub_address()?, &second])?;
     let (epoch, usual) = probe.submit(0, LIMIT)?;
     pool.hub.signal(signal);
