@@ -46,7 +46,7 @@ pub enum Validation {
     /// As many equal results as the quorum says: by the digest of what the task changed.
     #[default]
     Bitwise,
-    /// A command of the user, over as many results as the quorum says ([`Effect::Compare`]).
+    /// A command of the user, over as many results as the quorum says ([`Effect::Compare`]); with a quorum of 1, over each.
     Command,
 }
 

@@ -13,7 +13,7 @@ use crate::shapes::NIL;
 use base::codec::Malformed;
 
 /// Which format snapshots have. A table is loaded from this one only.
-pub const SNAPSHOT_VERSION: u32 = 1;
+pub const SNAPSHOT_VERSION: u32 = 2;
 /// What every snapshot begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"GLNTABLE";
 /// How much is passed on, or asked for, at a time.

@@ -221,7 +221,8 @@ pub fn compared(pool: &mut Pool) -> Result<Vec<String>> {
     if !outcome.ok() || read("out0") != "said\n" || read("out1") != "said\n" || read("noise1").len() < 8 {
         wrong.push(format!("two workers agree by the command: {}, {:?}", outcome.said(), read("out0")));
     }
-    let good = ["submit", "--wait", "--validate", "grep -q said \"$1/stdout\"", "--", "sh", "-c", "echo said; touch good"];
+    let good =
+        ["submit", "--wait", "--validate", "grep -q said \"$1/stdout\"", "--", "sh", "-c", "echo said; touch good"];
     let outcome = gleaner(pool, &place, &good)?;
     if !outcome.ok() || read("good") != "" {
         wrong.push(format!("one result is good: {}", outcome.said()));

@@ -204,7 +204,11 @@ pub(super) fn digests(names: &[Bytes]) -> Result<Vec<Digest>, String> {
 }
 
 /// What the worker said at the end, in an object of its own or not; `None` if that cannot be understood.
-pub(super) fn exited(arrivals: &Arrivals, at: Option<&Digest>, inline: Option<Exited>) -> Result<Option<Exited>, String> {
+pub(super) fn exited(
+    arrivals: &Arrivals,
+    at: Option<&Digest>,
+    inline: Option<Exited>,
+) -> Result<Option<Exited>, String> {
     let Some(name) = at else { return Ok(inline) };
     let bytes = arrivals.spool().get(name).map_err(|error| error.to_string())?;
     Ok(Exited::decode(&bytes[..]).ok())

@@ -64,6 +64,10 @@ impl State {
                 format!("no {hosts} that is here can have it: {asked} asked, {}", listed(misfits))
             }
             Waits::AccountLimit(most) => format!("this account has {most} tasks out, which is all that it may have"),
+            Waits::OtherAccounts => format!(
+                "results must come from different accounts, and those of all {hosts}s that asked have had a copy of it: it waits for \
+                 another account's"
+            ),
             Waits::OthersOfAccount => {
                 "other tasks of this account stand before it: with earlier deadlines, or submitted before".to_owned()
             }

@@ -23,8 +23,9 @@ const TASKS_MAX: u32 = 4;
 const PASSES_MAX: u8 = 32;
 /// How often a group is passed over for a host that has not its files near.
 const COLD_PASSES_MAX: u8 = 3;
-/// How often a task may be first in vain before accounts may have a second copy.
+/// How often a task may be first in vain before accounts may have a second copy; and the same where none needs to agree with another.
 const TASK_PASSES_MAX: u8 = 64;
+const LONE_PASSES_MAX: u8 = 8;
 /// Results in a row that were right, from which on a host is trusted (BOINC: adaptive replication).
 const TRUSTED: u16 = 10;
 
@@ -118,7 +119,7 @@ impl Table {
             self.looks -= 1;
             let by_server = urgency == Urgency::Reserved && number == 0;
             let lane = if by_server { self.lane_by_server(ring) } else { self.lane_in_turn(ring) };
-            let group = self.head(lane);
+            let group = self.next_in(lane);
             debug_assert_ne!(group, NIL, "a lane in a ring has a group");
             match self.look(lane, group, host) {
                 Look::Cold if fallback.is_none() => fallback = Some((group, lane)),
@@ -156,7 +157,13 @@ impl Table {
             self.groups[at].cold_passes += 1;
             return Look::Cold;
         }
-        self.task_for(at, host).map_or(Look::Not, Look::Task)
+        match self.task_for(at, host) {
+            Some(task) => Look::Task(task),
+            None => {
+                self.missed(at);
+                Look::Not
+            }
+        }
     }
 
     /// A ready task of a group that this host may have: no other copy was its account's, and it is of the same redundancy class.
@@ -209,12 +216,14 @@ impl Table {
         false
     }
 
-    /// A task was first and could not be had. If that goes on, those may have another copy of whose first nothing came, and another
+    /// A task was first and could not be had. If that goes on, those may have another copy of whose first nothing came, or no good one
+    /// where one is enough, and another
     /// redundancy class if none has one yet: better than that it waits for ever.
     fn pass_over(&mut self, at: u32) {
         let task = &mut self.tasks[at];
+        let is_lone = self.jobs[task.job].policy.quorum <= 1;
         task.passes += 1;
-        if task.passes < TASK_PASSES_MAX {
+        if task.passes < if is_lone { LONE_PASSES_MAX } else { TASK_PASSES_MAX } {
             return;
         }
         task.passes = 0;
@@ -224,7 +233,7 @@ impl Table {
         let mut instance_at = task.newest;
         while instance_at != NIL {
             let instance = &self.instances[instance_at];
-            if matches!(instance.fate, Fate::Failed | Fate::Late) {
+            if matches!(instance.fate, Fate::Failed | Fate::Late) || (is_lone && instance.fate == Fate::Done) {
                 self.tags[at].accounts[instance.number as usize] = 0;
             }
             instance_at = instance.before;
@@ -258,6 +267,7 @@ impl Table {
             rotate::<Ready, _>(&mut self.tasks, &mut self.groups[group_at].ready);
         }
         self.charge(lane, cost_ms);
+        self.hit(group_at);
         let account = &mut self.accounts[account_at];
         account.running += 1;
         let server = account.server;

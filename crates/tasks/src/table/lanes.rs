@@ -5,7 +5,8 @@
 //! *Lanes.* In a ring accounts take turns by deficit round robin (Shreedhar, Varghese: Efficient Fair Queueing Using Deficit Round
 //! Robin, 1995, section 3), in processor time as estimated, corrected when it is known. A turn is worth the largest cost of a task
 //! in the ring, so that each lane is served at its first or second turn. An account that has several lanes shares its turn among them.
-//! *Groups.* Earliest deadline first: late ones, then by the millisecond within 262 seconds, by four seconds within ten days.
+//! *Groups.* Earliest deadline first: late ones, then by the millisecond within 262 seconds, by four seconds within ten days. One that
+//! stood first in vain, because copies of its tasks were at all accounts that asked, stands aside and gets one look in eight.
 
 use super::Table;
 use super::records::{OfJob, Queued, Ring, Standing, Turn};
@@ -21,6 +22,10 @@ pub(super) const LANES_MAX: usize = 16;
 const NEAR_MS: u64 = KEYS as u64 - 1024;
 /// Width of a bucket beyond that, as a shift.
 const FAR_SHIFT: u32 = 12;
+/// How often in a row a group may stand first and have nothing for the host before it stands aside.
+const MISSES_MAX: u8 = 16;
+/// One look in so many goes to a group that stands aside.
+const ASIDE_TURN: u8 = 8;
 /// Lanes that are looked at before one is served whose turn it is not.
 const TURNS_MAX: u32 = 4;
 
@@ -84,6 +89,7 @@ impl Table {
         let (lane_at, deadline_ms) = (group.lane, group.deadline_ms);
         let ahead = deadline_ms.saturating_sub(self.groups_due.base_ms());
         let standing = match deadline_ms {
+            _ if group.misses >= MISSES_MAX => Standing::Aside,
             0 => Standing::Whenever,
             // Where there is no room for one more deadline it comes first: too early, and never lost.
             _ if group.is_late || !self.tries.has_room() => Standing::Late,
@@ -127,6 +133,7 @@ impl Table {
             Standing::Out => return,
             Standing::Late => return change(&mut self.groups, &mut lane.late),
             Standing::Whenever => return change(&mut self.groups, &mut lane.whenever),
+            Standing::Aside => return change(&mut self.groups, &mut lane.aside),
             Standing::Near => (&mut lane.near, (deadline_ms % u64::from(KEYS)) as u32),
             Standing::Far => (&mut lane.far, ((deadline_ms >> FAR_SHIFT) % u64::from(KEYS)) as u32),
         };
@@ -136,6 +143,43 @@ impl Table {
         if first != before {
             self.tries.set(root, key, first);
         }
+    }
+
+    /// A group stood first, and had nothing that the host may have.
+    pub(super) fn missed(&mut self, at: u32) {
+        let group = &mut self.groups[at];
+        group.misses = group.misses.saturating_add(1);
+        let (lane_at, standing, deadline_ms) = (group.lane, group.standing, group.deadline_ms);
+        if standing == Standing::Aside {
+            let first = &mut self.lanes[lane_at].aside;
+            rotate::<Queued, _>(&mut self.groups, first);
+        } else if self.groups[at].misses >= MISSES_MAX && standing != Standing::Out {
+            self.queue(lane_at, standing, deadline_ms, |groups, first| unlink::<Queued, _>(groups, first, at));
+            self.groups[at].standing = Standing::Aside;
+            self.queue(lane_at, Standing::Aside, 0, |groups, first| push_back::<Queued, _>(groups, first, at));
+        }
+    }
+
+    /// A group had a task for a host: it stands where it belongs.
+    pub(super) fn hit(&mut self, at: u32) {
+        let group = &mut self.groups[at];
+        group.misses = 0;
+        if group.standing == Standing::Aside {
+            self.stand_down(at);
+            self.stand(at);
+        }
+    }
+
+    /// The group of a lane that is looked at next.
+    pub(super) fn next_in(&mut self, lane_at: u32) -> u32 {
+        let lane = &mut self.lanes[lane_at];
+        if lane.aside != NIL {
+            lane.looks = (lane.looks + 1) % ASIDE_TURN;
+            if lane.looks == 0 {
+                return lane.aside;
+            }
+        }
+        self.head(lane_at)
     }
 
     /// The group of a lane that is first.
@@ -152,6 +196,7 @@ impl Table {
         let near = if lane.near == NIL { NIL } else { first(lane.near, base) };
         let far = if lane.far == NIL { NIL } else { first(lane.far, base >> FAR_SHIFT) };
         match (near, far) {
+            (NIL, NIL) if lane.whenever == NIL => lane.aside,
             (NIL, NIL) => lane.whenever,
             (NIL, only) | (only, NIL) => only,
             (near, far) if self.groups[near].deadline_ms <= self.groups[far].deadline_ms => near,

@@ -26,7 +26,8 @@ impl Table {
         let policy = self.jobs[task.job].policy;
         if successes >= quorum {
             match policy.validation {
-                Validation::Command if quorum > 1 => {
+                // A host that is trusted alone is not looked at, unless all are.
+                Validation::Command if quorum > 1 || policy.quorum <= 1 => {
                     if self.ask_to_compare(at, effects) {
                         return;
                     }

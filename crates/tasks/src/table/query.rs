@@ -1,7 +1,7 @@
 //! What people and other parts may know of the table. Looking changes nothing, and lists come in pages.
 
 use super::Table;
-use super::records::{AWAY, Fate, HELD, Instance, JobStage, NO_INSTANCE, Presence, Stage};
+use super::records::{AWAY, Fate, HELD, Instance, JobStage, NO_INSTANCE, Presence, Stage, Standing};
 use crate::event::{Failure, JobSpec, Urgency};
 use crate::kinds::{Misfit, misfit};
 use crate::names::{AccountName, HostName, InstanceName, JobName, TaskName};
@@ -197,6 +197,8 @@ pub enum Waits {
     FitsNowhere(Vec<Misfit>),
     /// Its account has as many instances out as it may.
     AccountLimit(u32),
+    /// The accounts of all hosts that asked have a copy of it, or had one: another is waited for.
+    OtherAccounts,
     /// Other groups of its account stand before it.
     OthersOfAccount,
     /// Its turn will come: so much more urgent, or other accounts' work, is waiting.
@@ -471,6 +473,9 @@ impl Table {
         let account = &self.accounts[account];
         if account.running >= account.running_max {
             return Waits::AccountLimit(account.running_max);
+        }
+        if self.groups[group].standing == Standing::Aside {
+            return Waits::OtherAccounts;
         }
         let lane = self.groups[group].lane;
         if self.head(lane) != group { Waits::OthersOfAccount } else { Waits::Turn(self.lanes[lane].urgency) }

@@ -34,6 +34,8 @@ pub(crate) struct Group {
     pub is_late: bool,
     /// Which of its account's demands its tasks are in; 255: none.
     pub demand: u8,
+    /// How often in a row it stood first and had no task that the host may have.
+    pub misses: u8,
 }
 
 saved!(Group {
@@ -52,6 +54,7 @@ saved!(Group {
     standing: Standing,
     is_late: bool,
     demand: u8,
+    misses: u8,
 });
 
 /// In which queue of its lane a group stands.
@@ -68,9 +71,11 @@ pub(crate) enum Standing {
     Far,
     /// It has no deadline.
     Whenever,
+    /// The hosts that came may not have its tasks: the others of its lane are not kept waiting by it.
+    Aside,
 }
 
-saved_choice!(Standing { Out = 0, Late = 1, Near = 2, Far = 3, Whenever = 4 });
+saved_choice!(Standing { Out = 0, Late = 1, Near = 2, Far = 3, Whenever = 4, Aside = 5 });
 
 impl Default for Group {
     fn default() -> Self {
@@ -90,6 +95,7 @@ impl Default for Group {
             standing: Standing::Out,
             is_late: false,
             demand: 255,
+            misses: 0,
         }
     }
 }
@@ -157,6 +163,9 @@ pub(crate) struct Lane {
     /// Its weight in its ring, while it is in it.
     pub weight: u16,
     pub urgency: Urgency,
+    /// Looks while groups stand aside.
+    pub looks: u8,
+    pub aside: u32,
 }
 
 saved!(Lane {
@@ -174,6 +183,8 @@ saved!(Lane {
     need: u16,
     weight: u16,
     urgency: Urgency,
+    looks: u8,
+    aside: u32,
 });
 
 impl Default for Lane {
@@ -193,6 +204,8 @@ impl Default for Lane {
             need: 0,
             weight: 0,
             urgency: Urgency::Normal,
+            looks: 0,
+            aside: NIL,
         }
     }
 }
