@@ -335,7 +335,7 @@ impl fmt::Display for Refusal {
             Self::Unknown => write!(f, "there is nothing of that name (any more)"),
             Self::Full(Kind::Journal, _) => write!(f, "the hub's disk is behind; try again later"),
             Self::Full(kind, _) => write!(f, "the hub has no room for more {}; try again later", kind.plural()),
-            Self::AccountFull(max) => write!(f, "the account has {max} tasks at the hub already, which is its limit"),
+            Self::AccountFull(max) => write!(f, "the account has as many tasks at the hub as it may have: {max}"),
             Self::Invalid(what) => write!(f, "{what}"),
             Self::FitsNowhere => write!(f, "no host that has joined can do it"),
             Self::TooLate(when) => write!(f, "it cannot be done before {when} ms of the hub's time"),

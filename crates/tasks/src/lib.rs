@@ -29,5 +29,6 @@ pub use record::{LOGIC_VERSION, Scratch, decode};
 pub use shapes::meter::{Counting, Work};
 pub use snapshot::{LoadError, SNAPSHOT_VERSION};
 pub use table::{
-    Capacity, DUE_MAX, Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, Table, TaskView, Totals, Waits,
+    AccountView, Capacity, DUE_MAX, Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, Progress, Table,
+    TaskView, Totals, Waits,
 };

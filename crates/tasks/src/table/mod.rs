@@ -1,5 +1,6 @@
 //! The table: every record, and the one way in.
 
+mod accounts;
 mod admission;
 mod cancel;
 mod check;
@@ -18,6 +19,7 @@ mod snapshot;
 mod submit;
 mod tick;
 
+pub use accounts::{AccountView, Progress};
 pub use query::{Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
 pub use tick::DUE_MAX;
 

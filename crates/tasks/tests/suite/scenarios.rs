@@ -36,6 +36,66 @@ fn an_attached_host_is_sent_tasks_as_they_come() {
 }
 
 #[test]
+fn limits_of_an_account_hold_as_they_are_changed() {
+    let mut world = World::new(8, 64);
+    let (account, lender) = (world.account(), world.account());
+    let spec = world.table.account_view(account).expect("there").spec;
+    let changed = AccountSpec { running_max: 1, tasks_max: 3, share_permille: 300, ..spec };
+    assert_eq!(world.handle(Event::Account(changed)), [Effect::Account(account)]);
+    let host = world.attached(lender);
+    let job = world.job(account);
+    let (_, effects) = world.submit(job, 3, 0);
+    assert_eq!(sent(&effects).len(), 1, "one at a time, of four processors");
+    let submit = Event::Submit { job, first: 3, count: 1, deadline_ms: 0 };
+    assert_eq!(refused(&world.handle(submit)), Some(Refusal::AccountFull(3)));
+    let greedy = AccountSpec { share_permille: 701, ..world.table.account_view(lender).expect("there").spec };
+    assert!(matches!(refused(&world.handle(Event::Account(greedy))), Some(Refusal::Invalid(_))));
+    assert_eq!(world.table.account_view(lender).expect("there").spec.share_permille, 0, "refused is unchanged");
+    assert_eq!(world.table.reserved_permille(), 300);
+    // More than one may run now: hosts that wait are tried again with time.
+    world.handle(Event::Account(AccountSpec { running_max: 2, ..changed }));
+    let again = sent(&world.pass(200));
+    assert_eq!(again.len(), 1);
+    world.done(host, again[0], 1);
+    let view = world.table.account_view(account).expect("there");
+    assert_eq!((view.tasks, view.running, view.spec.running_max), (3, 2, 2));
+    assert_eq!(world.table.progress(job, 64), Progress { running: 2, deadline_ms: 0 });
+    assert_eq!(world.table.accounts_from(0, 256).iter().map(|view| view.name).collect::<Vec<_>>(), [account, lender]);
+    assert_eq!(world.table.accounts_from(1, 1)[0].name, lender);
+    let again = loaded(&saved(&world.table), 4096).expect("what was saved");
+    assert_eq!(again.accounts_from(0, 256), world.table.accounts_from(0, 256), "kept");
+    assert_eq!(world.table.jobs_within(0, 16), (vec![job], None));
+    assert_eq!(world.table.jobs_within(1, 16), (vec![], None));
+}
+
+#[test]
+fn a_share_is_taken_back_while_its_tasks_wait() {
+    let mut world = World::new(8, 64);
+    let (account, other) = (world.account_with(1, 400), world.account());
+    let host = world.host(other);
+    let spec = world.job_spec(account);
+    let job = world.open(spec);
+    let deadline_ms = world.now / MS + 60_000;
+    world.submit(job, 3, deadline_ms);
+    assert_eq!(world.table.progress(job, 2).deadline_ms, deadline_ms);
+    let spec = world.table.account_view(account).expect("there").spec;
+    world.handle(Event::Account(AccountSpec { share_permille: 0, ..spec }));
+    // Another one has its place, and neither the place's old tasks nor the new ones are lost.
+    let spec = world.table.account_view(other).expect("there").spec;
+    world.handle(Event::Account(AccountSpec { share_permille: 1_000, ..spec }));
+    let spec = world.job_spec(other);
+    let late = world.open(spec);
+    world.submit(late, 1, deadline_ms);
+    let got = world.request(host, 4);
+    assert_eq!(got.len(), 4, "{got:?}");
+    for instance in got {
+        world.done(host, instance, 1);
+    }
+    let met = |world: &World, name| world.table.account_view(name).map(|view| view.met);
+    assert_eq!((met(&world, account), met(&world, other)), (Some(3), Some(1)));
+}
+
+#[test]
 fn a_quorum_needs_different_accounts() {
     let mut world = World::new(8, 16);
     let accounts: Vec<AccountName> = (0..4).map(|_| world.account()).collect();
