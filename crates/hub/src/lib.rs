@@ -5,6 +5,7 @@
 //! * [`work`]: workunits: hosts that ask for them, and those who submit them and take what came of them.
 //! * [`registry`]: who has joined, and as what.
 //! * [`server`]: accepting, and what each role's streams do; `greet`: letting machines in.
+//! * `accounts`: limits and use of accounts, and the jobs of all.
 //! * `questions`: what members ask; [`figures`]: what is counted and measured; `metrics`: the same for Prometheus.
 //! * [`shared`]: what hubs that replace one another have in common beside the journal.
 //! * `state`: who is connected, and which launches wait.
@@ -17,6 +18,7 @@
 //! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
 
 pub mod above;
+mod accounts;
 pub mod desk;
 pub mod differences;
 pub mod figures;

@@ -141,7 +141,12 @@ struct Launch {
     since: u64,
     /// Where it runs, once it does.
     at: Option<(HostName, InstanceName)>,
+    /// Processor time that it takes, in milliseconds: estimated, until that is known.
+    cost_ms: u32,
 }
+
+/// What a launch is estimated to take, in milliseconds of processor time.
+const COST_MS: u32 = 100;
 
 impl Placement {
     /// Without workers.
@@ -309,7 +314,7 @@ impl Placement {
                 delay_bound_ms: tasks::DELAY_MAX_MS,
                 ..Policy::default()
             },
-            cost_ms: 100,
+            cost_ms: COST_MS,
             affinity: wanted.affinity,
             failures_max: u32::MAX,
             is_volatile: true,
@@ -325,10 +330,18 @@ impl Placement {
             return Err(Refused::Table(refusal));
         };
         let since = self.desk.now();
-        self.tickets.insert(ticket, Launch { job, task, cpus, affinity: wanted.affinity, since, at: None });
+        self.tickets
+            .insert(ticket, Launch { job, task, cpus, affinity: wanted.affinity, since, at: None, cost_ms: COST_MS });
         self.launches.insert(task, ticket);
         self.waiting += 1;
         Ok(self.placed())
+    }
+
+    /// What a task has cost is known: its account is charged that when it is finished.
+    pub fn cost(&mut self, ticket: Ticket, cost_ms: u32) {
+        if let Some(launch) = self.tickets.get_mut(&ticket) {
+            launch.cost_ms = cost_ms;
+        }
     }
 
     /// A task has ended, was cancelled or has failed, whether it ran or waited.
@@ -337,7 +350,7 @@ impl Placement {
         self.launches.remove(&launch.task);
         let mut made = match launch.at {
             Some((host, instance)) => {
-                let report = Report { instance, outcome: Outcome::Done([0; 32]), cost_ms: 100 };
+                let report = Report { instance, outcome: Outcome::Done([0; 32]), cost_ms: launch.cost_ms };
                 self.handle(Event::Report { host, reports: &[report], want: 0 })
             }
             None => {
@@ -542,6 +555,18 @@ mod tests {
         assert_eq!(placement.finish(Ticket(1)), vec![]);
         assert_eq!(placement.finish(Ticket(2)), vec![]);
         assert_eq!(placement.counts(), (0, 0));
+    }
+
+    #[test]
+    fn an_account_is_charged_what_its_launch_took() {
+        let mut placement = placement();
+        placement.join(node(1), Lent::by_machine(1), false);
+        placement.submit(Ticket(1), wanted(1)).expect("room");
+        placement.submit(Ticket(2), wanted(1)).expect("waits");
+        placement.cost(Ticket(1), 7_000);
+        placement.finish(Ticket(1));
+        placement.finish(Ticket(2));
+        assert_eq!(placement.desk.account_view(1).used_ms, 7_000 + u64::from(COST_MS));
     }
 
     #[test]

@@ -25,9 +25,18 @@ impl Shared {
                     None => json!({"error": "the hub has no such job or task of this account"}),
                 }
             }
+            "accounts" => self.accounts(client, is_admin(), &question),
             "token" | "revoke" | "drain" if !is_admin() => {
                 json!({"error": "only the hub's owner may invite, revoke or drain others"})
             }
+            "limit" if !is_admin() => json!({
+                "error": "only the hub's owner may change an account's limits", "hint": "gleaner accounts shows yours",
+            }),
+            "everyone" if !is_admin() => json!({
+                "error": "only the hub's owner may see the jobs of all accounts", "hint": "gleaner jobs lists yours",
+            }),
+            "limit" => self.limit(&question),
+            "everyone" => self.everyones_jobs(&question),
             "token" => {
                 let role = Role::from_name(&text("role"));
                 let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);

@@ -1,6 +1,10 @@
 //! Who may do what: the keys that have joined, with their roles, and the tokens that still work. Kept in one JSON file,
 //! replaced as a whole at each change.
 
+mod accounts;
+
+pub use accounts::Member;
+
 use base::{Digest, NodeId, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -89,6 +93,14 @@ pub enum RegistryError {
     /// Only workers take tasks.
     #[error("`{who}` is no worker but joined as {role}: it takes no tasks")]
     NoWorker {
+        /// What was asked for.
+        who: String,
+        /// What it is.
+        role: String,
+    },
+    /// Only those who launch have tasks that limits are for.
+    #[error("`{who}` joined as {role}: it lends, and has no tasks that could be limited")]
+    Lends {
         /// What was asked for.
         who: String,
         /// What it is.
@@ -243,7 +255,13 @@ impl Registry {
 
     /// The machine called `who`: a name, or the first digits of a key. Its key, and what is known of it.
     fn find(&self, who: &str) -> Result<(NodeId, &Node), RegistryError> {
-        let fits = |(key, node): &(&String, &Node)| node.name == who || (who.len() >= 4 && key.starts_with(who));
+        self.find_among(who, |_| true)
+    }
+
+    /// The same, of those that are meant.
+    fn find_among(&self, who: &str, is_meant: impl Fn(&Node) -> bool) -> Result<(NodeId, &Node), RegistryError> {
+        let is_called = |key: &str, node: &Node| node.name == who || (who.len() >= 4 && key.starts_with(who));
+        let fits = |(key, node): &(&String, &Node)| is_meant(node) && is_called(key, node);
         let found: Vec<(&String, &Node)> = self.kept.nodes.iter().filter(fits).collect();
         let nobody = || RegistryError::NoSuchNode(who.into());
         match found.as_slice() {

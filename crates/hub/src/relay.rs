@@ -8,6 +8,7 @@ use crate::placement::Ticket;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::views::Copied;
+use crate::work::cost_ms;
 use base::{Seq, ViewId, ViewUpdate};
 use bytes::Bytes;
 use prost::Message;
@@ -272,7 +273,7 @@ async fn pass_output(
         match &output.kind {
             Some(OutputKind::Exited(exited)) => {
                 exited.objects.iter().for_each(|object| drop(client.keep(object)));
-                shared.finished(ticket);
+                shared.exited(ticket, cost_ms(exited));
             }
             Some(OutputKind::Object(object)) => drop(client.keep(object)),
             _ => {}

@@ -434,6 +434,12 @@ impl Shared {
         }
     }
 
+    /// A launch has ended, and taken so much processor time, in milliseconds.
+    pub fn exited(&self, ticket: Ticket, cost_ms: u32) {
+        lock(&self.state).placement.cost(ticket, cost_ms);
+        self.finished(ticket);
+    }
+
     /// A launch needs its place no more. May be called more than once.
     pub fn finished(&self, ticket: Ticket) {
         let mut state = lock(&self.state);

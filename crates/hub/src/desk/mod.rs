@@ -6,6 +6,7 @@
 //! the disk is not waited for; their records are there all the same, because what the table does next follows from all before.
 
 mod clock;
+pub mod limits;
 mod snapshots;
 mod start;
 
@@ -21,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::journal::{Histogram, JournalError, Seq};
 use store::log::Log;
-use tasks::{AccountName, AccountSpec, Effect, Effects, Entry, Event, JobName, Kind, Ledger, Refusal, Table};
+use tasks::{AccountName, Effect, Effects, Entry, Event, JobName, Kind, Ledger, Refusal, Table};
 use tokio::sync::{Notify, oneshot};
 use wire::message::work::JobOpen;
 
@@ -251,8 +252,7 @@ impl Desk {
         if let Some(known) = self.table().account(key) {
             return Ok(known);
         }
-        let spec = AccountSpec { key, weight: 1, share_permille: 0, tasks_max: u32::MAX, running_max: u32::MAX };
-        match *self.act(Event::Account(spec)) {
+        match *self.act(Event::Account(limits::usual(key))) {
             [Effect::Account(name), ..] => Ok(name),
             _ => Err(self.refusal().unwrap_or(Refusal::Unknown)),
         }

@@ -94,6 +94,7 @@ impl State {
         let spec = spec(account, whose, &open)?;
         let is_driven = open.is_driven;
         let kept = JobOpen {
+            key: open.key,
             name: open.name,
             common: open.common,
             retries_failures: open.retries_failures,
@@ -129,7 +130,7 @@ impl State {
         let last = submit.first.checked_add(submit.count).ok_or(Refusal::Invalid("a job has fewer tasks"))?;
         let mut refused = None;
         while first < last && refused.is_none() {
-            let count = (last - first).min(BATCH_MAX as u32);
+            let count = (last - first).min(BATCH_MAX as u32).min(self.fitting(job, first));
             let at = (first - submit.first) as usize;
             let blobs = inputs.get(at..at + count as usize).unwrap_or_default();
             let event = Event::Submit { job, first, count: count as u8, deadline_ms };
@@ -143,6 +144,15 @@ impl State {
         let tasks = self.placement.desk.table().job(job).map_or(0, |view| view.tasks);
         let told = refused.map_or_else(JobTold::default, |refusal| self.told_refused(refusal));
         Ok(JobTold { job: submit.job, tasks, ..told })
+    }
+
+    /// How many tasks of a job, from one of them on, its account has room for; 1 at least, so that those that are too many are refused.
+    fn fitting(&self, job: JobName, first: u32) -> u32 {
+        let table = self.placement.desk.table();
+        let view = table.job(job).and_then(|view| Some((view.tasks, table.account_view(view.spec.account)?)));
+        let Some((known, account)) = view else { return 1 };
+        let room = account.spec.tasks_max.saturating_sub(account.tasks);
+        known.saturating_sub(first).saturating_add(room).max(1)
     }
 
     fn change(

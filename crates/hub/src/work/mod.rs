@@ -19,6 +19,8 @@ mod results;
 mod tests;
 pub mod waits;
 
+pub(crate) use results::cost_ms;
+
 use crate::server::Shared;
 use crate::state::State;
 use collect::Feeds;

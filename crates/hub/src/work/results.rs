@@ -33,6 +33,11 @@ pub struct Outcome {
     pub pin: Pin,
 }
 
+/// Processor time that a launch took, in milliseconds.
+pub(crate) fn cost_ms(exited: &Exited) -> u32 {
+    (exited.user_us.saturating_add(exited.system_us) / 1_000).clamp(1, u32::MAX.into()) as u32
+}
+
 /// One stream of output.
 #[derive(Default)]
 struct Printed {
@@ -113,7 +118,7 @@ impl<'a> Gathered<'a> {
         let status = if exited.signal == 0 { exited.code } else { 128 + exited.signal };
         let mut held = self.client.named_in(&exited);
         held.extend(self.printed.iter().flat_map(|printed| &printed.names));
-        let cost_ms = ((exited.user_us + exited.system_us) / 1_000).clamp(1, u32::MAX.into()) as u32;
+        let cost_ms = cost_ms(&exited);
         let names = |stream: usize| self.printed[stream].names.iter().map(digest_bytes).collect();
         let (stdout, stderr) = (names(0), names(1));
         let mut result =
