@@ -1,5 +1,6 @@
 //! The client daemon's answers as text. Their JSON, which `--json` prints, is defined in [`client::report`].
 
+mod accounts;
 mod batch;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};

@@ -1,7 +1,9 @@
 //! The arguments of `gleaner`: help, man pages and completions all come from here.
 
+mod accounts;
 mod batch;
 
+pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -60,6 +62,10 @@ pub enum Command {
     Cancel(TaskArgument),
     /// Have a worker take no more tasks; what runs there goes on to its end
     Drain(Drain),
+    /// Show what accounts may have at the hub, and what they have used
+    Accounts(Accounts),
+    /// Change what an account may have at the hub
+    Limit(Limit),
     /// Shut a machine out of the pool, at once
     Revoke(Node),
     /// Get back what a task wrote that could not be committed

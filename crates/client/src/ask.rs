@@ -68,6 +68,10 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             let busy = answer["busy"].as_u64().unwrap_or_default() as u32;
             value(Drained { name: node, id, takes_tasks: undo, busy })
         }
+        Question::Accounts { .. } | Question::Limit { .. } | Question::Everyone { .. } => {
+            // The hub's answer to these is ours.
+            ask_hub(daemon, value(question)?).await
+        }
         Question::Token { role, ttl_s } => {
             let answer = ask_hub(daemon, json!({"ask": "token", "role": role, "seconds": ttl_s})).await?;
             let token = answer["token"].as_str().unwrap_or_default().to_owned();
@@ -234,7 +238,10 @@ async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem
     let answer: Answer = joined.connection.request(question).await.map_err(|error| failed(error.to_string()))?;
     let answer: Value = serde_json::from_slice(&answer.json).unwrap_or_default();
     match answer["error"].as_str() {
-        Some(error) => Err(problem(ProblemKind::User, error)),
+        Some(error) => {
+            let hint = answer["hint"].as_str().filter(|hint| !hint.is_empty()).map(str::to_owned);
+            Err(Problem { hint, ..problem(ProblemKind::User, error) })
+        }
         None => Ok(answer),
     }
 }

@@ -6,8 +6,10 @@
 //! `error`. `gleaner --json` prints answers as they are, so members are added, but never renamed or removed. Members
 //! that a version does not know are ignored; those that are missing have their default.
 
+mod accounts;
 mod batch;
 
+pub use accounts::{Account, AccountNode, Accounts, EveryonesJob, EveryonesJobs};
 pub use batch::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, Submitted};
 
 use serde::{Deserialize, Serialize};
@@ -78,6 +80,29 @@ pub enum Question {
         node: String,
         /// Whether it is to take them again.
         undo: bool,
+    },
+    /// The hub's accounts; for who is not its owner, his own. Answer: [`Accounts`].
+    Accounts {
+        /// Which page, from 1.
+        page: u32,
+    },
+    /// Change the limits of an account, as far as they are given. Answer: [`Account`].
+    Limit {
+        /// The name of its machine, or the first digits of that one's id.
+        account: String,
+        /// Its part in the turns of accounts, 1 or more.
+        weight: Option<u16>,
+        /// The part of all CPUs that is reserved for its deadlines, in thousandths.
+        share_permille: Option<u16>,
+        /// Most tasks at the hub; 4294967295: no limit.
+        tasks: Option<u32>,
+        /// Most tasks that run at a time; 4294967295: no limit.
+        running: Option<u32>,
+    },
+    /// The jobs of all accounts, for the hub's owner. Answer: [`EveryonesJobs`].
+    Everyone {
+        /// Which page, from 1.
+        page: u32,
     },
     /// Make a token for a machine that is to join. Answer: [`Token`].
     Token {

@@ -110,7 +110,7 @@ says is in assimilate.log in the job's folder.";
 
 /// `gleaner jobs`.
 #[derive(Clone, Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_long_help = JOBS_HELP)]
 pub struct Jobs {
     /// What to do with one.
     #[command(subcommand)]
@@ -120,13 +120,27 @@ pub struct Jobs {
     /// List those that were over long ago, too
     #[arg(long, conflicts_with = "job")]
     pub all: bool,
-    /// Which page of the job's tasks, from 1
+    /// List the jobs of all accounts, as the hub sees them: for the hub's owner
+    #[arg(long, conflicts_with_all = ["job", "all"])]
+    pub everyone: bool,
+    /// Which page of the job's tasks, or of everyone's jobs, from 1
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub page: u32,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
+
+/// What help and manual say of the list of jobs.
+const JOBS_HELP: &str = "\
+Examples:
+  gleaner jobs                      the jobs of this account
+  gleaner jobs 8f3a --page 2        one of them, and its tasks from the 51st on
+  gleaner jobs output 8f3a          what its tasks said
+  gleaner jobs --everyone           100 jobs of all accounts, for the hub's owner; --page 2 has the next
+
+With --everyone a job is `ready`, `running`, `held`, `away` (the daemon that launches its tasks is not connected) or `ended`. TASKS are those \
+that the hub was given so far, ENDED those whose end was told. A job that was submitted to an earlier version of the hub has no ID there.";
 
 /// What is done with one job.
 #[derive(Clone, Debug, Subcommand)]

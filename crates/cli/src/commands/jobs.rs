@@ -3,7 +3,7 @@
 use super::{ask, ask_and_print};
 use crate::args::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments};
 use crate::error::{CliError, Result};
-use client::report::{BatchChanged, BatchReport, BatchTaskLine, Batches, Question};
+use client::report::{BatchChanged, BatchReport, BatchTaskLine, Batches, EveryonesJobs, Question};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
@@ -20,6 +20,9 @@ pub fn run(arguments: Jobs) -> Result {
         (None, Some(job)) => {
             let first = (arguments.page - 1).saturating_mul(PAGE);
             ask_and_print::<BatchReport>(&Question::Job { job, first, count: PAGE, wait_ms: 0 }, arguments.json)
+        }
+        (None, None) if arguments.everyone => {
+            ask_and_print::<EveryonesJobs>(&Question::Everyone { page: arguments.page }, arguments.json)
         }
         (None, None) => ask_and_print::<Batches>(&Question::Jobs { all: arguments.all }, arguments.json),
     }

@@ -1,5 +1,6 @@
 //! The subcommands of `gleaner`, a file for each.
 
+mod accounts;
 pub mod cancel;
 pub mod completions;
 pub mod daemon;
@@ -67,6 +68,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Tasks(arguments) => tasks::run(arguments),
         Command::Cancel(arguments) => cancel::run(arguments),
         Command::Drain(arguments) => drain::run(arguments),
+        Command::Accounts(arguments) => accounts::run(arguments),
+        Command::Limit(arguments) => accounts::limit(arguments),
         Command::Revoke(arguments) => revoke::run(arguments),
         Command::Recover(arguments) => recover::run(arguments),
         Command::Config(arguments) => settings::run(arguments),

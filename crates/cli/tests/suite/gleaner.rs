@@ -32,7 +32,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 25] = [
+const SUBCOMMANDS: [&str; 27] = [
     "up",
     "hub",
     "worker",
@@ -51,6 +51,8 @@ const SUBCOMMANDS: [&str; 25] = [
     "tasks",
     "cancel",
     "drain",
+    "accounts",
+    "limit",
     "revoke",
     "recover",
     "config",
@@ -104,6 +106,40 @@ fn answers_as_text_and_as_json() {
     let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!((code, &json["round_trips"], &json["conflicts"]), (Some(0), &1.into(), &serde_json::json!([])));
     daemon.join().expect("the daemon saw what it should");
+}
+
+#[test]
+fn limits_are_asked_for_as_they_are_given() {
+    let place = Place::new();
+    let question =
+        r#"{"ask":"limit","account":"ada","weight":null,"share_permille":125,"tasks":4294967295,"running":2}"#;
+    let answer = r#"{"nodes": [{"name": "ada", "id": "4f0c11d2", "role": "client"}], "weight": 1, "share_permille": 125, "running_max": 2}"#;
+    let daemon = answering(&place, question, answer);
+    let arguments = ["limit", "ada", "--share", "12.5", "--running", "2", "--tasks", "none"];
+    let (code, out, _) = output(gleaner(&place).args(arguments));
+    assert_eq!(code, Some(0));
+    assert!(out.contains("running       2 at most, 0 now") && out.contains("tasks         no limit, 0 now"), "{out}");
+    daemon.join().expect("the daemon saw what it should");
+
+    for wrong in [&["--share", "101"][..], &["--weight", "0"], &["--tasks", "few"]] {
+        let (code, _, err) = output(gleaner(&place).args(["limit", "ada"]).args(wrong));
+        assert!(code == Some(2) && err.contains(wrong[0]), "{err}");
+    }
+
+    let place = Place::new();
+    let daemon = answering(&place, r#"{"ask":"accounts","page":2}"#, r#"{"accounts": [], "more": 0}"#);
+    let (code, out, _) = output(gleaner(&place).args(["accounts", "--page", "2"]));
+    assert_eq!((code, out.as_str()), (Some(0), "no accounts on this page\n"));
+    daemon.join().expect("the daemon saw what it should");
+
+    let place = Place::new();
+    let answer =
+        r#"{"jobs": [{"job": "8f3a1234", "account": "ada", "state": "held", "priority": "normal"}], "more": false}"#;
+    let daemon = answering(&place, r#"{"ask":"everyone","page":1}"#, answer);
+    let (code, out, _) = output(gleaner(&place).args(["jobs", "--everyone"]));
+    assert!(code == Some(0) && out.contains("8f3a1234  ada      held"), "{out}");
+    daemon.join().expect("the daemon saw what it should");
+    assert_eq!(output(gleaner(&place).args(["jobs", "--everyone", "--all"])).0, Some(2));
 }
 
 #[test]

@@ -344,7 +344,13 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
     let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs: Vec::new() };
     let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
     if !told.refusal.is_empty() {
+        if told.again_ms > 0 {
+            let why = &told.refusal;
+            way.job.set_problem(Some(format!("the hub takes its further tasks as there is room for them: {why}")));
+        }
         pause_or_refused(&told).await?;
+    } else if told.tasks == way.job.spec.tasks {
+        way.job.set_problem(None);
     }
     if told.tasks < first {
         return Err(Broken::Later("the hub lost tasks of a job".into()));
