@@ -5,6 +5,7 @@ mod batch;
 mod job;
 mod jobs;
 mod kept;
+mod limits;
 mod revoked;
 mod snapshot;
 mod standby;
@@ -25,6 +26,7 @@ const SCENARIOS: [Scenario; 20] = [
     ("contract/a drained worker gets nothing more", revoked::drained),
     ("contract/a revoked worker runs nothing more", revoked::worker),
     ("contract/a revoked client runs nothing more", revoked::client),
+    ("contract/an account's limits hold", limits::hold),
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),

@@ -17,12 +17,16 @@ pub(super) const TASKS: usize = 20;
 pub(super) const JOB_BOUND: Duration = Duration::from_secs(90);
 
 /// `gleaner` with these arguments, in `place`.
-fn gleaner(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<Outcome> {
+pub(super) fn command(pool: &Pool, place: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(pool.client.gleaner.clone().unwrap_or_else(|| "gleaner".into()));
     command.args(arguments);
     pool.client.dress(&mut command);
     command.current_dir(place);
-    Run::new(command).within(END_BOUND).run()
+    command
+}
+
+fn gleaner(pool: &Pool, place: &Path, arguments: &[&str]) -> Result<Outcome> {
+    Run::new(command(pool, place, arguments)).within(END_BOUND).run()
 }
 
 /// Submits, and gives the job's number.

@@ -51,11 +51,11 @@ pub struct Limit {
 /// What help and manual say of limits.
 const LIMIT_HELP: &str = "\
 Examples:
-  gleaner limit ada --running 16              no more than 16 tasks of ada's run at a time
-  gleaner limit ada --weight 3 --tasks 5000   three turns for one of the others', 5,000 tasks at the hub at most
-  gleaner limit 4f0c11d2 --share 25           a quarter of all CPUs is kept for the deadlines of the machine with this id
-  gleaner limit ada --running none            no limit any more
-  gleaner limit ada                           only shows the limits
+  gleaner limit ada --running 16     no more than 16 tasks of ada's run at a time
+  gleaner limit ada --weight 3       three turns for one of the others'
+  gleaner limit 4f0c --share 25      a quarter of all CPUs is kept for ada's deadlines
+  gleaner limit ada --running none   no limit any more
+  gleaner limit ada                  only shows the limits
 
 For the hub's owner. What is not given stays as it is, and the limits as they are then are printed. They are in the hub's journal before that, and \
 hold until they are changed, over restarts of the hub, too. A machine that has joined and was never used can be given limits in advance.
