@@ -1,6 +1,8 @@
 //! Accounts through a hub: who may ask and change what, what limits do, and what is kept.
 
 use super::*;
+use crate::desk::{Desk, Room};
+use crate::placement::{COST_MS, Lent, Placement, Ticket, Wanted};
 use crate::testing::{LIMIT, Served, hello, node, serve_journalled};
 use bytes::Bytes;
 use wire::message::work::{HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobSubmit, JobTold, Reported};
@@ -137,4 +139,17 @@ async fn jobs_of_everyone_come_in_pages() {
     assert_eq!((&two["jobs"][0]["account"], &two["jobs"][0]["state"]), (&"owner".into(), &"held".into()));
     assert_eq!((&one["jobs"][0]["state"], &one["jobs"][0]["deadline_ms"]), (&"ready".into(), &Value::Null));
     assert_eq!(page(3).await, json!({"jobs": [], "more": false}));
+}
+
+#[test]
+fn an_account_is_charged_what_its_launch_took() {
+    let mut placement = Placement::new(Desk::in_memory(Room::default(), 5));
+    placement.join(node(1), Lent::by_machine(1), false);
+    let wanted = Wanted { account: 1, cpus: 1, affinity: 0 };
+    placement.submit(Ticket(1), wanted).expect("room");
+    placement.submit(Ticket(2), wanted).expect("waits");
+    placement.cost(Ticket(1), 7_000);
+    placement.finish(Ticket(1));
+    placement.finish(Ticket(2));
+    assert_eq!(placement.desk.account_view(1).used_ms, 7_000 + u64::from(COST_MS));
 }
