@@ -15,7 +15,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 20] = [
+const SCENARIOS: [Scenario; 21] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),

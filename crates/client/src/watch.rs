@@ -17,7 +17,7 @@ use wire::{Joined, lock};
 /// While the hub is silent a way around is looked for this often.
 const DETOUR_INTERVAL: Duration = Duration::from_secs(3);
 /// It is silent for so long before another one is looked for: a link that is cut for a moment is not given up for that.
-const ELSEWHERE_AFTER: Duration = Duration::from_secs(6);
+const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
 /// How long a detour is used before the direct way is tried again; it doubles each time that is in vain.
 const WAY_BACK_FIRST: Duration = Duration::from_secs(60);
 const WAY_BACK_LAST: Duration = Duration::from_secs(600);

@@ -228,7 +228,7 @@ pub fn compared(pool: &mut Pool) -> Result<Vec<String>> {
     let good =
         ["submit", "--wait", "--validate", "grep -q said \"$1/stdout\"", "--", "sh", "-c", "echo said; touch good"];
     let outcome = gleaner(pool, &place, &good)?;
-    if !outcome.ok() || read("good") != "" {
+    if !outcome.ok() || !read("good").is_empty() {
         wrong.push(format!("one result is good: {}", outcome.said()));
     }
     let bad = ["submit", "--wait", "--validate", "exit 1", "--", "sh", "-c", "echo run >>bad"];

@@ -135,7 +135,11 @@ async fn a_job_is_done_by_a_host_that_asks() {
     let mut collect = Client::collect(&hub, job).await;
     let ended = collected(&mut collect, 3).await;
     assert_eq!(ended.iter().map(|ended| ended.result.to_vec()).collect::<Vec<_>>(), [b"aa", b"bb", b"cc"]);
-    collect.sender.send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect() }).await.expect("sent");
+    collect
+        .sender
+        .send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect(), compared: Vec::new() })
+        .await
+        .expect("sent");
     while !collect.next::<Endings>().await.is_last {}
     assert_eq!(client.ask(JobAskKind::Forget(job)).await.refusal, "");
     assert!(!client.ask(JobAskKind::Hold(job)).await.refusal.is_empty(), "it is no more");
@@ -163,7 +167,11 @@ async fn figures_follow_a_job() {
     host.ask(told.assigned.iter().map(done).collect(), 0).await;
     let mut collect = Client::collect(&hub, job).await;
     let ended = collected(&mut collect, 2).await;
-    collect.sender.send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect() }).await.expect("sent");
+    collect
+        .sender
+        .send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect(), compared: Vec::new() })
+        .await
+        .expect("sent");
     let all_taken = async {
         while hub.shared.figures().totals.done < 2 {
             tokio::time::sleep(std::time::Duration::from_millis(5)).await;
@@ -407,7 +415,7 @@ async fn what_ends_when_its_task_was_taken_is_not_kept() {
     let mut collect = Client::collect(&hub, job).await;
     let ended = collected(&mut collect, 1).await;
     assert_eq!(ended[0].failure, 5, "cancelled");
-    collect.sender.send(&Taken { tasks: vec![ended[0].task] }).await.expect("sent");
+    collect.sender.send(&Taken { tasks: vec![ended[0].task], compared: Vec::new() }).await.expect("sent");
     while !collect.next::<Endings>().await.is_last {}
     for kind in [OutputKind::Exited(Box::default()), OutputKind::End(true)] {
         to_hub.send(&TaskOutput::from(kind)).await.expect("sent");

@@ -2,6 +2,7 @@
 
 mod copies;
 mod model;
+mod quorum;
 mod scenarios;
 mod simulation;
 mod snapshot;
