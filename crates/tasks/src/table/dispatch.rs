@@ -51,6 +51,7 @@ impl Table {
         let host = &self.hosts[host];
         host.presence == Presence::Here
             && !host.is_backing_off
+            && !host.is_silent
             // One that was sent back is given one at a time until one is right.
             && (host.wrong < WRONG_MAX || host.places == 0)
             && host.cpus_free > 0
@@ -191,6 +192,15 @@ impl Table {
         None
     }
 
+    /// Sets a record aside for one more instance of a task, unless there is one. False: there is none.
+    pub(super) fn sets_aside(&mut self, at: u32) -> bool {
+        if self.tasks[at].set_aside == 0 && self.instances.room() > self.set_aside as usize {
+            self.tasks[at].set_aside = 1;
+            self.set_aside += 1;
+        }
+        self.has_record(at)
+    }
+
     /// Whether there is a record for one more instance of a task: set aside for it, not set aside for any, or that of an earlier
     /// one of which nothing came.
     fn has_record(&mut self, at: u32) -> bool {
@@ -217,8 +227,7 @@ impl Table {
     }
 
     /// A task was first and could not be had. If that goes on, those may have another copy of whose first nothing came, or no good one
-    /// where one is enough, and another
-    /// redundancy class if none has one yet: better than that it waits for ever.
+    /// where one is enough, and another redundancy class if none has one now: better than that it waits for ever.
     fn pass_over(&mut self, at: u32) {
         let task = &mut self.tasks[at];
         let is_lone = self.jobs[task.job].policy.quorum <= 1;
@@ -227,7 +236,7 @@ impl Table {
             return;
         }
         task.passes = 0;
-        if task.successes == 0 && task.out == 0 {
+        if task.out == 0 {
             task.redundancy = 0;
         }
         let mut instance_at = task.newest;

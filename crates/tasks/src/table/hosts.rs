@@ -22,6 +22,8 @@ pub(super) const WRONG_MAX: u16 = 3;
 /// The first while, which doubles with each further error, and the longest one.
 const BACK_OFF_MS: u32 = 2_000;
 const BACK_OFF_MAX_MS: u32 = 3_600_000;
+/// For how long a host gets nothing that was late and says nothing: it may be no more.
+const SILENCE_MS: u32 = 30_000;
 /// When a host that got nothing should ask again.
 const ASK_AGAIN_MS: u32 = 1_000;
 
@@ -110,6 +112,7 @@ impl Table {
         self.host_more[at].speed_permille = spec.speed_permille;
         self.hosts[at].is_attached = spec.is_attached;
         effects.push(Effect::Host(self.hosts[at].name(at)));
+        self.heard_of(at);
         self.unpark(at);
         self.feed(at, BATCH_MAX, effects);
         Ok(())
@@ -222,6 +225,7 @@ impl Table {
         if want == 0 || want as usize > BATCH_MAX {
             return Err(Refusal::Invalid("a host asks for 1 to 16 instances at a time"));
         }
+        self.heard_of(at);
         self.unpark(at);
         let given = self.serve(at, want.into(), effects);
         if given < want.into() && !self.hosts[at].is_attached {
@@ -388,8 +392,9 @@ impl Table {
         }
         let doublings = u32::from(host.wrong - WRONG_MAX).min(11);
         let back_off_ms = (BACK_OFF_MS << doublings).min(BACK_OFF_MAX_MS);
-        host.is_backing_off = true;
         let name = host.name(at);
+        self.heard_of(at);
+        self.hosts[at].is_backing_off = true;
         self.unpark(at);
         self.host_more[at].until_ms = (self.now_ms() + u64::from(back_off_ms)) as u32;
         self.hosts_due.insert(&mut self.host_more, at);
@@ -397,9 +402,36 @@ impl Table {
         effects.push(Effect::BackOff(name, back_off_ms));
     }
 
+    /// A host was late, and has said nothing: until it does, or for a while, it gets nothing more.
+    pub(super) fn on_silence(&mut self, at: u32) {
+        let now_ms = self.now_ms() as u32;
+        let host = &mut self.hosts[at];
+        if std::mem::replace(&mut host.is_silent, true) {
+            return;
+        }
+        if host.is_backing_off {
+            if self.host_more[at].until_ms.wrapping_sub(now_ms) >= SILENCE_MS {
+                return;
+            }
+            self.hosts_due.remove(&mut self.host_more, at);
+        }
+        self.unpark(at);
+        self.host_more[at].until_ms = now_ms.wrapping_add(SILENCE_MS);
+        self.hosts_due.insert(&mut self.host_more, at);
+    }
+
+    /// A host has said something.
+    pub(super) fn heard_of(&mut self, at: u32) {
+        let host = &mut self.hosts[at];
+        if std::mem::take(&mut host.is_silent) && !host.is_backing_off {
+            self.hosts_due.remove(&mut self.host_more, at);
+        }
+    }
+
     /// A host's while is over.
     pub(super) fn on_back(&mut self, at: u32, effects: &mut Effects) {
         self.hosts[at].is_backing_off = false;
+        self.hosts[at].is_silent = false;
         self.feed(at, 1, effects);
     }
 }

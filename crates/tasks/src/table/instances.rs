@@ -81,6 +81,7 @@ impl Table {
         if let Some(host) = host {
             if is_blamed {
                 self.judge(host, false, effects);
+                self.on_silence(host);
             }
             self.feed(host, 1, effects);
         }

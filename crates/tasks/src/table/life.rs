@@ -62,6 +62,10 @@ impl Table {
         let task = &mut self.tasks[at];
         task.unsent += more;
         if task.unsent > 0 {
+            // With none out, and the table full of others' results, it would wait for ever.
+            if task.out == 0 && !self.sets_aside(at) {
+                return self.decide(at, Err(Failure::Instances), effects);
+            }
             self.list(at);
             self.offer(at, effects);
         } else if task.out == 0 {

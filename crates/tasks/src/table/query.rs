@@ -165,6 +165,8 @@ pub struct HostView {
     pub right: u16,
     /// It is sent back for a while.
     pub is_backing_off: bool,
+    /// It was late, and nothing was heard of it since: it gets nothing for a while.
+    pub is_silent: bool,
     /// It gets nothing more.
     pub is_draining: bool,
 }
@@ -418,6 +420,7 @@ impl Table {
             running: running.collect(),
             right: host.right,
             is_backing_off: host.is_backing_off,
+            is_silent: host.is_silent,
             is_draining: host.presence == Presence::Draining,
         })
     }

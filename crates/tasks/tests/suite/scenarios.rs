@@ -547,3 +547,21 @@ fn when_an_instance_is_given_up_is_known() {
     world.pass(1);
     assert_eq!(due_ms(&world), 0);
 }
+
+#[test]
+fn a_host_that_was_late_gets_nothing_until_it_says_something() {
+    let mut world = World::new(8, 64);
+    let account = world.account();
+    let host = world.attached(account);
+    let spec = world.job_spec(account);
+    let policy = Policy { delay_bound_ms: 1_000, ..Policy::default() };
+    let job = world.open(JobSpec { policy, ..spec });
+    let first = sent(&world.submit(job, 2, 0).1);
+    assert_eq!(first.len(), 2);
+    world.pass(2_000);
+    assert_eq!(sent(&world.submit(job, 12, 0).1), [], "it may be no more");
+    assert_eq!(sent(&world.done(host, first[0], 1)).len(), 1, "it was only slow");
+    world.pass(1_500);
+    assert_eq!(sent(&world.pass(20_000)), []);
+    assert!(!sent(&world.pass(20_000)).is_empty(), "it may have lost what it was sent, and goes on");
+}

@@ -45,6 +45,8 @@ pub(crate) struct Host {
     pub presence: Presence,
     pub is_attached: bool,
     pub is_backing_off: bool,
+    /// It was late, and nothing was heard of it since.
+    pub is_silent: bool,
     /// In which list of parked hosts; 255: none.
     pub park: u8,
     pub redundancy: u8,
@@ -63,6 +65,7 @@ saved!(Host {
     presence: Presence,
     is_attached: bool,
     is_backing_off: bool,
+    is_silent: bool,
     park: u8,
     redundancy: u8,
 });
@@ -116,6 +119,7 @@ impl Default for Host {
             presence: Presence::Free,
             is_attached: false,
             is_backing_off: false,
+            is_silent: false,
             park: NO_PARK,
             redundancy: 0,
         }
