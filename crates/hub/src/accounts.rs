@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use tasks::{AccountView, JobName, JobView, Urgency};
 use wire::message::work::JobOpen;
-use wire::{lock, now_nanos};
+use wire::{lock, now_millis};
 
 /// Accounts on a page.
 const ACCOUNTS_PAGE: u32 = 256;
@@ -166,7 +166,7 @@ impl State {
         let progress = table.progress(name, TASKS_LOOKED_AT);
         let deadline_ms = (progress.deadline_ms > 0).then(|| {
             let in_ms = progress.deadline_ms as i64 - desk.now_ms() as i64;
-            now_nanos() / 1_000_000 + in_ms
+            now_millis() + in_ms
         });
         let key: String = open.key.iter().map(|byte| format!("{byte:02x}")).collect();
         let row = json!({
