@@ -36,6 +36,7 @@ mod own_pool;
 pub mod plan;
 pub mod policy;
 pub mod profile;
+pub mod program;
 pub mod pulse;
 mod race;
 pub mod recipes;

@@ -6,6 +6,8 @@ use crate::registry::{Member, RegistryError};
 use crate::server::Shared;
 use crate::session::ClientSession;
 use crate::state::State;
+use base::Priority;
+use base::digest::hex;
 use prost::Message;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
@@ -168,9 +170,8 @@ impl State {
             let in_ms = progress.deadline_ms as i64 - desk.now_ms() as i64;
             now_millis() + in_ms
         });
-        let key: String = open.key.iter().map(|byte| format!("{byte:02x}")).collect();
         let row = json!({
-            "job": key, "name": open.name, "state": state_of(&view, progress.running),
+            "job": hex(&open.key), "name": open.name, "state": state_of(&view, progress.running),
             "priority": priority_of(view.spec.urgency), "tasks": view.tasks, "ended": view.done + view.failed,
             "failed": view.failed, "running": progress.running, "deadline_ms": deadline_ms,
         });
@@ -190,11 +191,12 @@ fn state_of(job: &JobView, running: u32) -> &'static str {
 }
 
 fn priority_of(urgency: Urgency) -> &'static str {
-    match urgency {
-        Urgency::Interactive => "urgent",
-        Urgency::Reserved | Urgency::Normal => "normal",
-        Urgency::Spare => "spare",
-    }
+    let priority = match urgency {
+        Urgency::Interactive => Priority::Urgent,
+        Urgency::Reserved | Urgency::Normal => Priority::Normal,
+        Urgency::Spare => Priority::Spare,
+    };
+    priority.name()
 }
 
 #[cfg(test)]

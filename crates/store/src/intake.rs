@@ -320,14 +320,11 @@ impl Intake {
         let mut queue = lock(&self.queue);
         // With nothing there, who comes first is written at once.
         if queue.is_due() && last_sync >= LINGER_SYNC_MIN {
-            let until = Instant::now() + (last_sync / LINGER_PART).min(LINGER_MAX);
-            while queue.dead.is_none() && !queue.is_stopping && queue.batch.len() <= QUIET_BYTES_MAX {
-                let Some(woken) = wait_until(&self.gathered, queue, until) else {
-                    queue = lock(&self.queue);
-                    break;
-                };
-                queue = woken;
-            }
+            let time = (last_sync / LINGER_PART).min(LINGER_MAX);
+            let lingers =
+                |queue: &mut Queue| queue.dead.is_none() && !queue.is_stopping && queue.batch.len() <= QUIET_BYTES_MAX;
+            let waited = self.gathered.wait_timeout_while(queue, time, lingers);
+            queue = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         while queue.dead.is_none() && !queue.is_due() && !queue.is_stopping {
             queue.is_idle = true;

@@ -93,6 +93,13 @@ saved!(Policy {
     delay_bound_ms: u32,
 });
 
+impl Policy {
+    /// Whether a result is good only with another account's beside it.
+    pub fn needs_agreement(&self) -> bool {
+        self.quorum > 1
+    }
+}
+
 impl Default for Policy {
     /// One instance, which is given up after an hour and then made anew, four times.
     fn default() -> Self {

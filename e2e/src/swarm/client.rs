@@ -251,7 +251,7 @@ impl<'a> Run<'a> {
                     }
                     let taken = self.take(&endings);
                     if !taken.is_empty() {
-                        to_collect.send(&Taken { tasks: taken, compared: Vec::new() }).await.map_err(lost)?;
+                        to_collect.send(&Taken { tasks: taken, ..Taken::default() }).await.map_err(lost)?;
                     }
                     if endings.is_last {
                         break;

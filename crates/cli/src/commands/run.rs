@@ -4,6 +4,7 @@ use crate::args::Run;
 use crate::error::{CliError, Result};
 use crate::job;
 use crate::job::source::Typed;
+use client::program::remrun;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::process::CommandExt;
@@ -28,9 +29,6 @@ pub fn run(arguments: Run) -> Result<ExitCode> {
     if arguments.no_remote {
         return become_program(&arguments.command[0].clone(), &arguments.command[1..]);
     }
-    let own = std::fs::read_link("/proc/self/exe").ok();
-    let beside = own.and_then(|exe| Some(exe.parent()?.join("remrun"))).filter(|remrun| remrun.exists());
-    let program = beside.map_or_else(|| OsString::from("remrun"), Into::into);
     let mut words: Vec<OsString> = vec!["--cpus".into(), arguments.cpus.to_string().into()];
     words.extend(arguments.no_local.then(|| "--no-local".into()));
     words.extend(arguments.race.then(|| "--race".into()));
@@ -40,7 +38,7 @@ pub fn run(arguments: Run) -> Result<ExitCode> {
     }
     words.push("--".into());
     words.extend(arguments.command);
-    become_program(&program, &words)
+    become_program(&remrun(), &words)
 }
 
 fn become_program(program: &OsString, words: &[OsString]) -> Result<ExitCode> {

@@ -2,9 +2,10 @@
 //! task of its own over two of them, or over one where nothing needs to agree with it.
 
 use super::collect::{Collector, arrivals, digests, exited, write};
-use super::drive::Way;
+use super::drive::{INSTANCES_MAX, Way};
 use super::hook;
 use super::job::Job;
+use crate::program;
 use crate::serve::blocking_io;
 use crate::spool::Spool;
 use base::delta::FileChange;
@@ -29,8 +30,6 @@ const TRIES_MAX: u32 = 4;
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 /// What all of them have said is here, in the job's folder.
 const LOG: &str = "validate.log";
-/// Results of one task at most.
-const NUMBERS_MAX: u32 = 16;
 
 /// Compares a task's results, however often that has to be tried; nothing once the connection has ended.
 pub(super) async fn compare(collector: Arc<Collector>, asked: Compare) -> Option<Compared> {
@@ -70,14 +69,14 @@ async fn compare_once(collector: &Collector, line: &[u8], asked: &Compare) -> Re
     let way = &collector.way;
     let folder = Folder::make(way.job.folder().join("compare").join(asked.index.to_string())).await?;
     let mut results = Vec::new();
-    for candidate in asked.candidates.iter().filter(|candidate| candidate.number < NUMBERS_MAX) {
+    for candidate in asked.candidates.iter().filter(|candidate| candidate.number < INSTANCES_MAX) {
         let number = candidate.number;
         let at = folder.0.join(number.to_string());
         if let Some(status) = lay_out(way, at.clone(), &candidate.result).await? {
             results.push(LaidOut { number, folder: at, status });
         }
     }
-    let validator = Validator { job: &way.job, line, index: asked.index, runner: hook::remrun() };
+    let validator = Validator { job: &way.job, line, index: asked.index, runner: program::remrun() };
     match way.job.spec.batch.quorum {
         0 | 1 => validator.good_one(&results).await,
         _ => validator.most_that_agree(&results).await,

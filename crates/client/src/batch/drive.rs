@@ -24,7 +24,7 @@ use wire::{Joined, Pauses, Receiver, Sender, now_millis, now_nanos};
 /// Tasks in one message.
 const SUBMIT_MAX: u32 = 1024;
 /// Most instances of a task that a hub makes.
-const INSTANCES_MAX: u32 = 16;
+pub(super) const INSTANCES_MAX: u32 = 16;
 /// Errors that a task may have that are not its own: workers that go, links that break.
 const ERRORS_MAX: u32 = 11;
 /// The same where a run has a time limit: most that are too long once are so always.

@@ -2,7 +2,7 @@
 //! folder.
 
 use super::job::Job;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
@@ -28,13 +28,6 @@ pub(super) fn command(job: &Job, index: u32, program: impl AsRef<OsStr>) -> Comm
     }
     command.env("GLEANER_KEY", format!("{id}/{index}")).env("GLEANER_JOB", id).env("GLEANER_INDEX", index.to_string());
     command
-}
-
-/// The program that runs a command as a task: the one beside this one.
-pub(super) fn remrun() -> OsString {
-    let own = std::fs::read_link("/proc/self/exe").ok();
-    let beside = own.and_then(|own| Some(own.parent()?.join("remrun"))).filter(|remrun| remrun.exists());
-    beside.map_or_else(|| OsString::from("remrun"), Into::into)
 }
 
 /// Runs a command to its end. The error is what became of it, as what follows its name in a sentence.

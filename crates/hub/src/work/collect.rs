@@ -8,7 +8,7 @@ use crate::workers::send_last;
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use tasks::{BATCH_MAX, Event, Failure, InstanceName, JobName, TaskName};
+use tasks::{BATCH_MAX, Event, Failure, INSTANCES_MAX, InstanceName, JobName, TaskName};
 use tokio::sync::Notify;
 use wire::message::work::{Candidate, Collect, Compare, Compared, Ended, Endings, Taken};
 use wire::{Receiver, Sender, lock};
@@ -62,14 +62,10 @@ impl Feeds {
         self.0.entry(job).or_default().has_more.clone()
     }
 
-    fn take(&mut self, job: JobName, count: usize) -> Vec<TaskName> {
-        let Some(feed) = self.0.get_mut(&job) else { return Vec::new() };
-        feed.ended.drain(..count.min(feed.ended.len())).collect()
-    }
-
-    fn take_comparisons(&mut self, job: JobName, count: usize) -> Vec<(TaskName, u16)> {
-        let Some(feed) = self.0.get_mut(&job) else { return Vec::new() };
-        feed.comparisons.drain(..count.min(feed.comparisons.len())).collect()
+    /// So many that have ended, and so many comparisons, at most.
+    fn take(&mut self, job: JobName, ended: usize, comparisons: usize) -> (Vec<TaskName>, Vec<(TaskName, u16)>) {
+        let Some(feed) = self.0.get_mut(&job) else { return Default::default() };
+        (first_of(&mut feed.ended, ended), first_of(&mut feed.comparisons, comparisons))
     }
 
     /// These were told to somebody who did not take them.
@@ -82,9 +78,13 @@ impl Feeds {
     }
 }
 
+fn first_of<T>(queue: &mut VecDeque<T>, count: usize) -> Vec<T> {
+    queue.drain(..count.min(queue.len())).collect()
+}
+
 /// What a collector is told next.
 enum News {
-    Told(Vec<Ended>, Vec<Compare>),
+    Told(Endings),
     Nothing,
     Last,
 }
@@ -122,15 +122,13 @@ impl Shared {
             more.as_mut().enable();
             let news = lock(&self.state).ended_of(collector);
             let endings = match news {
-                News::Told(ended, compare) => {
-                    let candidates = |compare: &Compare| {
-                        let task = compare.task;
-                        compare.candidates.clone().into_iter().map(move |candidate| (task, candidate.result))
-                    };
-                    let results = ended.iter().map(|ended| (ended.task, ended.result.clone()));
-                    let results = results.chain(compare.iter().flat_map(candidates));
-                    self.keep_results(collector.job, &collector.client, results);
-                    Some(Endings { ended, compare, ..Endings::default() })
+                News::Told(endings) => {
+                    let compared = endings.compare.iter().flat_map(|compare| {
+                        compare.candidates.iter().map(move |candidate| (compare.task, &candidate.result))
+                    });
+                    let ended = endings.ended.iter().map(|ended| (ended.task, &ended.result));
+                    self.keep_results(collector.job, &collector.client, ended.chain(compared));
+                    Some(endings)
                 }
                 News::Last => {
                     let _ =
@@ -196,8 +194,7 @@ impl Collector {
 impl State {
     fn ended_of(&mut self, collector: &mut Collector) -> News {
         let Collector { job, ahead, ref mut told, ref mut compares, .. } = *collector;
-        let tasks = self.work.feeds.take(job, ahead - told.len());
-        let comparisons = self.work.feeds.take_comparisons(job, COMPARES_MAX.saturating_sub(compares.len()));
+        let (tasks, comparisons) = self.work.feeds.take(job, ahead - told.len(), COMPARES_MAX - compares.len());
         if tasks.is_empty() && comparisons.is_empty() {
             let view = self.placement.desk.table().job(job);
             let is_all = told.is_empty() && collector.settling.is_empty();
@@ -213,14 +210,14 @@ impl State {
             compares.insert(task, mask);
             compare.push(comparison);
         }
-        News::Told(ended, compare)
+        News::Told(Endings { ended, compare, ..Endings::default() })
     }
 
     /// Results that are to be compared.
     fn comparison(&self, task: TaskName, mask: u16) -> Option<Compare> {
         let desk = &self.placement.desk;
         let index = desk.table().task(task)?.index;
-        let numbers = (0..16).filter(|number| mask >> number & 1 == 1);
+        let numbers = (0..INSTANCES_MAX).filter(|number| mask >> number & 1 == 1);
         let candidate = |number: u8| {
             let result = desk.ledger().result(InstanceName { task, number }).cloned();
             Candidate { number: number.into(), result: result.map_or(Bytes::new(), Bytes::from_owner) }

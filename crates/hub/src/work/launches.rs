@@ -166,13 +166,13 @@ impl Shared {
     }
 
     /// Results of a job are about to be told: their contents stay until they are taken, also those from before the hub's start.
-    pub(super) fn keep_results(
+    pub(super) fn keep_results<'a>(
         &self,
         job: JobName,
         client: &ClientSession,
-        results: impl Iterator<Item = (u64, Bytes)>,
+        results: impl Iterator<Item = (u64, &'a Bytes)>,
     ) {
-        let unpinned: Vec<(TaskName, Bytes)> = {
+        let unpinned: Vec<(TaskName, &Bytes)> = {
             let state = lock(&self.state);
             if !state.placement.desk.is_driven(job) {
                 return;
@@ -182,7 +182,7 @@ impl Shared {
             results.filter(|(task, result)| !result.is_empty() && !pins.contains_key(task)).collect()
         };
         for (task, result) in unpinned {
-            let Ok(result) = LaunchResult::decode(result) else { continue };
+            let Ok(result) = LaunchResult::decode(result.clone()) else { continue };
             let pin = tokio::task::block_in_place(|| client.pin_result(&result));
             lock(&self.state).work.launches.pins.entry(task).or_default().push(pin);
         }

@@ -137,7 +137,7 @@ async fn a_job_is_done_by_a_host_that_asks() {
     assert_eq!(ended.iter().map(|ended| ended.result.to_vec()).collect::<Vec<_>>(), [b"aa", b"bb", b"cc"]);
     collect
         .sender
-        .send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect(), compared: Vec::new() })
+        .send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect(), ..Taken::default() })
         .await
         .expect("sent");
     while !collect.next::<Endings>().await.is_last {}
@@ -169,7 +169,7 @@ async fn figures_follow_a_job() {
     let ended = collected(&mut collect, 2).await;
     collect
         .sender
-        .send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect(), compared: Vec::new() })
+        .send(&Taken { tasks: ended.iter().map(|ended| ended.task).collect(), ..Taken::default() })
         .await
         .expect("sent");
     let all_taken = async {
@@ -415,7 +415,7 @@ async fn what_ends_when_its_task_was_taken_is_not_kept() {
     let mut collect = Client::collect(&hub, job).await;
     let ended = collected(&mut collect, 1).await;
     assert_eq!(ended[0].failure, 5, "cancelled");
-    collect.sender.send(&Taken { tasks: vec![ended[0].task], compared: Vec::new() }).await.expect("sent");
+    collect.sender.send(&Taken { tasks: vec![ended[0].task], ..Taken::default() }).await.expect("sent");
     while !collect.next::<Endings>().await.is_last {}
     for kind in [OutputKind::Exited(Box::default()), OutputKind::End(true)] {
         to_hub.send(&TaskOutput::from(kind)).await.expect("sent");

@@ -230,7 +230,7 @@ impl Table {
     /// where one is enough, and another redundancy class if none has one now: better than that it waits for ever.
     fn pass_over(&mut self, at: u32) {
         let task = &mut self.tasks[at];
-        let is_lone = self.jobs[task.job].policy.quorum <= 1;
+        let is_lone = !self.jobs[task.job].policy.needs_agreement();
         task.passes += 1;
         if task.passes < if is_lone { LONE_PASSES_MAX } else { TASK_PASSES_MAX } {
             return;

@@ -392,31 +392,29 @@ impl Table {
         }
         let doublings = u32::from(host.wrong - WRONG_MAX).min(11);
         let back_off_ms = (BACK_OFF_MS << doublings).min(BACK_OFF_MAX_MS);
+        (host.is_backing_off, host.is_silent) = (true, false);
         let name = host.name(at);
-        self.heard_of(at);
-        self.hosts[at].is_backing_off = true;
-        self.unpark(at);
-        self.host_more[at].until_ms = (self.now_ms() + u64::from(back_off_ms)) as u32;
-        self.hosts_due.insert(&mut self.host_more, at);
+        self.rests(at, back_off_ms);
         self.totals.back_offs += 1;
         effects.push(Effect::BackOff(name, back_off_ms));
     }
 
     /// A host was late, and has said nothing: until it does, or for a while, it gets nothing more.
     pub(super) fn on_silence(&mut self, at: u32) {
-        let now_ms = self.now_ms() as u32;
+        let left_ms = self.host_more[at].until_ms.wrapping_sub(self.now_ms() as u32);
         let host = &mut self.hosts[at];
-        if std::mem::replace(&mut host.is_silent, true) {
-            return;
+        let was_silent = std::mem::replace(&mut host.is_silent, true);
+        let rests_longer = host.is_backing_off && left_ms >= SILENCE_MS;
+        if !was_silent && !rests_longer {
+            self.rests(at, SILENCE_MS);
         }
-        if host.is_backing_off {
-            if self.host_more[at].until_ms.wrapping_sub(now_ms) >= SILENCE_MS {
-                return;
-            }
-            self.hosts_due.remove(&mut self.host_more, at);
-        }
+    }
+
+    /// A host gets nothing for so long from now on.
+    fn rests(&mut self, at: u32, while_ms: u32) {
         self.unpark(at);
-        self.host_more[at].until_ms = now_ms.wrapping_add(SILENCE_MS);
+        self.hosts_due.remove(&mut self.host_more, at);
+        self.host_more[at].until_ms = (self.now_ms() as u32).wrapping_add(while_ms);
         self.hosts_due.insert(&mut self.host_more, at);
     }
 

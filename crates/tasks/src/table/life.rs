@@ -27,7 +27,7 @@ impl Table {
         if successes >= quorum {
             match policy.validation {
                 // A host that is trusted alone is not looked at, unless all are.
-                Validation::Command if quorum > 1 || policy.quorum <= 1 => {
+                Validation::Command if quorum > 1 || !policy.needs_agreement() => {
                     if self.ask_to_compare(at, effects) {
                         return;
                     }

@@ -63,9 +63,10 @@ impl Table {
 
     fn on_done(&mut self, host: u32, at: u32, instance_at: u32, was: Fate, digest: &[u8; 32], effects: &mut Effects) {
         let instance = &mut self.instances[instance_at];
-        let is_lone = self.jobs[self.tasks[at].job].policy.quorum <= 1;
+        let needs_agreement = self.jobs[self.tasks[at].job].policy.needs_agreement();
         let (tag, tags) = (tag_of(instance.account), &mut self.tags[at]);
-        let is_second = !is_lone && (0..16).any(|number| tags.accounts[number] == tag && tags.results[number] != 0);
+        let is_second =
+            needs_agreement && (0..16).any(|number| tags.accounts[number] == tag && tags.results[number] != 0);
         if is_second {
             // One account counts once, where several must agree.
             instance.fate = Fate::Failed;
