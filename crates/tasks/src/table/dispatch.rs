@@ -262,9 +262,11 @@ impl Table {
 
         let now_ms = self.now_ms();
         let due_ms = now_ms + u64::from(policy.delay_bound_ms);
+        let is_last = self.tasks[task_at].is_speculated;
+        // Who is given up before the deadline without time for another try is given up for nothing.
+        let due_ms = if is_last { due_ms.max(deadline_ms) } else { due_ms };
         let watch_ms = watch_ms(deadline_ms, cost_ms.into(), now_ms);
-        let is_watched =
-            policy.is_speculative && watch_ms > now_ms && watch_ms < due_ms && !self.tasks[task_at].is_speculated;
+        let is_watched = policy.is_speculative && watch_ms > now_ms && watch_ms < due_ms && !is_last;
         let number = self.make_instance(task_at, host_at, need, if is_watched { watch_ms } else { due_ms }, is_watched);
 
         let task = &self.tasks[task_at];

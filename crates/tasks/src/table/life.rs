@@ -10,8 +10,8 @@ use crate::names::{InstanceName, TaskName};
 use crate::shapes::NIL;
 use crate::shapes::list::{push_back, unlink};
 
-/// Instances more that a task gets near its deadline: of hosts of which one in twenty dies all do so once in 8,000 times.
-const COPIES: u8 = 3;
+/// Instances more that a task gets near its deadline: of hosts of which one in twenty dies all do so once in 160,000 times.
+const COPIES: u8 = 4;
 /// Instances of a task up to which it is taken apart at once when it has been assimilated, and not by and by.
 const AT_ONCE_MAX: u8 = 2;
 

@@ -25,7 +25,7 @@ fn a_near_deadline_gets_more_copies() {
 #[test]
 fn a_deadline_that_leaves_one_more_try_gets_several_at_once_and_not_too_early() {
     let mut world = World::new(8, 100);
-    let accounts = [(); 5].map(|()| world.account());
+    let accounts = [(); 6].map(|()| world.account());
     let hosts = accounts.map(|account| world.host(account));
     let spec = world.job_spec(accounts[0]);
     let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 8, ..Policy::default() };
@@ -36,16 +36,35 @@ fn a_deadline_that_leaves_one_more_try_gets_several_at_once_and_not_too_early() 
     assert_eq!(world.request(hosts[1], 1), [], "it may end any moment");
     world.pass(1);
     let copies = hosts[1..].iter().map(|host| world.request(*host, 1).len());
-    assert_eq!(copies.collect::<Vec<_>>(), [1, 1, 1, 0]);
+    assert_eq!(copies.collect::<Vec<_>>(), [1, 1, 1, 1, 0]);
     // One that is lost when there is no time to wait for the next is followed by several.
     let (tasks, _) = world.submit(job, 1, 10_000);
-    let first = world.request(hosts[4], 1);
+    let first = world.request(hosts[5], 1);
     assert_eq!(first[0].task, tasks[0]);
     world.pass(3_000);
-    world.handle(Event::Leave(hosts[4]));
+    world.handle(Event::Leave(hosts[5]));
     world.pass(1);
-    let copies = hosts[..4].iter().map(|host| world.request(*host, 1).len());
-    assert_eq!(copies.sum::<usize>(), 3);
+    let copies = hosts[..5].iter().map(|host| world.request(*host, 1).len());
+    assert_eq!(copies.sum::<usize>(), 4);
+}
+
+#[test]
+fn the_last_tries_are_not_given_up_before_the_deadline() {
+    let mut world = World::new(8, 100);
+    let accounts = [(); 2].map(|()| world.account());
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 8, ..Policy::default() };
+    let job = world.open(JobSpec { policy, cost_ms: 4_000, ..spec });
+    let (tasks, _) = world.submit(job, 1, 10_000);
+    assert_eq!(world.request(hosts[0], 1).len(), 1);
+    world.pass(4_500);
+    let copy = world.request(hosts[1], 1);
+    // The first one is given up, and its followers have more to do than was thought.
+    world.pass(5_499);
+    assert_eq!(world.table.totals().late, 1);
+    let effects = world.done(hosts[1], copy[0], 3);
+    assert_eq!(decided(&effects), [(tasks[0], Ok(1))]);
 }
 
 #[test]
@@ -66,7 +85,7 @@ fn copies_are_added_once_and_counted() {
         world.pass(100);
         copies += hosts[2..].iter().map(|host| world.request(*host, 1).len()).sum::<usize>();
     }
-    assert_eq!((copies, world.table.totals().speculated), (3, 3));
+    assert_eq!((copies, world.table.totals().speculated), (4, 4));
 }
 
 #[test]
