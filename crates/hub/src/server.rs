@@ -17,6 +17,7 @@ use base::{NodeId, ViewId};
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -276,8 +277,10 @@ impl Hub {
         let accepting = async {
             while let Some(attempt) = self.listener.accept().await {
                 let shared = self.shared.clone();
+                // In a box before it goes there: what its task begins with has room in it to the end.
+                let finishing = Box::pin(attempt.finish());
                 tokio::spawn(async move {
-                    let served = async { shared.serve(Box::pin(attempt.finish()).await?).await };
+                    let served = async { shared.serve(finishing.await?).await };
                     if let Err(error) = served.await {
                         tracing::debug!(%error, "a connection ended");
                     }
@@ -318,22 +321,27 @@ impl Shared {
     }
 
     pub(crate) async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
-        // There may be ten thousand machines that ask. What the others need is in boxes of its own, so that those keep little.
-        let Some(guest) = Box::pin(self.greet(connection)).await? else { return Ok(()) };
-        let _vouched = self.guests.vouch_for(&guest.connection);
+        let greeted = Box::pin(self.greet(connection)).await?;
+        let begin = |guest: Guest| (self.guests.vouch_for(&guest.connection), self.serve_guest(guest));
+        if let Some((_vouched, serving)) = greeted.map(begin) {
+            serving.await;
+        }
+        Ok(())
+    }
+
+    /// Serves a machine as what it is. In boxes of their own: there may be ten thousand machines that ask, and what the others need
+    /// is not to be kept for them.
+    fn serve_guest<'a>(self: &'a Arc<Self>, guest: Guest) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
         let Guest { connection, hello, role, tenant, held, control, hubs } = guest;
         if role == Role::Worker && hello.asks {
-            drop((hello, held));
-            self.serve_asking(connection, control, hubs).await;
-            return Ok(());
+            return Box::pin(self.serve_asking(connection, control, hubs));
         }
         let (lends, changes) = watch::channel(None);
         tokio::spawn(answer_pings(connection.clone(), control, lends, hubs));
         match role {
-            Role::Worker => Box::pin(self.serve_worker(connection, hello, changes)).await,
-            Role::Client | Role::Admin => Box::pin(self.serve_client(connection, hello, tenant, held)).await,
+            Role::Worker => Box::pin(self.serve_worker(connection, hello, changes)),
+            Role::Client | Role::Admin => Box::pin(self.serve_client(connection, hello, tenant, held)),
         }
-        Ok(())
     }
 
     async fn serve_client(

@@ -109,7 +109,8 @@ impl Shared {
             let opened = tokio::select! {
                 opened = connection.accept_control() => opened,
                 told = hubs.changed() => {
-                    if control.send(&told).await.is_err() {
+                    // In a box: it is seldom told.
+                    if Box::pin(control.send(&told)).await.is_err() {
                         break;
                     }
                     continue;
