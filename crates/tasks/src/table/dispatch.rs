@@ -397,5 +397,5 @@ enum Look {
 /// after the other, but not before it should have ended; and in time for one more.
 fn watch_ms(deadline_ms: u64, cost_ms: u64, now_ms: u64) -> u64 {
     let (early, late) = (deadline_ms.saturating_sub(2 * cost_ms), deadline_ms.saturating_sub(cost_ms + cost_ms / 4));
-    early.max(now_ms + cost_ms + cost_ms / 8).min(late)
+    early.max(now_ms + cost_ms + cost_ms / 4).min(late)
 }

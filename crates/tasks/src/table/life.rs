@@ -10,7 +10,7 @@ use crate::names::{InstanceName, TaskName};
 use crate::shapes::NIL;
 use crate::shapes::list::{push_back, unlink};
 
-/// Instances more that a task gets near its deadline: of hosts of which one in twenty dies all do so once in 160,000 times.
+/// Instances more that a task gets near its deadline at most: of hosts of which one in twenty dies all do so once in 160,000 times.
 const COPIES: u8 = 4;
 /// Instances of a task up to which it is taken apart at once when it has been assimilated, and not by and by.
 const AT_ONCE_MAX: u8 = 2;
@@ -55,7 +55,7 @@ impl Table {
         let room = policy.instances_max.min(INSTANCES_MAX).saturating_sub(task.made + task.unsent);
         let mut more = missing.min(room);
         if missing > 0 && task.made > 0 && policy.is_speculative && self.is_last_chance(at) {
-            let with_copies = missing.max(COPIES).min(room);
+            let with_copies = missing.max(self.copies(at)).min(room);
             self.speculates(at, with_copies - more);
             more = with_copies;
         }
@@ -88,6 +88,16 @@ impl Table {
         !task.is_speculated && now_ms < deadline_ms && now_ms + 2 * u64::from(cost_ms) > deadline_ms
     }
 
+    /// How many instances at once a task gets near its deadline: what is idle is for all of its group that have not ended, as when
+    /// reports come late because there are many.
+    fn copies(&self, at: u32) -> u8 {
+        let task = &self.tasks[at];
+        let cpus_each = u64::from(self.kinds.need(self.jobs[task.job].need).cpus);
+        let cpus_idle = self.gauges.cpus.saturating_sub(self.gauges.cpus_busy);
+        let all = u64::from(self.groups[task.group].unfinished) * cpus_each;
+        (cpus_idle / all.max(1)).clamp(1, COPIES.into()) as u8
+    }
+
     /// A task gets so many instances more than it would without a deadline. Once: it is not asked again.
     fn speculates(&mut self, at: u32, copies: u8) {
         self.tasks[at].is_speculated = true;
@@ -101,7 +111,7 @@ impl Table {
         if task.stage != Stage::Open || task.is_speculated || task.unsent > 0 || task.made >= instances_max {
             return;
         }
-        let copies = COPIES.min(instances_max - task.made);
+        let copies = self.copies(at).min(instances_max - task.made);
         self.tasks[at].unsent = copies;
         self.speculates(at, copies);
         self.list(at);

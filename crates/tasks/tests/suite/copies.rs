@@ -28,11 +28,11 @@ fn a_deadline_that_leaves_one_more_try_gets_several_at_once_and_not_too_early() 
     let accounts = [(); 6].map(|()| world.account());
     let hosts = accounts.map(|account| world.host(account));
     let spec = world.job_spec(accounts[0]);
-    let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 8, ..Policy::default() };
+    let policy = Policy { is_speculative: true, delay_bound_ms: 6_000, instances_max: 8, ..Policy::default() };
     let job = world.open(JobSpec { policy, cost_ms: 4_000, ..spec });
     world.submit(job, 1, 10_000);
     assert_eq!(world.request(hosts[0], 1).len(), 1);
-    world.pass(4_499);
+    world.pass(4_999);
     assert_eq!(world.request(hosts[1], 1), [], "it may end any moment");
     world.pass(1);
     let copies = hosts[1..].iter().map(|host| world.request(*host, 1).len());
@@ -55,16 +55,33 @@ fn the_last_tries_are_not_given_up_before_the_deadline() {
     let hosts = accounts.map(|account| world.host(account));
     let spec = world.job_spec(accounts[0]);
     let policy = Policy { is_speculative: true, delay_bound_ms: 4_700, instances_max: 8, ..Policy::default() };
-    let job = world.open(JobSpec { policy, cost_ms: 4_000, ..spec });
+    let job = world.open(JobSpec { policy, cost_ms: 3_500, ..spec });
     let (tasks, _) = world.submit(job, 1, 10_000);
     assert_eq!(world.request(hosts[0], 1).len(), 1);
-    world.pass(4_500);
+    world.pass(4_375);
     let copy = world.request(hosts[1], 1);
-    // The first one is given up, and its followers have more to do than was thought.
-    world.pass(5_499);
+    world.pass(5_624);
     assert_eq!(world.table.totals().late, 1);
     let effects = world.done(hosts[1], copy[0], 3);
     assert_eq!(decided(&effects), [(tasks[0], Ok(1))]);
+}
+
+#[test]
+fn what_is_idle_is_shared_by_all_that_are_near_their_deadline() {
+    let mut world = World::new(8, 100);
+    let accounts = [(); 6].map(|()| world.account());
+    let hosts = accounts.map(|account| world.host(account));
+    let spec = world.job_spec(accounts[0]);
+    let policy = Policy { is_speculative: true, delay_bound_ms: 100_000, instances_max: 8, ..Policy::default() };
+    let cpus = world.table.gauges().cpus as u32;
+    let job = world.open(JobSpec { policy, need: Need { cpus: cpus as u16 / 6, ..spec.need }, ..spec });
+    world.submit(job, 2, 10_000);
+    let first = hosts.map(|host| world.request(host, 1).len());
+    assert_eq!(first, [1, 1, 0, 0, 0, 0]);
+    world.pass(8_000);
+    let copies = hosts.map(|host| world.request(host, 1).len());
+    assert_eq!(copies, [0, 0, 1, 1, 1, 1], "two for each of the two");
+    assert_eq!(world.table.totals().speculated, 4);
 }
 
 #[test]
