@@ -81,6 +81,9 @@ pub struct Outcome {
     pub lag_ms: [f64; 3],
     /// The machine's own hiccups meanwhile: by how much a sleep of 1 ms was too long.
     pub hiccup_ms: [f64; 3],
+    /// Syncs of the hub's journal since it began: median, 99th percentile, longest. The hub says it, not the swarm.
+    #[serde(default)]
+    pub sync_ms: [f64; 3],
     /// Ends that came after the deadline.
     pub late: u64,
     /// Tasks that the hub had accepted and then did not know.

@@ -38,6 +38,7 @@ struct Choice {
 impl Table {
     /// Gives a host up to `want` instances, at most a batch. Returns how many.
     pub(super) fn serve(&mut self, host: u32, want: usize, effects: &mut Effects) -> usize {
+        self.host_more.prefetch(host);
         let mut given = 0;
         while given < want.min(BATCH_MAX) && self.looks > 0 && self.may_have_more(host) {
             let Some(choice) = self.choose(host) else { break };
@@ -145,6 +146,9 @@ impl Table {
             return Look::Not;
         }
         let group = &self.groups[at];
+        self.tasks.column.prefetch(group.ready);
+        self.tags.prefetch(group.ready);
+        self.jobs.column.prefetch(group.job);
         if i32::from(group.cpus) > self.hosts[host].cpus_free {
             let passes = group.passes.saturating_add(1);
             self.groups[at].passes = passes;
@@ -174,6 +178,8 @@ impl Table {
         for _ in 0..TASKS_MAX {
             let at = self.groups[group].ready;
             let task = &self.tasks[at];
+            self.tasks.column.prefetch(task.ready.prev);
+            self.tasks.column.prefetch(task.ready.next);
             let (made, wanted) = (usize::from(task.made), task.redundancy);
             let is_others = made == 0 || !self.tags[at].accounts[..made].contains(&tag);
             if is_others && (wanted == 0 || wanted == redundancy) {

@@ -250,6 +250,7 @@ impl Table {
         if names.len() > crate::event::BATCH_MAX {
             return Err(Refusal::Invalid("an event has 16 items at most"));
         }
+        self.fetch(names.iter().copied());
         for name in names {
             // One that is known no more was assimilated before: the word came twice.
             if let Ok(at) = self.task_at(*name)

@@ -253,6 +253,38 @@ impl Table {
         self.tasks.find(name.at, name.generation).ok_or(Refusal::Unknown)
     }
 
+    /// Has the processor get the records of some tasks and of what hangs on them, side by side: one after the other they would be waited
+    /// for, with more in the table than a cache holds.
+    fn fetch(&self, tasks: impl Iterator<Item = TaskName> + Clone) {
+        tasks.clone().for_each(|name| self.fetch_task(name.at));
+        for task in tasks.clone().filter_map(|name| self.tasks.column.get(name.at)) {
+            self.instances.column.prefetch(task.newest);
+            self.groups.column.prefetch(task.group);
+            self.tasks.column.prefetch(task.siblings.prev);
+            self.tasks.column.prefetch(task.siblings.next);
+        }
+        for task in tasks.filter_map(|name| self.tasks.column.get(name.at)) {
+            if let Some(newest) = self.instances.column.get(task.newest) {
+                self.instances.column.prefetch(newest.timer.prev);
+                self.instances.column.prefetch(newest.timer.next);
+                self.host_more.prefetch(newest.host);
+            }
+        }
+    }
+
+    /// The same for one task alone.
+    fn fetch_task(&self, at: u32) {
+        self.tasks.column.prefetch(at);
+        self.tags.prefetch(at);
+    }
+
+    /// The same for those that one is between, in its job and among those that are ready.
+    fn fetch_neighbours(&self, at: u32) {
+        let Some(task) = self.tasks.column.get(at) else { return };
+        self.tasks.column.prefetch(task.siblings.prev);
+        self.tasks.column.prefetch(task.ready.prev);
+    }
+
     /// What was done since the last call, as far as it is counted ([`Table::count`]).
     pub fn work(&mut self) -> Work {
         let mut work = Work::default();

@@ -18,6 +18,7 @@ impl Table {
         if reports.len() > BATCH_MAX || want as usize > BATCH_MAX {
             return Err(Refusal::Invalid("an event has 16 items at most"));
         }
+        self.fetch(reports.iter().map(|report| report.instance.task));
         self.heard_of(at);
         for report in reports {
             self.on_one(at, report, effects);

@@ -67,9 +67,15 @@ impl Table {
             return Err(Refusal::Ended);
         }
         let account = job.account;
+        let (first_task, first_group) = (job.tasks, job.groups);
+        self.fetch_task(first_task);
+        self.groups.column.prefetch(first_group);
+        self.tags.prefetch(self.tasks.next_free());
         self.has_room(job_at, new)?;
         self.admit(job_at, new, deadline_ms)?;
         let group = self.group_for(job_at, deadline_ms)?;
+        self.fetch_task(self.groups[group].ready);
+        self.fetch_neighbours(first_task);
         let cost_ms = u64::from(self.jobs[job_at].cost_ms) * u64::from(new);
         if deadline_ms != 0 {
             let demand = self.groups[group].demand;

@@ -24,6 +24,8 @@ const MACHINES: usize = 16;
 const SLOWER: [(u64, &str); 3] = [(100, "sync_0_1ms"), (2_000, "sync_2ms"), (10_000, "sync_10ms")];
 /// Tasks a second at which latency is measured.
 const RATE: f64 = 1_000.0;
+/// The phase in which it is.
+const STEADY: &str = "steady";
 
 /// Measures with one host and with many, then with slower syncs. With `--hosts` there is one size alone; 0 is the slower syncs alone.
 pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
@@ -88,6 +90,9 @@ fn tell(outcome: &Outcome, label: &str, figures: &mut Figures) {
     three("accepted_ms", outcome.accepted_ms);
     three("lag_ms", outcome.lag_ms);
     three("hiccup_ms", outcome.hiccup_ms);
+    for (part, value) in ["p50", "p99", "max"].into_iter().zip(outcome.sync_ms) {
+        figures.add(&name(&format!("sync_ms_{part}")), Some(value));
+    }
 }
 
 /// The first tasks of a hub are not counted.
@@ -97,7 +102,7 @@ fn warm() -> Phase {
 
 fn steady() -> Phase {
     let window = 100_000;
-    Phase { name: "steady".into(), rate: RATE, seconds: 15.0, batch: 64, window, quorum: 1, ..Phase::default() }
+    Phase { name: STEADY.into(), rate: RATE, seconds: 15.0, batch: 64, window, quorum: 1, ..Phase::default() }
 }
 
 /// 10,000 hosts, 9,000 tasks of 4 s every 10 s, and 5% of the hosts die in mid-task: RT-BOINC's chess, with deaths.
@@ -301,7 +306,21 @@ pub(super) fn swarm(pool: &Pool, plan: &Plan, connected: impl FnOnce(f64)) -> Re
     let joined = running.line()?;
     eprintln!("bench: {joined}");
     connected(joined["connect_s"].as_f64().unwrap_or_default());
-    let outcomes = plan.phases.iter().map(|_| running.outcome()).collect();
+    let outcomes = plan.phases.iter().map(|phase| {
+        let mut outcome = running.outcome()?;
+        if phase.name == STEADY {
+            outcome.sync_ms = sync_ms(pool)?;
+        }
+        Ok(outcome)
+    });
+    let outcomes = outcomes.collect();
     running.end()?;
     outcomes
+}
+
+/// How long the hub's syncs took so far: median, 99th percentile, longest.
+fn sync_ms(pool: &Pool) -> Result<[f64; 3]> {
+    let seen = pool.owner.json(&["top", "--once", "--json"])?;
+    let syncs = &seen["figures"]["journal"]["syncs"];
+    Ok(["p50_us", "p99_us", "max_us"].map(|part| syncs[part].as_f64().unwrap_or(f64::NAN) / 1e3))
 }
