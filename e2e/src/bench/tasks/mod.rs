@@ -3,9 +3,11 @@
 //! * [`micro`]: each operation by itself: a [`script`] over a [`world`], event by event into a [`record`], timed by a [`clock`], and
 //!   [`replay`]ed in fresh processes to tell the table's own time from the machine's.
 //! * [`steps`]: a search for the events that take the most steps, at one host and at a million.
+//! * [`admission`]: how often what is said of deadlines is wrong, in virtual time.
 //! * [`takeover`]: a hub is lost whose journal is in a database, and another one takes over.
 //! * [`life`]: a hub with its journal, and thousands of emulated hosts over QUIC: whole lives of tasks, at a rate and as fast as they go.
 
+mod admission;
 mod clock;
 mod crowd;
 mod dice;
@@ -40,9 +42,10 @@ pub struct Options {
 /// A part of the benchmark.
 type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("micro", micro::run),
     ("steps", steps::run),
+    ("admission", admission::run),
     ("life", life::run),
     ("chess", life::chess),
     ("chaos", life::chaos),
