@@ -38,6 +38,7 @@ impl Table {
             assert_eq!(account.tasks, of(&seen.of_account, at), "tasks of account {at}");
         }
         assert_eq!(self.gauges, self.counted(), "what is counted as it changes");
+        assert_eq!(self.speeds, self.speeds_counted(), "processors by speed");
         self.check_queues(&seen);
         self.check_hosts(&seen);
     }

@@ -29,6 +29,16 @@ const LONE_PASSES_MAX: u8 = 8;
 /// Results in a row that were right, from which on a host is trusted (BOINC: adaptive replication).
 const TRUSTED: u16 = 10;
 
+/// What is looked at one after the other: those with a reserved share that have had what it is worth for now come behind others who
+/// are not idle, so that these get the rest.
+const ORDER: [(Urgency, bool); 5] = [
+    (Urgency::Interactive, false),
+    (Urgency::Reserved, false),
+    (Urgency::Normal, false),
+    (Urgency::Reserved, true),
+    (Urgency::Spare, false),
+];
+
 /// A task that a host may have.
 struct Choice {
     group: u32,
@@ -67,14 +77,14 @@ impl Table {
             return choice;
         }
         let kind = self.hosts[host].kind;
-        for urgency in Urgency::ALL {
+        for (urgency, is_ahead) in ORDER {
             let (mut rings, count) = self.rings_for(urgency, kind);
             // The one that was given least comes first.
             if count > 1 {
                 rings[..count].sort_unstable();
             }
             for (_, ring) in &rings[..count] {
-                let found = self.choose_in(*ring, urgency, host);
+                let found = self.choose_in(*ring, urgency, is_ahead, host);
                 if found.is_some() || self.looks == 0 {
                     return found;
                 }
@@ -115,7 +125,10 @@ impl Table {
         (found, count)
     }
 
-    fn choose_in(&mut self, ring: u32, urgency: Urgency, host: u32) -> Option<Choice> {
+    fn choose_in(&mut self, ring: u32, urgency: Urgency, is_ahead: bool, host: u32) -> Option<Choice> {
+        if urgency == Urgency::Reserved && !is_ahead && self.are_ahead(ring) {
+            return None;
+        }
         let mut fallback = None;
         for number in 0..LANES_MAX.min(self.looks) {
             self.looks -= 1;

@@ -130,6 +130,7 @@ impl Table {
             self.supply_total -= supply;
             self.gauges.cpus -= u64::from(cpus);
         }
+        self.speeds.change(cpus, speed_permille, is_more);
         if self.supply[u32::from(kind)] > 0 {
             self.present.insert(0, kind);
         } else {

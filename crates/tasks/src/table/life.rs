@@ -226,7 +226,7 @@ impl Table {
     fn leave_group(&mut self, at: u32, group_at: u32, is_done: bool) {
         let now_ms = self.now_ms();
         let job_at = self.tasks[at].job;
-        let (account_at, cost_ms) = (self.jobs[job_at].account, self.jobs[job_at].cost_ms);
+        let (account_at, cost_ms) = (self.jobs[job_at].account, self.jobs[job_at].demand_ms());
         let group = &mut self.groups[group_at];
         group.unfinished -= 1;
         let (unfinished, deadline_ms, is_late, demand) =
@@ -238,7 +238,7 @@ impl Table {
             account.missed += u64::from(!is_met);
             let totals = &mut self.totals;
             *(if is_met { &mut totals.met } else { &mut totals.missed }) += 1;
-            self.demands.take(demand, deadline_ms, cost_ms.into(), is_late);
+            self.demands.take(demand, deadline_ms, cost_ms, is_late);
         }
         self.tasks[at].group = NIL;
         if unfinished == 0 {

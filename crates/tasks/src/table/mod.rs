@@ -16,6 +16,7 @@ mod recover;
 mod report;
 mod servers;
 mod snapshot;
+mod speeds;
 mod submit;
 mod tick;
 
@@ -125,6 +126,8 @@ pub struct Table {
     /// The kinds of hosts of which there are some with processors.
     present: Sets<1>,
     supply_total: u64,
+    /// Processors by their speed, and how fast all but the slowest of them are. Not saved: it follows from the hosts.
+    speeds: speeds::Speeds,
     /// Instances that are set aside for tasks in the table.
     set_aside: u32,
     /// When hosts that wait are tried again, and how often that was done.
@@ -180,6 +183,7 @@ impl Table {
             supply: Column::new(KINDS_MAX),
             present: Sets::default(),
             supply_total: 0,
+            speeds: speeds::Speeds::default(),
             set_aside: 0,
             try_again_ms: 0,
             tries_made: 0,

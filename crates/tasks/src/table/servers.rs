@@ -115,4 +115,11 @@ impl Table {
         self.rings[ring_at].first = best.1;
         best.1
     }
+
+    /// Whether all accounts in a ring have been given what their shares are worth in this period.
+    pub(super) fn are_ahead(&mut self, ring_at: u32) -> bool {
+        let lane = self.lane_by_server(ring_at);
+        let server = self.accounts[self.lanes[lane].account].server;
+        self.servers.deadline(server) > self.now + PERIOD_NS
+    }
 }

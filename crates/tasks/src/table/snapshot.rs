@@ -7,6 +7,7 @@ use super::admission::Demands;
 use super::hosts::{HUNGRY, PARKS};
 use super::records::{Account, Group, Host, HostMore, Instance, Job, Lane, NO_PARK, NO_SERVER, Ring, Tags, Task};
 use super::servers::Servers;
+use super::speeds::Speeds;
 use super::{Capacity, Gauges, RINGS, Table};
 use crate::event::{INSTANCES_MAX, RESERVED_MAX, RUNNING_MAX};
 use crate::kinds::{KINDS_MAX, Kinds};
@@ -208,6 +209,7 @@ impl Table {
             reaped: from.get()?,
             cleaning: from.get()?,
             supply_total: from.get()?,
+            speeds: Speeds::default(),
             set_aside: from.get()?,
             try_again_ms: from.get()?,
             tries_made: from.get()?,
@@ -231,6 +233,7 @@ impl Table {
             return Err(Malformed("a record names one that was never used"));
         }
         table.gauges = table.counted();
+        table.speeds = table.speeds_counted();
         Ok(table)
     }
 

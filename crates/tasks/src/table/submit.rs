@@ -76,7 +76,7 @@ impl Table {
         let group = self.group_for(job_at, deadline_ms)?;
         self.fetch_task(self.groups[group].ready);
         self.fetch_neighbours(first_task);
-        let cost_ms = u64::from(self.jobs[job_at].cost_ms) * u64::from(new);
+        let cost_ms = self.jobs[job_at].demand_ms() * u64::from(new);
         if deadline_ms != 0 {
             let demand = self.groups[group].demand;
             self.demands.add(demand, deadline_ms, cost_ms);

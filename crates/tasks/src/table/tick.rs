@@ -61,7 +61,7 @@ impl Table {
         let group = &mut self.groups[at];
         group.is_late = true;
         let (job_at, unfinished, deadline_ms, demand) = (group.job, group.unfinished, group.deadline_ms, group.demand);
-        let cost_ms = u64::from(self.jobs[job_at].cost_ms) * u64::from(unfinished);
+        let cost_ms = self.jobs[job_at].demand_ms() * u64::from(unfinished);
         self.demands.passed(demand, deadline_ms, cost_ms);
         if self.jobs[job_at].policy.drops_late {
             self.drop_late(job_at);

@@ -1,6 +1,7 @@
 //! The table from outside: what it promises, one by one and in a simulated world.
 
 mod copies;
+mod deadlines;
 mod model;
 mod quorum;
 mod scenarios;

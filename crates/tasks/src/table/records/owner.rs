@@ -221,6 +221,11 @@ impl Job {
         self.held != 0 && matches!(self.stage, JobStage::Open | JobStage::Closed)
     }
 
+    /// What a task costs if all goes well, in milliseconds of processor time at speed 1000.
+    pub fn demand_ms(&self) -> u64 {
+        u64::from(self.cost_ms) * u64::from(self.policy.target)
+    }
+
     pub fn name(&self, at: u32) -> JobName {
         JobName { at, generation: self.generation }
     }

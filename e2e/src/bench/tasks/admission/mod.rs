@@ -14,7 +14,8 @@
 //!
 //! *How a refused batch is admitted*: while it is submitted, a host is there that can do no task of any job and is so fast that all
 //! deadlines can be met; the job is held meanwhile, so that nothing else happens. Then the host leaves, and the job goes on. So
-//! the table's own code admits it, with its true cost and deadline, and all that follows is as with any other batch.
+//! the table's own code admits it, and all that follows is as with any other batch. Its declared cost is at most a quarter of the
+//! time until its deadline: what takes longer on a slow host than there is time is refused on any pool. What it really costs stays.
 //!
 //! *The estimate*: in a third world a refused batch is submitted with the deadline that the table named. Its error is that deadline
 //! less the time at which the batch had been done: above zero it was too careful.
@@ -93,6 +94,9 @@ impl Found {
         let mut refused = Vec::new();
         let mut used_ms = 0;
         for (at, (batch, fate)) in plan.batches.iter().zip(&first.fates).enumerate() {
+            if fate.is_met() && (WARM_MS..size.until_ms).contains(&fate.ended_ms) {
+                used_ms += batch.work_ms();
+            }
             if batch.at_ms < WARM_MS {
                 continue;
             }
@@ -104,7 +108,6 @@ impl Found {
                 Answer::Admitted => {
                     found.admitted += 1;
                     found.late += usize::from(!fate.is_met());
-                    used_ms += if fate.is_met() { batch.work_ms() } else { 0 };
                 }
             }
         }

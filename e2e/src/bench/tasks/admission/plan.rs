@@ -29,11 +29,19 @@ pub enum Setting {
     CostsOff,
     /// That, and hosts leave, with what they had, and come back.
     HostsGo,
+    /// Not at all, and accounts without a reserved share are one: with several they take turns, and with one the earliest deadline is
+    /// first.
+    OneAccount,
 }
 
 impl Setting {
     /// All of them, and what their figures end in.
-    pub const ALL: [(Self, &str); 3] = [(Self::AsEstimated, ""), (Self::CostsOff, "_off"), (Self::HostsGo, "_churn")];
+    pub const ALL: [(Self, &str); 4] = [
+        (Self::AsEstimated, ""),
+        (Self::CostsOff, "_off"),
+        (Self::HostsGo, "_churn"),
+        (Self::OneAccount, "_one_account"),
+    ];
 }
 
 /// Tasks that are submitted together: 1 to 16.
@@ -122,12 +130,13 @@ impl Plan {
     fn draw_batches(&mut self, dice: &mut Dice, load_percent: u64, until_ms: u64) {
         let reserved: u16 = SHARES_PERMILLE.iter().sum();
         let others = SHARES_PERMILLE.iter().filter(|share| **share == 0).count() as f64;
+        let last = if self.setting == Setting::OneAccount { 2 } else { SHARES_PERMILLE.len() - 1 };
         for (account, share) in SHARES_PERMILLE.iter().enumerate() {
             let permille = if *share > 0 { f64::from(*share) } else { f64::from(1000 - reserved) / others };
             let work_per_ms = self.supply_per_s() as f64 / 1_000.0 * permille / 1_000.0 * load_percent as f64 / 100.0;
             let mut at_ms = 0.0;
             loop {
-                let mut batch = draw_batch(dice, account);
+                let mut batch = draw_batch(dice, account.min(last));
                 // As long after the one before as that work takes, by chance.
                 at_ms += -(1.0 - unit(dice)).ln() * mean_work_ms() / work_per_ms;
                 if at_ms as u64 >= until_ms {
@@ -162,7 +171,7 @@ impl Plan {
     /// What a task really costs, in milliseconds of processor time at speed 1000: the same in every world, wherever it runs.
     pub fn cost_ms(&self, batch: u32, index: u8) -> f64 {
         let estimated = f64::from(self.batches[batch as usize].cost_ms);
-        if self.setting == Setting::AsEstimated {
+        if !matches!(self.setting, Setting::CostsOff | Setting::HostsGo) {
             return estimated;
         }
         let mut dice = Dice(self.seed ^ u64::from(batch) << 8 ^ u64::from(index) ^ 1 << 48);
