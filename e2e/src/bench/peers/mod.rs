@@ -5,8 +5,8 @@ mod distcc;
 mod far_side;
 mod icecc;
 mod outrun;
-mod packages;
-mod site;
+pub(super) mod packages;
+pub(super) mod site;
 
 use super::launch::COMPILE;
 use super::samples::{Figures, Samples};

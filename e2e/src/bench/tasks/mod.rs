@@ -4,6 +4,7 @@
 //!   [`replay`]ed in fresh processes to tell the table's own time from the machine's.
 //! * [`steps`]: a search for the events that take the most steps, at one host and at a million.
 //! * [`admission`]: how often what is said of deadlines is wrong, in virtual time.
+//! * [`others`]: jobs of thousands of `true`, here and by HyperQueue and Slurm.
 //! * [`takeover`]: a hub is lost whose journal is in a database, and another one takes over.
 //! * [`life`]: a hub with its journal, and thousands of emulated hosts over QUIC: whole lives of tasks, at a rate and as fast as they go.
 
@@ -13,6 +14,7 @@ mod crowd;
 mod dice;
 mod life;
 mod micro;
+mod others;
 mod record;
 mod replay;
 mod script;
@@ -42,7 +44,7 @@ pub struct Options {
 /// A part of the benchmark.
 type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
 
-const PARTS: [Part; 8] = [
+const PARTS: [Part; 9] = [
     ("micro", micro::run),
     ("steps", steps::run),
     ("admission", admission::run),
@@ -51,6 +53,7 @@ const PARTS: [Part; 8] = [
     ("chaos", life::chaos),
     ("restart", life::restart),
     ("takeover", takeover::run),
+    ("others", others::run),
 ];
 
 /// Measures and prints. A part that fails is missing, with the reason.
