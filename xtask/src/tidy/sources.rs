@@ -65,6 +65,12 @@ const FORBIDDEN_WORDS: &[(&str, &str)] = &[
     ("unsafe", "unsafe code"),
 ];
 
+/// Where a core has unsafe code, with the reason.
+const UNSAFE: &[(&str, &str)] = &[(
+    "crates/tasks/src/shapes/prefetch.rs",
+    "a prefetch has no effect, and an event of the task table takes a third less with it",
+)];
+
 /// Words that are only a breach when something of them is called or imported: as names of our own they are common.
 const ONLY_AS_PATH: &[&str] = &["File", "rand", "futures"];
 /// Words that are only a breach as a macro.
@@ -128,7 +134,11 @@ pub fn check_file(file: &Path, text: &str, core: bool) -> Vec<Finding> {
 
 fn purity(file: &Path, code: &str) -> Vec<Finding> {
     let mut findings: Vec<Finding> = Vec::new();
+    let may_be_unsafe = UNSAFE.iter().any(|(path, _)| Path::new(path) == file);
     let mut add = |line: usize, word: &str, kind: &str| {
+        if may_be_unsafe && word == "unsafe" {
+            return;
+        }
         if !findings.iter().any(|finding| finding.line == line) {
             findings.push(Finding::error(file, line, format!("{word} in a core crate: {kind} belongs in a shell")));
         }

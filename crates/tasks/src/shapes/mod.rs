@@ -7,6 +7,7 @@ pub(crate) mod bits;
 pub(crate) mod keys;
 pub(crate) mod list;
 pub(crate) mod meter;
+mod prefetch;
 pub(crate) mod sets;
 pub(crate) mod slab;
 pub(crate) mod trie;

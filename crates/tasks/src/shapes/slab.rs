@@ -3,6 +3,7 @@
 use super::NIL;
 use super::keys::Keys;
 use super::meter::Meter;
+use super::prefetch::prefetch;
 use crate::snapshot::{Loader, Saved, Saver, Stopped};
 use base::codec::Malformed;
 use std::ops::{Index, IndexMut};
@@ -44,11 +45,8 @@ impl<T: Default + Clone> Column<T> {
     /// Has the processor get a record that is needed soon, while something else is done.
     #[inline]
     pub fn prefetch(&self, at: u32) {
-        #[cfg(target_arch = "x86_64")]
         if let Some(item) = self.items.get(at as usize) {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: it reads nothing, and changes nothing but what is in the cache.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(item).cast()) };
+            prefetch(item);
         }
     }
 
