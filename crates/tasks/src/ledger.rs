@@ -213,7 +213,22 @@ impl Ledger {
     ///
     /// # Errors
     /// If `from` fails, or if these are no bytes of a ledger.
-    pub fn load_saved<E>(mut from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<Self, LoadError<E>> {
+    pub fn load_saved<E>(from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<Self, LoadError<E>> {
+        Self::load_with(from, |from| Table::load_saved(from).map(|table| ((), table))).map(|((), ledger)| ledger)
+    }
+
+    /// The same from what an older version wrote, too; with the format that its table had, see [`Table::load_any`].
+    ///
+    /// # Errors
+    /// If `from` fails, or if these are no bytes of a ledger.
+    pub fn load_any<E>(from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<(u32, Self), LoadError<E>> {
+        Self::load_with(from, |from| Table::load_any(from))
+    }
+
+    fn load_with<E, F: FnMut(&mut [u8]) -> Result<usize, E>, V>(
+        mut from: F,
+        load_table: impl FnOnce(F) -> Result<(V, Table), LoadError<E>>,
+    ) -> Result<(V, Self), LoadError<E>> {
         let mut head = [0; 16];
         fill(&mut from, &mut head)?;
         let (magic, bytes_max) = head.split_at(8);
@@ -237,7 +252,7 @@ impl Ledger {
             fill(&mut from, &mut bytes)?;
             blobs.push((kind, at, Blob::from(bytes)));
         }
-        let table = Table::load_saved(from)?;
+        let (version, table) = load_table(from)?;
         let capacity = table.capacity();
         let mut ledger = Self {
             table,
@@ -249,7 +264,7 @@ impl Ledger {
         for (kind, at, blob) in blobs {
             ledger.put_back(kind, at, blob).ok_or(LoadError::Damaged("bytes of something that is not there"))?;
         }
-        Ok(ledger)
+        Ok((version, ledger))
     }
 
     fn put_back(&mut self, kind: u8, at: usize, blob: Blob) -> Option<()> {

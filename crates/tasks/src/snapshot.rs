@@ -12,7 +12,10 @@
 use crate::shapes::NIL;
 use base::codec::Malformed;
 
-/// Which format snapshots have. A table is loaded from this one only.
+/// Which format snapshots have. A hub starts from this one only; `gleaner journal upgrade` makes it from older ones.
+///
+/// Whoever raises it keeps the reader of the one before, in `table::older`: the records that have changed, as they were, with what
+/// becomes of them, and a snapshot of that format that is in the tree (`tests/golden`), written by the last code that wrote it.
 pub const SNAPSHOT_VERSION: u32 = 2;
 /// What every snapshot begins with.
 pub(crate) const MAGIC: [u8; 8] = *b"GLNTABLE";
@@ -28,9 +31,12 @@ pub enum LoadError<E> {
     /// It begins otherwise than snapshots do.
     #[error("this is no snapshot of a task table")]
     Foreign,
-    /// It was written in another version of the format: this one.
-    #[error("the snapshot has format {0}, and only {known} is known here", known = SNAPSHOT_VERSION)]
+    /// It was written in another version of the format, which is not known here: this one.
+    #[error("the snapshot has format {0}, and none after {known} is known here", known = SNAPSHOT_VERSION)]
     Version(u32),
+    /// It was written in an older version of the format, which is known: this one.
+    #[error("the snapshot has format {0}, which is older than {known}", known = SNAPSHOT_VERSION)]
+    Older(u32),
     /// It is cut short, too long, or has values that no table has.
     #[error("the snapshot is damaged: {0}")]
     Damaged(&'static str),
@@ -305,9 +311,14 @@ impl<'a> Loader<'a> {
 
     /// Reads so many values, into an array that will have more. The caller has seen that so many are sane.
     pub fn all<T: Saved>(&mut self, count: usize, capacity: usize) -> Result<Vec<T>, Malformed> {
+        self.all_as::<T, T>(count, capacity)
+    }
+
+    /// The same of values that were saved as `S`.
+    pub fn all_as<S: Saved + Into<T>, T>(&mut self, count: usize, capacity: usize) -> Result<Vec<T>, Malformed> {
         let mut values = Vec::with_capacity(capacity);
         for _ in 0..count {
-            values.push(self.get()?);
+            values.push(self.get::<S>()?.into());
         }
         Ok(values)
     }

@@ -69,7 +69,14 @@ impl<T: Saved + Default + Clone> Column<T> {
 
     /// Loads one with room for `capacity` records, of which the first `count` were saved. The caller has seen that that is sane.
     pub fn load(capacity: usize, count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
-        let mut items = from.all(count as usize, capacity)?;
+        Self::load_as::<T>(capacity, count, from)
+    }
+}
+
+impl<T: Default + Clone> Column<T> {
+    /// The same of records that were saved as `S`.
+    fn load_as<S: Saved + Into<T>>(capacity: usize, count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        let mut items = from.all_as::<S, T>(count as usize, capacity)?;
         items.resize(capacity, T::default());
         Ok(Self { items, meter: Meter::default() })
     }
@@ -199,6 +206,13 @@ impl<T: Item + Saved> Slab<T> {
 
     /// Loads one with room for `capacity` records. The caller has seen that that is sane.
     pub fn load(capacity: usize, from: &mut Loader<'_>) -> Result<Self, Malformed> {
+        Self::load_as::<T>(capacity, from)
+    }
+}
+
+impl<T: Item> Slab<T> {
+    /// The same of records that were saved as `S`: as an older format has them.
+    pub fn load_as<S: Saved + Into<T>>(capacity: usize, from: &mut Loader<'_>) -> Result<Self, Malformed> {
         let [free, fresh, used] = from.get()?;
         if fresh as usize > capacity || used > fresh {
             return Err(Malformed("more records than there is room"));
@@ -206,7 +220,7 @@ impl<T: Item + Saved> Slab<T> {
         if (free == NIL) != (used == fresh) || (free != NIL && free >= fresh) {
             return Err(Malformed("a list of free records that does not begin at one"));
         }
-        Ok(Self { column: Column::load(capacity, fresh, from)?, free, fresh, used })
+        Ok(Self { column: Column::load_as::<S>(capacity, fresh, from)?, free, fresh, used })
     }
 }
 

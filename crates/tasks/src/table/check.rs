@@ -1,4 +1,4 @@
-//! What always holds, looked at over the whole table: for tests and simulations.
+//! What always holds, looked at over the whole table: for tests, simulations, and an operator who has a journal verified.
 
 use super::Table;
 use super::records::{Fate, JobStage, NO_INSTANCE, Presence, Stage, Standing};
@@ -29,9 +29,10 @@ impl Table {
         assert_eq!(self.instances.used() as u32, seen.instances, "instances belong to tasks");
         assert_eq!(self.set_aside, seen.set_aside, "set aside");
         assert!(self.instances.room() >= self.set_aside as usize, "what is set aside is there");
+        let groups = self.groups_by(|group| group.job);
         for (at, job) in self.jobs.all().filter(|(_, job)| job.stage != JobStage::Free) {
             assert_eq!(job.unfinished, of(&seen.of_job, at), "tasks of job {at}");
-            assert_eq!(u32::from(job.group_count), of(&self.groups_by(|group| group.job), at), "groups of job {at}");
+            assert_eq!(u32::from(job.group_count), of(&groups, at), "groups of job {at}");
         }
         for (at, account) in self.accounts.all().filter(|(_, account)| account.generation != 0) {
             assert_eq!(account.running, of(&seen.running, at), "instances out of account {at}");

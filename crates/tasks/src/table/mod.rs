@@ -10,6 +10,7 @@ mod hosts;
 mod instances;
 mod lanes;
 mod life;
+mod older;
 mod query;
 mod records;
 mod recover;

@@ -5,10 +5,11 @@
 
 use super::admission::Demands;
 use super::hosts::{HUNGRY, PARKS};
+use super::older::{Format, Today};
 use super::records::{Account, Group, Host, HostMore, Instance, Job, Lane, NO_PARK, NO_SERVER, Ring, Tags, Task};
 use super::servers::Servers;
 use super::speeds::Speeds;
-use super::{Capacity, Gauges, RINGS, Table};
+use super::{Capacity, Gauges, RINGS, Table, older};
 use crate::event::{INSTANCES_MAX, RESERVED_MAX, RUNNING_MAX};
 use crate::kinds::{KINDS_MAX, Kinds};
 use crate::shapes::NIL;
@@ -102,14 +103,32 @@ impl Table {
     ///
     /// # Errors
     /// If `from` fails, or if they are no bytes of a table of this format.
-    pub fn load_saved<E>(mut from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<Self, LoadError<E>> {
+    pub fn load_saved<E>(from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<Self, LoadError<E>> {
+        Self::load_formats(from, false).map(|(_, table)| table)
+    }
+
+    /// The same from what an older version wrote, too; with the format that it had.
+    ///
+    /// # Errors
+    /// As [`Table::load_saved`], and never [`LoadError::Older`].
+    pub fn load_any<E>(from: impl FnMut(&mut [u8]) -> Result<usize, E>) -> Result<(u32, Self), LoadError<E>> {
+        Self::load_formats(from, true)
+    }
+
+    fn load_formats<E>(
+        mut from: impl FnMut(&mut [u8]) -> Result<usize, E>,
+        takes_older: bool,
+    ) -> Result<(u32, Self), LoadError<E>> {
         let mut failure = None;
         let mut read = |room: &mut [u8]| from(room).map_err(|error| failure = Some(error)).map_err(|()| Stopped);
         let mut from = Loader::new(&mut read);
-        let version = begin(&mut from);
-        let loaded = match version {
-            Ok(Some(SNAPSHOT_VERSION)) => Self::load_from(&mut from),
-            Ok(Some(version)) => return Err(LoadError::Version(version)),
+        let loaded = match begin(&mut from) {
+            Ok(Some(SNAPSHOT_VERSION)) => Self::load_from::<Today>(&mut from).map(|table| (SNAPSHOT_VERSION, table)),
+            Ok(Some(version)) => match older::reader(version) {
+                Some(load) if takes_older => load(&mut from).map(|table| (version, table)),
+                Some(_) => return Err(LoadError::Older(version)),
+                None => return Err(LoadError::Version(version)),
+            },
             Ok(None) => return Err(LoadError::Foreign),
             Err(malformed) => Err(malformed),
         };
@@ -174,16 +193,18 @@ impl Table {
     }
 
     /// In the order of [`Table::save_records`], [`Table::save_indices`] and [`Table::save_rest`].
-    fn load_from(from: &mut Loader<'_>) -> Result<Self, Malformed> {
+    pub(super) fn load_from<F: Format>(from: &mut Loader<'_>) -> Result<Self, Malformed> {
         let capacity = from.get::<Capacity>()?;
         if from.get::<[u8; 8]>()? != capacity.check() || !capacity.is_sane() {
             return Err(Malformed("no table has this capacity"));
         }
         let (accounts, hosts) =
-            (Slab::<Account>::load(capacity.accounts, from)?, Slab::<Host>::load(capacity.hosts, from)?);
+            (Slab::<Account>::load(capacity.accounts, from)?, Slab::load_as::<F::Host>(capacity.hosts, from)?);
         let host_more = Column::load(capacity.hosts, hosts.fresh(), from)?;
-        let (jobs, groups) = (Slab::<Job>::load(capacity.jobs, from)?, Slab::<Group>::load(capacity.groups, from)?);
-        let (lanes, tasks) = (Slab::<Lane>::load(capacity.lanes(), from)?, Slab::<Task>::load(capacity.tasks, from)?);
+        let (jobs, groups) =
+            (Slab::<Job>::load(capacity.jobs, from)?, Slab::load_as::<F::Group>(capacity.groups, from)?);
+        let (lanes, tasks) =
+            (Slab::load_as::<F::Lane>(capacity.lanes(), from)?, Slab::<Task>::load(capacity.tasks, from)?);
         let tags = Column::load(capacity.tasks, tasks.fresh(), from)?;
         let instances = Slab::<Instance>::load(capacity.instances, from)?;
         let mut table = Self {

@@ -3,6 +3,7 @@
 mod copies;
 mod deadlines;
 mod model;
+mod older;
 mod quorum;
 mod scenarios;
 mod simulation;

@@ -167,7 +167,7 @@ fn errors_say_what_is_wrong() {
     let mut bytes = saved(&of_everything().table);
     bytes[8] = 9;
     let said = loaded(&bytes, usize::MAX).expect_err("another version").to_string();
-    assert_eq!(said, "the snapshot has format 9, and only 2 is known here");
+    assert_eq!(said, "the snapshot has format 9, and none after 2 is known here");
     bytes[0] = 0;
     let said = loaded(&bytes, usize::MAX).expect_err("something else").to_string();
     assert_eq!(said, "this is no snapshot of a task table");
