@@ -8,7 +8,7 @@ use super::folder::{Catalog, Folder};
 use super::format::Identity;
 use super::recover::{Survey, survey};
 use super::snapshot::Snapshot;
-use super::{JournalError, Records, Seq};
+use super::{JournalError, Records, Recovered, Seq};
 use crate::disk::{Access, Disk, RealDisk};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +21,8 @@ const LOOKS_MAX: usize = 8;
 pub struct Report {
     /// Whether there is a journal in the folder; if not, all else is empty.
     pub is_there: bool,
+    /// Its random name, in hexadecimal.
+    pub identity: String,
     /// The segments in use, oldest first.
     pub segments: Vec<SegmentReport>,
     /// Segment files that hold nothing that is needed: made ahead, or left over.
@@ -53,7 +55,7 @@ impl Report {
     }
 
     /// All that is wrong.
-    fn wrong(&self) -> impl Iterator<Item = &JournalError> {
+    pub fn wrong(&self) -> impl Iterator<Item = &JournalError> {
         self.snapshots.iter().filter_map(|snapshot| snapshot.damage.as_ref()).chain(&self.damage)
     }
 }
@@ -144,6 +146,7 @@ fn fill(folder: &Folder, report: &mut Report) -> Result<(), JournalError> {
     let catalog = folder.catalog()?;
     let Some(identity) = catalog.identity else { return Ok(()) };
     report.is_there = true;
+    report.identity = base::digest::hex(&identity.0);
     report.bytes = catalog.segments.iter().map(|segment| segment.bytes).sum();
     report.snapshots_aside.clone_from(&catalog.aside);
     report.unfinished.clone_from(&catalog.unfinished);
@@ -229,6 +232,30 @@ pub(crate) fn dump_on(disk: Arc<dyn Disk>, path: &Path, from: Seq) -> Result<Rec
             let survey = survey(&folder, &identity, &catalog)?;
             let first = survey.segments.first().map_or(1, |segment| segment.first);
             survey.records(&folder, identity, from.0.max(first).min(survey.last + 1) - 1)
+        },
+    )
+}
+
+/// A snapshot of a journal and the records after it, or all records if none is named; to be read as in [`dump`], and with its errors.
+/// The snapshot has been read once when this returns.
+///
+/// # Errors
+/// As [`dump`].
+pub fn contents(folder: &Path, snapshot: Option<Seq>) -> Result<Recovered, JournalError> {
+    let folder = Folder { disk: Arc::new(RealDisk), path: folder.to_owned() };
+    look(
+        |_| String::new(),
+        || {
+            let catalog = folder.catalog()?;
+            let base = snapshot.unwrap_or_default();
+            let Some(identity) = catalog.identity else {
+                let (folder, wanted) = (folder.path.clone(), Seq(base.0 + 1));
+                return Err(JournalError::Missing { folder, wanted, found: Seq(0) });
+            };
+            let snapshot = snapshot.map(|seq| Snapshot::open_whole(&folder, &identity, seq.0)).transpose()?;
+            let survey = survey(&folder, &identity, &catalog)?;
+            let records = survey.records(&folder, identity, base.0)?;
+            Ok(Recovered { snapshot, records, last: Seq(survey.last), snapshots_damaged: Vec::new() })
         },
     )
 }

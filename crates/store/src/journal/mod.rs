@@ -17,7 +17,8 @@
 //! Deliberately not here: what the records mean, and replication. [`crate::pg_journal`] keeps the same in a database, and
 //! [`crate::log`] is either.
 //!
-//! Bytes are in `format`, files made ahead and pruned in `ahead`, starting in `recover`, reading along in `durable`.
+//! Bytes are in `format`, files made ahead and pruned in `ahead`, starting in `recover`, reading along in `durable`; for those who run a
+//! hub `inspect` looks, and `upkeep` puts snapshots into a journal that no hub has open.
 
 mod ahead;
 mod commit;
@@ -33,13 +34,15 @@ mod snapshot;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;
+mod upkeep;
 
 pub use durable::Durable;
 pub use error::JournalError;
-pub use inspect::{Report, SegmentReport, SnapshotReport, TornEnd, dump, verify};
+pub use inspect::{Report, SegmentReport, SnapshotReport, TornEnd, contents, dump, verify};
 pub use read::Records;
 pub use snapshot::Snapshot;
 pub use status::{Histogram, Options, Status, Times};
+pub use upkeep::Upkeep;
 
 use crate::disk::{Disk, RealDisk};
 use crate::folder_lock::FolderLock;

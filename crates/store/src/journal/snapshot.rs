@@ -48,7 +48,11 @@ impl std::fmt::Debug for Snapshot {
 impl Snapshot {
     /// Opens a snapshot; its chunks are not looked at yet.
     pub(crate) fn open(folder: &Folder, identity: &Identity, seq: u64) -> Result<Self, JournalError> {
-        let path = folder.snapshot_path(seq);
+        Self::open_at(folder, folder.snapshot_path(seq), identity, seq)
+    }
+
+    /// The same for one that has not got its name yet.
+    pub(crate) fn open_at(folder: &Folder, path: PathBuf, identity: &Identity, seq: u64) -> Result<Self, JournalError> {
         let file = folder.open(&path, Access::Read)?;
         let mut bytes = [0; SNAPSHOT_HEADER_BYTES];
         let header = match read_exact_at(&*file, &mut bytes, 0) {
@@ -180,7 +184,7 @@ impl Shared {
         let epoch = self.intake.epoch();
         let unfinished = self.folder.unfinished_path("snapshot");
         let header = SnapshotHeader { logic_version, identity: self.identity, seq: seq.0, epoch };
-        let bytes = self.fill_snapshot(&unfinished, &header, source).inspect_err(|_| {
+        let bytes = self.folder.fill_snapshot(&unfinished, &header, source).inspect_err(|_| {
             // What cannot be removed now is removed by the next snapshot or start.
             let _ = self.folder.remove(&unfinished);
         })?;
@@ -197,17 +201,19 @@ impl Shared {
         }
         Ok(())
     }
+}
 
+impl Folder {
     /// Writes all of a snapshot and syncs it; says how long it is.
-    fn fill_snapshot(&self, path: &Path, header: &SnapshotHeader, source: Source<'_>) -> Result<u64, JournalError> {
+    pub fn fill_snapshot(&self, path: &Path, header: &SnapshotHeader, source: Source<'_>) -> Result<u64, JournalError> {
         // One that an earlier failure has left.
-        match self.folder.disk.remove(path) {
+        match self.disk.remove(path) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(JournalError::io("remove", path, error)),
         }
-        let file = self.folder.open(path, Access::Create)?;
-        let key = self.identity.snapshot_key(header.seq);
+        let file = self.open(path, Access::Create)?;
+        let key = header.identity.snapshot_key(header.seq);
         let (at, chunk) = (SNAPSHOT_HEADER_BYTES as u64, vec![0; CHUNK_HEADER_BYTES]);
         let mut writer = SnapshotWriter { file: &*file, key, at, number: 0, chunk, unsynced: 0 };
         write_all_at(&*file, &[&header.encode()], 0)

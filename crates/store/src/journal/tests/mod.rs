@@ -8,6 +8,7 @@ mod faults;
 mod model;
 mod plain;
 mod sim;
+mod upkeep;
 
 use super::folder::Folder;
 use super::recover::{self, Start};
