@@ -14,6 +14,7 @@ pub mod journal;
 pub mod log;
 pub mod pg_journal;
 pub mod system;
+pub mod upkeep;
 
 mod block_store;
 mod disk;

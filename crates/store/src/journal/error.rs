@@ -16,6 +16,16 @@ pub enum JournalError {
         /// The journal's folder.
         folder: PathBuf,
     },
+    /// A hub holds the journal in a database.
+    #[error(
+        "the hub {by} holds the journal in {place}: stop it and its standby first; one that was killed holds it until its lease ends"
+    )]
+    Held {
+        /// The database, without its password.
+        place: String,
+        /// The name of the hub.
+        by: String,
+    },
     /// The operating system failed an operation.
     #[error("cannot {doing} {path}: {source}")]
     Io {

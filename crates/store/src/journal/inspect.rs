@@ -10,6 +10,7 @@ use super::recover::{Survey, survey};
 use super::snapshot::Snapshot;
 use super::{JournalError, Records, Recovered, Seq};
 use crate::disk::{Access, Disk, RealDisk};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -103,6 +104,19 @@ pub struct SnapshotReport {
     pub bytes: u64,
     /// What is wrong with it.
     pub damage: Option<JournalError>,
+}
+
+/// Whether there is a journal in a folder, or what is left of one.
+///
+/// # Errors
+/// [`JournalError::Io`] if the folder cannot be read.
+pub fn is_there(folder: &Path) -> Result<bool, JournalError> {
+    let names = match RealDisk.list(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        names => names.map_err(|error| JournalError::io("list", folder, error))?,
+    };
+    let is_of_it = |name: &str| name == "journal" || name.starts_with("log-") || name.starts_with("snapshot-");
+    Ok(names.iter().any(|name| name.to_str().is_some_and(is_of_it)))
 }
 
 /// Reads all of a journal, and says what it holds and what is wrong, with file and offset. Changes nothing and takes no

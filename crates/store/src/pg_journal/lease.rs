@@ -319,9 +319,8 @@ fn session_name(holder: &str) -> String {
 }
 
 impl Keeper {
-    fn start(place: &Place, identity: Identity, epoch: u64, holder: String, sent: u64) -> Result<Lease, JournalError> {
-        let engine = Engine::start().map_err(|error| place.failed("start a runtime for", error))?;
-        let keeper = Arc::new(Self {
+    fn new(place: &Place, identity: Identity, epoch: u64, holder: String, engine: Engine) -> Self {
+        Self {
             place: place.clone(),
             identity,
             epoch,
@@ -332,7 +331,17 @@ impl Keeper {
             own: Mutex::default(),
             hubs: watch::Sender::default(),
             over: watch::Sender::new(false),
-        });
+        }
+    }
+
+    /// For who only reads, and holds no lease.
+    pub fn of_reader(place: &Place, identity: Identity, engine: Engine) -> Arc<Self> {
+        Arc::new(Self::new(place, identity, 0, "none: reads".into(), engine))
+    }
+
+    fn start(place: &Place, identity: Identity, epoch: u64, holder: String, sent: u64) -> Result<Lease, JournalError> {
+        let engine = Engine::start().map_err(|error| place.failed("start a runtime for", error))?;
+        let keeper = Arc::new(Self::new(place, identity, epoch, holder, engine));
         keeper.renewed(sent);
         let renewing = keeper.engine.handle().spawn(keeper.clone().renew());
         Ok(Lease { keeper, renewing })

@@ -12,12 +12,14 @@
 //! Deliberately not here: how the database is made to survive its own machine. What it commits must be on the
 //! replica that takes over from it (`synchronous_standby_names`), or told records are lost with it.
 //!
-//! The statements are beside what uses them; tables in `schema`, the fence in `lease`.
+//! The statements are beside what uses them; tables in `schema`, the fence in `lease`. For those who run a hub `inspect` looks without a
+//! lease, and `upkeep` takes it.
 
 mod blocking;
 mod commit;
 mod engine;
 mod hubs;
+mod inspect;
 mod lease;
 mod place;
 mod read;
@@ -27,9 +29,12 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod upkeep;
 
+pub use inspect::{contents, is_there, verify};
 pub use lease::{Files, Lease, Taking};
 pub use place::Place;
+pub use upkeep::Upkeep;
 
 use crate::intake::{Durable, Intake};
 use crate::journal::{JournalError, Options, Seq, Status, Told};

@@ -42,8 +42,8 @@ pub(crate) struct View {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SnapshotRow {
     pub seq: i64,
-    epoch: i64,
-    logic_version: i64,
+    pub epoch: i64,
+    pub logic_version: i64,
     chunks: i64,
     pub bytes: i64,
 }
@@ -97,6 +97,11 @@ impl View {
                 Err(error) => return Err(error),
             }
         };
+        self.after(snapshot, last)
+    }
+
+    /// A snapshot, or nothing, and the records after it up to `last`.
+    pub fn after(&self, snapshot: Option<SnapshotRow>, last: u64) -> Result<log::Contents, JournalError> {
         let base = snapshot.map_or(0, |snapshot| snapshot.seq as u64);
         let last = last.max(base);
         let records = self.records(base, last)?;
@@ -109,8 +114,18 @@ impl View {
         Ok(log::Contents { snapshot, records: log::Records(Box::new(records)), last: Seq(last) })
     }
 
+    /// To look at what this session has written, before it is committed.
+    pub fn within(keeper: &Arc<Keeper>, session: &Arc<Mutex<Blocking>>) -> Self {
+        Self { keeper: keeper.clone(), session: session.clone() }
+    }
+
+    /// The first record that is stored; 0 if there is none.
+    pub fn first(&self) -> Result<u64, JournalError> {
+        Ok(self.rows(FIRST, &[])?.first().and_then(|row| row.get::<_, Option<i64>>(0)).unwrap_or(0) as u64)
+    }
+
     /// Reads a snapshot once.
-    fn whole(&self, row: SnapshotRow) -> Result<(), JournalError> {
+    pub fn whole(&self, row: SnapshotRow) -> Result<(), JournalError> {
         let mut chunks = Chunks::new(self.clone(), row);
         while chunks.advance()? {}
         if chunks.read != row.bytes {
@@ -119,14 +134,15 @@ impl View {
         Ok(())
     }
 
-    fn records(&self, base: u64, last: u64) -> Result<Records, JournalError> {
+    /// The records after `base`, up to `last`.
+    pub fn records(&self, base: u64, last: u64) -> Result<Records, JournalError> {
         let from = base + 1;
         let one = |rows: Vec<Row>| rows.first().and_then(|row| row.get::<_, Option<i64>>(0)).unwrap_or(0) as u64;
         let mut next = from;
         if last >= from {
             next = one(self.rows(WITH_RECORD, &[from as i64])?);
             if next == 0 {
-                let found = one(self.rows(FIRST, &[])?);
+                let found = self.first()?;
                 return Err(self.damaged(found, "the records before this one are missing"));
             }
         }
@@ -134,7 +150,7 @@ impl View {
         Ok(Records { view: Some(self.clone()), page, batch, next, from, last, epoch: 0 })
     }
 
-    fn damaged(&self, seq: u64, what: &'static str) -> JournalError {
+    pub fn damaged(&self, seq: u64, what: &'static str) -> JournalError {
         JournalError::DatabaseDamaged { place: self.keeper.place.to_string(), seq: Seq(seq), what }
     }
 }
@@ -207,7 +223,7 @@ struct Batch {
 }
 
 /// The records of a view in their order.
-struct Records {
+pub(crate) struct Records {
     view: Option<View>,
     page: VecDeque<Batch>,
     batch: Option<Batch>,

@@ -37,11 +37,7 @@ pub(crate) struct Ready {
 
 /// Finds or makes the tables.
 pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Ready, Unready> {
-    let failed = |trouble: Trouble| match trouble {
-        Trouble::Lost(why) => Unready::Lost(why),
-        Trouble::Refused(_, why) => Unready::Final(place.failed("make or read the tables of", why)),
-    };
-    let wrong = |why| Unready::Final(place.failed("read the tables of", why));
+    let failed = |why| failed(place, why);
     // Tables that were made by a version before this one lack the last.
     let there = "SELECT to_regclass('{s}.about') IS NOT NULL AND to_regclass('{s}.hubs') IS NOT NULL, \
                  current_setting('fsync') = 'off'";
@@ -50,7 +46,28 @@ pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Read
     if !is_there {
         session.run(&making()).await.map_err(failed)?;
     }
-    let rows = session.rows("SELECT version, identity FROM {s}.about", &[]).await.map_err(failed)?;
+    let identity = about(session, place).await?;
+    Ok(Ready { identity, is_unsafe })
+}
+
+/// The journal's name, if the tables are there. Makes none.
+pub(crate) async fn find(session: &mut Session, place: &Place) -> Result<Option<Identity>, Unready> {
+    let rows =
+        session.rows("SELECT to_regclass('{s}.about') IS NOT NULL", &[]).await.map_err(|why| failed(place, why))?;
+    if rows.first().is_some_and(|row| row.get(0)) { about(session, place).await.map(Some) } else { Ok(None) }
+}
+
+fn failed(place: &Place, trouble: Trouble) -> Unready {
+    match trouble {
+        Trouble::Lost(why) => Unready::Lost(why),
+        Trouble::Refused(_, why) => Unready::Final(place.failed("make or read the tables of", why)),
+    }
+}
+
+async fn about(session: &mut Session, place: &Place) -> Result<Identity, Unready> {
+    let wrong = |why| Unready::Final(place.failed("read the tables of", why));
+    let about = session.rows("SELECT version, identity FROM {s}.about", &[]).await;
+    let rows = about.map_err(|why| failed(place, why))?;
     let row = rows.first().ok_or_else(|| wrong("the table `about` is empty"))?;
     let (version, identity): (i32, Vec<u8>) = (row.get(0), row.get(1));
     if version != VERSION {
@@ -58,7 +75,7 @@ pub(crate) async fn prepare(session: &mut Session, place: &Place) -> Result<Read
         return Err(Unready::Final(JournalError::NewerTables { place: place.to_string(), found, known }));
     }
     let identity = identity.try_into().map_err(|_| wrong("its identity is not 16 bytes"))?;
-    Ok(Ready { identity: Identity(identity), is_unsafe })
+    Ok(Identity(identity))
 }
 
 fn making() -> String {

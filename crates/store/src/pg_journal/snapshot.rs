@@ -34,7 +34,7 @@ const PRUNE: &str = fenced!(
 );
 
 /// What a session for all this is for.
-const DOING: &str = "write a snapshot to";
+pub(super) const DOING: &str = "write a snapshot to";
 
 /// Writes a snapshot's chunks.
 struct Chunks<'a> {
@@ -106,7 +106,7 @@ impl Shared {
         Ok(())
     }
 
-    fn put_snapshot(
+    pub(super) fn put_snapshot(
         &self,
         writer: &mut Blocking,
         seq: Seq,
@@ -137,7 +137,7 @@ impl Shared {
     }
 
     /// Removes all snapshots but the newest `count` that are known to be whole.
-    fn keep_only(&self, writer: &mut Blocking, count: usize) -> Result<(), JournalError> {
+    pub(super) fn keep_only(&self, writer: &mut Blocking, count: usize) -> Result<(), JournalError> {
         let (kept, gone) = {
             let known = lock(&self.snapshots);
             let (gone, kept) = known.split_at(known.len().saturating_sub(count));
@@ -159,6 +159,11 @@ impl Shared {
             known.len().checked_sub(2).map(|at| known[at].0 as i64)
         };
         let Some(older) = older else { return Ok(0) };
+        self.free_to(older)
+    }
+
+    /// Frees the batches that end with a record or before it; says how many.
+    pub(super) fn free_to(&self, older: i64) -> Result<u64, JournalError> {
         let mut writer = Blocking::open(&self.keeper, DOING, None)?;
         let mut freed = 0;
         loop {

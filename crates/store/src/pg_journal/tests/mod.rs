@@ -5,6 +5,7 @@ mod hubs;
 mod plain;
 mod server;
 mod tls;
+mod upkeep;
 
 use super::{Lease, PgJournal, Place, Taking};
 use crate::journal::{JournalError, Options, Seq};
