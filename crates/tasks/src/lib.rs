@@ -30,5 +30,5 @@ pub use shapes::meter::{Counting, Work};
 pub use snapshot::{LoadError, SNAPSHOT_VERSION};
 pub use table::{
     AccountView, Capacity, DUE_MAX, Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, Progress, Table,
-    TaskView, Totals, Waits,
+    TaskView, Totals, Waits, written_by,
 };

@@ -9,6 +9,7 @@ mod clock;
 pub mod limits;
 mod snapshots;
 mod start;
+pub mod upkeep;
 
 pub use start::{DeskError, Room};
 

@@ -69,6 +69,7 @@ fn snapshot(journal: &Log) -> Result<(), DeskError> {
     Ok(())
 }
 
-fn save(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
+/// Writes a ledger out.
+pub(super) fn save(ledger: &Ledger, out: &mut dyn Write) -> std::io::Result<()> {
     ledger.save(|piece| out.write_all(piece))
 }

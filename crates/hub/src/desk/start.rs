@@ -7,8 +7,11 @@ use base::codec::{Malformed, Reader, Writer};
 use std::io::Read;
 use std::sync::Arc;
 use store::journal::{Entry as Record, JournalError, Options, Seq, Told};
-use store::log::{Contents, Log, Place};
-use tasks::{Capacity, Effect, Effects, Event, JobName, LOGIC_VERSION, Ledger, LoadError, Scratch, decode};
+use store::log::{Contents, Log, Place, Snapshot};
+use tasks::{
+    Capacity, Effect, Effects, Event, JobName, LOGIC_VERSION, Ledger, LoadError, SNAPSHOT_VERSION, Scratch, decode,
+    written_by,
+};
 
 /// How much a hub can hold. What is beyond is refused, and may come again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,18 +66,61 @@ pub enum DeskError {
         /// What is wrong with it.
         why: LoadError<std::io::Error>,
     },
+    /// The state of the journal is of an older format, which can be brought up to this one.
+    #[error(
+        "the journal's snapshot of record {seq} has format {found}, and this version of gleaner starts from format {SNAPSHOT_VERSION}: \
+         `gleaner journal upgrade` writes that, and with --check only says what it would do"
+    )]
+    Older {
+        /// The last record that it holds.
+        seq: Seq,
+        /// Its format.
+        found: u32,
+    },
+    /// The same with records behind it, which only the older version can do as they were done.
+    #[error(
+        "the journal's snapshot of record {seq} has format {found}, and records up to {last} come after it, of logic version {logic}, \
+         which this version of gleaner would do otherwise: start the version that wrote them once more (its snapshots have format \
+         {found}: {written_by}) and stop it, which leaves a snapshot of all; then `gleaner journal upgrade`",
+        written_by = written_by(*found).unwrap_or("not known here")
+    )]
+    OlderWithRecords {
+        /// The last record that it holds.
+        seq: Seq,
+        /// Its format.
+        found: u32,
+        /// The last record of all.
+        last: Seq,
+        /// The version of the logic of the first record after it.
+        logic: u32,
+    },
+    /// Nothing is there.
+    #[error(
+        "there is no journal in {place}: no hub has kept one there; --state DIR names the folder of one that has another"
+    )]
+    NoJournal {
+        /// Where it was looked for.
+        place: String,
+    },
     /// The journal does not begin as a hub's does.
     #[error("the journal does not begin with a hub's first record: it is of something else")]
     Foreign,
     /// Another version has written records that this one would understand otherwise.
     #[error(
         "the journal's last records were written by a version of gleaner whose task table is another one ({found}, not \
-         {LOGIC_VERSION}): start that version once more and stop it, which leaves a snapshot"
+         {LOGIC_VERSION}): start that version once more and stop it, which leaves a snapshot of all; then this one starts, or says what to do"
     )]
     OtherLogic {
         /// The version of its logic.
         found: u32,
     },
+}
+
+impl DeskError {
+    /// Whether another version of gleaner, or `gleaner journal upgrade`, is what the journal wants.
+    pub fn is_of_version(&self) -> bool {
+        matches!(self, Self::OtherLogic { .. } | Self::Older { .. } | Self::OlderWithRecords { .. })
+    }
 }
 
 impl Desk {
@@ -180,32 +226,53 @@ fn begun(mut from: Reader<'_>) -> Result<Ledger, Malformed> {
 
 /// The ledger as the journal has it. `None`: the journal is new.
 pub(super) fn again(contents: Contents) -> Result<Option<Ledger>, DeskError> {
-    let mut ledger = match contents.snapshot {
-        Some(mut snapshot) => {
-            let (seq, read) = (snapshot.seq, |room: &mut [u8]| snapshot.read(room));
-            Some(Ledger::load_saved(read).map_err(|why| DeskError::Snapshot { seq, why })?)
-        }
-        None => None,
-    };
-    let (mut effects, mut scratch) = (Effects::default(), Scratch::default());
+    let mut replay = Replay::of(contents.snapshot.map(load).transpose()?);
     for record in contents.records {
-        let record = record?;
+        replay.take(&record?)?;
+    }
+    Ok(replay.ledger)
+}
+
+fn load(mut snapshot: Snapshot) -> Result<Ledger, DeskError> {
+    let seq = snapshot.seq;
+    Ledger::load_saved(|room| snapshot.read(room)).map_err(|why| match why {
+        LoadError::Older(found) => DeskError::Older { seq, found },
+        why => DeskError::Snapshot { seq, why },
+    })
+}
+
+/// A ledger that is made again record by record.
+pub(super) struct Replay {
+    /// `None` before the first record of a journal.
+    pub ledger: Option<Ledger>,
+    effects: Effects,
+    scratch: Scratch,
+}
+
+impl Replay {
+    /// From the state of a snapshot on, or from the beginning.
+    pub fn of(ledger: Option<Ledger>) -> Self {
+        Self { ledger, effects: Effects::default(), scratch: Scratch::default() }
+    }
+
+    /// Does what the next record says.
+    pub fn take(&mut self, record: &Record) -> Result<(), DeskError> {
         let broken = |why| DeskError::Record { seq: record.seq, why };
         if record.logic_version != LOGIC_VERSION {
             return Err(DeskError::OtherLogic { found: record.logic_version });
         }
-        match &mut ledger {
-            Some(ledger) => apply(ledger, &record, &mut scratch, &mut effects).map_err(broken)?,
+        match &mut self.ledger {
+            Some(ledger) => apply(ledger, record, &mut self.scratch, &mut self.effects).map_err(broken),
             None => {
                 let mut from = Reader::new(&record.record);
                 if from.u8().ok() != Some(BEGIN) {
                     return Err(DeskError::Foreign);
                 }
-                ledger = Some(begun(from).map_err(broken)?);
+                self.ledger = Some(begun(from).map_err(broken)?);
+                Ok(())
             }
         }
     }
-    Ok(ledger)
 }
 
 /// Does what a record says.

@@ -22,6 +22,7 @@ mod submit;
 mod tick;
 
 pub use accounts::{AccountView, Progress};
+pub use older::written_by;
 pub use query::{Gauges, HostLoad, HostView, InstanceState, InstanceView, JobView, TaskView, Totals, Waits};
 pub use tick::DUE_MAX;
 
