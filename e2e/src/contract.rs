@@ -4,6 +4,7 @@ mod answers;
 mod batch;
 mod job;
 mod jobs;
+mod journal;
 mod kept;
 mod limits;
 mod revoked;
@@ -15,7 +16,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 21] = [
+const SCENARIOS: [Scenario; 22] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -37,6 +38,7 @@ const SCENARIOS: [Scenario; 21] = [
     ("contract/batch jobs with a quorum, retries and a time limit", batch::again_and_twice),
     ("contract/batch jobs whose results a command compares, also when the hub is killed meanwhile", batch::compared),
     ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),
+    ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),
 ];
 
 /// What is done to a pool of one process.

@@ -2,9 +2,11 @@
 
 mod accounts;
 mod batch;
+mod journal;
 
 pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
+pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -70,6 +72,8 @@ pub enum Command {
     Revoke(Node),
     /// Get back what a task wrote that could not be committed
     Recover(Recover),
+    /// Look after the journal of this machine's hub: verify, prune, upgrade
+    Journal(Journal),
     /// Show the settings in effect, and where each comes from
     Config(Json),
     /// Stop what `up`, `hub`, `worker` or `join` started here, and the client daemon

@@ -10,6 +10,7 @@ pub mod explain;
 pub mod hub;
 pub mod jobs;
 pub mod join;
+mod journal;
 pub mod man;
 pub mod recover;
 pub mod revoke;
@@ -72,6 +73,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Limit(arguments) => accounts::limit(arguments),
         Command::Revoke(arguments) => revoke::run(arguments),
         Command::Recover(arguments) => recover::run(arguments),
+        Command::Journal(arguments) => return journal::run(arguments),
         Command::Config(arguments) => settings::run(arguments),
         Command::Stop(arguments) => stop::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),

@@ -32,7 +32,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 27] = [
+const SUBCOMMANDS: [&str; 28] = [
     "up",
     "hub",
     "worker",
@@ -55,6 +55,7 @@ const SUBCOMMANDS: [&str; 27] = [
     "limit",
     "revoke",
     "recover",
+    "journal",
     "config",
     "stop",
     "doctor",

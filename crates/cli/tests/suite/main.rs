@@ -3,6 +3,7 @@
 mod fake;
 mod gleaner;
 mod jobs;
+mod journal;
 mod remrun;
 mod terminal;
 mod top;
