@@ -48,6 +48,17 @@ impl Site {
         }
     }
 
+    /// See [`journal::snapshot`].
+    ///
+    /// # Errors
+    /// As there; of a database [`JournalError::Database`] and [`JournalError::DatabaseDamaged`].
+    pub fn snapshot(&self, seq: Seq) -> Result<Snapshot, JournalError> {
+        match self {
+            Self::Disk(folder) => journal::snapshot(folder, seq).map(Snapshot::from),
+            Self::Postgres(place) => pg_journal::snapshot(place, seq),
+        }
+    }
+
     /// See [`journal::contents`].
     ///
     /// # Errors

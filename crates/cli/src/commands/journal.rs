@@ -190,8 +190,11 @@ fn as_text(site: &Site, seen: &Examined, wrong: &[Wrong]) -> String {
     }
     let mut snapshots = Table::new(&["SNAPSHOT", "LAST", "FORMAT", "LOGIC", "EPOCH", "SIZE"]);
     for (snapshot, format) in report.snapshots.iter().zip(&seen.formats) {
-        let format = format.map_or_else(|| "-".into(), |format| format.to_string());
-        let (logic, epoch) = (snapshot.logic_version.to_string(), snapshot.epoch.to_string());
+        let is_whole = snapshot.damage.is_none();
+        let shown =
+            |number: Option<u64>| number.filter(|_| is_whole).map_or_else(|| "-".into(), |number| number.to_string());
+        let format = shown(format.map(u64::from));
+        let (logic, epoch) = (shown(Some(snapshot.logic_version.into())), shown(Some(snapshot.epoch)));
         snapshots.row(vec![
             name(&snapshot.path),
             snapshot.seq.0.to_string(),
@@ -221,7 +224,8 @@ fn records(seen: &Examined) -> String {
         (after, done) => format!("{after} after the newest snapshot, {done} of which were done again"),
     };
     match (report.first.0, report.last.0) {
-        (_, 0) => "none".to_owned(),
+        (0, 0) => "none".to_owned(),
+        (first, 0) => format!("from {first} on; what is wrong hides how many"),
         (0, last) => format!("up to {last}, {after}"),
         (first, last) => format!("{first} to {last}, {after}"),
     }

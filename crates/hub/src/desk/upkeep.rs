@@ -130,14 +130,12 @@ fn look(site: &Site, tell: &mut impl FnMut(Stage)) -> Result<Examined, DeskError
         }
         tell(Stage::Snapshot(seq));
         newest = Some(seq);
-        let contents = site.contents(newest).map_err(DeskError::from);
-        let loaded = contents.and_then(|contents| contents.snapshot.map(load_any).transpose());
+        let loaded = site.snapshot(seq).map_err(DeskError::from).and_then(load_any);
         match &loaded {
-            Ok(Some((_, ledger))) => seen.contradictions.extend(contradiction(ledger, seq)),
-            Ok(None) => {}
+            Ok((_, ledger)) => seen.contradictions.extend(contradiction(ledger, seq)),
             Err(error) => seen.contradictions.push(error.into()),
         }
-        seen.formats.push(loaded.ok().flatten().map(|(format, _)| format));
+        seen.formats.push(loaded.ok().map(|(format, _)| format));
     }
     seen.start = site.contents(newest).map_err(DeskError::from).and_then(|contents| {
         let count = contents.last.0.saturating_sub(newest.unwrap_or_default().0);

@@ -126,7 +126,8 @@ impl Folder {
         Ok(catalog)
     }
 
-    fn read_identity(&self) -> Result<Identity, JournalError> {
+    /// Reads the file that names the journal.
+    pub fn read_identity(&self) -> Result<Identity, JournalError> {
         let path = self.identity_path();
         let file = self.open(&path, Access::Read)?;
         let mut bytes = [0; IDENTITY_FILE_BYTES];

@@ -250,6 +250,15 @@ pub(crate) fn dump_on(disk: Arc<dyn Disk>, path: &Path, from: Seq) -> Result<Rec
     )
 }
 
+/// A snapshot of a journal, whatever is wrong with its records. It has been read once when this returns.
+///
+/// # Errors
+/// [`JournalError::Damaged`], [`JournalError::Newer`]; [`JournalError::Io`], also if it was removed meanwhile.
+pub fn snapshot(folder: &Path, seq: Seq) -> Result<Snapshot, JournalError> {
+    let folder = Folder { disk: Arc::new(RealDisk), path: folder.to_owned() };
+    Snapshot::open_whole(&folder, &folder.read_identity()?, seq.0)
+}
+
 /// A snapshot of a journal and the records after it, or all records if none is named; to be read as in [`dump`], and with its errors.
 /// The snapshot has been read once when this returns.
 ///

@@ -38,7 +38,7 @@ mod upkeep;
 
 pub use durable::Durable;
 pub use error::JournalError;
-pub use inspect::{Report, SegmentReport, SnapshotReport, TornEnd, contents, dump, is_there, verify};
+pub use inspect::{Report, SegmentReport, SnapshotReport, TornEnd, contents, dump, is_there, snapshot, verify};
 pub use read::Records;
 pub use snapshot::Snapshot;
 pub use status::{Histogram, Options, Status, Times};

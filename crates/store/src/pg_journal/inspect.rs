@@ -45,23 +45,37 @@ pub fn verify(place: &Place) -> Result<Report, JournalError> {
     Ok(report)
 }
 
+/// As [`crate::journal::snapshot`], of a database.
+///
+/// # Errors
+/// As [`is_there`]; [`JournalError::DatabaseDamaged`].
+pub fn snapshot(place: &Place, seq: Seq) -> Result<log::Snapshot, JournalError> {
+    let view = view(place)?;
+    let row = whole(&view, seq)?;
+    // No records are asked for.
+    view.after(Some(row), 0)?.snapshot.ok_or_else(|| view.damaged(seq.0, "the snapshot is gone"))
+}
+
 /// As [`crate::journal::contents`], of a database.
 ///
 /// # Errors
 /// As [`is_there`]; [`JournalError::DatabaseDamaged`], also from the records.
 pub fn contents(place: &Place, snapshot: Option<Seq>) -> Result<log::Contents, JournalError> {
-    let keeper = reader(place)?.ok_or_else(|| place.failed("read", "there is none"))?;
-    let view = View::open(&keeper)?;
-    let row = match snapshot {
-        Some(seq) => {
-            let row = view.snapshots()?.into_iter().find(|row| row.seq as u64 == seq.0);
-            let row = row.ok_or_else(|| view.damaged(seq.0, "the snapshot is gone"))?;
-            view.whole(row)?;
-            Some(row)
-        }
-        None => None,
-    };
+    let view = view(place)?;
+    let row = snapshot.map(|seq| whole(&view, seq)).transpose()?;
     view.after(row, view.last()?)
+}
+
+fn view(place: &Place) -> Result<View, JournalError> {
+    View::open(&reader(place)?.ok_or_else(|| place.failed("read", "there is none"))?)
+}
+
+/// The row of a snapshot that is whole.
+fn whole(view: &View, seq: Seq) -> Result<SnapshotRow, JournalError> {
+    let row = view.snapshots()?.into_iter().find(|row| row.seq as u64 == seq.0);
+    let row = row.ok_or_else(|| view.damaged(seq.0, "the snapshot is gone"))?;
+    view.whole(row)?;
+    Ok(row)
 }
 
 /// What reads, if there is a journal.

@@ -31,7 +31,7 @@ mod tests;
 mod tls;
 mod upkeep;
 
-pub use inspect::{contents, is_there, verify};
+pub use inspect::{contents, is_there, snapshot, verify};
 pub use lease::{Files, Lease, Taking};
 pub use place::Place;
 pub use upkeep::Upkeep;

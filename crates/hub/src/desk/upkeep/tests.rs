@@ -137,6 +137,7 @@ fn what_is_wrong_is_told_with_its_place() {
     assert!(matches!(seen.start, Err(DeskError::Journal(JournalError::Damaged { .. }))), "{seen:?}");
     let wrong = seen.wrong();
     assert_eq!((wrong.len(), &wrong[0].place), (1, &Some((last.clone(), 512))), "{wrong:?}");
+    assert_eq!(seen.formats, [Some(SNAPSHOT_VERSION); 2], "snapshots are read whatever the records are");
     assert!(prune(&site).is_err() && upgrade(&site).is_err() && plan(&site).is_err());
     flip(&last, 530);
     assert!(found(&site).wrong().is_empty());
