@@ -7,6 +7,7 @@ mod jobs;
 mod journal;
 mod kept;
 mod limits;
+mod ordered;
 mod revoked;
 mod snapshot;
 mod standby;
@@ -16,7 +17,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 22] = [
+const SCENARIOS: [Scenario; 24] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -35,6 +36,8 @@ const SCENARIOS: [Scenario; 22] = [
     ("contract/a batch job whose client daemon is killed: all is done once", batch::daemon_killed),
     ("contract/a batch job whose hub is killed: all is done once", batch::hub_killed),
     ("contract/a batch job never overwrites what changed while no daemon ran", batch::changed_meanwhile),
+    ("contract/a batch job whose tasks come after others: each sees what those made", ordered::in_order),
+    ("contract/a batch job in order whose client daemon is killed: all is done once", ordered::daemon_killed),
     ("contract/batch jobs with a quorum, retries and a time limit", batch::again_and_twice),
     ("contract/batch jobs whose results a command compares, also when the hub is killed meanwhile", batch::compared),
     ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),

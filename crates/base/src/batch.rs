@@ -9,6 +9,10 @@ use crate::id::BatchId;
 pub const TASKS_MAX: u32 = 1 << 20;
 /// Longest task, encoded, in bytes.
 pub const TASK_BYTES_MAX: usize = 64 << 10;
+/// Most tasks that one task comes after.
+pub const AFTER_MAX: usize = 10_000;
+/// The same over all tasks of a job: each costs its client's daemon four bytes.
+pub const AFTER_OF_JOB_MAX: u32 = 4 << 20;
 
 impl BatchId {
     /// Of a job that its owner has given this key.
@@ -102,6 +106,8 @@ pub struct BatchTask {
     pub name: String,
     /// Program and arguments; at least one.
     pub argv: Vec<Vec<u8>>,
+    /// Earlier tasks of the job, by their numbers: it begins when all of them have ended well.
+    pub after: Vec<u32>,
 }
 
 fn text(from: &mut Reader<'_>) -> Result<String, Malformed> {
@@ -150,10 +156,15 @@ impl Encode for BatchTask {
     fn encode(&self, out: &mut Writer) {
         out.bytes(self.name.as_bytes());
         out.list(&self.argv, |out, word| out.bytes(word));
+        out.list(&self.after, |out, index| out.u32(*index));
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { name: text(from)?, argv: from.list(|from| Ok(from.bytes()?.to_vec()))? })
+        Ok(Self {
+            name: text(from)?,
+            argv: from.list(|from| Ok(from.bytes()?.to_vec()))?,
+            after: from.list(|from| from.u32())?,
+        })
     }
 }
 
@@ -180,9 +191,10 @@ mod tests {
             after: vec![BatchId(5), BatchId(6)],
         };
         assert_eq!(Batch::from_bytes(&batch.to_bytes()), Ok(batch));
-        let task = BatchTask { name: "a".into(), argv: vec![b"b".to_vec(), vec![0xff]] };
-        // These bytes are in files, and at hubs.
-        assert_eq!(task.to_bytes(), *b"\x01\0\0\0a\x02\0\0\0\x01\0\0\0b\x01\0\0\0\xff");
+        let task = BatchTask { name: "a".into(), argv: vec![b"b".to_vec(), vec![0xff]], after: vec![258] };
+        // These bytes are in files.
+        let want = b"\x01\0\0\0a\x02\0\0\0\x01\0\0\0b\x01\0\0\0\xff\x01\0\0\0\x02\x01\0\0";
+        assert_eq!(task.to_bytes(), *want);
         assert_eq!(BatchTask::from_bytes(&task.to_bytes()), Ok(task));
     }
 

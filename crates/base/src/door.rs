@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -371,7 +371,7 @@ mod tests {
             Request::Ask(b"{}".to_vec()),
             Request::Outcome(TaskId(7)),
             Request::Job { version: VERSION },
-            Request::Tasks(vec![BatchTask { name: String::new(), argv: vec![b"true".to_vec()] }]),
+            Request::Tasks(vec![BatchTask { argv: vec![b"true".to_vec()], ..BatchTask::default() }]),
             Request::Submitted,
         ];
         for request in others.into_iter().chain([run, Request::Foreground(false)]) {

@@ -19,6 +19,9 @@ use std::time::Duration;
 use wire::message::{Answer, OpenKind};
 use wire::now_nanos;
 
+/// Tasks that are named as those that another one comes after.
+const TASKS_NAMED_MAX: usize = 10;
+
 /// The answer to a question, both as JSON.
 pub async fn answer(daemon: &Arc<Daemon>, question: &[u8]) -> Vec<u8> {
     let answered = match serde_json::from_slice(question) {
@@ -137,9 +140,10 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
     };
     let mut known = job.problem.clone();
     let mut waits = job.waiting > 0 && !job.is_over();
+    let number = index.and_then(|index| batch::number_at_hub(daemon, &job.job, index));
     if let Some(task) = task {
         waits = waits && task.status == "waiting";
-        known = task.why.or(known.filter(|_| waits));
+        known = task.why.or(known.filter(|_| waits)).or_else(|| waits_for(&task.waits_for));
         (report.argv, report.status, report.worker) = (task.argv, task.status, task.worker);
         if report.worker.is_some() {
             report.place = "remote".into();
@@ -147,8 +151,9 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
     }
     report.why = match known {
         Some(known) => known,
+        None if waits && index.is_some() && number.is_none() => "the hub is about to be given it".into(),
         None if waits => {
-            let question = json!({"ask": "waits", "key": job.job, "index": index});
+            let question = json!({"ask": "waits", "key": job.job, "index": number});
             match ask_hub(daemon, question).await {
                 Ok(answer) => answer["why"].as_str().unwrap_or_default().to_owned(),
                 Err(problem) => format!("what the hub knows of it is not known: {}", problem.message),
@@ -158,6 +163,19 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
     };
     report.job = Some(Box::new(job));
     Ok(report)
+}
+
+/// That a task comes after these, if there are any.
+fn waits_for(tasks: &[u32]) -> Option<String> {
+    let named = tasks.iter().take(TASKS_NAMED_MAX).map(u32::to_string).collect::<Vec<_>>().join(", ");
+    match tasks.len() {
+        0 => None,
+        1 => Some(format!("it comes after task {named}, which has not ended")),
+        count if count > TASKS_NAMED_MAX => {
+            Some(format!("it comes after tasks {named} and others, which have not ended"))
+        }
+        _ => Some(format!("it comes after tasks {named}, which have not ended")),
+    }
 }
 
 /// Ends a task, or a batch job.

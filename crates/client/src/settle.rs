@@ -44,6 +44,7 @@ pub async fn settle(
         launch: plan.launched(),
         trust: record.unreadable().cloned().map_or(Trust::Views, Trust::ReadWhileChanged),
         durable: daemon.config.durable,
+        keeps: true,
     };
     match settle_ended(daemon, ended, exited, spool).await {
         Ok(None) => Settled::Committed(status),
@@ -72,6 +73,8 @@ pub(crate) struct Ended {
     pub trust: Trust,
     /// Flush to disk.
     pub durable: bool,
+    /// Keep what cannot be committed for `gleaner recover`.
+    pub keeps: bool,
 }
 
 /// How what a task saw is known.
@@ -151,7 +154,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
             Ok(report)
         }
         Err(error) => {
-            let keeps = matches!(
+            let may_be_kept = matches!(
                 error,
                 CommitError::Refused(_)
                     | CommitError::Conflict(_)
@@ -160,7 +163,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
                     | CommitError::NoSpace(_)
                     | CommitError::Io { .. }
             );
-            let kept = keeps && committer.keep(&Keep { why: &error.to_string(), ..*keep }).unwrap_or_else(|failed| {
+            let kept = ended.keeps && may_be_kept && committer.keep(&Keep { why: &error.to_string(), ..*keep }).unwrap_or_else(|failed| {
                 tracing::warn!(task = %keep.task, error = %failed, "a delta that was not committed could not be kept");
                 false
             });

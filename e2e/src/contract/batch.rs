@@ -49,7 +49,7 @@ pub(super) fn is_over(job: &Value) -> bool {
     !job["ended_ms"].is_null()
 }
 
-fn kill_daemon(pool: &Pool) {
+pub(super) fn kill_daemon(pool: &Pool) {
     for pid in pool.client_daemons() {
         if let Some(pid) = Pid::from_raw(pid) {
             let _ = rustix::process::kill_process(pid, Signal::KILL);

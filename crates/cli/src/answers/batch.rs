@@ -5,6 +5,9 @@ use crate::render::{Facts, Table, age, command_line, time};
 use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, TaskReport, short};
 use wire::now_millis;
 
+/// Tasks that are shown as those that another one waits for.
+const WAITS_SHOWN_MAX: usize = 5;
+
 fn age_at(now_ms: i64, then_ms: i64) -> String {
     age((now_ms.saturating_sub(then_ms) / 1000).max(0) as u64)
 }
@@ -86,12 +89,22 @@ impl Render for BatchReport {
         let mut facts = facts(&self.job);
         facts.fact("folder", &self.cwd).fact("kept in", &self.job.folder);
         let mut text = facts.text().to_owned();
-        let mut table = Table::new(&["TASK", "STATUS", "WORKER", "COMMAND"]);
+        // Only where some wait for others.
+        let is_ordered = self.tasks.iter().any(|task| !task.waits_for.is_empty());
+        let mut columns = vec!["TASK", "STATUS", "WORKER", "COMMAND"];
+        if is_ordered {
+            columns.insert(2, "WAITS FOR");
+        }
+        let mut table = Table::new(&columns);
         for task in &self.tasks {
             let command =
                 if task.name.is_empty() { command_line(&task.argv, COMMAND_WIDTH) } else { task.name.clone() };
             let worker = task.worker.clone().unwrap_or_default();
-            table.row(vec![task.index.to_string(), task.status.clone(), worker, command]);
+            let mut row = vec![task.index.to_string(), task.status.clone(), worker, command];
+            if is_ordered {
+                row.insert(2, waits_for(&task.waits_for));
+            }
+            table.row(row);
         }
         text.push_str(&format!("\n{}", table.text("no tasks on this page")));
         for task in self.tasks.iter().filter(|task| task.why.is_some()) {
@@ -104,6 +117,12 @@ impl Render for BatchReport {
         text.push_str(&format!("\ngleaner jobs output {} prints what they said\n", short(&self.job.job)));
         text
     }
+}
+
+/// The numbers of the tasks that one waits for, as many as there is room for.
+fn waits_for(tasks: &[u32]) -> String {
+    let shown: Vec<String> = tasks.iter().take(WAITS_SHOWN_MAX).map(u32::to_string).collect();
+    format!("{}{}", shown.join(" "), if tasks.len() > WAITS_SHOWN_MAX { " ..." } else { "" })
 }
 
 /// A line for one that did not end well.
@@ -153,6 +172,27 @@ ID        STATE    DONE  FAILED  RUNNING  WAITING  AGE  NAME
 ... and 3 older ones (--all shows them)
 ";
         assert_eq!(list(&Batches { jobs: vec![job(), held], older: 3 }, 7_500_000), want);
+    }
+
+    #[test]
+    fn tasks_that_wait_for_others() {
+        let task = |index, waits_for: Vec<u32>| BatchTaskLine {
+            index,
+            argv: vec!["./m".into()],
+            status: "waiting".into(),
+            waits_for,
+            ..BatchTaskLine::default()
+        };
+        let tasks = vec![task(0, vec![]), task(1, vec![0]), task(9, (0..6).collect())];
+        let report = BatchReport { job: job(), cwd: "/home".into(), tasks, first: 0 };
+        let want = "
+TASK  STATUS   WAITS FOR      WORKER  COMMAND
+0     waiting                         ./m
+1     waiting  0                      ./m
+9     waiting  0 1 2 3 4 ...          ./m
+";
+        let said = report.render();
+        assert!(said.contains(want), "{said}");
     }
 
     #[test]

@@ -90,13 +90,19 @@ Examples:
   gleaner submit --key night-7 --hold night.jsonl        lines such as {\"argv\": [\"./model\", \"17\"], \"name\": \"17\"}
 
 Lines, COMMAND and what is filled in are as for `gleaner run --job`, see `gleaner run --help`; a line that is a JSON object has the \
-words of a command in `argv`, and may have a `name`. No task reads standard input.
+words of a command in `argv`, and may have a `name`, and `after`: a list of tasks of earlier lines, by their names or their numbers from 0. No task \
+reads standard input.
+
+A task with `after`, such as {\"argv\": [\"./sum\", \"out\"], \"after\": [\"17\", 0]}, begins when all of these have ended with status 0 and their changes are in place; \
+--assimilate is not waited for. If one has not ended well the task is `not run`, and so are those after it: the job has failed, --max-failures does \
+not count them, and --assimilate is not run for them. `gleaner jobs` shows what a task waits for.
 
 The job's number is printed when the hub has taken it for good: it outlives hub, client daemon and this machine's next start. Should the hub not be \
 reached, the job is kept here until it can be. The client daemon launches tasks and puts their changes into place, so it must run for the job to go \
 on: after a start of this machine any gleaner or remrun command starts it. `gleaner jobs` shows how far it is, and where the outputs are.
 
-Tasks see the files as they were when the job began (or when the daemon was started anew meanwhile). A task may run more than once; what it changes is committed \
+Tasks see the files as they were when the job began (or when the daemon was started anew meanwhile); if any line has `after`, each task sees them as \
+they are when it begins itself. A task may run more than once; what it changes is committed \
 once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
 cannot run on another machine fails.
 

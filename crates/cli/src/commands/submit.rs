@@ -1,5 +1,7 @@
 //! `gleaner submit`: reads the commands of a batch job, hands them to the client daemon, and waits for the job if asked to.
 
+mod line;
+
 use super::{START_TIME_MAX, ask, understand};
 use crate::answers::Render;
 use crate::args::Submit;
@@ -15,7 +17,7 @@ use base::{Batch, BatchId, BatchTask};
 use client::report::{self, BatchLine, BatchReport, Question, Submitted};
 use gleaner_client::door::{Door, DoorError, Folder};
 use gleaner_client::gather;
-use serde::Deserialize;
+use line::Before;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
@@ -114,15 +116,7 @@ struct Tasks {
     single: Option<BatchTask>,
     /// Lines may be JSON.
     has_lines: bool,
-}
-
-/// A line of JSON.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Line {
-    argv: Vec<String>,
-    #[serde(default)]
-    name: String,
+    before: Before,
 }
 
 impl Tasks {
@@ -135,7 +129,8 @@ impl Tasks {
                 [line] => Template::verbatim(line).fill(&[], 1).argv,
                 words => words.to_vec(),
             };
-            return Ok(Self { source: None, single: Some(BatchTask { name: String::new(), argv }), has_lines: false });
+            let single = Some(BatchTask { argv, ..BatchTask::default() });
+            return Ok(Self { source: None, single, has_lines: false, before: Before::default() });
         }
         let source = Source::new(arguments.file.as_deref(), typed)?;
         if let Some(total) = source.total().filter(|total| *total > TASKS_MAX.into()) {
@@ -143,14 +138,14 @@ impl Tasks {
                 CliError::user(format!("{total} tasks: a job has at most {TASKS_MAX}")).hint("submit several jobs")
             );
         }
-        Ok(Self { source: Some(source), single: None, has_lines })
+        Ok(Self { source: Some(source), single: None, has_lines, before: Before::default() })
     }
 
     fn next(&mut self) -> Result<Option<BatchTask>> {
         let Some(source) = &mut self.source else { return Ok(self.single.take()) };
         let Some(item) = source.take()? else { return Ok(None) };
         let origin = item.origin.clone().unwrap_or_else(|| format!("task {}", item.number));
-        let task = task(item, self.has_lines).map_err(|what| CliError::user(format!("{origin}: {what}")))?;
+        let task = self.task(item).map_err(|what| CliError::user(format!("{origin}: {what}")))?;
         match task.to_bytes().len() > TASK_BYTES_MAX {
             true => Err(CliError::user(format!("{origin}: a command of more than {} KiB", TASK_BYTES_MAX >> 10))
                 .hint("put the arguments into a file that the command reads")),
@@ -163,26 +158,20 @@ impl Tasks {
         let (mut tasks, mut bytes) = (Vec::new(), 0);
         while bytes < MESSAGE_BYTES && tasks.len() < MESSAGE_TASKS {
             let Some(task) = self.next()? else { break };
-            bytes += task.argv.iter().map(|word| word.len() + 4).sum::<usize>();
+            bytes += task.argv.iter().map(|word| word.len() + 4).sum::<usize>() + task.after.len() * 4;
             tasks.push(task);
         }
         Ok(tasks)
     }
-}
 
-fn task(item: Item, is_line: bool) -> std::result::Result<BatchTask, String> {
-    let text = item.command.shown.trim_ascii();
-    if !is_line || !text.starts_with(b"{\"") {
-        return Ok(BatchTask { name: String::new(), argv: item.command.argv });
+    fn task(&mut self, item: Item) -> std::result::Result<BatchTask, String> {
+        let text = item.command.shown.trim_ascii();
+        if self.has_lines && text.starts_with(b"{\"") {
+            return self.before.line(text);
+        }
+        self.before.unnamed();
+        Ok(BatchTask { argv: item.command.argv, ..BatchTask::default() })
     }
-    let line: Line = serde_json::from_slice(text).map_err(|error| format!("not a task: {error}"))?;
-    if line.argv.first().is_none_or(String::is_empty) {
-        return Err("`argv` names no program".into());
-    }
-    if line.argv.iter().any(|word| word.contains('\0')) {
-        return Err("no command can have a NUL in it".into());
-    }
-    Ok(BatchTask { name: line.name, argv: line.argv.into_iter().map(String::into_bytes).collect() })
 }
 
 fn submit(batch: Batch, tasks: &mut Tasks) -> Result<Submitted> {
@@ -292,5 +281,8 @@ mod tests {
         std::fs::write(&path, "true\n{\"argv\": []}\n").expect("written");
         let said = tasks(&format!("gleaner submit {file}")).expect_err("no program").message;
         assert!(said.ends_with("job:2: `argv` names no program"), "{said}");
+        std::fs::write(&path, "# a\ntrue\n{\"argv\": [\"x\"], \"after\": [0, \"y\"]}\n").expect("written");
+        let said = tasks(&format!("gleaner submit {file}")).expect_err("no such task").message;
+        assert!(said.contains("job:3: `after` has the name `y`, which no earlier line has"), "{said}");
     }
 }

@@ -118,7 +118,7 @@ async fn make(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
     if draft.count() == 0 {
         return Err(Some(problem(ProblemKind::User, "a job without tasks", "gleaner submit --help")));
     }
-    let spec = Spec { batch, tasks: draft.count(), hub, submitted_ms: now_millis() };
+    let spec = Spec { batch, tasks: draft.count(), after: draft.after(), hub, submitted_ms: now_millis() };
     let place = folder.clone();
     let made = blocking_io(move || {
         draft.finish(&spec)?;
@@ -230,6 +230,14 @@ pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Resul
 pub fn priority(name: &str) -> Result<Priority, Problem> {
     let unknown = || problem(ProblemKind::User, format!("no priority is called `{name}`"), "urgent, normal or spare");
     Priority::of_name(name).ok_or_else(unknown)
+}
+
+/// The number at the hub of a job's task; `None`: the hub was not given it.
+pub fn number_at_hub(daemon: &Daemon, digits: &str, index: u32) -> Option<u32> {
+    match find(daemon, digits) {
+        Ok(Found::Open(job)) => job.number_of(index),
+        _ => None,
+    }
 }
 
 /// Whether there is a job whose number starts with these digits.

@@ -115,7 +115,14 @@ impl Drop for Open {
 async fn take(collector: Arc<Collector>, ended: Ended) -> Option<u64> {
     let (mut pause, mut tries) = (PAUSE_MIN, 0);
     let job = &collector.way.job;
-    let _turn = job.turn(ended.index).await;
+    let (task, number) = (ended.task, ended.index);
+    let Some(index) = job.index_of(number) else { return Some(task) };
+    let ended = Ended { index, ..ended };
+    let _turn = job.turn(index).await;
+    // It may have been taken meanwhile, and not used.
+    if job.index_of(number) != Some(index) {
+        return Some(task);
+    }
     while let Err(why) = take_once(&collector, &ended, tries).await {
         if collector.way.joined.connection.is_closed() {
             return None;
@@ -127,46 +134,52 @@ async fn take(collector: Arc<Collector>, ended: Ended) -> Option<u64> {
         let _ = tokio::time::timeout(pause, collector.way.joined.connection.closed()).await;
         pause = (pause * 2).min(PAUSE_MAX);
     }
-    Some(ended.task)
+    Some(task)
 }
 
 async fn take_once(collector: &Collector, ended: &Ended, tries: u32) -> Result<(), String> {
     let job = &collector.way.job;
-    if ended.index >= job.spec.tasks || job.is_done(ended.index) {
+    if job.is_done(ended.index) {
         return Ok(());
     }
     if !job.has_ended(ended.index) {
         let _slot = collector.slots.acquire().await.map_err(|error| error.to_string())?;
+        let (job, index) = (job.clone(), ended.index);
         let end = end_of(&collector.way, ended, tries).await?;
-        let job = job.clone();
-        let written = blocking_io(move || job.ended(end)).await;
+        let is_end = end.is_some();
+        let written = blocking_io(move || end.map_or_else(|| job.again(index), |end| job.ended(end))).await;
         written.map_err(|error| format!("writing a job's log: {error}"))?;
+        if !is_end {
+            return Ok(());
+        }
     }
     assimilate(collector, ended.index).await
 }
 
-/// How a task ended, once all that came of it is in place.
-async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<End, String> {
+/// How a task ended, once all that came of it is in place; `None`: it is to be run again.
+async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<Option<End>, String> {
     let index = ended.index;
     let mut end = End::of(index, failure(ended.failure, way.job.last_trouble(index)));
     let result = match LaunchResult::decode(&ended.result[..]) {
         Ok(result) if !ended.result.is_empty() => result,
-        _ => return Ok(end),
+        _ => return Ok(Some(end)),
     };
     end.worker = printable(result.worker.as_bytes());
     end.is_cut = result.is_cut;
     match put_in_place(way, ended, result, &mut end).await {
-        Ok(()) => {}
+        Ok(true) => {}
+        Ok(false) => return Ok(None),
         // Who has it no more will not have it again.
         Err(why) if tries >= FETCH_TRIES => {
             end.how = How::Failed(shortened(&format!("its result cannot be had: {why}")))
         }
         Err(why) => return Err(why),
     }
-    Ok(end)
+    Ok(Some(end))
 }
 
-async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: &mut End) -> Result<(), String> {
+/// False: its changes are not, and it can be run again.
+async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: &mut End) -> Result<bool, String> {
     let committed = way.daemon.committer.outcome(way.job.commit_task(ended.index));
     let is_to_commit = ended.failure == 0 && committed.is_none();
     let said = [digests(&result.stdout)?, digests(&result.stderr)?];
@@ -179,17 +192,20 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
     end.said = written.map(|(bytes, _)| bytes);
     end.is_cut |= written.iter().any(|(_, is_cut)| *is_cut);
     if ended.failure != 0 {
-        return Ok(());
+        return Ok(true);
     }
     end.how = match committed {
         // It was committed just before this daemon's predecessor died, or this one was cut off.
         Some(status) => How::of_status(status),
         None => match exited(&arrivals, at.first(), result.exited)? {
-            Some(exited) => commit(way, ended, exited, arrivals).await?,
+            Some(exited) => match commit(way, ended, exited, arrivals).await? {
+                Some(how) => how,
+                None => return Ok(false),
+            },
             None => How::Failed("the hub's result is no result".into()),
         },
     };
-    Ok(())
+    Ok(true)
 }
 
 /// What is to come of one result.
@@ -253,8 +269,9 @@ pub(super) fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Re
     Ok((bytes_written, false))
 }
 
-/// Commits what a task changed, if what it saw is known not to have changed since.
-async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arrivals) -> Result<How, String> {
+/// Commits what a task changed, if what it saw is known not to have changed since. `None`: that is not known, and it is run again. So it
+/// is with a task of an earlier daemon where tasks come after others: what this one replaces another has made just before it.
+async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arrivals) -> Result<Option<How>, String> {
     let status = exited.status();
     let argv = way.job.tasks.get(ended.index).map_err(|error| format!("reading a job's tasks: {error}"))?.argv;
     exited.objects.iter().try_for_each(|object| arrivals.take(object))?;
@@ -272,15 +289,17 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
     let argv = argv.iter().map(|word| printable(word)).collect();
     let (trust, launch) = trust(known.as_ref());
     let task = way.job.commit_task(ended.index);
-    let settling = settle::Ended { task, argv, write, launch, trust, durable: true };
+    let can_run_again = way.job.is_ordered() && matches!(trust, Trust::Since(_));
+    let settling = settle::Ended { task, argv, write, launch, trust, durable: true, keeps: !can_run_again };
     let settled = settle_ended(&way.daemon, settling, exited, spool).await;
     drop(known);
     Ok(match settled {
-        Ok(_) => How::of_status(status),
+        Ok(_) => Some(How::of_status(status)),
         Err((why, _)) => match way.daemon.committer.outcome(task) {
             // Another try of ours, that was cut off, was faster.
-            Some(status) => How::of_status(status),
-            None => How::NotCommitted(shortened(&why)),
+            Some(status) => Some(How::of_status(status)),
+            None if can_run_again => None,
+            None => Some(How::NotCommitted(shortened(&why))),
         },
     })
 }

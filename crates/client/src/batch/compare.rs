@@ -33,10 +33,13 @@ const LOG: &str = "validate.log";
 
 /// Compares a task's results, however often that has to be tried; nothing once the connection has ended.
 pub(super) async fn compare(collector: Arc<Collector>, asked: Compare) -> Option<Compared> {
-    let Compare { task, index, .. } = asked;
     let job = &collector.way.job;
-    let none = Compared { task, agree: 0 };
-    let Some(line) = job.spec.batch.validate.as_ref().filter(|_| index < job.spec.tasks) else { return Some(none) };
+    let none = Compared { task: asked.task, agree: 0 };
+    let (index, line) = match (job.index_of(asked.index), &job.spec.batch.validate) {
+        (Some(index), Some(line)) => (index, line),
+        _ => return Some(none),
+    };
+    let asked = Compare { index, ..asked };
     let _turn = job.turn(index).await;
     let mut pause = PAUSE_MIN;
     for tried in 1..=TRIES_MAX {

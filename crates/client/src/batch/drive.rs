@@ -49,16 +49,47 @@ const LAUNCHES_MAX: usize = 1024;
 pub(super) struct Way {
     pub daemon: Arc<Daemon>,
     pub job: Arc<Job>,
-    /// What the files were when this daemon took the job up.
-    pub views: Arc<JobViews>,
-    /// A moment before that.
-    pub since: Time,
+    pub sight: Arc<Sight>,
     pub joined: Joined,
     pub connection: u64,
     /// The job's number at the hub.
     pub number: u64,
     /// `/dev/null`, open.
     pub null: Arc<OwnedFd>,
+}
+
+/// What a job's tasks see of the files.
+pub(super) enum Sight {
+    /// What they were when this daemon took the job up, a moment after this time.
+    OfStart(JobViews, Time),
+    /// What they are when the task starts: with what those have made that it comes after.
+    OfNow,
+}
+
+impl Sight {
+    fn begin(job: &Job) -> Self {
+        if job.is_ordered() {
+            return Self::OfNow;
+        }
+        let since = Time(now_nanos());
+        Self::OfStart(JobViews::begin(), since)
+    }
+
+    /// What all tasks see alike, if they do.
+    pub fn views(&self) -> Option<&JobViews> {
+        match self {
+            Self::OfStart(views, _) => Some(views),
+            Self::OfNow => None,
+        }
+    }
+
+    /// What a task sees that is launched now was so then, or is looked at later.
+    pub fn since(&self) -> Time {
+        match self {
+            Self::OfStart(_, since) => *since,
+            Self::OfNow => Time(now_nanos()),
+        }
+    }
 }
 
 /// Why a job does not go on.
@@ -87,12 +118,11 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
     for other in job.spec.batch.after.clone() {
         wait_for_other(&daemon, &job, other).await;
     }
-    let since = Time(now_nanos());
-    let views = Arc::new(JobViews::begin());
+    let sight = Arc::new(Sight::begin(&job));
     let (mut pauses, mut refusals) = (Pauses::between(PAUSE_MIN, PAUSE_MAX), 0);
     loop {
         let begun = tokio::time::Instant::now();
-        match once(&daemon, &job, &views, since).await {
+        match once(&daemon, &job, &sight).await {
             Ok(()) => break,
             Err(Broken::Refused(why)) => {
                 tracing::warn!(job = %job.id(), why, "the hub refuses a job");
@@ -145,7 +175,7 @@ async fn wait_for_other(daemon: &Arc<Daemon>, job: &Arc<Job>, other: BatchId) {
 }
 
 /// One way, until it breaks or all is done.
-async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, views: &Arc<JobViews>, since: Time) -> Result<(), Broken> {
+async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Result<(), Broken> {
     if daemon.config.hub.as_ref().is_none_or(|hub| hub.hub() != job.spec.hub) {
         return Err(Broken::Later(format!("it is at hub {}, and another one is used now: gleaner use", job.spec.hub)));
     }
@@ -168,11 +198,11 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, views: &Arc<JobViews>, since
     let is_forgotten_there = told.tasks == 0 && job.all_ended();
     if !job.is_collected() && !is_forgotten_there {
         job.set_problem(None);
-        let (daemon, job, views, joined) = (daemon.clone(), job.clone(), views.clone(), joined.clone());
+        let (daemon, job, sight, joined) = (daemon.clone(), job.clone(), sight.clone(), joined.clone());
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.map_err(|error| Broken::Later(format!("opening /dev/null: {error}")))?;
         let null = Arc::new(null.into());
-        let way = Arc::new(Way { daemon, job, views, since, joined, connection, number, null });
+        let way = Arc::new(Way { daemon, job, sight, joined, connection, number, null });
         tokio::select! {
             collected = collect::collect(&way) => collected?,
             Err(broken) = hand_over(&way, &mut hub, told.tasks) => return Err(broken),
@@ -293,11 +323,18 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
         tell(hub, way.number, &told, &now).await?;
         told = now;
         job.at_hub(at_hub);
-        if at_hub < job.spec.tasks && told.cancelled.is_none() {
-            at_hub = submit(way, hub, at_hub).await?;
+        let to_hand_over = match told.cancelled {
+            Some(_) => at_hub,
+            None => {
+                let job = job.clone();
+                blocking_io(move || job.hand_over(at_hub)).await?
+            }
+        };
+        if at_hub < to_hand_over {
+            at_hub = submit(way, hub, at_hub, to_hand_over).await?;
             continue;
         }
-        if !is_closed && told.cancelled.is_none() {
+        if !is_closed && told.cancelled.is_none() && job.is_handed_over(at_hub) {
             hub.change(JobAskKind::Close(way.number)).await?;
             is_closed = true;
         }
@@ -309,6 +346,7 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
                     return Err(Broken::Later("a job was dropped".into()));
                 }
             }
+            () = job.more() => {}
             why = way.joined.connection.closed() => return Err(Broken::Later(why)),
         }
     }
@@ -337,9 +375,9 @@ async fn tell(hub: &mut Hub, number: u64, told: &Wanted, now: &Wanted) -> Result
     Ok(())
 }
 
-/// Submits the next tasks, by number only: what they are is known here. Gives how many the hub has then.
-async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
-    let count = (way.job.spec.tasks - first).min(SUBMIT_MAX);
+/// Submits the next tasks, of so many, by number only: what they are is known here. Gives how many the hub has then.
+async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, Broken> {
+    let count = (all - first).min(SUBMIT_MAX);
     let deadline_in_ms = deadline_in_ms(&way.job, now_millis());
     let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs: Vec::new() };
     let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
@@ -349,7 +387,7 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32) -> Result<u32, Broken> {
             way.job.set_problem(Some(format!("the hub takes its further tasks as there is room for them: {why}")));
         }
         pause_or_refused(&told).await?;
-    } else if told.tasks == way.job.spec.tasks {
+    } else if told.tasks == all {
         way.job.set_problem(None);
     }
     if told.tasks < first {

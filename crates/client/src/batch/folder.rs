@@ -4,16 +4,16 @@
 //! that was broken off. Where outputs are: `output/0/17.stdout`, a folder for each thousand.
 
 use crate::small_file::{self, seal, unseal};
-use base::batch::{TASK_BYTES_MAX, TASKS_MAX};
+use base::batch::{AFTER_MAX, AFTER_OF_JOB_MAX, TASK_BYTES_MAX, TASKS_MAX};
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::{Batch, BatchTask, Digest, NodeId};
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Begins a `job` file.
-const MAGIC: &[u8] = b"gleaner batch 2\0";
+const MAGIC: &[u8] = b"gleaner batch 3\0";
 /// Longest `job` file: an environment may take 2 MiB and more.
 const JOB_BYTES_MAX: u64 = 16 << 20;
 /// Outputs in one folder.
@@ -26,6 +26,8 @@ pub struct Spec {
     pub batch: Batch,
     /// How many tasks it has.
     pub tasks: u32,
+    /// How many earlier ones they come after, in all.
+    pub after: u32,
     /// The hub that it is for.
     pub hub: NodeId,
     /// When it was submitted: milliseconds since 1970.
@@ -36,6 +38,7 @@ impl Encode for Spec {
     fn encode(&self, out: &mut Writer) {
         self.batch.encode(out);
         out.u32(self.tasks);
+        out.u32(self.after);
         out.raw(&self.hub.0.0);
         out.i64(self.submitted_ms);
     }
@@ -44,6 +47,7 @@ impl Encode for Spec {
         Ok(Self {
             batch: Batch::decode(from)?,
             tasks: from.u32()?,
+            after: from.u32()?,
             hub: NodeId(Digest(from.array()?)),
             submitted_ms: from.i64()?,
         })
@@ -55,6 +59,7 @@ pub struct Draft {
     folder: PathBuf,
     tasks: BufWriter<File>,
     count: u32,
+    after: u32,
     /// Removed with all in it, if it does not become a job.
     is_done: bool,
 }
@@ -65,7 +70,7 @@ impl Draft {
         remove(folder)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let file = File::options().write(true).create_new(true).mode(0o600).open(folder.join("tasks"))?;
-        Ok(Self { folder: folder.to_owned(), tasks: BufWriter::new(file), count: 0, is_done: false })
+        Ok(Self { folder: folder.to_owned(), tasks: BufWriter::new(file), count: 0, after: 0, is_done: false })
     }
 
     /// Adds tasks. The error is for a person.
@@ -81,6 +86,16 @@ impl Draft {
             if self.count == TASKS_MAX {
                 return Err(format!("a job has at most {TASKS_MAX} tasks"));
             }
+            if let Some(other) = task.after.iter().find(|other| **other >= self.count) {
+                return Err(format!("task {} cannot come after task {other}, which is not before it", self.count));
+            }
+            if task.after.len() > AFTER_MAX {
+                return Err(format!("task {} comes after more than {AFTER_MAX} others", self.count));
+            }
+            self.after += task.after.len() as u32;
+            if self.after > AFTER_OF_JOB_MAX {
+                return Err(format!("the tasks of a job come after at most {AFTER_OF_JOB_MAX} others in all"));
+            }
             let written = self.tasks.write_all(&(bytes.len() as u32).to_le_bytes());
             written.and_then(|()| self.tasks.write_all(&bytes)).map_err(|error| error.to_string())?;
             self.count += 1;
@@ -91,6 +106,11 @@ impl Draft {
     /// How many it has.
     pub fn count(&self) -> u32 {
         self.count
+    }
+
+    /// How many earlier ones they come after, in all.
+    pub fn after(&self) -> u32 {
+        self.after
     }
 
     /// Makes it a job: from now on it outlives everything.
@@ -183,6 +203,25 @@ impl Tasks {
         let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
         BatchTask::from_bytes(&self.bytes(index)?).map_err(invalid)
     }
+
+    /// Which of them come after which, in pairs: the earlier one first.
+    pub fn edges(&self) -> io::Result<Vec<(u32, u32)>> {
+        let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
+        let (mut reader, mut bytes, mut edges) = (BufReader::new(&self.file), Vec::new(), Vec::new());
+        reader.rewind()?;
+        for index in 0..self.starts.len() as u32 {
+            let mut head = [0; 4];
+            reader.read_exact(&mut head)?;
+            bytes.resize(u32::from_le_bytes(head) as usize, 0);
+            reader.read_exact(&mut bytes)?;
+            let after = BatchTask::from_bytes(&bytes).map_err(invalid)?.after;
+            if after.iter().any(|before| *before >= index) {
+                return Err(invalid(Malformed("a task after one that is not before it")));
+            }
+            edges.extend(after.into_iter().map(|before| (before, index)));
+        }
+        Ok(edges)
+    }
 }
 
 #[cfg(test)]
@@ -207,11 +246,21 @@ pub(crate) mod tests {
             validate: None,
             after: Vec::new(),
         };
-        Spec { batch, tasks, hub: NodeId(Digest::of(b"hub")), submitted_ms: 9 }
+        Spec { batch, tasks, after: 0, hub: NodeId(Digest::of(b"hub")), submitted_ms: 9 }
     }
 
     pub(crate) fn task(word: &str) -> BatchTask {
-        BatchTask { name: String::new(), argv: vec![word.into()] }
+        BatchTask { argv: vec![word.into()], ..BatchTask::default() }
+    }
+
+    /// A job in `folder`, each of whose tasks comes after these.
+    pub(crate) fn make_ordered(folder: &Path, after: &[&[u32]], change: impl FnOnce(&mut Batch)) {
+        let mut draft = Draft::begin(folder).unwrap();
+        let task = |after: &&[u32]| BatchTask { after: after.to_vec(), ..task("a") };
+        draft.add(&after.iter().map(task).collect::<Vec<_>>()).unwrap();
+        let mut spec = Spec { after: draft.after(), ..spec_of(draft.count()) };
+        change(&mut spec.batch);
+        draft.finish(&spec).unwrap();
     }
 
     #[test]
@@ -233,6 +282,21 @@ pub(crate) mod tests {
         let all: Vec<BatchTask> = (0..3).map(|index| tasks.get(index).unwrap()).collect();
         assert_eq!(all, [task("a"), task("bcd"), task("e")]);
         assert!(tasks.get(3).is_err() && Tasks::open(&folder, 2).is_err());
+    }
+
+    #[test]
+    fn tasks_come_after_earlier_ones() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        make_ordered(&folder, &[&[], &[0], &[], &[1, 2]], |_| {});
+        let spec = super::spec(&folder).unwrap();
+        assert_eq!((spec.tasks, spec.after), (4, 3));
+        assert_eq!(Tasks::open(&folder, 4).unwrap().edges().unwrap(), [(0, 1), (1, 3), (2, 3)]);
+        let mut draft = Draft::begin(&folder).unwrap();
+        let after = |after: Vec<u32>| BatchTask { after, ..task("a") };
+        let said = draft.add(&[task("a"), after(vec![0, 1])]).unwrap_err();
+        assert_eq!(said, "task 1 cannot come after task 1, which is not before it");
+        assert!(draft.add(&[after(vec![0; AFTER_MAX + 1])]).unwrap_err().contains("more than 10000 others"));
     }
 
     #[test]

@@ -1,12 +1,14 @@
 //! One job: what was submitted, what is known of its tasks, and what its owner wants of it. All that must outlive the daemon is in
 //! its log before anybody is told.
 
+mod handing;
+mod lines;
+
 use super::folder::{self, Spec, Tasks};
 use super::log::{End, Entry, How, Log, shortened};
-use crate::report::{BatchLine, BatchTaskLine};
+use super::order::{Lost, Order};
 use crate::views::View;
 use crate::write_rules::WriteRules;
-use base::path::printable;
 use base::{BatchId, Digest, Priority, TaskId, Time};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -33,6 +35,8 @@ pub struct Job {
     pub woken: Notify,
     /// Told when tasks begin or end.
     news: Notify,
+    /// Told when there may be more to hand over, or nothing more will be.
+    more: Notify,
     /// Tasks whose results are being put into place.
     taking: Mutex<BTreeSet<u32>>,
     /// Told when one of these is.
@@ -79,6 +83,8 @@ impl Drop for Turn {
 #[derive(Debug, Default)]
 struct State {
     ends: BTreeMap<u32, End>,
+    /// Of a job in which some come after others.
+    order: Option<Order>,
     /// Tasks after which what is to be run was.
     assimilated: BTreeSet<u32>,
     /// By task, with the numbers of the instances.
@@ -88,6 +94,8 @@ struct State {
     /// Tasks that the hub has.
     at_hub: u32,
     failed: u32,
+    /// Of these, tasks that were never run.
+    not_run: u32,
     opened: bool,
     collected: bool,
     /// What hinders it now.
@@ -97,14 +105,20 @@ struct State {
 }
 
 impl State {
-    fn end(&mut self, end: End) {
-        let is_good = end.how.is_good();
+    /// A task has ended: the first end counts. Gives the ends of those that come after it and will therefore never run.
+    fn end(&mut self, end: End) -> Vec<End> {
         let index = end.index;
         self.troubles.remove(&index);
-        if self.ends.insert(index, end).is_none() {
-            self.failed += u32::from(!is_good);
-        }
         self.launched.remove(&index);
+        if self.ends.contains_key(&index) {
+            return Vec::new();
+        }
+        let is_good = end.how.is_good();
+        self.failed += u32::from(!is_good);
+        self.not_run += u32::from(matches!(end.how, How::NotRun(_)));
+        let lost = self.order.as_mut().map(|order| order.ended(index, is_good)).unwrap_or_default();
+        let end = self.ends.entry(index).or_insert(end);
+        lost.into_iter().map(|lost| End::of(lost.index, never_run(lost, end))).collect()
     }
 
     /// An instance is launched, perhaps once more.
@@ -122,6 +136,18 @@ impl State {
     }
 }
 
+/// How a task ends that comes after one which did not end well, directly or not.
+fn never_run(lost: Lost, first: &End) -> How {
+    let what = match &first.how {
+        How::Cancelled => return How::Cancelled,
+        _ if lost.because != first.index => "was not run".to_owned(),
+        How::Exit(_) | How::Signal(_) => format!("failed ({})", first.how.name()),
+        How::NotCommitted(_) => "was not committed".to_owned(),
+        How::Failed(_) | How::NotRun(_) => "failed".to_owned(),
+    };
+    How::NotRun(format!("task {}, after which it comes, {what}", lost.because))
+}
+
 impl Job {
     /// The job in this folder, as its log tells it; `NotFound` if its submission was broken off.
     pub fn load(folder: &Path) -> io::Result<Arc<Self>> {
@@ -134,7 +160,8 @@ impl Job {
             priority: spec.batch.priority,
             cancelled: None,
         };
-        let mut state = State::default();
+        let order = if spec.after > 0 { Some(Order::new(spec.tasks, &tasks.edges()?)) } else { None };
+        let (mut state, mut lost) = (State { order, ..State::default() }, Vec::new());
         for entry in entries {
             wanted.version += u64::from(matches!(entry, Entry::Held(_) | Entry::Priority(_) | Entry::Cancelled(_)));
             match entry {
@@ -147,12 +174,14 @@ impl Job {
                     state.launch(index, number, launched);
                 }
                 Entry::Tainted { index, number, why } => state.taint(index, number, why),
-                Entry::Ended(end) => state.end(end),
+                Entry::Ended(end) => lost.extend(state.end(end)),
                 Entry::Assimilated(index) => drop(state.assimilated.insert(index)),
                 Entry::Collected => state.collected = true,
+                Entry::HandedOver(tasks) => state.order.iter_mut().for_each(|order| order.handed_over(&tasks)),
+                Entry::Again(index) => state.again(index),
             }
         }
-        Ok(Arc::new(Self {
+        let job = Self {
             spec,
             tasks,
             folder: folder.to_owned(),
@@ -163,9 +192,13 @@ impl Job {
             refused: watch::Sender::new(None),
             woken: Notify::new(),
             news: Notify::new(),
+            more: Notify::new(),
             taking: Mutex::default(),
             taken: Notify::new(),
-        }))
+        };
+        // What was broken off between an end and what follows from it.
+        job.never_run(lost)?;
+        Ok(Arc::new(job))
     }
 
     /// Its name.
@@ -327,10 +360,13 @@ impl Job {
             return Ok(());
         }
         self.log.keep(&Entry::Ended(end.clone()))?;
-        let mut state = lock(&self.state);
-        state.end(end);
-        let failed = state.failed;
-        drop(state);
+        let (lost, failed) = {
+            let mut state = lock(&self.state);
+            // Those that were not run are no failures of their own.
+            (state.end(end), state.failed - state.not_run)
+        };
+        self.never_run(lost)?;
+        self.more.notify_one();
         self.news.notify_waiters();
         match self.spec.batch.failures_max {
             Some(most) if failed > most => {
@@ -338,6 +374,19 @@ impl Job {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Writes down that these will never run.
+    fn never_run(&self, lost: Vec<End>) -> io::Result<()> {
+        let mut last = 0;
+        let lost: Vec<End> = lost.into_iter().filter(|end| !self.has_ended(end.index)).collect();
+        for end in &lost {
+            last = self.log.add(&Entry::Ended(end.clone()))?;
+        }
+        self.log.flush(last)?;
+        let mut state = lock(&self.state);
+        lost.into_iter().for_each(|end| drop(state.end(end)));
+        Ok(())
     }
 
     /// What was to be run after a task was.
@@ -360,8 +409,9 @@ impl Job {
     /// Whether all is done for a task, and the hub may forget it.
     pub fn is_done(&self, index: u32) -> bool {
         let state = lock(&self.state);
-        let assimilates = self.spec.batch.assimilate.is_some();
-        state.ends.contains_key(&index) && (!assimilates || state.assimilated.contains(&index))
+        let Some(end) = state.ends.get(&index) else { return false };
+        let is_assimilated = self.spec.batch.assimilate.is_none() || matches!(end.how, How::NotRun(_));
+        is_assimilated || state.assimilated.contains(&index)
     }
 
     /// Whether the hub may have heard of it.
@@ -381,7 +431,10 @@ impl Job {
     /// Whether all of its tasks have ended, and all is done for them.
     pub fn all_ended(&self) -> bool {
         let state = lock(&self.state);
-        let done = if self.spec.batch.assimilate.is_some() { state.assimilated.len() } else { state.ends.len() };
+        let done = match self.spec.batch.assimilate {
+            Some(_) => state.assimilated.len() + state.not_run as usize,
+            None => state.ends.len(),
+        };
         done >= self.spec.tasks as usize
     }
 
@@ -429,77 +482,6 @@ impl Job {
     /// Where a task's standard output (1) or error (2) is.
     pub fn output(&self, index: u32, stream: u8) -> PathBuf {
         folder::output(&self.folder, index, stream)
-    }
-
-    /// It in a line.
-    pub fn line(&self) -> BatchLine {
-        let state = lock(&self.state);
-        let wanted = self.wanted.borrow();
-        let tasks = self.spec.tasks;
-        let ended = state.ends.len() as u32;
-        let running = state.running.min(tasks - ended.min(tasks));
-        let word = match (&wanted.cancelled, state.collected) {
-            (Some(_), true) => "cancelled",
-            (Some(_), false) => "cancelling",
-            (None, true) if state.failed > 0 => "failed",
-            (None, true) => "done",
-            (None, false) if wanted.is_held == Some(true) => "held",
-            (None, false) if state.at_hub < tasks => "submitting",
-            (None, false) if running > 0 || ended > 0 => "running",
-            (None, false) => "waiting",
-        };
-        BatchLine {
-            job: self.id().to_hex(),
-            name: self.spec.batch.name.clone(),
-            state: word.into(),
-            problem: wanted.cancelled.clone().or_else(|| state.problem.clone()),
-            priority: wanted.priority.name().into(),
-            tasks,
-            done: ended - state.failed.min(ended),
-            failed: state.failed,
-            running,
-            waiting: tasks - ended.min(tasks) - running,
-            submitted_ms: self.spec.submitted_ms,
-            ended_ms: state.collected.then(|| state.ends.values().map(|end| end.at_ms).max().unwrap_or_default()),
-            folder: printable(self.folder.as_os_str().as_encoded_bytes()),
-        }
-    }
-
-    /// Some of its tasks.
-    pub fn task_lines(&self, first: u32, count: u32) -> Vec<BatchTaskLine> {
-        let last = first.saturating_add(count).min(self.spec.tasks);
-        (first..last).map(|index| self.task_line(index)).collect()
-    }
-
-    fn task_line(&self, index: u32) -> BatchTaskLine {
-        let task = self.tasks.get(index).unwrap_or_default();
-        let state = lock(&self.state);
-        let end = state.ends.get(&index);
-        let is_launched = state.launched.get(&index).into_iter().flatten().any(|(_, one)| one.view.is_some());
-        let status = match end {
-            Some(end) => end.how.name(),
-            None if is_launched => "running".into(),
-            None => "waiting".into(),
-        };
-        let why = end.and_then(|end| end.how.why().map(str::to_owned)).or_else(|| state.troubles.get(&index).cloned());
-        let file = |stream: u8| {
-            let has_any = end.is_some_and(|end| end.said[usize::from(stream) - 1] > 0);
-            has_any.then(|| self.output(index, stream).to_string_lossy().into_owned())
-        };
-        BatchTaskLine {
-            index,
-            name: task.name,
-            argv: task.argv.iter().map(|word| printable(word)).collect(),
-            status,
-            why,
-            worker: end.map(|end| end.worker.clone()).filter(|worker| !worker.is_empty()),
-            commit: self.commit_task(index).to_hex(),
-            ended_ms: end.map(|end| end.at_ms),
-            stdout: file(1),
-            stderr: file(2),
-            is_cut: end.is_some_and(|end| end.is_cut),
-            is_assimilated: self.spec.batch.assimilate.as_ref().map(|_| state.assimilated.contains(&index)),
-        }
     }
 }
 

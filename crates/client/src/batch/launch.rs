@@ -32,15 +32,12 @@ enum Landing {
 /// Launches a task that has a place, and waits until the hub knows its end. Gives the place back if nothing is launched there, or if
 /// that may be so.
 pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
-    let index = place.index;
     let job = &way.job;
     let back = |is_over| Some(PlaceBack { instance: place.instance, is_over });
-    if index >= job.spec.tasks || job.has_ended(index) {
-        return back(true);
-    }
+    let Some(index) = job.index_of(place.index).filter(|index| !job.has_ended(*index)) else { return back(true) };
     let landed = {
         let _underway = Underway::begin(job);
-        fly(&way, &place).await
+        fly(&way, &Place { index, ..place.clone() }).await
     };
     match landed {
         Ok(()) => None,
@@ -116,7 +113,7 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
     let planned = blocking(move || {
         let fds = std::array::from_fn(|_| way.null.clone());
         let allow_write = &way.job.spec.batch.allow_write;
-        let plan = Plan::new(&way.daemon, command, None, allow_write, Some(&way.views), &fds);
+        let plan = Plan::new(&way.daemon, command, None, allow_write, way.sight.views(), &fds);
         let mut plan = plan.map_err(|why| match why {
             NotPlanned::NotFound(missing) => Grounded::Never(missing.to_string()),
             NotPlanned::Here(why) => Grounded::Never(format!("it cannot run elsewhere: {why}")),
@@ -135,7 +132,7 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
     let task = TaskId(rand::random());
     let launched = Time(now_nanos());
     {
-        let (job, view, since) = (job.clone(), (plan.view.clone(), plan.write.clone()), way.since);
+        let (job, view, since) = (job.clone(), (plan.view.clone(), plan.write.clone()), way.sight.since());
         let noted = blocking_io(move || job.launch(index, number, since, view)).await;
         noted.map_err(|error| format!("writing a job's log: {error}"))?;
     }

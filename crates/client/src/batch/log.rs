@@ -54,6 +54,10 @@ pub enum Entry {
     Assimilated(u32),
     /// All of it has been taken from the hub.
     Collected,
+    /// The hub is about to be given these tasks, under the next numbers there: of a job in which some come after others.
+    HandedOver(Vec<u32>),
+    /// What came of a task is not used: it is handed over once more.
+    Again(u32),
 }
 
 /// How a task ended.
@@ -99,6 +103,8 @@ pub enum How {
     NotCommitted(String),
     /// It has no result, for this reason.
     Failed(String),
+    /// It was never run, for this reason: one that it comes after did not end well.
+    NotRun(String),
     /// Its job was given up before.
     Cancelled,
 }
@@ -122,7 +128,7 @@ impl How {
         match self {
             Self::Exit(code) => *code,
             Self::Signal(signal) => 128 + (signal & 0x7f),
-            Self::NotCommitted(_) | Self::Failed(_) | Self::Cancelled => 125,
+            Self::NotCommitted(_) | Self::Failed(_) | Self::NotRun(_) | Self::Cancelled => 125,
         }
     }
 
@@ -133,6 +139,7 @@ impl How {
             Self::Signal(signal) => format!("signal {signal}"),
             Self::NotCommitted(_) => "not committed".into(),
             Self::Failed(_) => "failed".into(),
+            Self::NotRun(_) => "not run".into(),
             Self::Cancelled => "cancelled".into(),
         }
     }
@@ -140,7 +147,7 @@ impl How {
     /// Why, if it was not its own end.
     pub fn why(&self) -> Option<&str> {
         match self {
-            Self::NotCommitted(why) | Self::Failed(why) => Some(why),
+            Self::NotCommitted(why) | Self::Failed(why) | Self::NotRun(why) => Some(why),
             _ => None,
         }
     }
@@ -254,6 +261,8 @@ mod tests {
             Entry::Launched { index: 3, number: 1, since_ns: -1 },
             ended(3, How::Exit(0)),
             ended(4, How::NotCommitted("it's \"so\"\nand so".into())),
+            Entry::HandedOver(vec![0, 7]),
+            Entry::Again(7),
             Entry::Collected,
         ];
         entries.iter().for_each(|entry| log.keep(entry).unwrap());
@@ -286,5 +295,7 @@ mod tests {
         let want = b"{\"ended\":{\"index\":0,\"how\":{\"exit\":0},\"worker\":\"rack\",\"at_ms\":5,\"said\":[1,0]}}\n";
         assert_eq!(&line(&ended(0, How::Exit(0))).unwrap()[SUM_DIGITS + 1..], want);
         assert!(line(&Entry::Collected).unwrap().ends_with(b" \"collected\"\n"));
+        assert!(line(&Entry::HandedOver(vec![0, 7])).unwrap().ends_with(b" {\"handed_over\":[0,7]}\n"));
+        assert!(line(&Entry::Again(7)).unwrap().ends_with(b" {\"again\":7}\n"));
     }
 }

@@ -6,6 +6,10 @@
 //!
 //! All tasks of a job see the files as they were when it began, or when the daemon was started since. What a task changed that ran for a
 //! daemon which is no more is committed only where nothing else has changed since the job began; else it is kept for `gleaner recover`.
+//!
+//! Where tasks come after others of the job ([`order`]) each sees the files as they are when it is launched, and the hub is given it when
+//! those have ended well. What one changed that ran for a daemon which is no more is committed where nothing else has changed since its
+//! launch; else it is run again.
 
 pub mod answer;
 mod assimilate;
@@ -17,6 +21,7 @@ mod hook;
 pub mod job;
 mod launch;
 pub mod log;
+mod order;
 
 use crate::daemon::Daemon;
 use crate::report::BatchLine;

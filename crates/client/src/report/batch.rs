@@ -10,7 +10,7 @@ pub struct Submitted {
     pub job: BatchLine,
     /// It was submitted before: this changed nothing.
     pub existed: bool,
-    /// The hub has all of it, for good. Otherwise it is kept here until the hub takes it.
+    /// The hub has all of it that can begin, for good. Otherwise it is kept here until the hub takes it.
     pub at_hub: bool,
 }
 
@@ -87,7 +87,7 @@ pub struct BatchTaskLine {
     pub name: String,
     /// The command, each word printable.
     pub argv: Vec<String>,
-    /// `waiting`, `running`, `exit 0`, `signal 9`, `not committed`, `failed`, `cancelled`.
+    /// `waiting`, `running`, `exit 0`, `signal 9`, `not committed`, `failed`, `not run`, `cancelled`.
     pub status: String,
     /// Why it has no result, or what went wrong with it last.
     pub why: Option<String>,
@@ -103,6 +103,10 @@ pub struct BatchTaskLine {
     pub stderr: Option<String>,
     /// It said more than is kept.
     pub is_cut: bool,
+    /// Tasks of the job after which it comes; the first 64 of them.
+    pub after: Vec<u32>,
+    /// Of these, those that have not ended, if it has not; the first 64 of them. It begins when there is none.
+    pub waits_for: Vec<u32>,
     /// Whether the command of `--assimilate` has done its part, if there is one.
     pub is_assimilated: Option<bool>,
 }

@@ -36,8 +36,7 @@ impl State {
         let waits = table.waits(task)?;
         let mut why = self.in_words(table, &view, task, &waits);
         if is_not_named.is_some() {
-            let other = table.task(task)?.index;
-            why = format!("not known of this task, as its job has very many; of its task {other}: {why}");
+            why = format!("not known of this task, as its job has very many; of another one: {why}");
         }
         Some(Why { waits: waits != Waits::Not, why })
     }
