@@ -35,7 +35,8 @@ fn diamond_and_chain(pause_s: f32) -> Vec<Value> {
         line("end", "cat b c > d; echo said", &["left", "right"]),
     ];
     for step in 0..STEPS {
-        let script = format!("x=$(cat count); sleep {pause_s}; echo $((x + 1)) > count; echo {step} >> steps; touch s{step}");
+        let script =
+            format!("x=$(cat count); sleep {pause_s}; echo $((x + 1)) > count; echo {step} >> steps; touch s{step}");
         // One after the other, by name.
         let before = format!("step {}", step.saturating_sub(1));
         let after: &[&str] = if step == 0 { &[] } else { &[&before] };
@@ -96,7 +97,8 @@ pub fn in_order(pool: &mut Pool) -> Result<Vec<String>> {
     let report = job_once(pool, &id, is_over)?;
     let of = |index: usize, what: &str| report["tasks"][index][what].as_str().unwrap_or_default().to_owned();
     let not_run = (of(2, "status"), of(2, "why"), of(3, "why"));
-    let want = ("not run", "task 1, after which it comes, failed (exit 3)", "task 2, after which it comes, was not run");
+    let want =
+        ("not run", "task 1, after which it comes, failed (exit 3)", "task 2, after which it comes, was not run");
     if (not_run.0.as_str(), not_run.1.as_str(), not_run.2.as_str()) != want || report["job"]["state"] != "failed" {
         wrong.push(format!("what comes after a failure is not run: {report}"));
     }

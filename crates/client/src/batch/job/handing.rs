@@ -146,7 +146,11 @@ mod tests {
         ends(&before, 0, How::Exit(3));
         let check = |job: &Job| {
             let line = job.line();
-            assert_eq!((line.failed, line.state.as_str()), (4, "submitting"), "what was not run is no failure of its own");
+            assert_eq!(
+                (line.failed, line.state.as_str()),
+                (4, "submitting"),
+                "what was not run is no failure of its own"
+            );
             let task = &job.task_lines(1, 1)[0];
             assert_eq!(task.status, "not run");
             assert_eq!(task.why.as_deref(), Some("task 0, after which it comes, failed (exit 3)"));
