@@ -155,6 +155,9 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
         None if waits => {
             let question = json!({"ask": "waits", "key": job.job, "index": number});
             match ask_hub(daemon, question).await {
+                Ok(answer) if answer["waits"] == false && index.is_none() && batch::has_more(daemon, &job.job) => {
+                    "what the hub has of it runs, and the others come after tasks of it that have not ended".into()
+                }
                 Ok(answer) => answer["why"].as_str().unwrap_or_default().to_owned(),
                 Err(problem) => format!("what the hub knows of it is not known: {}", problem.message),
             }

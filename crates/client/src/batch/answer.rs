@@ -240,6 +240,11 @@ pub fn number_at_hub(daemon: &Daemon, digits: &str, index: u32) -> Option<u32> {
     }
 }
 
+/// Whether a job has tasks that the hub was not given yet, since they come after others.
+pub fn has_more(daemon: &Daemon, digits: &str) -> bool {
+    matches!(find(daemon, digits), Ok(Found::Open(job)) if job.is_ordered() && job.count_at_hub() < job.spec.tasks)
+}
+
 /// Whether there is a job whose number starts with these digits.
 pub fn is_known(daemon: &Daemon, digits: &str) -> bool {
     !daemon.batches.find(digits).is_empty()

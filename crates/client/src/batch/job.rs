@@ -85,6 +85,8 @@ struct State {
     ends: BTreeMap<u32, End>,
     /// Of a job in which some come after others.
     order: Option<Order>,
+    /// Ends of tasks that will never run, which are not written down yet.
+    lost: Vec<End>,
     /// Tasks after which what is to be run was.
     assimilated: BTreeSet<u32>,
     /// By task, with the numbers of the instances.
@@ -105,20 +107,20 @@ struct State {
 }
 
 impl State {
-    /// A task has ended: the first end counts. Gives the ends of those that come after it and will therefore never run.
-    fn end(&mut self, end: End) -> Vec<End> {
+    /// A task has ended: the first end counts.
+    fn end(&mut self, end: End) {
         let index = end.index;
         self.troubles.remove(&index);
         self.launched.remove(&index);
         if self.ends.contains_key(&index) {
-            return Vec::new();
+            return;
         }
         let is_good = end.how.is_good();
         self.failed += u32::from(!is_good);
         self.not_run += u32::from(matches!(end.how, How::NotRun(_)));
         let lost = self.order.as_mut().map(|order| order.ended(index, is_good)).unwrap_or_default();
         let end = self.ends.entry(index).or_insert(end);
-        lost.into_iter().map(|lost| End::of(lost.index, never_run(lost, end))).collect()
+        self.lost.extend(lost.into_iter().map(|lost| End::of(lost.index, never_run(lost, end))));
     }
 
     /// An instance is launched, perhaps once more.
@@ -161,7 +163,7 @@ impl Job {
             cancelled: None,
         };
         let order = if spec.after > 0 { Some(Order::new(spec.tasks, &tasks.edges()?)) } else { None };
-        let (mut state, mut lost) = (State { order, ..State::default() }, Vec::new());
+        let mut state = State { order, ..State::default() };
         for entry in entries {
             wanted.version += u64::from(matches!(entry, Entry::Held(_) | Entry::Priority(_) | Entry::Cancelled(_)));
             match entry {
@@ -174,7 +176,7 @@ impl Job {
                     state.launch(index, number, launched);
                 }
                 Entry::Tainted { index, number, why } => state.taint(index, number, why),
-                Entry::Ended(end) => lost.extend(state.end(end)),
+                Entry::Ended(end) => state.end(end),
                 Entry::Assimilated(index) => drop(state.assimilated.insert(index)),
                 Entry::Collected => state.collected = true,
                 Entry::HandedOver(tasks) => state.order.iter_mut().for_each(|order| order.handed_over(&tasks)),
@@ -197,7 +199,7 @@ impl Job {
             taken: Notify::new(),
         };
         // What was broken off between an end and what follows from it.
-        job.never_run(lost)?;
+        job.end_lost()?;
         Ok(Arc::new(job))
     }
 
@@ -360,13 +362,15 @@ impl Job {
             return Ok(());
         }
         self.log.keep(&Entry::Ended(end.clone()))?;
-        let (lost, failed) = {
+        let failed = {
             let mut state = lock(&self.state);
+            state.end(end);
             // Those that were not run are no failures of their own.
-            (state.end(end), state.failed - state.not_run)
+            state.failed - state.not_run
         };
-        self.never_run(lost)?;
+        // Should what follows fail, who hands tasks over does it.
         self.more.notify_one();
+        self.end_lost()?;
         self.news.notify_waiters();
         match self.spec.batch.failures_max {
             Some(most) if failed > most => {
@@ -376,16 +380,25 @@ impl Job {
         }
     }
 
-    /// Writes down that these will never run.
-    fn never_run(&self, lost: Vec<End>) -> io::Result<()> {
-        let mut last = 0;
-        let lost: Vec<End> = lost.into_iter().filter(|end| !self.has_ended(end.index)).collect();
-        for end in &lost {
-            last = self.log.add(&Entry::Ended(end.clone()))?;
+    /// Writes down which tasks will never run.
+    fn end_lost(&self) -> io::Result<()> {
+        let lost = {
+            let mut state = lock(&self.state);
+            let lost = std::mem::take(&mut state.lost);
+            lost.into_iter().filter(|end| !state.ends.contains_key(&end.index)).collect::<Vec<End>>()
+        };
+        if lost.is_empty() {
+            return Ok(());
         }
-        self.log.flush(last)?;
+        let add = |last: io::Result<u64>, end: &End| last.and_then(|_| self.log.add(&Entry::Ended(end.clone())));
+        let written = lost.iter().fold(Ok(0), add).and_then(|last| self.log.flush(last));
         let mut state = lock(&self.state);
-        lost.into_iter().for_each(|end| drop(state.end(end)));
+        if written.is_err() {
+            state.lost.extend(lost);
+            return written;
+        }
+        lost.into_iter().for_each(|end| state.end(end));
+        self.more.notify_one();
         Ok(())
     }
 
@@ -476,6 +489,7 @@ impl Job {
         self.log.flush(last.max(self.log.add(&Entry::Collected)?))?;
         let mut state = lock(&self.state);
         (state.collected, state.problem) = (true, None);
+        state.lost.clear();
         Ok(())
     }
 

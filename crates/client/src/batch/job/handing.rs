@@ -42,6 +42,7 @@ impl Job {
 
     /// How many tasks the hub is to have by now. If it has all that it was to have, the next ones get their numbers, for good.
     pub fn hand_over(&self, at_hub: u32) -> io::Result<u32> {
+        self.end_lost()?;
         let next = match &mut lock(&self.state).order {
             None => return Ok(self.spec.tasks),
             Some(order) if at_hub < order.count() => return Ok(order.count()),
