@@ -13,6 +13,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
+use wire::fetch::UNANSWERED;
 use wire::message::{
     Answer, BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
 };
@@ -187,7 +188,8 @@ impl Server {
     fn bind(&self, request: &BindRequest) -> BindReply {
         let refuse = |error: String, errno| BindReply { error, errno, ..BindReply::default() };
         let task = convert::task(&request.task).ok().and_then(|task| self.running(task, ViewId(request.view)));
-        let Some(task) = task else { return refuse("the task has ended".into(), EIO) };
+        // It has ended, or it is of the daemon before this one, and does not know that.
+        let Some(task) = task else { return refuse("the task has ended".into(), UNANSWERED) };
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
         let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {
             Ok(faulted) => faulted,
@@ -251,7 +253,7 @@ impl Server {
             Ok(None) => (Bytes::new(), "the file that held it has changed".into()),
             Err(error) => (Bytes::new(), error),
         };
-        ObjectReply { digest: name, bytes, error }
+        ObjectReply { digest: name, bytes, error, errno: 0 }
     }
 
     /// Whether [`Self::fill_earlier`] would have something to do.
@@ -287,7 +289,7 @@ impl Server {
     async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
         sender.set_turn(Turn::Contents);
         let name = request.stamp.clone();
-        let refuse = move |error: String| ObjectReply { digest: name.clone(), bytes: Bytes::new(), error };
+        let refuse = move |error: String| ObjectReply { digest: name.clone(), bytes: Bytes::new(), error, errno: 0 };
         let stamp = match convert::digest(&request.stamp) {
             Ok(stamp) => stamp,
             Err(error) => return sender.send(&refuse(error.to_string())).await,
@@ -297,7 +299,7 @@ impl Server {
         let mut arriving = read_ahead(numbers, move |number| match server.snapshot().read_piece(&stamp, number) {
             Ok(bytes) => {
                 let digest = digest_bytes(&Digest::of(&bytes));
-                Some(ObjectReply { digest, bytes: bytes.into(), error: String::new() })
+                Some(ObjectReply { digest, bytes: bytes.into(), error: String::new(), errno: 0 })
             }
             Err(ReadError::NoSuchPiece { .. }) if number > request.first => None,
             Err(error) => Some(refuse(server.not_read(&error))),

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use wire::fetch::UNANSWERED;
 use wire::message::{
     BindReply, BindRequest, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest, digest_bytes,
 };
@@ -106,16 +107,12 @@ impl Shared {
             let path = TreePath::parse(&request.path).ok_or("not a path")?;
             Ok(client.bind(ViewId(request.view), task, path).await)
         };
-        const EIO: i32 = 5;
         let reply = match bound.await {
             Ok(Ok(reply)) => reply,
-            Ok(Err(wire::FetchError::Refused { message, errno })) => {
-                BindReply { error: message, errno, ..BindReply::default() }
-            }
-            Ok(Err(error)) => BindReply { error: error.to_string(), errno: EIO, ..BindReply::default() },
+            Ok(Err(error)) => BindReply { error: error.to_string(), errno: error.errno(), ..BindReply::default() },
             Err(why) => {
                 let why: String = why;
-                BindReply { error: why, errno: EIO, ..BindReply::default() }
+                BindReply { error: why, errno: UNANSWERED, ..BindReply::default() }
             }
         };
         send_last(sender, &reply).await;
@@ -128,17 +125,18 @@ impl Shared {
     async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
         sender.set_turn(Turn::Contents);
         let found = async {
-            let client = self.client(&request.client).ok_or("its client is gone")?;
-            let stamp = convert::digest(&request.stamp).map_err(|error| error.to_string())?;
+            let gone = ("its client is gone".to_owned(), UNANSWERED);
+            let client = self.client(&request.client).ok_or(gone)?;
+            let stamp = convert::digest(&request.stamp).map_err(|error| (error.to_string(), 0))?;
             let count = request.count.clamp(1, PIECES_MAX);
-            client.pieces(stamp, request.first, count).await.map_err(|error| error.to_string())
+            client.pieces(stamp, request.first, count).await.map_err(|error| (error.to_string(), error.errno()))
         };
         let replies = match found.await {
             Ok(pieces) => pieces
                 .into_iter()
-                .map(|(digest, bytes)| ObjectReply { digest: digest_bytes(&digest), bytes, error: String::new() })
+                .map(|(digest, bytes)| ObjectReply { digest: digest_bytes(&digest), bytes, ..ObjectReply::default() })
                 .collect(),
-            Err(error) => vec![ObjectReply { digest: request.stamp, bytes: Bytes::new(), error }],
+            Err((error, errno)) => vec![ObjectReply { digest: request.stamp, error, errno, ..ObjectReply::default() }],
         };
         for reply in replies {
             if sender.answer_object(reply).await.is_err() {
@@ -171,13 +169,15 @@ pub(crate) async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec
         let client = client.clone();
         fetching.spawn(async move {
             let found = match (&client, convert::digest(&name)) {
-                (Some(client), Ok(digest)) => client.object(digest).await.map_err(|error| error.to_string()),
-                (None, _) => Err("its client is gone".into()),
-                (_, Err(error)) => Err(error.to_string()),
+                (Some(client), Ok(digest)) => {
+                    client.object(digest).await.map_err(|error| (error.to_string(), error.errno()))
+                }
+                (None, _) => Err(("its client is gone".into(), UNANSWERED)),
+                (_, Err(error)) => Err((error.to_string(), 0)),
             };
             match found {
-                Ok(bytes) => ObjectReply { digest: name, bytes, error: String::new() },
-                Err(error) => ObjectReply { digest: name, bytes: Bytes::new(), error },
+                Ok(bytes) => ObjectReply { digest: name, bytes, ..ObjectReply::default() },
+                Err((error, errno)) => ObjectReply { digest: name, error, errno, ..ObjectReply::default() },
             }
         });
     }

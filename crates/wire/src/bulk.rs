@@ -12,8 +12,8 @@ const GIVE: u32 = 6;
 
 /// What goes before the bytes of an [`ObjectReply`].
 pub(crate) fn reply_head(reply: ObjectReply) -> (Vec<u8>, Bytes) {
-    let ObjectReply { digest, bytes, error } = reply;
-    let mut head = ObjectReply { digest, bytes: Bytes::new(), error }.encode_to_vec();
+    let ObjectReply { digest, bytes, error, errno } = reply;
+    let mut head = ObjectReply { digest, bytes: Bytes::new(), error, errno }.encode_to_vec();
     field(BYTES, bytes.len(), &mut head);
     (head, bytes)
 }
@@ -45,7 +45,7 @@ mod tests {
         for len in [0, 1, 127, 128, 70_000] {
             let (digest, bytes) = (Bytes::from_static(&[7; 32]), Bytes::from(vec![1; len]));
             let whole = |(head, bytes): (Vec<u8>, Bytes)| [&head[..], &bytes].concat();
-            let reply = ObjectReply { digest: digest.clone(), bytes: bytes.clone(), error: "none".into() };
+            let reply = ObjectReply { digest: digest.clone(), bytes: bytes.clone(), error: "none".into(), errno: 9 };
             assert_eq!(ObjectReply::decode(&whole(reply_head(reply.clone()))[..]), Ok(reply));
             let object = Object { digest, bytes, like: vec![Bytes::from_static(&[8; 32])] };
             let given = Open::decode(&whole(give_head(object.clone()))[..]);

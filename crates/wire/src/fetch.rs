@@ -25,6 +25,10 @@ const BATCH: usize = 256;
 /// Most requests for objects under way at once; more wait.
 const BATCHES_UNDER_WAY: usize = 8;
 
+/// `errno` of a refusal that says that whoever knows could not be asked (ENOLINK). A task sees EIO.
+pub const UNANSWERED: i32 = 67;
+const EIO: i32 = 5;
+
 /// Why something could not be fetched.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum FetchError {
@@ -42,6 +46,17 @@ pub enum FetchError {
     /// The bytes do not have the hash under which they were asked for.
     #[error("the other side sent other bytes than {0} names")]
     Forged(Digest),
+}
+
+impl FetchError {
+    /// As `errno`s are in messages.
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Refused { errno, .. } => *errno,
+            Self::Wire(_) => UNANSWERED,
+            Self::Forged(_) => EIO,
+        }
+    }
 }
 
 /// Pieces with their names, or why they cannot be had.
@@ -193,8 +208,8 @@ fn checked(connection: &Connection, reply: ObjectReply, keep: &Keep) -> Result<(
     let digest = Digest::from_slice(&reply.digest)
         .ok_or_else(|| WireError::Invalid("a digest that is not 32 bytes long".into()))?;
     if !reply.error.is_empty() {
-        const EIO: i32 = 5;
-        return Err(FetchError::Refused { message: reply.error, errno: EIO });
+        let errno = if reply.errno == 0 { EIO } else { reply.errno };
+        return Err(FetchError::Refused { message: reply.error, errno });
     }
     if !connection.is_within_process() && Digest::of(&reply.bytes) != digest {
         return Err(FetchError::Forged(digest));

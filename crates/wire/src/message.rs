@@ -454,6 +454,9 @@ pub struct Exited {
     /// The worker's signature over task and delta; not yet checked.
     #[prost(bytes = "bytes", tag = "13")]
     pub signature: Bytes,
+    /// It used what nobody could be asked about: the client was gone, or did not answer. What it makes of that is not to be trusted.
+    #[prost(bool, tag = "14")]
+    pub is_unanswered: bool,
 }
 
 /// One step of a task's time line.
@@ -547,7 +550,7 @@ pub struct BindReply {
     /// Why it cannot be told.
     #[prost(string, tag = "3")]
     pub error: String,
-    /// `errno` that the task shall see, if `error` is set.
+    /// `errno` that the task shall see, if `error` is set; [`crate::fetch::UNANSWERED`]: EIO, and nobody could be asked.
     #[prost(int32, tag = "4")]
     pub errno: i32,
 }
@@ -592,6 +595,9 @@ pub struct ObjectReply {
     /// Why it cannot be had; empty if it is here.
     #[prost(string, tag = "3")]
     pub error: String,
+    /// As in [`BindReply::errno`]; 0: EIO.
+    #[prost(int32, tag = "4")]
+    pub errno: i32,
 }
 
 /// The answer to `Ask`, as JSON.

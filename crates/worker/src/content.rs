@@ -326,10 +326,7 @@ fn whole_runs(bytes: &Range<u64>, size: u64) -> Range<u64> {
 }
 
 fn errno(error: &FetchError) -> Errno {
-    match error {
-        FetchError::Refused { errno, .. } => Errno::from_raw_os_error(*errno),
-        FetchError::Wire(_) | FetchError::Forged(_) => Errno::IO,
-    }
+    Errno::from_raw_os_error(error.errno())
 }
 
 impl Fetch for Contents {

@@ -328,6 +328,7 @@ impl Live {
             objects: made.small.iter().map(|(digest, bytes)| Object::new(*digest, bytes.clone())).collect(),
             faults: bytes(&self.lane.faults().paths),
             skipped: bytes(&made.skipped),
+            is_unanswered: self.lane.is_unanswered(),
             timeline: std::mem::take(&mut self.timeline),
             ..Exited::default()
         }

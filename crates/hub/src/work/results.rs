@@ -112,6 +112,9 @@ impl<'a> Gathered<'a> {
         }
         let none = || FailedKind::Trouble.because("the worker told the end of a task without its status");
         let mut exited = *self.exited.take().ok_or_else(none)?;
+        if exited.is_unanswered {
+            return Err(FailedKind::Cancelled.because("its client was gone when the task wanted to know of its files"));
+        }
         let digest = self.digest(&exited);
         // What was told with it is in the store, or of no use to the client.
         (exited.objects, exited.timeline, exited.faults) = Default::default();

@@ -125,8 +125,9 @@ async fn ask_slow_side(is_heard: bool) -> Result<Bytes, FetchError> {
         }
         let bytes = Bytes::from_static(b"late");
         // Nobody waits any more, perhaps.
-        let _ =
-            sender.answer_object(ObjectReply { digest: request.digests[0].clone(), bytes, error: String::new() }).await;
+        let _ = sender
+            .answer_object(ObjectReply { digest: request.digests[0].clone(), bytes, error: String::new(), errno: 0 })
+            .await;
         sender.finish();
         sender.stopped().await;
     });

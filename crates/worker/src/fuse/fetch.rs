@@ -4,6 +4,9 @@ use base::{Bound, Content, Digest, Recipe, Seq, TaskId, TreePath, ViewId};
 use rustix::io::Errno;
 use std::sync::Arc;
 
+/// The answer that nobody could be asked. The kernel is told `EIO`.
+pub const UNANSWERED: Errno = Errno::NOLINK;
+
 /// Takes the answer to one question, on any thread, at once or later. Dropped unused, it counts as `EIO`.
 pub type Done<T> = Box<dyn FnOnce(Result<T, Errno>) + Send>;
 

@@ -195,9 +195,12 @@ impl Mirror {
             lanes.drop_lane(taken.lane);
             return Err(LaneError::Kernel(error.into()));
         }
-        let started = self.shared.pending().logs.get(&taken.lane).cloned().unwrap_or_default();
+        let (started, unanswered) = {
+            let pending = self.shared.pending();
+            (pending.logs.get(&taken.lane).cloned().unwrap_or_default(), pending.unanswered)
+        };
         let attributed = self.shared.attributed().subscribe();
-        Ok(LaneGuard { mirror: self.clone(), view, lane: taken.lane, task, started, attributed })
+        Ok(LaneGuard { mirror: self.clone(), view, lane: taken.lane, task, started, unanswered, attributed })
     }
 
     /// What the kernel asked so far.
@@ -256,6 +259,7 @@ pub struct LaneGuard {
     lane: LaneNumber,
     task: TaskId,
     started: LaneLog,
+    unanswered: u64,
     attributed: watch::Receiver<HashSet<ViewId>>,
 }
 
@@ -311,6 +315,13 @@ impl LaneGuard {
             count: log.fault_count - self.started.fault_count,
             waits: log.waits - self.started.waits,
         }
+    }
+
+    /// Whether there was anything since this task took the lane that nobody could be asked, and that it may have wanted to know.
+    pub fn is_unanswered(&self) -> bool {
+        let pending = self.mirror.shared.pending();
+        let of_lane = pending.logs.get(&self.lane).map_or(0, |log| log.unanswered);
+        of_lane != self.started.unanswered || pending.unanswered != self.unanswered
     }
 
     /// Ends the lane's requests that wait, with `EIO`, so that the task's processes can die. In a lane that other tasks

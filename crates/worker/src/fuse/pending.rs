@@ -85,6 +85,8 @@ pub(super) struct LaneLog {
     pub(super) faults: Vec<TreePath>,
     pub(super) fault_count: u64,
     pub(super) waits: u64,
+    /// Questions for it that nobody could be asked.
+    pub(super) unanswered: u64,
 }
 
 /// What became of a request that is to wait.
@@ -109,6 +111,8 @@ pub(super) struct Pending {
     interrupted: usize,
     timeout: Duration,
     pub(super) logs: HashMap<LaneNumber, LaneLog>,
+    /// Questions that nobody could be asked, of which it is not known for which lane they were.
+    pub(super) unanswered: u64,
     pub(super) stopping: bool,
 }
 
@@ -122,6 +126,7 @@ impl Pending {
             interrupted: 0,
             timeout,
             logs: HashMap::new(),
+            unanswered: 0,
             stopping: false,
         }
     }
@@ -184,6 +189,18 @@ impl Pending {
             }
         }
         calls
+    }
+
+    /// Nobody could be asked for `key`.
+    pub(super) fn note_unanswered(&mut self, key: &Key) {
+        let waiters = self.flights.get(key).map(|flight| flight.waiters.as_slice()).unwrap_or_default();
+        for unique in waiters {
+            match self.waiting.get(unique).map(|waiter| waiter.lane) {
+                Some(Some(lane)) => self.logs.entry(lane).or_default().unanswered += 1,
+                Some(None) => self.unanswered += 1,
+                None => {}
+            }
+        }
     }
 
     /// Ends the requests that wait in `lane` and that `which` picks by their process. Returns their numbers.
@@ -299,6 +316,20 @@ mod tests {
         assert_eq!((log.fault_count, log.faults.len(), log.waits), (1, 1, 3));
         assert_eq!(pending.take(&key(b"a")).len(), 0, "a second answer finds nobody");
         assert_eq!(pending.len(), 1);
+    }
+
+    #[test]
+    fn what_nobody_could_be_asked_is_noted_where_it_was_wanted() {
+        let (mut pending, now) = (Pending::new(Duration::from_secs(30)), Instant::now());
+        let bytes = Key::Bytes(3);
+        pending.wait(call(1, 0), key(b"a"), Some(LaneNumber(1)), now);
+        pending.wait(call(2, 0), key(b"b"), Some(LaneNumber(2)), now);
+        pending.wait(call(3, 0), bytes.clone(), None, now);
+        pending.note_unanswered(&key(b"a"));
+        assert_eq!((pending.logs[&LaneNumber(1)].unanswered, pending.logs[&LaneNumber(2)].unanswered), (1, 0));
+        assert_eq!(pending.unanswered, 0);
+        pending.note_unanswered(&bytes);
+        assert_eq!(pending.unanswered, 1);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! wait for us. Lock order: pending, then lanes.
 
 use super::device::{Device, REQUEST_BYTES_MAX};
-use super::fetch::{Done, Fetch, FileSource};
+use super::fetch::{Done, Fetch, FileSource, UNANSWERED};
 use super::holes::{is_hole, seek};
 use super::pending::{Call, Key, Op, Pending, Wait};
 use super::protocol::{self, Header, Ids, Request};
@@ -179,6 +179,7 @@ impl Shared {
         while !pending.stopping {
             let now = Instant::now();
             let late = pending.end_late(now);
+            pending.unanswered += late.len() as u64;
             let dying = pending.end_dying(is_dying);
             if !late.is_empty() || !dying.is_empty() {
                 drop(pending);
@@ -496,7 +497,7 @@ impl Shared {
                     let Some(me) = me.upgrade() else { return };
                     let result = result.and_then(|bytes| if bytes.len() == len { Ok(bytes) } else { Err(Errno::IO) });
                     // Nobody waits any more if the request has ended meanwhile.
-                    if let Some(call) = { me.pending().take(&key) }.pop() {
+                    if let Some(call) = me.take(&key, result.as_ref().err()).pop() {
                         me.finish(call.header, result);
                     }
                 });
@@ -505,9 +506,18 @@ impl Shared {
         }
     }
 
+    /// Those that wait for `key`, which has this error, if any.
+    fn take(&self, key: &Key, error: Option<&Errno>) -> Vec<Call> {
+        let mut pending = self.pending();
+        if error == Some(&UNANSWERED) {
+            pending.note_unanswered(key);
+        }
+        pending.take(key)
+    }
+
     /// Those that wait for `key` try again, or fail.
     fn go_on(&self, key: &Key, result: Result<(), Errno>) {
-        let calls = self.pending().take(key);
+        let calls = self.take(key, result.as_ref().err());
         for mut call in calls {
             match (result, key) {
                 (Ok(()), _) => self.serve(call),
@@ -533,6 +543,7 @@ impl Shared {
     }
 
     fn refuse_all(&self, uniques: &[u64], error: Errno) {
+        let error = if error == UNANSWERED { Errno::IO } else { error };
         for unique in uniques {
             // As above: there is nobody to tell.
             let _ = self.device.refuse(*unique, error);
