@@ -356,21 +356,23 @@ impl Table {
     }
 
     /// Tasks that are ready and hosts that wait, and yet none got the other: a host may have had a copy before, or too few
-    /// processors. Some of those that wait are tried again now and then, each in its turn.
-    pub(super) fn try_again(&mut self, count: u32, effects: &mut Effects) {
-        if !self.is_restless() {
-            return;
-        }
+    /// processors. Some of those that wait are tried again now and then, each in its turn. Tells whether any got something.
+    pub(super) fn try_again(&mut self, count: u32, effects: &mut Effects) -> bool {
+        let mut given = 0;
         for _ in 0..count {
+            if !self.is_restless() {
+                break;
+            }
             self.tries_made = self.tries_made.wrapping_add(1);
-            let Some((_, need)) = self.waiting.some(None, self.tries_made) else { return };
+            let Some((_, need)) = self.waiting.some(None, self.tries_made) else { break };
             let can = self.kinds.served_by(need);
             let Some((park, kind)) = self.parked.some(Some(can), !self.tries_made) else { continue };
             let host = self.parks[(park * KINDS_MAX) as u32 + u32::from(kind)];
             self.unpark(host);
-            self.serve(host, 1, effects);
+            given += self.serve(host, 1, effects);
             self.park_last(host);
         }
+        given > 0
     }
 
     /// Whether tasks are ready while hosts wait.

@@ -9,7 +9,7 @@ pub const DUE_MAX: u32 = 8;
 /// Things of each kind that one tick takes apart.
 const CLEAN_MAX: u32 = 8;
 
-/// How often hosts that wait while tasks are ready are tried again, and how many of them.
+/// How often hosts that wait while tasks are ready are tried again, if none of those that were tried got one, and how many of them.
 const TRY_AGAIN_MS: u64 = 50;
 const TRIES_MAX: u32 = 4;
 
@@ -36,8 +36,9 @@ impl Table {
         self.clean(CLEAN_MAX, effects);
         self.feed_hungry(CLEAN_MAX as usize, effects);
         if now_ms >= self.try_again_ms {
-            self.try_again_ms = now_ms + TRY_AGAIN_MS;
-            self.try_again(TRIES_MAX, effects);
+            // While some of them get something others may, too: as when many tasks want copies at one time.
+            let pause_ms = if self.try_again(TRIES_MAX, effects) { 0 } else { TRY_AGAIN_MS };
+            self.try_again_ms = now_ms + pause_ms;
         }
     }
 

@@ -142,3 +142,22 @@ fn where_no_more_instances_may_be_made_no_copies_are_counted() {
     assert_eq!(world.request(hosts[2], 1).len(), 0);
     assert_eq!(world.table.totals().speculated, 0);
 }
+
+#[test]
+fn copies_of_many_tasks_go_out_at_once() {
+    let mut world = World::new(128, 1_000);
+    let accounts = [(); 60].map(|()| world.account());
+    for account in accounts {
+        world.attached(account);
+    }
+    let spec = world.job_spec(accounts[0]);
+    let cpus = world.table.gauges().cpus as u16 / 60;
+    let policy = Policy { is_speculative: true, delay_bound_ms: 100_000, instances_max: 8, ..Policy::default() };
+    let job = world.open(JobSpec { policy, need: Need { cpus, ..spec.need }, ..spec });
+    world.submit(job, 12, 10_000);
+    assert_eq!(world.table.totals().sent, 12);
+    world.pass(8_000);
+    let totals = world.table.totals();
+    assert!(totals.speculated >= 24, "{totals:?}");
+    assert_eq!((totals.sent - 12, world.table.gauges().ready), (totals.speculated, 0), "none waits");
+}
