@@ -4,11 +4,11 @@
 //! something that is no record in another way, [`Format`] gets a function for it, as it was.
 //!
 //! - *Format 2* is today's.
-//! - *Format 1* (up to commit 59356b8) knew no groups that stand aside and no hosts that are silent. None does or is, so all else means
+//! - *Format 1* (up to 23 November 2026) knew no groups that stand aside and no hosts that are silent. None does or is, so all else means
 //!   the same. Records behind such a snapshot are another matter: they are done by today's rules, which are other ones.
 //!
-//! Each was changed once while it kept its number: 1 with commit 57dc0fa, 2 with eb8f570. What was written before those is of the other
-//! length, and refused as damaged.
+//! Each was changed once, on its first day, while it kept its number. What was written before that is of the other length, and refused as
+//! damaged.
 
 use super::Table;
 use super::records::{Group, Host, Lane, Presence, Standing};
@@ -48,7 +48,7 @@ pub(super) fn reader(version: u32) -> Option<Reader> {
 /// Which versions of gleaner wrote an older format.
 pub fn written_by(format: u32) -> Option<&'static str> {
     match format {
-        1 => Some("written by gleaner 0.1.0 up to commit 59356b8"),
+        1 => Some("written by gleaner 0.1.0 up to 23 November 2026"),
         _ => None,
     }
 }

@@ -4,8 +4,8 @@ use super::Table;
 use crate::event::Effects;
 use crate::shapes::{NIL, wheel::Wheel};
 
-/// Deadlines of each kind that one tick acts on. With k of them in one millisecond the last is acted on at the ceil(k / 8)th tick.
-pub const DUE_MAX: u32 = 8;
+/// Deadlines of each kind that one tick acts on. With k of them in one millisecond the last is acted on at the ceil(k / 4)th tick.
+pub const DUE_MAX: u32 = 4;
 /// Things of each kind that one tick takes apart.
 const CLEAN_MAX: u32 = 8;
 

@@ -1,6 +1,6 @@
 //! A snapshot of format 1, as the last version of the code before format 2 wrote it: it is read, is what it should be, and goes on.
 //!
-//! `ledger-1.snapshot` is [`saved`] of [`history`], as these two gave it among the tests of commit 59356b8. Nothing happens in it
+//! `ledger-1.snapshot` is [`saved`] of [`history`], as these two gave it among the tests of the last version that wrote that format. Nothing happens in it
 //! for which only format 2 has words (no group stands aside, no host is silent), so it must be the same table today.
 
 use base::Digest;

@@ -5,7 +5,7 @@
 //! acknowledges is durable before. HyperQueue and Slurm start a process in the files of the machine that it runs on. HyperQueue is
 //! the cluster of its Python package, which has no way to turn its journal on, and asks once a second whether a job has ended. Slurm
 //! has its defaults, but for a scheduler that need not wait between its turns, and for authentication and accounting, of which it
-//! has none here. It keeps its state on disk, and its controller gives out work once a second.
+//! has none here. It keeps its state on disk. Its job is a small one: about two tasks a second went when this was written.
 //!
 //! They are installed into the scratch folder. One that cannot be had or started is missing, with the reason.
 
@@ -28,7 +28,7 @@ const SIZES: [usize; 2] = [1_000, 10_000];
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Tasks before that, so that all is there.
 const WARM: usize = 20;
-/// Tasks of Slurm's job: two a second go.
+/// Tasks of Slurm's job.
 const SLURM_TASKS: usize = 60;
 /// How long a job may take.
 const LIMIT: Duration = Duration::from_secs(600);

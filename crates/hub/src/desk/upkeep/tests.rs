@@ -231,7 +231,7 @@ fn records_after_an_older_snapshot_are_for_the_version_that_wrote_them() {
     let before = files(folder.path());
     let error = plan(&site).expect_err("records behind it");
     assert!(matches!(error, DeskError::OlderWithRecords { seq: Seq(9), found: 1, last: Seq(11), .. }), "{error}");
-    assert!(error.to_string().contains("written by gleaner 0.1.0 up to commit 59356b8"), "{error}");
+    assert!(error.to_string().contains("written by gleaner 0.1.0 up to 23 November 2026"), "{error}");
     assert!(found(&site).wrong().is_empty(), "it is sound");
     assert!(files(folder.path()) == before);
     let names = |files: Vec<(String, Vec<u8>)>| -> Vec<String> {
