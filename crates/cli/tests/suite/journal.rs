@@ -84,7 +84,8 @@ fn what_cannot_be_done_says_what_to_do() {
     older(&place, 2);
     for what in [&["upgrade"] as &[&str], &["upgrade", "--check"], &["prune"]] {
         let (code, _, err) = output(gleaner(&place).arg("journal").args(what));
-        let says = err.contains("start the version that wrote them once more") && err.contains("up to 23 November 2026");
+        let says =
+            err.contains("start the version that wrote them once more") && err.contains("up to 23 November 2026");
         assert!(code == Some(69) && says, "{err}");
     }
     let folder = place.path().join("state/hub/journal");
