@@ -2,11 +2,13 @@
 
 mod answers;
 mod batch;
+mod deadline;
 mod job;
 mod jobs;
 mod journal;
 mod kept;
 mod limits;
+mod needs;
 mod ordered;
 mod revoked;
 mod snapshot;
@@ -17,7 +19,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 24] = [
+const SCENARIOS: [Scenario; 26] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -29,6 +31,7 @@ const SCENARIOS: [Scenario; 24] = [
     ("contract/a revoked worker runs nothing more", revoked::worker),
     ("contract/a revoked client runs nothing more", revoked::client),
     ("contract/an account's limits hold", limits::hold),
+    ("contract/commands go to workers that have what they ask for, or nowhere", needs::met),
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),
@@ -39,6 +42,7 @@ const SCENARIOS: [Scenario; 24] = [
     ("contract/a batch job whose tasks come after others: each sees what those made", ordered::in_order),
     ("contract/a batch job in order whose client daemon is killed: all is done once", ordered::daemon_killed),
     ("contract/batch jobs with a quorum, retries and a time limit", batch::again_and_twice),
+    ("contract/batch jobs with deadlines: refused, met and missed", deadline::kept),
     ("contract/batch jobs whose results a command compares, also when the hub is killed meanwhile", batch::compared),
     ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),
     ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),

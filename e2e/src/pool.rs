@@ -393,7 +393,8 @@ fn in_empty_root(root: &Path, name: &str, begin: &[&str], options: &Options) -> 
     let mount_point = make(root, &format!("{name}/root"), 0o755, 0)?;
     let state = make(root, &format!("{name}/state"), 0o700, 0)?;
     let place = EmptyRoot { mount_point, program: root.join("bin/gleaner"), state, mark: root.to_path_buf() };
-    let rest = ["--state", "/state", "--cpus", &options.cpus.to_string(), "--name", name];
+    // What is to run on a certain one asks for it by its name.
+    let rest = ["--state", "/state", "--cpus", &options.cpus.to_string(), "--name", name, "--tag", name];
     let mut command = place.command(&options.suite, &[begin, &rest].concat());
     command.env(WITHOUT, options.without);
     Ok(command)

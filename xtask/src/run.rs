@@ -8,7 +8,9 @@ use std::time::Instant;
 
 /// The root of the source tree.
 pub fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    // Where this program was built is another tree if its target folder was copied.
+    let own = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let own = Path::new(&own);
     own.parent().unwrap_or(own).to_path_buf()
 }
 

@@ -85,6 +85,8 @@ pub struct Batch {
     pub quorum: u32,
     /// By when its tasks are to be done, from its submission, in milliseconds.
     pub deadline_ms: Option<u64>,
+    /// How long one run of a task takes, about, in milliseconds; `None`: nobody knows.
+    pub takes_ms: Option<u64>,
     /// How long one run of a task may take, in milliseconds.
     pub time_limit_ms: Option<u64>,
     /// How often a task that ends with another status than 0 is run again; `None`: that is its end.
@@ -124,6 +126,7 @@ impl Encode for Batch {
         out.bool(self.is_held);
         out.u32(self.quorum);
         out.option(self.deadline_ms.as_ref(), |out, ms| out.u64(*ms));
+        out.option(self.takes_ms.as_ref(), |out, ms| out.u64(*ms));
         out.option(self.time_limit_ms.as_ref(), |out, ms| out.u64(*ms));
         out.option(self.retries.as_ref(), |out, count| out.u32(*count));
         out.option(self.failures_max.as_ref(), |out, count| out.u32(*count));
@@ -142,6 +145,7 @@ impl Encode for Batch {
             is_held: from.bool()?,
             quorum: from.u32()?,
             deadline_ms: from.option(|from| from.u64())?,
+            takes_ms: from.option(|from| from.u64())?,
             time_limit_ms: from.option(|from| from.u64())?,
             retries: from.option(|from| from.u32())?,
             failures_max: from.option(|from| from.u32())?,
@@ -171,18 +175,25 @@ impl Encode for BatchTask {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Needs;
 
     #[test]
     fn jobs_and_tasks_round_trip() {
         let batch = Batch {
             id: BatchId::of_key(b"nightly"),
             name: "nightly".into(),
-            surroundings: Command { argv: vec![b"-".to_vec()], cwd: b"/x".to_vec(), cpus: 2, ..Command::default() },
+            surroundings: Command {
+                argv: vec![b"-".to_vec()],
+                cwd: b"/x".to_vec(),
+                needs: Needs { cpus: 2, ..Needs::default() },
+                ..Command::default()
+            },
             allow_write: vec![b"/y".to_vec()],
             priority: Priority::Spare,
             is_held: true,
             quorum: 2,
             deadline_ms: Some(7),
+            takes_ms: Some(6),
             time_limit_ms: None,
             retries: Some(3),
             failures_max: Some(0),

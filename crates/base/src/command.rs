@@ -23,10 +23,60 @@ pub struct Command {
     pub limits: Vec<Limit>,
     /// Host name seen inside.
     pub hostname: Vec<u8>,
-    /// CPUs asked for; at least 1.
-    pub cpus: u32,
+    /// What it needs of the machine that it runs on.
+    pub needs: Needs,
     /// Signals that the caller ignores, and so the command from its start: bit `n - 1` for signal `n`.
     pub ignored_signals: u64,
+}
+
+/// Most tags that a command asks for, or that a machine has.
+pub const TAGS_MAX: usize = 16;
+/// Longest tag, in bytes.
+pub const TAG_BYTES_MAX: usize = 64;
+
+/// What a command needs of the machine that it runs on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Needs {
+    /// CPUs; at least 1.
+    pub cpus: u32,
+    /// Memory that the machine has at least, in MiB; 0: any.
+    pub memory_mib: u32,
+    /// Level of x86-64 that its program was built for, 1 to 4; 0: not known.
+    pub level: u8,
+    /// Names that the machine's owner has given it, all of them ([`is_tag`]).
+    pub tags: Vec<String>,
+}
+
+impl Default for Needs {
+    /// One CPU of any machine.
+    fn default() -> Self {
+        Self { cpus: 1, memory_mib: 0, level: 0, tags: Vec::new() }
+    }
+}
+
+/// Reads a size of memory, such as `500M` or `8G`, as MiB; nothing if it is none.
+pub fn memory_mib(text: &str) -> Option<u32> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let times = match unit {
+        "M" | "m" => 1,
+        "G" | "g" => 1 << 10,
+        "T" | "t" => 1 << 20,
+        _ => return None,
+    };
+    let number: u32 = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    number.checked_mul(times).filter(|mib| *mib > 0)
+}
+
+/// Whether that can be the name of a tag: letters, digits, and `.`, `_`, `:`, `-` within.
+pub fn is_tag(text: &str) -> bool {
+    let is_within = |byte: u8| byte.is_ascii_alphanumeric() || b"._:-".contains(&byte);
+    let begins = text.bytes().next().is_some_and(|byte| byte.is_ascii_alphanumeric());
+    begins && text.len() <= TAG_BYTES_MAX && text.bytes().all(is_within)
+}
+
+/// Whether a command may ask for these, or a machine have them.
+pub fn are_tags(tags: &[String]) -> bool {
+    tags.len() <= TAGS_MAX && tags.iter().all(|tag| is_tag(tag))
 }
 
 /// One resource limit: the `RLIMIT_*` number of Linux, and its soft and hard value (`u64::MAX`: none).
@@ -132,7 +182,7 @@ impl Encode for Command {
             out.u64(limit.hard);
         });
         out.bytes(&self.hostname);
-        out.u32(self.cpus);
+        self.needs.encode(out);
         out.u64(self.ignored_signals);
     }
 
@@ -147,10 +197,26 @@ impl Encode for Command {
             groups: from.list(|from| from.u32())?,
             limits: from.list(|from| Ok(Limit { resource: from.u32()?, soft: from.u64()?, hard: from.u64()? }))?,
             hostname: from.bytes()?.to_vec(),
-            cpus: from.u32()?,
+            needs: Needs::decode(from)?,
             ignored_signals: from.u64()?,
         };
         if command.argv.is_empty() { Err(Malformed("a command without a program")) } else { Ok(command) }
+    }
+}
+
+impl Encode for Needs {
+    fn encode(&self, out: &mut Writer) {
+        out.u32(self.cpus);
+        out.u32(self.memory_mib);
+        out.u8(self.level);
+        out.list(&self.tags, |out, tag| out.bytes(tag.as_bytes()));
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let wrong = Malformed("tags that cannot be");
+        let tag = |from: &mut Reader<'_>| String::from_utf8(from.bytes()?.to_vec()).map_err(|_| wrong);
+        let needs = Self { cpus: from.u32()?, memory_mib: from.u32()?, level: from.u8()?, tags: from.list(tag)? };
+        if are_tags(&needs.tags) { Ok(needs) } else { Err(wrong) }
     }
 }
 
@@ -188,9 +254,26 @@ mod tests {
             argv: vec![b"gcc".to_vec(), b"-c".to_vec()],
             limits: vec![Limit { resource: 7, soft: 1024, hard: u64::MAX }],
             groups: vec![0, 27],
-            cpus: 2,
+            needs: Needs { cpus: 2, memory_mib: 300, level: 3, tags: vec!["gpu".into(), "site:a".into()] },
             ..Command::default()
         };
         assert_eq!(Command::from_bytes(&command.to_bytes()), Ok(command));
+    }
+
+    #[test]
+    fn memory_has_a_unit() {
+        let read = ["500M", "8G", "2t", "8", "G", "", "-1G", "+1G", "0M", "9999999G", "1\u{fc}"].map(memory_mib);
+        let none = [None; 8];
+        assert_eq!(read[..3], [Some(500), Some(8 << 10), Some(2 << 20)]);
+        assert_eq!(read[3..], none);
+    }
+
+    #[test]
+    fn tags_are_names() {
+        assert!(["gpu", "8g", "site:a-b_c.d"].into_iter().all(is_tag));
+        assert!(!["", "-x", "a b", "a,b", "\u{fc}"].into_iter().any(is_tag) && !is_tag(&"x".repeat(65)));
+        let mut bytes = Needs { tags: vec!["gpu".into()], ..Needs::default() }.to_bytes();
+        *bytes.last_mut().unwrap() = b' ';
+        assert!(Needs::from_bytes(&bytes).is_err());
     }
 }

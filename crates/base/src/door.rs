@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;

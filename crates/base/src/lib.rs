@@ -19,7 +19,7 @@ pub mod view;
 pub use attr::{Attr, Xattr};
 pub use batch::{Batch, BatchTask, Priority};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
-pub use command::{Command, ExitStatus, Limit, Output, Stdin, Usage, WindowSize};
+pub use command::{Command, ExitStatus, Limit, Needs, Output, Stdin, Usage, WindowSize};
 pub use delta::{Action, Base, Change, Delta};
 pub use digest::Digest;
 pub use id::{BatchId, JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};

@@ -46,15 +46,21 @@ impl Render for Status {
         if self.hub.is_none() {
             return facts.text().to_owned();
         }
-        let mut table = Table::new(&["WORKER", "ID", "CPUS", "BUSY", "STATE"]);
+        let has_tags = self.workers.iter().any(|worker| !worker.tags.is_empty());
+        let columns = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "TAGS"];
+        let columns = if has_tags { &columns[..] } else { &columns[..5] };
+        let mut table = Table::new(columns);
         for worker in &self.workers {
-            table.row(vec![
+            let mut row = vec![
                 worker.name.clone(),
                 worker.id.clone(),
                 worker.cpus.to_string(),
                 worker.busy.to_string(),
                 worker.state.clone(),
-            ]);
+                worker.tags.join(" "),
+            ];
+            row.truncate(columns.len());
+            table.row(row);
         }
         let workers = table.text("no workers: `gleaner token` makes a token for `gleaner join`");
         if self.clients.is_empty() {
@@ -232,8 +238,9 @@ mod tests {
             cpus: 16,
             busy,
             state: state.into(),
+            ..WorkerStatus::default()
         };
-        let status = Status {
+        let mut status = Status {
             hub: Some("rack:7433".into()),
             connected: true,
             round_trip_us: Some(310),
@@ -256,6 +263,9 @@ CLIENT  ID        STATE
 ada     4f0c11d2  connected
 ";
         assert_eq!(status.render(), want);
+        status.workers[0].tags = ["gpu", "big"].map(str::to_owned).to_vec();
+        let shown = status.render();
+        assert!(shown.contains("STATE  TAGS\n") && shown.contains("full   gpu big\n"), "{shown}");
     }
 
     #[test]

@@ -2,11 +2,15 @@
 
 mod accounts;
 mod batch;
+mod forecast;
 mod journal;
+mod sim;
 
 pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
+pub use forecast::Forecast;
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
+pub use sim::{Linger, Sim, SimCommand};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
@@ -56,6 +60,10 @@ pub enum Command {
     Status(Json),
     /// Watch the pool: CPUs, queues, rates, the journal, workers, batch jobs
     Top(Top),
+    /// Foretell a series of values, and tell how good that was so far
+    Forecast(Forecast),
+    /// Simulate what policies do with guests on owners' machines
+    Sim(Sim),
     /// Tell where a task ran and why, what it cost, and what happened when
     Explain(Explain),
     /// List the tasks that run, wait or ended lately
@@ -156,6 +164,9 @@ pub struct Up {
     /// CPUs to offer; all if not given [env: GLEANER_CPUS]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
+    /// A name that commands may ask for with --tag, such as gpu; may be repeated [env: GLEANER_TAGS, with commas]
+    #[arg(long, value_name = "NAME")]
+    pub tag: Vec<String>,
     /// End when standard input ends, which is a pipe
     #[arg(long, hide = true)]
     pub while_stdin: bool,
@@ -196,6 +207,9 @@ pub struct Worker {
     /// CPUs to offer; all if not given [env: GLEANER_CPUS]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
+    /// A name that commands may ask for with --tag, such as gpu; may be repeated [env: GLEANER_TAGS, with commas]
+    #[arg(long, value_name = "NAME")]
+    pub tag: Vec<String>,
     /// How it is started.
     #[command(flatten)]
     pub background: Background,
@@ -270,6 +284,35 @@ pub struct Token {
     pub json: bool,
 }
 
+/// What commands need of a worker, but for CPUs.
+#[derive(Clone, Debug, Default, Args)]
+pub struct Needs {
+    /// Only on a worker that lends as much memory, or here: a number with M or G
+    #[arg(long, value_name = "SIZE", value_parser = memory)]
+    pub memory: Option<u32>,
+    /// Only on a worker that has this tag, and not on this machine; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = tag)]
+    pub tag: Vec<String>,
+}
+
+impl Needs {
+    /// With so many CPUs.
+    pub fn with_cpus(&self, cpus: u32) -> base::Needs {
+        base::Needs { cpus, memory_mib: self.memory.unwrap_or(0), level: 0, tags: self.tag.clone() }
+    }
+}
+
+/// Reads a size of memory, in MiB.
+fn memory(text: &str) -> Result<u32, String> {
+    base::command::memory_mib(text).ok_or_else(|| format!("not a size such as 500M or 8G: {text}"))
+}
+
+/// Reads the name of a tag.
+fn tag(text: &str) -> Result<String, String> {
+    let is_tag = base::command::is_tag(text);
+    is_tag.then(|| text.to_owned()).ok_or_else(|| format!("not a name of letters, digits, and . _ : - within: {text}"))
+}
+
 /// `gleaner run`.
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = JOBS_HELP)]
@@ -295,6 +338,9 @@ pub struct Run {
     /// CPUs that each command asks for
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: u32,
+    /// What else they ask for.
+    #[command(flatten)]
+    pub needs: Needs,
     /// Fail rather than run a command on this machine
     #[arg(long, conflicts_with = "no_remote")]
     pub no_local: bool,

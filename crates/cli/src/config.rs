@@ -4,6 +4,7 @@
 //! `$GLEANER_CONFIG_DIR`, else `$XDG_CONFIG_HOME/gleaner`, else `~/.config/gleaner`.
 
 use crate::error::{CliError, Result};
+use base::command::are_tags;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -76,6 +77,9 @@ pub struct NodeFile {
     /// CPUs that a worker on this machine offers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<u32>,
+    /// Tags of a worker on this machine: commands may ask for them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
     /// Name of this machine in the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -98,8 +102,23 @@ pub struct Flags {
     pub state_dir: Option<PathBuf>,
     /// `--cpus`.
     pub cpus: Option<u32>,
+    /// `--tag`.
+    pub tags: Vec<String>,
     /// `--name`.
     pub name: Option<String>,
+}
+
+/// Names that commands may ask for, with commas between.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tags(pub Vec<String>);
+
+impl std::str::FromStr for Tags {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let tags: Vec<String> = text.split_terminator(',').map(|tag| tag.trim().to_owned()).collect();
+        if are_tags(&tags) { Ok(Self(tags)) } else { Err(()) }
+    }
 }
 
 /// Where a setting came from.
@@ -265,6 +284,8 @@ pub struct Config {
     pub metrics: Option<Setting<SocketAddr>>,
     /// CPUs that a worker offers.
     pub cpus: Setting<u32>,
+    /// Tags of a worker.
+    pub tags: Setting<Tags>,
     /// This machine's name.
     pub name: Setting<String>,
     /// Hosts that a hub has room for.
@@ -286,6 +307,8 @@ impl Config {
         let text = |number: u32| number.to_string();
         let (cpus_flag, cpus_file) = (flags.cpus.map(text), node.cpus.map(text));
         let cpus = pick.text("GLEANER_CPUS", ("--cpus", cpus_flag), cpus_file, || around.cpus.to_string());
+        let tags = |tags: Vec<String>| Some(tags.join(",")).filter(|text| !text.is_empty());
+        let tags = pick.text("GLEANER_TAGS", ("--tag", tags(flags.tags)), tags(node.tags), String::new);
         let of_client = Pick { around, file: &client_path };
         let wait_file = client.link_wait_s.map(text);
         let wait = of_client.text("GLEANER_LINK_WAIT_S", ("", None), wait_file, || LINK_WAIT_DEFAULT.to_string());
@@ -313,6 +336,7 @@ impl Config {
                 source: state.source,
             },
             cpus: number(cpus, "cpus", 1..=4096)?,
+            tags: parse(tags, "tags", "at most 16 names of letters, digits, and `.`, `_`, `:`, `-` within")?,
             name,
             hosts_max: number(hosts_max, "hosts_max", 16..=1_000_000)?,
             tasks_max: number(tasks_max, "tasks_max", 64..=4_000_000)?,
@@ -346,6 +370,7 @@ impl Config {
             ("node.journal", journal, journal_source),
             ("node.metrics", metrics, metrics_source),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
+            ("node.tags", self.tags.value.0.clone().into(), self.tags.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),
             ("node.tasks_max", self.tasks_max.value.into(), self.tasks_max.source.to_string()),
@@ -495,101 +520,4 @@ pub fn write<T: Serialize>(path: &Path, settings: &T) -> Result {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
-
-    fn around(dir: &Path, variables: &[(&str, &str)]) -> Surroundings {
-        let mut all: BTreeMap<_, _> =
-            variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        all.insert("GLEANER_CONFIG_DIR".into(), dir.to_string_lossy().into_owned());
-        all.insert("HOME".into(), "/home/u".into());
-        Surroundings { variables: all, account_home: None, is_root: false, hostname: "desk".into(), cpus: 8 }
-    }
-
-    fn error(dir: &Path, variables: &[(&str, &str)]) -> CliError {
-        Config::load(&around(dir, variables), Flags::default()).expect_err("a fault")
-    }
-
-    #[test]
-    fn flags_beat_environment_beats_file_beats_default() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let load =
-            |variables: &[(&str, &str)], flags| Config::load(&around(dir.path(), variables), flags).expect("sound");
-        let config = load(&[], Flags::default());
-        assert_eq!((config.cpus.value, config.cpus.source), (8, Source::Default));
-        assert_eq!(config.state_dir.value, Path::new("/home/u/.local/state/gleaner"));
-        assert_eq!((config.name.value.as_str(), config.client_hub), ("desk", None));
-        let path = dir.path().join(NODE_FILE);
-        write(&path, &NodeFile { cpus: Some(3), listen: Some("1.2.3.4:5".into()), ..NodeFile::default() })
-            .expect("written");
-        let config = load(&[], Flags::default());
-        assert_eq!((config.cpus.value, config.cpus.source), (3, Source::File(path)));
-        assert_eq!(config.listen.value.to_string(), "1.2.3.4:5");
-        let config = load(&[("GLEANER_CPUS", "5")], Flags::default());
-        assert_eq!((config.cpus.value, config.cpus.source), (5, Source::Environment("GLEANER_CPUS")));
-        assert_eq!(config.metrics, None);
-        let config = load(&[("GLEANER_METRICS", "127.0.0.1:9433")], Flags::default());
-        let metrics = config.metrics.expect("some");
-        assert_eq!((metrics.value.port(), metrics.source), (9433, Source::Environment("GLEANER_METRICS")));
-        let config = load(&[("GLEANER_CPUS", "5")], Flags { cpus: Some(7), ..Flags::default() });
-        assert_eq!((config.cpus.value, config.cpus.source), (7, Source::Flag("--cpus")));
-    }
-
-    #[test]
-    fn a_hub_from_file_or_environment() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let file = ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), ..ClientFile::default() };
-        write(&dir.path().join(CLIENT_FILE), &file).expect("written");
-        let config = Config::load(&around(dir.path(), &[]), Flags::default()).expect("sound");
-        assert_eq!(config.client_hub.expect("a hub").value.addresses, ["a:1"]);
-        assert_eq!(config.worker_hub, None);
-        let config = Config::load(&around(dir.path(), &[("GLEANER_HUB", "b:2, c:3")]), Flags::default());
-        assert!(config.expect_err("no key").message.contains("$GLEANER_HUB: a hub is given, but not its key"));
-        let both = [("GLEANER_HUB", "b:2, c:3"), ("GLEANER_HUB_KEY", KEY)];
-        let config = Config::load(&around(dir.path(), &both), Flags::default()).expect("sound");
-        let hub = config.client_hub.expect("a hub");
-        assert_eq!(
-            (hub.value.addresses.join(" ").as_str(), hub.source.to_string().as_str()),
-            ("b:2 c:3", "$GLEANER_HUB")
-        );
-    }
-
-    #[test]
-    fn a_journal_in_a_database_is_shown_without_its_password() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let around = around(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db/site?schema=two")]);
-        let config = Config::load(&around, Flags::default()).expect("sound");
-        let shown = format!("{:?} {config:?}", config.table());
-        assert!(shown.contains("postgres://hub@db:5432/site?schema=two") && !shown.contains("geheim"), "{shown}");
-        let fault = error(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db:x/site")]);
-        assert!(
-            fault.message.starts_with("$GLEANER_JOURNAL: journal: ") && !fault.message.contains("geheim"),
-            "{fault}"
-        );
-    }
-
-    #[test]
-    fn faults_name_file_key_and_remedy() {
-        let dir = tempfile::tempdir().expect("a temporary folder");
-        let path = dir.path().join(NODE_FILE);
-        std::fs::write(&path, "cpus = 0\n").expect("written");
-        let fault = error(dir.path(), &[]);
-        assert_eq!(fault.message, format!("{}: cpus = `0`: not a number from 1 to 4096", path.display()));
-        assert_eq!(fault.exit_status(), 78);
-        assert!(fault.hint.is_some());
-        std::fs::write(&path, "cpu = 1\n").expect("written");
-        let fault = error(dir.path(), &[]);
-        assert!(fault.message.contains("node.toml") && fault.message.contains("unknown field `cpu`"), "{fault}");
-        std::fs::write(&path, "").expect("written");
-        let fault = error(dir.path(), &[("GLEANER_LISTEN", "nowhere")]);
-        assert!(fault.message.starts_with("$GLEANER_LISTEN is `nowhere`"), "{fault}");
-        let fault = error(dir.path(), &[("GLEANER_METRICS", "9433")]);
-        assert!(fault.message.starts_with("$GLEANER_METRICS is `9433`: not an address and port"), "{fault}");
-        std::fs::write(dir.path().join(CLIENT_FILE), "prefer = \"here\"\n").expect("written");
-        assert!(error(dir.path(), &[]).message.contains("prefer = `here`: not auto or there"));
-        std::fs::write(dir.path().join(CLIENT_FILE), "hub = [\"x\"]\n").expect("written");
-        assert!(error(dir.path(), &[]).message.contains("hub = `x`"));
-    }
-}
+mod tests;

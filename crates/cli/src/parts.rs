@@ -71,6 +71,8 @@ pub struct WorkerConfig {
     pub name: String,
     /// CPUs that it offers.
     pub cpus: u32,
+    /// Its tags.
+    pub tags: Vec<String>,
 }
 
 /// What the client daemon is started with.
@@ -440,8 +442,8 @@ async fn work(
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
     let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
-    let membership =
-        Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes: worker::scratch::memory_bytes() };
+    let memory_bytes = worker::scratch::memory_bytes();
+    let membership = Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes, tags: worker.tags };
     tokio::select! {
         ended = worker::net::serve(membership, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {

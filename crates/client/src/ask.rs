@@ -231,6 +231,9 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             id: short(&text(&worker["id"])),
             cpus,
             busy,
+            memory_mib: number(&worker["memory_mib"]),
+            level: number(&worker["level"]),
+            tags: worker["tags"].as_array().into_iter().flatten().map(text).collect(),
             state: if busy >= cpus { "full".into() } else { text(&worker["state"]) },
         });
     }

@@ -11,6 +11,7 @@ use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
 use crate::snapshot::Disk;
 use crate::stdio;
+use crate::views::closure::level_of;
 use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
 use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
@@ -116,6 +117,7 @@ impl Plan {
             Some(job) => views.open_in(job, view),
             None => view,
         };
+        command.needs.level = level_of(&program.real);
         let env = crate::policy::environment(daemon.config.own_workers, &command.env);
         command.env = remote_ability::drop_jobserver(&env.kept);
         Ok(Self {

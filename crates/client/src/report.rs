@@ -210,6 +210,12 @@ pub struct WorkerStatus {
     pub cpus: u32,
     /// CPUs that tasks have now.
     pub busy: u32,
+    /// Memory that it lends, in MiB.
+    pub memory_mib: u32,
+    /// Level of x86-64 of its processors; 0: not known.
+    pub level: u32,
+    /// Names that its owner has given it.
+    pub tags: Vec<String>,
     /// `ready`, `full`, `waiting for approval`, `gone`, and the like.
     pub state: String,
 }

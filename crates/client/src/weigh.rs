@@ -32,7 +32,7 @@ pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> 
         rate_down: paths.down.map(|path| path.rate),
         cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
         runnable: 0,
-        wanted: plan.command.cpus,
+        wanted: plan.command.needs.cpus,
     };
     if now.is_near() {
         return None;

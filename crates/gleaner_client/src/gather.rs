@@ -1,7 +1,7 @@
 //! Collects what a command sees of this process: everything of [`base::Command`] but the words themselves.
 
 use crate::door::{DoorError, system};
-use base::{Command, Limit};
+use base::{Command, Limit, Needs};
 use rustix::fs::Mode;
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
@@ -15,16 +15,16 @@ unsafe extern "C" {
 }
 
 /// A command with this process's environment, folder, mask, ids, limits and host name, for a process of one thread.
-pub fn command(argv: Vec<Vec<u8>>, cpus: u32) -> Result<Command, DoorError> {
-    with_umask(argv, cpus, umask_alone())
+pub fn command(argv: Vec<Vec<u8>>, needs: Needs) -> Result<Command, DoorError> {
+    with_umask(argv, needs, umask_alone())
 }
 
 /// As [`command`], where other threads may run: none of them may change the environment meanwhile.
-pub fn command_among_threads(argv: Vec<Vec<u8>>, cpus: u32) -> Result<Command, DoorError> {
-    with_umask(argv, cpus, umask_of_status())
+pub fn command_among_threads(argv: Vec<Vec<u8>>, needs: Needs) -> Result<Command, DoorError> {
+    with_umask(argv, needs, umask_of_status())
 }
 
-fn with_umask(argv: Vec<Vec<u8>>, cpus: u32, umask: u32) -> Result<Command, DoorError> {
+fn with_umask(argv: Vec<Vec<u8>>, needs: Needs, umask: u32) -> Result<Command, DoorError> {
     let cwd = rustix::process::getcwd(Vec::new()).map_err(system("finding the working directory"))?;
     Ok(Command {
         argv,
@@ -36,7 +36,7 @@ fn with_umask(argv: Vec<Vec<u8>>, cpus: u32, umask: u32) -> Result<Command, Door
         groups: groups()?,
         limits: (0..LIMITS).filter_map(limit).collect(),
         hostname: rustix::system::uname().nodename().to_bytes().to_vec(),
-        cpus,
+        needs,
         ignored_signals: ignored_signals(),
     })
 }
@@ -114,8 +114,9 @@ mod tests {
 
     #[test]
     fn gathers_what_this_process_has() {
-        let command = command(vec![b"true".to_vec()], 3).expect("a working directory");
-        assert_eq!(command.cpus, 3);
+        let command =
+            command(vec![b"true".to_vec()], Needs { cpus: 3, ..Needs::default() }).expect("a working directory");
+        assert_eq!(command.needs.cpus, 3);
         assert_eq!(command.limits.len(), LIMITS as usize);
         let here = std::env::current_dir().expect("a working directory");
         assert_eq!(command.cwd, here.as_os_str().as_encoded_bytes());

@@ -8,7 +8,7 @@ use crate::task::{Ended, Outcome, Place, Streams, Task};
 use crate::{gather, here};
 use base::codec::Malformed;
 use base::door::{GUEST_MARK, Options, Reply, Request, VERSION};
-use base::{Command, ExitStatus, JobId};
+use base::{Command, ExitStatus, JobId, Needs};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -56,7 +56,7 @@ impl Session {
     ///
     /// No other thread may change the environment meanwhile.
     pub fn open() -> Result<Self, Error> {
-        let surroundings = gather::command_among_threads(Vec::new(), 1)?;
+        let surroundings = gather::command_among_threads(Vec::new(), Needs::default())?;
         let is_guest = rustix::fs::access(GUEST_MARK, rustix::fs::Access::EXISTS).is_ok();
         Ok(Self(Arc::new(Inner { folder: Folder::of_environment(), surroundings, is_guest })))
     }
@@ -108,7 +108,7 @@ impl Session {
             let status = here::run(&command, streams, cancel)?;
             Ok(Ended { status, place: Place::Here { why }, notes })
         };
-        let unless_forbidden = |why: String, notes| match task.no_local {
+        let unless_forbidden = |why: String, notes| match task.is_elsewhere() {
             true => Err(Error::NotRun { message: format!("{why}, and it must not run here"), code: 125 }),
             false => here(why, notes),
         };
@@ -124,7 +124,7 @@ impl Session {
             None => (None, 0),
         };
         let options = Options {
-            no_local: task.no_local,
+            no_local: task.is_elsewhere(),
             allow_write: task.allow_write.clone(),
             verbose: task.notes,
             job,

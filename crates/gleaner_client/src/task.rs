@@ -1,8 +1,9 @@
 //! A task as its caller describes it, and what came of it.
 
 use crate::error::Error;
+use base::command::{TAGS_MAX, is_tag};
 use base::path::printable;
-use base::{Command, ExitStatus, TaskId};
+use base::{Command, ExitStatus, Needs, TaskId};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +18,7 @@ pub struct Task {
     argv: Vec<Vec<u8>>,
     env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
     folder: Option<Vec<u8>>,
-    cpus: u32,
+    needs: Needs,
     pub(crate) no_local: bool,
     pub(crate) no_remote: bool,
     pub(crate) notes: bool,
@@ -82,7 +83,7 @@ impl Task {
             argv,
             env: Vec::new(),
             folder: None,
-            cpus: 1,
+            needs: Needs::default(),
             no_local: false,
             no_remote: false,
             notes: false,
@@ -116,7 +117,19 @@ impl Task {
 
     /// CPUs that it asks for, 1 to 4096.
     pub fn cpus(mut self, cpus: u32) -> Self {
-        self.cpus = cpus;
+        self.needs.cpus = cpus;
+        self
+    }
+
+    /// Memory that the worker lends at least, in MiB; 0: any.
+    pub fn memory_mib(mut self, memory_mib: u32) -> Self {
+        self.needs.memory_mib = memory_mib;
+        self
+    }
+
+    /// A tag that the worker has; with several it has all of them. The task does not run on this machine then.
+    pub fn tag(mut self, tag: impl Into<String>) -> Self {
+        self.needs.tags.push(tag.into());
         self
     }
 
@@ -124,6 +137,11 @@ impl Task {
     pub fn no_local(mut self, no_local: bool) -> Self {
         self.no_local = no_local;
         self
+    }
+
+    /// Whether it must not run on this machine, which has no tags.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.no_local || !self.needs.tags.is_empty()
     }
 
     /// Whether it must run on this machine.
@@ -173,10 +191,20 @@ impl Task {
         if let Some(folder) = self.folder.as_ref().filter(|folder| !folder.starts_with(b"/")) {
             return wrong(format!("{}: the working directory must be an absolute path", printable(folder)));
         }
-        if !(1..=CPUS_MAX).contains(&self.cpus) {
-            return wrong(format!("a task may ask for 1 to {CPUS_MAX} CPUs, not {}", self.cpus));
+        let Needs { cpus, tags, .. } = &self.needs;
+        if !(1..=CPUS_MAX).contains(cpus) {
+            return wrong(format!("a task may ask for 1 to {CPUS_MAX} CPUs, not {cpus}"));
         }
-        let mut command = Command { argv: self.argv.clone(), cpus: self.cpus, ..surroundings.clone() };
+        if let Some(tag) = tags.iter().find(|tag| !is_tag(tag)) {
+            return wrong(format!("{tag:?} is not the name of a tag"));
+        }
+        if self.no_remote && !tags.is_empty() {
+            return wrong("a task that must run on this machine cannot ask for tags, of which that has none".into());
+        }
+        if tags.len() > TAGS_MAX {
+            return wrong(format!("a task may ask for {TAGS_MAX} tags at most"));
+        }
+        let mut command = Command { argv: self.argv.clone(), needs: self.needs.clone(), ..surroundings.clone() };
         for (name, value) in &self.env {
             let named =
                 |entry: &Vec<u8>| entry.strip_prefix(name.as_slice()).is_some_and(|rest| rest.starts_with(b"="));
@@ -204,7 +232,7 @@ mod tests {
         let command = task.command(&here).expect("sound");
         assert_eq!(command.argv, [b"a", b"b"]);
         assert_eq!(command.env, [&b"AB=2"[..], b"PWD=/x", b"A=9"]);
-        assert_eq!((command.cpus, command.umask, command.cwd.as_slice()), (3, 0o27, &b"/x"[..]));
+        assert_eq!((command.needs.cpus, command.umask, command.cwd.as_slice()), (3, 0o27, &b"/x"[..]));
         let moved = Task::shell("pwd").folder("/tmp").command(&here).expect("sound");
         assert_eq!((moved.cwd.as_slice(), moved.env.len()), (&b"/tmp"[..], 3));
     }
@@ -218,6 +246,7 @@ mod tests {
             (Task::new(["a\0b"]), "no command can have a NUL in it"),
             (Task::new(["a"]).env("x=y", ""), "is not the name of a variable"),
             (Task::new(["a"]).folder("b"), "b: the working directory must be an absolute path"),
+            (Task::new(["a"]).tag("a b"), "is not the name of a tag"),
             (Task::new(["a"]).cpus(0), "a task may ask for 1 to 4096 CPUs, not 0"),
         ] {
             let error = task.command(&here).expect_err("wrong").to_string();

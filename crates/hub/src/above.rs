@@ -5,7 +5,7 @@
 //! tells its own way up when it lets another in; whoever's way up changes has the hubs below come again, to hear of it.
 
 use crate::held::Held;
-use crate::placement::Lent;
+use crate::needs::Lent;
 use crate::relay;
 use crate::server::{HubError, Shared, blocking};
 use crate::session::{Caller, ClientSession, Detour, HUBS_MAX};
@@ -42,7 +42,7 @@ pub async fn work_for(shared: Arc<Shared>, above: Arc<Whereabouts>) -> Result<()
             role: Role::Worker.number().into(),
             name: shared.name.clone(),
             cpus: now.cpus,
-            behind: Some(now.into()),
+            behind: Some(lock(&shared.state).placement.tags.lends(now)),
             instance,
             platform: "hub".into(),
             ..Hello::default()
@@ -54,7 +54,7 @@ pub async fn work_for(shared: Arc<Shared>, above: Arc<Whereabouts>) -> Result<()
                 shared.take_way_up(&joined.welcome.hubs);
                 tokio::select! {
                     () = serve(&shared, &joined) => {}
-                    () = tell(&joined, &mut lent) => {}
+                    () = tell(&shared, &joined, &mut lent) => {}
                 }
                 let why = joined.connection.closed().await;
                 tracing::info!(why, "the connection to the hub above ended");
@@ -85,10 +85,11 @@ async fn serve(shared: &Arc<Shared>, joined: &Joined) {
 }
 
 /// Tells the hub above what is lent here, whenever that changes, until the connection ends.
-async fn tell(joined: &Joined, lent: &mut watch::Receiver<Lent>) {
+async fn tell(shared: &Shared, joined: &Joined, lent: &mut watch::Receiver<Lent>) {
     while lent.changed().await.is_ok() {
         let now = *lent.borrow_and_update();
-        if !joined.lends(now.into()).await {
+        let lends = lock(&shared.state).placement.tags.lends(now);
+        if !joined.lends(lends).await {
             return;
         }
     }

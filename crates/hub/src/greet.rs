@@ -62,7 +62,10 @@ impl Shared {
             store: self.store_name.clone(),
             resumed: held.is_some(),
             views: held.as_ref().map_or(Vec::new(), |held| held.told()),
-            hubs: hello.behind.map_or(Vec::new(), |_| self.path().iter().map(|hub| digest_bytes(&hub.0)).collect()),
+            hubs: hello
+                .behind
+                .as_ref()
+                .map_or(Vec::new(), |_| self.path().iter().map(|hub| digest_bytes(&hub.0)).collect()),
             epoch: self.epoch,
             addresses: hubs.now().iter().map(ToString::to_string).collect(),
         };

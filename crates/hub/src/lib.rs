@@ -25,6 +25,7 @@ pub mod figures;
 mod greet;
 pub mod held;
 mod metrics;
+pub mod needs;
 pub mod placement;
 mod questions;
 pub mod registry;

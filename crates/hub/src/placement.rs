@@ -5,14 +5,14 @@
 //! even when that worker is empty is refused at once.
 
 use crate::desk::Desk;
-use crate::work::TAKES_LAUNCHES;
+use crate::needs::{Lack, Lent, Tags};
 use base::NodeId;
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 use store::journal::Histogram;
 use tasks::{
-    Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Platform, Policy, RUNNING_MAX,
-    Refusal, Report, Shape, TaskName, Urgency, Waits,
+    Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Policy, Refusal, Report, Shape,
+    TaskName, Urgency, Waits,
 };
 
 /// One launch, as placement knows it. A task that is launched again has another.
@@ -35,8 +35,8 @@ pub struct Assignment {
 pub struct Wanted {
     /// Whose it is: launches of one account take turns with those of others.
     pub account: u128,
-    /// Processors on one worker.
-    pub cpus: u32,
+    /// What each of the workers must have that it may go to.
+    pub need: Need,
     /// Workers that have the same near already are preferred among equals; 0: it does not matter.
     pub affinity: u32,
 }
@@ -47,60 +47,12 @@ pub enum Refused {
     /// Nobody has joined, all have left, or those that are here are drained or hubs without workers.
     #[error("no worker that takes tasks is at this hub")]
     NoWorker,
-    /// It asks for more than any worker has.
-    #[error("{asked} CPUs asked, but the largest worker lends {largest}")]
-    TooLarge {
-        /// CPUs asked for.
-        asked: u32,
-        /// CPUs of the largest worker.
-        largest: u32,
-    },
+    /// It asks for something that no worker has.
+    #[error("{0}")]
+    Lack(#[from] Lack),
     /// The table said no.
     #[error("{0}")]
     Table(Refusal),
-}
-
-/// CPUs that a worker lends, or a hub that works for this one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lent {
-    /// In all.
-    pub cpus: u32,
-    /// Most that one task can have: behind a hub are several machines.
-    pub largest: u32,
-}
-
-impl Lent {
-    /// Of one machine.
-    pub fn by_machine(cpus: u32) -> Self {
-        Self { cpus: cpus.max(1), largest: cpus.max(1) }
-    }
-
-    /// Of this and another.
-    pub fn and(self, other: Self) -> Self {
-        Self { cpus: self.cpus.saturating_add(other.cpus), largest: self.largest.max(other.largest) }
-    }
-
-    /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
-    fn hosts(self) -> Vec<Shape> {
-        let places = RUNNING_MAX as u32;
-        let shape = |cpus: u32| Shape {
-            platform: Platform::LINUX_X86_64,
-            cpus: cpus as u16,
-            largest: self.largest.min(cpus) as u16,
-            tags: TAKES_LAUNCHES,
-            ..Shape::default()
-        };
-        // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.
-        let first = self.cpus.min(self.largest.max(places)).min(u16::MAX.into());
-        let mut left = self.cpus - first;
-        let mut shapes = vec![shape(first)];
-        while left > 0 {
-            let cpus = left.min(places);
-            shapes.push(shape(cpus));
-            left -= cpus;
-        }
-        shapes
-    }
 }
 
 /// The workers, and what waits and runs.
@@ -108,6 +60,8 @@ impl Lent {
 pub struct Placement {
     /// The table of all work, of which launches are a part.
     pub desk: Desk,
+    /// The tags that workers have.
+    pub tags: Tags,
     workers: BTreeMap<NodeId, Worker>,
     /// Which worker a host is (part of).
     nodes: HashMap<HostName, NodeId>,
@@ -152,6 +106,7 @@ impl Placement {
     /// Without workers.
     pub fn new(desk: Desk) -> Self {
         Self {
+            tags: desk.tags(),
             desk,
             workers: BTreeMap::new(),
             nodes: HashMap::new(),
@@ -293,20 +248,19 @@ impl Placement {
 
     /// A task asks for a place.
     pub fn submit(&mut self, ticket: Ticket, wanted: Wanted) -> Result<Vec<Assignment>, Refused> {
-        let largest = self.lent().largest;
-        if largest == 0 {
+        let lent = self.lent();
+        if lent.largest == 0 {
             return Err(Refused::NoWorker);
         }
-        if wanted.cpus > largest {
-            return Err(Refused::TooLarge { asked: wanted.cpus, largest });
+        if let Some(lack) = lent.lacks(&wanted.need) {
+            return Err(lack.into());
         }
         let account = self.desk.account(wanted.account).map_err(Refused::Table)?;
-        let cpus = wanted.cpus.clamp(1, u16::MAX.into()) as u16;
         let spec = JobSpec {
             key: u128::from(self.start) << 64 | u128::from(ticket.0),
             account,
             urgency: Urgency::Interactive,
-            need: Need { platform: Platform::LINUX_X86_64, cpus, tags: TAKES_LAUNCHES, ..Need::default() },
+            need: wanted.need,
             // Its client decides how long it may take, and tries again itself.
             policy: Policy {
                 instances_max: 1,
@@ -323,15 +277,17 @@ impl Placement {
         let Some(Effect::Job(job, _)) = self.desk.effects().first().copied() else {
             return Err(Refused::Table(self.desk.refusal().unwrap_or(Refusal::Unknown)));
         };
-        self.desk.act(Event::Submit { job, first: 0, count: 1, deadline_ms: 0 });
+        self.desk.act(Event::Submit { job, first: 0, count: 1, later: 0, deadline_ms: 0 });
         let Some(Effect::Submitted(task)) = self.desk.effects().first().copied() else {
             let refusal = self.desk.refusal().unwrap_or(Refusal::Unknown);
             self.end(job);
             return Err(Refused::Table(refusal));
         };
         let since = self.desk.now();
-        self.tickets
-            .insert(ticket, Launch { job, task, cpus, affinity: wanted.affinity, since, at: None, cost_ms: COST_MS });
+        self.tickets.insert(
+            ticket,
+            Launch { job, task, cpus: wanted.need.cpus, affinity: wanted.affinity, since, at: None, cost_ms: COST_MS },
+        );
         self.launches.insert(task, ticket);
         self.waiting += 1;
         Ok(self.placed())
@@ -401,6 +357,11 @@ impl Placement {
         Some((known.lent.cpus, known.hosts.iter().map(busy).sum::<i32>().max(0) as u32))
     }
 
+    /// What a worker lends.
+    pub fn lent_by(&self, worker: NodeId) -> Option<Lent> {
+        self.workers.get(&worker).map(|known| known.lent)
+    }
+
     /// How many workers there are.
     pub fn workers(&self) -> usize {
         self.workers.len()
@@ -421,7 +382,7 @@ impl Placement {
 mod tests {
     use super::*;
     use crate::desk::Room;
-    use base::Digest;
+    use base::{Digest, Needs};
     use proptest::prelude::*;
 
     fn node(number: u8) -> NodeId {
@@ -429,7 +390,8 @@ mod tests {
     }
 
     fn wanted(cpus: u32) -> Wanted {
-        Wanted { account: 1, cpus, affinity: 0 }
+        let need = Tags::default().need(&Needs { cpus, ..Needs::default() }).expect("no tags");
+        Wanted { account: 1, need, affinity: 0 }
     }
 
     fn placement() -> Placement {
@@ -451,7 +413,7 @@ mod tests {
         assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
         assert_eq!(placement.counts(), (2, 1));
         assert_eq!(placement.finish(Ticket(1))[0].ticket, Ticket(3));
-        assert_eq!(placement.submit(Ticket(4), wanted(2)), Err(Refused::TooLarge { asked: 2, largest: 1 }));
+        assert_eq!(placement.submit(Ticket(4), wanted(2)), Err(Lack::Cpus { asked: 2, largest: 1 }.into()));
     }
 
     #[test]
@@ -472,14 +434,14 @@ mod tests {
         let mut placement = placement();
         placement.join(node(1), Lent::default(), false);
         assert_eq!(placement.submit(Ticket(1), wanted(1)), Err(Refused::NoWorker), "nobody is behind it yet");
-        assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2 }), vec![]);
-        assert_eq!(placement.submit(Ticket(2), wanted(3)), Err(Refused::TooLarge { asked: 3, largest: 2 }));
+        assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2, ..Lent::default() }), vec![]);
+        assert_eq!(placement.submit(Ticket(2), wanted(3)), Err(Lack::Cpus { asked: 3, largest: 2 }.into()));
         for number in 3..6 {
             placement.submit(Ticket(number), wanted(2)).expect("fits");
         }
         assert_eq!(placement.counts(), (2, 1));
         // A worker behind it is gone: what runs is not touched, and the next one waits until the CPUs are there.
-        assert_eq!(placement.resize(node(1), Lent { cpus: 2, largest: 2 }), vec![]);
+        assert_eq!(placement.resize(node(1), Lent { cpus: 2, largest: 2, ..Lent::default() }), vec![]);
         assert_eq!(placement.load(node(1)), Some((2, 4)));
         assert_eq!(placement.finish(Ticket(3)), vec![]);
         assert_eq!(placement.finish(Ticket(4)).len(), 1);
@@ -491,7 +453,7 @@ mod tests {
     #[test]
     fn a_large_branch_joins_as_several_hosts() {
         let mut placement = placement();
-        placement.join(node(1), Lent { cpus: 300, largest: 8 }, false);
+        placement.join(node(1), Lent { cpus: 300, largest: 8, ..Lent::default() }, false);
         for number in 0..301 {
             placement.submit(Ticket(number), wanted(1)).expect("fits");
         }
@@ -499,7 +461,7 @@ mod tests {
         assert_eq!(placement.load(node(1)), Some((300, 300)));
         placement.leave(node(1));
         assert_eq!(placement.stranded(), [Ticket(300)]);
-        let all = Lent { cpus: 192, largest: 192 };
+        let all = Lent { cpus: 192, largest: 192, ..Lent::default() };
         placement.join(node(2), all, false);
         assert_eq!(placement.submit(Ticket(400), wanted(192)).expect("fits")[0].worker, node(2));
     }
@@ -509,8 +471,8 @@ mod tests {
         let mut placement = placement();
         placement.join(node(1), Lent::by_machine(1), false);
         placement.join(node(2), Lent::default(), false);
-        placement.resize(node(2), Lent { cpus: 1, largest: 1 });
-        placement.resize(node(2), Lent { cpus: 2, largest: 1 });
+        placement.resize(node(2), Lent { cpus: 1, largest: 1, ..Lent::default() });
+        placement.resize(node(2), Lent { cpus: 2, largest: 1, ..Lent::default() });
         let mut running = std::collections::VecDeque::new();
         for number in 0..8 {
             let wanted = Wanted { affinity: 7, ..wanted(1) };
@@ -578,7 +540,7 @@ mod tests {
             for (number, (kind, which, cpus)) in steps.into_iter().enumerate() {
                 let mut made = match kind {
                     0 => placement.join(node(which), Lent::by_machine(cpus), false),
-                    4 => placement.resize(node(which), Lent { cpus: cpus * 2 - 2, largest: cpus - 1 }),
+                    4 => placement.resize(node(which), Lent { cpus: cpus * 2 - 2, largest: cpus - 1, ..Lent::default() }),
                     1 => placement.leave(node(which)),
                     2 => placement.submit(Ticket(number as u64), wanted(cpus)).unwrap_or_default(),
                     _ => {

@@ -98,10 +98,13 @@ impl Shared {
             .values()
             .map(|worker| {
                 let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
+                let lent = state.placement.lent_by(worker.node).unwrap_or_default();
+                let tags = state.placement.tags.names(lent.tags);
                 let told = if state.drained.contains(&worker.node) { "drained" } else { "ready" };
                 json!({
                     "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
+                    "memory_mib": lent.memory_mib, "level": lent.level, "tags": tags,
                     "round_trip_us": worker.connection.round_trip().as_micros() as u64,
                 })
             })

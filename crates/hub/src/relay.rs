@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use wire::message::{
     Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, TaskInput, TaskOutput,
 };
-use wire::{Receiver, Sender, Turn, WireError};
+use wire::{Receiver, Sender, Turn, WireError, convert};
 
 /// Bytes of objects that go with a launch to a hub. While more are on their way launches of the same view would wait for the step
 /// that comes with them, and those of other programs would ask for them a second time: the hub is told their names instead, and
@@ -61,10 +61,11 @@ async fn carry(
     from_client: &mut Receiver,
 ) -> Result<(), Failed> {
     let (launch, view) = prepare(client, launch).await?;
-    let cpus = launch.command.as_ref().map_or(1, |command| command.cpus.max(1));
+    let needs = launch.command.as_ref().map(convert::needs).transpose();
+    let needs = needs.map_err(|error| FailedKind::Refused.because(error.to_string()))?.unwrap_or_default();
     let queued = Instant::now();
     // Who has run tasks of the view that this one was copied from has their files.
-    let placed = shared.place(ticket, client, client.origin(view).unwrap_or(view), cpus);
+    let placed = shared.place(ticket, client, client.origin(view).unwrap_or(view), &needs);
     let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
     let (worker, why) = wait_for_place(placed, from_client).await?;
     let placed = placed_at(&worker, why, queued.elapsed());

@@ -13,7 +13,7 @@ use crate::shared::{self, Hubs, KEY_FILE, NODES_FILE};
 use crate::state::State;
 use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
-use base::{NodeId, ViewId};
+use base::{Needs, NodeId, ViewId};
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -422,12 +422,13 @@ impl Shared {
         ticket: Ticket,
         client: &ClientSession,
         view: ViewId,
-        cpus: u32,
+        needs: &Needs,
     ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
         let mut state = lock(&self.state);
         state.drop_dead();
         state.placement.desk.is_crowded().map_err(Refused::Table)?;
-        let wanted = Wanted { account: client.account(), cpus, affinity: client.affinity(view) };
+        let need = state.placement.tags.need(needs)?;
+        let wanted = Wanted { account: client.account(), need, affinity: client.affinity(view) };
         let (sender, receiver) = oneshot::channel();
         state.waiting.insert(ticket, sender);
         match state.placement.submit(ticket, wanted) {

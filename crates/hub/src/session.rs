@@ -485,9 +485,9 @@ pub struct WorkerSession {
 
 impl WorkerSession {
     /// A session over `connection`.
-    pub fn new(connection: Connection, hello: Hello) -> Arc<Self> {
+    pub fn new(connection: Connection, hello: &Hello) -> Arc<Self> {
         let (node, is_hub) = (connection.peer(), hello.behind.is_some());
-        let Hello { name, platform, .. } = hello;
+        let (name, platform) = (hello.name.clone(), hello.platform.clone());
         Arc::new(Self { node, name, is_hub, platform, connection, sent: Mutex::default() })
     }
 

@@ -2,7 +2,8 @@
 
 use crate::desk::Desk;
 use crate::held::{Departed, Held, PiecesKept};
-use crate::placement::{Assignment, Lent, Placement, Ticket};
+use crate::needs::Lent;
+use crate::placement::{Assignment, Placement, Ticket};
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
 use crate::work::Work;
 use base::NodeId;

@@ -1,6 +1,5 @@
 //! Workers at the hub: served from their greeting until they leave, and what they ask on behalf of tasks.
 
-use crate::placement::Lent;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -20,23 +19,6 @@ const OBJECTS_MAX: usize = 1024;
 /// Most pieces in one request.
 const PIECES_MAX: u32 = 64;
 
-/// What a worker lends that greets so.
-fn lent_by(hello: &Hello) -> Lent {
-    hello.behind.map_or(Lent::by_machine(hello.cpus), Lent::from)
-}
-
-impl From<Lends> for Lent {
-    fn from(lends: Lends) -> Self {
-        Self { cpus: lends.cpus, largest: lends.largest.min(lends.cpus) }
-    }
-}
-
-impl From<Lent> for Lends {
-    fn from(lent: Lent) -> Self {
-        Self { cpus: lent.cpus, largest: lent.largest }
-    }
-}
-
 impl Shared {
     /// Serves a worker until it leaves. `changes`: what it lends from now on, if it is a hub.
     pub(crate) async fn serve_worker(
@@ -45,10 +27,10 @@ impl Shared {
         hello: Hello,
         mut changes: watch::Receiver<Option<Lends>>,
     ) {
-        let lent = lent_by(&hello);
-        let session = WorkerSession::new(connection.clone(), hello);
+        let session = WorkerSession::new(connection.clone(), &hello);
         {
             let mut state = lock(&self.state);
+            let lent = state.placement.tags.lent_by(&hello);
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
@@ -65,8 +47,8 @@ impl Shared {
                     Err(_) => break,
                 },
                 Ok(()) = changes.changed() => {
-                    let lends = *changes.borrow_and_update();
-                    lends.filter(|_| session.is_hub).into_iter().for_each(|lends| self.resize(&session, lends.into()));
+                    let lends = changes.borrow_and_update().clone();
+                    lends.filter(|_| session.is_hub).into_iter().for_each(|lends| self.resize(&session, &lends));
                 }
             }
         }
@@ -82,9 +64,10 @@ impl Shared {
     }
 
     /// Workers have come to a hub that works for this one, or have left it.
-    fn resize(&self, session: &Arc<WorkerSession>, lent: Lent) {
+    fn resize(&self, session: &Arc<WorkerSession>, lends: &Lends) {
         let mut state = lock(&self.state);
         if is_current(&state, session) {
+            let lent = state.placement.tags.lent_behind(lends);
             let made = state.placement.resize(session.node, lent);
             state.hand_out(made);
             state.drop_stranded();

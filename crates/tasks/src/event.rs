@@ -244,6 +244,8 @@ pub enum Event<'a> {
         first: u32,
         /// How many.
         count: u8,
+        /// How many follow with the same deadline: none is taken if not all can be done in time.
+        later: u32,
         /// When they must be done, in milliseconds of the hub's time; 0: no deadline.
         deadline_ms: u64,
     },
@@ -345,7 +347,7 @@ impl fmt::Display for Refusal {
             Self::AccountFull(max) => write!(f, "the account has as many tasks at the hub as it may have: {max}"),
             Self::Invalid(what) => write!(f, "{what}"),
             Self::FitsNowhere => write!(f, "no host that has joined can do it"),
-            Self::TooLate(when) => write!(f, "it cannot be done before {when} ms of the hub's time"),
+            Self::TooLate(_) => f.write_str("it cannot be done by its deadline"),
             Self::Deadlines => write!(f, "unfinished tasks of one job have {DEADLINES_MAX} deadlines at most"),
             Self::Ended => write!(f, "the job takes no more tasks"),
             Self::Gap(next) => write!(f, "the next task of this job is number {next}"),

@@ -2,9 +2,11 @@
 //! the right length, known kinds. Beyond this module only valid values exist.
 
 use crate::message as proto;
+use base::command::are_tags;
 use base::{
-    Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, NodeId, Output,
-    Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, WindowSize, Xattr, delta::FileChange,
+    Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, Needs, NodeId,
+    Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, WindowSize, Xattr,
+    delta::FileChange,
 };
 
 /// A message holds a value that no sender of this protocol writes.
@@ -50,6 +52,22 @@ pub fn window(number: u32) -> WindowSize {
     WindowSize { rows: (number >> 16) as u16, columns: number as u16 }
 }
 
+/// Names of tags, as many as there may be.
+pub fn tags(tags: &[String]) -> Parsed<Vec<String>> {
+    if are_tags(tags) { Ok(tags.to_vec()) } else { Err(Invalid("tags that cannot be")) }
+}
+
+/// What a command needs.
+pub fn needs(command: &proto::Command) -> Parsed<Needs> {
+    let tags = tags(&command.tags)?;
+    Ok(Needs { cpus: command.cpus.max(1), memory_mib: command.memory_mib, level: level(command.level), tags })
+}
+
+/// A level of x86-64.
+pub fn level(number: u32) -> u8 {
+    number.min(4) as u8
+}
+
 impl From<&Command> for proto::Command {
     fn from(command: &Command) -> Self {
         let numbers = |limit: &Limit| [limit.resource.into(), limit.soft, limit.hard];
@@ -63,8 +81,11 @@ impl From<&Command> for proto::Command {
             groups: command.groups.clone(),
             limits: command.limits.iter().flat_map(numbers).collect(),
             hostname: command.hostname.clone(),
-            cpus: command.cpus,
+            cpus: command.needs.cpus,
             ignored_signals: command.ignored_signals,
+            memory_mib: command.needs.memory_mib,
+            level: command.needs.level.into(),
+            tags: command.needs.tags.clone(),
         }
     }
 }
@@ -84,6 +105,7 @@ impl TryFrom<proto::Command> for Command {
             let resource = u32::try_from(numbers[0]).map_err(|_| Invalid("a resource limit without a number"))?;
             Ok(Limit { resource, soft: numbers[1], hard: numbers[2] })
         };
+        let needs = needs(&command)?;
         let limits = command.limits.chunks_exact(3).map(limit).collect::<Parsed<_>>()?;
         Ok(Self {
             argv: command.argv,
@@ -95,7 +117,7 @@ impl TryFrom<proto::Command> for Command {
             groups: command.groups,
             limits,
             hostname: command.hostname,
-            cpus: command.cpus.max(1),
+            needs,
             ignored_signals: command.ignored_signals,
         })
     }

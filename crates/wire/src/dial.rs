@@ -338,8 +338,11 @@ mod tests {
                     let connection = attempt.finish().await.expect("connected");
                     let (mut sender, mut receiver) = connection.accept_control().await.expect("a stream");
                     let Ok(Some(_)) = receiver.next::<Hello>().await else { return };
-                    sender.send(&Welcome { epoch, ..Welcome::default() }).await.expect("sent");
-                    let hubs = crate::message::Hubs { addresses: vec![later.to_string()] };
+                    // As hubs do: what they know from the first word on, and again when it changes.
+                    let addresses = vec![later.to_string()];
+                    let welcome = Welcome { epoch, addresses: addresses.clone(), ..Welcome::default() };
+                    sender.send(&welcome).await.expect("sent");
+                    let hubs = crate::message::Hubs { addresses };
                     sender.send(&Control::from(ControlKind::Hubs(hubs))).await.expect("sent");
                     connection.closed().await;
                 });

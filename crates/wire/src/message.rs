@@ -198,6 +198,15 @@ pub struct Command {
     /// Signals that are ignored from the start: bit `n - 1` for signal `n`.
     #[prost(uint64, tag = "11")]
     pub ignored_signals: u64,
+    /// Memory that the machine has at least, in MiB; 0: any.
+    #[prost(uint32, tag = "12")]
+    pub memory_mib: u32,
+    /// Level of x86-64 that its program was built for; 0: not known.
+    #[prost(uint32, tag = "13")]
+    pub level: u32,
+    /// Names that the machine's owner has given it.
+    #[prost(string, repeated, tag = "14")]
+    pub tags: Vec<String>,
 }
 
 /// Standard input: `base::Stdin`.

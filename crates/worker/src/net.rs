@@ -25,6 +25,8 @@ pub struct Membership {
     pub cpus: u32,
     /// Memory lent, bytes.
     pub memory_bytes: u64,
+    /// Names that commands may ask for.
+    pub tags: Vec<String>,
 }
 
 /// Keeps the connection to the hub and serves its launches, until the hub refuses this worker for good. `joined` is told
@@ -44,6 +46,8 @@ pub async fn serve(
             memory_bytes: membership.memory_bytes,
             instance,
             platform: platform(),
+            level: level(),
+            tags: membership.tags.clone(),
             ..Hello::default()
         };
         let joining = match &membership.hub {
@@ -78,6 +82,22 @@ async fn serve_connection(joined: Joined, clients: &Arc<Clients>) {
         });
     }
     tracing::info!(why = joined.connection.closed().await, "the connection to the hub ended");
+}
+
+/// Level of x86-64 of this machine's processors, by the definition of the psABI; 0: another architecture.
+#[cfg(target_arch = "x86_64")]
+fn level() -> u32 {
+    use std::arch::is_x86_feature_detected as has;
+    let second = has!("cmpxchg16b") && has!("popcnt") && has!("sse3") && has!("sse4.2") && has!("ssse3");
+    let third =
+        has!("avx2") && has!("bmi1") && has!("bmi2") && has!("f16c") && has!("fma") && has!("lzcnt") && has!("movbe");
+    let fourth = has!("avx512f") && has!("avx512bw") && has!("avx512cd") && has!("avx512dq") && has!("avx512vl");
+    1 + [second, third, fourth].into_iter().take_while(|has_all| *has_all).count() as u32
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn level() -> u32 {
+    0
 }
 
 /// Instruction set and CPU model.

@@ -180,7 +180,7 @@ async fn carry(
     let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
     let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
-    let cpus = clients.take_cpus(request.command.cpus);
+    let cpus = clients.take_cpus(request.command.needs.cpus);
     let order = Order {
         command: request.command.clone(),
         lower: lane.path(),

@@ -299,7 +299,7 @@ impl<'a> Run<'a> {
             let left = u64::from(self.phase.deadline_ms).saturating_sub(self.since(self.sent) / 1_000_000);
             let deadline_in_ms = if self.phase.deadline_ms == 0 { 0 } else { left.max(1) as u32 };
             let inputs = vec![input; count as usize];
-            all.push(JobSubmit { job, first: self.sent, count, deadline_in_ms, inputs });
+            all.push(JobSubmit { job, first: self.sent, count, deadline_in_ms, inputs, later: 0 });
             self.sent += count;
             self.unanswered.push_back(self.sent);
         }

@@ -88,7 +88,7 @@ impl Probe {
             if told.refusal.is_empty() { Ok(told) } else { Err(told.refusal) }
         };
         let job = ask(JobAskKind::Open(open)).await?.job;
-        let submit = JobSubmit { job, first: 0, count: 1, deadline_in_ms: 0, inputs: vec![Bytes::new()] };
+        let submit = JobSubmit { job, first: 0, count: 1, inputs: vec![Bytes::new()], ..JobSubmit::default() };
         let told = ask(JobAskKind::Submit(submit)).await?;
         joined.connection.close("it is durable");
         if told.tasks == 1 { Ok(epoch) } else { Err(format!("it has {} tasks", told.tasks)) }

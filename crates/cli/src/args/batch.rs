@@ -1,6 +1,6 @@
 //! The arguments of what is about batch jobs.
 
-use super::duration;
+use super::{Needs, duration};
 use base::Priority;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};
@@ -24,13 +24,16 @@ pub struct Submit {
     /// Give up tasks that are not done by then: a number with s, m or h
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub deadline: Option<Duration>,
+    /// How long a task takes, about, on an idle worker: what --deadline then cannot allow for is refused at once; 1s if not given
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub takes: Option<Duration>,
     /// Run a task again whose status is not 0, up to N times. Tasks that were lost with their worker are run again in any case
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=11))]
     pub retries: Option<u32>,
     /// Give the job up when more than N tasks have failed
     #[arg(long, value_name = "N")]
     pub max_failures: Option<u32>,
-    /// Give one run of a task up that takes longer; an hour if not given
+    /// Give one run of a task up that takes longer; an hour, or four times --takes, if not given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub time_limit: Option<Duration>,
     /// How urgent it is
@@ -39,6 +42,9 @@ pub struct Submit {
     /// CPUs that each task asks for
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: u32,
+    /// What else they ask for.
+    #[command(flatten)]
+    pub needs: Needs,
     /// Let tasks change PATH too; may be repeated
     #[arg(long, value_name = "PATH")]
     pub allow_write: Vec<PathBuf>,
@@ -84,7 +90,8 @@ const SUBMIT_HELP: &str = "\
 Examples:
   gleaner submit commands.txt                            every line is a command
   gleaner submit --wait -- convert {} {.}.png ::: *.jpg  a command for every argument
-  gleaner submit --deadline 2h --quorum 2 -- ./model 17  one command, whose result two workers agree on
+  gleaner submit --quorum 2 -- ./model 17                one command, whose result two workers agree on
+  gleaner submit --deadline 2h --takes 5m models.txt     refused at once if the workers cannot be done with it in two hours
   gleaner submit --quorum 2 --validate 'diff -q \"$1/stdout\" \"$2/stdout\"' runs.txt
                                                          results agree that print the same, whatever else they change
   gleaner submit --key night-7 --hold night.jsonl        lines such as {\"argv\": [\"./model\", \"17\"], \"name\": \"17\"}
@@ -105,6 +112,8 @@ Tasks see the files as they were when the job began (or when the daemon was star
 they are when it begins itself. A task may run more than once; what it changes is committed \
 once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
 cannot run on another machine fails.
+
+With --deadline the hub takes a job if the workers can do all of its tasks by then beside what they have taken on already, going by --takes, and otherwise says by when they could. When the deadline is near and workers are idle, tasks that have not ended are run on those too: the first to end counts. What has not ended at the deadline has failed.
 
 --validate is run with `sh -c`, as a task of its own. It gets two results of a task as $1 and $2 (one if no --quorum is asked for), and exits with 0 if they agree, with 1 if they do not; \
 anything else is tried again, and then means that they do not. A result is a folder: `stdout`, `stderr`, `status` ($?), `changes` (a line each, as \

@@ -17,7 +17,7 @@ use std::time::Duration;
 /// Starts the hub.
 pub fn run(arguments: Hub) -> Result {
     let ready = Ready::new(arguments.background.ready_fd)?;
-    let config = Config::load(&Surroundings::of_process(), flags(arguments.node, arguments.serve, None))?;
+    let config = Config::load(&Surroundings::of_process(), flags(arguments.node, arguments.serve))?;
     if let Some(token) = arguments.above.join {
         return join(&config, &token);
     }
@@ -35,8 +35,8 @@ pub fn run(arguments: Hub) -> Result {
 }
 
 /// The settings that the flags of `hub` and `up` give.
-pub fn flags(node: NodeFlags, serve: Serve, cpus: Option<u32>) -> Flags {
-    Flags { listen: serve.listen, metrics: serve.metrics, cpus, state_dir: node.state, name: node.name }
+pub fn flags(node: NodeFlags, serve: Serve) -> Flags {
+    Flags { listen: serve.listen, metrics: serve.metrics, state_dir: node.state, name: node.name, ..Flags::default() }
 }
 
 /// The hub's configuration; makes its folder.

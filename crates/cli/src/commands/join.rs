@@ -43,5 +43,6 @@ fn worker_arguments(worker: &Worker) -> Vec<OsString> {
     flag("--state", worker.node.state.clone().map(Into::into));
     flag("--name", worker.node.name.clone().map(Into::into));
     flag("--cpus", worker.cpus.map(|cpus| cpus.to_string().into()));
+    worker.tag.iter().for_each(|tag| flag("--tag", Some(tag.into())));
     line
 }

@@ -7,6 +7,7 @@ pub mod daemon;
 pub mod doctor;
 mod drain;
 pub mod explain;
+mod forecast;
 pub mod hub;
 pub mod jobs;
 pub mod join;
@@ -16,6 +17,7 @@ pub mod recover;
 pub mod revoke;
 pub mod run;
 pub mod settings;
+mod sim;
 pub mod status;
 pub mod stop;
 pub mod submit;
@@ -73,6 +75,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Limit(arguments) => accounts::limit(arguments),
         Command::Revoke(arguments) => revoke::run(arguments),
         Command::Recover(arguments) => recover::run(arguments),
+        Command::Forecast(arguments) => forecast::run(&arguments),
+        Command::Sim(arguments) => sim::run(&arguments),
         Command::Journal(arguments) => return journal::run(arguments),
         Command::Config(arguments) => settings::run(arguments),
         Command::Stop(arguments) => stop::run(arguments),

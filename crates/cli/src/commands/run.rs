@@ -26,10 +26,15 @@ pub fn run(arguments: Run) -> Result<ExitCode> {
         let what = "--jobs, --retries, --keep-order and --json are for jobs";
         return Err(CliError::user(what).hint("gleaner run --job FILE, or gleaner run COMMAND ::: ARGUMENT..."));
     }
+    if arguments.no_remote && !arguments.needs.tag.is_empty() {
+        return Err(CliError::user("--tag asks for another machine, which --no-remote forbids").hint("leave one out"));
+    }
     if arguments.no_remote {
         return become_program(&arguments.command[0].clone(), &arguments.command[1..]);
     }
     let mut words: Vec<OsString> = vec!["--cpus".into(), arguments.cpus.to_string().into()];
+    words.extend(arguments.needs.memory.into_iter().flat_map(|mib| ["--memory".into(), format!("{mib}M").into()]));
+    words.extend(arguments.needs.tag.iter().flat_map(|tag| ["--tag".into(), tag.into()]));
     words.extend(arguments.no_local.then(|| "--no-local".into()));
     words.extend(arguments.race.then(|| "--race".into()));
     words.extend(arguments.verbose.then(|| "--verbose".into()));

@@ -77,15 +77,22 @@ fn batch(arguments: &Submit) -> Result<Batch> {
     };
     let after = arguments.after.iter().map(|digits| find(digits)).collect::<Result<_>>()?;
     let millis = |duration: Duration| duration.as_millis() as u64;
+    if let (Some(takes), Some(limit)) = (arguments.takes, arguments.time_limit)
+        && takes > limit
+    {
+        return Err(CliError::user("no task can end within --time-limit if it takes as long as --takes says")
+            .hint("set a longer --time-limit, or none"));
+    }
     Ok(Batch {
         id,
         name: arguments.name.clone().or_else(|| arguments.key.clone()).unwrap_or_default(),
-        surroundings: gather::command(vec![b"-".to_vec()], arguments.cpus)?,
+        surroundings: gather::command(vec![b"-".to_vec()], arguments.needs.with_cpus(arguments.cpus))?,
         allow_write: arguments.allow_write.iter().map(|path| path.as_os_str().as_bytes().to_vec()).collect(),
         priority: arguments.priority,
         is_held: arguments.hold,
         quorum: arguments.quorum,
         deadline_ms: arguments.deadline.map(millis),
+        takes_ms: arguments.takes.map(millis),
         time_limit_ms: arguments.time_limit.map(millis),
         retries: arguments.retries,
         failures_max: arguments.max_failures,

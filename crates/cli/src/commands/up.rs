@@ -2,7 +2,7 @@
 
 use super::{hub, worker};
 use crate::args::Up;
-use crate::config::{Config, Surroundings};
+use crate::config::{Config, Flags, Surroundings};
 use crate::detach::{self, Ready, lock_role};
 use crate::error::Result;
 use crate::parts::{self, HubConfig, HubReady};
@@ -11,7 +11,7 @@ use gleaner_client::door::Folder;
 /// Starts hub and worker.
 pub fn run(arguments: Up) -> Result {
     let ready = Ready::new(arguments.background.ready_fd)?;
-    let flags = hub::flags(arguments.node, arguments.serve, arguments.cpus);
+    let flags = Flags { cpus: arguments.cpus, tags: arguments.tag, ..hub::flags(arguments.node, arguments.serve) };
     let config = Config::load(&Surroundings::of_process(), flags)?;
     if let Some(token) = arguments.above.join {
         return hub::join(&config, &token);

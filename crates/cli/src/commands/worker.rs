@@ -36,6 +36,7 @@ pub fn flags(arguments: &Worker) -> Flags {
         state_dir: arguments.node.state.clone(),
         name: arguments.node.name.clone(),
         cpus: arguments.cpus,
+        tags: arguments.tag.clone(),
         listen: None,
         metrics: None,
     }
@@ -45,7 +46,8 @@ pub fn flags(arguments: &Worker) -> Flags {
 pub fn own_config(config: &Config) -> Result<WorkerConfig> {
     let state_dir = config.state_dir.value.join("worker");
     make_private_folder(&state_dir)?;
-    Ok(WorkerConfig { hub: None, state_dir, name: config.name.value.clone(), cpus: config.cpus.value })
+    let (name, tags) = (config.name.value.clone(), config.tags.value.0.clone());
+    Ok(WorkerConfig { hub: None, state_dir, name, cpus: config.cpus.value, tags })
 }
 
 /// Starts `gleaner` with `arguments` in the background, and prints what it says.

@@ -50,7 +50,7 @@ pub fn run(arguments: &Run, typed: Typed) -> Result<ExitCode> {
     raise_descriptor_limit();
     let signals = Signals::take_over_to_end().map_err(|error| CliError::internal(error.to_string()))?;
     let settings = Settings {
-        cpus: arguments.cpus,
+        needs: arguments.needs.with_cpus(arguments.cpus),
         no_local: arguments.no_local,
         no_remote: arguments.no_remote,
         verbose: arguments.verbose,

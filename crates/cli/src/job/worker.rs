@@ -66,8 +66,8 @@ impl Finished {
 /// What every task of the job is run with.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// CPUs that it asks for.
-    pub cpus: u32,
+    /// What it asks for.
+    pub needs: base::Needs,
     /// Fail rather than run here.
     pub no_local: bool,
     /// Run here.
@@ -215,8 +215,12 @@ fn work(shared: &Shared, events: &SyncSender<Event>) {
 fn finish(shared: &Shared, item: Item) -> Finished {
     let settings = &shared.settings;
     let task = Task::new(item.command.argv.iter().map(|word| OsStr::from_bytes(word)));
-    let task =
-        task.cpus(settings.cpus).no_local(settings.no_local).no_remote(settings.no_remote).notes(settings.verbose);
+    let task = task
+        .cpus(settings.needs.cpus)
+        .no_local(settings.no_local)
+        .no_remote(settings.no_remote)
+        .notes(settings.verbose);
+    let task = settings.needs.tags.iter().fold(task.memory_mib(settings.needs.memory_mib), |task, tag| task.tag(tag));
     let task = task.rank(item.number.try_into().unwrap_or(u32::MAX));
     let task = settings.allow_write.iter().fold(task, |task, path| task.allow_write(path));
     let begun = Instant::now();

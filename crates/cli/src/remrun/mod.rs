@@ -49,7 +49,7 @@ fn elsewhere(run: &Run) -> i32 {
         Ok(door) => door,
         Err(error) => return without_daemon(run, &error),
     };
-    let request = match gather::command(run.argv.clone(), run.cpus) {
+    let request = match gather::command(run.argv.clone(), run.needs.clone()) {
         Ok(command) => Request::Run {
             version: VERSION,
             command: Box::new(command),

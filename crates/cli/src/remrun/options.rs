@@ -1,6 +1,9 @@
 //! What stands before the command on `remrun`'s line. By hand: an argument parser would cost more than all the rest.
 
+use base::Needs;
+use base::command::{TAGS_MAX, is_tag, memory_mib};
 use base::path::printable;
+use std::string::FromUtf8Error;
 
 /// Text of `--help`.
 pub const HELP: &str = "\
@@ -10,6 +13,8 @@ Usage: remrun [OPTIONS] COMMAND [ARGUMENT...]
 
 Options:
   -c, --cpus N            CPUs that the command asks for (default 1)
+      --memory SIZE       only on a worker that lends as much memory, such as 8G, or here
+      --tag NAME          only on a worker that has this tag, and not here; may be repeated
       --no-local          fail rather than run the command on this machine
       --race              run it here as well, in a sandbox, and keep the result of the one that ends
                           first; not if it reads a terminal or a pipe
@@ -39,8 +44,8 @@ pub enum Line {
 /// A command with the options before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    /// CPUs asked for, at least 1.
-    pub cpus: u32,
+    /// What it needs of the worker.
+    pub needs: Needs,
     /// `--no-local`, `--allow-write` and `--verbose`.
     pub options: base::door::Options,
     /// The command and its arguments; at least one.
@@ -50,7 +55,7 @@ pub struct Run {
 /// Reads the arguments after the program's own name. Fails with what is wrong with them.
 pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
     let options = base::door::Options { becomes: true, ..Default::default() };
-    let mut run = Run { cpus: 1, options, argv: Vec::new() };
+    let mut run = Run { needs: Needs::default(), options, argv: Vec::new() };
     let mut rest = arguments.into_iter();
     while let Some(argument) = rest.next() {
         let (name, attached) = split(&argument);
@@ -60,7 +65,9 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
             b"-v" | b"--verbose" if attached.is_none() => run.options.verbose = true,
             b"--no-local" if attached.is_none() => run.options.no_local = true,
             b"--race" if attached.is_none() => run.options.race = true,
-            b"-c" | b"--cpus" => run.cpus = cpus(&value(name, attached, &mut rest)?)?,
+            b"-c" | b"--cpus" => run.needs.cpus = cpus(&value(name, attached, &mut rest)?)?,
+            b"--memory" => run.needs.memory_mib = memory(&value(name, attached, &mut rest)?)?,
+            b"--tag" => run.needs.tags.push(tag(value(name, attached, &mut rest)?)?),
             b"--allow-write" => run.options.allow_write.push(value(name, attached, &mut rest)?),
             b"--" => {
                 run.argv.extend(rest.next());
@@ -76,8 +83,14 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
         }
     }
     run.argv.extend(rest);
+    // This machine has no tags.
+    run.options.no_local |= !run.needs.tags.is_empty();
     match run.argv.is_empty() {
         true => Err("no command given".into()),
+        false if run.needs.tags.len() > TAGS_MAX => Err(format!("a command may ask for {TAGS_MAX} tags at most")),
+        false if run.options.race && !run.needs.tags.is_empty() => {
+            Err("--race runs it here as well, which has no tags".into())
+        }
         false if run.options.race && run.options.no_local => {
             Err("--race runs it here as well, which --no-local forbids".into())
         }
@@ -111,6 +124,17 @@ fn cpus(text: &[u8]) -> Result<u32, String> {
         .ok_or_else(|| format!("--cpus wants a number from 1 to 4096, not {}", printable(text)))
 }
 
+fn memory(text: &[u8]) -> Result<u32, String> {
+    let mib = std::str::from_utf8(text).ok().and_then(memory_mib);
+    mib.ok_or_else(|| format!("--memory wants a size such as 500M or 8G, not {}", printable(text)))
+}
+
+fn tag(text: Vec<u8>) -> Result<String, String> {
+    let tag = String::from_utf8(text).map_err(FromUtf8Error::into_bytes);
+    let tag = tag.and_then(|tag| if is_tag(&tag) { Ok(tag) } else { Err(tag.into_bytes()) });
+    tag.map_err(|text| format!("--tag wants letters, digits, and . _ : - within, not {}", printable(&text)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,12 +153,15 @@ mod tests {
     #[test]
     fn options_end_where_the_command_begins() {
         let got = run("-c 4 --no-local --allow-write /x --allow-write=/y -v gcc -c x.c --help");
-        assert_eq!((got.cpus, got.options.no_local, got.options.verbose), (4, true, true));
+        assert_eq!((got.needs.cpus, got.options.no_local, got.options.verbose), (4, true, true));
         assert_eq!(got.options.allow_write, [b"/x", b"/y"]);
         assert_eq!(got.argv, [&b"gcc"[..], b"-c", b"x.c", b"--help"]);
-        assert_eq!(run("-c8 make").cpus, 8);
+        assert_eq!(run("-c8 make").needs.cpus, 8);
         assert_eq!(run("--cpus=2 -- -odd -v").argv, [&b"-odd"[..], b"-v"]);
         assert_eq!(run("-").argv, [b"-"]);
+        let needs = run("--memory 2G --tag gpu --tag=site:a y");
+        assert_eq!((needs.needs.memory_mib, needs.needs.tags.join(" ").as_str()), (2 << 10, "gpu site:a"));
+        assert!(needs.options.no_local && !run("--memory 2G y").options.no_local);
         assert!(run("--race y").options.race && !run("y --race").options.race);
     }
 
@@ -149,6 +176,9 @@ mod tests {
             ("--verbose=1 y", "unknown option --verbose=1"),
             ("-c 0 y", "--cpus wants a number from 1 to 4096, not 0"),
             ("-c", "option -c wants a value"),
+            ("--memory 2 y", "--memory wants a size such as 500M or 8G, not 2"),
+            ("--tag a,b y", "--tag wants letters, digits, and . _ : - within, not a,b"),
+            ("--race --tag a y", "--race runs it here as well, which has no tags"),
             ("--race --no-local y", "--race runs it here as well, which --no-local forbids"),
         ] {
             assert_eq!(parsed(line), Err(want.into()), "{line}");

@@ -28,7 +28,7 @@ fn hands_the_command_over_and_ends_like_it() {
         let (command, options, window) = caller.run();
         assert_eq!(command.argv, [&b"gcc"[..], b"-c", b"x.c"]);
         assert_eq!(command.cwd, b"/");
-        assert_eq!((command.cpus, command.umask, window), (3, 0o27, None));
+        assert_eq!((command.needs.cpus, command.umask, window), (3, 0o27, None));
         assert!(command.env.contains(&b"MARK=1".to_vec()));
         assert!(options.no_local);
         assert_eq!(command.limits.len(), 16);

@@ -7,9 +7,11 @@ use super::launch;
 use super::log::How;
 use crate::daemon::Daemon;
 use crate::link::Link;
+use crate::profile;
 use crate::serve::blocking_io;
 use crate::views::JobViews;
-use base::{BatchId, Time};
+use crate::views::closure::level_of;
+use base::{BatchId, Command, Time, TreePath};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::convert::Infallible;
@@ -29,8 +31,13 @@ pub(super) const INSTANCES_MAX: u32 = 16;
 const ERRORS_MAX: u32 = 11;
 /// The same where a run has a time limit: most that are too long once are so always.
 const ERRORS_MAX_IN_TIME: u32 = 3;
-/// Processor time of a task, where nobody knows, in milliseconds.
-const COST_MS: u32 = 1000;
+/// How long a task takes, where nobody knows, in milliseconds.
+const TAKES_MS: u64 = 1000;
+/// How long one run may take if its owner sets no limit: an hour, and longer where that is little more than it takes.
+const TIME_LIMIT_MS: u64 = 3_600_000;
+const TIME_LIMIT_TIMES: u64 = 4;
+/// Longest that any run may take: a week.
+const RUN_MS_MAX: u64 = 7 * 24 * 3_600_000;
 /// How long the hub may take for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// Pauses between tries: the first, and the longest.
@@ -189,11 +196,11 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
     // As long as somebody waits, silence is noticed.
     let _waiting = daemon.link().map(Link::waiting);
     let mut hub = Hub::open(&joined).await?;
-    {
+    let level = {
         let job = job.clone();
-        blocking_io(move || job.opens()).await?;
-    }
-    let told = hub.ask(JobAskKind::Open(opening(job))).await?;
+        blocking_io(move || job.opens().map(|()| level_of_first(&job))).await?
+    };
+    let told = hub.ask(JobAskKind::Open(opening(job, level))).await?;
     let number = told.job;
     let is_forgotten_there = told.tasks == 0 && job.all_ended();
     if !job.is_collected() && !is_forgotten_there {
@@ -286,23 +293,37 @@ async fn pause_or_refused(told: &JobTold) -> Result<(), Broken> {
     Ok(())
 }
 
-fn opening(job: &Job) -> JobOpen {
+/// Level of x86-64 that the program of the first task was built for: the others' are mostly the same. 0: it does not say.
+fn level_of_first(job: &Job) -> u8 {
+    let Command { env, cwd, .. } = &job.spec.batch.surroundings;
+    let first = job.tasks.get(0).ok().zip(TreePath::parse(cwd));
+    let program = first.and_then(|(task, cwd)| profile::identify(&task.argv, env, &cwd).ok());
+    program.map_or(0, |program| level_of(&program.real))
+}
+
+fn opening(job: &Job, level: u8) -> JobOpen {
     let batch = &job.spec.batch;
+    let needs = &batch.surroundings.needs;
     let quorum = batch.quorum.clamp(1, INSTANCES_MAX);
     let usual = if batch.time_limit_ms.is_some() { ERRORS_MAX_IN_TIME } else { ERRORS_MAX };
     let errors_max = batch.retries.unwrap_or(usual);
+    let takes_ms = batch.takes_ms.unwrap_or(TAKES_MS);
+    let run_ms_max = batch.time_limit_ms.unwrap_or(TIME_LIMIT_MS.max(takes_ms.saturating_mul(TIME_LIMIT_TIMES)));
     JobOpen {
         key: Bytes::copy_from_slice(&batch.id.0.to_be_bytes()),
         name: batch.name.clone(),
         urgency: batch.priority.number().into(),
-        cpus: batch.surroundings.cpus,
+        cpus: needs.cpus,
+        memory_mib: needs.memory_mib,
+        level: level.into(),
+        tag_names: needs.tags.clone(),
         quorum,
         instances_max: (quorum + errors_max + 4).min(INSTANCES_MAX),
         errors_max,
         is_speculative: batch.deadline_ms.is_some(),
         drops_late: batch.deadline_ms.is_some(),
-        delay_bound_ms: batch.time_limit_ms.map_or(0, |ms| ms.clamp(1, u32::MAX.into()) as u32),
-        cost_ms: COST_MS,
+        delay_bound_ms: run_ms_max.clamp(1, RUN_MS_MAX) as u32,
+        cost_ms: takes_ms.saturating_mul(needs.cpus.into()).clamp(1, u32::MAX.into()) as u32,
         // Who counts is the client, which knows of each end.
         failures_max: u32::MAX,
         is_driven: true,
@@ -379,7 +400,8 @@ async fn tell(hub: &mut Hub, number: u64, told: &Wanted, now: &Wanted) -> Result
 async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, Broken> {
     let count = (all - first).min(SUBMIT_MAX);
     let deadline_in_ms = deadline_in_ms(&way.job, now_millis());
-    let submit = JobSubmit { job: way.number, first, count, deadline_in_ms, inputs: Vec::new() };
+    let later = all.max(way.job.spec.tasks) - (first + count);
+    let submit = JobSubmit { job: way.number, first, count, later, deadline_in_ms, inputs: Vec::new() };
     let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
     if !told.refusal.is_empty() {
         if told.again_ms > 0 {
@@ -477,14 +499,16 @@ mod tests {
     #[test]
     fn a_job_is_opened_as_it_was_submitted() {
         let above = tempfile::tempdir().unwrap();
-        let plain = opening(&job(&above.path().join("plain"), 1, |_| {}));
+        let plain = opening(&job(&above.path().join("plain"), 1, |_| {}), 0);
         assert_eq!((plain.quorum, plain.errors_max, plain.instances_max, plain.retries_failures), (1, 11, 16, false));
         assert!(plain.is_driven && !plain.drops_late && plain.key.len() == 16);
         let job = job(&above.path().join("other"), 1, |batch| {
             (batch.quorum, batch.retries, batch.deadline_ms) = (2, Some(3), Some(60_000));
+            batch.surroundings.needs = base::Needs { cpus: 1, memory_mib: 300, level: 0, tags: vec!["gpu".into()] };
         });
-        let open = opening(&job);
+        let open = opening(&job, 3);
         assert_eq!((open.quorum, open.errors_max, open.instances_max, open.retries_failures), (2, 3, 9, true));
+        assert_eq!((open.memory_mib, open.level, open.tag_names.join(" ").as_str()), (300, 3, "gpu"));
         assert!(open.drops_late && open.is_speculative);
         assert_eq!(
             (deadline_in_ms(&job, 9), deadline_in_ms(&job, 50_009), deadline_in_ms(&job, 99_999)),

@@ -13,7 +13,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Begins a `job` file.
-const MAGIC: &[u8] = b"gleaner batch 3\0";
+const MAGIC: &[u8] = b"gleaner batch 4\0";
 /// Longest `job` file: an environment may take 2 MiB and more.
 const JOB_BYTES_MAX: u64 = 16 << 20;
 /// Outputs in one folder.
@@ -239,6 +239,7 @@ pub(crate) mod tests {
             is_held: false,
             quorum: 1,
             deadline_ms: None,
+            takes_ms: None,
             time_limit_ms: None,
             retries: None,
             failures_max: None,

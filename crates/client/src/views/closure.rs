@@ -63,6 +63,11 @@ pub fn closure(program: &TreePath, cwd: &TreePath, env: &[Vec<u8>]) -> Vec<TreeP
     search.found.into_iter().collect()
 }
 
+/// Level of x86-64 that a program was built for; 0: it does not say, or is none.
+pub fn level_of(real: &TreePath) -> u8 {
+    open(real).and_then(|file| elf::level(&file)).unwrap_or(0)
+}
+
 struct Search {
     cwd: TreePath,
     library_path: Vec<Vec<u8>>,

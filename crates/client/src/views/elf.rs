@@ -44,14 +44,8 @@ struct Segment {
 
 /// Reads what `file` says; `None` if it is not ELF, or makes no sense.
 pub(super) fn read(file: &File) -> Option<Elf> {
-    let mut ident = [0u8; 20];
-    file.read_exact_at(&mut ident, 0).ok()?;
-    if !ident.starts_with(b"\x7fELF") {
-        return None;
-    }
-    let source = Source { file, wide: ident[4] == 2, big: ident[5] == 2, window: RefCell::default() };
-    let machine = source.number(18, 2)? as u16;
-    let mut elf = Elf { kind: (source.wide, source.big, machine), ..Elf::default() };
+    let source = Source::open(file)?;
+    let mut elf = Elf { kind: (source.wide, source.big, source.machine()?), ..Elf::default() };
     let segments = source.segments()?;
     for segment in &segments {
         match segment.kind {
@@ -63,15 +57,41 @@ pub(super) fn read(file: &File) -> Option<Elf> {
     Some(elf)
 }
 
+/// Level of x86-64 that a program's processor must have (x86-64 psABI, GNU_PROPERTY_X86_ISA_1_NEEDED), if it says so.
+pub(super) fn level(file: &File) -> Option<u8> {
+    let source = Source::open(file)?;
+    if source.machine()? != EM_X86_64 {
+        return None;
+    }
+    let segments = source.segments()?;
+    source.level(segments.iter().find(|segment| segment.kind == PT_GNU_PROPERTY)?)
+}
+
 const PT_LOAD: u64 = 1;
 const PT_DYNAMIC: u64 = 2;
 const PT_INTERP: u64 = 3;
+const PT_GNU_PROPERTY: u64 = 0x6474_e553;
+const EM_X86_64: u16 = 62;
+const NT_GNU_PROPERTY: u64 = 5;
+const X86_ISA_NEEDED: u64 = 0xc000_8002;
 const DT_NEEDED: u64 = 1;
 const DT_STRTAB: u64 = 5;
 const DT_RPATH: u64 = 15;
 const DT_RUNPATH: u64 = 29;
 
-impl Source<'_> {
+impl<'a> Source<'a> {
+    /// `None` if it is not ELF.
+    fn open(file: &'a File) -> Option<Self> {
+        let mut ident = [0u8; 6];
+        file.read_exact_at(&mut ident, 0).ok()?;
+        let source = Self { file, wide: ident[4] == 2, big: ident[5] == 2, window: RefCell::default() };
+        ident.starts_with(b"\x7fELF").then_some(source)
+    }
+
+    fn machine(&self) -> Option<u16> {
+        Some(self.number(18, 2)? as u16)
+    }
+
     /// Fills `out`, which is short, from `offset`.
     fn read(&self, out: &mut [u8], offset: u64) -> Option<()> {
         let mut window = self.window.borrow_mut();
@@ -130,6 +150,31 @@ impl Source<'_> {
             });
         }
         Some(segments)
+    }
+
+    /// The level that the properties in this segment name: one note, of properties one after the other.
+    fn level(&self, properties: &Segment) -> Option<u8> {
+        let (name, size, kind) = (
+            self.number(properties.offset, 4)?,
+            self.number(properties.offset + 4, 4)?,
+            self.number(properties.offset + 8, 4)?,
+        );
+        if (name, kind) != (4, NT_GNU_PROPERTY) {
+            return None;
+        }
+        let mut at = properties.offset + 16;
+        let end = at + size.min(NAME_BYTES_MAX as u64);
+        while at + 8 <= end {
+            let (property, size) = (self.number(at, 4)?, self.number(at + 4, 4)?);
+            if (property, size) == (X86_ISA_NEEDED, 4) {
+                // A bit for each level that has features which it uses.
+                let levels = self.number(at + 8, 4)? & 0xf;
+                return Some((u64::BITS - levels.leading_zeros()) as u8);
+            }
+            let align = if self.wide { 8 } else { 4 };
+            at += 8 + size.next_multiple_of(align);
+        }
+        None
     }
 
     fn dynamic(&self, dynamic: &Segment, segments: &[Segment], elf: &mut Elf) {
@@ -206,6 +251,29 @@ mod tests {
         assert!(elf.needed.iter().any(|name| name.starts_with(b"libc.")), "{:?}", elf.needed);
     }
 
+    /// A program of one segment: the note of properties that `levels` are needed, behind another one.
+    fn with_levels(levels: u32) -> File {
+        let mut bytes = vec![0u8; 64 + 56];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18] = EM_X86_64 as u8;
+        bytes[32] = 64;
+        (bytes[54], bytes[56]) = (56, 1);
+        bytes[64..68].copy_from_slice(&(PT_GNU_PROPERTY as u32).to_le_bytes());
+        bytes[72] = 120;
+        let note = [4, 32, NT_GNU_PROPERTY as u32, u32::from_le_bytes(*b"GNU\0")];
+        let properties = [0xc000_0002, 4, 3, 0, X86_ISA_NEEDED as u32, 4, levels, 0];
+        bytes.extend(note.into_iter().chain(properties).flat_map(u32::to_le_bytes));
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_program_names_the_level_that_it_was_built_for() {
+        let levels = [0, 0b1, 0b11, 0b101, 0b1111, 0b1_0000].map(|levels| level(&with_levels(levels)));
+        assert_eq!(levels, [0, 1, 2, 3, 4, 0].map(Some));
+    }
+
     #[test]
     fn what_is_not_elf_says_nothing() {
         let mut file = tempfile::tempfile().unwrap();
@@ -238,7 +306,7 @@ mod tests {
             }
             let mut file = tempfile::tempfile().unwrap();
             file.write_all(&bytes).unwrap();
-            let _ = read(&file);
+            let _ = (read(&file), level(&file));
         }
     }
 }

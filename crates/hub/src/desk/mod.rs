@@ -13,6 +13,7 @@ pub mod upkeep;
 
 pub use start::{DeskError, Room};
 
+use crate::needs::Tags;
 use crate::work::TAKES_LAUNCHES;
 use base::codec::Writer;
 use bytes::Bytes;
@@ -32,6 +33,8 @@ const BEGIN: u8 = 0;
 const ENTRY: u8 = 1;
 /// When those who are refused because the disk is behind may try again, in milliseconds.
 const RETRY_MS: u32 = 200;
+/// Jobs that are looked at together.
+const JOBS_AT_ONCE: usize = 1024;
 
 /// The ledger and its journal.
 pub struct Desk {
@@ -269,6 +272,24 @@ impl Desk {
         // Without a copy: what is common to the tasks can be long.
         let open = self.ledger.job(job).and_then(|blob| JobOpen::decode(Bytes::from_owner(blob.clone())).ok());
         open.is_some_and(|open| open.retries_failures)
+    }
+
+    /// The tags that jobs in the journal ask for.
+    pub fn tags(&self) -> Tags {
+        let (mut tags, mut last) = (Tags::default(), None);
+        loop {
+            let jobs = self.table().jobs_after(last, JOBS_AT_ONCE);
+            for job in &jobs {
+                let open = self.ledger.job(*job).and_then(|blob| JobOpen::decode(Bytes::from_owner(blob.clone())).ok());
+                if let Some(open) = open {
+                    tags.known(open.tags, &open.tag_names);
+                }
+            }
+            last = match jobs.last() {
+                Some(job) => Some(*job),
+                None => return tags,
+            };
+        }
     }
 
     /// When the next tick is due, in nanoseconds of the hub's time; the past, if it is. `u64::MAX`: never.

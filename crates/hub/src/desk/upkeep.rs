@@ -149,7 +149,7 @@ fn look(site: &Site, tell: &mut impl FnMut(Stage)) -> Result<Examined, DeskError
         if seen.replayed > 0 {
             seen.contradictions.extend(contradiction(&state.ledger, state.last));
         }
-        state.older().map_or(Ok(()), Err)
+        state.is_todays()
     });
     Ok(seen)
 }
@@ -165,8 +165,8 @@ struct State {
     ledger: Ledger,
     /// The last record that it holds.
     last: Seq,
-    /// The format of the snapshot that it was made from, if there is one.
-    format: Option<u32>,
+    /// The format of the snapshot that it was made from, if that is older than today's.
+    older: Option<u32>,
 }
 
 impl State {
@@ -176,7 +176,8 @@ impl State {
         let Contents { snapshot, mut records, last } = contents;
         let seq = snapshot.as_ref().map_or(Seq(0), |snapshot| snapshot.seq);
         let (format, ledger) = snapshot.map(load_any).transpose()?.unzip();
-        if let Some(found) = format.filter(|format| *format != SNAPSHOT_VERSION)
+        let older = format.filter(|format| *format != SNAPSHOT_VERSION);
+        if let Some(found) = older
             && let Some(record) = records.next()
         {
             return Err(DeskError::OlderWithRecords { seq, found, last, logic: record?.logic_version });
@@ -186,13 +187,12 @@ impl State {
             replay.take(&record?)?;
             each(count);
         }
-        Ok(replay.ledger.map(|ledger| Self { ledger, last, format }))
+        Ok(replay.ledger.map(|ledger| Self { ledger, last, older }))
     }
 
-    /// The format of its snapshot, if that is not today's.
-    fn older(&self) -> Option<DeskError> {
-        let found = self.format.filter(|format| *format != SNAPSHOT_VERSION)?;
-        Some(DeskError::Older { seq: self.last, found })
+    /// Whether a hub of this version starts from it.
+    fn is_todays(&self) -> Result<(), DeskError> {
+        self.older.map_or(Ok(()), |found| Err(DeskError::Older { seq: self.last, found }))
     }
 }
 
@@ -225,9 +225,7 @@ pub fn prune(site: &Site) -> Result<Pruned, DeskError> {
     let (mut upkeep, state) = hold(site)?;
     let last = state.as_ref().map_or(Seq(0), |state| state.last);
     if let Some(state) = state {
-        if let Some(error) = state.older() {
-            return Err(error);
-        }
+        state.is_todays()?;
         put(&mut upkeep, &state.ledger)?;
         upkeep.remove_older()?;
     }
@@ -267,10 +265,9 @@ pub fn plan(site: &Site) -> Result<Upgrade, DeskError> {
 /// [`Held`](JournalError::Held) if a hub has the journal; what is wrong with it. Then all stays as it was.
 pub fn upgrade(site: &Site) -> Result<Upgrade, DeskError> {
     let (mut upkeep, state) = hold(site)?;
-    let older = state.as_ref().and_then(|state| Some((state.older()?, state)));
-    let Some((DeskError::Older { seq, found }, state)) = older else { return Ok(Upgrade::Needless) };
-    put(&mut upkeep, &state.ledger)?;
-    Ok(Upgrade::Snapshot { seq, found })
+    let Some(State { ledger, last, older: Some(found) }) = state else { return Ok(Upgrade::Needless) };
+    put(&mut upkeep, &ledger)?;
+    Ok(Upgrade::Snapshot { seq: last, found })
 }
 
 /// Holds a journal, with what it has.

@@ -1,6 +1,7 @@
 //! Hosts that ask for workunits, or wait for them: volunteers, pilot jobs, machines without the files of anybody.
 
 use crate::desk::{Desk, Durable};
+use crate::needs::in_steps;
 use crate::server::Shared;
 use crate::shared::Hubs;
 use crate::state::State;
@@ -25,9 +26,6 @@ use wire::{Connection, Receiver, Sender, WireError, lock};
 const AWAY_MAX: Duration = Duration::from_secs(60);
 /// Most jobs whose bytes a host is remembered to have; it is told them again beyond.
 const JOBS_KNOWN_MAX: usize = 1024;
-/// Memory is told in steps of so many MiB, so that there are few kinds of hosts.
-const MEMORY_STEP_MIB: u32 = 512;
-
 /// The hosts, with what they are to be told.
 #[derive(Default)]
 pub(crate) struct Hosts {
@@ -379,7 +377,7 @@ fn shape(greeting: &HostGreeting) -> Shape {
         level: greeting.level.min(4) as u8,
         cpus,
         largest: cpus,
-        memory_mib: greeting.memory_mib / MEMORY_STEP_MIB * MEMORY_STEP_MIB,
+        memory_mib: in_steps(greeting.memory_mib),
         tags: greeting.tags & OWNERS_TAGS | ASKS,
         redundancy: greeting.redundancy.min(u8::MAX.into()) as u8,
     }

@@ -91,15 +91,22 @@ impl State {
             return Err(Refusal::Invalid("this hub keeps no journal: it takes no jobs"));
         }
         let whose = self.placement.desk.account(account)?;
-        let spec = spec(account, whose, &open)?;
+        let mut spec = spec(account, whose, &open)?;
         let is_driven = open.is_driven;
-        let kept = JobOpen {
+        let mut kept = JobOpen {
             key: open.key,
             name: open.name,
             common: open.common,
             retries_failures: open.retries_failures,
             ..JobOpen::default()
         };
+        if is_driven && self.placement.desk.table().job_with(whose, spec.key).is_none() {
+            match self.driven_tags(&spec.need, &open.tag_names) {
+                Ok(tags) => (spec.need.tags, kept.tags) = (spec.need.tags | tags, tags),
+                Err(refused) => return Ok(refused),
+            }
+            kept.tag_names = self.placement.tags.names(kept.tags);
+        }
         let kept = kept.encode_to_vec();
         let said = self.act(Entry { event: Event::Open(spec), blobs: &[&kept] });
         match said.first() {
@@ -112,6 +119,19 @@ impl State {
             Some(Effect::Refused(refusal)) => Err(*refusal),
             _ => Err(Refusal::Unknown),
         }
+    }
+
+    /// The bits of the tags that a job's launches ask for; or what is told because no worker that is here can have them.
+    fn driven_tags(&self, need: &Need, names: &[String]) -> Result<u64, JobTold> {
+        let lent = self.placement.lent();
+        let nobody = lent.largest == 0;
+        let lack = if nobody { None } else { lent.lacks(need) };
+        let tags = lack.map_or_else(|| self.placement.tags.needed(names), Err);
+        tags.map_err(|lack| match nobody {
+            // After a start of the hub its workers come one by one.
+            true => JobTold { refusal: "no worker is here".into(), again_ms: 1_000, ..JobTold::default() },
+            false => JobTold { refusal: lack.to_string(), ..JobTold::default() },
+        })
     }
 
     /// Takes tasks, as many as there is room for: the answer says how many there are then.
@@ -133,7 +153,8 @@ impl State {
             let count = (last - first).min(BATCH_MAX as u32).min(self.fitting(job, first));
             let at = (first - submit.first) as usize;
             let blobs = inputs.get(at..at + count as usize).unwrap_or_default();
-            let event = Event::Submit { job, first, count: count as u8, deadline_ms };
+            let later = submit.later.saturating_add(last - first - count);
+            let event = Event::Submit { job, first, count: count as u8, later, deadline_ms };
             let said = self.act(Entry { event, blobs });
             refused = said.iter().find_map(|effect| match effect {
                 Effect::Refused(refusal) => Some(*refusal),

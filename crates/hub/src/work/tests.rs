@@ -59,7 +59,7 @@ impl Client {
     async fn submit(&mut self, job: u64, first: u32, inputs: &[&'static [u8]]) -> JobTold {
         let inputs: Vec<Bytes> = inputs.iter().map(|input| Bytes::from_static(input)).collect();
         let count = inputs.len() as u32;
-        self.ask(JobAskKind::Submit(JobSubmit { job, first, count, deadline_in_ms: 0, inputs })).await
+        self.ask(JobAskKind::Submit(JobSubmit { job, first, count, inputs, ..JobSubmit::default() })).await
     }
 
     /// Tasks whose commands the client keeps.

@@ -230,7 +230,7 @@ impl Table {
         let new = New {
             one_ms,
             cost_ms: job.demand_ms() * u64::from(new),
-            run_ms: (one_ms * 1_000).div_ceil(self.speeds.slow_permille().into()),
+            run_ms: (self.run_ms(job_at) * 1_000).div_ceil(self.speeds.slow_permille().into()),
             rate,
         };
         self.demands.check(place, now_ms, deadline_ms, &new).map_err(|by_ms| {

@@ -284,8 +284,8 @@ impl Table {
         let is_last = self.tasks[task_at].is_speculated;
         // Who is given up before the deadline without time for another try is given up for nothing.
         let due_ms = if is_last { due_ms.max(deadline_ms) } else { due_ms };
-        let watch_ms = watch_ms(deadline_ms, cost_ms.into(), now_ms);
-        let is_watched = policy.is_speculative && watch_ms > now_ms && watch_ms < due_ms && !is_last;
+        let watch_ms = if policy.is_speculative { watch_ms(deadline_ms, self.run_ms(job_at), now_ms) } else { 0 };
+        let is_watched = watch_ms > now_ms && watch_ms < due_ms && !is_last;
         let number = self.make_instance(task_at, host_at, need, if is_watched { watch_ms } else { due_ms }, is_watched);
 
         let task = &self.tasks[task_at];
@@ -414,7 +414,7 @@ enum Look {
 
 /// When a task that was sent just now gets some instances more, if nothing has come of it: when there is time for two more tries one
 /// after the other, but not before it should have ended; and in time for one more.
-fn watch_ms(deadline_ms: u64, cost_ms: u64, now_ms: u64) -> u64 {
-    let (early, late) = (deadline_ms.saturating_sub(2 * cost_ms), deadline_ms.saturating_sub(cost_ms + cost_ms / 4));
-    early.max(now_ms + cost_ms + cost_ms / 4).min(late)
+fn watch_ms(deadline_ms: u64, run_ms: u64, now_ms: u64) -> u64 {
+    let (early, late) = (deadline_ms.saturating_sub(2 * run_ms), deadline_ms.saturating_sub(run_ms + run_ms / 4));
+    early.max(now_ms + run_ms + run_ms / 4).min(late)
 }

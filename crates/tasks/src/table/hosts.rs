@@ -402,7 +402,7 @@ impl Table {
         effects.push(Effect::BackOff(name, back_off_ms));
     }
 
-    /// A host was late, and has said nothing: until it does, or for a while, it gets nothing more.
+    /// A host was late, or overtaken, and has said nothing: until it does, or for a while, it gets nothing more.
     pub(super) fn on_silence(&mut self, at: u32) {
         let left_ms = self.host_more[at].until_ms.wrapping_sub(self.now_ms() as u32);
         let host = &mut self.hosts[at];

@@ -82,10 +82,16 @@ impl Table {
     /// Whether a task can still be in time, but not if it has to be sent once more after what is sent now.
     fn is_last_chance(&self, at: u32) -> bool {
         let task = &self.tasks[at];
-        let (cost_ms, deadline_ms) = (self.jobs[task.job].cost_ms, self.groups[task.group].deadline_ms);
+        let deadline_ms = self.groups[task.group].deadline_ms;
         let now_ms = self.now_ms();
         // Without a deadline it is 0.
-        !task.is_speculated && now_ms < deadline_ms && now_ms + 2 * u64::from(cost_ms) > deadline_ms
+        !task.is_speculated && now_ms < deadline_ms && now_ms + 2 * self.run_ms(task.job) > deadline_ms
+    }
+
+    /// How long an instance of a job takes at speed 1000, if its processor time is as was estimated.
+    pub(super) fn run_ms(&self, job: u32) -> u64 {
+        let job = &self.jobs[job];
+        u64::from(job.cost_ms).div_ceil(self.kinds.need(job.need).cpus.into())
     }
 
     /// How many instances at once a task gets near its deadline: what is idle is for all of its group that have not ended, as when
@@ -314,12 +320,29 @@ impl Table {
     /// Nobody waits for an instance any more: its host is told, and has room for another.
     fn recall(&mut self, at: u32, effects: &mut Effects) {
         let (host, task, number) = (self.host_of(at), self.instances[at].task, self.instances[at].number);
+        let is_overtaken = self.is_overtaken(at);
         self.take_in(at, Fate::Failed);
         if let Some(host) = host {
             let instance = InstanceName { task: self.tasks[task].name(task), number };
             effects.push(Effect::Stop(self.hosts[host].name(host), instance));
+            if is_overtaken {
+                self.on_silence(host);
+            }
             self.feed(host, 1, effects);
         }
+    }
+
+    /// Whether an instance that is out was overtaken by a copy that was made later, because its deadline was near: its host may be
+    /// dead. A living one answers soon.
+    fn is_overtaken(&self, at: u32) -> bool {
+        let instance = &self.instances[at];
+        let task = &self.tasks[instance.task];
+        let policy = &self.jobs[task.job].policy;
+        policy.is_speculative
+            && !policy.excuses_late
+            && !instance.is_watched
+            && task.canonical != NO_INSTANCE
+            && instance.number < task.canonical
     }
 
     /// Nobody waits for any instance of a task.

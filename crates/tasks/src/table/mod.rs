@@ -220,7 +220,9 @@ impl Table {
             Event::Drain(host, is_draining) => self.on_drain(host, is_draining, effects),
             Event::Warm(host, affinity) => self.on_warm(host, affinity),
             Event::Open(spec) => self.on_open(&spec, effects),
-            Event::Submit { job, first, count, deadline_ms } => self.on_submit(job, first, count, deadline_ms, effects),
+            Event::Submit { job, first, count, later, deadline_ms } => {
+                self.on_submit(job, first, count, later, deadline_ms, effects)
+            }
             Event::Close(job) => self.on_close(job, effects),
             Event::Request { host, want } => self.on_request(host, want, effects),
             Event::Report { host, reports, want } => self.on_report(host, reports, want, effects),
@@ -282,13 +284,6 @@ impl Table {
     fn fetch_task(&self, at: u32) {
         self.tasks.column.prefetch(at);
         self.tags.prefetch(at);
-    }
-
-    /// The same for those that one is between, in its job and among those that are ready.
-    fn fetch_neighbours(&self, at: u32) {
-        let Some(task) = self.tasks.column.get(at) else { return };
-        self.tasks.column.prefetch(task.siblings.prev);
-        self.tasks.column.prefetch(task.ready.prev);
     }
 
     /// What was done since the last call, as far as it is counted ([`Table::count`]).

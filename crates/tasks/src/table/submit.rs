@@ -12,6 +12,9 @@ use crate::shapes::list::push_back;
 /// When to try again where there was no room, in milliseconds.
 pub(super) const RETRY_MS: u32 = 1_000;
 
+/// Most tasks that are announced to come.
+const LATER_MAX: u32 = 1 << 24;
+
 impl Table {
     pub(super) fn on_open(&mut self, spec: &JobSpec, effects: &mut Effects) -> Result<(), Refusal> {
         let account = self.account_at(spec.account)?;
@@ -49,12 +52,16 @@ impl Table {
         name: JobName,
         first: u32,
         count: u8,
+        later: u32,
         deadline_ms: u64,
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
         let job_at = self.job_at(name)?;
         if count == 0 || count as usize > BATCH_MAX {
             return Err(Refusal::Invalid("1 to 16 tasks are submitted at a time"));
+        }
+        if later > LATER_MAX {
+            return Err(Refusal::Invalid("of a job at most 16777216 tasks are to come"));
         }
         let job = &self.jobs[job_at];
         if first > job.submitted {
@@ -72,10 +79,12 @@ impl Table {
         self.groups.column.prefetch(first_group);
         self.tags.prefetch(self.tasks.next_free());
         self.has_room(job_at, new)?;
-        self.admit(job_at, new, deadline_ms)?;
+        self.admit(job_at, new.saturating_add(later), deadline_ms)?;
         let group = self.group_for(job_at, deadline_ms)?;
         self.fetch_task(self.groups[group].ready);
-        self.fetch_neighbours(first_task);
+        if let Some(first) = self.tasks.column.get(first_task) {
+            self.tasks.column.prefetch(first.siblings.prev);
+        }
         let cost_ms = self.jobs[job_at].demand_ms() * u64::from(new);
         if deadline_ms != 0 {
             let demand = self.groups[group].demand;

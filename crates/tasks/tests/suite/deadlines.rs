@@ -48,6 +48,22 @@ fn a_deadline_that_cannot_be_met_is_refused_with_the_estimate() {
 }
 
 #[test]
+fn none_is_taken_of_a_job_that_cannot_be_done_as_a_whole() {
+    let mut world = World::new(4, 400);
+    let account = world.account();
+    world.host(account);
+    let job = world.job(account);
+    let mut submit =
+        |later, deadline_ms| refused(&world.handle(Event::Submit { job, first: 0, count: 4, later, deadline_ms }));
+    // 4 processors, and 40 tasks of 1 s: all but the last are done before that begins.
+    assert_eq!(submit(36, 10_000), Some(Refusal::TooLate(10_750)));
+    assert_eq!(submit(1 << 24, 10_000), Some(Refusal::TooLate(4_194_305_750)));
+    assert!(matches!(submit(u32::MAX, 10_000), Some(Refusal::Invalid(_))));
+    assert_eq!(submit(36, 10_750), None);
+    assert_eq!(world.table.job(job).expect("there").tasks, 4);
+}
+
+#[test]
 fn a_task_with_a_quorum_costs_as_often_as_it_is_done() {
     let mut world = World::new(4, 400);
     let accounts = [world.account(), world.account()];

@@ -48,10 +48,16 @@ pub struct Hello {
     /// A worker that takes no launches: its hosts ask for workunits ([`super::work`]).
     #[prost(bool, tag = "14")]
     pub asks: bool,
+    /// Level of x86-64 of a worker's processors, 1 to 4; 0: of another architecture, or not known.
+    #[prost(uint32, tag = "15")]
+    pub level: u32,
+    /// Names that a worker's owner has given it.
+    #[prost(string, repeated, tag = "16")]
+    pub tags: Vec<String>,
 }
 
 /// What the workers of a hub lend that works for another hub.
-#[derive(Clone, Copy, PartialEq, Message)]
+#[derive(Clone, PartialEq, Message)]
 pub struct Lends {
     /// CPUs of all together.
     #[prost(uint32, tag = "1")]
@@ -59,6 +65,15 @@ pub struct Lends {
     /// CPUs of the largest: no task there can have more.
     #[prost(uint32, tag = "2")]
     pub largest: u32,
+    /// Memory of the machine that has most, in MiB.
+    #[prost(uint32, tag = "3")]
+    pub memory_mib: u32,
+    /// Level of x86-64 of the newest; 0: not known.
+    #[prost(uint32, tag = "4")]
+    pub level: u32,
+    /// Tags that machines have.
+    #[prost(string, repeated, tag = "5")]
+    pub tags: Vec<String>,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].

@@ -241,6 +241,9 @@ pub struct JobOpen {
     /// Its client says which results agree ([`Endings::compare`]). Otherwise those do that are equal.
     #[prost(bool, tag = "23")]
     pub is_compared: bool,
+    /// Of launches: names that the worker's owner has given it. In the journal each has a bit of `tags`, in their order.
+    #[prost(string, repeated, tag = "24")]
+    pub tag_names: Vec<String>,
 }
 
 /// The client launches tasks of a job as they get places. While nobody does, the job's tasks wait.
@@ -317,6 +320,9 @@ pub struct JobSubmit {
     /// Each one's own bytes, or none at all.
     #[prost(bytes = "bytes", repeated, tag = "5")]
     pub inputs: Vec<Bytes>,
+    /// How many follow with the same deadline: none is taken if not all can be done in time.
+    #[prost(uint32, tag = "6")]
+    pub later: u32,
 }
 
 /// How urgent a job is from now on.

@@ -55,7 +55,7 @@ impl World {
                 groups: vec![UID],
                 limits: Vec::new(),
                 hostname: b"client".to_vec(),
-                cpus: 1,
+                needs: base::Needs::default(),
             },
             lower: "/".into(),
             scratch,

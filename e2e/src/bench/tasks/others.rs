@@ -74,17 +74,22 @@ fn add(figures: &mut Figures, name: &str, tasks: usize, took: Duration) {
     figures.add(&format!("dispatch_{name}_{tasks}_per_s"), Some(tasks as f64 / took.as_secs_f64()));
 }
 
-fn gleaner(pool: &Pool, figures: &mut Figures) -> Result<()> {
-    let place = folder(pool, "dispatch")?;
-    submit(pool, &place, WARM)?;
+/// The smaller job, and the larger one unless there is no patience for it.
+fn each_size(figures: &mut Figures, name: &str, mut take: impl FnMut(usize) -> Result<Duration>) -> Result<()> {
     for tasks in SIZES {
-        let took = submit(pool, &place, tasks)?;
-        add(figures, "gleaner", tasks, took);
+        let took = take(tasks)?;
+        add(figures, name, tasks, took);
         if took > PATIENCE {
             break;
         }
     }
     Ok(())
+}
+
+fn gleaner(pool: &Pool, figures: &mut Figures) -> Result<()> {
+    let place = folder(pool, "dispatch")?;
+    submit(pool, &place, WARM)?;
+    each_size(figures, "gleaner", |tasks| submit(pool, &place, tasks))
 }
 
 /// A job of so many tasks, to its end.
@@ -107,20 +112,15 @@ fn hyperqueue(pool: &Pool, figures: &mut Figures) -> Result<()> {
     pip.args(["install", "--quiet", "--disable-pip-version-check", "hyperqueue==0.27.0"]);
     site.run("pip install hyperqueue", pip)?;
     let script = site.write("run.py", HYPERQUEUE)?;
-    for tasks in SIZES {
+    each_size(figures, "hyperqueue", |tasks| {
         let mut python = Command::new(site.folder.join("venv/bin/python"));
         python.arg(&script).arg(site.inner("state", 0o700)?).arg(CPUS.to_string());
         python.args([WARM, tasks].map(|count| count.to_string())).current_dir(&site.folder);
         let said = Run::new(python).within(LIMIT).run()?.expect_ok("HyperQueue's cluster")?.text();
         let took = said.lines().find_map(|line| line.strip_prefix(&format!("took {tasks} "))?.parse().ok());
         let took = took.ok_or_else(|| Error::Missing(format!("HyperQueue did not say how long it took: {said}")))?;
-        let took = Duration::from_secs_f64(took);
-        add(figures, "hyperqueue", tasks, took);
-        if took > PATIENCE {
-            break;
-        }
-    }
-    Ok(())
+        Ok(Duration::from_secs_f64(took))
+    })
 }
 
 /// Slurm's programs, with what they need to find each other.

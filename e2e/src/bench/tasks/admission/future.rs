@@ -235,7 +235,7 @@ impl<'a> Future<'a> {
         };
         self.handle(&Event::Open(spec))?;
         let Some(&Effect::Job(job, _)) = self.wanted.first() else { return Err(unexpected(&self.wanted)) };
-        let event = Event::Submit { job, first: 0, count, deadline_ms };
+        let event = Event::Submit { job, first: 0, count, later: 0, deadline_ms };
         if is_forced {
             self.handle(&Event::Hold(job, true))?;
             let there_is_more = self.pretends()?;
@@ -323,8 +323,6 @@ impl<'a> Future<'a> {
 
     /// Does what the last event wanted done, and what follows from that.
     fn carry_out(&mut self) -> Result<()> {
-        self.wanted.clear();
-        self.wanted.extend(self.effects.iter().copied());
         self.look()?;
         // The caller looks at what its own event wanted.
         let wanted = std::mem::take(&mut self.wanted);
@@ -340,12 +338,13 @@ impl<'a> Future<'a> {
 
     fn then(&mut self, event: &Event<'_>) -> Result<()> {
         self.table.handle(event, self.now_ms * MS, &mut self.effects);
-        self.wanted.clear();
-        self.wanted.extend(self.effects.iter().copied());
         self.look()
     }
 
+    /// Takes what the last event wanted done, and does what is done at once.
     fn look(&mut self) -> Result<()> {
+        self.wanted.clear();
+        self.wanted.extend(self.effects.iter().copied());
         for at in 0..self.wanted.len() {
             match self.wanted[at] {
                 Effect::Send { host, instance, .. } => self.starts(host, instance),

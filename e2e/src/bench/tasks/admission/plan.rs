@@ -138,7 +138,7 @@ impl Plan {
             loop {
                 let mut batch = draw_batch(dice, account.min(last));
                 // As long after the one before as that work takes, by chance.
-                at_ms += -(1.0 - unit(dice)).ln() * mean_work_ms() / work_per_ms;
+                at_ms += interval(dice, mean_work_ms() / work_per_ms);
                 if at_ms as u64 >= until_ms {
                     break;
                 }
@@ -157,7 +157,7 @@ impl Plan {
         for machine in 0..self.machines.len() {
             let (mut at_ms, mut leaves) = (0.0, true);
             loop {
-                at_ms += -(1.0 - unit(dice)).ln() * if leaves { STAY_MS } else { AWAY_MS };
+                at_ms += interval(dice, if leaves { STAY_MS } else { AWAY_MS });
                 if at_ms as u64 >= until_ms {
                     break;
                 }
@@ -185,6 +185,11 @@ impl Plan {
 /// At least 0, below 1.
 fn unit(dice: &mut Dice) -> f64 {
     (dice.next() >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// Until something happens that happens at any time alike, and after so long in the mean.
+fn interval(dice: &mut Dice, mean: f64) -> f64 {
+    -(1.0 - unit(dice)).ln() * mean
 }
 
 /// Between two numbers, each power of two as often as any other.

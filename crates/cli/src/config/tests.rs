@@ -1,0 +1,107 @@
+//! Settings from files, environment and flags; what is wrong is told with its place.
+
+use super::*;
+
+const KEY: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+fn around(dir: &Path, variables: &[(&str, &str)]) -> Surroundings {
+    let mut all: BTreeMap<_, _> = variables.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    all.insert("GLEANER_CONFIG_DIR".into(), dir.to_string_lossy().into_owned());
+    all.insert("HOME".into(), "/home/u".into());
+    Surroundings { variables: all, account_home: None, is_root: false, hostname: "desk".into(), cpus: 8 }
+}
+
+fn error(dir: &Path, variables: &[(&str, &str)]) -> CliError {
+    Config::load(&around(dir, variables), Flags::default()).expect_err("a fault")
+}
+
+#[test]
+fn flags_beat_environment_beats_file_beats_default() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let load = |variables: &[(&str, &str)], flags| Config::load(&around(dir.path(), variables), flags).expect("sound");
+    let config = load(&[], Flags::default());
+    assert_eq!((config.cpus.value, config.cpus.source), (8, Source::Default));
+    assert_eq!(config.state_dir.value, Path::new("/home/u/.local/state/gleaner"));
+    assert_eq!((config.name.value.as_str(), config.client_hub), ("desk", None));
+    let path = dir.path().join(NODE_FILE);
+    write(&path, &NodeFile { cpus: Some(3), listen: Some("1.2.3.4:5".into()), ..NodeFile::default() })
+        .expect("written");
+    let config = load(&[], Flags::default());
+    assert_eq!((config.cpus.value, config.cpus.source), (3, Source::File(path)));
+    assert_eq!(config.listen.value.to_string(), "1.2.3.4:5");
+    let config = load(&[("GLEANER_CPUS", "5")], Flags::default());
+    assert_eq!((config.cpus.value, config.cpus.source), (5, Source::Environment("GLEANER_CPUS")));
+    assert_eq!(config.metrics, None);
+    let config = load(&[("GLEANER_METRICS", "127.0.0.1:9433")], Flags::default());
+    let metrics = config.metrics.expect("some");
+    assert_eq!((metrics.value.port(), metrics.source), (9433, Source::Environment("GLEANER_METRICS")));
+    let config = load(&[("GLEANER_CPUS", "5")], Flags { cpus: Some(7), ..Flags::default() });
+    assert_eq!((config.cpus.value, config.cpus.source), (7, Source::Flag("--cpus")));
+}
+
+#[test]
+fn a_hub_from_file_or_environment() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), ..ClientFile::default() };
+    write(&dir.path().join(CLIENT_FILE), &file).expect("written");
+    let config = Config::load(&around(dir.path(), &[]), Flags::default()).expect("sound");
+    assert_eq!(config.client_hub.expect("a hub").value.addresses, ["a:1"]);
+    assert_eq!(config.worker_hub, None);
+    let config = Config::load(&around(dir.path(), &[("GLEANER_HUB", "b:2, c:3")]), Flags::default());
+    assert!(config.expect_err("no key").message.contains("$GLEANER_HUB: a hub is given, but not its key"));
+    let both = [("GLEANER_HUB", "b:2, c:3"), ("GLEANER_HUB_KEY", KEY)];
+    let config = Config::load(&around(dir.path(), &both), Flags::default()).expect("sound");
+    let hub = config.client_hub.expect("a hub");
+    assert_eq!((hub.value.addresses.join(" ").as_str(), hub.source.to_string().as_str()), ("b:2 c:3", "$GLEANER_HUB"));
+}
+
+#[test]
+fn a_journal_in_a_database_is_shown_without_its_password() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let around = around(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db/site?schema=two")]);
+    let config = Config::load(&around, Flags::default()).expect("sound");
+    let shown = format!("{:?} {config:?}", config.table());
+    assert!(shown.contains("postgres://hub@db:5432/site?schema=two") && !shown.contains("geheim"), "{shown}");
+    let fault = error(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db:x/site")]);
+    assert!(fault.message.starts_with("$GLEANER_JOURNAL: journal: ") && !fault.message.contains("geheim"), "{fault}");
+}
+
+#[test]
+fn faults_name_file_key_and_remedy() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join(NODE_FILE);
+    std::fs::write(&path, "cpus = 0\n").expect("written");
+    let fault = error(dir.path(), &[]);
+    assert_eq!(fault.message, format!("{}: cpus = `0`: not a number from 1 to 4096", path.display()));
+    assert_eq!(fault.exit_status(), 78);
+    assert!(fault.hint.is_some());
+    std::fs::write(&path, "cpu = 1\n").expect("written");
+    let fault = error(dir.path(), &[]);
+    assert!(fault.message.contains("node.toml") && fault.message.contains("unknown field `cpu`"), "{fault}");
+    std::fs::write(&path, "").expect("written");
+    let fault = error(dir.path(), &[("GLEANER_LISTEN", "nowhere")]);
+    assert!(fault.message.starts_with("$GLEANER_LISTEN is `nowhere`"), "{fault}");
+    let fault = error(dir.path(), &[("GLEANER_METRICS", "9433")]);
+    assert!(fault.message.starts_with("$GLEANER_METRICS is `9433`: not an address and port"), "{fault}");
+    std::fs::write(dir.path().join(CLIENT_FILE), "prefer = \"here\"\n").expect("written");
+    assert!(error(dir.path(), &[]).message.contains("prefer = `here`: not auto or there"));
+    std::fs::write(dir.path().join(CLIENT_FILE), "hub = [\"x\"]\n").expect("written");
+    assert!(error(dir.path(), &[]).message.contains("hub = `x`"));
+}
+
+#[test]
+fn tags_are_names_from_any_source() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let tags = ["gpu", "big"].map(str::to_owned).to_vec();
+    write(&dir.path().join(NODE_FILE), &NodeFile { tags, ..NodeFile::default() }).expect("written");
+    let load = |variables: &[(&str, &str)], tags: &[&str]| {
+        let tags = tags.iter().map(|tag| (*tag).to_owned()).collect();
+        Config::load(&around(dir.path(), variables), Flags { tags, ..Flags::default() })
+    };
+    let loaded = |variables: &[(&str, &str)], tags: &[&str]| load(variables, tags).expect("sound").tags.value.0;
+    assert_eq!(loaded(&[], &[]), ["gpu", "big"]);
+    assert_eq!(loaded(&[("GLEANER_TAGS", "a, b")], &[]), ["a", "b"]);
+    assert_eq!(loaded(&[("GLEANER_TAGS", "a")], &["c"]), ["c"]);
+    let wrong = load(&[], &["not one"]).expect_err("a space").message;
+    assert!(wrong.contains("--tag not one: not at most 16 names"), "{wrong}");
+}

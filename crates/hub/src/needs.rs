@@ -1,0 +1,287 @@
+//! What workers lend and tasks need of them: processors, memory, the level of x86-64, and tags. Owners give tags by name; the task table
+//! has a bit for each.
+
+use crate::work::{OWNERS_TAGS, TAKES_LAUNCHES};
+use base::Needs;
+use tasks::{Need, Platform, RUNNING_MAX, Shape};
+use wire::message::{Hello, Lends};
+
+/// Memory is rounded down to so much, in MiB: few kinds of machines are looked at faster than many.
+const MEMORY_STEP_MIB: u32 = 256;
+/// Most tags that a hub knows.
+const NAMES_MAX: usize = OWNERS_TAGS.count_ones() as usize;
+
+/// What a worker lends, or a hub that works for this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lent {
+    /// CPUs in all.
+    pub cpus: u32,
+    /// Most CPUs that one task can have: behind a hub are several machines.
+    pub largest: u32,
+    /// Memory of the machine that has most, in MiB.
+    pub memory_mib: u32,
+    /// Level of x86-64 of the newest; 0: not known.
+    pub level: u8,
+    /// Bits of the tags that machines have.
+    pub tags: u64,
+}
+
+impl Lent {
+    /// Of one machine of which nothing else is known.
+    pub fn by_machine(cpus: u32) -> Self {
+        Self { cpus: cpus.max(1), largest: cpus.max(1), ..Self::default() }
+    }
+
+    /// Of this and another.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            cpus: self.cpus.saturating_add(other.cpus),
+            largest: self.largest.max(other.largest),
+            memory_mib: self.memory_mib.max(other.memory_mib),
+            level: self.level.max(other.level),
+            tags: self.tags | other.tags,
+        }
+    }
+
+    /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
+    pub fn hosts(self) -> Vec<Shape> {
+        let places = RUNNING_MAX as u32;
+        let shape = |cpus: u32| Shape {
+            platform: Platform::LINUX_X86_64,
+            level: self.level,
+            cpus: cpus as u16,
+            largest: self.largest.min(cpus) as u16,
+            memory_mib: self.memory_mib,
+            tags: self.tags | TAKES_LAUNCHES,
+            ..Shape::default()
+        };
+        // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.
+        let first = self.cpus.min(self.largest.max(places)).min(u16::MAX.into());
+        let mut left = self.cpus - first;
+        let mut shapes = vec![shape(first)];
+        while left > 0 {
+            let cpus = left.min(places);
+            shapes.push(shape(cpus));
+            left -= cpus;
+        }
+        shapes
+    }
+
+    /// Why none of these machines can have a task, if one thing alone is the reason.
+    pub fn lacks(&self, need: &Need) -> Option<Lack> {
+        if u32::from(need.cpus) > self.largest {
+            return Some(Lack::Cpus { asked: need.cpus.into(), largest: self.largest });
+        }
+        if need.memory_mib > self.memory_mib {
+            return Some(Lack::Memory { asked: need.memory_mib, largest: self.memory_mib });
+        }
+        (need.level > self.level).then_some(Lack::Level { needed: need.level, newest: self.level })
+    }
+}
+
+/// What no worker has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Lack {
+    /// So many processors.
+    #[error("{asked} CPUs asked, but the largest worker lends {largest}")]
+    Cpus {
+        /// CPUs asked for.
+        asked: u32,
+        /// CPUs of the largest worker.
+        largest: u32,
+    },
+    /// So much memory.
+    #[error("{asked} MiB of memory asked, but no worker lends more than {largest}")]
+    Memory {
+        /// Memory asked for, in MiB.
+        asked: u32,
+        /// Memory of the worker that has most.
+        largest: u32,
+    },
+    /// A processor that the program runs on.
+    #[error("the program was built for x86-64-v{needed}, but the newest processor of a worker is an x86-64-v{newest}")]
+    Level {
+        /// Level of the program.
+        needed: u8,
+        /// Level of the newest processor.
+        newest: u8,
+    },
+    /// A tag.
+    #[error("no worker has the tag `{0}`")]
+    Tag(String),
+}
+
+/// Tags by their bits. A name keeps its bit as long as the hub runs, and as long as a job in the journal asks for it.
+#[derive(Debug, Default)]
+pub struct Tags {
+    names: Vec<Option<String>>,
+}
+
+impl Tags {
+    fn bit(&self, name: &str) -> Option<u64> {
+        let at = self.names.iter().position(|known| known.as_deref() == Some(name))?;
+        Some(1 << at)
+    }
+
+    /// The bits of tags that a machine has. With more names than a hub can know the rest is left out, and that is logged.
+    pub fn lent(&mut self, names: &[String]) -> u64 {
+        names.iter().fold(0, |bits, name| bits | self.learn(name))
+    }
+
+    fn learn(&mut self, name: &str) -> u64 {
+        if let Some(bit) = self.bit(name) {
+            return bit;
+        }
+        let free = self.names.iter().position(Option::is_none).unwrap_or(self.names.len());
+        if free == NAMES_MAX {
+            tracing::warn!(tag = name, "the hub knows {NAMES_MAX} tags already: this one is not used");
+            return 0;
+        }
+        self.keep(1 << free, name);
+        1 << free
+    }
+
+    /// A job in the journal has these names under these bits.
+    pub fn known(&mut self, bits: u64, names: &[String]) {
+        let bits = (0..u64::BITS).map(|at| 1 << at).filter(|bit| bits & OWNERS_TAGS & bit != 0);
+        bits.zip(names).for_each(|(bit, name)| self.keep(bit, name));
+    }
+
+    fn keep(&mut self, bit: u64, name: &str) {
+        let at = bit.trailing_zeros() as usize;
+        if at < NAMES_MAX {
+            self.names.resize(self.names.len().max(at + 1), None);
+            self.names[at] = Some(name.to_owned());
+        }
+    }
+
+    /// The bits of tags that a task needs.
+    pub fn needed(&self, names: &[String]) -> Result<u64, Lack> {
+        let bit = |name: &String| self.bit(name).ok_or_else(|| Lack::Tag(name.clone()));
+        names.iter().try_fold(0, |bits, name| Ok(bits | bit(name)?))
+    }
+
+    /// The names of bits, in the order of these.
+    pub fn names(&self, bits: u64) -> Vec<String> {
+        let named = self.names.iter().enumerate().filter(|(at, _)| bits & 1 << at != 0);
+        named.filter_map(|(_, name)| name.clone()).collect()
+    }
+
+    /// What a worker lends that greets so.
+    pub fn lent_by(&mut self, hello: &Hello) -> Lent {
+        match &hello.behind {
+            Some(lends) => self.lent_behind(lends),
+            None => Lent {
+                memory_mib: memory(hello.memory_bytes),
+                level: wire::convert::level(hello.level),
+                tags: self.lent(&sound(&hello.tags)),
+                ..Lent::by_machine(hello.cpus)
+            },
+        }
+    }
+
+    /// What the workers of a hub lend that works for this one.
+    pub fn lent_behind(&mut self, lends: &Lends) -> Lent {
+        Lent {
+            cpus: lends.cpus,
+            largest: lends.largest.min(lends.cpus),
+            memory_mib: in_steps(lends.memory_mib),
+            level: wire::convert::level(lends.level),
+            tags: self.lent(&sound(&lends.tags)),
+        }
+    }
+
+    /// What this hub's workers lend, for the hub above.
+    pub fn lends(&self, lent: Lent) -> Lends {
+        Lends {
+            cpus: lent.cpus,
+            largest: lent.largest,
+            memory_mib: lent.memory_mib,
+            level: lent.level.into(),
+            tags: self.names(lent.tags),
+        }
+    }
+
+    /// What launches with such needs ask for.
+    pub fn need(&self, needs: &Needs) -> Result<Need, Lack> {
+        Ok(Need {
+            platform: Platform::LINUX_X86_64,
+            level: needs.level,
+            cpus: needs.cpus.clamp(1, u16::MAX.into()) as u16,
+            memory_mib: needs.memory_mib,
+            tags: self.needed(&needs.tags)? | TAKES_LAUNCHES,
+            ..Need::default()
+        })
+    }
+}
+
+/// What a machine has, in whole steps of MiB.
+fn memory(bytes: u64) -> u32 {
+    in_steps((bytes >> 20).min(u32::MAX.into()) as u32)
+}
+
+pub(crate) fn in_steps(mib: u32) -> u32 {
+    mib / MEMORY_STEP_MIB * MEMORY_STEP_MIB
+}
+
+/// Those names that can be of tags.
+fn sound(names: &[String]) -> Vec<String> {
+    names.iter().filter(|name| base::command::is_tag(name)).take(NAMES_MAX).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(names: &[&str]) -> Vec<String> {
+        names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn tags_have_bits_of_their_own_and_keep_them() {
+        let mut tags = Tags::default();
+        tags.known(2, &names(&["gpu"]));
+        assert_eq!(tags.lent(&names(&["big", "gpu", "old", "big"])), 0b111);
+        assert_eq!(tags.needed(&names(&["old", "gpu"])), Ok(0b110));
+        assert_eq!(tags.needed(&names(&["old", "new"])), Err(Lack::Tag("new".into())));
+        assert_eq!(tags.names(0b1101), ["big", "old"]);
+    }
+
+    #[test]
+    fn a_hub_knows_no_more_tags_than_it_has_bits_for() {
+        let mut tags = Tags::default();
+        let many: Vec<String> = (0..100).map(|number| format!("t{number}")).collect();
+        assert_eq!(tags.lent(&many), OWNERS_TAGS);
+        assert_eq!((tags.lent(&names(&["late"])), tags.needed(&names(&["t47"]))), (0, Ok(1 << 47)));
+        tags.known(1 << 60, &names(&["beyond"]));
+        assert_eq!(tags.names(u64::MAX).len(), NAMES_MAX);
+    }
+
+    #[test]
+    fn machines_are_told_as_they_greet_and_by_their_hubs() {
+        let mut tags = Tags::default();
+        let tagged = names(&["gpu", "not a tag"]);
+        let hello = Hello { cpus: 4, memory_bytes: 1_000 << 20, level: 9, tags: tagged, ..Hello::default() };
+        let lent = tags.lent_by(&hello);
+        assert_eq!(lent, Lent { memory_mib: 768, level: 4, tags: 1, ..Lent::by_machine(4) });
+        let all = lent.and(Lent { level: 2, ..Lent::by_machine(8) });
+        let lends = tags.lends(all);
+        assert_eq!((lends.cpus, lends.largest, lends.memory_mib, lends.level), (12, 8, 768, 4));
+        let above = Hello { behind: Some(lends), ..Hello::default() };
+        assert_eq!(Tags::default().lent_by(&above), all);
+    }
+
+    #[test]
+    fn what_no_machine_has_is_named() {
+        let lent = Lent { memory_mib: 512, level: 2, ..Lent::by_machine(4) };
+        let tags = Tags::default();
+        let lacks = |needs: Needs| lent.lacks(&tags.need(&needs).expect("no tags")).map(|lack| lack.to_string());
+        assert_eq!(lacks(Needs { cpus: 4, memory_mib: 512, level: 2, tags: Vec::new() }), None);
+        let said = lacks(Needs { cpus: 5, ..Needs::default() });
+        assert_eq!(said.as_deref(), Some("5 CPUs asked, but the largest worker lends 4"));
+        let said = lacks(Needs { memory_mib: 513, ..Needs::default() });
+        assert_eq!(said.as_deref(), Some("513 MiB of memory asked, but no worker lends more than 512"));
+        let said = lacks(Needs { level: 3, ..Needs::default() });
+        assert!(said.is_some_and(|said| said.contains("x86-64-v3, but the newest")));
+    }
+}

@@ -1,0 +1,12 @@
+//! Worlds in virtual time, in which the policies of [`sched`] meet owners, machines and jobs, as those of the real hub and workers do.
+//!
+//! Everything follows from a seed. A world is made of [`owners`], who come and go and use their machines; [`cluster`] runs jobs there by a
+//! policy; [`study`] repeats that, and sets it beside what was published.
+//!
+//! Deliberately not here: threads and files. Whoever wants replicates side by side runs [`study::replicate`] on threads of his own.
+
+pub mod cluster;
+pub mod dice;
+pub mod owners;
+pub mod statistics;
+pub mod study;

@@ -1,0 +1,61 @@
+//! Batch jobs that must be done by a time.
+
+use super::batch::{command, is_over, job_once};
+use crate::error::Result;
+use crate::pool::{Pool, workers_in};
+use crate::process::{Ended, Run};
+use crate::scenario::{END_BOUND, folder};
+use std::time::Instant;
+
+/// The deadline that the hub could meet, as it was told.
+fn could_be_met(said: &str) -> Option<u64> {
+    let (_, rest) = said.split_once("--deadline ")?;
+    rest.split_once("s could be met")?.0.parse().ok()
+}
+
+/// What cannot be done in time is refused, with the time by which it could be; the rest is done, or given up at its deadline.
+pub fn kept(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "deadline")?;
+    let mut wrong = Vec::new();
+    let submit = |arguments: &[&str]| {
+        let arguments = [&["submit", "--wait"], arguments].concat();
+        Run::new(command(pool, &place, &arguments)).within(END_BOUND).run()
+    };
+    let numbers: Vec<String> = (0..40).map(|number| number.to_string()).collect();
+    let numbers: Vec<&str> = numbers.iter().map(String::as_str).collect();
+    let many = |deadline: &str| {
+        let words = ["--takes", "30s", "--deadline", deadline, "--", "touch", "made{}", ":::"];
+        submit(&[&words[..], &numbers].concat())
+    };
+    let refused = many("40s")?;
+    let could = could_be_met(&refused.said());
+    let status = pool.client.json(&["status", "--json"])?;
+    let cpus: u64 = workers_in(&status).iter().filter_map(|worker| worker["cpus"].as_u64()).sum();
+    if refused.ended != Ended::Code(2)
+        || place.join("made0").exists()
+        || could.is_none_or(|seconds| seconds < 40 * 30 / cpus)
+    {
+        wrong.push(format!("what takes too long is refused: {} {}", refused.ended, refused.said()));
+    }
+    // It is taken with the deadline that was named, and takes no longer than it does.
+    let taken = many(&format!("{}s", could.unwrap_or(3_600)))?;
+    if !taken.ok() || !place.join("made39").exists() {
+        wrong.push(format!("the deadline that could be met can be: {} {}", taken.ended, taken.said()));
+    }
+    let since = Instant::now();
+    let missed = submit(&["--deadline", "4s", "--", "sleep", ":::", "0.1", "63.7"])?;
+    let took = since.elapsed().as_secs_f64();
+    if missed.ended != Ended::Code(1) || !missed.said().contains("1 done, 1 failed") || !(3.5..20.0).contains(&took) {
+        wrong.push(format!("what is not done in time has failed: {} after {took} s: {}", missed.ended, missed.said()));
+    }
+    let job = missed.text();
+    let report = job_once(pool, job.trim(), is_over)?;
+    if report["tasks"][1]["why"] != "it was not done by its deadline" {
+        wrong.push(format!("it is told why: {report}"));
+    }
+    let never = submit(&["--takes", "2h", "--time-limit", "1h", "--", "true"])?;
+    if never.ended == Ended::Code(0) || !never.said().contains("--time-limit") {
+        wrong.push(format!("no time limit below what a task takes: {} {}", never.ended, never.said()));
+    }
+    Ok(wrong)
+}
