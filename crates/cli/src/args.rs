@@ -3,12 +3,14 @@
 mod accounts;
 mod batch;
 mod forecast;
+mod guests;
 mod journal;
 mod sim;
 
 pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
 pub use forecast::Forecast;
+pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
 pub use sim::{Linger, Sim, SimCommand};
 
@@ -84,6 +86,12 @@ pub enum Command {
     Journal(Journal),
     /// Show the settings in effect, and where each comes from
     Config(Json),
+    /// Show what runs on this machine for others, and what it leaves to its owner
+    Guests(Guests),
+    /// Have guests rest on this machine, at once
+    Pause(Pause),
+    /// Have guests go on that `pause` stopped
+    Resume(Guests),
     /// Stop what `up`, `hub`, `worker` or `join` started here, and the client daemon
     Stop(Stop),
     /// Find out what is missing on this machine, and what to do about it

@@ -3,6 +3,10 @@
 //! `client.toml` says which hub this account uses; `node.toml` is for hub and worker on this machine. Both lie in
 //! `$GLEANER_CONFIG_DIR`, else `$XDG_CONFIG_HOME/gleaner`, else `~/.config/gleaner`.
 
+mod owner;
+
+pub use owner::{Reserve, RestFile};
+
 use crate::error::{CliError, Result};
 use base::command::are_tags;
 use serde::{Deserialize, Serialize};
@@ -47,7 +51,7 @@ pub struct ClientFile {
 }
 
 /// What `node.toml` may hold.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeFile {
     /// The addresses of the hub that this machine works for.
@@ -83,6 +87,12 @@ pub struct NodeFile {
     /// Name of this machine in the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Memory that guests on this machine leave free, such as `4G`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_reserve: Option<String>,
+    /// When guests on this machine rest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rest: Option<RestFile>,
     /// Hosts that a hub on this machine has room for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts_max: Option<u32>,
@@ -286,6 +296,10 @@ pub struct Config {
     pub cpus: Setting<u32>,
     /// Tags of a worker.
     pub tags: Setting<Tags>,
+    /// Memory that guests of a worker leave free, if that was said.
+    pub memory_reserve: Option<Setting<Reserve>>,
+    /// When guests of a worker rest.
+    pub rest: Setting<sched::rest::Rules>,
     /// This machine's name.
     pub name: Setting<String>,
     /// Hosts that a hub has room for.
@@ -326,6 +340,8 @@ impl Config {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
+            memory_reserve: owner::reserve(&pick, node.memory_reserve)?,
+            rest: owner::rules(node.rest, &node_path)?,
             journal: journal(&pick, node.journal)?,
             metrics: metrics(&pick, flags.metrics, node.metrics)?,
             link_wait_s: number(wait, "link_wait_s", 1..=600)?,
@@ -356,6 +372,7 @@ impl Config {
         // Without its password.
         let (journal, journal_source) = shown(self.journal.as_ref());
         let (metrics, metrics_source) = shown(self.metrics.as_ref());
+        let (reserve, reserve_source) = shown(self.memory_reserve.as_ref());
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -371,6 +388,8 @@ impl Config {
             ("node.metrics", metrics, metrics_source),
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.tags", self.tags.value.0.clone().into(), self.tags.source.to_string()),
+            ("node.memory_reserve", reserve, reserve_source),
+            ("node.rest", owner::shown(&self.rest.value), self.rest.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),
             ("node.tasks_max", self.tasks_max.value.into(), self.tasks_max.source.to_string()),
@@ -406,7 +425,6 @@ impl Pick<'_> {
     }
 }
 
-/// Where the journal is. What is wrong with the URL is said without it.
 /// Value and source of a setting that need not be there.
 fn shown<T: std::fmt::Display>(setting: Option<&Setting<T>>) -> (serde_json::Value, String) {
     match setting {
@@ -415,6 +433,7 @@ fn shown<T: std::fmt::Display>(setting: Option<&Setting<T>>) -> (serde_json::Val
     }
 }
 
+/// Where the journal is. What is wrong with the URL is said without it.
 fn journal(pick: &Pick<'_>, of_file: Option<String>) -> Result<Option<Setting<Place>>> {
     let text = pick.text("GLEANER_JOURNAL", ("", None), of_file, String::new);
     if text.value.is_empty() {

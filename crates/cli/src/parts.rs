@@ -61,7 +61,7 @@ pub struct HubConfig {
 }
 
 /// What a worker is started with.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct WorkerConfig {
     /// The hub it works for; none in one process with the hub.
     pub hub: Option<KnownHub>,
@@ -73,6 +73,10 @@ pub struct WorkerConfig {
     pub cpus: u32,
     /// Its tags.
     pub tags: Vec<String>,
+    /// When guests rest.
+    pub rest: sched::rest::Rules,
+    /// Memory that guests leave free, in bytes, if that was said.
+    pub memory_reserve: Option<u64>,
 }
 
 /// What the client daemon is started with.
@@ -443,7 +447,16 @@ async fn work(
     clear(&folder)?;
     let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
     let memory_bytes = worker::scratch::memory_bytes();
-    let membership = Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes, tags: worker.tags };
+    let settings = worker::host::Settings {
+        folder: worker.state_dir,
+        cpus: worker.cpus,
+        rules: worker.rest,
+        memory_reserve: worker.memory_reserve,
+    };
+    let host = worker::host::Host::start(settings, clients.sandbox.levers().clone(), clients.guests.clone());
+    let host = host.map_err(|error| failed(format!("looking after this machine's owner: {error}")))?;
+    let lending = host.lending.clone();
+    let membership = Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes, tags: worker.tags, lending };
     tokio::select! {
         ended = worker::net::serve(membership, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {

@@ -381,6 +381,7 @@ impl<'a> Exchange<'a> {
         match failed.reason() {
             FailedKind::Exec => Outcome::NotExecuted(failed),
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),
+            FailedKind::Evicted => Outcome::Evicted(failed.message),
             FailedKind::NoWorker => Outcome::Unplaced(failed.message),
             FailedKind::Cancelled if !self.started => Outcome::Cancelled(self.signal),
             FailedKind::Cancelled | FailedKind::Refused | FailedKind::Changed => Outcome::Refused(failed.message),

@@ -29,6 +29,8 @@ use wire::{Joined, convert, lock, now_nanos};
 
 /// How often a task is launched before it is given up.
 const ATTEMPTS_MAX: u32 = 3;
+/// How often a task may have to make room for owners.
+const EVICTIONS_MAX: u32 = 20;
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
 
@@ -40,6 +42,8 @@ pub(crate) enum Outcome {
     NotExecuted(Failed),
     /// It came to nothing; another attempt may do better.
     Lost(String),
+    /// The owner of the machine where it was needs that himself.
+    Evicted(String),
     /// It came to nothing, and another attempt would not do better: run it here.
     Unplaced(String),
     /// It came to nothing, for a reason that the caller must see.
@@ -224,9 +228,12 @@ impl Session {
             Err(reply) => return reply,
         };
         let mut trouble = String::new();
-        for attempt in 1..=ATTEMPTS_MAX {
+        let (mut attempt, mut evictions) = (0, 0);
+        while attempt - evictions < ATTEMPTS_MAX && evictions < EVICTIONS_MAX {
+            attempt += 1;
             record.attempts = attempt;
             let outcome = self.attempt(attempt, requests, replies, record).await;
+            evictions += u32::from(matches!(outcome, Outcome::Evicted(_)));
             match outcome {
                 Outcome::Ended(exited, spool) => return self.conclude(*exited, spool, record).await,
                 Outcome::NotExecuted(failed) => return self.not_executed(&failed),
@@ -241,7 +248,7 @@ impl Session {
                 }
                 Outcome::Refused(why) => return self.fail(why),
                 Outcome::Unplaced(why) => return self.fall_back(why),
-                Outcome::Lost(why) => {
+                Outcome::Lost(why) | Outcome::Evicted(why) => {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
                     record.note(format!("attempt {attempt} came to nothing: {why}"));
                     trouble = why;

@@ -20,7 +20,7 @@ const OBJECTS_MAX: usize = 1024;
 const PIECES_MAX: u32 = 64;
 
 impl Shared {
-    /// Serves a worker until it leaves. `changes`: what it lends from now on, if it is a hub.
+    /// Serves a worker until it leaves. `changes`: what it lends from now on.
     pub(crate) async fn serve_worker(
         self: &Arc<Self>,
         connection: Connection,
@@ -48,7 +48,7 @@ impl Shared {
                 },
                 Ok(()) = changes.changed() => {
                     let lends = changes.borrow_and_update().clone();
-                    lends.filter(|_| session.is_hub).into_iter().for_each(|lends| self.resize(&session, &lends));
+                    lends.into_iter().for_each(|lends| self.resize(&session, &lends));
                 }
             }
         }
@@ -63,7 +63,7 @@ impl Shared {
         }
     }
 
-    /// Workers have come to a hub that works for this one, or have left it.
+    /// A worker lends more or less than before: its owner wants it for himself, or it is a hub whose workers come and leave.
     fn resize(&self, session: &Arc<WorkerSession>, lends: &Lends) {
         let mut state = lock(&self.state);
         if is_current(&state, session) {

@@ -9,4 +9,7 @@
 mod dice;
 pub mod forecast;
 pub mod linger;
+pub mod memory;
+pub mod presence;
+pub mod rest;
 pub mod series;

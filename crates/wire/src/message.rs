@@ -664,11 +664,21 @@ pub enum FailedKind {
     Refused,
     /// A file changed at the client while the task read it.
     Changed,
+    /// The worker's owner needs what it had there: to be done elsewhere, which is nobody's fault.
+    Evicted,
 }
 
 impl FailedKind {
-    const ALL: [Self; 7] =
-        [Self::Exec, Self::Trouble, Self::NoWorker, Self::ViewGap, Self::Cancelled, Self::Refused, Self::Changed];
+    const ALL: [Self; 8] = [
+        Self::Exec,
+        Self::Trouble,
+        Self::NoWorker,
+        Self::ViewGap,
+        Self::Cancelled,
+        Self::Refused,
+        Self::Changed,
+        Self::Evicted,
+    ];
 
     /// The message that says so.
     pub fn because(self, message: impl Into<String>) -> Failed {

@@ -1,6 +1,7 @@
 //! The clients whose tasks run here: for each its mirrors, its range of user ids, and where its files are fetched.
 
 use crate::content::Contents;
+use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
 use crate::sandbox::SandboxServer;
 use crate::scratch::Scratches;
@@ -33,6 +34,8 @@ pub struct Clients {
     pub cpus: CpuSet,
     /// Where tasks write.
     pub scratches: Scratches,
+    /// Which run now.
+    pub guests: Arc<Guests>,
     /// Folder for mounts and upper layers.
     folder: PathBuf,
     /// Most memory of one task, bytes.
@@ -78,8 +81,8 @@ impl Clients {
     ) -> Arc<Self> {
         let cpus = CpuSet(Mutex::new(cpus.into_iter().map(|cpu| (cpu, 0)).collect()));
         let scratches = Scratches::new(&folder, sandbox.privileged());
-        let (system, table) = Default::default();
-        Arc::new(Self { sandbox, store, system, cpus, scratches, folder, memory_bytes, table })
+        let (system, table, guests) = Default::default();
+        Arc::new(Self { sandbox, store, system, cpus, scratches, guests, folder, memory_bytes, table })
     }
 
     /// A connection to the hub was made: contents are fetched over it from now on.

@@ -7,6 +7,7 @@
 //! * [`clients`]: whose tasks run here, their [`mirrors`], user ids and CPUs.
 //! * [`scratch`]: where tasks write.
 //! * [`content`]: where a mirror's bytes come from.
+//! * [`host`]: what the machine's owner is spared.
 //! * [`streams`], [`demand`]: standard input and output.
 
 pub mod clients;
@@ -14,6 +15,7 @@ pub mod content;
 pub mod delta;
 pub mod demand;
 pub mod fuse;
+pub mod host;
 pub mod mirrors;
 pub mod net;
 pub mod result;

@@ -1,10 +1,12 @@
 //! The worker's connection to its hub: made, kept, and made again when lost; and the launches that come over it.
 
 use crate::clients::Clients;
+use crate::host::Lending;
 use crate::task;
 use std::sync::Arc;
+use tokio::sync::watch;
 use wire::flow::Paths;
-use wire::message::{Hello, Open, OpenKind};
+use wire::message::{Hello, Lends, Open, OpenKind};
 use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn, Whereabouts};
 
 /// Where a worker's hub is.
@@ -27,6 +29,8 @@ pub struct Membership {
     pub memory_bytes: u64,
     /// Names that commands may ask for.
     pub tags: Vec<String>,
+    /// What of that is lent at the moment, for its owner comes first.
+    pub lending: watch::Receiver<Lending>,
 }
 
 /// Keeps the connection to the hub and serves its launches, until the hub refuses this worker for good. `joined` is told
@@ -58,7 +62,12 @@ pub async fn serve(
             Ok(connection) => {
                 pauses = Pauses::default();
                 joined(&connection);
-                serve_connection(connection, &clients).await;
+                let tells = tell(&membership, &connection);
+                tokio::select! {
+                    () = serve_connection(&connection, &clients) => {}
+                    () = tells => {}
+                }
+                tracing::info!(why = connection.connection.closed().await, "the connection to the hub ended");
             }
             Err(refused @ DialError::Refused(_)) => return Err(refused),
             Err(error @ DialError::Replaced { .. }) => {
@@ -70,8 +79,32 @@ pub async fn serve(
     }
 }
 
-async fn serve_connection(joined: Joined, clients: &Arc<Clients>) {
-    clients.connected(&joined);
+/// Tells the hub what is lent, whenever that changes, until the connection ends.
+async fn tell(membership: &Membership, joined: &Joined) {
+    let mut lending = membership.lending.clone();
+    let mut told = Lending { cpus: membership.cpus, largest: membership.cpus };
+    loop {
+        let now = *lending.borrow_and_update();
+        let lends = Lends {
+            cpus: now.cpus,
+            largest: now.largest,
+            memory_mib: (membership.memory_bytes >> 20).min(u32::MAX.into()) as u32,
+            level: level(),
+            tags: membership.tags.clone(),
+        };
+        if now != told && !joined.lends(lends).await {
+            return;
+        }
+        told = now;
+        if lending.changed().await.is_err() {
+            // Nothing will change any more.
+            return std::future::pending().await;
+        }
+    }
+}
+
+async fn serve_connection(joined: &Joined, clients: &Arc<Clients>) {
+    clients.connected(joined);
     while let Ok((sender, mut receiver)) = joined.connection.accept_control().await {
         let (clients, joined) = (clients.clone(), joined.clone());
         tokio::spawn(async move {
@@ -81,7 +114,6 @@ async fn serve_connection(joined: Joined, clients: &Arc<Clients>) {
             }
         });
     }
-    tracing::info!(why = joined.connection.closed().await, "the connection to the hub ended");
 }
 
 /// Level of x86-64 of this machine's processors, by the definition of the psABI; 0: another architecture.

@@ -5,9 +5,10 @@
 
 use crate::clients::{Client, Clients, CpuShare};
 use crate::fuse::{LaneError, LaneGuard};
+use crate::host::guests::{Known, Stay};
 use crate::mirrors::ApplyError;
 use crate::result::{Made, collect};
-use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE};
+use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE, SandboxServer};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
 use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, TreePath, Usage, ViewUpdate, WindowSize};
@@ -15,7 +16,7 @@ use bytes::BytesMut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, InputKind, Launch, Moment, Object, OutputKind, TaskInput, TaskOutput};
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
@@ -97,6 +98,20 @@ impl Request {
         })
     }
 
+    /// What its machine's owner is told of it.
+    fn known(&self, sandbox: &SandboxServer, guest: &Guest, scratch: &Scratch) -> Known {
+        let group = guest.group().to_owned();
+        Known {
+            number: 0,
+            task: self.task,
+            program: base::path::printable(&self.command.argv[0]),
+            used_before: sandbox.levers().cpu_used_by(&group).unwrap_or_default(),
+            group,
+            scratch: scratch.folder.clone(),
+            since: Instant::now(),
+        }
+    }
+
     fn has_terminal(&self) -> bool {
         self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
     }
@@ -159,6 +174,9 @@ struct Live {
     lane: Arc<LaneGuard>,
     scratch: Arc<Scratch>,
     _cpus: CpuShare,
+    stay: Stay,
+    /// Told why it must make room for the machine's owner.
+    evicted: oneshot::Receiver<String>,
     timeline: Vec<Moment>,
     arrived: Instant,
 }
@@ -198,7 +216,8 @@ async fn carry(
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
     let control = guest.control();
-    let mut live = Live { guest, control, lane, scratch, _cpus: cpus, timeline, arrived };
+    let (stay, evicted) = clients.guests.arrive(request.known(&clients.sandbox, &guest, &scratch));
+    let mut live = Live { guest, control, lane, scratch, _cpus: cpus, stay, evicted, timeline, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -363,6 +382,11 @@ impl Live {
                     pumps.silence();
                     self.kill();
                 }
+                Ok(why) = &mut self.evicted, if cancelled.is_none() => {
+                    cancelled = Some(FailedKind::Evicted.because(why));
+                    pumps.silence();
+                    self.kill();
+                }
                 () = pumps.finished(), if pumps.lingering => {
                     pumps.lingering = false;
                     self.control.end_others();
@@ -471,14 +495,14 @@ impl Live {
 
     /// Gives everything back once nothing of the task is left.
     fn wind_up(self, clients: Arc<Clients>) {
-        let Self { guest, lane, scratch, .. } = self;
+        let Self { guest, lane, scratch, stay, .. } = self;
         tokio::spawn(async move {
             if let Err(error) = guest.gone().await {
                 tracing::error!(%error, "a task is not gone; its folder and lane stay until the worker ends");
                 std::mem::forget((lane, scratch));
                 return;
             }
-            drop(lane);
+            drop((lane, stay));
             let removed = tokio::task::spawn_blocking(move || drop(scratch)).await;
             if let Err(error) = removed {
                 tracing::warn!(%error, "a task's folder was not removed");

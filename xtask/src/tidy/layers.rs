@@ -53,7 +53,7 @@ pub const CRATES: &[Rule] = &[
     rule("wire", Layer::Shell, &["base"]),
     rule("store", Layer::Shell, &["base"]),
     rule("hub", Layer::Shell, &["base", "mirror", "tasks", "wire", "store"]),
-    rule("worker", Layer::Shell, &["base", "mirror", "wire", "store"]),
+    rule("worker", Layer::Shell, &["base", "mirror", "sched", "wire", "store"]),
     rule("client", Layer::Shell, &["base", "mirror", "wire", "store"]),
     rule("gleaner_client", Layer::Shell, &["base"]),
     rule("libgleaner", Layer::Edge, &["base", "gleaner_client"]),

@@ -8,6 +8,7 @@ pub mod doctor;
 mod drain;
 pub mod explain;
 mod forecast;
+mod guests;
 pub mod hub;
 pub mod jobs;
 pub mod join;
@@ -79,6 +80,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Journal(arguments) => return journal::run(arguments),
         Command::Config(arguments) => settings::run(arguments),
+        Command::Guests(arguments) => guests::show(&arguments),
+        Command::Pause(arguments) => guests::pause(&arguments),
+        Command::Resume(arguments) => guests::resume(&arguments),
         Command::Stop(arguments) => stop::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
         Command::Completions(arguments) => completions::run(arguments),

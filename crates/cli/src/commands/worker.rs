@@ -47,7 +47,9 @@ pub fn own_config(config: &Config) -> Result<WorkerConfig> {
     let state_dir = config.state_dir.value.join("worker");
     make_private_folder(&state_dir)?;
     let (name, tags) = (config.name.value.clone(), config.tags.value.0.clone());
-    Ok(WorkerConfig { hub: None, state_dir, name, cpus: config.cpus.value, tags })
+    let memory_reserve = config.memory_reserve.as_ref().map(|reserve| reserve.value.bytes());
+    let rest = config.rest.value.clone();
+    Ok(WorkerConfig { hub: None, state_dir, name, cpus: config.cpus.value, tags, rest, memory_reserve })
 }
 
 /// Starts `gleaner` with `arguments` in the background, and prints what it says.

@@ -1,16 +1,18 @@
 //! Control groups: guests get the CPU that nobody else wants, and no more memory and processes than granted.
 //!
-//! One group per worker at the top of the hierarchy, with `cpu.idle`; beneath it one group per running task, kept for
-//! the next task once it is empty, since making one costs more than using one. Version 2 where it has the controllers,
-//! otherwise version 1. Where neither can be written, resource limits alone must do (see [`Limits`]).
+//! One group per worker at the top of the hierarchy, or of the part of it that is this user's, with `cpu.idle`; beneath it
+//! one group per running task, kept for the next task once it is empty, since making one costs more than using one.
+//! Version 2 where it has the controllers, otherwise version 1, and of version 2 what it does without any: freezing, and
+//! counting processor time. Where neither can be written, resource limits alone must do (see [`Limits`]).
 
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Access, Mode, OFlags};
 
+use super::levers::{Levers, Memory};
 use super::sys;
 
 /// Empty groups kept for later tasks.
@@ -28,13 +30,17 @@ pub struct Limits {
     pub memory: bool,
     /// A task's processes are counted; otherwise those of all tasks of a client together (`RLIMIT_NPROC`).
     pub pids: bool,
+    /// Guests can be frozen and thawed at once (`cgroup.freeze`).
+    pub freeze: bool,
 }
 
 /// The worker's groups.
 #[derive(Debug)]
 pub struct Cgroups {
-    /// The worker's own group in version 2, if that is what is used.
-    unified: Option<PathBuf>,
+    /// The worker's own group in version 2.
+    tree: Option<PathBuf>,
+    /// Whether that one has the controllers; otherwise those of version 1 are used.
+    is_unified: bool,
     /// The worker's own groups in version 1.
     cpu: Option<PathBuf>,
     memory: Option<PathBuf>,
@@ -47,7 +53,7 @@ pub struct Cgroups {
 #[derive(Debug)]
 pub struct Slot {
     name: String,
-    /// Version 2: the folder, for `CLONE_INTO_CGROUP`.
+    /// Version 2: the folder, for `CLONE_INTO_CGROUP`, which costs nothing.
     pub folder: Option<OwnedFd>,
     /// Version 1: the `tasks` files; a process that writes 0 joins, which is cheap only for itself.
     pub tasks: Vec<OwnedFd>,
@@ -58,16 +64,26 @@ pub struct Slot {
     pids_max: Option<u32>,
 }
 
+impl Slot {
+    /// Name of the group, beneath the worker's.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
 impl Cgroups {
     /// Makes the group `name`, after killing and removing what an earlier worker of this name left. `None`: there is no
     /// hierarchy that could be used.
     pub fn prepare(name: &str) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let mut made = Self { unified: None, cpu: None, memory: None, pids: None, spare: Vec::new(), next: 0 };
-        if let Some(root) = find(&mounts, "cgroup2", "") {
-            made.unified = prepare_unified(&root, name);
+        let mut made =
+            Self { tree: None, is_unified: false, cpu: None, memory: None, pids: None, spare: Vec::new(), next: 0 };
+        if let Some(root) = find(&mounts, "cgroup2", "").and_then(|root| writable(&root)) {
+            made.tree = prepare_unified(&root, name);
+            made.is_unified = made.tree.is_some();
+            made.tree = made.tree.or_else(|| prepare_group(&root, name));
         }
-        if made.unified.is_none() {
+        if !made.is_unified {
             made.cpu = find(&mounts, "cgroup", "cpu").and_then(|root| prepare_group(&root, name));
             made.cpu = made.cpu.filter(|group| fs::write(group.join("cpu.idle"), "1").is_ok());
             made.memory = find(&mounts, "cgroup", "memory").and_then(|root| prepare_group(&root, name));
@@ -78,11 +94,25 @@ impl Cgroups {
 
     /// What holds.
     pub fn limits(&self) -> Limits {
-        let unified = self.unified.is_some();
+        let is_idle = |group: &PathBuf| fs::read(group.join("cpu.idle")).is_ok_and(|idle| idle.starts_with(b"1"));
         Limits {
-            cpu_idle: self.unified.as_ref().is_some_and(|group| group.join("cpu.idle").exists()) || self.cpu.is_some(),
-            memory: unified || self.memory.is_some(),
-            pids: unified || self.pids.is_some(),
+            cpu_idle: self.tree.as_ref().is_some_and(is_idle) || self.cpu.is_some(),
+            memory: self.is_unified || self.memory.is_some(),
+            pids: self.is_unified || self.pids.is_some(),
+            freeze: self.tree.is_some(),
+        }
+    }
+
+    /// The same groups, for who does not start tasks.
+    pub fn levers(&self) -> Levers {
+        let unified = self.tree.clone().filter(|_| self.is_unified);
+        Levers {
+            idle: unified.clone().or_else(|| self.cpu.clone()),
+            tree: self.tree.clone(),
+            memory: match unified {
+                Some(group) => Some(Memory { group, is_unified: true }),
+                None => self.memory.clone().map(|group| Memory { group, is_unified: false }),
+            },
         }
     }
 
@@ -123,7 +153,7 @@ impl Cgroups {
     }
 
     fn groups(&self) -> Vec<PathBuf> {
-        [&self.unified, &self.cpu, &self.memory, &self.pids].into_iter().flatten().cloned().collect()
+        [&self.tree, &self.cpu, &self.memory, &self.pids].into_iter().flatten().cloned().collect()
     }
 
     fn make(&mut self) -> io::Result<Slot> {
@@ -131,7 +161,7 @@ impl Cgroups {
         self.next += 1;
         let mut slot =
             Slot { name, folder: None, tasks: Vec::new(), idle: None, memory_bytes_max: None, pids_max: None };
-        if let Some(group) = &self.unified {
+        if let Some(group) = &self.tree {
             let path = group.join(&slot.name);
             fs::create_dir(&path)?;
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -150,12 +180,13 @@ impl Cgroups {
 
     /// Writes a limit to the file of version 1 in `old`, or of version 2; the names are in this order.
     fn write(&self, old: &Option<PathBuf>, slot: &Slot, names: [&str; 2], limit: Option<u64>) -> io::Result<()> {
-        let path = match (&self.unified, old) {
+        let unified = self.tree.as_ref().filter(|_| self.is_unified);
+        let path = match (unified, old) {
             (Some(group), _) => group.join(&slot.name).join(names[1]),
             (None, Some(group)) => group.join(&slot.name).join(names[0]),
             (None, None) => return Ok(()),
         };
-        let unlimited = if names[0].ends_with("in_bytes") && self.unified.is_none() { "-1" } else { "max" };
+        let unlimited = if names[0].ends_with("in_bytes") && unified.is_none() { "-1" } else { "max" };
         fs::write(path, limit.map_or(unlimited.to_owned(), |limit| limit.to_string()))
     }
 }
@@ -176,6 +207,20 @@ fn find(mounts: &str, kind: &str, controller: &str) -> Option<PathBuf> {
         let wanted = controller.is_empty() || options.split(',').any(|option| option == controller);
         wanted.then(|| place.split(' ').nth(4).map(PathBuf::from)).flatten()
     })
+}
+
+/// Where groups of version 2 can be made that processes of this one can be in: at the top, or as near to it as may be.
+fn writable(root: &Path) -> Option<PathBuf> {
+    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?.to_owned();
+    let mut group = root.join(own);
+    let mut found = None;
+    // To be moved, a process must be within what this user may write, and its new group too.
+    while group.starts_with(root) && rustix::fs::access(group.join("cgroup.procs"), Access::WRITE_OK).is_ok() {
+        found = Some(group.clone());
+        group.pop();
+    }
+    found
 }
 
 /// The worker's group in version 2, with the controllers that tasks need.

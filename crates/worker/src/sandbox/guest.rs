@@ -64,6 +64,7 @@ pub enum Event {
 pub struct Guest {
     status: AsyncFd<Arc<OwnedFd>>,
     control: Control,
+    group: String,
     /// What the init told before the zygote had told of the init.
     early: VecDeque<Told>,
     ended: bool,
@@ -86,10 +87,10 @@ impl Guest {
         let mut early = VecDeque::new();
         while early.len() <= EARLY_MAX {
             match receive(&status).await? {
-                Some((Report::Forked, descriptors)) => {
+                Some((Report::Forked(group), descriptors)) => {
                     let process = descriptors.into_iter().next().ok_or(Error::Confused)?;
                     let control = Control { status: shared, process: Arc::new(process) };
-                    return Ok(Self { status, control, early, ended: false });
+                    return Ok(Self { status, control, group, early, ended: false });
                 }
                 Some(told) => early.push_back(told),
                 None => match early.pop_front() {
@@ -118,7 +119,7 @@ impl Guest {
             Some((Report::OthersRemain, _)) => Event::OthersRemain,
             Some((Report::Exited { status, usage, stdin_offset }, _)) => Event::Exited { status, usage, stdin_offset },
             Some((Report::Failed(failure), _)) => Event::Failed(failure),
-            Some((Report::Forked, _)) => return Err(Error::Confused),
+            Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;
                 Event::Killed
@@ -126,6 +127,11 @@ impl Guest {
         };
         self.ended = matches!(event, Event::Exited { .. } | Event::Killed | Event::Failed(_));
         Ok(event)
+    }
+
+    /// Name of its control group among its worker's, for [`super::Levers`]; empty: it has none.
+    pub fn group(&self) -> &str {
+        &self.group
     }
 
     /// A handle to signal and end the task.

@@ -22,6 +22,7 @@ mod cgroup;
 mod exec;
 mod guest;
 mod init;
+mod levers;
 mod namespaces;
 mod order;
 mod rootfs;
@@ -43,6 +44,7 @@ use rustix::thread::UnshareFlags;
 
 pub use cgroup::Limits;
 pub use guest::{Control, Event, Guest};
+pub use levers::{Held, Levers};
 pub use order::{Failure, Input, Order, Sink};
 
 /// [`Failure::step`]: the program itself could not be executed.
@@ -125,6 +127,7 @@ pub struct SandboxServer {
     zygote: Arc<OwnedFd>,
     privileged: bool,
     limits: Limits,
+    levers: Levers,
 }
 
 /// Prepares the sandbox and forks the zygote. Call it first thing in `main`, before any thread exists.
@@ -145,6 +148,7 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     let system = mount_templates(&config.place)?;
     let cgroups = config.cgroup.as_deref().and_then(cgroup::Cgroups::prepare);
     let limits = cgroups.as_ref().map(cgroup::Cgroups::limits).unwrap_or_default();
+    let levers = cgroups.as_ref().map(cgroup::Cgroups::levers).unwrap_or_default();
     let filter = seccomp::compile();
     let (socket, theirs) = socket::pair().map_err(step("socket"))?;
     let place = config.place.clone();
@@ -157,7 +161,7 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     drop(zygote);
     let id = rustix::process::Pid::from_raw(id).expect("fork gives the parent a positive id");
     let zygote = rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).map_err(step("zygote"))?;
-    Ok(SandboxServer { socket, zygote: Arc::new(zygote), privileged, limits })
+    Ok(SandboxServer { socket, zygote: Arc::new(zygote), privileged, limits, levers })
 }
 
 /// A small file system at `place`, and in it a read-only `/sys` if there can be one.
@@ -189,6 +193,11 @@ impl SandboxServer {
     /// What control groups hold; for the rest there are only resource limits.
     pub fn limits(&self) -> Limits {
         self.limits
+    }
+
+    /// What can be done with all guests, or one, while they run.
+    pub fn levers(&self) -> &Levers {
+        &self.levers
     }
 
     /// Starts a task. The descriptors of the order are the task's alone afterwards. Must run in a tokio runtime.

@@ -179,8 +179,8 @@ pub(super) fn from_memory_file(file: OwnedFd) -> std::io::Result<Vec<u8>> {
 /// What the zygote and a guest's init tell the worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Report {
-    /// The guest's init exists; a descriptor of its process comes with this.
-    Forked,
+    /// The guest's init exists, in the control group of this name, or in none; a descriptor of its process comes with this.
+    Forked(String),
     /// The task could not be started.
     Failed(Failure),
     /// The program runs. With a terminal, its master side comes with this.
@@ -233,7 +233,10 @@ impl std::fmt::Display for Failure {
 impl Encode for Report {
     fn encode(&self, out: &mut Writer) {
         match self {
-            Self::Forked => out.u8(0),
+            Self::Forked(group) => {
+                out.u8(0);
+                out.bytes(group.as_bytes());
+            }
             Self::Failed(failure) => {
                 out.u8(1);
                 out.bytes(failure.step.as_bytes());
@@ -258,7 +261,7 @@ impl Encode for Report {
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let text = |from: &mut Reader<'_>| Ok(String::from_utf8_lossy(from.bytes()?).into_owned());
         Ok(match from.u8()? {
-            0 => Self::Forked,
+            0 => Self::Forked(text(from)?),
             1 => Self::Failed(Failure { step: text(from)?, errno: from.i32()?, message: text(from)? }),
             2 => Self::Started,
             3 => Self::Stopped(from.u8()?),

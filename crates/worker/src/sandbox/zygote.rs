@@ -120,10 +120,13 @@ impl State {
         }
         let status = descriptors.remove(0);
         let (report, process) = match self.start(count, descriptors, &status) {
-            Ok(process) => (Report::Forked, Some(process)),
+            Ok(process) => {
+                let running = self.running.iter().find(|running| running.id == process);
+                let group = running.and_then(|running| Some(running.slot.as_ref()?.name().to_owned()));
+                (Report::Forked(group.unwrap_or_default()), running)
+            }
             Err(failure) => (Report::Failed(failure), None),
         };
-        let process = process.and_then(|id| self.running.iter().find(|running| running.id == id));
         let descriptors: Vec<BorrowedFd<'_>> = process.iter().map(|running| running.process.as_fd()).collect();
         let _ = socket::send(&status, &report.to_bytes(), &descriptors, false);
         true

@@ -1,0 +1,27 @@
+//! The arguments of what an owner says to the worker of his machine.
+
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// `gleaner guests` and `gleaner resume`.
+#[derive(Clone, Debug, Args)]
+pub struct Guests {
+    /// Folder of the worker, if it was started with another [env: GLEANER_STATE_DIR]
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner pause`.
+#[derive(Clone, Debug, Args)]
+pub struct Pause {
+    /// For how long, such as 90s, 20m or 2h; until `gleaner resume` if not given
+    #[arg(value_name = "TIME", value_parser = super::duration)]
+    pub time: Option<Duration>,
+    /// Of which worker.
+    #[command(flatten)]
+    pub guests: Guests,
+}

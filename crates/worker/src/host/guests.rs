@@ -1,0 +1,86 @@
+//! The tasks that run here now: what is known of each, and the way to have it end because the owner needs its place.
+
+use base::TaskId;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::oneshot;
+use wire::lock;
+
+/// All tasks that run.
+#[derive(Debug, Default)]
+pub struct Guests(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    present: BTreeMap<u64, Present>,
+}
+
+#[derive(Debug)]
+struct Present {
+    known: Known,
+    /// Says why it must go.
+    evict: Option<oneshot::Sender<String>>,
+}
+
+/// One task that runs.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// By which it is evicted.
+    pub number: u64,
+    /// Its name at the hub.
+    pub task: TaskId,
+    /// What it runs, for a person.
+    pub program: String,
+    /// Its control group; empty: it has none of its own.
+    pub group: String,
+    /// Folder of what it writes.
+    pub scratch: std::path::PathBuf,
+    /// When it came.
+    pub since: Instant,
+    /// What its control group had used before it came: groups are used again.
+    pub used_before: Duration,
+}
+
+/// A task's stay, until this is dropped.
+#[derive(Debug)]
+pub struct Stay {
+    guests: Arc<Guests>,
+    number: u64,
+}
+
+impl Guests {
+    /// A task has begun. The second part is told if it must go, and why.
+    pub fn arrive(self: &Arc<Self>, known: Known) -> (Stay, oneshot::Receiver<String>) {
+        let (evict, told) = oneshot::channel();
+        let mut table = lock(&self.0);
+        let number = table.next;
+        table.next += 1;
+        let known = Known { number, ..known };
+        table.present.insert(number, Present { known, evict: Some(evict) });
+        (Stay { guests: self.clone(), number }, told)
+    }
+
+    /// All that are here, the longest first.
+    pub fn list(&self) -> Vec<Known> {
+        lock(&self.0).present.values().map(|present| present.known.clone()).collect()
+    }
+
+    /// How many are here.
+    pub fn count(&self) -> usize {
+        lock(&self.0).present.len()
+    }
+
+    /// Has one end, to be done elsewhere. False: it is gone, or on its way.
+    pub fn evict(&self, number: u64, why: &str) -> bool {
+        let evict = lock(&self.0).present.get_mut(&number).and_then(|present| present.evict.take());
+        evict.is_some_and(|evict| evict.send(why.to_owned()).is_ok())
+    }
+}
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        lock(&self.guests.0).present.remove(&self.number);
+    }
+}

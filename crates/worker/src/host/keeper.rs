@@ -1,0 +1,303 @@
+//! Decides what guests may do now, and has it done at once: they run, rest, get less memory, or end. Answers the owner.
+
+use super::control::{Listener, not_understood};
+use super::guests::Known;
+use super::memory::{Memory, shortage};
+use super::{Lending, Shared};
+use crate::sandbox::Held;
+use rustix::event::{PollFd, PollFlags};
+use sched::linger::{Action, Here, Policy, decide};
+use sched::memory::{Keeper as MemoryKeeper, Marks, Verdict};
+use serde_json::{Value, json};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use wire::lock;
+
+/// Longest time between two looks.
+const LOOK_MAX: Duration = Duration::from_secs(2);
+/// A guest that rests is done again elsewhere at the earliest after so long, in seconds.
+const REST_S_MIN: f64 = 30.0;
+/// How long is waited at most, before the owner is answered, until guests are frozen that were told so.
+const FREEZE_WAIT: Duration = Duration::from_millis(100);
+/// Why guests end for want of memory.
+const NO_MEMORY: &str = "the machine's owner needs its memory";
+
+/// The thread.
+#[derive(Debug)]
+pub struct Keeper {
+    listener: Listener,
+    /// Ready when memory is short.
+    shortage: Option<OwnedFd>,
+    state: State,
+}
+
+/// What it knows and has done.
+#[derive(Debug)]
+struct State {
+    shared: Arc<Shared>,
+    lending: watch::Sender<Lending>,
+    start: Instant,
+    memory: MemoryKeeper,
+    verdict: Option<Verdict>,
+    /// Memory of guests, as it was read last.
+    held: Held,
+    /// The limit that was set last, in bytes.
+    limit: u64,
+    paused: Option<Paused>,
+    /// Since when guests are frozen.
+    frozen_since: Option<Instant>,
+    /// Guests that have made room for the owner.
+    evicted: u64,
+}
+
+/// The owner has said that guests are to rest.
+#[derive(Clone, Copy, Debug)]
+struct Paused {
+    since: Instant,
+    until: Option<Instant>,
+}
+
+impl Keeper {
+    /// Opens the owner's door.
+    pub fn new(shared: Arc<Shared>, lending: watch::Sender<Lending>) -> io::Result<Self> {
+        let listener = Listener::new(&shared.settings.folder)?;
+        let total = Memory::read().map_or(u64::MAX, |memory| memory.total);
+        let memory = MemoryKeeper::new(Marks::of(total, shared.settings.memory_reserve));
+        shared.levers.wait_for_memory();
+        let state = State {
+            shared,
+            lending,
+            start: Instant::now(),
+            memory,
+            verdict: None,
+            held: Held::default(),
+            limit: u64::MAX,
+            paused: None,
+            frozen_since: None,
+            evicted: 0,
+        };
+        Ok(Self { listener, shortage: shortage(), state })
+    }
+
+    /// Goes on until the worker ends.
+    pub fn run(mut self) {
+        let shared = self.state.shared.clone();
+        while !shared.has_ended() {
+            let next = self.state.look();
+            let mut poll =
+                vec![PollFd::new(self.listener.descriptor(), PollFlags::IN), PollFd::new(&shared.wake, PollFlags::IN)];
+            poll.extend(self.shortage.as_ref().map(|shortage| PollFd::new(shortage, PollFlags::PRI)));
+            let timeout = rustix::time::Timespec { tv_sec: next.as_secs() as i64, tv_nsec: next.subsec_nanos().into() };
+            let _ = rustix::event::poll(&mut poll, Some(&timeout));
+            let [asked, woken] = [0, 1].map(|at: usize| !poll[at].revents().is_empty());
+            if woken {
+                let _ = rustix::io::read(&shared.wake, &mut [0; 8]);
+            }
+            if asked {
+                self.listener.answer(|question| self.state.on_question(question));
+            }
+        }
+    }
+}
+
+impl State {
+    /// Looks how it is, does what follows, and says when to look again.
+    fn look(&mut self) -> Duration {
+        let now = Instant::now();
+        if self.paused.is_some_and(|paused| paused.until.is_some_and(|until| now >= until)) {
+            self.paused = None;
+        }
+        let look_s = self.keep_memory(now);
+        let rests = self.rests();
+        self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
+        self.evict_resting(now);
+        let cpus = self.shared.settings.cpus;
+        // Who rests for want of memory goes on soon; nobody knows how long the other reasons last.
+        let lent = match (rests, self.frozen_since) {
+            (true, _) => Lending { cpus: 0, largest: 0 },
+            (false, Some(_)) => Lending { cpus: 0, largest: cpus },
+            (false, None) => Lending { cpus, largest: cpus },
+        };
+        self.lending.send_if_modified(|lending| std::mem::replace(lending, lent) != lent);
+        let until = self.paused.and_then(|paused| paused.until).map(|until| until.saturating_duration_since(now));
+        Duration::from_secs_f64(look_s).min(LOOK_MAX).min(until.unwrap_or(LOOK_MAX))
+    }
+
+    /// Whether guests rest until their owner, or what he has settled, says otherwise.
+    fn rests(&self) -> bool {
+        self.paused.is_some() || !lock(&self.shared.seen).reasons.is_empty()
+    }
+
+    /// When to look again, in seconds.
+    fn keep_memory(&mut self, now: Instant) -> f64 {
+        let (Some(memory), levers) = (Memory::read(), &self.shared.levers) else { return LOOK_MAX.as_secs_f64() };
+        self.held = levers.held().unwrap_or_default();
+        let verdict = self.memory.judge(&memory.beside(self.held), (now - self.start).as_secs_f64());
+        if verdict.limit != self.limit && levers.bound_memory(verdict.limit) {
+            self.limit = verdict.limit;
+        }
+        if verdict.drop > 0 {
+            self.shared.to_drop.fetch_max(verdict.drop, Ordering::Relaxed);
+        }
+        self.verdict = Some(verdict);
+        if verdict.end > 0 {
+            self.end_some(verdict.end);
+        }
+        verdict.look_s
+    }
+
+    /// Ends guests that hold so much memory together: those first that lose least by it.
+    fn end_some(&mut self, bytes: u64) {
+        let mut guests: Vec<(Duration, u64, Known)> = self
+            .shared
+            .guests
+            .list()
+            .into_iter()
+            .map(|guest| {
+                (self.spent(&guest), self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest)
+            })
+            .collect();
+        guests.sort_by_key(|(spent, ..)| *spent);
+        let mut freed = 0;
+        for (spent, held, guest) in guests {
+            if freed >= bytes {
+                break;
+            }
+            if self.evict(&guest, NO_MEMORY, spent) {
+                freed += held;
+            }
+        }
+    }
+
+    /// Processor time that a guest has had: what its end would cost, for it is done again from the start.
+    fn spent(&self, guest: &Known) -> Duration {
+        let used = self.shared.levers.cpu_used_by(&guest.group).filter(|_| !guest.group.is_empty());
+        used.map_or_else(|| guest.since.elapsed(), |used| used.saturating_sub(guest.used_before))
+    }
+
+    fn evict(&mut self, guest: &Known, why: &str, spent: Duration) -> bool {
+        let is_told = self.shared.guests.evict(guest.number, why);
+        if is_told {
+            self.evicted += 1;
+            tracing::info!(task = %guest.task, why, spent_s = spent.as_secs_f64(), "a guest makes room");
+        }
+        is_told
+    }
+
+    fn freeze(&mut self, frozen: bool, now: Instant) {
+        if frozen == self.frozen_since.is_some() {
+            return;
+        }
+        match self.shared.levers.freeze(frozen) {
+            Ok(true) => {}
+            // Without a way to freeze them guests end: their owner's word counts more than their work.
+            Ok(false) if frozen => self.end_all("guests must rest, and cannot be frozen here"),
+            Ok(false) => {}
+            Err(error) => tracing::error!(%error, frozen, "guests cannot be frozen or thawed"),
+        }
+        self.frozen_since = frozen.then_some(now);
+        tracing::info!(frozen, why = self.reasons().join("; "), "guests");
+    }
+
+    fn end_all(&mut self, why: &str) {
+        for guest in self.shared.guests.list() {
+            let spent = self.spent(&guest);
+            self.evict(&guest, why, spent);
+        }
+    }
+
+    /// Has guests done again elsewhere that have rested for longer than what they lose by that: as PM does.
+    fn evict_resting(&mut self, now: Instant) {
+        let Some(since) = self.frozen_since else { return };
+        let frozen_s = (now - since).as_secs_f64();
+        if frozen_s < REST_S_MIN {
+            return;
+        }
+        for guest in self.shared.guests.list() {
+            let spent = self.spent(&guest);
+            let policy = Policy::PauseAndMigrate(spent.as_secs_f64().max(REST_S_MIN));
+            let here = Here { owner_s: Some(frozen_s), used: 1.0 };
+            if decide(policy, here, Some(0.0), spent.as_secs_f64()) == Action::Move {
+                let why = format!("guests rest here: {}", self.reasons().join("; "));
+                self.evict(&guest, &why, spent);
+            }
+        }
+    }
+
+    /// Why guests rest.
+    fn reasons(&self) -> Vec<String> {
+        let mut reasons: Vec<String> = lock(&self.shared.seen).reasons.iter().map(ToString::to_string).collect();
+        if self.paused.is_some() {
+            reasons.push("paused by its owner".into());
+        }
+        if self.verdict.is_some_and(|verdict| verdict.freeze) {
+            reasons.push(NO_MEMORY.into());
+        }
+        reasons
+    }
+
+    fn on_question(&mut self, question: &Value) -> Value {
+        match question["ask"].as_str() {
+            Some("pause") => self.pause(question["for_s"].as_f64()),
+            Some("resume") => {
+                self.paused = None;
+                self.look();
+                self.told()
+            }
+            Some("guests") => self.told(),
+            _ => not_understood(question),
+        }
+    }
+
+    fn pause(&mut self, for_s: Option<f64>) -> Value {
+        let since = Instant::now();
+        let until = for_s.and_then(|for_s| Duration::try_from_secs_f64(for_s).ok());
+        let until = until.and_then(|time| since.checked_add(time));
+        self.paused = Some(Paused { since, until });
+        self.look();
+        while self.shared.guests.count() > 0 && !self.shared.levers.is_frozen() && since.elapsed() < FREEZE_WAIT {
+            super::wait(Duration::from_millis(1));
+        }
+        let took_ms = since.elapsed().as_secs_f64() * 1e3;
+        let mut told = self.told();
+        told["took_ms"] = json!(took_ms);
+        told["frozen"] = json!(self.shared.levers.is_frozen() || self.shared.guests.count() == 0);
+        told
+    }
+
+    /// What the owner is told.
+    fn told(&self) -> Value {
+        let levers = &self.shared.levers;
+        let guests = self.shared.guests.list().into_iter().map(|guest| {
+            let held = levers.held_by(&guest.group).unwrap_or_default();
+            json!({
+                "task": guest.task.to_string(), "program": guest.program, "since_s": guest.since.elapsed().as_secs_f64(),
+                "cpu_s": self.spent(&guest).as_secs_f64(), "memory_bytes": held.fixed, "cache_bytes": held.cache,
+            })
+        });
+        let seen = lock(&self.shared.seen).clone();
+        let marks = self.memory.marks();
+        json!({
+            "guests": guests.collect::<Vec<Value>>(),
+            "rests": self.frozen_since.is_some(),
+            "reasons": self.reasons(),
+            "paused_s": self.paused.map(|paused| paused.since.elapsed().as_secs_f64()),
+            "paused_for_s": self.paused.and_then(|paused| Some((paused.until? - Instant::now()).as_secs_f64())),
+            "owner_s": seen.owner_s,
+            "owner_used": seen.used,
+            "cpus": self.lending.borrow().cpus,
+            "evicted": self.evicted,
+            "memory": {
+                "held_bytes": self.held.fixed, "cache_bytes": self.held.cache, "limit_bytes": self.limit,
+                "reserve_bytes": marks.high, "low_bytes": marks.low,
+            },
+            "priority": {
+                "cpu_idle": seen.is_idle, "freeze": levers.tree().is_some(), "memory": levers.held().is_some(), "paced": self.shared.is_paced.load(Ordering::Relaxed),
+            },
+        })
+    }
+}

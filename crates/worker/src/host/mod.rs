@@ -1,0 +1,146 @@
+//! This machine, and what its owner is spared: guests have the lowest priority in everything, and rest or leave when he needs what they have.
+//!
+//! Three threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
+//!
+//! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them; answers the owner ([`control`]).
+//! * [`pacer`] does what takes time: writes guests' files to disk piece by piece, drops their cache.
+//! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]) and how the machine is ([`conditions`]).
+//!
+//! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`. Processor time is the scheduler's business: guests are in a
+//! group with `cpu.idle` (`sandbox/cgroup.rs`); here it is seen to that they stay so.
+
+pub mod conditions;
+pub mod control;
+pub mod guests;
+pub mod keeper;
+pub mod memory;
+pub mod pacer;
+pub mod presence;
+pub mod say;
+pub mod watcher;
+
+use crate::sandbox::Levers;
+use guests::Guests;
+use rustix::event::EventfdFlags;
+use sched::rest::{Reason, Rules};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// What the owner wants.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The worker's folder: there is the door for the owner.
+    pub folder: PathBuf,
+    /// CPUs lent.
+    pub cpus: u32,
+    /// When guests rest.
+    pub rules: Rules,
+    /// Memory that guests leave free, in bytes; `None`: a tenth of it, at least half a GiB and at most three.
+    pub memory_reserve: Option<u64>,
+}
+
+/// What is lent at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lending {
+    /// CPUs for tasks that come now.
+    pub cpus: u32,
+    /// CPUs that a task can have; more than `cpus`: soon again.
+    pub largest: u32,
+}
+
+/// The threads, until this is dropped.
+#[derive(Debug)]
+pub struct Host {
+    shared: Arc<Shared>,
+    /// What is lent, whenever that changes.
+    pub lending: watch::Receiver<Lending>,
+}
+
+/// What the threads share.
+#[derive(Debug)]
+pub struct Shared {
+    settings: Settings,
+    levers: Levers,
+    guests: Arc<Guests>,
+    seen: Mutex<Seen>,
+    /// Cache of guests to be dropped, in bytes.
+    to_drop: AtomicU64,
+    /// Guests write at a pace that their owner does not feel.
+    is_paced: AtomicBool,
+    has_ended: AtomicBool,
+    /// Wakes the keeper.
+    wake: OwnedFd,
+}
+
+/// What the watcher has seen.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Why guests rest.
+    pub reasons: Vec<Reason>,
+    /// For how long the owner has been there, in seconds.
+    pub owner_s: Option<f64>,
+    /// The part of the processors that is used by others than guests.
+    pub used: f64,
+    /// Whether guests' group still has `cpu.idle`.
+    pub is_idle: bool,
+}
+
+impl Host {
+    /// Starts the threads.
+    pub fn start(settings: Settings, levers: Levers, guests: Arc<Guests>) -> io::Result<Self> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let lent = Lending { cpus: settings.cpus, largest: settings.cpus };
+        let shared = Arc::new(Shared {
+            settings,
+            levers,
+            guests,
+            seen: Mutex::default(),
+            to_drop: AtomicU64::new(0),
+            is_paced: AtomicBool::new(false),
+            has_ended: AtomicBool::new(false),
+            wake,
+        });
+        let (lending, told) = watch::channel(lent);
+        let keeper = keeper::Keeper::new(shared.clone(), lending)?;
+        let host = Self { shared: shared.clone(), lending: told };
+        spawn("keeper", move || keeper.run())?;
+        spawn("pacer", {
+            let shared = shared.clone();
+            move || pacer::run(&shared)
+        })?;
+        spawn("watcher", move || watcher::run(&shared))?;
+        Ok(host)
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.shared.has_ended.store(true, Ordering::Relaxed);
+        self.shared.wake_keeper();
+    }
+}
+
+impl Shared {
+    fn has_ended(&self) -> bool {
+        self.has_ended.load(Ordering::Relaxed)
+    }
+
+    fn wake_keeper(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+/// Waits on a thread of its own.
+fn wait(time: Duration) {
+    let time = rustix::time::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    let _ = rustix::event::poll(&mut [], Some(&time));
+}

@@ -1,0 +1,43 @@
+//! Looks every ten seconds whether the owner is there and how the machine is, and tells the keeper.
+
+use super::conditions::Reader;
+use super::presence::Watcher;
+use super::{Seen, Shared, wait};
+use sched::presence::Presence;
+use sched::rest::{Conditions, Rest};
+use std::time::{Duration, Instant};
+use wire::lock;
+
+/// How often it is looked.
+const PERIOD: Duration = Duration::from_secs(10);
+/// How soon the end is noticed.
+const STEP: Duration = Duration::from_millis(500);
+
+/// Looks until the worker ends.
+pub fn run(shared: &Shared) {
+    let (mut watcher, mut reader) = (Watcher::default(), Reader::default());
+    let (mut presence, mut rest) = (Presence::default(), Rest::new(shared.settings.rules.clone()));
+    let start = Instant::now();
+    while !shared.has_ended() {
+        let signs = watcher.look(shared.levers.cpu_used().unwrap_or_default() + own_time());
+        let now_s = start.elapsed().as_secs_f64();
+        presence.observe(&signs, now_s);
+        let owner_s = presence.for_s(now_s);
+        let conditions = Conditions { is_present: owner_s.is_some(), ..reader.read() };
+        let seen =
+            Seen { reasons: rest.reasons(&conditions), owner_s, used: signs.used, is_idle: shared.levers.keep_idle() };
+        *lock(&shared.seen) = seen;
+        shared.wake_keeper();
+        let next = Instant::now() + PERIOD;
+        while Instant::now() < next && !shared.has_ended() {
+            wait(STEP);
+        }
+    }
+}
+
+/// Processor time of this process: what the worker does for guests is not the owner's either.
+fn own_time() -> Duration {
+    let id = rustix::time::ClockId::ProcessCPUTime;
+    let time = rustix::time::clock_gettime(id);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}

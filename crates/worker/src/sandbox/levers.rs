@@ -1,0 +1,196 @@
+//! What the worker itself may do with its guests' control groups while they run: freeze and thaw them, bound and take back their
+//! memory, and see what they use. Making and removing the groups is the zygote's (see `cgroup.rs`).
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The worker's groups, by path. One that is missing is a lever less: what needs it does nothing and says so.
+#[derive(Clone, Debug, Default)]
+pub struct Levers {
+    /// The group of version 2.
+    pub(super) tree: Option<PathBuf>,
+    /// The group with `cpu.idle`.
+    pub(super) idle: Option<PathBuf>,
+    pub(super) memory: Option<Memory>,
+}
+
+/// The group that bounds memory.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    pub group: PathBuf,
+    pub is_unified: bool,
+}
+
+/// Memory of guests, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// What only their end, or swapping, gives back.
+    pub fixed: u64,
+    /// Cache of files: can be dropped.
+    pub cache: u64,
+    /// The part of it that must be written to disk first.
+    pub dirty: u64,
+}
+
+impl Levers {
+    /// Freezes all guests, or thaws them, and returns once that is so or after a bounded wait; false: there is no way to.
+    pub fn freeze(&self, frozen: bool) -> io::Result<bool> {
+        match &self.tree {
+            Some(tree) => set_frozen(tree, frozen).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The same for one task, by the name of its group.
+    pub fn freeze_task(&self, task: &str, frozen: bool) -> io::Result<bool> {
+        match &self.tree {
+            Some(tree) => set_frozen(&tree.join(task), frozen).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether all guests are frozen, every process of them.
+    pub fn is_frozen(&self) -> bool {
+        self.tree.as_ref().is_some_and(|tree| events(tree).lines().any(|line| line == "frozen 1"))
+    }
+
+    /// Processor time that all guests have had since the worker's start, if it is counted.
+    pub fn cpu_used(&self) -> Option<Duration> {
+        cpu_used(self.tree.as_ref()?)
+    }
+
+    /// The same of the task that is in this group now, and of those that were in it before.
+    pub fn cpu_used_by(&self, task: &str) -> Option<Duration> {
+        cpu_used(&self.tree.as_ref()?.join(task))
+    }
+
+    /// Memory of all guests, if it is counted.
+    pub fn held(&self) -> Option<Held> {
+        let memory = self.memory.as_ref()?;
+        memory.held(&memory.group)
+    }
+
+    /// Memory of the task in this group, if it is counted.
+    pub fn held_by(&self, task: &str) -> Option<Held> {
+        let memory = self.memory.as_ref()?;
+        memory.held(&memory.group.join(task))
+    }
+
+    /// Bounds the memory of all guests: who wants more is slowed down and loses cache (version 2), or waits (version 1). False:
+    /// there is no way to, or the kernel cannot get them below this.
+    pub fn bound_memory(&self, bytes: u64) -> bool {
+        let Some(memory) = &self.memory else { return false };
+        let name = if memory.is_unified { "memory.high" } else { "memory.limit_in_bytes" };
+        fs::write(memory.group.join(name), bytes.to_string()).is_ok()
+    }
+
+    /// Has processes wait, rather than be killed, that want more memory than all guests may have. What version 2 does by itself.
+    pub fn wait_for_memory(&self) {
+        if let Some(memory) = self.memory.as_ref().filter(|memory| !memory.is_unified) {
+            let _ = fs::write(memory.group.join("memory.oom_control"), "1");
+        }
+    }
+
+    /// Drops cache of guests, up to so many bytes. Returns when that is done, or cannot be.
+    pub fn drop_cache(&self, bytes: u64) {
+        let Some(memory) = &self.memory else { return };
+        if memory.is_unified {
+            // Fails when it has got less: that is as good as it gets.
+            let _ = fs::write(memory.group.join("memory.reclaim"), format!("{bytes} swappiness=0"));
+            let _ = fs::write(memory.group.join("memory.reclaim"), bytes.to_string());
+            return;
+        }
+        // Version 1 drops what is above a limit when that is set. A limit that it cannot reach it does not set.
+        let limit = memory.group.join("memory.limit_in_bytes");
+        let (Some(used), Some(before)) = (number(&memory.group.join("memory.usage_in_bytes")), number(&limit)) else {
+            return;
+        };
+        let _ = fs::write(&limit, used.saturating_sub(bytes).to_string());
+        let _ = fs::write(&limit, before.to_string());
+    }
+
+    /// Whether guests run only when nobody else wants the processor; makes it so again if something has changed it.
+    pub fn keep_idle(&self) -> bool {
+        let Some(group) = &self.idle else { return false };
+        let path = group.join("cpu.idle");
+        let is_idle = |path: &Path| number(path) == Some(1);
+        is_idle(&path) || (fs::write(&path, "1").is_ok() && is_idle(&path))
+    }
+
+    /// The folder of version 2, whose files count what guests use.
+    pub fn tree(&self) -> Option<&Path> {
+        self.tree.as_deref()
+    }
+}
+
+impl Memory {
+    fn held(&self, group: &Path) -> Option<Held> {
+        let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
+        let used = number(&group.join(if self.is_unified { "memory.current" } else { "memory.usage_in_bytes" }))?;
+        Some(held(&stat, used, self.is_unified))
+    }
+}
+
+/// Reads `memory.stat` of a group that uses so many bytes.
+fn held(stat: &str, used: u64, is_unified: bool) -> Held {
+    // Version 1 has the group's own first, then those with what is beneath it.
+    let prefix = if is_unified { "" } else { "total_" };
+    let sum = |names: [&str; 2]| {
+        let values = stat.lines().filter_map(|line| {
+            let (name, value) = line.strip_prefix(prefix)?.split_once(' ')?;
+            names.contains(&name).then(|| value.parse::<u64>().ok())?
+        });
+        values.sum::<u64>()
+    };
+    let cache = sum(["inactive_file", "active_file"]).min(used);
+    let dirty = if is_unified { sum(["file_dirty", "file_writeback"]) } else { sum(["dirty", "writeback"]) };
+    Held { fixed: used - cache, cache, dirty }
+}
+
+fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+fn events(group: &Path) -> String {
+    fs::read_to_string(group.join("cgroup.events")).unwrap_or_default()
+}
+
+fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
+    fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })
+}
+
+fn cpu_used(group: &Path) -> Option<Duration> {
+    let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
+    let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
+    usage.trim().parse().ok().map(Duration::from_micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From a kernel 6.18, shortened.
+    const VERSION_1: &str = "cache 0\nrss 0\ndirty 0\ninactive_file 0\nhierarchical_memory_limit 9223372036854771712\n\
+        total_cache 9461760\ntotal_rss 2162688\ntotal_shmem 540672\ntotal_dirty 135168\ntotal_writeback 4096\n\
+        total_inactive_anon 2703360\ntotal_inactive_file 8650752\ntotal_active_file 270336\n";
+    const VERSION_2: &str = "anon 2162688\nfile 9461760\nshmem 540672\nfile_mapped 0\nfile_dirty 135168\n\
+        file_writeback 4096\ninactive_anon 2703360\ninactive_file 8650752\nactive_file 270336\n";
+
+    #[test]
+    fn what_guests_hold_is_read_from_both_versions() {
+        let told = Held { fixed: 3_000_000, cache: 8_921_088, dirty: 139_264 };
+        assert_eq!(held(VERSION_1, 11_921_088, false), told);
+        assert_eq!(held(VERSION_2, 11_921_088, true), told);
+        assert_eq!(held("", 5, true), Held { fixed: 5, cache: 0, dirty: 0 });
+        assert_eq!(held(VERSION_2, 100, true).fixed, 0, "the two were not read at the same moment");
+    }
+
+    #[test]
+    fn without_groups_nothing_is_done() {
+        let none = Levers::default();
+        assert!(!none.freeze(true).expect("no error") && !none.is_frozen() && !none.keep_idle());
+        assert!(!none.bound_memory(0) && none.held().is_none() && none.cpu_used().is_none());
+    }
+}
