@@ -44,7 +44,8 @@ impl Watcher {
             self.devices_since = Some(now);
             self.devices = devices();
         }
-        if self.devices.iter().fold(false, |typed, device| drain(device) || typed) {
+        // All of them are drained.
+        if self.devices.iter().filter(|device| drain(device)).count() > 0 {
             self.typed = Some(now);
         }
         let typed_s = self.typed.map(|typed| (now - typed).as_secs_f64());
