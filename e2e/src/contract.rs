@@ -3,6 +3,7 @@
 mod answers;
 mod batch;
 mod deadline;
+mod guests;
 mod job;
 mod jobs;
 mod journal;
@@ -19,7 +20,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 26] = [
+const SCENARIOS: [Scenario; 27] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
@@ -32,6 +33,7 @@ const SCENARIOS: [Scenario; 26] = [
     ("contract/a revoked client runs nothing more", revoked::client),
     ("contract/an account's limits hold", limits::hold),
     ("contract/commands go to workers that have what they ask for, or nowhere", needs::met),
+    ("contract/guests rest, or leave, when the owner of their host says so", guests::rest_and_leave),
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),

@@ -234,7 +234,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             memory_mib: number(&worker["memory_mib"]),
             level: number(&worker["level"]),
             tags: worker["tags"].as_array().into_iter().flatten().map(text).collect(),
-            state: if busy >= cpus { "full".into() } else { text(&worker["state"]) },
+            state: if busy >= cpus && cpus > 0 { "full".into() } else { text(&worker["state"]) },
         });
     }
     for client in answer["clients"].as_array().into_iter().flatten() {

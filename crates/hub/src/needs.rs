@@ -46,11 +46,11 @@ impl Lent {
     /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
     pub fn hosts(self) -> Vec<Shape> {
         let places = RUNNING_MAX as u32;
-        let shape = |cpus: u32| Shape {
+        let shape = |cpus: u32, largest: u32| Shape {
             platform: Platform::LINUX_X86_64,
             level: self.level,
             cpus: cpus as u16,
-            largest: self.largest.min(cpus) as u16,
+            largest: largest.min(u16::MAX.into()) as u16,
             memory_mib: self.memory_mib,
             tags: self.tags | TAKES_LAUNCHES,
             ..Shape::default()
@@ -58,10 +58,11 @@ impl Lent {
         // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.
         let first = self.cpus.min(self.largest.max(places)).min(u16::MAX.into());
         let mut left = self.cpus - first;
-        let mut shapes = vec![shape(first)];
+        // One that lends nothing for a while says what it will lend again: who needs that waits for it.
+        let mut shapes = vec![shape(first, if first == 0 { self.largest } else { self.largest.min(first) })];
         while left > 0 {
             let cpus = left.min(places);
-            shapes.push(shape(cpus));
+            shapes.push(shape(cpus, self.largest.min(cpus)));
             left -= cpus;
         }
         shapes
@@ -184,7 +185,7 @@ impl Tags {
     pub fn lent_behind(&mut self, lends: &Lends) -> Lent {
         Lent {
             cpus: lends.cpus,
-            largest: lends.largest.min(lends.cpus),
+            largest: if lends.cpus == 0 { lends.largest } else { lends.largest.min(lends.cpus) },
             memory_mib: in_steps(lends.memory_mib),
             level: wire::convert::level(lends.level),
             tags: self.lent(&sound(&lends.tags)),

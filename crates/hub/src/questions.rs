@@ -100,7 +100,11 @@ impl Shared {
                 let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
                 let lent = state.placement.lent_by(worker.node).unwrap_or_default();
                 let tags = state.placement.tags.names(lent.tags);
-                let told = if state.drained.contains(&worker.node) { "drained" } else { "ready" };
+                let told = match (state.drained.contains(&worker.node), cpus) {
+                    (true, _) => "drained",
+                    (false, 0) => "resting",
+                    (false, _) => "ready",
+                };
                 json!({
                     "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,

@@ -21,6 +21,9 @@ pub struct Pause {
     /// For how long, such as 90s, 20m or 2h; until `gleaner resume` if not given
     #[arg(value_name = "TIME", value_parser = super::duration)]
     pub time: Option<Duration>,
+    /// Have guests leave, rather than wait here: they are done again elsewhere, and give their memory back
+    #[arg(long)]
+    pub evict: bool,
     /// Of which worker.
     #[command(flatten)]
     pub guests: Guests,

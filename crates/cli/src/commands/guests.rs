@@ -17,7 +17,8 @@ pub fn show(arguments: &Guests) -> Result {
 /// Has all guests of this machine rest.
 pub fn pause(arguments: &Pause) -> Result {
     let for_s = arguments.time.map(|time| time.as_secs_f64());
-    let told = told_by_worker(arguments.guests.state.as_ref(), &json!({"ask": "pause", "for_s": for_s}))?;
+    let question = json!({"ask": "pause", "for_s": for_s, "evict": arguments.evict});
+    let told = told_by_worker(arguments.guests.state.as_ref(), &question)?;
     if told["frozen"] != true {
         return Err(CliError::environment("guests have been told to end, for they cannot be frozen here")
             .hint("`gleaner doctor` says what is missing; `gleaner guests` shows what still runs"));

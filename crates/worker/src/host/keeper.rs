@@ -23,6 +23,8 @@ const LOOK_MAX: Duration = Duration::from_secs(2);
 const REST_S_MIN: f64 = 30.0;
 /// How long is waited at most, before the owner is answered, until guests are frozen that were told so.
 const FREEZE_WAIT: Duration = Duration::from_millis(100);
+/// Guests that have had no processor time for so long do not run.
+const QUIET: Duration = Duration::from_millis(5);
 /// Why guests end for want of memory.
 const NO_MEMORY: &str = "the machine's owner needs its memory";
 
@@ -242,7 +244,7 @@ impl State {
 
     fn on_question(&mut self, question: &Value) -> Value {
         match question["ask"].as_str() {
-            Some("pause") => self.pause(question["for_s"].as_f64()),
+            Some("pause") => self.pause(question["for_s"].as_f64(), question["evict"] == true),
             Some("resume") => {
                 self.paused = None;
                 self.look();
@@ -253,20 +255,40 @@ impl State {
         }
     }
 
-    fn pause(&mut self, for_s: Option<f64>) -> Value {
+    fn pause(&mut self, for_s: Option<f64>, evicts: bool) -> Value {
         let since = Instant::now();
         let until = for_s.and_then(|for_s| Duration::try_from_secs_f64(for_s).ok());
         let until = until.and_then(|time| since.checked_add(time));
         self.paused = Some(Paused { since, until });
         self.look();
-        while self.shared.guests.count() > 0 && !self.shared.levers.is_frozen() && since.elapsed() < FREEZE_WAIT {
-            super::wait(Duration::from_millis(1));
+        if evicts {
+            self.end_all("the machine's owner wants it for himself");
         }
+        let is_quiet = self.wait_for_quiet(since);
         let took_ms = since.elapsed().as_secs_f64() * 1e3;
         let mut told = self.told();
         told["took_ms"] = json!(took_ms);
-        told["frozen"] = json!(self.shared.levers.is_frozen() || self.shared.guests.count() == 0);
+        told["frozen"] = json!(is_quiet);
         told
+    }
+
+    /// Waits until no guest gets the processor any more, for a bounded time. Guests that have waited for it, because their host is busy, are
+    /// frozen as soon as they would go on: that can be long after.
+    fn wait_for_quiet(&self, since: Instant) -> bool {
+        let levers = &self.shared.levers;
+        let mut used = levers.cpu_used();
+        while self.shared.guests.count() > 0 && !levers.is_frozen() {
+            super::wait(QUIET);
+            let now = levers.cpu_used();
+            if now.is_some() && now == used {
+                return true;
+            }
+            if since.elapsed() > FREEZE_WAIT {
+                return false;
+            }
+            used = now;
+        }
+        true
     }
 
     /// What the owner is told.

@@ -1,0 +1,89 @@
+//! An owner's word on the guests of his machine.
+
+use crate::error::Result;
+use crate::pool::{Pool, workers_in};
+use crate::process::{Ended, Outcome, Run, pause, wait_for};
+use crate::scenario::{END_BOUND, background};
+use serde_json::Value;
+use std::time::Duration;
+
+/// A guest stops within this time of the word, in milliseconds.
+const PAUSE_MS_MAX: f64 = 100.0;
+
+/// What `gleaner` says to the owner of worker `index`.
+fn owner(pool: &Pool, index: usize, words: &[&str]) -> Result<Outcome> {
+    let state = pool.scratch.path().join(format!("worker{index}/state"));
+    let state = state.to_string_lossy().into_owned();
+    pool.owner.gleaner(&[words, &["--json", "--state", &state]].concat())
+}
+
+fn told(outcome: &Outcome) -> Value {
+    serde_json::from_str(&outcome.text()).unwrap_or(Value::Null)
+}
+
+/// The worker that has this guest, and the processor time that it has had, in seconds.
+fn found(pool: &Pool, program: &str) -> Option<(usize, f64)> {
+    (0..pool.workers.len()).find_map(|index| {
+        let told = told(&owner(pool, index, &["guests"]).ok()?);
+        let guest = told["guests"].as_array()?.iter().find(|guest| guest["program"] == program)?.clone();
+        Some((index, guest["cpu_s"].as_f64()?))
+    })
+}
+
+/// A guest rests at once when its host's owner says so, and goes on when he says that; or it leaves, and is done elsewhere.
+pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let work = "i=0; while [ $i -lt 1000000 ]; do i=$((i+1)); done; echo done > done";
+    let mut child = background(pool, "guests", work)?;
+    let Some((host, _)) = wait_for(END_BOUND, || found(pool, "sh").filter(|(_, cpu_s)| *cpu_s > 0.05)) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return Ok(vec!["the guest never began".to_owned()]);
+    };
+    let paused = owner(pool, host, &["pause", "1h"])?;
+    let took_ms = told(&paused)["took_ms"].as_f64().unwrap_or(f64::INFINITY);
+    if !paused.ok() || took_ms > PAUSE_MS_MAX {
+        wrong.push(format!("it rests within {PAUSE_MS_MAX} ms: {took_ms} ms, {}", paused.said()));
+    }
+    let before = found(pool, "sh");
+    pause(Duration::from_millis(500));
+    // What waited for the processor when it was frozen stops as soon as it gets it.
+    let meanwhile_s = found(pool, "sh").zip(before).map(|(now, before)| now.1 - before.1);
+    if meanwhile_s.is_none_or(|meanwhile_s| meanwhile_s > 0.005) {
+        wrong.push(format!("it does nothing meanwhile: {meanwhile_s:?} s"));
+    }
+    let name = pool.workers[host].name.clone();
+    let state = |pool: &Pool| {
+        let status = pool.owner.json(&["status", "--json"]).ok()?;
+        workers_in(&status).iter().find(|worker| worker["name"] == name.as_str()).map(|worker| worker["state"].clone())
+    };
+    if wait_for(END_BOUND, || state(pool).filter(|state| state == "resting")).is_none() {
+        wrong.push(format!("the pool knows that it rests: {:?}", state(pool)));
+    }
+    for _ in 0..3 {
+        let outcome = Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?;
+        if !outcome.ok() || pool.client.json(&["explain", "--json"])?["worker"] == name.as_str() {
+            wrong.push(format!("others run elsewhere: {}, {}", outcome.ended, outcome.said()));
+        }
+    }
+    owner(pool, host, &["resume"])?.expect_ok("gleaner resume")?;
+    let goes_on =
+        || found(pool, "sh").is_none_or(|now| before.is_some_and(|before| now.1 > before.1 + 0.01)).then_some(());
+    if wait_for(END_BOUND, goes_on).is_none() {
+        wrong.push("it does not go on".to_owned());
+    }
+    let evicted = owner(pool, host, &["pause", "--evict"])?;
+    let there = wait_for(END_BOUND, || found(pool, "sh").filter(|(there, _)| *there != host));
+    if !evicted.ok() || there.is_none() {
+        wrong.push(format!("it is done elsewhere: {there:?}, {}", evicted.said()));
+    }
+    let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+    if ended != Some(Ended::Code(0)) || !pool.place("guests/done").exists() {
+        wrong.push(format!("its client noticed: {ended:?}"));
+    }
+    let again = told(&owner(pool, host, &["resume"])?);
+    if again["rests"] != false || again["evicted"] != 1 {
+        wrong.push(format!("all is as before: {again}"));
+    }
+    Ok(wrong)
+}
