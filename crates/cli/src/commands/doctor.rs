@@ -2,10 +2,14 @@
 //!
 //! [`look`] gathers facts, [`judge`] decides on them: only the first touches the machine.
 
+mod priority;
+
 use crate::args::Json;
+use crate::config::{Config, Flags, Surroundings};
 use crate::error::{CliError, Result};
 use crate::render::{print, print_json};
 use gleaner_client::door::Folder;
+use priority::Priority;
 use serde::Serialize;
 
 /// How a finding bears on its roles.
@@ -60,6 +64,8 @@ pub struct Facts {
     pub has_idmap_tools: bool,
     /// What is wrong with the runtime folder, if something is.
     pub runtime_problem: Option<String>,
+    /// What spares the machine's owner.
+    pub priority: Priority,
     /// Whether `remrun` lies beside this program or in PATH.
     pub has_remrun: bool,
 }
@@ -87,6 +93,7 @@ pub fn look() -> Facts {
     let fuse = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let switch = |path: &str, forbidding: &str| !is_root && read(path).trim() == forbidding;
     let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok();
+    let config = Config::load(&Surroundings::of_process(), Flags::default());
     let access = |path: &str| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     Facts {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -106,6 +113,7 @@ pub fn look() -> Facts {
         subordinate_ids: (subordinate(&read("/etc/subuid")), subordinate(&read("/etc/subgid"))),
         has_idmap_tools: in_path("newuidmap") && in_path("newgidmap"),
         runtime_problem: Folder::of_environment().secure().err().map(|error| error.to_string()),
+        priority: priority::look(config.ok().map(|config| config.state_dir.value.join("worker")).as_deref()),
         has_remrun: std::env::current_exe().is_ok_and(|exe| exe.with_file_name("remrun").exists()) || in_path("remrun"),
     }
 }
@@ -147,6 +155,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     if !facts.is_root {
         all.push(subordinate_ids(facts));
     }
+    all.extend(priority::judge(&facts.priority));
     let (verdict, found) = match &facts.runtime_problem {
         None => (Verdict::Ok, format!("{}", Folder::of_environment().path().display())),
         Some(problem) => (Verdict::Missing, problem.clone()),
@@ -220,6 +229,10 @@ fn overlay(facts: &Facts) -> Finding {
 
 fn cgroup(facts: &Facts) -> Finding {
     let Some(controllers) = &facts.cgroup_controllers else {
+        let limits = facts.priority.limits;
+        if limits.cpu_idle && limits.memory && limits.pids {
+            return finding("cgroups", WORKER, Verdict::Ok, "version 1, which does as well".into(), "");
+        }
         let remedy = "boot with systemd.unified_cgroup_hierarchy=1; without it tasks have no memory limits";
         return finding("cgroup v2", WORKER, Verdict::Weak, "not mounted at /sys/fs/cgroup".into(), remedy);
     };
@@ -280,6 +293,12 @@ mod tests {
             filesystems: "nodev\toverlay\n\text4\n".into(),
             cgroup_controllers: Some("cpuset cpu io memory pids\n".into()),
             cgroup_writable: true,
+            priority: Priority {
+                limits: worker::sandbox::Limits { cpu_idle: true, memory: true, pids: true, freeze: true },
+                tells_shortage: true,
+                sees_input: true,
+                ..Priority::default()
+            },
             has_remrun: true,
             ..Facts::default()
         }

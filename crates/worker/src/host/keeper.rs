@@ -50,6 +50,8 @@ struct State {
     /// The limit that was set last, in bytes.
     limit: u64,
     paused: Option<Paused>,
+    /// The kernel tells when memory is short.
+    tells_shortage: bool,
     /// Since when guests are frozen.
     frozen_since: Option<Instant>,
     /// Guests that have made room for the owner.
@@ -70,7 +72,9 @@ impl Keeper {
         let total = Memory::read().map_or(u64::MAX, |memory| memory.total);
         let memory = MemoryKeeper::new(Marks::of(total, shared.settings.memory_reserve));
         shared.levers.wait_for_memory();
+        let shortage = shortage();
         let state = State {
+            tells_shortage: shortage.is_some(),
             shared,
             lending,
             start: Instant::now(),
@@ -82,7 +86,7 @@ impl Keeper {
             frozen_since: None,
             evicted: 0,
         };
-        Ok(Self { listener, shortage: shortage(), state })
+        Ok(Self { listener, shortage, state })
     }
 
     /// Goes on until the worker ends.
@@ -318,7 +322,8 @@ impl State {
                 "reserve_bytes": marks.high, "low_bytes": marks.low,
             },
             "priority": {
-                "cpu_idle": seen.is_idle, "freeze": levers.tree().is_some(), "memory": levers.held().is_some(), "paced": self.shared.is_paced.load(Ordering::Relaxed),
+                "cpu_idle": seen.is_idle, "freeze": levers.tree().is_some(), "memory": levers.held().is_some(),
+                "shortage": self.tells_shortage, "input": seen.sees_input, "paced": self.shared.is_paced.load(Ordering::Relaxed),
             },
         })
     }

@@ -86,6 +86,8 @@ pub struct Seen {
     pub owner_s: Option<f64>,
     /// The part of the processors that is used by others than guests.
     pub used: f64,
+    /// Whether anything tells that he types or moves something.
+    pub sees_input: bool,
     /// Whether guests' group still has `cpu.idle`.
     pub is_idle: bool,
 }

@@ -57,6 +57,13 @@ impl Watcher {
     }
 }
 
+/// Whether anything tells of somebody who types or moves something: an input device, a terminal, logind.
+pub fn sees_input() -> bool {
+    !devices().is_empty()
+        || ["/dev/pts", "/dev"].iter().any(|folder| terminals_idle_s(Path::new(folder)).is_some())
+        || logind_idle_s().is_some()
+}
+
 /// Opens keyboards, mice and the like, as far as that is allowed.
 fn devices() -> Vec<OwnedFd> {
     let listed = fs::read_to_string("/proc/bus/input/devices").unwrap_or_default();

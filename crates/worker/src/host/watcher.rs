@@ -24,8 +24,13 @@ pub fn run(shared: &Shared) {
         presence.observe(&signs, now_s);
         let owner_s = presence.for_s(now_s);
         let conditions = Conditions { is_present: owner_s.is_some(), ..reader.read() };
-        let seen =
-            Seen { reasons: rest.reasons(&conditions), owner_s, used: signs.used, is_idle: shared.levers.keep_idle() };
+        let seen = Seen {
+            reasons: rest.reasons(&conditions),
+            owner_s,
+            used: signs.used,
+            sees_input: signs.input_s.is_some(),
+            is_idle: shared.levers.keep_idle(),
+        };
         *lock(&shared.seen) = seen;
         shared.wake_keeper();
         let next = Instant::now() + PERIOD;

@@ -164,6 +164,15 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     Ok(SandboxServer { socket, zygote: Arc::new(zygote), privileged, limits, levers })
 }
 
+/// What control groups would hold at a worker that is started like this process.
+pub fn possible_limits() -> Limits {
+    let name = format!("gleaner-doctor-{}", std::process::id());
+    let Some(groups) = cgroup::Cgroups::prepare(&name) else { return Limits::default() };
+    let limits = groups.limits();
+    groups.remove();
+    limits
+}
+
 /// A small file system at `place`, and in it a read-only `/sys` if there can be one.
 fn mount_templates(place: &Path) -> Result<Option<PathBuf>, Error> {
     let step = |source: io::Error| Error::prepare("mount templates", source);

@@ -1,0 +1,136 @@
+//! What this machine's owner is spared: which of the means are in force at the worker that runs here, or would be at one that is started
+//! as who asks.
+
+use super::{Finding, Verdict, WORKER, finding};
+use serde_json::{Value, json};
+use std::path::Path;
+use worker::host::control::ask;
+use worker::sandbox::{Limits, possible_limits};
+
+/// The means.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Priority {
+    /// Those of a worker that runs; otherwise what could be.
+    pub is_in_force: bool,
+    /// What control groups hold.
+    pub limits: Limits,
+    /// The kernel tells when memory is short.
+    pub tells_shortage: bool,
+    /// Something tells whether the owner types or moves anything.
+    pub sees_input: bool,
+    /// The machine can swap.
+    pub has_swap: bool,
+}
+
+/// Asks the worker whose folder this is, or tries.
+pub fn look(worker: Option<&Path>) -> Priority {
+    let has_swap = std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1);
+    let told = worker.and_then(|folder| ask(folder, &json!({"ask": "guests"})).ok());
+    if let Some(told) = told.filter(|told| told["priority"].is_object()) {
+        return Priority { has_swap, ..of(&told["priority"]) };
+    }
+    Priority {
+        is_in_force: false,
+        limits: possible_limits(),
+        tells_shortage: worker::host::memory::shortage().is_some(),
+        sees_input: worker::host::presence::sees_input(),
+        has_swap,
+    }
+}
+
+fn of(told: &Value) -> Priority {
+    let is = |name: &str| told[name] == true;
+    Priority {
+        is_in_force: true,
+        limits: Limits { cpu_idle: is("cpu_idle"), memory: is("memory"), pids: true, freeze: is("freeze") },
+        tells_shortage: is("shortage"),
+        sees_input: is("input"),
+        has_swap: false,
+    }
+}
+
+const GROUPS: &str = "run the worker as root, or where this account may make control groups: systemd-run --user -p Delegate=yes gleaner worker";
+
+/// Decides what that means.
+pub fn judge(priority: &Priority) -> Vec<Finding> {
+    let limits = priority.limits;
+    let now = if priority.is_in_force { "in force" } else { "possible" };
+    let judged = |subject, holds: bool, good: String, bad: &str, remedy: &str| match holds {
+        true => finding(subject, WORKER, Verdict::Ok, good, ""),
+        false => finding(subject, WORKER, Verdict::Weak, bad.into(), remedy),
+    };
+    let swap = if priority.has_swap { "" } else { "; without swap a guest gives memory back only by its end" };
+    vec![
+        judged(
+            "CPU priority",
+            limits.cpu_idle,
+            format!("{now}: a group with cpu.idle, SCHED_IDLE in it"),
+            "guests are SCHED_IDLE, but a group beside the owner's takes its share",
+            GROUPS,
+        ),
+        judged(
+            "resting",
+            limits.freeze,
+            format!("{now}: guests are frozen"),
+            "guests cannot be frozen: they end instead",
+            GROUPS,
+        ),
+        judged(
+            "owner's memory",
+            limits.memory && priority.tells_shortage,
+            format!("{now}: guests are bounded, and end before it is short{swap}"),
+            if limits.memory {
+                "the kernel does not tell when it is short: it is polled"
+            } else {
+                "guests are not bounded"
+            },
+            if limits.memory { "boot with psi=1" } else { GROUPS },
+        ),
+        judged(
+            "owner's disk",
+            limits.memory && limits.freeze,
+            format!("{now}: what guests write is bounded and paced"),
+            "guests' writes are of the idle class only, which spares no fsync",
+            GROUPS,
+        ),
+        judged(
+            "owner's presence",
+            priority.sees_input,
+            format!("{now}: input is seen"),
+            "only the load of other programs tells whether the owner is there",
+            "add the worker's account to the group input, or run it as root",
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all() -> Priority {
+        let told = json!({"cpu_idle": true, "memory": true, "freeze": true, "shortage": true, "input": true});
+        of(&told)
+    }
+
+    #[test]
+    fn all_means_are_fine_and_each_that_is_missing_is_told() {
+        assert!(judge(&all()).iter().all(|finding| finding.verdict == Verdict::Ok));
+        let without = |change: fn(&mut Priority)| {
+            let mut priority = all();
+            change(&mut priority);
+            let weak = judge(&priority).into_iter().filter(|finding| finding.verdict == Verdict::Weak);
+            weak.map(|finding| finding.subject).collect::<Vec<_>>()
+        };
+        assert_eq!(without(|priority| priority.limits.cpu_idle = false), ["CPU priority"]);
+        assert_eq!(without(|priority| priority.limits.freeze = false), ["resting", "owner's disk"]);
+        assert_eq!(without(|priority| priority.limits.memory = false), ["owner's memory", "owner's disk"]);
+        assert_eq!(without(|priority| priority.tells_shortage = false), ["owner's memory"]);
+        assert_eq!(without(|priority| priority.sees_input = false), ["owner's presence"]);
+    }
+
+    #[test]
+    fn looking_does_not_fail() {
+        let priority = look(Some(Path::new("/nowhere")));
+        assert!(!priority.is_in_force);
+    }
+}
