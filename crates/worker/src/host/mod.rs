@@ -146,3 +146,68 @@ fn wait(time: Duration) {
     let time = rustix::time::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
     let _ = rustix::event::poll(&mut [], Some(&time));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use guests::Known;
+    use serde_json::json;
+    use std::time::Instant;
+
+    fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+        let since = Instant::now();
+        while !is_so() {
+            assert!(since.elapsed() < Duration::from_secs(20), "{what}");
+            wait(Duration::from_millis(5));
+        }
+    }
+
+    fn known() -> Known {
+        Known {
+            number: 0,
+            task: base::TaskId(7),
+            program: "cc".into(),
+            group: String::new(),
+            scratch: PathBuf::from("/nowhere"),
+            since: Instant::now(),
+            used_before: Duration::ZERO,
+        }
+    }
+
+    #[test]
+    fn an_owner_is_heard_and_guests_that_cannot_be_frozen_leave() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rules = Rules { battery: false, celsius_max: None, full_screen: false, metered: false, ..Rules::default() };
+        // Memory is whatever it is while tests run.
+        let settings = Settings { folder: folder.path().to_owned(), cpus: 3, rules, memory_reserve: Some(1 << 20) };
+        let guests = Arc::new(Guests::default());
+        let host = Host::start(settings, Levers::default(), guests.clone()).expect("it starts");
+        let (stay, mut evicted) = guests.arrive(known());
+        let ask = |question| control::ask(folder.path(), &question).expect("it answers");
+        let lent = || *host.lending.borrow();
+        assert_eq!(lent(), Lending { cpus: 3, largest: 3 });
+
+        let told = ask(json!({"ask": "guests"}));
+        assert_eq!(
+            (&told["guests"][0]["program"], &told["rests"], &told["cpus"]),
+            (&"cc".into(), &false.into(), &3.into())
+        );
+        let told = ask(json!({"ask": "pause", "for_s": 0.4}));
+        assert_eq!((&told["rests"], &told["reasons"][0]), (&true.into(), &"paused by its owner".into()), "{told}");
+        assert_eq!(lent(), Lending { cpus: 0, largest: 0 });
+        assert!(evicted.try_recv().is_ok_and(|why| why.contains("cannot be frozen")));
+        eventually("a pause has an end", || lent().cpus == 3);
+
+        ask(json!({"ask": "pause"}));
+        drop(stay);
+        let told = ask(json!({"ask": "resume"}));
+        assert_eq!(
+            (&told["guests"], &told["rests"], &told["evicted"]),
+            (&json!([]), &false.into(), &1.into()),
+            "{told}"
+        );
+        assert!(ask(json!({"ask": "dance"}))["hint"].is_string());
+        drop(host);
+        eventually("it ends", || control::ask(folder.path(), &json!({"ask": "guests"})).is_err());
+    }
+}
