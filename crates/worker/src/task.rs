@@ -109,6 +109,7 @@ impl Request {
             group,
             scratch: scratch.folder.clone(),
             since: Instant::now(),
+            is_leaving: false,
         }
     }
 

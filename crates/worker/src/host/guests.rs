@@ -41,6 +41,8 @@ pub struct Known {
     pub since: Instant,
     /// What its control group had used before it came: groups are used again.
     pub used_before: Duration,
+    /// It was told to end.
+    pub is_leaving: bool,
 }
 
 /// A task's stay, until this is dropped.
@@ -74,8 +76,10 @@ impl Guests {
 
     /// Has one end, to be done elsewhere. False: it is gone, or on its way.
     pub fn evict(&self, number: u64, why: &str) -> bool {
-        let evict = lock(&self.0).present.get_mut(&number).and_then(|present| present.evict.take());
-        evict.is_some_and(|evict| evict.send(why.to_owned()).is_ok())
+        let mut table = lock(&self.0);
+        let Some(present) = table.present.get_mut(&number) else { return false };
+        present.known.is_leaving = true;
+        present.evict.take().is_some_and(|evict| evict.send(why.to_owned()).is_ok())
     }
 }
 

@@ -143,8 +143,10 @@ impl State {
         let (Some(memory), levers) = (Memory::read(), &self.shared.levers) else { return LOOK_MAX.as_secs_f64() };
         self.held = levers.held().unwrap_or_default();
         let verdict = self.memory.judge(&memory.beside(self.held), (now - self.start).as_secs_f64());
-        if verdict.limit != self.limit && levers.bound_memory(verdict.limit) {
-            self.limit = verdict.limit;
+        // The kernel would take back at once what is above the limit, and this thread would have to wait: that is the pacer's.
+        let limit = verdict.limit.max(self.held.fixed + self.held.cache);
+        if limit != self.limit && levers.bound_memory(limit) {
+            self.limit = limit;
         }
         if verdict.drop > 0 {
             self.shared.to_drop.fetch_max(verdict.drop, Ordering::Relaxed);
@@ -167,13 +169,14 @@ impl State {
                 (self.spent(&guest), self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest)
             })
             .collect();
-        guests.sort_by_key(|(spent, ..)| *spent);
+        // Those that are on their way out first: what they hold will be free.
+        guests.sort_by_key(|(spent, _, guest)| (!guest.is_leaving, *spent));
         let mut freed = 0;
         for (spent, held, guest) in guests {
             if freed >= bytes {
                 break;
             }
-            if self.evict(&guest, NO_MEMORY, spent) {
+            if guest.is_leaving || self.evict(&guest, NO_MEMORY, spent) {
                 freed += held;
             }
         }

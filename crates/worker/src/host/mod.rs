@@ -171,6 +171,7 @@ mod tests {
             scratch: PathBuf::from("/nowhere"),
             since: Instant::now(),
             used_before: Duration::ZERO,
+            is_leaving: false,
         }
     }
 

@@ -43,8 +43,11 @@ pub fn run(shared: &Shared) {
         if drop_bytes > 0 {
             shared.levers.drop_cache(drop_bytes);
         }
-        pacer.look(shared);
-        wait(LOOK);
+        let is_used = shared.guests.count() > 0;
+        if is_used || !pacer.waiting.is_empty() {
+            pacer.look(shared);
+        }
+        wait(if is_used { LOOK } else { LOOK * 5 });
     }
     pacer.thaw(shared, |_| true);
 }

@@ -97,9 +97,12 @@ impl Levers {
     pub fn drop_cache(&self, bytes: u64) {
         let Some(memory) = &self.memory else { return };
         if memory.is_unified {
-            // Fails when it has got less: that is as good as it gets.
-            let _ = fs::write(memory.group.join("memory.reclaim"), format!("{bytes} swappiness=0"));
-            let _ = fs::write(memory.group.join("memory.reclaim"), bytes.to_string());
+            // Kernels before 6.8 know no second word. It fails as well when it has got less: that is as good as it gets.
+            let reclaim = memory.group.join("memory.reclaim");
+            let dropped = fs::write(&reclaim, format!("{bytes} swappiness=0"));
+            if dropped.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput) {
+                let _ = fs::write(&reclaim, bytes.to_string());
+            }
             return;
         }
         // Version 1 drops what is above a limit when that is set. A limit that it cannot reach it does not set.
