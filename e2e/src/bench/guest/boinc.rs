@@ -4,7 +4,8 @@
 //! that others have used since; above 25% all guests are stopped, and for 20 s at least.
 //!
 //! Not modelled: its rules for a user at the keyboard (a machine with a console stops guests while it is in use, if asked to) and its limits of
-//! memory. It polls anew with each block, at a phase by chance: what the first check after an owner's return finds is what counts.
+//! memory. It polls anew with each block, at a phase by chance; where the owner uses much of
+//! the CPU, in `work` and `share`, he does so for a period before the measured block begins.
 
 use super::load::cpu_ns;
 use super::rounds::CpuTimes;
@@ -14,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often the use of the CPU is computed.
-const PERIOD: Duration = Duration::from_secs(10);
+pub const PERIOD: Duration = Duration::from_secs(10);
 /// How long guests stay stopped at least.
 const STOPPED: Duration = Duration::from_secs(20);
 /// The part of all CPUs' time that others may use.

@@ -3,6 +3,7 @@
 //! The product keeps what tasks write in memory while it is little (an eighth of the machine's). That would hide the disk, so one guest
 //! first writes more than that: from then on what the worker's guests write goes to disk at once.
 
+use super::ours::Ours;
 use super::report::{Report, Row, Target, Unit};
 use super::rounds::{Rounds, rounds};
 use super::stats::{Mean, quantile};
@@ -17,7 +18,7 @@ const PAIRS: usize = 5;
 /// Size of the file that is read.
 const READ_BYTES: usize = 64 << 20;
 /// How long a guest may take to outgrow memory.
-const OUTGROW: Duration = Duration::from_secs(120);
+const OUTGROW: Duration = Duration::from_secs(300);
 /// `f_type` of a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
 
@@ -34,11 +35,11 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
     let (written, read) = (place.join("fsync"), place.join("cold"));
     std::fs::write(&read, vec![1; READ_BYTES]).at("write", &read)?;
     let count = bench.rounds_per(PAIRS);
-    let seconds = bench.options.block_s.to_string();
-    let fsync = ["fsync".to_owned(), seconds.clone(), written.display().to_string()];
+    let seconds = bench.options.block_s;
+    let fsync = bench.timed("fsync", seconds, &[written.display().to_string()]);
     let times = rounds(bench, "disk: fsync", count, |bench, _, way| beside_writer(bench, way, &fsync))?;
     fsync_rows(&times, report);
-    let cold = ["reads".to_owned(), seconds, read.display().to_string(), "cold".to_owned()];
+    let cold = bench.timed("reads", seconds, &[read.display().to_string(), "cold".to_owned()]);
     let times = rounds(bench, "disk: reads", count, |bench, _, way| beside_writer(bench, way, &cold))?;
     let means = times.map(|block| Mean::of(block).map_or(f64::NAN, |mean| mean.mean));
     report.add(
@@ -55,6 +56,7 @@ fn beside_writer(bench: &Bench, way: Option<Way>, load: &[String]) -> Result<Vec
     let said = bench.owner(load);
     drop(guests);
     let _ = std::fs::remove_file(bench.host.place.join("stream"));
+    bench.host.ours.iter().try_for_each(Ours::settle)?;
     let folder = std::fs::File::open(bench.scratch.path()).at("open", bench.scratch.path())?;
     rustix::fs::syncfs(&folder).context(|| "cannot sync the disk".to_owned())?;
     Ok(numbers(&said?, "ms"))
@@ -62,7 +64,8 @@ fn beside_writer(bench: &Bench, way: Option<Way>, load: &[String]) -> Result<Vec
 
 fn outgrow_memory(bench: &Bench) -> Result<()> {
     super::progress("disk: a guest that outgrows memory");
-    let mib = rustix::system::sysinfo().totalram * u64::from(rustix::system::sysinfo().mem_unit) >> 20;
+    let info = rustix::system::sysinfo();
+    let mib = (info.totalram as u64 * u64::from(info.mem_unit)) >> 20;
     let mut guests = bench.host.begin(Way::Ours, &[words(&["stream", "stream", &(mib / 8 + 512).to_string()])])?;
     let first = guests.pids();
     let again = wait_for(OUTGROW, || {
@@ -70,7 +73,10 @@ fn outgrow_memory(bench: &Bench) -> Result<()> {
         let now = guests.pids();
         (!now.is_empty() && now != first).then_some(())
     });
-    again.ok_or_else(|| Error::Product(format!("a guest that writes {mib}/8 MiB was not begun again on disk")))
+    again.ok_or_else(|| Error::Product(format!(
+            "a guest that writes more than {} MiB was not begun again on disk within {OUTGROW:?}: the machine is too busy for guests",
+            mib / 8
+        )))
 }
 
 fn fsync_rows(times: &Rounds<Vec<f64>>, report: &mut Report) {

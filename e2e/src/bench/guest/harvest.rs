@@ -21,7 +21,7 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
         let guests = bench.guests(way, &bench.spinners())?;
         let now = || guests.as_ref().map_or_else(|| CpuTimes::now().idle_s, super::Guests::cpu_s);
         let before = now();
-        pause(Duration::from_secs_f64(bench.options.block_s));
+        pause(Duration::from_secs_f64(bench.short_s()));
         Ok(now() - before)
     })?;
     report.add(

@@ -67,7 +67,7 @@ pub struct Options {
     pub ways: Vec<Way>,
     /// Rounds of `work`; the other parts have fewer, in proportion.
     pub pairs: usize,
-    /// Seconds of a block.
+    /// Seconds of a block; `work`, `share` and `harvest` take 0.4 of it.
     pub block_s: f64,
     /// What decides the order of blocks.
     pub seed: u64,
@@ -205,10 +205,30 @@ impl Bench {
         said(self.start_owner(load)?)
     }
 
-    /// Runs one of the owner's programs that takes the seconds of a block and the steps of a millisecond first.
-    fn timed(&self, name: &str, rest: &[String]) -> Result<Value> {
-        let first = [name.to_owned(), self.options.block_s.to_string(), self.steps_per_ms.to_string()];
-        self.owner(&[&first, rest].concat())
+    /// One of the owner's programs that do something for so many seconds.
+    fn timed(&self, name: &str, seconds: f64, rest: &[String]) -> Vec<String> {
+        [&[name.to_owned(), seconds.to_string(), self.steps_per_ms.to_string()], rest].concat()
+    }
+
+    /// A polling arrangement knows only what the owner did before: it is given its time with this program, unmeasured.
+    fn warm_up(&self, way: Option<Way>, name: &str, rest: &[String]) -> Result<()> {
+        match way {
+            Some(Way::Boinc) => self.owner(&self.timed(name, boinc::PERIOD.as_secs_f64(), rest)).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Some of these in an order by chance.
+    fn shuffle<T>(&mut self, mut some: Vec<T>) -> Vec<T> {
+        for at in (1..some.len()).rev() {
+            some.swap(at, self.dice.below(at + 1));
+        }
+        some
+    }
+
+    /// Seconds of a block of those that need no long one: what changes from one minute to the next comes between fewer of them.
+    fn short_s(&self) -> f64 {
+        self.options.block_s * 0.4
     }
 
     /// Rounds of a part that has one for so many of `work`'s.

@@ -19,7 +19,7 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
     let count = (bench.rounds_per(PAIRS) * 2).max(2);
     let all = rounds(bench, "probe", count, |bench, _, way| {
         let guests = bench.guests(way, &bench.spinners())?;
-        let said = bench.timed("probe", &[])?;
+        let said = bench.owner(&bench.timed("probe", bench.options.block_s, &[]))?;
         drop(guests);
         Ok([numbers(&said, "wake_ms"), numbers(&said, "burst_ms")])
     })?;

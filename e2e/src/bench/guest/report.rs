@@ -54,12 +54,13 @@ impl Row {
 
     /// With a scatter.
     pub fn scatter(self, scatter: Option<f64>) -> Self {
-        Self { scatter, ..self }
+        Self { scatter: scatter.filter(|scatter| scatter.is_finite()), ..self }
     }
 
-    /// With what `of` says of each way, where it says something.
+    /// With what `of` says of each way, where it says something. What is no number, as on a machine that is never idle, is left out.
     pub fn values(self, of: impl Fn(Way) -> Option<f64>) -> Self {
-        Self { values: Way::ALL.into_iter().filter_map(|way| Some((way, of(way)?))).collect(), ..self }
+        let known = |way: Way| Some((way, of(way).filter(|value| value.is_finite())?));
+        Self { values: Way::ALL.into_iter().filter_map(known).collect(), ..self }
     }
 
     /// Whether ours reaches its target. What lies within the scatter, or a target finer than it, cannot be told.
@@ -99,7 +100,7 @@ impl Report {
 
     /// `{"figures", "scatter", "targets", "missing", "settings"}`.
     pub fn to_json(&self, settings: &Value) -> Value {
-        let (mut figures, mut scatters, mut targets) = (Map::new(), Map::new(), Map::new());
+        let [mut figures, mut scatters, mut targets, mut missing] = [(); 4].map(|()| Map::new());
         for row in &self.rows {
             for (way, value) in &row.values {
                 let name = match way {
@@ -111,6 +112,9 @@ impl Report {
             if let Some(scatter) = row.scatter {
                 scatters.insert(row.name.to_owned(), rounded(scatter).into());
             }
+            if !row.values.contains_key(&Way::Ours) && row.target.is_some() {
+                missing.insert(row.name.to_owned(), "not measured".into());
+            }
             if let Some(target) = row.target {
                 let (word, limit) = match target {
                     Target::AtMost(limit, _) => ("at_most", limit),
@@ -119,7 +123,7 @@ impl Report {
                 targets.insert(row.name.to_owned(), json!({ word: limit, "verdict": row.verdict() }));
             }
         }
-        let missing: BTreeMap<&String, &String> = self.missing.iter().map(|(name, why)| (name, why)).collect();
+        missing.extend(self.missing.iter().map(|(name, why)| (name.clone(), why.as_str().into())));
         json!({
             "figures": figures, "scatter": scatters, "targets": targets, "missing": missing, "settings": settings,
         })

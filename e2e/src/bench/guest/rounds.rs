@@ -33,10 +33,8 @@ pub fn rounds<T>(
     let mut all = Rounds { alone: Vec::new(), with: BTreeMap::new() };
     for round in 0..count {
         progress(&format!("{name}: round {} of {count}", round + 1));
-        let mut order: Vec<Option<Way>> = [None, None].into_iter().chain(ways.iter().copied().map(Some)).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, bench.dice.below(at + 1));
-        }
+        let order = [None, None].into_iter().chain(ways.iter().copied().map(Some)).collect();
+        let order = bench.shuffle(order);
         let mut alone = Vec::new();
         for way in order {
             pause(SETTLE);

@@ -16,7 +16,7 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
         let mut shares: BTreeMap<Way, Vec<f64>> = BTreeMap::new();
         let count = bench.rounds_per(PAIRS);
         for round in 0..count {
-            for way in bench.options.ways.clone() {
+            for way in bench.shuffle(bench.options.ways.clone()) {
                 progress(&format!("share: round {} of {count}", round + 1));
                 shares.entry(way).or_default().push(share(bench, way, pinned)?);
             }
@@ -34,10 +34,10 @@ fn share(bench: &Bench, way: Way, pinned: bool) -> Result<f64> {
     if let Ok(cpu) = usize::try_from(cpu) {
         guests.pin(cpu)?;
     }
-    let first = [bench.options.block_s.to_string(), count.to_string(), cpu.to_string()];
     let pids = guests.pids().into_iter().map(|pid| pid.to_string());
-    let load: Vec<String> = words(&["loops"]).into_iter().chain(first).chain(pids).collect();
-    let said = bench.owner(&load)?;
+    let rest: Vec<String> = [count.to_string(), cpu.to_string()].into_iter().chain(pids).collect();
+    bench.warm_up(Some(way), "loops", &rest)?;
+    let said = bench.owner(&bench.timed("loops", bench.short_s(), &rest))?;
     let ns = |name: &str| said[name].as_f64().unwrap_or(f64::NAN);
     Ok(ns("guest_ns") / (ns("guest_ns") + ns("owner_ns")))
 }

@@ -6,6 +6,7 @@ use super::stats::{Mean, quantile};
 use super::ways::Way;
 use super::{Bench, numbers};
 use crate::error::{Context, Result};
+use std::path::Path;
 
 /// The kinds of work, in turn; and of the bursts how long one takes and how far apart they are, in milliseconds: 7, 13 and 24% of a CPU.
 const KINDS: [(&str, Option<(f64, f64)>); 5] = [
@@ -30,27 +31,14 @@ struct Block {
 pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
     let file = bench.scratch.path().join("read");
     std::fs::write(&file, vec![1; READ_BYTES]).at("write", &file)?;
-    let seed = bench.options.seed;
     let count = bench.options.pairs.max(KINDS.len());
     let all = rounds(bench, "work", count, |bench, round, way| {
+        let (name, rest) = program(bench, round, &file);
         let guests = bench.guests(way, &bench.spinners())?;
+        bench.warm_up(way, name, &rest)?;
         let guests_s = || guests.as_ref().map_or(0.0, super::Guests::cpu_s);
         let (times, before) = (CpuTimes::now(), guests_s());
-        let (name, burst) = KINDS[round % KINDS.len()];
-        let said = match (name, burst) {
-            (_, Some((burst, period))) => {
-                let rest = [burst.to_string(), period.to_string(), seed.wrapping_add(round as u64).to_string()];
-                bench.timed("bursts", &rest)?
-            }
-            ("build", _) => {
-                let folder = bench.scratch.path().join("build").display().to_string();
-                bench.timed("build", &[folder, bench.cpus.to_string()])?
-            }
-            _ => {
-                let seconds = bench.options.block_s.to_string();
-                bench.owner(&["reads".to_owned(), seconds, file.display().to_string(), "cached".to_owned()])?
-            }
-        };
+        let said = bench.owner(&bench.timed(name, bench.short_s(), &rest))?;
         let (idle_s, guests_s) = (CpuTimes::now().idle_s - times.idle_s, guests_s() - before);
         Ok(Block { ms: Mean::of(&numbers(&said, "ms")).map_or(f64::NAN, |mean| mean.mean), idle_s, guests_s })
     })?;
@@ -79,6 +67,19 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
     }
     report.add(Row::new("work_harvest", Unit::Percent).values(|way| harvest(&all, way)));
     Ok(())
+}
+
+/// The program of this round, and what it takes beside time and steps: the same for all blocks.
+fn program(bench: &Bench, round: usize, file: &Path) -> (&'static str, Vec<String>) {
+    let seed = bench.options.seed.wrapping_add(round as u64);
+    match KINDS[round % KINDS.len()] {
+        (_, Some((burst, period))) => ("bursts", vec![burst.to_string(), period.to_string(), seed.to_string()]),
+        ("build", None) => {
+            let folder = bench.scratch.path().join("build");
+            ("build", vec![folder.display().to_string(), bench.cpus.to_string()])
+        }
+        (_, None) => ("reads", vec![file.display().to_string(), "cached".to_owned()]),
+    }
 }
 
 fn median(rounds: &Rounds<f64>, way: Way) -> Option<f64> {

@@ -28,7 +28,7 @@ fn within(seconds: f64, started: Instant) -> bool {
 
 /// `SECONDS STEPS_PER_MS FOLDER JOBS`: builds, one after the other: 16 processes, so many at a time, each reads a source, works 20 ms and
 /// writes an object; then all are put together into one file. `{"ms": [...]}`: each build.
-pub fn build(words: &mut Words) -> Result<()> {
+pub fn build(words: &mut Words<'_>) -> Result<()> {
     let (seconds, per_ms): (f64, u64) = (words.next()?, words.next()?);
     let (folder, jobs): (PathBuf, usize) = (words.next()?, words.next()?);
     let own = std::env::current_exe().context(|| "cannot find this program".to_owned())?;
@@ -73,7 +73,7 @@ fn link(folder: &Path) -> Result<()> {
 }
 
 /// `STEPS_PER_MS FOLDER INDEX`: one process of a build.
-pub fn unit(words: &mut Words) -> Result<()> {
+pub fn unit(words: &mut Words<'_>) -> Result<()> {
     let (per_ms, folder, index): (u64, PathBuf, usize) = (words.next()?, words.next()?, words.next()?);
     let (source, object) = (folder.join(format!("{index}.c")), folder.join(format!("{index}.o")));
     let mut bytes = std::fs::read(&source).at("read", &source)?;
@@ -82,10 +82,11 @@ pub fn unit(words: &mut Words) -> Result<()> {
     std::fs::write(&object, bytes).at("write", &object)
 }
 
-/// `SECONDS FILE cached|cold`: reads a file from beginning to end, from the page cache, or after having its pages dropped.
+/// `SECONDS STEPS_PER_MS FILE cached|cold`: reads a file from beginning to end, from the page cache, or after having its pages dropped.
 /// `{"ms": [...]}`: each time, without the dropping.
-pub fn reads(words: &mut Words) -> Result<()> {
-    let (seconds, path, how): (f64, PathBuf, String) = (words.next()?, words.next()?, words.next()?);
+pub fn reads(words: &mut Words<'_>) -> Result<()> {
+    let (seconds, _): (f64, u64) = (words.next()?, words.next()?);
+    let (path, how): (PathBuf, String) = (words.next()?, words.next()?);
     let mut file = File::open(&path).at("open", &path)?;
     let mut buffer = vec![0; 1 << 16];
     let mut read = |file: &mut File| -> Result<f64> {
@@ -106,9 +107,9 @@ pub fn reads(words: &mut Words) -> Result<()> {
     Ok(())
 }
 
-/// `SECONDS FILE`: every 50 ms writes 4 KB to a file and waits until they are on disk. `{"ms": [...]}`: each write with its wait.
-pub fn fsync(words: &mut Words) -> Result<()> {
-    let (seconds, path): (f64, PathBuf) = (words.next()?, words.next()?);
+/// `SECONDS STEPS_PER_MS FILE`: every 50 ms writes 4 KB to a file and waits until they are on disk. `{"ms": [...]}`: each write with its wait.
+pub fn fsync(words: &mut Words<'_>) -> Result<()> {
+    let (seconds, _, path): (f64, u64, PathBuf) = (words.next()?, words.next()?, words.next()?);
     let mut file = File::create(&path).at("create", &path)?;
     file.write_all(&vec![0; FSYNC_BYTES * 64]).and_then(|()| file.sync_all()).at("write", &path)?;
     let (started, mut took, mut due) = (Instant::now(), Vec::new(), now());

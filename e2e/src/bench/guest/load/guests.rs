@@ -14,7 +14,7 @@ fn ready() {
 }
 
 /// Computes.
-pub fn spin(_: &mut Words) -> Result<()> {
+pub fn spin(_: &mut Words<'_>) -> Result<()> {
     let mut work = Work::new();
     ready();
     loop {
@@ -23,7 +23,7 @@ pub fn spin(_: &mut Words) -> Result<()> {
 }
 
 /// Holds so many MiB and writes to each cache line of them, again and again.
-pub fn touch(words: &mut Words) -> Result<()> {
+pub fn touch(words: &mut Words<'_>) -> Result<()> {
     let mut memory = vec![1u64; words.next::<usize>()? << 17];
     ready();
     loop {
@@ -32,7 +32,7 @@ pub fn touch(words: &mut Words) -> Result<()> {
 }
 
 /// Writes a file of so many MiB in large pieces, again and again, never waiting for the disk.
-pub fn stream(words: &mut Words) -> Result<()> {
+pub fn stream(words: &mut Words<'_>) -> Result<()> {
     let (path, mib) = (words.next::<PathBuf>()?, words.next::<usize>()?);
     let mut file = File::create(&path).at("create", &path)?;
     let bytes: Vec<u8> = (0..CHUNK).map(|index| (index * 31 % 251) as u8).collect();
@@ -46,7 +46,7 @@ pub fn stream(words: &mut Words) -> Result<()> {
 }
 
 /// Holds so many MiB and does nothing.
-pub fn hold(words: &mut Words) -> Result<()> {
+pub fn hold(words: &mut Words<'_>) -> Result<()> {
     let memory = vec![1u8; words.next::<usize>()? << 20];
     std::hint::black_box(&memory);
     ready();

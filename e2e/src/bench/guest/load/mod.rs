@@ -17,7 +17,7 @@ pub const SUBCOMMAND: &str = "load";
 /// What a guest says when it is there.
 pub const READY: &str = "ready";
 
-type Load = fn(&mut Words) -> Result<()>;
+type Load = fn(&mut Words<'_>) -> Result<()>;
 
 const LOADS: [(&str, Load); 13] = [
     ("spin", guests::spin),
@@ -37,8 +37,8 @@ const LOADS: [(&str, Load); 13] = [
 
 /// Becomes the program that the arguments name.
 pub fn main(arguments: &[String]) -> ExitCode {
-    let mut words = Words(arguments.to_vec().into_iter());
-    let name = words.0.next().unwrap_or_default();
+    let mut words = Words(arguments.iter());
+    let name = words.0.next().map_or("", String::as_str);
     let load = LOADS.iter().find(|(known, _)| *known == name);
     let done = load.map_or_else(|| Err(Error::Missing(format!("no load {name}"))), |(_, load)| load(&mut words));
     match done {
@@ -51,11 +51,11 @@ pub fn main(arguments: &[String]) -> ExitCode {
 }
 
 /// Arguments, taken one by one.
-struct Words(std::vec::IntoIter<String>);
+struct Words<'a>(std::slice::Iter<'a, String>);
 
-impl Words {
+impl Words<'_> {
     fn next<T: FromStr>(&mut self) -> Result<T> {
-        let word = self.0.next().unwrap_or_default();
+        let word = self.0.next().map_or("", String::as_str);
         word.parse().map_err(|_| Error::Missing(format!("cannot read the argument `{word}`")))
     }
 

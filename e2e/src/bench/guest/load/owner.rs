@@ -30,7 +30,7 @@ pub fn sleep_until(at: u64) {
 }
 
 /// Steps of work in a millisecond, by the best of many tries: `{"steps_per_ms": N}`.
-pub fn calibrate(_: &mut Words) -> Result<()> {
+pub fn calibrate(_: &mut Words<'_>) -> Result<()> {
     let mut work = Work::new();
     work.steps(1 << 20);
     let try_once = |work: &mut Work| {
@@ -46,7 +46,7 @@ pub fn calibrate(_: &mut Words) -> Result<()> {
 /// `SECONDS STEPS_PER_MS BURST_MS PERIOD_MS SEED`: bursts of fixed work, begun at fixed times whose distance varies by a quarter about
 /// the period. `{"ms": [...]}`: from when each was to begin until it was done; a burst that begins late because the one before took long is
 /// late for its person all the same.
-pub fn bursts(words: &mut Words) -> Result<()> {
+pub fn bursts(words: &mut Words<'_>) -> Result<()> {
     let (seconds, per_ms): (f64, u64) = (words.next()?, words.next()?);
     let (burst_ms, period_ms, seed): (f64, f64, u64) = (words.next()?, words.next()?, words.next()?);
     let (mut work, mut dice) = (Work::new(), Dice(seed));
@@ -66,7 +66,7 @@ pub fn bursts(words: &mut Words) -> Result<()> {
 
 /// `SECONDS STEPS_PER_MS`: wakes every 10 ms and does one millisecond of work. `{"wake_ms": [...], "burst_ms": [...]}`: how late, and how
 /// long the work took.
-pub fn probe(words: &mut Words) -> Result<()> {
+pub fn probe(words: &mut Words<'_>) -> Result<()> {
     let (seconds, per_ms): (f64, u64) = (words.next()?, words.next()?);
     let mut work = Work::new();
     work.steps(per_ms);
@@ -87,10 +87,11 @@ pub fn probe(words: &mut Words) -> Result<()> {
     Ok(())
 }
 
-/// `SECONDS COUNT CPU PIDS…`: so many threads compute without rest, on that CPU if it is not negative. `{"owner_ns", "guest_ns"}`: CPU time
+/// `SECONDS STEPS_PER_MS COUNT CPU PIDS…`: so many threads compute without rest, on that CPU if it is not negative. `{"owner_ns", "guest_ns"}`: CPU time
 /// that they, and those processes, got meanwhile; the guests' is read inside, so that nothing of starting and ending counts.
-pub fn loops(words: &mut Words) -> Result<()> {
-    let (seconds, count, cpu): (f64, usize, i64) = (words.next()?, words.next()?, words.next()?);
+pub fn loops(words: &mut Words<'_>) -> Result<()> {
+    let (seconds, _): (f64, u64) = (words.next()?, words.next()?);
+    let (count, cpu): (usize, i64) = (words.next()?, words.next()?);
     let pids: Vec<i32> = words.rest();
     if let Ok(cpu) = usize::try_from(cpu) {
         let mut set = CpuSet::new();
@@ -130,7 +131,7 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
 }
 
 /// `MIB PASSES`: takes so much memory and writes to each cache line of it so often. `{"ms", "pass_ms"}`: all of it, and a pass in the mean.
-pub fn hungry(words: &mut Words) -> Result<()> {
+pub fn hungry(words: &mut Words<'_>) -> Result<()> {
     let (mib, passes): (usize, u64) = (words.next()?, words.next()?);
     let started = Instant::now();
     let mut memory = vec![1u64; mib << 17];
