@@ -101,5 +101,6 @@ fn fsync_rows(times: &Rounds<Vec<f64>>, report: &mut Report) {
     let limit = p99(&alone).unwrap_or(0.0).max(2.0);
     let excess = Row::new("fsync_p99_excess_ms", Unit::Ms).target(Target::AtMost(limit, 0.0)).scatter(apart);
     report.add(excess.values(|way| Some(p99(&with(way)?)? - p99(&alone)?)));
-    report.add(Row::new("fsync_mean_ms", Unit::Ms).scatter(mean(&alone)).values(|way| mean(&with(way)?)));
+    report.add(Row::new("fsync_p99_ms", Unit::Ms).alone(p99(&alone)).values(|way| p99(&with(way)?)));
+    report.add(Row::new("fsync_mean_ms", Unit::Ms).alone(mean(&alone)).values(|way| mean(&with(way)?)));
 }

@@ -7,16 +7,16 @@ use super::ways::Way;
 use super::{Bench, numbers};
 use crate::error::Result;
 
-/// Rounds of `work` for one of the probe: 60 blocks of 150.
-const PAIRS: usize = 5;
+/// Rounds, for how many of `work`.
+const ROUNDS: usize = 60;
+const PAIRS: usize = 150;
 /// What it may take longer at P99, in milliseconds, and in parts of what guests of equal priority add.
 const EXCESS_MS_MAX: f64 = 0.3;
 const EXCESS_OF_EQUAL_MAX: f64 = 0.25;
 
 /// Measures how much later it is.
 pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
-    // Two blocks alone in each round: all together as many as of the others, or more.
-    let count = (bench.rounds_per(PAIRS) * 2).max(2);
+    let count = (bench.options.pairs * ROUNDS / PAIRS).max(1);
     let all = rounds(bench, "probe", count, |bench, _, way| {
         let guests = bench.guests(way, &bench.spinners())?;
         let said = bench.owner(&bench.timed("probe", bench.options.block_s, &[]))?;
@@ -44,12 +44,10 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
         );
     }
     report.add(
-        Row::new("probe_wake_p99_ms", Unit::Ms).scatter(Some(sides[0].1.alone)).values(|way| sides[0].1.p99(&all, way)),
+        Row::new("probe_wake_p99_ms", Unit::Ms).alone(Some(sides[0].1.alone)).values(|way| sides[0].1.p99(&all, way)),
     );
     report.add(
-        Row::new("probe_burst_p99_ms", Unit::Ms)
-            .scatter(Some(sides[1].1.alone))
-            .values(|way| sides[1].1.p99(&all, way)),
+        Row::new("probe_burst_p99_ms", Unit::Ms).alone(Some(sides[1].1.alone)).values(|way| sides[1].1.p99(&all, way)),
     );
     Ok(())
 }

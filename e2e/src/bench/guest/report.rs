@@ -35,6 +35,8 @@ pub struct Row {
     pub unit: Unit,
     /// What ours must reach, if anything.
     pub target: Option<Target>,
+    /// Its value alone, where that says something.
+    pub alone: Option<f64>,
     /// The same measure between the two blocks alone: no claim is finer.
     pub scatter: Option<f64>,
     /// With guests.
@@ -42,14 +44,19 @@ pub struct Row {
 }
 
 impl Row {
-    /// A measure without values, target and scatter.
+    /// A measure of which nothing is known yet.
     pub fn new(name: &'static str, unit: Unit) -> Self {
-        Self { name, unit, target: None, scatter: None, values: BTreeMap::new() }
+        Self { name, unit, target: None, alone: None, scatter: None, values: BTreeMap::new() }
     }
 
     /// With a target.
     pub fn target(self, target: Target) -> Self {
         Self { target: Some(target), ..self }
+    }
+
+    /// With its value alone.
+    pub fn alone(self, alone: Option<f64>) -> Self {
+        Self { alone: alone.filter(|alone| alone.is_finite()), ..self }
     }
 
     /// With a scatter.
@@ -109,6 +116,9 @@ impl Report {
                 };
                 figures.insert(name, rounded(*value).into());
             }
+            if let Some(alone) = row.alone {
+                figures.insert(format!("{}_alone", row.name), rounded(alone).into());
+            }
             if let Some(scatter) = row.scatter {
                 scatters.insert(row.name.to_owned(), rounded(scatter).into());
             }
@@ -131,12 +141,12 @@ impl Report {
 
     /// Lines for a person.
     pub fn to_table(&self, settings: &Value) -> String {
-        let mut text = format!("{:<30} {:>10}", "", "A/A");
+        let mut text = format!("{:<28} {:>10} {:>10}", "", "alone", "A/A");
         Way::ALL.iter().for_each(|way| text.push_str(&format!(" {:>10}", way.name())));
         text.push_str("  target\n");
         for row in &self.rows {
             let show = |value: Option<f64>| value.map_or("-".to_owned(), |value| shown(value, row.unit));
-            text.push_str(&format!("{:<30} {:>10}", row.name, show(row.scatter)));
+            text.push_str(&format!("{:<28} {:>10} {:>10}", row.name, show(row.alone), show(row.scatter)));
             Way::ALL.iter().for_each(|way| text.push_str(&format!(" {:>10}", show(row.values.get(way).copied()))));
             let target = row.target.map(|target| match target {
                 Target::AtMost(limit, _) => format!("  at most {}", shown(limit, row.unit)),
@@ -146,7 +156,7 @@ impl Report {
             text.push_str(&format!("{}{}\n", target.unwrap_or_default(), verdict.unwrap_or_default()));
         }
         for (name, why) in &self.missing {
-            text.push_str(&format!("{name:<30} {:>10}  {why}\n", "-"));
+            text.push_str(&format!("{name:<28} {:>10}  {why}\n", "-"));
         }
         text.push_str(&format!("\n{settings}\n"));
         text

@@ -167,7 +167,7 @@ impl Guests {
     pub fn look(&mut self) -> f64 {
         let found = match self.way {
             Way::Ours => marked(&self.mark),
-            _ => self.children.iter().map(|child| child.id() as i32).collect(),
+            _ => self.children.iter_mut().filter_map(running).collect(),
         };
         let now: BTreeMap<i32, u64> = found.into_iter().filter_map(|pid| Some((pid, cpu_ns(pid)?))).collect();
         let lost: u64 = self.seen.iter().filter(|(pid, _)| !now.contains_key(pid)).map(|(_, cpu)| cpu).sum();
@@ -207,6 +207,10 @@ impl Drop for Guests {
             eprintln!("bench: guests that do not go: {:?}", marked(&self.mark));
         }
     }
+}
+
+fn running(child: &mut Child) -> Option<i32> {
+    matches!(child.try_wait(), Ok(None)).then(|| child.id() as i32)
 }
 
 /// The guests' processes with this mark; not what started them and carries it too.

@@ -46,7 +46,6 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
     let alone = ms.alone_slowdowns();
     report.add(
         Row::new("owner_slowdown_mean", Unit::Percent)
-            .target(Target::AtMost(0.01, 0.0))
             .scatter(alone.map(Mean::scatter))
             .values(|way| Some(ms.slowdowns(way)?.mean)),
     );
