@@ -67,7 +67,7 @@ pub struct Options {
     pub ways: Vec<Way>,
     /// Rounds of `work`; the other parts have fewer, in proportion.
     pub pairs: usize,
-    /// Seconds of a block; `work`, `share` and `harvest` take 0.4 of it.
+    /// Seconds of a block; `work` and `harvest` take 0.4 of it.
     pub block_s: f64,
     /// What decides the order of blocks.
     pub seed: u64,

@@ -35,7 +35,7 @@ pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
     for (name, excess) in &sides {
         report.add(Row::new(name, Unit::Ms).scatter(Some(excess.scatter)).values(|way| excess.with(&all, way)));
     }
-    if let Some(equal) = larger(Way::Equal) {
+    if let Some(equal) = larger(Way::Equal).filter(|equal| *equal > 0.0) {
         report.add(
             Row::new("probe_p99_excess_of_equal", Unit::Percent)
                 .target(Target::AtMost(EXCESS_OF_EQUAL_MAX, 0.0))

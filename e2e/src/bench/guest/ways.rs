@@ -5,7 +5,7 @@ use super::group::Group;
 use super::load::{READY, SUBCOMMAND, cpu_ns};
 use super::ours::Ours;
 use crate::error::{Context, Error, Result};
-use crate::process::wait_for;
+use crate::process::{pause, wait_for};
 use rustix::process::{Pid, Signal};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -18,6 +18,9 @@ use std::time::Duration;
 /// How long a guest may take to begin, and to be gone.
 const BEGIN: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(10);
+
+/// How long guests are left to themselves before anything is measured.
+const SETTLE: Duration = Duration::from_millis(300);
 
 /// How guests are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,6 +95,8 @@ impl Host {
         if guests.seen.len() < loads.len() {
             return Err(Error::Product(format!("of {} guests {} are there", loads.len(), guests.seen.len())));
         }
+        // What begins a guest has more to do behind it, which is no part of having one.
+        pause(SETTLE);
         guests.poller = (way == Way::Boinc).then(|| Poller::start(guests.pids()));
         Ok(guests)
     }
