@@ -44,16 +44,18 @@ pub use ways::Way;
 
 use super::tasks::dice::Dice;
 use crate::error::{Context, Error, Result};
+use crate::process::pause;
 use crate::scratch::Scratch;
 use group::Group;
 use ours::Ours;
 use report::Report;
+use rounds::CpuTimes;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::io::IsTerminal;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use ways::{Guests, Host};
 
 /// What is measured, and how it is shown.
@@ -91,15 +93,19 @@ impl Options {
         Self { json, only, ways, pairs, block_s, seed, memory_mib, guest_memory_mib, memory_left_mib, disk_mib: 1024 }
     }
 
-    fn settings(&self, steps_per_ms: u64, cpus: usize) -> Value {
+    fn settings(&self, bench: &Bench) -> Value {
         let ways: Vec<&str> = self.ways.iter().map(|way| way.name()).collect();
         json!({
-            "seed": self.seed, "pairs": self.pairs, "block_s": self.block_s, "arrangements": ways, "cpus": cpus,
+            "seed": self.seed, "pairs": self.pairs, "block_s": self.block_s, "arrangements": ways, "cpus": bench.cpus,
             "memory_mib": self.memory_mib, "guest_memory_mib": self.guest_memory_mib, "memory_left_mib": self.memory_left_mib,
-            "disk_mib": self.disk_mib, "steps_per_ms": steps_per_ms,
+            "disk_mib": self.disk_mib, "steps_per_ms": bench.steps_per_ms, "others_cpu": bench.others_cpu,
         })
     }
 }
+
+/// How long it is looked what others do on this machine, and how much of its CPUs they may use before it is said.
+const LOOK: Duration = Duration::from_secs(2);
+const OTHERS_CPU_MAX: f64 = 0.03;
 
 /// A part of the benchmark.
 type Part = (&'static str, fn(&mut Bench, &mut Report) -> Result<()>);
@@ -128,6 +134,8 @@ struct Bench {
     /// Steps of work that an owner's program does in a millisecond, alone.
     steps_per_ms: u64,
     cpus: usize,
+    /// The part of all CPUs' time that others used before anything was begun.
+    others_cpu: f64,
 }
 
 /// Measures and prints. A part that fails is missing, with the reason.
@@ -145,7 +153,7 @@ pub fn run(options: &Options) -> Result<()> {
         }
         progress(&format!("{name}: {:.0} s\n", started.elapsed().as_secs_f64()));
     }
-    let settings = options.settings(bench.steps_per_ms, bench.cpus);
+    let settings = options.settings(&bench);
     if let Some(ours) = bench.host.ours.take() {
         ours.stop()?;
     }
@@ -167,12 +175,19 @@ impl Bench {
     fn start(options: Options) -> Result<Self> {
         let program = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        let others_cpu = others_cpu();
+        if others_cpu > OTHERS_CPU_MAX {
+            eprintln!(
+                "bench: others use {:.0}% of this machine's CPUs: the figures tell of them, too",
+                others_cpu * 100.0
+            );
+        }
         let (owner, other, scratch) = (Group::new("owner")?, Group::new("other")?, Scratch::new()?);
         let place = scratch.folder("guests", 0o755)?;
         let ours = options.ways.contains(&Way::Ours).then(|| Ours::start(cpus)).transpose()?;
         let host = Host { owner, other, ours, program, place };
         let dice = Dice(options.seed);
-        let mut bench = Self { options, host, scratch, dice, steps_per_ms: 0, cpus };
+        let mut bench = Self { options, host, scratch, dice, steps_per_ms: 0, cpus, others_cpu };
         let found = bench.owner(&["calibrate".to_owned()])?;
         bench.steps_per_ms = found["steps_per_ms"].as_u64().unwrap_or(0).max(1);
         Ok(bench)
@@ -235,6 +250,15 @@ impl Bench {
     fn rounds_per(&self, pairs: usize) -> usize {
         (self.options.pairs / pairs).max(1)
     }
+}
+
+/// The part of all CPUs' time that is used now.
+fn others_cpu() -> f64 {
+    let before = CpuTimes::now();
+    pause(LOOK);
+    let after = CpuTimes::now();
+    let (busy, idle) = (after.busy_s - before.busy_s, after.idle_s - before.idle_s);
+    (busy / (busy + idle).max(f64::MIN_POSITIVE) * 1000.0).round() / 1000.0
 }
 
 /// What a program of the owner's says when it ends.
