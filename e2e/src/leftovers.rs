@@ -135,13 +135,16 @@ pub fn sweep(scratch: &Path) {
     }
 }
 
-/// Removes a group of no processes, and those beneath it.
+/// Removes a group of no processes, and those beneath it. A killed process whose group is idle dies only once nobody else wants the
+/// CPU: so the group no longer is.
 fn remove_group(group: &Path) {
+    let _ = std::fs::write(group.join("cpu.idle"), "0");
     let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
     for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_group(&entry.path());
     }
-    let _ = std::fs::remove_dir(group);
+    let is_gone = || (std::fs::remove_dir(group).is_ok() || !group.exists()).then_some(());
+    wait_for(Duration::from_secs(5), is_gone);
 }
 
 fn mounts() -> BTreeSet<String> {

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// How long a guest may take to begin, and to be gone.
 const BEGIN: Duration = Duration::from_secs(60);
-const GONE: Duration = Duration::from_secs(10);
+const GONE: Duration = Duration::from_secs(30);
 
 /// How long guests are left to themselves before anything is measured.
 const SETTLE: Duration = Duration::from_millis(300);
