@@ -1,6 +1,6 @@
 //! What a run may leave behind and must not: processes, mounts, control groups.
 
-use crate::pool::NODES;
+use crate::pool::{NODES, NODES_TOGETHER};
 use crate::process::wait_for;
 use crate::scratch::MARK;
 use rustix::process::{Pid, Signal};
@@ -59,7 +59,7 @@ fn named_after(group: &Path) -> Option<String> {
 
 /// What the run's hub wrote of the machines that joined, in which their keys occur.
 fn known_keys(scratch: &Path) -> String {
-    std::fs::read_to_string(scratch.join(NODES)).unwrap_or_default()
+    [NODES, NODES_TOGETHER].iter().filter_map(|path| std::fs::read_to_string(scratch.join(path)).ok()).collect()
 }
 
 /// Processes of the run: those that carry its mark, hold its folder as their folder or program, or see it among their mounts
@@ -110,7 +110,7 @@ fn is_ancestor(pid: i32) -> bool {
     false
 }
 
-/// Kills what is left of the run in `scratch`, each process by its id.
+/// Kills what is left of the run in `scratch`, each process by its id; removes its groups and mounts.
 pub fn sweep(scratch: &Path) {
     for _ in 0..5 {
         let found = processes(scratch);
@@ -124,12 +124,27 @@ pub fn sweep(scratch: &Path) {
         }
         wait_for(Duration::from_secs(2), || processes(scratch).is_empty().then_some(()));
     }
+    let known = known_keys(scratch);
+    let is_known = |group: &&PathBuf| named_after(group).is_some_and(|key| known.contains(&key));
+    groups().iter().filter(is_known).for_each(|group| remove_group(group));
     for line in mounts() {
         let Some(point) = line.split(' ').nth(4) else { continue };
         if Path::new(point).starts_with(scratch) {
             let _ = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
         }
     }
+}
+
+/// Removes a group of no processes, and those beneath it. A killed process whose group is idle dies only once nobody else wants the
+/// CPU: so the group no longer is.
+fn remove_group(group: &Path) {
+    let _ = std::fs::write(group.join("cpu.idle"), "0");
+    let entries = std::fs::read_dir(group).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_group(&entry.path());
+    }
+    let is_gone = || (std::fs::remove_dir(group).is_ok() || !group.exists()).then_some(());
+    wait_for(Duration::from_secs(5), is_gone);
 }
 
 fn mounts() -> BTreeSet<String> {

@@ -8,6 +8,7 @@ use e2e::report::{Report, Verdict};
 use e2e::{bench, contract, cut, demo, failure, hubs, real, roam, scratch::Scratch, slow, suite, supervise};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
@@ -15,6 +16,8 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e demo [--keep]
        e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
        e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
+       e2e bench guest [--json] [--quick] [--only PART,...] [--arrangements NAME,...] [--pairs N] [--block SECONDS] [--seed N]
+                 [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -29,6 +32,9 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|first| first == bench::REPLAY_SUBCOMMAND) {
         return bench::replay(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|first| first == bench::LOAD_SUBCOMMAND) {
+        return bench::load(&arguments[1..]);
     }
     if arguments.first().is_some_and(|first| first == e2e::swarm::SUBCOMMAND) {
         return e2e::swarm::main(&arguments[1..]);
@@ -69,11 +75,11 @@ impl Arguments {
         Ok(Some(self.0.remove(at)))
     }
 
-    fn number(&mut self, name: &str, default: usize) -> Result<usize> {
+    fn number<T: FromStr>(&mut self, name: &str, default: T) -> Result<T> {
         Ok(self.number_if_given(name)?.unwrap_or(default))
     }
 
-    fn number_if_given(&mut self, name: &str) -> Result<Option<usize>> {
+    fn number_if_given<T: FromStr>(&mut self, name: &str) -> Result<Option<T>> {
         let Some(text) = self.value(name)? else { return Ok(None) };
         text.parse().map(Some).map_err(|_| Error::Missing(format!("{name} wants a number, not {text}")))
     }
@@ -118,6 +124,8 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 bench_slow_link(rest)?;
             } else if rest.flag("tasks") {
                 bench_tasks(rest)?;
+            } else if rest.flag("guest") {
+                bench_guest(rest)?;
             } else if rest.flag("launch") {
                 bench_launch(rest)?;
             } else {
@@ -140,6 +148,25 @@ fn bench_launch(mut rest: Arguments) -> Result<()> {
     };
     rest.end()?;
     bench::launch::run(&options)
+}
+
+fn bench_guest(mut rest: Arguments) -> Result<()> {
+    let mut options = bench::guest::Options::new(rest.flag("--quick"));
+    options.json = rest.flag("--json");
+    options.only = rest.value("--only")?.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect());
+    if let Some(names) = rest.value("--arrangements")? {
+        options.ways = bench::guest::Way::list(&names)?;
+    }
+    options.pairs = rest.number("--pairs", options.pairs)?;
+    options.block_s = rest.number("--block", options.block_s)?;
+    options.seed = rest.number("--seed", options.seed)?;
+    options.memory_mib = rest.number("--memory-mib", options.memory_mib)?;
+    options.guest_memory_mib = rest.number("--guest-memory-mib", options.guest_memory_mib)?;
+    options.memory_left_mib = rest.number_if_given("--memory-left-mib")?;
+    options.disk_mib = rest.number("--disk-mib", options.disk_mib)?;
+    rest.end()?;
+    options.only.iter().try_for_each(|only| only_one_of(Some(only), &bench::guest::parts()))?;
+    bench::guest::run(&options)
 }
 
 fn bench_tasks(mut rest: Arguments) -> Result<()> {

@@ -23,6 +23,8 @@ use testbed::{Link, Testbed};
 
 /// The hub's list of machines that joined, in a pool's folder.
 pub const NODES: &str = "hub/state/hub/nodes.json";
+/// The same where hub and worker are one process.
+pub const NODES_TOGETHER: &str = "worker0/state/hub/nodes.json";
 /// Where the client is, if there is a link, and where the pool is.
 pub const CLIENT: &str = "client";
 /// See [`CLIENT`].

@@ -22,6 +22,11 @@ const USAGE: &str = "usage: cargo xtask <command>
   bench tasks [--json]               what the hub's task table takes for each event, by the clock and in steps
        [--only PART] [--hosts N]     one part, or one size, alone; 0: the slower syncs alone
        [--rounds N]                  how often each run is repeated, in a fresh process
+  bench guest [--json] [--quick]     what an owner notices of guests: beside them, their peers' ways and ours; --quick: two minutes, to see it work
+       [--only PART,...]             work, probe, disk, share, memory, harvest
+       [--arrangements NAME,...]     equal, same, nice19, boinc, ours
+       [--pairs N] [--block SECONDS] [--seed N]
+       [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
   fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
@@ -67,7 +72,8 @@ fn bench(rest: &[&str]) -> Result<(), String> {
         need::programs(&need::TESTBED)?;
         need::wanted(&need::TRACING);
     }
-    if slow_link || !rest.contains(&"--no-peers") {
+    let alone = rest.contains(&"--no-peers") || rest.contains(&"guest");
+    if slow_link || !alone {
         need::wanted(&need::PEERS);
     }
     let programs = run::build(true)?;

@@ -11,7 +11,7 @@
 mod admission;
 mod clock;
 mod crowd;
-mod dice;
+pub(super) mod dice;
 mod life;
 mod micro;
 mod others;

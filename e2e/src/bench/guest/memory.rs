@@ -1,0 +1,120 @@
+//! A program of the owner's that wants memory, and a guest that does, one after the other.
+//!
+//! Alone, the program fills its memory and goes over it for three blocks' time. The other one comes a block's time later. As long as both fit
+//! into memory (the sizes of the options do, on a machine with several GB) this tells of caches and of the way to memory; with
+//! `--memory-left-mib` a third program holds all but so much, and then it tells of memory that is not there. Without swap that ends plain guests
+//! or the one that holds: then the part says so.
+
+use super::report::{Report, Row, Target, Unit};
+use super::rounds::rounds;
+use super::stats::Mean;
+use super::ways::{Guests, Way};
+use super::{Bench, said, words};
+use crate::error::{Context, Error, Result};
+use crate::process::pause;
+use serde_json::Value;
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+/// Rounds of `work` for one of these.
+const PAIRS: usize = 15;
+/// MiB that must be left for others, unless it is asked that memory be short.
+const RESERVE_MIB: u64 = 4096;
+/// How often it is looked whether guests are still there.
+const LOOK: Duration = Duration::from_millis(100);
+/// Who is ended first when there is too little memory.
+const FIRST_TO_GO: &[u8] = b"1000";
+
+/// Measures both orders.
+pub fn run(bench: &mut Bench, report: &mut Report) -> Result<()> {
+    let holder = hold(bench)?;
+    let once = bench.owner(&hungry(bench, 3))?;
+    let pass_ms = once["pass_ms"].as_f64().unwrap_or(1.0).max(1e-3);
+    let passes = (bench.options.block_s * 3000.0 / pass_ms).ceil() as u64;
+    let count = bench.rounds_per(PAIRS);
+    let orders = [("mem_host_first_delay", 0.008, true), ("mem_guest_first_delay", 0.081, false)];
+    let mut lost = std::collections::BTreeMap::new();
+    for (name, limit, host_first) in orders {
+        let all = rounds(bench, "memory", count, |bench, _, way| {
+            let (ms, lost_s) = block(bench, way, passes, host_first)?;
+            if let Some(way) = way {
+                *lost.entry(way).or_insert(0.0) += lost_s;
+            }
+            Ok(ms)
+        })?;
+        report.add(
+            Row::new(name, Unit::Percent)
+                .target(Target::AtMost(limit, 0.0))
+                .scatter(all.alone_slowdowns().map(Mean::scatter))
+                .values(|way| Some(all.slowdowns(way)?.mean)),
+        );
+    }
+    report.add(Row::new("mem_lost_cpu_s", Unit::Seconds).values(|way| lost.get(&way).copied()));
+    match holder.map(|mut guests| guests.look()) {
+        Some(gone) if gone > 0.0 => {
+            Err(Error::Product("memory ran out, and the program that held it was ended".into()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// How long the owner's program took, in milliseconds, and how many seconds of guests' CPU time came to nothing.
+fn block(bench: &Bench, way: Option<Way>, passes: u64, host_first: bool) -> Result<(f64, f64)> {
+    let arrives = Duration::from_secs_f64(bench.options.block_s);
+    let load = [words(&["touch", &bench.options.guest_memory_mib.to_string()])];
+    let (child, guests) = if host_first {
+        let child = bench.start_owner(&hungry(bench, passes))?;
+        pause(arrives);
+        (child, bench.guests(way, &load)?)
+    } else {
+        let guests = bench.guests(way, &load)?;
+        pause(arrives);
+        (bench.start_owner(&hungry(bench, passes))?, guests)
+    };
+    let (said, lost_s) = finish(child, guests)?;
+    Ok((said["ms"].as_f64().unwrap_or(f64::NAN), lost_s))
+}
+
+/// Waits for the owner's program, and looks after the guests meanwhile.
+fn finish(mut child: Child, mut guests: Option<Guests>) -> Result<(Value, f64)> {
+    let (mut lost_s, mut looked) = (0.0, Instant::now());
+    while child.try_wait().context(|| "cannot wait for a program of the owner's".to_owned())?.is_none() {
+        pause(Duration::from_millis(20));
+        if looked.elapsed() >= LOOK {
+            lost_s += guests.as_mut().map_or(0.0, Guests::look);
+            looked = Instant::now();
+        }
+    }
+    Ok((said(child)?, lost_s))
+}
+
+fn hungry(bench: &Bench, passes: u64) -> Vec<String> {
+    words(&["hungry", &bench.options.memory_mib.to_string(), &passes.to_string()])
+}
+
+/// Makes memory short, if asked for; else fails if there is too little of it for the others on this machine.
+fn hold(bench: &Bench) -> Result<Option<Guests>> {
+    let available = available_mib();
+    let wanted = bench.options.memory_mib + bench.options.guest_memory_mib;
+    let Some(left) = bench.options.memory_left_mib else {
+        return match available >= wanted + RESERVE_MIB {
+            true => Ok(None),
+            false => Err(Error::Missing(format!(
+                "{available} MiB are available: too little for {wanted} and {RESERVE_MIB} for others"
+            ))),
+        };
+    };
+    let holder = bench.host.begin(Way::Equal, &[words(&["hold", &available.saturating_sub(left).to_string()])])?;
+    for pid in holder.pids() {
+        let path = std::path::PathBuf::from(format!("/proc/{pid}/oom_score_adj"));
+        std::fs::write(&path, FIRST_TO_GO).at("write", &path)?;
+    }
+    Ok(Some(holder))
+}
+
+/// What the kernel thinks can be had without harm.
+fn available_mib() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok()).map_or(0, |kib| kib >> 10)
+}
