@@ -69,6 +69,11 @@ impl Guests {
         lock(&self.0).present.values().map(|present| present.known.clone()).collect()
     }
 
+    /// Whether some were told to end and are still here.
+    pub fn are_leaving(&self) -> bool {
+        lock(&self.0).present.values().any(|present| present.known.is_leaving)
+    }
+
     /// How many are here.
     pub fn count(&self) -> usize {
         lock(&self.0).present.len()

@@ -19,6 +19,8 @@ use wire::lock;
 
 /// Longest time between two looks.
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// And while guests are on their way out.
+const SOON: Duration = Duration::from_millis(100);
 /// A guest that rests is done again elsewhere at the earliest after so long, in seconds.
 const REST_S_MIN: f64 = 30.0;
 /// How long is waited at most, before the owner is answered, until guests are frozen that were told so.
@@ -121,6 +123,7 @@ impl State {
         let rests = self.rests();
         self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
         self.evict_resting(now);
+        self.hurry();
         let cpus = self.shared.settings.cpus;
         // Who rests for want of memory goes on soon; nobody knows how long the other reasons last.
         let lent = match (rests, self.frozen_since) {
@@ -130,7 +133,8 @@ impl State {
         };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent) != lent);
         let until = self.paused.and_then(|paused| paused.until).map(|until| until.saturating_duration_since(now));
-        Duration::from_secs_f64(look_s).min(LOOK_MAX).min(until.unwrap_or(LOOK_MAX))
+        let soon = if self.shared.guests.are_leaving() { SOON } else { LOOK_MAX };
+        Duration::from_secs_f64(look_s).min(soon).min(until.unwrap_or(LOOK_MAX))
     }
 
     /// Whether guests rest until their owner, or what he has settled, says otherwise.
@@ -234,6 +238,19 @@ impl State {
                 let why = format!("guests rest here: {}", self.reasons().join("; "));
                 self.evict(&guest, &why, spent);
             }
+        }
+    }
+
+    /// While all are frozen, those that were ended die as fast as they can.
+    fn hurry(&self) {
+        let hurries = self.frozen_since.is_some() && self.shared.guests.are_leaving();
+        if self.shared.hurries.swap(hurries, Ordering::Relaxed) == hurries {
+            return;
+        }
+        if hurries {
+            self.shared.levers.hurry();
+        } else {
+            self.shared.levers.keep_idle();
         }
     }
 

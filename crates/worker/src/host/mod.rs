@@ -72,6 +72,8 @@ pub struct Shared {
     to_drop: AtomicU64,
     /// Guests write at a pace that their owner does not feel.
     is_paced: AtomicBool,
+    /// Guests that were ended get processor time to die, while the others are frozen.
+    hurries: AtomicBool,
     has_ended: AtomicBool,
     /// Wakes the keeper.
     wake: OwnedFd,
@@ -104,6 +106,7 @@ impl Host {
             seen: Mutex::default(),
             to_drop: AtomicU64::new(0),
             is_paced: AtomicBool::new(false),
+            hurries: AtomicBool::new(false),
             has_ended: AtomicBool::new(false),
             wake,
         });

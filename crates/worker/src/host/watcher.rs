@@ -5,6 +5,7 @@ use super::presence::Watcher;
 use super::{Seen, Shared, wait};
 use sched::presence::Presence;
 use sched::rest::{Conditions, Rest};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use wire::lock;
 
@@ -29,7 +30,7 @@ pub fn run(shared: &Shared) {
             owner_s,
             used: signs.used,
             sees_input: signs.input_s.is_some(),
-            is_idle: shared.levers.keep_idle(),
+            is_idle: shared.hurries.load(Ordering::Relaxed) || shared.levers.keep_idle(),
         };
         *lock(&shared.seen) = seen;
         shared.wake_keeper();
