@@ -5,8 +5,13 @@
 //!
 //! Deliberately not here: threads and files. Whoever wants replicates side by side runs [`study::replicate`] on threads of his own.
 
+pub mod bursts;
 pub mod cluster;
+mod complex;
 pub mod dice;
 pub mod owners;
+pub mod parallel;
+pub mod parameters;
 pub mod statistics;
 pub mod study;
+pub mod traces;

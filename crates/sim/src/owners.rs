@@ -74,8 +74,7 @@ pub struct Owner {
 impl Owner {
     /// An owner somewhere in the middle of his life, and of an episode.
     pub fn new(like: Owners, mut dice: Dice) -> Self {
-        let part = like.mean_s(like.present) / (like.mean_s(like.present) + like.mean_s(like.away));
-        let is_there = dice.unit() < part;
+        let is_there = dice.unit() < 1.0 - like.idle_part();
         // A moment falls into a long episode more often than into a short one.
         let length_s = loop {
             let length_s = draw(&like, if is_there { like.present } else { like.away }, &mut dice);
@@ -138,6 +137,29 @@ fn draw(like: &Owners, (median, sigma): (f64, f64), dice: &mut Dice) -> f64 {
 }
 
 impl Owners {
+    /// The part of the time that they are away.
+    pub fn idle_part(&self) -> f64 {
+        let (away_s, there_s) = (self.mean_s(self.away), self.mean_s(self.present));
+        away_s / (away_s + there_s)
+    }
+
+    /// The same, but there for so much longer or shorter that they are away for this part of the time, as nearly as the longest episode
+    /// lets them; where that is too short, away for shorter.
+    pub fn with_idle_part(self, part: f64) -> Self {
+        let stretched = |factor: f64| Self {
+            present: (self.present.0 * factor, self.present.1),
+            away: (self.away.0 / factor.max(1.0).sqrt(), self.away.1),
+            ..self
+        };
+        // By halves: the longer they are there, the smaller the part.
+        let (mut low, mut high) = (1e-6f64, 1e6f64);
+        for _ in 0..60 {
+            let middle = (low * high).sqrt();
+            if stretched(middle).idle_part() > part { low = middle } else { high = middle }
+        }
+        stretched(low)
+    }
+
     /// The mean of a kind of episodes, in seconds: a lognormal one that is cut off.
     fn mean_s(&self, (median, sigma): (f64, f64)) -> f64 {
         let at = (self.episode_s_max / median).ln() / sigma;

@@ -1,6 +1,6 @@
 //! `gleaner forecast`: what will come of a series, and how good that was foretold so far.
 
-mod trace;
+pub(in crate::commands) mod trace;
 
 use crate::answers::Render;
 use crate::args::Forecast;

@@ -34,7 +34,7 @@ pub fn read(path: &Path, column: Option<&str>) -> Result<Trace> {
 }
 
 /// What is most often on the first line; a comma if nothing is.
-fn separator(head: &[u8]) -> u8 {
+pub fn separator(head: &[u8]) -> u8 {
     let line = head.split(|byte| *byte == b'\n').next().unwrap_or_default();
     let count = |separator: u8| line.iter().filter(|byte| **byte == separator).count();
     // The last of those that are equal.
@@ -67,7 +67,7 @@ fn read_table(from: impl Read, separator: u8, column: Option<&str>) -> std::resu
 }
 
 /// Which column it is: the one that was asked for, or the only one of numbers; the first of several may be the time.
-fn choose(
+pub fn choose(
     names: Option<&StringRecord>,
     values: &StringRecord,
     asked: Option<&str>,
@@ -93,7 +93,8 @@ fn choose(
     }
 }
 
-fn value(cell: &str) -> Option<f64> {
+/// A number that is finite.
+pub fn value(cell: &str) -> Option<f64> {
     cell.parse().ok().filter(|value: &f64| value.is_finite())
 }
 

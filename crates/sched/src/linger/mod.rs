@@ -3,6 +3,13 @@
 //!
 //! A guest that lingers gets what the owner leaves, at a priority that the owner does not feel. Moving costs time in which it gets nothing,
 //! and is worth it only if the owner stays for long. Nobody knows; but what has lasted for long will mostly last as long again.
+//!
+//! Four rules are those that were published. [`foresight`] is ours: it weighs what staying and moving will take, by what [`outlook`] has
+//! learnt of each host from its own past, and [`needs`] of the tasks that have ended.
+
+pub mod foresight;
+pub mod needs;
+pub mod outlook;
 
 /// What is done with a guest when its host's owner comes back.
 #[derive(Clone, Copy, Debug, PartialEq)]
