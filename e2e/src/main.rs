@@ -18,6 +18,8 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
        e2e bench guest [--json] [--quick] [--only PART,...] [--arrangements NAME,...] [--pairs N] [--block SECONDS] [--seed N]
                  [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
+       e2e bench forecast [--json] [--quick] [--alone] [--only PART] [--load NAME] [--rounds N] [--seed N]
+                          [--traces FOLDER]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -35,6 +37,9 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|first| first == bench::LOAD_SUBCOMMAND) {
         return bench::load(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|first| first == bench::SPIN_SUBCOMMAND) {
+        return bench::spin(&arguments[1..]);
     }
     if arguments.first().is_some_and(|first| first == e2e::swarm::SUBCOMMAND) {
         return e2e::swarm::main(&arguments[1..]);
@@ -126,6 +131,8 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 bench_tasks(rest)?;
             } else if rest.flag("guest") {
                 bench_guest(rest)?;
+            } else if rest.flag("forecast") {
+                bench_forecast(rest)?;
             } else if rest.flag("launch") {
                 bench_launch(rest)?;
             } else {
@@ -179,6 +186,23 @@ fn bench_tasks(mut rest: Arguments) -> Result<()> {
     rest.end()?;
     only_one_of(options.only.as_deref(), &bench::tasks::parts())?;
     bench::tasks::run(&options)
+}
+
+fn bench_forecast(mut rest: Arguments) -> Result<()> {
+    let ours = concat!(env!("CARGO_MANIFEST_DIR"), "/../bench/traces");
+    let options = bench::forecast::Options {
+        json: rest.flag("--json"),
+        quick: rest.flag("--quick"),
+        alone: rest.flag("--alone"),
+        load: rest.value("--load")?,
+        only: rest.value("--only")?,
+        rounds: rest.number_if_given("--rounds")?,
+        seed: rest.number("--seed", 1)? as u64,
+        traces: PathBuf::from(rest.value("--traces")?.unwrap_or_else(|| ours.to_owned())),
+    };
+    rest.end()?;
+    only_one_of(options.only.as_deref(), &bench::forecast::parts())?;
+    bench::forecast::run(&options)
 }
 
 fn only_one_of(only: Option<&str>, parts: &[&str]) -> Result<()> {

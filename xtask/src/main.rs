@@ -19,6 +19,9 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--full] [--only PART]        all points of all curves, which takes hours; one part alone
        [--draw FOLDER]               draw the figures there, as SVG
        [--from FILE]                 draw what an earlier run printed with --json, and measure nothing
+  bench forecast [--json]            what hosts have to spare, measured and foretold, against what a process then got
+       [--quick] [--alone]           in a minute or two; in a cgroup that outweighs what else runs on the machine
+       [--only PART] [--load NAME] [--rounds N] [--seed N] [--traces FOLDER]
   bench tasks [--json]               what the hub's task table takes for each event, by the clock and in steps
        [--only PART] [--hosts N]     one part, or one size, alone; 0: the slower syncs alone
        [--rounds N]                  how often each run is repeated, in a fresh process
@@ -60,8 +63,11 @@ fn demo(rest: &[&str]) -> Result<(), String> {
 }
 
 fn bench(rest: &[&str]) -> Result<(), String> {
-    if rest.contains(&"tasks") {
-        // All in memory: nothing else is needed.
+    if rest.contains(&"forecast") && !rest.contains(&"traces") && !rest.contains(&"model") {
+        need::root("measuring loads in cgroups")?;
+    }
+    if rest.contains(&"tasks") || rest.contains(&"forecast") {
+        // Nothing else is needed.
         let programs = run::build(true)?;
         return run::e2e(&programs, &[&["bench"], rest].concat());
     }

@@ -1,5 +1,5 @@
 //! The only place where `gleaner` calls hub, worker and client daemon. All that is above knows these functions alone, but for what is
-//! asked and answered: [`client::report`] and [`hub::figures`].
+//! asked and answered: [`client::report`], [`hub::figures`] and [`worker::host::sensing::Report`].
 //!
 //! [`prepare_sandbox`] must come before any thread: the others start an async runtime of their own.
 
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::BlockStore;
 use store::journal::Options;
@@ -24,6 +24,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use wire::flow::Paths;
 use wire::{Hold, Key, Role, Token};
 use worker::clients::Clients;
+use worker::host::sensing::{self, Sensing};
 use worker::net::{HubPlace, Membership};
 use worker::sandbox::{self, SandboxServer};
 
@@ -304,6 +305,16 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
             wire::dial(&endpoint, &token.addresses, token.hub, |_| Paths::default(), hello).await.map_err(failed)?;
         joined.connection.close("joined");
         Ok(KnownHub { addresses: token.addresses.iter().map(ToString::to_string).collect(), key: token.hub.0 })
+    })
+}
+
+/// Senses what this machine has to spare, for so long, with a reading every so often.
+pub fn sense(time: Duration, every: Duration, history: usize) -> Result<sensing::Report, PartError> {
+    let shared = Arc::new(Mutex::new(Sensing::new(None, every)));
+    run(async {
+        // The last reading comes just before the time is up.
+        let _ = tokio::time::timeout(time + every / 2, sensing::run(shared.clone())).await;
+        Ok(shared.lock().map_err(failed)?.report(history))
     })
 }
 

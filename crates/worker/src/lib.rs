@@ -7,7 +7,7 @@
 //! * [`clients`]: whose tasks run here, their [`mirrors`], user ids and CPUs.
 //! * [`scratch`]: where tasks write.
 //! * [`content`]: where a mirror's bytes come from.
-//! * [`host`]: what the machine's owner is spared.
+//! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`streams`], [`demand`]: standard input and output.
 
 pub mod clients;

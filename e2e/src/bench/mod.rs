@@ -1,6 +1,7 @@
 //! What a launch costs, measured in interleaved rounds, beside the same work run locally and by the peers that install here; and
 //! what parts of the product can do by themselves, and what owners notice of guests.
 
+pub mod forecast;
 pub mod guest;
 pub mod launch;
 pub mod peers;
@@ -8,6 +9,7 @@ pub mod samples;
 pub mod slow_link;
 pub mod tasks;
 
+pub use forecast::{SPIN_SUBCOMMAND, spin};
 pub use guest::{LOAD_SUBCOMMAND, load};
 pub use slow_link::{CALLS_SUBCOMMAND, calls};
 pub use tasks::{REPLAY_SUBCOMMAND, replay};

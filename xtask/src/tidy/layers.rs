@@ -58,7 +58,7 @@ pub const CRATES: &[Rule] = &[
     rule("gleaner_client", Layer::Shell, &["base"]),
     rule("libgleaner", Layer::Edge, &["base", "gleaner_client"]),
     rule("cli", Layer::Edge, &["base", "sched", "sim", "wire", "store", "hub", "worker", "client", "gleaner_client"]),
-    rule("e2e", Layer::House, &["base", "gleaner_client", "tasks", "testbed", "wire"]),
+    rule("e2e", Layer::House, &["base", "gleaner_client", "sched", "tasks", "testbed", "wire", "worker"]),
     rule("testbed", Layer::House, &[]),
     rule("xtask", Layer::House, &[]),
 ];

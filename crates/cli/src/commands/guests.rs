@@ -46,7 +46,8 @@ pub fn resume(arguments: &Guests) -> Result {
     if arguments.json { print_json(&told) } else { print(&text(&told)) }
 }
 
-fn told_by_worker(state: Option<&PathBuf>, question: &Value) -> Result<Value> {
+/// What the worker of this machine answers.
+pub(super) fn told_by_worker(state: Option<&PathBuf>, question: &Value) -> Result<Value> {
     let flags = Flags { state_dir: state.cloned(), ..Flags::default() };
     let config = Config::load(&Surroundings::of_process(), flags)?;
     let folder = config.state_dir.value.join("worker");

@@ -5,18 +5,21 @@
 //! otherwise in by as much less as a miss is to be rarer. So in the long run the intervals hold nine times in ten for any series, and the
 //! fewer errors are looked at, the sooner after it has changed.
 
-/// Errors that are looked at.
+/// Errors that are looked at, as far as they are not alike: over several values to come, errors that follow one another share most of these.
 const WINDOW: usize = 100;
 /// How often a value may lie below the interval, and as often above.
 const MISSES: f64 = 0.05;
-/// By how much one miss moves a quantile.
+/// By how much one miss moves a quantile; one of many alike by as much less.
 const STEP: f64 = 0.015;
 
 /// The errors, and the quantiles that are used.
 #[derive(Clone, Debug)]
 pub struct Interval {
-    errors: [f64; WINDOW],
+    /// The last ones, in a ring; and room to sort them.
+    errors: Vec<f64>,
+    sorted: Vec<f64>,
     count: u64,
+    step: f64,
     below: f64,
     above: f64,
     /// What is added to a forecast.
@@ -24,13 +27,22 @@ pub struct Interval {
     high: f64,
 }
 
-impl Default for Interval {
-    fn default() -> Self {
-        Self { errors: [0.0; WINDOW], count: 0, below: MISSES, above: MISSES, low: 0.0, high: 0.0 }
-    }
-}
-
 impl Interval {
+    /// One for forecasts of which so many in a row err nearly alike.
+    pub fn new(alike: usize) -> Self {
+        let window = WINDOW * alike;
+        Self {
+            errors: Vec::with_capacity(window),
+            sorted: Vec::with_capacity(window),
+            count: 0,
+            step: STEP / alike as f64,
+            below: MISSES,
+            above: MISSES,
+            low: 0.0,
+            high: 0.0,
+        }
+    }
+
     /// The interval around a forecast. With no error known it is as wide as the value is large.
     pub fn around(&self, forecast: f64) -> (f64, f64) {
         if self.count == 0 {
@@ -42,16 +54,19 @@ impl Interval {
     /// By how much a value was larger than its forecast.
     pub fn learn(&mut self, error: f64) {
         if self.count > 0 {
-            self.below += STEP * (MISSES - f64::from(error < self.low));
-            self.above += STEP * (MISSES - f64::from(error > self.high));
+            self.below += self.step * (MISSES - f64::from(error < self.low));
+            self.above += self.step * (MISSES - f64::from(error > self.high));
         }
-        self.errors[(self.count % WINDOW as u64) as usize] = error;
+        let window = self.errors.capacity();
+        match self.errors.len() < window {
+            true => self.errors.push(error),
+            false => self.errors[(self.count % window as u64) as usize] = error,
+        }
         self.count += 1;
-        let mut room = self.errors;
-        let sorted = &mut room[..self.count.min(WINDOW as u64) as usize];
-        sorted.sort_unstable_by(f64::total_cmp);
-        self.low = quantile(sorted, self.below).min(0.0);
-        self.high = quantile(sorted, 1.0 - self.above).max(0.0);
+        self.sorted.clone_from(&self.errors);
+        self.sorted.sort_unstable_by(f64::total_cmp);
+        self.low = quantile(&self.sorted, self.below).min(0.0);
+        self.high = quantile(&self.sorted, 1.0 - self.above).max(0.0);
     }
 }
 
@@ -77,7 +92,7 @@ mod tests {
 
     #[test]
     fn nine_values_in_ten_lie_within_also_when_the_noise_grows() {
-        let (mut interval, mut next) = (Interval::default(), Dice::new(9));
+        let (mut interval, mut next) = (Interval::new(1), Dice::new(9));
         let mut missed = Vec::new();
         for step in 0..6_000 {
             let size = [1.0, 8.0, 0.5][step / 500 % 3];
@@ -94,7 +109,7 @@ mod tests {
 
     #[test]
     fn what_is_always_right_has_no_width() {
-        let mut interval = Interval::default();
+        let mut interval = Interval::new(1);
         (0..100).for_each(|_| interval.learn(0.0));
         assert_eq!(interval.around(3.0), (3.0, 3.0));
     }

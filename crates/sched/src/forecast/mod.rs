@@ -1,35 +1,39 @@
-//! Forecasts of a series, one step ahead: the battery of the Network Weather Service and autoregression, weighed by how good they were.
+//! Forecasts of a series, of the next value or of the mean of the next ones: the battery of the Network Weather Service and
+//! autoregression, weighed by how good they were.
 //!
-//! Each step goes the same way. What was forecast is scored by what came; then every forecaster learns it; then each forecasts the next
-//! value. Two levels of weights make one forecast of them, and an interval is put around that. Nothing depends
-//! on the unit or the size of the values: a series in percent has the forecasts of the same one in thousandths.
+//! Each step goes the same way. What was forecast is scored by what came, as soon as all of it has come; then every forecaster learns the
+//! value; then each forecasts what comes next. Two levels of weights make one forecast of them, and an interval is put around that. Nothing
+//! depends on the unit or the size of the values: a series in percent has the forecasts of the same one in thousandths.
 //!
 //! Memory is bounded and allocated at the start; a step takes some microseconds.
 
+mod ahead;
 mod autoregression;
 mod battery;
 mod interval;
 mod recent;
+mod regression;
 pub mod selection;
 mod weights;
 
+use ahead::Ahead;
 use autoregression::Autoregression;
 use battery::Battery;
 use interval::Interval;
 use recent::Recent;
-use weights::{Fading, Polynomial};
+use weights::Weighing;
 
 /// How fast two autoregressions forget, by step.
 const AUTOREGRESSIONS: [(f64, &str); 2] = [(0.998, "AR(16), 500 steps"), (0.995, "AR(16), 200 steps")];
-/// How fast weights of the lower level forget, by step: for series that change their ways, and those that do not.
-const FADING: [f64; 4] = [0.9, 0.95, 0.98, 0.995];
-/// Forecasters of the series itself.
-pub const FORECASTERS: usize = battery::COUNT + AUTOREGRESSIONS.len();
+/// Forecasters of the next value.
+const NEAR: usize = battery::COUNT + AUTOREGRESSIONS.len();
+/// The furthest horizon, in steps.
+pub const HORIZON_MAX: usize = 1_000;
 
-/// What is foretold of the next value.
+/// What is foretold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
-    /// The value.
+    /// The next value, or the mean of the next ones.
     pub value: f64,
     /// It lies between these, nine times in ten.
     pub low: f64,
@@ -52,17 +56,17 @@ impl Tally {
     }
 
     /// Over so many forecasts, of a forecaster of this name.
-    pub fn score(&self, name: &'static str, forecasts: u64) -> Score {
+    pub fn score(&self, name: &str, forecasts: u64) -> Score {
         let count = forecasts.max(1) as f64;
-        Score { name, mae: self.absolute / count, mse: self.squared / count }
+        Score { name: name.to_owned(), mae: self.absolute / count, mse: self.squared / count }
     }
 }
 
 /// How good a forecaster was so far.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Mean absolute error.
     pub mae: f64,
     /// Mean squared error.
@@ -75,27 +79,39 @@ pub struct Forecaster {
     recent: Recent,
     battery: Battery,
     autoregressions: [Autoregression; AUTOREGRESSIONS.len()],
-    /// What each forecasts now.
-    each: [f64; FORECASTERS],
-    polynomial: Polynomial<FORECASTERS>,
-    fading: [Fading<FORECASTERS>; FADING.len()],
-    /// What the weighings of the lower level forecast now.
-    lower: [f64; 1 + FADING.len()],
-    upper: Polynomial<{ 1 + FADING.len() }>,
+    /// Further than the next value.
+    ahead: Option<Ahead>,
+    weighing: Weighing,
     interval: Interval,
-    next: Option<Forecast>,
-    /// What is told of errors.
+    /// What was forecast and is not scored yet, in a ring as long as the horizon.
+    pending: Vec<Pending>,
+    /// Values so far.
+    count: u64,
+    /// From which value on forecasts count that are made.
+    counted_from: u64,
     told: Told,
+}
+
+/// A forecast whose values have not all come.
+#[derive(Clone, Debug, Default)]
+struct Pending {
+    /// What each forecaster says.
+    each: Vec<f64>,
+    /// What the weighings of the lower level make of it.
+    lower: Vec<f64>,
+    forecast: Option<Forecast>,
+    /// The sum of the values that came since.
+    came: f64,
 }
 
 /// What was counted of errors.
 #[derive(Clone, Debug, Default)]
 struct Told {
-    each: [Tally; FORECASTERS],
+    each: Vec<Tally>,
     own: Tally,
     /// Forecasts that were scored.
     scored: u64,
-    /// Values beyond their intervals.
+    /// What came beyond its interval.
     missed: u64,
     /// The sum of the intervals' widths.
     width: f64,
@@ -103,55 +119,65 @@ struct Told {
 
 impl Default for Forecaster {
     fn default() -> Self {
-        Self {
-            recent: Recent::default(),
-            battery: Battery::default(),
-            autoregressions: AUTOREGRESSIONS.map(|(memory, _)| Autoregression::new(memory)),
-            each: [0.0; FORECASTERS],
-            polynomial: Polynomial::default(),
-            fading: FADING.map(Fading::new),
-            lower: [0.0; 1 + FADING.len()],
-            upper: Polynomial::default(),
-            interval: Interval::default(),
-            next: None,
-            told: Told::default(),
-        }
+        Self::over(1)
     }
 }
 
 impl Forecaster {
-    /// The next value of the series. One that is not finite is left out, as if there had been no measurement.
-    pub fn observe(&mut self, value: f64) {
+    /// Of the mean of the next so many values: from 1 to [`HORIZON_MAX`].
+    pub fn over(horizon: usize) -> Self {
+        let horizon = horizon.clamp(1, HORIZON_MAX);
+        let count = names(horizon).len();
+        let weighing = Weighing::new(count, horizon);
+        let pending = Pending { each: vec![0.0; count], lower: vec![0.0; weighing.lower()], ..Pending::default() };
+        Self {
+            recent: Recent::default(),
+            battery: Battery::default(),
+            autoregressions: AUTOREGRESSIONS.map(|(memory, _)| Autoregression::new(memory)),
+            ahead: (horizon > 1).then(|| Ahead::new(horizon)),
+            weighing,
+            interval: Interval::new(horizon),
+            pending: vec![pending; horizon],
+            count: 0,
+            counted_from: 0,
+            told: Told { each: vec![Tally::default(); count], ..Told::default() },
+        }
+    }
+
+    /// Of how many values it foretells the mean.
+    pub fn horizon(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// The next value of the series. One that is not finite is left out, as if there had been no measurement. Given back is the mean of the
+    /// last values, if it had been foretold when they began.
+    pub fn observe(&mut self, value: f64) -> Option<f64> {
         if !value.is_finite() {
-            return;
+            return None;
         }
-        if let Some(next) = self.next {
-            self.score(&next, value);
-        }
+        self.pending.iter_mut().for_each(|pending| pending.came += value);
+        let at = (self.count % self.pending.len() as u64) as usize;
+        self.hear_sooner();
+        let came = self.pending[at].forecast.map(|forecast| self.score(at, &forecast));
         self.learn(value);
-        self.each = self.forecasts();
-        self.lower[0] = self.polynomial.combine(&self.each);
-        for (lower, fading) in self.lower[1..].iter_mut().zip(&self.fading) {
-            *lower = fading.combine(&self.each);
-        }
-        let value = self.upper.combine(&self.lower);
-        let (low, high) = self.interval.around(value);
-        self.next = Some(Forecast { value, low, high });
+        self.forecast(at);
+        came
     }
 
-    /// What is foretold of the next value; nothing before the first one.
+    /// What is foretold now; nothing before the first value.
     pub fn next(&self) -> Option<Forecast> {
-        self.next
+        self.pending[self.newest()].forecast
     }
 
-    /// What each forecaster says of the next value, in the order of [`Forecaster::scores`].
-    pub fn each(&self) -> &[f64; FORECASTERS] {
-        &self.each
+    /// What each forecaster says now, in the order of [`Forecaster::scores`].
+    pub fn each(&self) -> &[f64] {
+        &self.pending[self.newest()].each
     }
 
-    /// Counts errors anew from here on. What was learnt stays.
+    /// Counts errors anew, of forecasts that are made from here on and of the last one. What was learnt stays.
     pub fn count_anew(&mut self) {
-        self.told = Told::default();
+        self.told = Told { each: vec![Tally::default(); self.told.each.len()], ..Told::default() };
+        self.counted_from = self.count;
     }
 
     /// Forecasts that were scored.
@@ -159,7 +185,7 @@ impl Forecaster {
         self.told.scored
     }
 
-    /// How many values of those that were scored lay within their intervals; 1 at first.
+    /// How many of those that were scored had what came within their intervals; 1 at first.
     pub fn coverage(&self) -> f64 {
         1.0 - self.told.missed as f64 / self.told.scored.max(1) as f64
     }
@@ -170,9 +196,9 @@ impl Forecaster {
     }
 
     /// How good each forecaster was.
-    pub fn scores(&self) -> [Score; FORECASTERS] {
-        let names = names();
-        std::array::from_fn(|at| self.told.each[at].score(names[at], self.told.scored))
+    pub fn scores(&self) -> Vec<Score> {
+        let each = names(self.horizon()).into_iter().zip(&self.told.each);
+        each.map(|(name, tally)| tally.score(&name, self.told.scored)).collect()
     }
 
     /// How good the forecast was that is made of all of them.
@@ -180,42 +206,68 @@ impl Forecaster {
         self.told.own.score("all, weighed", self.told.scored)
     }
 
-    fn score(&mut self, next: &Forecast, value: f64) {
-        let told = &mut self.told;
-        told.scored += 1;
-        told.missed += u64::from(!(next.low..=next.high).contains(&value));
-        told.width += next.high - next.low;
-        told.own.add(next.value - value);
-        told.each.iter_mut().zip(&self.each).for_each(|(tally, forecast)| tally.add(forecast - value));
-        self.interval.learn(value - next.value);
-        self.upper.learn(&self.lower, value);
-        self.polynomial.learn(&self.each, value);
-        self.fading.iter_mut().for_each(|fading| fading.learn(&self.each, value));
+    fn newest(&self) -> usize {
+        (self.count.saturating_sub(1) % self.pending.len() as u64) as usize
+    }
+
+    /// Scores a forecast all of whose values have come: their mean is given back.
+    fn score(&mut self, at: usize, forecast: &Forecast) -> f64 {
+        let pending = &self.pending[at];
+        let horizon = self.pending.len() as u64;
+        let came = pending.came / horizon as f64;
+        // The one that was made when so many values had come.
+        if self.count - horizon + 1 >= self.counted_from {
+            let told = &mut self.told;
+            told.scored += 1;
+            told.missed += u64::from(!(forecast.low..=forecast.high).contains(&came));
+            told.width += forecast.high - forecast.low;
+            told.own.add(forecast.value - came);
+            told.each.iter_mut().zip(&pending.each).for_each(|(tally, value)| tally.add(value - came));
+        }
+        self.interval.learn(came - forecast.value);
+        self.weighing.learn(self.pending.len(), &pending.each, Some(&pending.lower), came);
+        came
+    }
+
+    /// Some hear by the first of the values that came, how good forecasts were.
+    fn hear_sooner(&mut self) {
+        for after in Weighing::sooner(self.pending.len()).filter(|after| *after as u64 <= self.count) {
+            let made = ((self.count - after as u64) % self.pending.len() as u64) as usize;
+            let pending = &self.pending[made];
+            self.weighing.learn(after, &pending.each, None, pending.came / after as f64);
+        }
     }
 
     fn learn(&mut self, value: f64) {
+        self.count += 1;
         self.battery.learn(&self.recent, value);
         self.recent.push(value);
         self.autoregressions.iter_mut().for_each(|model| model.learn(&self.recent));
+        self.ahead.iter_mut().for_each(|ahead| ahead.learn(value));
     }
 
-    fn forecasts(&self) -> [f64; FORECASTERS] {
-        let mut each = [0.0; FORECASTERS];
-        let (battery, models) = each.split_at_mut(battery::COUNT);
+    fn forecast(&mut self, at: usize) {
+        let horizon = self.pending.len();
+        let pending = &mut self.pending[at];
+        let (near, ahead) = pending.each.split_at_mut(NEAR);
+        let (battery, models) = near.split_at_mut(battery::COUNT);
         self.battery.forecast(&self.recent, battery);
         for (forecast, model) in models.iter_mut().zip(&self.autoregressions) {
-            *forecast = model.forecast(&self.recent);
+            *forecast = model.mean_ahead(&self.recent, horizon);
         }
-        each
+        if let Some(known) = &self.ahead {
+            known.forecast(ahead);
+        }
+        let value = self.weighing.combine(&pending.each, &mut pending.lower);
+        let (low, high) = self.interval.around(value);
+        (pending.forecast, pending.came) = (Some(Forecast { value, low, high }), 0.0);
     }
 }
 
-/// The forecasters' names.
-pub fn names() -> [&'static str; FORECASTERS] {
-    std::array::from_fn(|at| match at.checked_sub(battery::COUNT) {
-        None => battery::NAMES[at],
-        Some(at) => AUTOREGRESSIONS[at].1,
-    })
+/// The names of the forecasters of such a horizon.
+pub fn names(horizon: usize) -> Vec<String> {
+    let near = battery::NAMES.into_iter().chain(AUTOREGRESSIONS.map(|(_, name)| name)).map(str::to_owned);
+    near.chain(Ahead::names().filter(|_| horizon > 1)).collect()
 }
 
 #[cfg(test)]
@@ -228,7 +280,9 @@ mod tests {
 
     fn fed(values: impl IntoIterator<Item = f64>) -> Forecaster {
         let mut forecaster = Forecaster::default();
-        values.into_iter().for_each(|value| forecaster.observe(value));
+        for value in values {
+            forecaster.observe(value);
+        }
         forecaster
     }
 
@@ -246,7 +300,7 @@ mod tests {
         let forecaster = fed(saw);
         let next = forecaster.next().expect("a forecast");
         assert!(next.value.abs() < 0.1, "0 comes next: {next:?}");
-        let last = forecaster.scores()[0];
+        let last = forecaster.scores().remove(0);
         assert_eq!(last.name, "last value");
         assert!(forecaster.own_score().mae < last.mae / 4.0, "{forecaster:?}");
     }
@@ -263,8 +317,34 @@ mod tests {
     }
 
     #[test]
+    fn what_lies_further_ahead_is_scored_when_it_has_come() {
+        let mut forecaster = Forecaster::over(3);
+        let came: Vec<Option<f64>> = (0..6).map(|value| forecaster.observe(f64::from(value))).collect();
+        assert_eq!(came, [None, None, None, Some(2.0), Some(3.0), Some(4.0)]);
+        assert_eq!(forecaster.scored(), 3);
+        // The first forecast was 0, of 1, 2 and 3.
+        assert!(forecaster.own_score().mae > 0.5, "{:?}", forecaster.own_score());
+        forecaster.count_anew();
+        (0..3).for_each(|_| assert!(forecaster.observe(0.0).is_some()));
+        assert_eq!(forecaster.scored(), 1, "the last one before, and none that were made earlier");
+    }
+
+    #[test]
+    fn a_constant_goes_on_for_ever_and_the_horizon_is_bounded() {
+        let mut forecaster = Forecaster::over(usize::MAX);
+        assert_eq!(forecaster.horizon(), HORIZON_MAX);
+        forecaster = Forecaster::over(30);
+        for _ in 0..300 {
+            forecaster.observe(0.7);
+        }
+        let next = forecaster.next().expect("a forecast");
+        assert!((next.value - 0.7).abs() < 1e-9 && next.high - next.low < 1e-9, "{next:?}");
+        assert_eq!(forecaster.scored(), 270);
+    }
+
+    #[test]
     fn every_forecaster_has_a_name_of_its_own() {
-        let names: std::collections::BTreeSet<&str> = names().into_iter().collect();
-        assert_eq!(names.len(), FORECASTERS);
+        let different: std::collections::BTreeSet<String> = names(30).into_iter().collect();
+        assert_eq!((different.len(), names(30).len(), names(1).len()), (40, 40, NEAR));
     }
 }

@@ -1,7 +1,6 @@
 //! How the Network Weather Service chooses: sixteen rules, each of which follows the forecaster with the least error over some time, and
 //! of these the one whose error was least so far. For comparison: [`Forecaster`](super::Forecaster) weighs instead.
 
-use super::FORECASTERS;
 use std::collections::VecDeque;
 
 /// Over how many steps errors are compared; 0: over all.
@@ -15,34 +14,37 @@ const RULES: usize = 2 * WINDOWS.len();
 #[derive(Clone, Debug)]
 pub struct Selection {
     /// Absolute errors of the last steps, newest first.
-    errors: VecDeque<[f64; FORECASTERS]>,
+    errors: VecDeque<Vec<f64>>,
     /// Sums of errors by rule and forecaster.
-    sums: [[f64; FORECASTERS]; RULES],
+    sums: [Vec<f64>; RULES],
     /// Each rule's own errors: squared for those that go by squares.
     own: [f64; RULES],
 }
 
-impl Default for Selection {
-    fn default() -> Self {
-        Self { errors: VecDeque::with_capacity(LONGEST + 1), sums: [[0.0; FORECASTERS]; RULES], own: [0.0; RULES] }
-    }
-}
-
 impl Selection {
+    /// Among so many forecasters.
+    pub fn new(count: usize) -> Self {
+        Self {
+            errors: VecDeque::with_capacity(LONGEST + 1),
+            sums: std::array::from_fn(|_| vec![0.0; count]),
+            own: [0.0; RULES],
+        }
+    }
+
     /// What the best rule's best forecaster says. `by_squares`: of the rules that go by squared errors, else by absolute ones.
-    pub fn forecast(&self, each: &[f64; FORECASTERS], by_squares: bool) -> f64 {
+    pub fn forecast(&self, each: &[f64], by_squares: bool) -> f64 {
         let half = if by_squares { 0..WINDOWS.len() } else { WINDOWS.len()..RULES };
         let rule = half.min_by(|one, other| self.own[*one].total_cmp(&self.own[*other])).unwrap_or(0);
         each[best(&self.sums[rule])]
     }
 
     /// What came of these forecasts.
-    pub fn learn(&mut self, each: &[f64; FORECASTERS], value: f64) {
+    pub fn learn(&mut self, each: &[f64], value: f64) {
         for rule in 0..RULES {
             let error = (each[best(&self.sums[rule])] - value).abs();
             self.own[rule] += power(error, rule);
         }
-        self.errors.push_front(each.map(|forecast| (forecast - value).abs()));
+        self.errors.push_front(each.iter().map(|forecast| (forecast - value).abs()).collect());
         for (rule, sums) in self.sums.iter_mut().enumerate() {
             let length = WINDOWS[rule % WINDOWS.len()];
             let gone = if length == 0 { None } else { self.errors.get(length) };
@@ -58,8 +60,8 @@ fn power(error: f64, rule: usize) -> f64 {
     if rule < WINDOWS.len() { error * error } else { error }
 }
 
-fn best(sums: &[f64; FORECASTERS]) -> usize {
-    (0..FORECASTERS).min_by(|one, other| sums[*one].total_cmp(&sums[*other])).unwrap_or(0)
+fn best(sums: &[f64]) -> usize {
+    (0..sums.len()).min_by(|one, other| sums[*one].total_cmp(&sums[*other])).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -68,8 +70,8 @@ mod tests {
 
     #[test]
     fn the_best_one_is_followed_and_the_next_after_a_change() {
-        let mut selection = Selection::default();
-        let mut each = [0.0; FORECASTERS];
+        let mut selection = Selection::new(20);
+        let mut each = [0.0; 20];
         (each[3], each[7]) = (1.0, 2.0);
         (0..150).for_each(|_| selection.learn(&each, 1.0));
         assert_eq!((selection.forecast(&each, true), selection.forecast(&each, false)), (1.0, 1.0));

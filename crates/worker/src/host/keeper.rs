@@ -27,6 +27,8 @@ const REST_S_MIN: f64 = 30.0;
 const FREEZE_WAIT: Duration = Duration::from_millis(100);
 /// Guests that have had no processor time for so long do not run.
 const QUIET: Duration = Duration::from_millis(5);
+/// Measurements that are told: an hour.
+const HISTORY: usize = 360;
 /// Why guests end for want of memory.
 const NO_MEMORY: &str = "the machine's owner needs its memory";
 
@@ -275,6 +277,10 @@ impl State {
                 self.told()
             }
             Some("guests") => self.told(),
+            Some("forecast") => {
+                let report = lock(&self.shared.sensing).report(HISTORY);
+                serde_json::to_value(report).unwrap_or_else(|error| json!({ "error": error.to_string() }))
+            }
             _ => not_understood(question),
         }
     }

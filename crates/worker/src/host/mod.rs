@@ -4,25 +4,29 @@
 //!
 //! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them; answers the owner ([`control`]).
 //! * [`pacer`] does what takes time: writes guests' files to disk piece by piece, drops their cache.
-//! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]) and how the machine is ([`conditions`]).
+//! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
+//!   ([`sensing`], from [`counters`]).
 //!
 //! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`. Processor time is the scheduler's business: guests are in a
 //! group with `cpu.idle` (`sandbox/cgroup.rs`); here it is seen to that they stay so.
 
 pub mod conditions;
 pub mod control;
+pub mod counters;
 pub mod guests;
 pub mod keeper;
 pub mod memory;
 pub mod pacer;
 pub mod presence;
 pub mod say;
+pub mod sensing;
 pub mod watcher;
 
 use crate::sandbox::Levers;
 use guests::Guests;
 use rustix::event::EventfdFlags;
 use sched::rest::{Reason, Rules};
+use sensing::Sensing;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -68,6 +72,7 @@ pub struct Shared {
     levers: Levers,
     guests: Arc<Guests>,
     seen: Mutex<Seen>,
+    sensing: Mutex<Sensing>,
     /// Cache of guests to be dropped, in bytes.
     to_drop: AtomicU64,
     /// Guests write at a pace that their owner does not feel.
@@ -99,7 +104,10 @@ impl Host {
     pub fn start(settings: Settings, levers: Levers, guests: Arc<Guests>) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let lent = Lending { cpus: settings.cpus, largest: settings.cpus };
+        let group = levers.tree().and_then(|tree| tree.file_name()?.to_str().map(str::to_owned));
+        let sensing = Mutex::new(Sensing::new(group.as_deref(), watcher::PERIOD));
         let shared = Arc::new(Shared {
+            sensing,
             settings,
             levers,
             guests,
@@ -210,6 +218,7 @@ mod tests {
             (&json!([]), &false.into(), &1.into()),
             "{told}"
         );
+        assert_eq!(ask(json!({"ask": "forecast"}))["every_s"], 10.0);
         assert!(ask(json!({"ask": "dance"}))["hint"].is_string());
         drop(host);
         eventually("it ends", || control::ask(folder.path(), &json!({"ask": "guests"})).is_err());

@@ -1,4 +1,4 @@
-//! Looks every ten seconds whether the owner is there and how the machine is, and tells the keeper.
+//! Looks every ten seconds whether the owner is there, how the machine is and what it has to spare, and tells the keeper.
 
 use super::conditions::Reader;
 use super::presence::Watcher;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use wire::lock;
 
 /// How often it is looked.
-const PERIOD: Duration = Duration::from_secs(10);
+pub const PERIOD: Duration = super::sensing::EVERY;
 /// How soon the end is noticed.
 const STEP: Duration = Duration::from_millis(500);
 
@@ -19,7 +19,11 @@ pub fn run(shared: &Shared) {
     let (mut watcher, mut reader) = (Watcher::default(), Reader::default());
     let (mut presence, mut rest) = (Presence::default(), Rest::new(shared.settings.rules.clone()));
     let start = Instant::now();
+    let mut next = start;
     while !shared.has_ended() {
+        if let Err(error) = lock(&shared.sensing).step() {
+            tracing::debug!(%error, "what this machine has to spare could not be read");
+        }
         let signs = watcher.look(shared.levers.cpu_used().unwrap_or_default() + own_time());
         let now_s = start.elapsed().as_secs_f64();
         presence.observe(&signs, now_s);
@@ -34,9 +38,12 @@ pub fn run(shared: &Shared) {
         };
         *lock(&shared.seen) = seen;
         shared.wake_keeper();
-        let next = Instant::now() + PERIOD;
+        // At even times, however long a look takes.
+        while next <= Instant::now() {
+            next += PERIOD;
+        }
         while Instant::now() < next && !shared.has_ended() {
-            wait(STEP);
+            wait(STEP.min(next.saturating_duration_since(Instant::now())));
         }
     }
 }

@@ -22,6 +22,7 @@ mod steps;
 mod takeover;
 mod world;
 
+pub(super) use dice::Dice;
 pub use replay::{REPLAY_SUBCOMMAND, replay};
 
 use super::samples::Figures;

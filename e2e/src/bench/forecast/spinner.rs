@@ -1,0 +1,214 @@
+//! Processes that use processors: loads, and the test process that says what there was to get. Each is this program again, and sets itself up
+//! before it begins.
+
+use crate::error::{Context, Error, Result};
+use rustix::process::{Pid, Signal};
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// First argument with which the suite's binary is such a process.
+pub const SPIN_SUBCOMMAND: &str = "spin";
+
+/// How a process uses processors.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Kind {
+    /// All the time.
+    Loop,
+    /// By turns: so many milliseconds it spins, then so many it sleeps, in the mean; how long each time is exponential.
+    Bursts(u64, u64),
+}
+
+/// A process to start.
+#[derive(Clone, Debug)]
+pub struct Spinner {
+    /// How it uses processors.
+    pub kind: Kind,
+    /// From 0 to 19.
+    pub nice: i32,
+    /// SCHED_IDLE.
+    pub idle: bool,
+    /// The only processor that it may use.
+    pub cpu: Option<usize>,
+    /// `cgroup.procs` of its cgroup.
+    pub cgroup: Option<PathBuf>,
+    /// It ends after so long, and says what it got.
+    pub seconds: Option<f64>,
+    /// For bursts.
+    pub seed: u64,
+}
+
+impl Default for Spinner {
+    fn default() -> Self {
+        Self { kind: Kind::Loop, nice: 0, idle: false, cpu: None, cgroup: None, seconds: None, seed: 1 }
+    }
+}
+
+/// One that runs; killed when it is dropped.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Spinner {
+    /// Starts it.
+    pub fn start(&self) -> Result<Running> {
+        let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
+        let (on, off) = match self.kind {
+            Kind::Loop => (0, 0),
+            Kind::Bursts(on, off) => (on, off),
+        };
+        let cpu = self.cpu.map_or("-".to_owned(), |cpu| cpu.to_string());
+        let cgroup = self.cgroup.as_ref().map_or("-".to_owned(), |path| path.display().to_string());
+        let seconds = self.seconds.unwrap_or(1e9);
+        let mut command = Command::new(own);
+        command.arg(SPIN_SUBCOMMAND).args([on, off, self.seed].map(|number| number.to_string()));
+        command.args([self.nice.to_string(), u8::from(self.idle).to_string(), cpu, cgroup, seconds.to_string()]);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.spawn().map(Running).context(|| "cannot start a load".to_owned())
+    }
+
+    /// Runs it to its end; the part of a processor that it got.
+    pub fn measure(&self) -> Result<f64> {
+        let mut running = self.start()?;
+        let mut text = String::new();
+        if let Some(mut out) = running.0.stdout.take() {
+            out.read_to_string(&mut text).context(|| "cannot read what a test process got".to_owned())?;
+        }
+        text.trim().parse().map_err(|_| Error::Missing(format!("a test process said {text:?}")))
+    }
+}
+
+/// Is such a process: `<on> <off> <seed> <nice> <idle> <cpu> <cgroup> <seconds>`.
+pub fn spin(arguments: &[String]) -> ExitCode {
+    match try_spin(arguments) {
+        Some(got) => {
+            let _ = writeln!(std::io::stdout(), "{got}");
+            ExitCode::SUCCESS
+        }
+        None => {
+            eprintln!("bench: a load cannot be set up: {arguments:?}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn try_spin(arguments: &[String]) -> Option<f64> {
+    let [on, off, seed, nice, idle, cpu, cgroup, seconds] = arguments else { return None };
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).ok()?;
+    if cgroup != "-" {
+        fs::write(cgroup, "0").ok()?;
+    }
+    rustix::process::setpriority_process(None, nice.parse().ok()?).ok()?;
+    if let Ok(cpu) = cpu.parse() {
+        let mut allowed = rustix::thread::CpuSet::new();
+        allowed.set(cpu);
+        rustix::thread::sched_setaffinity(None::<Pid>, &allowed).ok()?;
+    }
+    if idle == "1" {
+        let parameters = libc::sched_param { sched_priority: 0 };
+        // SAFETY: the structure lives through the call, which changes nothing but this process's own policy.
+        (unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } == 0).then_some(())?;
+    }
+    let (on, off): (f64, f64) = (on.parse().ok()?, off.parse().ok()?);
+    let mut dice = super::model::Dice::new(seed.parse().ok()?);
+    let end = Duration::from_secs_f64(seconds.parse().ok()?);
+    let (began, used) = (Instant::now(), cpu_seconds());
+    while began.elapsed() < end {
+        let burst = if off > 0.0 { dice.exponential(on / 1e3) } else { 0.01 };
+        let burst_began = Instant::now();
+        while burst_began.elapsed().as_secs_f64() < burst {
+            std::hint::spin_loop();
+        }
+        if off > 0.0 {
+            wait(Duration::from_secs_f64(dice.exponential(off / 1e3)));
+        }
+    }
+    Some((cpu_seconds() - used) / began.elapsed().as_secs_f64())
+}
+
+fn cpu_seconds() -> f64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
+}
+
+/// Waits for nothing, for so long.
+pub fn wait(time: Duration) {
+    let (_open, nobody) = mpsc::channel::<()>();
+    let _ = nobody.recv_timeout(time);
+}
+
+/// A cgroup of the hierarchy that shares processors out; removed when it is dropped.
+#[derive(Debug)]
+pub struct Cgroup {
+    path: PathBuf,
+    /// As the kernel names it: from the root of the hierarchy.
+    pub name: String,
+}
+
+/// What a cgroup counts among its siblings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// The default.
+    Usual,
+    /// Idle class: what nobody else wants.
+    Idle,
+    /// As much as can be.
+    Most,
+}
+
+impl Cgroup {
+    /// One of this name, at the top or within another one.
+    pub fn new(within: Option<&Cgroup>, name: &str, weight: Weight) -> Result<Self> {
+        let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"];
+        let has_cpu = |root: &&&str| {
+            let controllers = fs::read_to_string(format!("{root}/cgroup.subtree_control")).unwrap_or_default();
+            Path::new(&format!("{root}/cpu.shares")).exists() || controllers.contains("cpu")
+        };
+        let root = roots.iter().find(has_cpu).ok_or_else(|| Error::Missing("no cgroups with `cpu`".to_owned()))?;
+        let name = match within {
+            Some(outer) => format!("{}/{name}", outer.name),
+            None => format!("/{name}-{}", std::process::id()),
+        };
+        let path = PathBuf::from(format!("{root}{name}"));
+        fs::create_dir_all(&path).context(|| format!("cannot make {}", path.display()))?;
+        let cgroup = Self { path, name };
+        // Of version 2 only: what is within shares processors too.
+        let _ = fs::write(cgroup.path.join("cgroup.subtree_control"), "+cpu");
+        let set = |file: &str, value: &str| fs::write(cgroup.path.join(file), value);
+        match weight {
+            Weight::Usual => {}
+            Weight::Idle => set("cpu.idle", "1").context(|| "cannot set cpu.idle".to_owned())?,
+            Weight::Most => set("cpu.shares", "262144")
+                .or_else(|_| set("cpu.weight", "10000"))
+                .context(|| "cannot set the weight of a cgroup".to_owned())?,
+        }
+        Ok(cgroup)
+    }
+
+    /// What a process writes 0 to that joins it.
+    pub fn procs(&self) -> PathBuf {
+        self.path.join("cgroup.procs")
+    }
+}
+
+impl Drop for Cgroup {
+    fn drop(&mut self) {
+        let gone = |_: &u32| {
+            let gone = fs::remove_dir(&self.path).is_ok();
+            if !gone {
+                wait(Duration::from_millis(20));
+            }
+            gone
+        };
+        (0..50u32).find(gone);
+    }
+}
