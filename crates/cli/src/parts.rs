@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 use store::BlockStore;
 use store::journal::Options;
@@ -310,11 +310,15 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
 
 /// Senses what this machine has to spare, for so long, with a reading every so often.
 pub fn sense(time: Duration, every: Duration, history: usize) -> Result<sensing::Report, PartError> {
-    let shared = Arc::new(Mutex::new(Sensing::new(None, every)));
     run(async {
-        // The last reading comes just before the time is up.
-        let _ = tokio::time::timeout(time + every / 2, sensing::run(shared.clone())).await;
-        Ok(shared.lock().map_err(failed)?.report(history))
+        let mut sensing = Sensing::new(None, every);
+        let mut times = tokio::time::interval(every);
+        let count = time.as_nanos() / every.as_nanos().max(1);
+        for _ in 0..=count {
+            times.tick().await;
+            sensing.step().map_err(failed)?;
+        }
+        Ok(sensing.report(history))
     })
 }
 
