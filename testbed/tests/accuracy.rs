@@ -212,10 +212,12 @@ fn every_protocol_passes_and_a_cut_lets_none() {
 
 #[test]
 fn the_command_runs_at_the_near_end() {
-    let script = "test \"$(hostname -I | tr -d ' ')\" = \"$TESTBED_NEAR\" && cat < /dev/tcp/$TESTBED_FAR/80";
+    // Whoever is at the far end takes a while to start.
+    let heard = "for at in {1..100}; do cat < /dev/tcp/$TESTBED_FAR/80 && break; sleep 0.1; done 2> /dev/null";
+    let script = format!("test \"$(hostname -I | tr -d ' ')\" = \"$TESTBED_NEAR\" && {heard}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
     command.args(["--link", "lan", "--traffic", "--far", "python3 -c 'import socket,os; s=socket.create_server((os.environ[\"TESTBED_FAR\"],80)); s.accept()[0].send(b\"from afar\")'"]);
-    let output = command.args(["--", "bash", "-c", &format!("sleep 0.5; {script}; exit 7")]).output().unwrap();
+    let output = command.args(["--", "bash", "-c", &format!("{script}; exit 7")]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(7), &b"from afar"[..]), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("bytes down"));
 }
