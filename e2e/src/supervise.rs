@@ -58,7 +58,7 @@ extern "C" fn kill_child(_signal: libc::c_int) {
 }
 
 fn clean(child: u32) -> Result<()> {
-    crate::bench::guest::sweep(child);
+    crate::bench::group::sweep(child);
     let prefix = format!("{PREFIX}{child}-");
     for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
         if entry.file_name().to_string_lossy().starts_with(&prefix) {

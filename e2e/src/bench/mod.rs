@@ -2,6 +2,7 @@
 //! what parts of the product can do by themselves, and what owners notice of guests.
 
 pub mod forecast;
+pub mod group;
 pub mod guest;
 pub mod launch;
 pub mod peers;

@@ -14,10 +14,7 @@ impl Samples {
 
     /// The quantile `q` (0 to 1) of a name, by the nearest rank; none without samples.
     pub fn quantile(&self, name: &str, q: f64) -> Option<f64> {
-        let mut sorted = self.0.get(name).filter(|samples| !samples.is_empty())?.clone();
-        sorted.sort_by(f64::total_cmp);
-        let rank = (q * sorted.len() as f64).ceil() as usize;
-        Some(sorted[rank.clamp(1, sorted.len()) - 1])
+        quantile(self.0.get(name)?, q)
     }
 
     /// The median of a name; see [`median`].
@@ -29,6 +26,14 @@ impl Samples {
     pub fn median_of_pairs(&self, a: &str, b: &str, combine: fn(f64, f64) -> f64) -> Option<f64> {
         median(self.0.get(a)?.iter().zip(self.0.get(b)?).map(|(a, b)| combine(*a, *b)))
     }
+}
+
+/// The quantile `q` (0 to 1) by the nearest rank; none of none.
+pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let rank = (q * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
 /// The median; of an even number of values the mean of the two in the middle; none of none.

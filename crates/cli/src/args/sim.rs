@@ -158,15 +158,9 @@ pub struct Parallel {
     /// Milliseconds that they exchange data at each, instead of the shape's
     #[arg(long, value_name = "MS")]
     pub exchange_ms: Option<f64>,
-    /// Mean milliseconds that an owner's process runs before it rests
-    #[arg(long, value_name = "MS", default_value_t = 20.0)]
-    pub run_ms: f64,
-    /// Square of deviation over mean of such times
-    #[arg(long, value_name = "V", default_value_t = 4.0)]
-    pub burst_variation: f64,
-    /// Context switch, in microseconds
-    #[arg(long, value_name = "US", default_value_t = 100.0)]
-    pub switch_us: f64,
+    /// What owners' processes are like.
+    #[command(flatten)]
+    pub owners: OwnersBursts,
     /// Jobs that are gone through burst by burst, beside the closed form
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=100_000))]
     pub replicates: u32,
@@ -184,9 +178,9 @@ pub struct Parallel {
     pub json: bool,
 }
 
-/// `gleaner sim bursts`.
+/// How an owner's processes run and rest.
 #[derive(Clone, Copy, Debug, Args)]
-pub struct Bursts {
+pub struct OwnersBursts {
     /// Mean milliseconds that an owner's process runs before it rests
     #[arg(long, value_name = "MS", default_value_t = 20.0)]
     pub run_ms: f64,
@@ -196,6 +190,14 @@ pub struct Bursts {
     /// Context switch, in microseconds
     #[arg(long, value_name = "US", default_value_t = 100.0)]
     pub switch_us: f64,
+}
+
+/// `gleaner sim bursts`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Bursts {
+    /// What owners' processes are like.
+    #[command(flatten)]
+    pub owners: OwnersBursts,
     /// Seconds that are gone through burst by burst
     #[arg(long, value_name = "SECONDS", default_value_t = 20_000.0)]
     pub seconds: f64,

@@ -21,6 +21,20 @@ pub struct Cpu {
     pub taken: u64,
 }
 
+/// A line of `/proc/stat`, behind its name.
+fn cpu<'a>(number: u32, words: impl Iterator<Item = &'a str>) -> Cpu {
+    let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+    let at = |column: usize| ticks.get(column).copied().unwrap_or_default();
+    // What runs virtual machines is in `user` already.
+    Cpu { number, user: at(0) + at(1), nice: at(1), system: at(2), idle: at(3) + at(4), taken: at(5) + at(6) + at(7) }
+}
+
+/// `/proc/stat`: all processors together, as number 0.
+pub fn all(text: &str) -> Option<Cpu> {
+    let words = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+    Some(cpu(0, words))
+}
+
 /// `/proc/stat`: each processor that is online, and how many threads run or wait for one.
 pub fn stat(text: &str) -> Option<(Vec<Cpu>, u64)> {
     let mut cpus = Vec::new();
@@ -31,16 +45,7 @@ pub fn stat(text: &str) -> Option<(Vec<Cpu>, u64)> {
             Some("procs_running") => running = words.next().and_then(|word| word.parse().ok()),
             Some(name) if name.len() > 3 && name.starts_with("cpu") => {
                 let number = name[3..].parse().ok()?;
-                let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-                let at = |column: usize| ticks.get(column).copied().unwrap_or_default();
-                cpus.push(Cpu {
-                    number,
-                    user: at(0) + at(1),
-                    nice: at(1),
-                    system: at(2),
-                    idle: at(3) + at(4),
-                    taken: at(5) + at(6) + at(7),
-                });
+                cpus.push(cpu(number, words));
             }
             _ => {}
         }

@@ -23,18 +23,14 @@ impl Reader {
     /// How it is now; presence is somebody else's.
     pub fn read(&mut self) -> Conditions {
         let now = Instant::now();
-        let metered = match self.metered {
-            Some((then, known)) if now - then < NETWORK_PERIOD => known,
-            _ => is_metered(),
-        };
         if self.metered.is_none_or(|(then, _)| now - then >= NETWORK_PERIOD) {
-            self.metered = Some((now, metered));
+            self.metered = Some((now, is_metered()));
         }
         Conditions {
             on_battery: on_battery(Path::new("/sys/class/power_supply")),
             celsius: celsius(Path::new("/sys/class/hwmon")),
             is_full_screen: is_full_screen(),
-            is_metered: metered,
+            is_metered: self.metered.and_then(|(_, known)| known),
             is_present: false,
             minute: minute_of_week(),
         }

@@ -3,6 +3,7 @@
 //! A reading looks at every processor, at the processes that used one lately, and at some of the others in turn, so that its cost is bounded
 //! whatever runs here. Only of those that used one are threads and cgroups looked at.
 
+use crate::sandbox::hierarchy;
 use rustix::process::Pid;
 use rustix::time::{ClockId, clock_gettime};
 use sched::sense::load::{Group, Reading, Thread, weight_of_group, weight_of_nice};
@@ -23,16 +24,13 @@ const TEXT_BYTES_MAX: usize = 1 << 20;
 /// Ticks of a process from one reading to the next that make it worth a look.
 const TICKS_MIN: u64 = 1;
 
-/// Where the hierarchies are mounted that share processors out.
-const FIRST: [&str; 2] = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct"];
-/// See `FIRST`.
-const SECOND: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
-
 /// A reader of counters.
 #[derive(Debug)]
 pub struct Reader {
     /// The name of the cgroup that holds our guests.
     guests: Option<String>,
+    /// Where the hierarchies are mounted that share processors out: of version 1, and of version 2.
+    roots: [Option<PathBuf>; 2],
     autogroups: bool,
     /// Each process that was looked at: when it began, and its ticks.
     known: BTreeMap<u32, (u64, u64)>,
@@ -50,9 +48,11 @@ impl Reader {
     /// One that knows our guests by the name of the cgroup that holds them.
     pub fn new(guests: Option<&str>) -> Self {
         let mut text = String::new();
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let enabled = read(Path::new("/proc/sys/kernel/sched_autogroup_enabled"), &mut text).is_ok();
         Self {
             guests: guests.map(str::to_owned),
+            roots: [("cgroup", "cpu"), ("cgroup2", "")].map(|(kind, with)| hierarchy(&mounts, kind, with)),
             autogroups: enabled && parse::number(&text) == Some(1),
             known: BTreeMap::new(),
             active: BTreeMap::new(),
@@ -203,18 +203,20 @@ impl Reader {
         if let Some(known) = self.weights.get(name) {
             return *known;
         }
-        let weight = weight(version, name);
+        let [first, second] = &self.roots;
+        let root = if version == Version::One { first } else { second };
+        let weight = weight(version, root.as_deref()?, name);
         self.weights.insert(name.to_owned(), weight);
         weight
     }
 }
 
-fn weight(version: Version, name: &str) -> Option<f64> {
-    let roots = if version == Version::One { FIRST } else { SECOND };
+fn weight(version: Version, root: &Path, name: &str) -> Option<f64> {
+    let group = root.join(name.trim_start_matches('/'));
     let number = |file: &str| {
         let mut text = String::new();
-        let found = roots.iter().any(|root| read(Path::new(&format!("{root}{name}/{file}")), &mut text).is_ok());
-        parse::number(&text).filter(|_| found)
+        read(&group.join(file), &mut text).ok()?;
+        parse::number(&text)
     };
     let (idle, shares, weight) = match version {
         Version::One => (number("cpu.idle"), number("cpu.shares"), None),

@@ -101,8 +101,7 @@ impl Keeper {
             let mut poll =
                 vec![PollFd::new(self.listener.descriptor(), PollFlags::IN), PollFd::new(&shared.wake, PollFlags::IN)];
             poll.extend(self.shortage.as_ref().map(|shortage| PollFd::new(shortage, PollFlags::PRI)));
-            let timeout = rustix::time::Timespec { tv_sec: next.as_secs() as i64, tv_nsec: next.subsec_nanos().into() };
-            let _ = rustix::event::poll(&mut poll, Some(&timeout));
+            super::wait_for(&mut poll, next);
             let [asked, woken] = [0, 1].map(|at: usize| !poll[at].revents().is_empty());
             if woken {
                 let _ = rustix::io::read(&shared.wake, &mut [0; 8]);

@@ -24,7 +24,8 @@ pub mod watcher;
 
 use crate::sandbox::Levers;
 use guests::Guests;
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd};
+use rustix::time::Timespec;
 use sched::rest::{Reason, Rules};
 use sensing::Sensing;
 use std::io;
@@ -154,8 +155,13 @@ fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
 
 /// Waits on a thread of its own.
 fn wait(time: Duration) {
-    let time = rustix::time::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
-    let _ = rustix::event::poll(&mut [], Some(&time));
+    wait_for(&mut [], time);
+}
+
+/// Waits until one of these is ready, for so long at most.
+fn wait_for(what: &mut [PollFd<'_>], time: Duration) {
+    let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+    let _ = rustix::event::poll(what, Some(&time));
 }
 
 #[cfg(test)]

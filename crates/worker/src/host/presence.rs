@@ -3,6 +3,7 @@
 
 use rustix::fs::{Mode, OFlags};
 use sched::presence::Signs;
+use sched::sense::parse;
 use std::fs;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -15,8 +16,6 @@ use super::say::said;
 const DEVICES_MAX: usize = 64;
 /// How often it is looked which devices there are.
 const DEVICES_PERIOD: Duration = Duration::from_secs(60);
-/// Clock ticks a second, as /proc counts them.
-const TICKS: f64 = 100.0;
 
 /// Looks for signs, again and again.
 #[derive(Debug)]
@@ -143,23 +142,15 @@ struct Load {
 impl Load {
     /// The part of all processors that was used since the last look and was not ours.
     fn used(&mut self, stat: &str, ours_s: f64) -> f64 {
-        let Some((busy_s, all_s)) = processors(stat) else { return 0.0 };
+        let Some(all) = parse::all(stat) else { return 0.0 };
+        let busy_s = (all.user + all.system + all.taken) as f64 / parse::TICKS;
+        let all_s = busy_s + all.idle as f64 / parse::TICKS;
         let last = self.last.replace((busy_s, all_s, ours_s));
         let Some((busy_before, all_before, ours_before)) = last else { return 0.0 };
         let used = (busy_s - busy_before) - (ours_s - ours_before);
         let all = all_s - all_before;
         if all > 0.0 { (used / all).clamp(0.0, 1.0) } else { 0.0 }
     }
-}
-
-/// Reads the first line of `/proc/stat`: seconds of all processors together that they worked, and in all.
-fn processors(stat: &str) -> Option<(f64, f64)> {
-    let ticks = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(|field| field.parse::<f64>().ok());
-    // user nice system idle iowait irq softirq steal; guests of virtual machines are in user already.
-    let ticks: Vec<f64> = ticks.take(8).collect::<Option<_>>()?;
-    let all: f64 = ticks.iter().sum();
-    let idle: f64 = ticks.get(3..5)?.iter().sum();
-    Some(((all - idle) / TICKS, all / TICKS))
 }
 
 #[cfg(test)]

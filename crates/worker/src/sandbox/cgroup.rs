@@ -195,8 +195,8 @@ fn open_tasks(group: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(group.join("tasks"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Where the hierarchy of this type, and of version 1 with this controller, is mounted.
-fn find(mounts: &str, kind: &str, controller: &str) -> Option<PathBuf> {
+/// Where by `/proc/self/mountinfo` the hierarchy of this type, and of version 1 with this controller, is mounted.
+pub fn find(mounts: &str, kind: &str, controller: &str) -> Option<PathBuf> {
     mounts.lines().find_map(|line| {
         let (place, source) = line.split_once(" - ")?;
         let mut source = source.split(' ');

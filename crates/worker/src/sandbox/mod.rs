@@ -42,7 +42,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 
-pub use cgroup::Limits;
+pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest};
 pub use levers::{Held, Levers};
 pub use order::{Failure, Input, Order, Sink};

@@ -7,11 +7,13 @@
 //! What else runs on the machine is load as well, and is measured as such; but if it changes from one interval to the next, that is an
 //! error of every sensor. *Alone*, it is outweighed and left out (see [`Options::alone`]).
 
-use super::model::Dice;
-use super::spinner::{Cgroup, Kind, Running, Spinner, Weight, wait};
+use super::spinner::{Kind, Running, Spinner};
 use super::{Options, at_most};
+use crate::bench::group::{Group as Cgroup, Weight};
 use crate::bench::samples::{Figures, median};
+use crate::bench::tasks::Dice;
 use crate::error::{Context, Result};
+use crate::process::pause;
 use rustix::time::{ClockId, clock_gettime};
 use sched::forecast::Forecaster;
 use sched::sense::load::{Group, Load, Reading, Used, WEIGHT};
@@ -94,7 +96,7 @@ pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
         cases.extend(LOADS.map(|load| Case { load, cpu }));
     }
     cases.retain(|case| options.load.as_ref().is_none_or(|name| case.name().contains(name)));
-    Dice::new(options.seed).shuffle(&mut cases);
+    Dice(options.seed).shuffle(&mut cases);
     let mut done: Vec<(Case, Errors)> = Vec::new();
     for case in cases {
         eprintln!("bench: {}", case.name());
@@ -176,12 +178,12 @@ struct Places {
 
 impl Places {
     fn new(alone: bool) -> Result<Self> {
-        let outer = alone.then(|| Cgroup::new(None, "gleaner-bench", Weight::Most)).transpose()?;
+        let outer = alone.then(|| Cgroup::with(None, "outer", Weight::Most)).transpose()?;
         let within = outer.as_ref();
         Ok(Self {
-            apart: Cgroup::new(within, "gleaner-bench-apart", Weight::Usual)?,
-            guests: Cgroup::new(within, "gleaner-bench-guests", Weight::Idle)?,
-            same: within.map(|outer| Cgroup::new(Some(outer), "same", Weight::Usual)).transpose()?,
+            apart: Cgroup::with(within, "apart", Weight::Usual)?,
+            guests: Cgroup::with(within, "guests", Weight::Idle)?,
+            same: within.map(|outer| Cgroup::with(Some(outer), "same", Weight::Usual)).transpose()?,
             outer,
         })
     }
@@ -251,7 +253,7 @@ impl Sensors {
 
     /// What each sensor says of an interval that begins at the last reading. The first is by load average, the second by vmstat.
     fn measure(&mut self, interval: Duration) -> Result<[f64; SENSORS.len()]> {
-        wait(interval);
+        pause(interval);
         let began = thread_ns();
         let after = read(&mut self.reader)?;
         let load = Load::between(&self.before, &after).unwrap_or_default();
@@ -309,7 +311,7 @@ fn measure(case: Case, times: Times, cpus: usize, options: &Options) -> Result<E
     let full =
         Spinner { cpu: case.cpu, cgroup: same, seconds: Some(times.interval.as_secs_f64()), ..Spinner::default() };
     let guest = Spinner { idle: true, cgroup: Some(places.guests.procs()), ..full.clone() };
-    wait(Duration::from_secs(1));
+    pause(Duration::from_secs(1));
     let mut sensors = Sensors::new(case.cpu, cpus, &places)?;
     let mut errors = Errors::default();
     let mut forecasters: [Forecaster; SENSORS.len()] = std::array::from_fn(|_| Forecaster::default());

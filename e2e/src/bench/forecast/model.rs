@@ -4,6 +4,7 @@
 
 use super::{Options, at_most};
 use crate::bench::samples::Figures;
+use crate::bench::tasks::Dice;
 use crate::error::Result;
 use sched::forecast::Forecaster;
 
@@ -25,34 +26,6 @@ const BURSTY: [(&str, f64, f64); 4] = [
     ("long ones", 180.0, 120.0),
 ];
 
-/// Numbers by chance, from a seed.
-#[derive(Clone, Debug)]
-pub struct Dice(crate::bench::tasks::Dice);
-
-impl Dice {
-    /// Those of a seed.
-    pub fn new(seed: u64) -> Self {
-        Self(crate::bench::tasks::Dice(seed))
-    }
-
-    /// Between 0 and 1.
-    pub fn unit(&mut self) -> f64 {
-        (self.0.next() >> 11) as f64 / (1u64 << 53) as f64
-    }
-
-    /// Exponential, with this mean.
-    pub fn exponential(&mut self, mean: f64) -> f64 {
-        -mean * (1.0 - self.unit()).ln()
-    }
-
-    /// In another order.
-    pub fn shuffle<T>(&mut self, all: &mut [T]) {
-        for at in (1..all.len()).rev() {
-            all.swap(at, self.0.below(at + 1));
-        }
-    }
-}
-
 /// What came of one load at one horizon: errors against what there was.
 struct Errors {
     own: f64,
@@ -64,7 +37,7 @@ struct Errors {
 /// Runs all loads.
 pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
     let steps = if options.quick { STEPS / 6 } else { STEPS };
-    let mut dice = Dice::new(options.seed);
+    let mut dice = Dice(options.seed);
     let (mut near_max, mut far_max, mut near_ratio, mut far_ratio, mut near_more) =
         (0.0f64, 0.0f64, 0.0f64, 0.0f64, 0.0f64);
     eprintln!("bench: {} windows of five minutes each", (steps - BEGINS) / FAR);
@@ -169,7 +142,7 @@ mod tests {
         assert_eq!(medians(3.0, 3.0, 1), [0.5, 1.0]);
         let [from_low, from_high] = medians(30.0, 30.0, 30);
         assert!(from_low < 0.75 && from_high > 0.75 && (from_low + from_high - 1.5).abs() < 0.05);
-        let mut dice = Dice::new(3);
+        let mut dice = Dice(3);
         let (truth, states) = bursts(60_000, 30.0, 30.0, &mut dice);
         let windows = (0..59_000).filter(|at| states[*at]).map(|at| truth[at + 1..=at + 30].iter().sum::<f64>() / 30.0);
         let (above, all) =

@@ -1,13 +1,14 @@
 //! Processes that use processors: loads, and the test process that says what there was to get. Each is this program again, and sets itself up
 //! before it begins.
 
+use crate::bench::tasks::Dice;
 use crate::error::{Context, Error, Result};
+use crate::process::pause;
 use rustix::process::{Pid, Signal};
 use std::fs;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// First argument with which the suite's binary is such a process.
@@ -119,7 +120,7 @@ fn try_spin(arguments: &[String]) -> Option<f64> {
         (unsafe { libc::sched_setscheduler(0, libc::SCHED_IDLE, &parameters) } == 0).then_some(())?;
     }
     let (on, off): (f64, f64) = (on.parse().ok()?, off.parse().ok()?);
-    let mut dice = super::model::Dice::new(seed.parse().ok()?);
+    let mut dice = Dice(seed.parse().ok()?);
     let end = Duration::from_secs_f64(seconds.parse().ok()?);
     let (began, used) = (Instant::now(), cpu_seconds());
     while began.elapsed() < end {
@@ -129,7 +130,7 @@ fn try_spin(arguments: &[String]) -> Option<f64> {
             std::hint::spin_loop();
         }
         if off > 0.0 {
-            wait(Duration::from_secs_f64(dice.exponential(off / 1e3)));
+            pause(Duration::from_secs_f64(dice.exponential(off / 1e3)));
         }
     }
     Some((cpu_seconds() - used) / began.elapsed().as_secs_f64())
@@ -138,77 +139,4 @@ fn try_spin(arguments: &[String]) -> Option<f64> {
 fn cpu_seconds() -> f64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     now.tv_sec as f64 + now.tv_nsec as f64 / 1e9
-}
-
-/// Waits for nothing, for so long.
-pub fn wait(time: Duration) {
-    let (_open, nobody) = mpsc::channel::<()>();
-    let _ = nobody.recv_timeout(time);
-}
-
-/// A cgroup of the hierarchy that shares processors out; removed when it is dropped.
-#[derive(Debug)]
-pub struct Cgroup {
-    path: PathBuf,
-    /// As the kernel names it: from the root of the hierarchy.
-    pub name: String,
-}
-
-/// What a cgroup counts among its siblings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Weight {
-    /// The default.
-    Usual,
-    /// Idle class: what nobody else wants.
-    Idle,
-    /// As much as can be.
-    Most,
-}
-
-impl Cgroup {
-    /// One of this name, at the top or within another one.
-    pub fn new(within: Option<&Cgroup>, name: &str, weight: Weight) -> Result<Self> {
-        let roots = ["/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup"];
-        let has_cpu = |root: &&&str| {
-            let controllers = fs::read_to_string(format!("{root}/cgroup.subtree_control")).unwrap_or_default();
-            Path::new(&format!("{root}/cpu.shares")).exists() || controllers.contains("cpu")
-        };
-        let root = roots.iter().find(has_cpu).ok_or_else(|| Error::Missing("no cgroups with `cpu`".to_owned()))?;
-        let name = match within {
-            Some(outer) => format!("{}/{name}", outer.name),
-            None => format!("/{name}-{}", std::process::id()),
-        };
-        let path = PathBuf::from(format!("{root}{name}"));
-        fs::create_dir_all(&path).context(|| format!("cannot make {}", path.display()))?;
-        let cgroup = Self { path, name };
-        // Of version 2 only: what is within shares processors too.
-        let _ = fs::write(cgroup.path.join("cgroup.subtree_control"), "+cpu");
-        let set = |file: &str, value: &str| fs::write(cgroup.path.join(file), value);
-        match weight {
-            Weight::Usual => {}
-            Weight::Idle => set("cpu.idle", "1").context(|| "cannot set cpu.idle".to_owned())?,
-            Weight::Most => set("cpu.shares", "262144")
-                .or_else(|_| set("cpu.weight", "10000"))
-                .context(|| "cannot set the weight of a cgroup".to_owned())?,
-        }
-        Ok(cgroup)
-    }
-
-    /// What a process writes 0 to that joins it.
-    pub fn procs(&self) -> PathBuf {
-        self.path.join("cgroup.procs")
-    }
-}
-
-impl Drop for Cgroup {
-    fn drop(&mut self) {
-        let gone = |_: &u32| {
-            let gone = fs::remove_dir(&self.path).is_ok();
-            if !gone {
-                wait(Duration::from_millis(20));
-            }
-            gone
-        };
-        (0..50u32).find(gone);
-    }
 }

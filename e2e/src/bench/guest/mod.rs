@@ -25,7 +25,6 @@
 
 mod boinc;
 mod disk;
-mod group;
 mod harvest;
 mod load;
 mod memory;
@@ -38,15 +37,14 @@ mod stats;
 mod ways;
 mod work;
 
-pub use group::sweep;
 pub use load::{SUBCOMMAND as LOAD_SUBCOMMAND, main as load};
 pub use ways::Way;
 
+use super::group::Group;
 use super::tasks::dice::Dice;
 use crate::error::{Context, Error, Result};
 use crate::process::pause;
 use crate::scratch::Scratch;
-use group::Group;
 use ours::Ours;
 use report::Report;
 use rounds::CpuTimes;
@@ -235,9 +233,7 @@ impl Bench {
 
     /// Some of these in an order by chance.
     fn shuffle<T>(&mut self, mut some: Vec<T>) -> Vec<T> {
-        for at in (1..some.len()).rev() {
-            some.swap(at, self.dice.below(at + 1));
-        }
+        self.dice.shuffle(&mut some);
         some
     }
 

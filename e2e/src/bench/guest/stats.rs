@@ -1,5 +1,7 @@
 //! What pairs of blocks say, and how finely.
 
+pub use crate::bench::samples::quantile;
+
 /// Student's t, one-sided 95%, for 1 to 10 degrees of freedom; above, the expansion in [`t95`] is good to three digits.
 const T95: [f64; 10] = [6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812];
 /// The same of the normal distribution.
@@ -47,14 +49,6 @@ fn t95(degrees: usize) -> f64 {
     }
     let (z, n) = (Z95, degrees as f64);
     z + (z.powi(3) + z) / (4.0 * n) + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * n * n)
-}
-
-/// The quantile `q` (0 to 1) by the nearest rank; none of none.
-pub fn quantile(values: &[f64], q: f64) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let rank = (q * sorted.len() as f64).ceil() as usize;
-    sorted.get(rank.clamp(1, sorted.len().max(1)) - 1).copied()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The ways to have guests on a machine, and guests that run in one of them.
 
 use super::boinc::{self, Poller};
-use super::group::Group;
 use super::load::{READY, SUBCOMMAND, cpu_ns};
 use super::ours::Ours;
+use crate::bench::group::Group;
 use crate::error::{Context, Error, Result};
 use crate::process::{pause, wait_for};
 use rustix::process::{Pid, Signal};

@@ -23,6 +23,23 @@ impl Dice {
         self.below(100) < chance
     }
 
+    /// Between 0 and 1.
+    pub fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Exponential, with this mean.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        -mean * (1.0 - self.unit()).ln()
+    }
+
+    /// In another order.
+    pub fn shuffle<T>(&mut self, all: &mut [T]) {
+        for at in (1..all.len()).rev() {
+            all.swap(at, self.below(at + 1));
+        }
+    }
+
     /// One of some.
     pub fn of<T: Copy>(&mut self, some: &[T]) -> T {
         some[self.below(some.len())]

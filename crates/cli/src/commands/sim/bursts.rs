@@ -2,7 +2,7 @@
 
 use super::show;
 use crate::answers::Render;
-use crate::args;
+use crate::args::{self, OwnersBursts};
 use crate::error::{CliError, Result};
 use crate::render::Table;
 use serde::Serialize;
@@ -27,7 +27,8 @@ struct Answer {
 }
 
 /// As the arguments have it; an error says which is out of bounds.
-pub fn of(run_ms: f64, variation: f64, switch_us: f64) -> Result<Bursts> {
+pub fn of(owners: &OwnersBursts) -> Result<Bursts> {
+    let OwnersBursts { run_ms, burst_variation: variation, switch_us } = *owners;
     let bounds = [
         ("--run-ms", run_ms, 0.01, 1e5),
         ("--burst-variation", variation, 1.0, 1e4),
@@ -43,7 +44,7 @@ pub fn of(run_ms: f64, variation: f64, switch_us: f64) -> Result<Bursts> {
 
 /// Compares both.
 pub fn run(arguments: &args::Bursts) -> Result {
-    let bursts = of(arguments.run_ms, arguments.burst_variation, arguments.switch_us)?;
+    let bursts = of(&arguments.owners)?;
     let seconds = arguments.seconds;
     if !(1.0..=1e7).contains(&seconds) {
         return Err(CliError::user(format!("--seconds is from 1 to 10000000, and not {seconds}")));
@@ -81,6 +82,7 @@ mod tests {
 
     #[test]
     fn bounds_are_told() {
+        let of = |run_ms, burst_variation, switch_us| of(&OwnersBursts { run_ms, burst_variation, switch_us });
         let error = of(0.0, 4.0, 100.0).expect_err("no run");
         assert_eq!(error.message, "--run-ms is from 0.01 to 100000, and not 0");
         assert!(of(20.0, 0.5, 100.0).is_err() && of(20.0, 4.0, f64::NAN).is_err());

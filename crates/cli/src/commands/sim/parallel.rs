@@ -41,7 +41,7 @@ pub fn run(arguments: &Parallel) -> Result {
 }
 
 fn answer(arguments: &Parallel) -> Result<Answer> {
-    let bursts = bursts::of(arguments.run_ms, arguments.burst_variation, arguments.switch_us)?;
+    let bursts = bursts::of(&arguments.owners)?;
     let used = arguments.used;
     if !(0.001..=0.99).contains(&used) {
         return Err(CliError::user(format!("--used is from 0.001 to 0.99, and not {used}")));
