@@ -50,6 +50,7 @@ pub async fn work_for(shared: Arc<Shared>, above: Arc<Whereabouts>) -> Result<()
         match above.dial(&endpoint, |_| Paths::default(), hello).await {
             Ok(joined) => {
                 (pauses, was_joined) = (Pauses::default(), true);
+                joined.connection.give_way();
                 tracing::info!(hub = %above.hub(), name = joined.welcome.name, "works for another hub");
                 shared.take_way_up(&joined.welcome.hubs);
                 tokio::select! {

@@ -51,6 +51,9 @@ impl Shared {
         if admitted.is_ok() && !hello.asks {
             connection.allow_streams();
         }
+        if matches!(&admitted, Ok((Role::Worker, _))) {
+            connection.give_way();
+        }
         let mut hubs = self.hubs.clone();
         let welcome = Welcome {
             version: wire::VERSION,

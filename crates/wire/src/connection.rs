@@ -210,6 +210,11 @@ impl Connection {
         self.flow().into_iter().for_each(|flow| flow.remember(path));
     }
 
+    /// What this end sends takes what others' traffic leaves, from now on: the other end, or this one, is a machine that somebody else uses.
+    pub fn give_way(&self) {
+        self.flow().into_iter().for_each(FlowHandle::give_way);
+    }
+
     /// This end has moved to another network, of which this was learnt before. The other end does the same by itself.
     pub fn moved(&self, known: Option<Path>) {
         self.flow().into_iter().for_each(|flow| flow.restart(known));

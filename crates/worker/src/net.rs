@@ -61,6 +61,7 @@ pub async fn serve(
         match joining {
             Ok(connection) => {
                 pauses = Pauses::default();
+                connection.connection.give_way();
                 joined(&connection);
                 let tells = tell(&membership, &connection);
                 tokio::select! {

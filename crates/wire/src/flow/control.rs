@@ -46,6 +46,11 @@ impl FlowHandle {
         self.flow().remember(path);
     }
 
+    /// Takes what other traffic leaves, from now on.
+    pub fn give_way(&self) {
+        self.flow().give_way();
+    }
+
     /// Begins anew: the path is another one, of which this was remembered.
     pub fn restart(&self, known: Option<Path>) {
         let mut flow = self.flow();
@@ -72,9 +77,10 @@ const BASE_MTU: u64 = 1200;
 impl ControllerFactory for FlowFactory {
     fn build(self: Arc<Self>, _now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         let handle = self.0.clone();
-        let flow = Flow::new(current_mtu.into(), handle.known);
+        let mut flow = handle.flow();
+        *flow = flow.anew(current_mtu.into(), handle.known);
         let first_window = flow.window();
-        *handle.flow() = flow;
+        drop(flow);
         Box::new(Control { handle, first_window })
     }
 }

@@ -9,6 +9,9 @@
 //! Rates are sampled as by draft-cheng-iccrg-delivery-rate-estimation; the two things that are ours are that a short flight
 //! tells the rate by how far apart its acknowledgements come, and that the window follows the queue and not the loss.
 
+mod behind;
+
+use behind::Behind;
 use std::collections::VecDeque;
 
 /// Nanoseconds of a clock that does not go back.
@@ -108,6 +111,8 @@ pub struct Flow {
     usual_loss: f64,
     /// Rounds in a row that were longer although hardly anything was sent, and the shortest of them.
     longer_idle: (u32, Nanos),
+    /// Of one that gives way to others.
+    behind: Option<Behind>,
 }
 
 /// What is under way, and what has been delivered.
@@ -215,6 +220,7 @@ impl Flow {
             ceiling: None,
             usual_loss: 0.0,
             longer_idle: (0, Nanos::MAX),
+            behind: None,
         };
         known.into_iter().for_each(|path| flow.remember(path));
         flow
@@ -235,9 +241,14 @@ impl Flow {
 
     /// The same after it has moved to another path, of which `known` was remembered, if anything. What is under way still is.
     pub fn on_another_path(&self, known: Option<Path>) -> Self {
-        let mut flow = Self::new(self.mtu, known);
+        let mut flow = self.anew(self.mtu, known);
         flow.sent.in_flight = self.sent.in_flight;
         flow
+    }
+
+    /// One that is to others as this one is, of a path of which `known` was remembered, if anything.
+    pub fn anew(&self, mtu: u64, known: Option<Path>) -> Self {
+        Self { behind: self.behind.map(|_| Behind::default()), ..Self::new(mtu, known) }
     }
 
     /// What has been learnt; `None` before a rate was seen.
@@ -253,7 +264,8 @@ impl Flow {
 
     /// Bytes that may be under way.
     pub fn window(&self) -> u64 {
-        self.window.clamp(PACKETS_MIN * self.mtu, WINDOW_MAX)
+        let least = if self.behind.is_some() { self.window_behind() } else { PACKETS_MIN * self.mtu };
+        self.window.clamp(least, WINDOW_MAX)
     }
 
     /// Packets are of this size from now on.
@@ -277,7 +289,8 @@ impl Flow {
                 sent.records.pop_front();
             }
         }
-        self.round.full |= sent.in_flight + self.mtu > self.window();
+        self.spend(now, bytes);
+        self.round.full |= self.sent.in_flight + self.mtu > self.window();
     }
 
     /// `bytes` that were sent at `sent` were acknowledged; `app_limited`: there was nothing else to send.
@@ -344,7 +357,7 @@ impl Flow {
         }
         let seen = rate(bytes, took);
         // Who has little to send does not see what the link could do.
-        if seen > self.rates.highest() || !app_limited && self.round.full {
+        if seen > self.rates.highest() || !app_limited && self.round.full && !self.is_back() {
             self.rates.see(seen);
         }
     }
@@ -382,18 +395,25 @@ impl Flow {
         let together = round.together.clamp(self.mtu, TOGETHER_MAX * self.mtu);
         let sending = u128::from(together) * u128::from(SECOND) / u128::from(path.rate.max(1));
         let standing = shortest.saturating_sub(path.round_trip).saturating_sub(sending as u64);
-        if round.full && standing > path.standing_max() / 2 {
+        let is_held = self.behind.is_some_and(|behind| behind.is_holding());
+        if round.full && standing > path.standing_max() / 2 && !is_held {
             // The link was busy all the time: what came through is what it can do.
             self.rates.lower(delivered + delivered / 16);
         }
         let lost = self.loss_share(now);
-        self.watch_idle(&round, shortest, &path);
+        if self.gives_way(&path) {
+            self.watch_length(now, shortest, standing, &path);
+        } else {
+            self.watch_idle(&round, shortest, &path);
+        }
         if self.starting {
             self.end_starting_round(&round, standing, lost);
         } else {
-            self.follow(&round, standing, lost);
+            self.follow(now, &round, standing, lost);
         }
-        self.rates.end_round();
+        if !self.is_back() {
+            self.rates.end_round();
+        }
     }
 
     /// A round trip that is longer without our doing is the path's own: soon it is taken for what it is.
@@ -441,10 +461,10 @@ impl Flow {
     }
 
     /// A path that is known: as much as fills it, and hardly waits.
-    fn follow(&mut self, round: &Round, standing: Nanos, lost: f64) {
+    fn follow(&mut self, now: Nanos, round: &Round, standing: Nanos, lost: f64) {
         self.ceiling = self.ceiling.and_then(|(window, rounds)| Some((window, rounds.checked_sub(1)?)));
         let path = self.path().expect("a round had a rate");
-        let least = self.least(&path);
+        let least = if self.gives_way(&path) { self.window_behind() } else { self.least(&path) };
         let full = path.product() + path.product() / 8 + 2 * self.mtu;
         if lost > LOSS_MAX {
             self.faster = 0;
@@ -461,6 +481,9 @@ impl Flow {
             self.ceiling = Some((self.window - self.window / 8, CEILING_ROUNDS));
             self.window = self.window.min(full).max(least);
             return;
+        }
+        if self.gives_way(&path) {
+            return self.follow_behind(now, round, standing, &path);
         }
         let standing_max = path.standing_max();
         if standing > standing_max && !round.full {

@@ -7,6 +7,8 @@ use std::time::Duration;
 use testbed::pipe::{Fate, Pipe};
 use testbed::{Link, Shape};
 
+mod beside;
+
 const MTU: u64 = 1452;
 const HEADERS: usize = 28;
 /// As quinn's: an acknowledgement for each second packet, or after this time.
@@ -18,6 +20,8 @@ enum Event {
     Arrives { number: usize },
     AckDue { upto: usize },
     AckArrives { numbers: Vec<usize> },
+    /// Of somebody else's, see [`beside`].
+    Rival(beside::Event),
     Pace,
 }
 
@@ -41,6 +45,8 @@ struct World {
     smoothed: f64,
     /// Of the link, bits a second.
     rate: u64,
+    /// Somebody else who sends over the same link.
+    rival: Option<beside::Cubic>,
 }
 
 /// What came of sending some bytes.
@@ -73,6 +79,7 @@ impl World {
             refilled: 0,
             smoothed,
             rate: link.up.rate.unwrap(),
+            rival: None,
         }
     }
 
@@ -97,18 +104,7 @@ impl World {
                 self.pump();
                 continue;
             };
-            self.now = self.now.max(at);
-            match event {
-                Event::Arrives { number } => self.arrive(number),
-                Event::AckDue { upto } => {
-                    if self.unacked.first().is_some_and(|first| *first <= upto) {
-                        self.acknowledge();
-                    }
-                }
-                Event::AckArrives { numbers } => lost += self.acked(&numbers),
-                Event::Pace => {}
-            }
-            self.pump();
+            lost += self.happen(at, event);
         }
         let steady: Vec<_> = self.arrivals[arrivals..].iter().filter(|(at, _)| *at > started + SECOND).collect();
         let waited = steady.iter().map(|(_, waited)| *waited).sum::<Nanos>() as f64;
@@ -121,6 +117,25 @@ impl World {
         }
     }
 
+    /// Returns the packets that are lost.
+    fn happen(&mut self, at: Nanos, event: Event) -> u64 {
+        let mut lost = 0;
+        self.now = self.now.max(at);
+        match event {
+            Event::Arrives { number } => self.arrive(number),
+            Event::AckDue { upto } => {
+                if self.unacked.first().is_some_and(|first| *first <= upto) {
+                    self.acknowledge();
+                }
+            }
+            Event::AckArrives { numbers } => lost = self.acked(&numbers),
+            Event::Rival(event) => self.rival_happens(event),
+            Event::Pace => {}
+        }
+        self.pump();
+        lost
+    }
+
     /// How long the link takes to send a packet.
     fn sending_one(&self) -> Nanos {
         (MTU + HEADERS as u64) * 8 * SECOND / self.rate
@@ -129,7 +144,8 @@ impl World {
     fn pump(&mut self) {
         loop {
             let window = self.flow.window();
-            if self.to_send == 0 || self.flow.sent.in_flight + MTU > window {
+            // As quinn has it: room for a bit more.
+            if self.to_send == 0 || self.flow.sent.in_flight + MTU >= window {
                 return;
             }
             let refill = 1.25 * window as f64 * (self.now - self.refilled) as f64 / self.smoothed / MTU as f64;
