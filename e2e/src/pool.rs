@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 use testbed::postgres::Postgres;
-use testbed::{Link, Testbed};
+use testbed::{Entrance, Link, Testbed};
 
 /// The hub's list of machines that joined, in a pool's folder.
 pub const NODES: &str = "hub/state/hub/nodes.json";
@@ -183,7 +183,7 @@ impl Pool {
             before,
         };
         for index in 0..options.workers {
-            let worker = pool.start_worker(&root, index)?;
+            let worker = pool.start_worker(index)?;
             pool.workers.push(worker);
         }
         for client in [Some(&pool.client), pool.nobody.as_ref()].into_iter().flatten() {
@@ -204,15 +204,21 @@ impl Pool {
         self.owner.token(role)
     }
 
-    fn start_worker(&self, root: &Path, index: usize) -> Result<Daemon> {
+    fn start_worker(&self, index: usize) -> Result<Daemon> {
         let token = self.token("worker")?;
-        self.run_worker(root, index, &["join", &token])
+        self.run_worker(index, &["join", &token], self.owner.host.as_ref())
     }
 
-    fn run_worker(&self, root: &Path, index: usize, begin: &[&str]) -> Result<Daemon> {
-        let name = format!("worker{index}");
+    /// One on a host of its own.
+    fn start_worker_at(&self, index: usize, host: &Entrance) -> Result<Daemon> {
+        let token = self.token("worker")?;
+        self.run_worker(index, &["join", &token], Some(host))
+    }
+
+    fn run_worker(&self, index: usize, begin: &[&str], host: Option<&Entrance>) -> Result<Daemon> {
+        let (name, root) = (format!("worker{index}"), self.scratch.path());
         let mut command = in_empty_root(root, &name, begin, &self.options)?;
-        self.owner.host.iter().for_each(|host| host.run_here(&mut command));
+        host.into_iter().for_each(|host| host.run_here(&mut command));
         Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
     }
 
@@ -237,7 +243,7 @@ impl Pool {
         let root = self.scratch.path().to_path_buf();
         self.workers[index].kill();
         redirect(&root.join(format!("worker{index}/state/config/node.toml")), address)?;
-        self.workers[index] = self.run_worker(&root, index, &["worker"])?;
+        self.workers[index] = self.run_worker(index, &["worker"], self.owner.host.as_ref())?;
         Ok(())
     }
 
@@ -249,9 +255,8 @@ impl Pool {
 
     /// Starts a worker again that was killed, on its old state.
     pub fn restart_worker(&mut self, index: usize) -> Result<()> {
-        let root = self.scratch.path().to_path_buf();
         self.workers[index].kill();
-        self.workers[index] = self.start_worker(&root, index)?;
+        self.workers[index] = self.start_worker(index)?;
         Ok(())
     }
 

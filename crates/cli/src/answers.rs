@@ -5,7 +5,8 @@ mod batch;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
 use client::report::{
-    Cancelled, Done, Drained, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token, short,
+    Cancelled, Done, Drained, ExpectedShare, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token,
+    short,
 };
 
 /// Characters of a command that a list shows.
@@ -47,9 +48,10 @@ impl Render for Status {
             return facts.text().to_owned();
         }
         let has_tags = self.workers.iter().any(|worker| !worker.tags.is_empty());
-        let columns = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "TAGS"];
-        let columns = if has_tags { &columns[..] } else { &columns[..5] };
+        let columns = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "GIVES", "TAGS"];
+        let columns = if has_tags { &columns[..] } else { &columns[..6] };
         let mut table = Table::new(columns);
+        let gives = |expected: ExpectedShare| format!("{}-{}%", expected.low / 10, expected.high / 10);
         for worker in &self.workers {
             let mut row = vec![
                 worker.name.clone(),
@@ -57,6 +59,7 @@ impl Render for Status {
                 worker.cpus.to_string(),
                 worker.busy.to_string(),
                 worker.state.clone(),
+                worker.expected.map_or(String::new(), gives),
                 worker.tags.join(" "),
             ];
             row.truncate(columns.len());
@@ -255,17 +258,19 @@ mod tests {
 hub           rack:7433, connected, round trip 310 us
 tasks         16 running, 2 waiting
 
-WORKER       ID        CPUS  BUSY  STATE
+WORKER       ID        CPUS  BUSY  STATE  GIVES
 rack         01ab23cd    16    16  full
-desk-of-ada  01ab23cd    16     0  ready
+desk-of-ada  01ab23cd    16     0  ready  25-100%
 
 CLIENT  ID        STATE
 ada     4f0c11d2  connected
 ";
+        status.workers[1].expected =
+            Some(ExpectedShare { mean: 600, low: 255, high: 1_000, ..ExpectedShare::default() });
         assert_eq!(status.render(), want);
         status.workers[0].tags = ["gpu", "big"].map(str::to_owned).to_vec();
         let shown = status.render();
-        assert!(shown.contains("STATE  TAGS\n") && shown.contains("full   gpu big\n"), "{shown}");
+        assert!(shown.contains("GIVES    TAGS\n") && shown.contains("full            gpu big\n"), "{shown}");
     }
 
     #[test]

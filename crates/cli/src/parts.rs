@@ -470,8 +470,15 @@ async fn work(
     };
     let host = worker::host::Host::start(settings, clients.sandbox.levers().clone(), clients.guests.clone());
     let host = host.map_err(|error| failed(format!("looking after this machine's owner: {error}")))?;
-    let lending = host.lending.clone();
-    let membership = Membership { hub, name: worker.name, cpus: worker.cpus, memory_bytes, tags: worker.tags, lending };
+    let membership = Membership {
+        hub,
+        name: worker.name,
+        cpus: worker.cpus,
+        memory_bytes,
+        tags: worker.tags,
+        lending: host.lending.clone(),
+        ear: host.ear(),
+    };
     tokio::select! {
         ended = worker::net::serve(membership, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {

@@ -234,6 +234,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             memory_mib: number(&worker["memory_mib"]),
             level: number(&worker["level"]),
             tags: worker["tags"].as_array().into_iter().flatten().map(text).collect(),
+            expected: serde_json::from_value(worker["expected"].clone()).unwrap_or_default(),
             state: if busy >= cpus && cpus > 0 { "full".into() } else { text(&worker["state"]) },
         });
     }

@@ -216,8 +216,26 @@ pub struct WorkerStatus {
     pub level: u32,
     /// Names that its owner has given it.
     pub tags: Vec<String>,
+    /// What a task will get of a CPU, as the machine foretells it.
+    pub expected: Option<ExpectedShare>,
     /// `ready`, `full`, `waiting for approval`, `gone`, and the like.
     pub state: String,
+}
+
+/// What a task will get of a CPU in the next minutes, in thousandths of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExpectedShare {
+    /// In the mean.
+    pub mean: u32,
+    /// Nine times in ten no less, …
+    pub low: u32,
+    /// … and no more.
+    pub high: u32,
+    /// How far such forecasts were off so far, in the mean.
+    pub error: u32,
+    /// In how many of a thousand what came was between `low` and `high`.
+    pub covered: u32,
 }
 
 /// One account that may launch.

@@ -169,7 +169,8 @@ impl Server {
             | OpenKind::Host(_)
             | OpenKind::Jobs(_)
             | OpenKind::Drive(_)
-            | OpenKind::Collect(_) => sender.send(&Answer::default()).await,
+            | OpenKind::Collect(_)
+            | OpenKind::Elsewhere(_) => sender.send(&Answer::default()).await,
         };
         if sent.is_ok() {
             sender.finish();

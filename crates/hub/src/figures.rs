@@ -3,6 +3,7 @@
 //! Gathered under the state's lock, in a time that does not grow with hosts, jobs or tasks: whatever is told here is counted where it
 //! happens. Lists are for other questions.
 
+use crate::needs::Lent;
 use crate::server::Shared;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ pub struct Figures {
     pub cpus_lent: u64,
     /// CPUs of these that tasks have.
     pub cpus_busy: u64,
+    /// What workers expect to give, if any says so.
+    pub expected: Option<ExpectedFigures>,
     /// Launches of `remrun` that have a place.
     pub launches_running: u64,
     /// Launches that wait for one.
@@ -62,6 +65,36 @@ pub struct Figures {
     /// How long answers and orders waited for the disk until their leave: orders from the taking of their records, answers from the
     /// request.
     pub record_waits: Times,
+}
+
+/// What workers expect to give in the next minutes beside what their owners want, in thousandths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ExpectedFigures {
+    /// Of all their CPUs together, in the mean.
+    pub cpus: u64,
+    /// No less, nine times in ten with each worker, …
+    pub cpus_low: u64,
+    /// … and no more.
+    pub cpus_high: u64,
+    /// How far such forecasts were off so far, in the mean over CPUs: of one.
+    pub error: u64,
+    /// Those in whose interval it was.
+    pub covered: u64,
+}
+
+impl ExpectedFigures {
+    fn of(lent: &Lent) -> Option<Self> {
+        let expected = lent.expected?;
+        let of_all = |permille: u32| u64::from(permille) * u64::from(lent.cpus);
+        Some(Self {
+            cpus: of_all(expected.mean),
+            cpus_low: of_all(expected.low),
+            cpus_high: of_all(expected.high),
+            error: expected.error.into(),
+            covered: expected.covered.into(),
+        })
+    }
 }
 
 /// What has happened since the journal was begun.
@@ -212,6 +245,7 @@ impl State {
             hosts_away: hosts_away as u64,
             cpus_lent: gauges.cpus,
             cpus_busy: gauges.cpus_busy,
+            expected: ExpectedFigures::of(&self.lent.borrow()),
             launches_running: launches_running as u64,
             launches_waiting: launches_waiting as u64,
             jobs: jobs as u64,

@@ -102,6 +102,7 @@ fn text(figures: &Figures) -> String {
         .sample("hosts", "{state=\"away\"}", figures.hosts_away);
     page.gauge("cpus_lent", "CPUs that workers and hosts lend.", figures.cpus_lent);
     page.gauge("cpus_busy", "CPUs of these that tasks have.", figures.cpus_busy);
+    page.expected(figures);
     page.family("launches", "gauge", "Launches of remrun, by whether they have a place.")
         .sample("launches", "{state=\"running\"}", figures.launches_running)
         .sample("launches", "{state=\"waiting\"}", figures.launches_waiting);
@@ -165,6 +166,17 @@ impl Page {
             .sample(&format!("{name}_count"), "", times.count);
     }
 
+    fn expected(&mut self, figures: &Figures) {
+        let Some(expected) = figures.expected else { return };
+        let parts = |permille: u64| permille as f64 / 1e3;
+        self.family("cpus_expected", "gauge", "CPUs that workers expect to give in the next minutes, by bound.")
+            .sample("cpus_expected", "{bound=\"low\"}", parts(expected.cpus_low))
+            .sample("cpus_expected", "{bound=\"mean\"}", parts(expected.cpus))
+            .sample("cpus_expected", "{bound=\"high\"}", parts(expected.cpus_high));
+        self.gauge("forecast_error_cpus", "Mean absolute error of such forecasts, of one CPU.", parts(expected.error));
+        self.gauge("forecast_coverage", "Those of them in whose interval it was.", parts(expected.covered));
+    }
+
     fn totals(&mut self, figures: &Figures) {
         let totals = &figures.totals;
         self.counter("tasks_submitted_total", "Tasks that were submitted.", totals.submitted);
@@ -200,6 +212,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::figures::ExpectedFigures;
     use crate::testing::{LIMIT, hello, serve_journalled};
     use std::collections::{HashMap, HashSet};
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -283,8 +296,12 @@ mod tests {
     #[test]
     fn labels_are_escaped_and_times_are_seconds() {
         let times = Times { count: 4, sum_us: 2_500_000, p50_us: 500, p99_us: 1_000_000, max_us: 1_500_000 };
-        let figures = Figures { hub: "a\"b\\c\nd".into(), place_waits: times, ..Figures::default() };
+        let expected = Some(ExpectedFigures { cpus: 1_500, cpus_low: 250, cpus_high: 2_000, error: 40, covered: 912 });
+        let figures = Figures { hub: "a\"b\\c\nd".into(), place_waits: times, expected, ..Figures::default() };
         let page = text(&figures);
+        let told = samples(&page);
+        assert_eq!(told["gleaner_hub_cpus_expected{bound=\"low\"}"], 0.25);
+        assert_eq!((told["gleaner_hub_forecast_error_cpus"], told["gleaner_hub_forecast_coverage"]), (0.04, 0.912));
         assert!(page.contains("gleaner_hub_info{hub=\"a\\\"b\\\\c\\nd\",version=\"\"} 1\n"), "{page}");
         let want = "\
 # TYPE gleaner_hub_place_wait_seconds summary

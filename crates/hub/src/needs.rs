@@ -3,11 +3,16 @@
 
 use crate::work::{OWNERS_TAGS, TAKES_LAUNCHES};
 use base::Needs;
+use sched::finish::Share;
 use tasks::{Need, Platform, RUNNING_MAX, Shape};
-use wire::message::{Hello, Lends};
+use wire::message::{Expected, Hello, Lends};
 
 /// Memory is rounded down to so much, in MiB: few kinds of machines are looked at faster than many.
 const MEMORY_STEP_MIB: u32 = 256;
+/// Steps of expected speed in a whole processor's.
+const SPEED_STEPS: u32 = 16;
+/// Of a machine that says nothing of what it expects.
+const SURE: Expected = Expected { mean: 1_000, low: 1_000, high: 1_000, error: 0, covered: 1_000 };
 /// Most tags that a hub knows.
 const NAMES_MAX: usize = OWNERS_TAGS.count_ones() as usize;
 
@@ -24,6 +29,8 @@ pub struct Lent {
     pub level: u8,
     /// Bits of the tags that machines have.
     pub tags: u64,
+    /// What a task will get of a processor, if that is known.
+    pub expected: Option<Expected>,
 }
 
 impl Lent {
@@ -40,7 +47,42 @@ impl Lent {
             memory_mib: self.memory_mib.max(other.memory_mib),
             level: self.level.max(other.level),
             tags: self.tags | other.tags,
+            expected: self.expected_with(&other),
         }
+    }
+
+    /// What a task gets that comes to one of both by chance. Who says nothing gives all.
+    fn expected_with(&self, other: &Self) -> Option<Expected> {
+        if self.expected.is_none() && other.expected.is_none() {
+            return None;
+        }
+        let all = (u64::from(self.cpus) + u64::from(other.cpus)).max(1);
+        let [one, another] = [self, other].map(|lent| lent.expected.unwrap_or(SURE));
+        let mix = |one: u32, another: u32| {
+            let sum = u64::from(one) * u64::from(self.cpus) + u64::from(another) * u64::from(other.cpus);
+            (sum / all) as u32
+        };
+        Some(Expected {
+            mean: mix(one.mean, another.mean),
+            low: mix(one.low, another.low),
+            high: mix(one.high, another.high),
+            error: mix(one.error, another.error),
+            covered: mix(one.covered, another.covered),
+        })
+    }
+
+    /// The share of a processor that a task is expected to get.
+    pub fn share(&self) -> Share {
+        let Expected { mean, low, high, .. } = self.expected.unwrap_or(SURE);
+        let [mean, low, high] = [mean, low, high].map(|permille| f64::from(permille) / 1e3);
+        Share { mean, low, high }
+    }
+
+    /// How fast a processor is taken to be, in thousandths: a task is expected to end there when it would on so much of one. In steps, so that
+    /// not every breath of an owner goes through the journal.
+    pub fn speed_permille(&self) -> u32 {
+        let steps = (self.share().worth() * f64::from(SPEED_STEPS)).round() as u32;
+        (steps * 1_000 / SPEED_STEPS).max(1)
     }
 
     /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
@@ -189,6 +231,7 @@ impl Tags {
             memory_mib: in_steps(lends.memory_mib),
             level: wire::convert::level(lends.level),
             tags: self.lent(&sound(&lends.tags)),
+            expected: lends.expected.map(possible),
         }
     }
 
@@ -200,6 +243,7 @@ impl Tags {
             memory_mib: lent.memory_mib,
             level: lent.level.into(),
             tags: self.names(lent.tags),
+            expected: lent.expected,
         }
     }
 
@@ -213,6 +257,18 @@ impl Tags {
             tags: self.needed(&needs.tags)? | TAKES_LAUNCHES,
             ..Need::default()
         })
+    }
+}
+
+/// What is said, within what can be.
+fn possible(said: Expected) -> Expected {
+    let mean = said.mean.min(1_000);
+    Expected {
+        mean,
+        low: said.low.min(mean),
+        high: said.high.clamp(mean, 1_000),
+        error: said.error.min(1_000),
+        covered: said.covered.min(1_000),
     }
 }
 
@@ -270,6 +326,18 @@ mod tests {
         assert_eq!((lends.cpus, lends.largest, lends.memory_mib, lends.level), (12, 8, 768, 4));
         let above = Hello { behind: Some(lends), ..Hello::default() };
         assert_eq!(Tags::default().lent_by(&above), all);
+    }
+
+    #[test]
+    fn what_is_expected_becomes_a_speed() {
+        let mut tags = Tags::default();
+        let mut lent = |expected| tags.lent_behind(&Lends { cpus: 2, largest: 2, expected, ..Lends::default() });
+        let said = |mean, low, high| Some(Expected { mean, low, high, error: 10, covered: 900 });
+        let speeds = [None, said(500, 500, 500), said(500, 100, 900), said(3, 0, 9), said(9_999, 8_888, 0)];
+        assert_eq!(speeds.map(|expected| lent(expected).speed_permille()), [1_000, 500, 375, 1, 1_000]);
+        let both = lent(said(500, 400, 600)).and(lent(None));
+        assert_eq!(both.expected, Some(Expected { mean: 750, low: 700, high: 800, error: 5, covered: 950 }));
+        assert_eq!(lent(said(500, 400, 600)).and(Lent::default()).expected, lent(said(500, 400, 600)).expected);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use tasks::{
     Effect, Event, HostName, HostSpec, InstanceName, JobName, JobSpec, Need, Outcome, Policy, Refusal, Report, Shape,
     TaskName, Urgency, Waits,
 };
+use wire::message::Expected;
 
 /// One launch, as placement knows it. A task that is launched again has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -146,7 +147,15 @@ impl Placement {
         self.waits.add(Duration::from_nanos(self.desk.now().saturating_sub(launch.since)));
         let load = self.desk.table().load(host, launch.affinity)?;
         let warm = if load.is_warm { ", knows the program's files" } else { "" };
-        let why = format!("{} of {} CPUs free{warm}", load.cpus_free + i32::from(launch.cpus), load.cpus);
+        let lent = self.workers.get(&worker)?.lent;
+        let expected = match lent.expected {
+            Some(Expected { low, high, .. }) => {
+                let worth = lent.share().worth() * 100.0;
+                format!(", {worth:.0}% of one expected ({} to {}%)", low / 10, high / 10)
+            }
+            None => String::new(),
+        };
+        let why = format!("{} of {} CPUs free{expected}{warm}", load.cpus_free + i32::from(launch.cpus), load.cpus);
         if launch.affinity != 0 {
             let warmed = Event::Warm(host, launch.affinity);
             self.desk.act(warmed);
@@ -183,6 +192,7 @@ impl Placement {
         let mut made = Vec::new();
         let Some(known) = self.workers.get(&worker) else { return made };
         let (mut shapes, hosts) = (known.lent.hosts(), known.hosts.clone());
+        let speed_permille = known.lent.speed_permille();
         // One that is too many lends nothing: what it has goes on.
         let nothing = Shape { cpus: 0, largest: 0, ..shapes[0] };
         if known.is_drained {
@@ -191,6 +201,9 @@ impl Placement {
         shapes.resize(shapes.len().max(hosts.len()), nothing);
         for (at, shape) in shapes.into_iter().enumerate() {
             if let Some(host) = hosts.get(at) {
+                if self.desk.table().load(*host, 0).is_some_and(|load| load.speed_permille != speed_permille) {
+                    self.desk.act(Event::Speed(*host, speed_permille));
+                }
                 made.extend(self.handle(Event::Resize(*host, shape)));
                 continue;
             }
@@ -201,7 +214,7 @@ impl Placement {
                 break;
             };
             let key = whose ^ at as u128;
-            let spec = HostSpec { key, account, shape, speed_permille: 1_000, is_fresh: true, is_attached: true };
+            let spec = HostSpec { key, account, shape, speed_permille, is_fresh: true, is_attached: true };
             self.desk.act(Event::Join(spec));
             let Some(Effect::Host(host)) = self.desk.effects().first().copied() else {
                 tracing::warn!(%worker, refused = ?self.desk.refusal(), "a worker has no room in the task table");
@@ -219,6 +232,13 @@ impl Placement {
     /// Which worker a host is, or is a part of.
     pub fn worker_of(&self, host: HostName) -> Option<NodeId> {
         self.nodes.get(&host).copied()
+    }
+
+    /// What a task is expected to get of a processor on the best of the other workers that have one free, in thousandths; 0: none has.
+    pub fn elsewhere(&self, node: NodeId) -> u32 {
+        let others = self.workers.iter().filter(|(other, worker)| **other != node && !worker.is_drained);
+        let free = others.filter(|(other, _)| self.load(**other).is_some_and(|(cpus, busy)| cpus > busy));
+        free.map(|(_, worker)| worker.lent.speed_permille()).max().unwrap_or(0)
     }
 
     /// What all workers lend together.

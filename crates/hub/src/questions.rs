@@ -109,6 +109,9 @@ impl Shared {
                     "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
                     "memory_mib": lent.memory_mib, "level": lent.level, "tags": tags,
+                    "expected": lent.expected.map(|told| json!({
+                        "mean": told.mean, "low": told.low, "high": told.high, "error": told.error, "covered": told.covered,
+                    })),
                     "round_trip_us": worker.connection.round_trip().as_micros() as u64,
                 })
             })

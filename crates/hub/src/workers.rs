@@ -3,14 +3,15 @@
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
-use base::{TreePath, ViewId};
+use base::{NodeId, TreePath, ViewId};
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use wire::fetch::UNANSWERED;
 use wire::message::{
-    BindReply, BindRequest, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest, digest_bytes,
+    BindReply, BindRequest, Elsewhere, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest,
+    digest_bytes,
 };
 use wire::{Connection, Receiver, Sender, Turn, convert, lock};
 
@@ -43,7 +44,7 @@ impl Shared {
         loop {
             tokio::select! {
                 asked = connection.accept_control() => match asked {
-                    Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(sender, receiver))),
+                    Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(session.node, sender, receiver))),
                     Err(_) => break,
                 },
                 Ok(()) = changes.changed() => {
@@ -74,11 +75,15 @@ impl Shared {
         }
     }
 
-    async fn answer_worker(self: Arc<Self>, sender: Sender, mut receiver: Receiver) {
+    async fn answer_worker(self: Arc<Self>, node: NodeId, sender: Sender, mut receiver: Receiver) {
         match receiver.next::<Open>().await {
             Ok(Some(Open { kind: Some(OpenKind::Bind(request)) })) => self.bind(request, sender).await,
             Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => self.objects(request, sender).await,
             Ok(Some(Open { kind: Some(OpenKind::Pieces(request)) })) => self.pieces(request, sender).await,
+            Ok(Some(Open { kind: Some(OpenKind::Elsewhere(_)) })) => {
+                let share = lock(&self.state).placement.elsewhere(node);
+                send_last(sender, &Elsewhere { share }).await;
+            }
             Ok(_) | Err(_) => {}
         }
     }

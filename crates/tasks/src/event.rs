@@ -230,6 +230,8 @@ pub enum Event<'a> {
     Leave(HostName),
     /// A host lends more or less than before. What it has goes on, also beyond that.
     Resize(HostName, Shape),
+    /// A task gets more or less of one of its processors than before, as it is foretold: [`HostSpec::speed_permille`].
+    Speed(HostName, u32),
     /// A host gets no more tasks, or gets them again.
     Drain(HostName, bool),
     /// A host has this near, of late ([`JobSpec::affinity`]).

@@ -9,7 +9,7 @@ use base::codec::{Malformed, Reader, Writer};
 
 /// Changes with every change of what the table does with an event, or of how an event is written down: an older journal's events would
 /// come to something else.
-pub const LOGIC_VERSION: u32 = 6;
+pub const LOGIC_VERSION: u32 = 7;
 
 /// Room for the items of an event that is read.
 #[derive(Debug, Default)]
@@ -102,6 +102,10 @@ impl Event<'_> {
                 with(out, 19, job);
                 put(out, is_away);
             }
+            Event::Speed(host, permille) => {
+                with(out, 20, host);
+                put(out, permille);
+            }
         }
     }
 }
@@ -189,6 +193,7 @@ fn decode_event<'s>(from: &mut Reader<'_>, scratch: &'s mut Scratch) -> Result<E
         17 => Event::Tick,
         18 => Event::Resize(get(from)?, get(from)?),
         19 => Event::Away(get(from)?, get(from)?),
+        20 => Event::Speed(get(from)?, get(from)?),
         _ => return Err(Malformed("an event of an unknown kind")),
     })
 }
@@ -311,6 +316,7 @@ mod tests {
             (Event::Tick, "11"),
             (Event::Resize(host_name, SHAPE), "12 2100000001000000 0201 03 0504 0706 0b0a0908 131211100f0e0d0c 14"),
             (Event::Away(job_name, true), "13 2200000001000000 01"),
+            (Event::Speed(host_name, 0x0304), "14 2100000001000000 04030000"),
         ];
         for (event, want) in known {
             let mut out = Writer::default();

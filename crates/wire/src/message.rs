@@ -1,8 +1,7 @@
 //! The messages between client, hub and worker, as protobuf.
 //!
-//! The structures are written as Rust and encoded by `prost`'s derive (decision 0001). Tags are never reused; fields are
-//! only ever added. A connection's first stream carries [`Hello`] and [`Welcome`], then [`Control`]. Every other stream
-//! opens with one [`Open`]:
+//! The structures are written as Rust and encoded by `prost`'s derive (decision 0001). Tags are never reused; fields are only ever added.
+//! A connection's first stream carries [`Hello`] and [`Welcome`], then [`Control`]. Every other stream opens with one [`Open`]:
 //!
 //! | opens with | from, to | what follows |
 //! |---|---|---|
@@ -12,6 +11,7 @@
 //! | `Pieces` | worker to hub, hub to client | an [`ObjectReply`] for each piece, in order |
 //! | `Ask` | client to hub | one [`Answer`] |
 //! | `Coming` | client to hub | a `Give` for each of what it names |
+//! | `Elsewhere` | worker to hub | one [`Elsewhere`] |
 //! | `Host`, `Jobs`, `Drive`, `Collect` | host or client to hub | see [`work`] |
 //!
 //! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
@@ -19,7 +19,9 @@
 mod greeting;
 pub mod work;
 
-pub use greeting::{Control, ControlKind, Hello, Hubs, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome};
+pub use greeting::{
+    Control, ControlKind, Elsewhere, Expected, Hello, Hubs, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome,
+};
 
 use bytes::Bytes;
 use prost::{Message, Oneof};
@@ -28,7 +30,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
     /// Which kind of stream this is.
-    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub kind: Option<OpenKind>,
 }
 
@@ -68,6 +70,9 @@ pub enum OpenKind {
     /// Tell which of a job's launches have a place.
     #[prost(message, tag = "11")]
     Drive(work::Drive),
+    /// Say what a task would get on another worker: [`Elsewhere`].
+    #[prost(bool, tag = "12")]
+    Elsewhere(bool),
 }
 
 /// Contents that need not be asked for: they are on their way.

@@ -1,13 +1,17 @@
 //! The worker's connection to its hub: made, kept, and made again when lost; and the launches that come over it.
 
 use crate::clients::Clients;
-use crate::host::Lending;
+use crate::host::{Ear, Lending};
 use crate::task;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use wire::flow::Paths;
-use wire::message::{Hello, Lends, Open, OpenKind};
+use wire::message::{Elsewhere, Hello, Lends, Open, OpenKind};
 use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn, Whereabouts};
+
+/// From one question for a better place to the next.
+const ASK_EVERY: Duration = Duration::from_secs(10);
 
 /// Where a worker's hub is.
 pub enum HubPlace {
@@ -31,6 +35,8 @@ pub struct Membership {
     pub tags: Vec<String>,
     /// What of that is lent at the moment, for its owner comes first.
     pub lending: watch::Receiver<Lending>,
+    /// Who wants to know what the hub says of other workers.
+    pub ear: Ear,
 }
 
 /// Keeps the connection to the hub and serves its launches, until the hub refuses this worker for good. `joined` is told
@@ -67,6 +73,7 @@ pub async fn serve(
                 tokio::select! {
                     () = serve_connection(&connection, &clients) => {}
                     () = tells => {}
+                    () = ask_elsewhere(&membership, &connection) => {}
                 }
                 tracing::info!(why = connection.connection.closed().await, "the connection to the hub ended");
             }
@@ -83,7 +90,7 @@ pub async fn serve(
 /// Tells the hub what is lent, whenever that changes, until the connection ends.
 async fn tell(membership: &Membership, joined: &Joined) {
     let mut lending = membership.lending.clone();
-    let mut told = Lending { cpus: membership.cpus, largest: membership.cpus };
+    let mut told = Lending { cpus: membership.cpus, largest: membership.cpus, expected: None, asks: false };
     loop {
         let now = *lending.borrow_and_update();
         let lends = Lends {
@@ -92,7 +99,10 @@ async fn tell(membership: &Membership, joined: &Joined) {
             memory_mib: (membership.memory_bytes >> 20).min(u32::MAX.into()) as u32,
             level: level(),
             tags: membership.tags.clone(),
+            expected: now.expected,
         };
+        // Whether somebody else is free is asked by [`ask_elsewhere`].
+        let now = Lending { asks: false, ..now };
         if now != told && !joined.lends(lends).await {
             return;
         }
@@ -101,6 +111,21 @@ async fn tell(membership: &Membership, joined: &Joined) {
             // Nothing will change any more.
             return std::future::pending().await;
         }
+    }
+}
+
+/// Asks the hub what tasks would get elsewhere, now and then while that may matter to guests.
+async fn ask_elsewhere(membership: &Membership, joined: &Joined) {
+    let mut lending = membership.lending.clone();
+    loop {
+        if lending.wait_for(|lending| lending.asks).await.is_err() {
+            return std::future::pending().await;
+        }
+        match joined.connection.request::<Elsewhere>(OpenKind::Elsewhere(true)).await {
+            Ok(Elsewhere { share }) => membership.ear.elsewhere(f64::from(share.min(1_000)) / 1e3),
+            Err(error) => tracing::debug!(%error, "the hub does not say what other workers have"),
+        }
+        tokio::time::sleep(ASK_EVERY).await;
     }
 }
 

@@ -85,5 +85,24 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if again["rests"] != false || again["evicted"] != 1 {
         wrong.push(format!("all is as before: {again}"));
     }
+    wrong.extend(says_what_it_gives(pool)?);
     Ok(wrong)
+}
+
+/// The pool knows what each machine expects to give, and tells why a task went where it went.
+fn says_what_it_gives(pool: &Pool) -> Result<Vec<String>> {
+    let all_said = || {
+        let status = pool.owner.json(&["status", "--json"]).ok()?;
+        workers_in(&status).iter().all(|worker| worker["expected"]["mean"].is_u64()).then_some(())
+    };
+    if wait_for(END_BOUND, all_said).is_none() {
+        return Ok(vec![format!("no word of what machines give: {}", pool.owner.json(&["status", "--json"])?)]);
+    }
+    Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?.expect_ok("remrun")?;
+    let explained = pool.client.json(&["explain", "--json"])?.to_string();
+    Ok(if explained.contains("of one expected") {
+        Vec::new()
+    } else {
+        vec![format!("it is not explained: {explained}")]
+    })
 }

@@ -31,6 +31,14 @@ impl Pool {
         self.wait_for_cpus(self.workers.len() * self.options.cpus)
     }
 
+    /// Starts a worker of the pool's own hub on that host, and waits until the client sees what it lends.
+    pub fn add_far_worker(&mut self) -> Result<()> {
+        let host = self.testbed().host(BRANCH).entrance();
+        let worker = self.start_worker_at(self.workers.len(), &host)?;
+        self.workers.push(worker);
+        self.wait_for_cpus(self.workers.len() * self.options.cpus)
+    }
+
     /// Waits until the client sees that this many CPUs are lent.
     fn wait_for_cpus(&mut self, count: usize) -> Result<()> {
         let client = self.client.clone();

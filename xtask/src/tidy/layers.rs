@@ -52,7 +52,7 @@ pub const CRATES: &[Rule] = &[
     rule("sim", Layer::Core, &["sched"]),
     rule("wire", Layer::Shell, &["base"]),
     rule("store", Layer::Shell, &["base"]),
-    rule("hub", Layer::Shell, &["base", "mirror", "tasks", "wire", "store"]),
+    rule("hub", Layer::Shell, &["base", "mirror", "sched", "tasks", "wire", "store"]),
     rule("worker", Layer::Shell, &["base", "mirror", "sched", "wire", "store"]),
     rule("client", Layer::Shell, &["base", "mirror", "wire", "store"]),
     rule("gleaner_client", Layer::Shell, &["base"]),

@@ -4,8 +4,8 @@
 //! a loop at nice 19 leaves a newcomer nearly all if it is its sibling, and half if it sits in another cgroup. Here each thread's demand is
 //! set against the newcomer at the level where their ways part. While such threads run the newcomer has its part of the processor, else all.
 //!
-//! Over several processors threads that may move are spread as the kernel's balancing does in the long run: where least is wanted. How many
-//! of them want one at the same time is taken for chance.
+//! Over several processors threads that may move are spread as the kernel's balancing does in the long run: where least is wanted, and those that
+//! sleep behind those that never do.
 
 use super::load::{Demand, Group, Load, WEIGHT};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +14,6 @@ use std::collections::{BTreeMap, BTreeSet};
 const BURST_NS: f64 = 1_000_000.0;
 /// The part of the time from which on a thread counts as one that always wants a processor: of a guest what it got is what there was.
 const WHOLE: f64 = 0.97;
-/// Of threads that may move at most so many are thought to want processors at the same time.
-const MOVING_MAX: usize = 64;
 
 /// Who would come.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,22 +66,24 @@ pub fn full_priority(load: &Load, newcomer: &Newcomer) -> f64 {
     best.map_or(0.0, |(number, _)| beside(*number, &piles, &moving))
 }
 
-/// What it gets on this processor beside those that may move: the mean over how many of them want one at the same time, if they do so by
-/// chance.
+/// What it gets on this processor beside those that may move. Who always wants one comes as often as to the others. Who sleeps wakes where nobody
+/// runs, or where it ran: as the newcomer never sleeps, only what is too much for the other processors comes to this one.
 fn beside(number: u32, piles: &BTreeMap<u32, Pile>, moving: &[&Rival]) -> f64 {
-    let chances = chances(moving.iter().map(|rival| rival.run), MOVING_MAX.min(moving.len()));
-    let wanted: f64 = moving.iter().map(|rival| rival.run).sum();
-    let mut pulls: BTreeMap<usize, f64> = BTreeMap::new();
-    for rival in moving.iter().filter(|_| wanted > 0.0) {
-        *pulls.entry(rival.level).or_default() += rival.pull / wanted;
+    let (loops, sleepers): (Vec<&Rival>, Vec<&Rival>) = moving.iter().partition(|rival| rival.run >= 1.0);
+    let [stay, sleep] = [&loops, &sleepers].map(|rivals| rivals.iter().map(|rival| rival.pull).sum::<f64>());
+    let first = spread(number, piles, stay);
+    let then = (spread(number, piles, stay + sleep) - first).max(0.0);
+    let [stay, sleep] = [(first, stay), (then, sleep)].map(|(here, all)| if all > 0.0 { here / all } else { 0.0 });
+    let mut pile = piles[&number].clone();
+    for rival in sleepers {
+        *pile.pulls.entry(rival.level).or_default() += rival.pull * sleep;
+        pile.run += rival.run * sleep;
     }
-    let one: f64 = pulls.values().sum();
-    let share = |count: usize| {
-        let here = spread(number, piles, one * count as f64);
-        let part = if one > 0.0 { here / one } else { 0.0 };
-        piles[&number].share(&pulls, part)
-    };
-    chances.iter().enumerate().map(|(count, chance)| chance * share(count)).sum()
+    let mut pulls: BTreeMap<usize, f64> = BTreeMap::new();
+    for rival in loops {
+        *pulls.entry(rival.level).or_default() += rival.pull;
+    }
+    pile.share(&pulls, stay)
 }
 
 /// How much comes to this processor of what may move: it goes where least is wanted, and the newcomer, who stays here, wants a whole one.
@@ -318,6 +318,11 @@ mod tests {
         assert!((full_priority(&three, &anywhere) - 0.5).abs() < 0.01, "{}", full_priority(&three, &anywhere));
         let two = load(&[0.0, 0.0], vec![moving.clone(); 2]);
         assert!((full_priority(&two, &anywhere) - 2.0 / 3.0).abs() < 0.01, "{}", full_priority(&two, &anywhere));
+        // Who sleeps now and then finds room beside a newcomer who never does, as long as there is some.
+        let sleeps = |part: f64| vec![Demand { run: part, wanted: part, ..moving.clone() }; 2];
+        assert!(full_priority(&load(&[0.6, 0.6], sleeps(0.4)), &anywhere) > 0.99);
+        let more = full_priority(&load(&[0.3, 0.3], sleeps(0.7)), &anywhere);
+        assert!(more > 0.8 && more < 0.95, "{more}");
         // A guest has a processor as long as one of them is free.
         assert_eq!(guest(&one, &[]), 1.0);
         let two = load(&[0.5, 0.5], vec![Demand { run: 0.5, wanted: 0.5, ..moving }; 2]);

@@ -17,6 +17,12 @@ const KINDS_TRIED: usize = 4;
 pub(super) const HUNGRY: u8 = 254;
 /// Parked hosts of one kind that are looked at for a task.
 const HOSTS_MAX: u32 = 4;
+/// Lists that are looked into for a task, unless one of the fastest hosts is found before.
+const LISTS_MAX: u32 = 8;
+/// What a host with the task's files near is worth beside others of its speed: a third more.
+const WARM_WORTH: u64 = 4;
+/// See `WARM_WORTH`.
+const COLD_WORTH: u64 = 3;
 /// Errors in a row from which on a host is sent back for a while.
 pub(super) const WRONG_MAX: u16 = 3;
 /// The first while, which doubles with each further error, and the longest one.
@@ -31,6 +37,12 @@ const ASK_AGAIN_MS: u32 = 1_000;
 /// have a copy. Never 0.
 pub(super) fn tag_of(account: u32) -> u16 {
     ((account.wrapping_add(1).wrapping_mul(0x9e37_79b1) >> 16) as u16).max(1)
+}
+
+/// Refuses a speed that is none, in thousandths.
+fn is_speed(permille: u32) -> Result<(), Refusal> {
+    let refused = Refusal::Invalid("a host's speed is 1 to 1,000,000 thousandths");
+    if (1..=1_000_000).contains(&permille) { Ok(()) } else { Err(refused) }
 }
 
 /// The list for hosts with so many processors free.
@@ -70,9 +82,7 @@ impl Table {
 
     pub(super) fn on_join(&mut self, spec: &HostSpec, effects: &mut Effects) -> Result<(), Refusal> {
         let account = self.account_at(spec.account)?;
-        if spec.speed_permille == 0 || spec.speed_permille > 1_000_000 {
-            return Err(Refusal::Invalid("a host's speed is 1 to 1,000,000 thousandths"));
-        }
+        is_speed(spec.speed_permille)?;
         let hosts = &self.host_more;
         let known = self.host_keys.find(spec.key, |at| hosts[at].key == spec.key);
         if let Some(at) = known {
@@ -200,6 +210,17 @@ impl Table {
         Ok(())
     }
 
+    pub(super) fn on_speed(&mut self, host: HostName, speed_permille: u32) -> Result<(), Refusal> {
+        let at = self.host_at(host)?;
+        is_speed(speed_permille)?;
+        let kind = self.hosts[at].kind;
+        let (cpus, before) = (self.kinds.shape(kind).cpus, self.host_more[at].speed_permille);
+        self.supplies(kind, cpus, before, false);
+        self.supplies(kind, cpus, speed_permille, true);
+        self.host_more[at].speed_permille = speed_permille;
+        Ok(())
+    }
+
     pub(super) fn on_drain(&mut self, host: HostName, is_draining: bool, effects: &mut Effects) -> Result<(), Refusal> {
         let at = self.host_at(host)?;
         if is_draining {
@@ -300,30 +321,38 @@ impl Table {
         }
     }
 
-    /// A host that waits and can have a task with this need: with the most processors free, and among some of these one that has
-    /// its files near.
+    /// A host that waits and can have a task with this need: of some, beginning with those that have the most processors free, the one that
+    /// is fastest, or has its files near and is hardly slower.
     pub(super) fn waiting_host(&self, need: u16, cpus: u16, affinity: u32) -> Option<u32> {
         let can = self.kinds.served_by(need);
+        let (mut best, mut lists) = (None, 0);
         for park in (park_of(cpus)..PARKS).rev() {
             for kind in self.parked.common(park, can, 0).take(KINDS_TRIED) {
                 let first = self.parks[(park * KINDS_MAX) as u32 + u32::from(kind)];
-                if let Some(host) = self.best_of(first, cpus, affinity) {
-                    return Some(host);
+                best = self.better_of(best, first, cpus, affinity);
+                lists += 1;
+                if lists == LISTS_MAX || best.is_some_and(|(_, host)| self.is_of_the_fastest(host)) {
+                    return best.map(|(_, host)| host);
                 }
             }
         }
-        None
+        best.map(|(_, host)| host)
     }
 
-    /// Among the first hosts of a list one that has enough processors free, and the files near if there is such a one.
-    fn best_of(&self, first: u32, cpus: u16, affinity: u32) -> Option<u32> {
-        let mut found = None;
-        let mut at = first;
+    /// The best that is known, or the best of the first hosts of a list with enough processors free: with what each is worth. Who comes
+    /// first stays unless another is worth an eighth more.
+    fn better_of(&self, known: Option<(u64, u32)>, first: u32, cpus: u16, affinity: u32) -> Option<(u64, u32)> {
+        let (mut best, mut at) = (known, first);
         for _ in 0..HOSTS_MAX {
             if self.hosts[at].cpus_free >= i32::from(cpus) {
-                found = found.or(Some(at));
-                if affinity == 0 || self.host_more[at].warm.contains(&affinity) {
-                    return Some(at);
+                let more = &self.host_more[at];
+                let is_warm = affinity == 0 || more.warm.contains(&affinity);
+                let worth = u64::from(more.speed_permille) * if is_warm { WARM_WORTH } else { COLD_WORTH };
+                if best.is_none_or(|(known, _)| worth > known + known / 8) {
+                    best = Some((worth, at));
+                }
+                if is_warm && self.is_of_the_fastest(at) {
+                    break;
                 }
             }
             at = self.hosts[at].parked.next;
@@ -331,7 +360,11 @@ impl Table {
                 break;
             }
         }
-        found
+        best
+    }
+
+    fn is_of_the_fastest(&self, host: u32) -> bool {
+        self.host_more[host].speed_permille >= self.speeds.fast_permille()
     }
 
     /// Tasks of a job have become ready: gives them to hosts that wait, so many at most.

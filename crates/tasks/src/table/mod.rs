@@ -217,6 +217,7 @@ impl Table {
             Event::Join(spec) => self.on_join(&spec, effects),
             Event::Leave(host) => self.on_leave(host),
             Event::Resize(host, shape) => self.on_resize(host, &shape, effects),
+            Event::Speed(host, permille) => self.on_speed(host, permille),
             Event::Drain(host, is_draining) => self.on_drain(host, is_draining, effects),
             Event::Warm(host, affinity) => self.on_warm(host, affinity),
             Event::Open(spec) => self.on_open(&spec, effects),

@@ -178,6 +178,8 @@ pub struct HostLoad {
     pub cpus_free: i32,
     /// Processors that it lends.
     pub cpus: u16,
+    /// How fast one is taken to be: see [`HostSpec`](crate::HostSpec).
+    pub speed_permille: u32,
     /// It has what was asked for near.
     pub is_warm: bool,
 }
@@ -438,6 +440,7 @@ impl Table {
         Some(HostLoad {
             cpus_free: host.cpus_free,
             cpus: self.kinds.shape(host.kind).cpus,
+            speed_permille: self.host_more[at].speed_permille,
             is_warm: affinity != 0 && self.host_more[at].warm.contains(&affinity),
         })
     }

@@ -16,11 +16,12 @@ const SLOWER: u64 = 20;
 pub(super) struct Speeds {
     cpus: [u64; CLASSES],
     slow_permille: u32,
+    fast_permille: u32,
 }
 
 impl Default for Speeds {
     fn default() -> Self {
-        Self { cpus: [0; CLASSES], slow_permille: 1_000 }
+        Self { cpus: [0; CLASSES], slow_permille: 1_000, fast_permille: 1_000 }
     }
 }
 
@@ -28,6 +29,11 @@ impl Speeds {
     /// The speed that all but one in twenty processors have at least, in thousandths, rounded down to its class.
     pub fn slow_permille(&self) -> u32 {
         self.slow_permille
+    }
+
+    /// The speed of the fastest, in thousandths, rounded down to its class.
+    pub fn fast_permille(&self) -> u32 {
+        self.fast_permille
     }
 
     /// So many processors of a speed come or go.
@@ -41,6 +47,7 @@ impl Speeds {
             slower > all / SLOWER
         });
         self.slow_permille = slow.map_or(1_000, least_of);
+        self.fast_permille = self.cpus.iter().rposition(|cpus| *cpus > 0).map_or(1_000, least_of);
     }
 }
 
@@ -90,7 +97,7 @@ mod tests {
         let mut speeds = Speeds::default();
         speeds.change(95, 1_000, true);
         speeds.change(5, 100, true);
-        assert_eq!(speeds.slow_permille(), 1_000);
+        assert_eq!((speeds.slow_permille(), speeds.fast_permille()), (1_000, 1_000));
         speeds.change(1, 500, true);
         assert_eq!(speeds.slow_permille(), 500);
         speeds.change(1, 500, false);

@@ -493,3 +493,40 @@ fn a_host_that_was_late_gets_nothing_until_it_says_something() {
     assert_eq!(sent(&world.pass(20_000)), []);
     assert!(!sent(&world.pass(20_000)).is_empty(), "it may have lost what it was sent, and goes on");
 }
+
+#[test]
+fn a_task_goes_where_it_is_expected_to_end_first() {
+    let mut world = World::new(8, 100);
+    let account = world.account();
+    let hosts = [world.attached(account), world.attached(account), world.attached(account)];
+    for (host, permille) in hosts.into_iter().zip([300, 950, 600]) {
+        world.handle(Event::Speed(host, permille));
+    }
+    let spec = world.job_spec(account);
+    let job = world.open(JobSpec { affinity: 77, ..spec });
+    let next = |world: &mut World| {
+        let effects = world.submit(job, 1, 0).1;
+        let sent = effects.iter().find_map(|effect| match effect {
+            Effect::Send { host, instance, .. } => Some((*host, *instance)),
+            _ => None,
+        });
+        sent.expect("there is a host")
+    };
+    // Also when others have more processors free.
+    let (first, instance) = next(&mut world);
+    assert_eq!((first, next(&mut world).0), (hosts[1], hosts[1]));
+    // A third faster is worth as much as files that are near.
+    world.handle(Event::Warm(hosts[2], 77));
+    assert_eq!(next(&mut world).0, hosts[1]);
+    world.handle(Event::Speed(hosts[1], 700));
+    assert_eq!(next(&mut world).0, hosts[2]);
+    // Who has become slow is slow for what comes; what he has goes on.
+    world.handle(Event::Speed(hosts[2], 1));
+    world.handle(Event::Speed(hosts[1], 1));
+    assert_eq!(next(&mut world).0, hosts[0]);
+    world.done(hosts[1], instance, 1);
+    for wrong in [0, 1_000_001] {
+        assert!(matches!(refused(&world.handle(Event::Speed(hosts[0], wrong))), Some(Refusal::Invalid(_))));
+    }
+    world.table.check_invariants();
+}

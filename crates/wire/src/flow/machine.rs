@@ -309,6 +309,9 @@ impl Flow {
         self.round.shortest = Some(self.round.shortest.map_or(took, |known| known.min(took)));
         self.loss.acked += bytes;
         self.ride_train(now, sent, bytes);
+        if !app_limited {
+            self.notice(now, sent, bytes);
+        }
         if self.starting && (self.round.full || !app_limited) {
             self.window = (self.window + bytes).min(WINDOW_MAX);
         }
@@ -356,6 +359,9 @@ impl Flow {
             return;
         }
         let seen = rate(bytes, took);
+        if !app_limited && self.round.full {
+            self.brought(seen);
+        }
         // Who has little to send does not see what the link could do.
         if seen > self.rates.highest() || !app_limited && self.round.full && !self.is_back() {
             self.rates.see(seen);
@@ -395,8 +401,7 @@ impl Flow {
         let together = round.together.clamp(self.mtu, TOGETHER_MAX * self.mtu);
         let sending = u128::from(together) * u128::from(SECOND) / u128::from(path.rate.max(1));
         let standing = shortest.saturating_sub(path.round_trip).saturating_sub(sending as u64);
-        let is_held = self.behind.is_some_and(|behind| behind.is_holding());
-        if round.full && standing > path.standing_max() / 2 && !is_held {
+        if round.full && standing > path.standing_max() / 2 && !self.gives_way(&path) {
             // The link was busy all the time: what came through is what it can do.
             self.rates.lower(delivered + delivered / 16);
         }
@@ -466,6 +471,8 @@ impl Flow {
         let path = self.path().expect("a round had a rate");
         let least = if self.gives_way(&path) { self.window_behind() } else { self.least(&path) };
         let full = path.product() + path.product() / 8 + 2 * self.mtu;
+        // Somebody else fills the queue.
+        let lost = if self.is_back() { 0.0 } else { lost };
         if lost > LOSS_MAX {
             self.faster = 0;
             self.ceiling = Some((self.window - self.window / 8, CEILING_ROUNDS));

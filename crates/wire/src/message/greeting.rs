@@ -74,6 +74,37 @@ pub struct Lends {
     /// Tags that machines have.
     #[prost(string, repeated, tag = "5")]
     pub tags: Vec<String>,
+    /// What a task will get of a processor there, if that is known.
+    #[prost(message, optional, tag = "6")]
+    pub expected: Option<Expected>,
+}
+
+/// What a machine expects to give one more task in the next minutes beside what its owner wants: thousandths of a processor.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Expected {
+    /// Their mean.
+    #[prost(uint32, tag = "1")]
+    pub mean: u32,
+    /// Nine times in ten it is no less …
+    #[prost(uint32, tag = "2")]
+    pub low: u32,
+    /// … and no more.
+    #[prost(uint32, tag = "3")]
+    pub high: u32,
+    /// How far such forecasts were off so far, in the mean.
+    #[prost(uint32, tag = "4")]
+    pub error: u32,
+    /// In how many of a thousand what came was between `low` and `high`.
+    #[prost(uint32, tag = "5")]
+    pub covered: u32,
+}
+
+/// What a task would get of a processor on the best of the other workers that have one free.
+#[derive(Clone, Copy, PartialEq, Message)]
+pub struct Elsewhere {
+    /// Thousandths; 0: none is free.
+    #[prost(uint32, tag = "1")]
+    pub share: u32,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].

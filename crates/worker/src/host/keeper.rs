@@ -2,6 +2,7 @@
 
 use super::control::{Listener, not_understood};
 use super::guests::Known;
+use super::lingering::Lot;
 use super::memory::{Memory, shortage};
 use super::{Lending, Shared};
 use crate::sandbox::Held;
@@ -121,17 +122,24 @@ impl State {
             self.paused = None;
         }
         let look_s = self.keep_memory(now);
+        let lot = {
+            let seen = lock(&self.shared.seen);
+            Lot::new(seen.owner_s, seen.expected)
+        };
         let rests = self.rests();
         self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
         self.evict_resting(now);
+        self.move_on(&lot);
         self.hurry();
         let cpus = self.shared.settings.cpus;
         // Who rests for want of memory goes on soon; nobody knows how long the other reasons last.
-        let lent = match (rests, self.frozen_since) {
-            (true, _) => Lending { cpus: 0, largest: 0 },
-            (false, Some(_)) => Lending { cpus: 0, largest: cpus },
-            (false, None) => Lending { cpus, largest: cpus },
+        let (cpus, largest) = match (rests, self.frozen_since) {
+            (true, _) => (0, 0),
+            (false, Some(_)) => (0, cpus),
+            (false, None) => (cpus, cpus),
         };
+        let asks = lot.asks() && self.frozen_since.is_none() && self.shared.guests.count() > 0;
+        let lent = Lending { cpus, largest, expected: lock(&self.shared.seen).expected, asks };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent) != lent);
         let until = self.paused.and_then(|paused| paused.until).map(|until| until.saturating_duration_since(now));
         let soon = if self.shared.guests.are_leaving() { SOON } else { LOOK_MAX };
@@ -240,6 +248,21 @@ impl State {
                 self.evict(&guest, &why, spent);
             }
         }
+    }
+
+    /// Has the guest begin again elsewhere that loses least by it, if the hub has a better place and it has lingered for long enough.
+    fn move_on(&mut self, lot: &Lot) {
+        let Some(elsewhere) = lock(&self.shared.elsewhere).take() else { return };
+        let guests = self.shared.guests.list().into_iter().filter(|guest| !guest.is_leaving);
+        let least = guests.map(|guest| (self.spent(&guest), guest)).min_by_key(|(spent, _)| *spent);
+        let Some((spent, guest)) = least.filter(|(spent, _)| lot.goes(spent.as_secs_f64(), elsewhere)) else { return };
+        let [here, there] = [lot.worth, elsewhere].map(|share| share * 100.0);
+        let why = format!(
+            "its owner leaves {here:.0}% of a CPU for {:.0} s now, another machine {there:.0}%: {:.0} s of work are done again there",
+            lot.owner_s.unwrap_or_default(),
+            spent.as_secs_f64()
+        );
+        self.evict(&guest, &why, spent);
     }
 
     /// While all are frozen, those that were ended die as fast as they can.

@@ -2,7 +2,8 @@
 //!
 //! Three threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
 //!
-//! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them; answers the owner ([`control`]).
+//! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them, or lets
+//!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]).
 //! * [`pacer`] does what takes time: writes guests' files to disk piece by piece, drops their cache.
 //! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
 //!   ([`sensing`], from [`counters`]).
@@ -15,6 +16,7 @@ pub mod control;
 pub mod counters;
 pub mod guests;
 pub mod keeper;
+pub mod lingering;
 pub mod memory;
 pub mod pacer;
 pub mod presence;
@@ -24,6 +26,7 @@ pub mod watcher;
 
 use crate::sandbox::Levers;
 use guests::Guests;
+use lingering::Elsewhere;
 use rustix::event::{EventfdFlags, PollFd};
 use rustix::time::Timespec;
 use sched::rest::{Reason, Rules};
@@ -35,6 +38,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
+use wire::lock;
+use wire::message::Expected;
 
 /// What the owner wants.
 #[derive(Clone, Debug)]
@@ -56,6 +61,10 @@ pub struct Lending {
     pub cpus: u32,
     /// CPUs that a task can have; more than `cpus`: soon again.
     pub largest: u32,
+    /// What a task will get of one, if that is known.
+    pub expected: Option<Expected>,
+    /// Guests might be better off elsewhere: is anybody free?
+    pub asks: bool,
 }
 
 /// The threads, until this is dropped.
@@ -80,6 +89,8 @@ pub struct Shared {
     is_paced: AtomicBool,
     /// Guests that were ended get processor time to die, while the others are frozen.
     hurries: AtomicBool,
+    /// What the hub has said of other workers.
+    elsewhere: Mutex<Elsewhere>,
     has_ended: AtomicBool,
     /// Wakes the keeper.
     wake: OwnedFd,
@@ -98,13 +109,15 @@ pub struct Seen {
     pub sees_input: bool,
     /// Whether guests' group still has `cpu.idle`.
     pub is_idle: bool,
+    /// What a task will get of a processor.
+    pub expected: Option<Expected>,
 }
 
 impl Host {
     /// Starts the threads.
     pub fn start(settings: Settings, levers: Levers, guests: Arc<Guests>) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let lent = Lending { cpus: settings.cpus, largest: settings.cpus };
+        let lent = Lending { cpus: settings.cpus, largest: settings.cpus, expected: None, asks: false };
         let group = levers.tree().and_then(|tree| tree.file_name()?.to_str().map(str::to_owned));
         let sensing = Mutex::new(Sensing::new(group.as_deref(), watcher::PERIOD));
         let shared = Arc::new(Shared {
@@ -116,6 +129,7 @@ impl Host {
             to_drop: AtomicU64::new(0),
             is_paced: AtomicBool::new(false),
             hurries: AtomicBool::new(false),
+            elsewhere: Mutex::default(),
             has_ended: AtomicBool::new(false),
             wake,
         });
@@ -129,6 +143,25 @@ impl Host {
         })?;
         spawn("watcher", move || watcher::run(&shared))?;
         Ok(host)
+    }
+}
+
+impl Host {
+    /// The keeper's ear.
+    pub fn ear(&self) -> Ear {
+        Ear(self.shared.clone())
+    }
+}
+
+/// Through which the keeper hears what the hub says.
+#[derive(Clone, Debug)]
+pub struct Ear(Arc<Shared>);
+
+impl Ear {
+    /// A task would get this part of a processor on another worker.
+    pub fn elsewhere(&self, share: f64) {
+        *lock(&self.0.elsewhere) = Elsewhere::heard(share);
+        self.0.wake_keeper();
     }
 }
 
@@ -203,7 +236,7 @@ mod tests {
         let (stay, mut evicted) = guests.arrive(known());
         let ask = |question| control::ask(folder.path(), &question).expect("it answers");
         let lent = || *host.lending.borrow();
-        assert_eq!(lent(), Lending { cpus: 3, largest: 3 });
+        assert_eq!((lent().cpus, lent().largest), (3, 3));
 
         let told = ask(json!({"ask": "guests"}));
         assert_eq!(
@@ -212,7 +245,7 @@ mod tests {
         );
         let told = ask(json!({"ask": "pause", "for_s": 0.4}));
         assert_eq!((&told["rests"], &told["reasons"][0]), (&true.into(), &"paused by its owner".into()), "{told}");
-        assert_eq!(lent(), Lending { cpus: 0, largest: 0 });
+        assert_eq!((lent().cpus, lent().largest), (0, 0));
         assert!(evicted.try_recv().is_ok_and(|why| why.contains("cannot be frozen")));
         eventually("a pause has an end", || lent().cpus == 3);
 

@@ -9,11 +9,18 @@ use sched::sense::share::{self, Newcomer};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
+use wire::message::Expected;
 
 /// From one reading to the next.
 pub const EVERY: Duration = Duration::from_secs(10);
 /// Steps of the longer forecast: five minutes.
 pub const FAR_STEPS: usize = 30;
+/// Forecasts of five minutes that must have come true or not before they are told to others; until then those of one step are.
+const FAR_SCORED: u64 = 5;
+/// What is told to others is in steps of so many thousandths: they need not hear of every breath.
+const STEP: u32 = 25;
+/// The same of the mean error.
+const ERROR_STEP: u32 = 5;
 /// Values that are kept: a day.
 const HISTORY_MAX: usize = 8_640;
 
@@ -118,6 +125,22 @@ impl Sensing {
         Ok(())
     }
 
+    /// What a guest that comes now will get, for those who place tasks; nothing before the first forecast.
+    pub fn expected(&self) -> Option<Expected> {
+        let Series { near, far, .. } = &self.guest;
+        let told = if far.scored() >= FAR_SCORED { far } else { near };
+        let Forecast { value, low, high } = told.next()?;
+        let permille = |part: f64| (part.clamp(0.0, 1.0) * 1e3).round() as u32;
+        let rough = |part: f64| (permille(part) + STEP / 2) / STEP * STEP;
+        Some(Expected {
+            mean: rough(value),
+            low: rough(low),
+            high: rough(high),
+            error: permille(told.own_score().mae) / ERROR_STEP * ERROR_STEP,
+            covered: rough(told.coverage()),
+        })
+    }
+
     /// What is known. `history`: at most so many values.
     pub fn report(&self, history: usize) -> Report {
         Report {
@@ -194,6 +217,11 @@ mod tests {
             }
         }
         let report = sensing.report(1);
+        assert!(
+            sensing
+                .expected()
+                .is_some_and(|told| told.low <= told.mean && told.mean <= told.high && told.high <= 1_000)
+        );
         for series in [&report.guest, &report.full_priority] {
             assert!(series.now.is_some_and(|now| (0.0..=1.0).contains(&now)), "{report:?}");
             assert_eq!((series.history.len(), series.next[0].steps, series.next[1].steps), (1, 1, FAR_STEPS));

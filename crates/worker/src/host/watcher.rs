@@ -21,9 +21,13 @@ pub fn run(shared: &Shared) {
     let start = Instant::now();
     let mut next = start;
     while !shared.has_ended() {
-        if let Err(error) = lock(&shared.sensing).step() {
-            tracing::debug!(%error, "what this machine has to spare could not be read");
-        }
+        let expected = {
+            let mut sensing = lock(&shared.sensing);
+            if let Err(error) = sensing.step() {
+                tracing::debug!(%error, "what this machine has to spare could not be read");
+            }
+            sensing.expected()
+        };
         let signs = watcher.look(shared.levers.cpu_used().unwrap_or_default() + own_time());
         let now_s = start.elapsed().as_secs_f64();
         presence.observe(&signs, now_s);
@@ -35,6 +39,7 @@ pub fn run(shared: &Shared) {
             used: signs.used,
             sees_input: signs.input_s.is_some(),
             is_idle: shared.hurries.load(Ordering::Relaxed) || shared.levers.keep_idle(),
+            expected,
         };
         *lock(&shared.seen) = seen;
         shared.wake_keeper();

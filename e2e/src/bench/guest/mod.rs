@@ -28,6 +28,7 @@ mod disk;
 mod harvest;
 mod load;
 mod memory;
+mod network;
 mod ours;
 mod probe;
 mod report;
@@ -108,10 +109,11 @@ const OTHERS_CPU_MAX: f64 = 0.03;
 /// A part of the benchmark.
 type Part = (&'static str, fn(&mut Bench, &mut Report) -> Result<()>);
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     ("work", work::run),
     ("probe", probe::run),
     ("disk", disk::run),
+    ("network", network::run),
     ("share", share::run),
     ("memory", memory::run),
     ("harvest", harvest::run),

@@ -17,9 +17,15 @@ const BURST: f64 = 10.0;
 
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
-    Arrives { number: usize },
-    AckDue { upto: usize },
-    AckArrives { numbers: Vec<usize> },
+    Arrives {
+        number: usize,
+    },
+    AckDue {
+        upto: usize,
+    },
+    AckArrives {
+        numbers: Vec<usize>,
+    },
     /// Of somebody else's, see [`beside`].
     Rival(beside::Event),
     Pace,
@@ -35,6 +41,8 @@ struct World {
     count: u64,
     /// When each packet was sent, and its bytes; `None` once acknowledged or lost.
     packets: Vec<Option<(Nanos, u64)>>,
+    /// All before this one are acknowledged or lost.
+    settled: usize,
     arrivals: Vec<(Nanos, Nanos)>,
     unacked: Vec<usize>,
     /// Packets that may wait for their acknowledgement.
@@ -71,6 +79,7 @@ impl World {
             events: BinaryHeap::new(),
             count: 0,
             packets: Vec::new(),
+            settled: 0,
             arrivals: Vec::new(),
             unacked: Vec::new(),
             unacked_max: 1,
@@ -144,8 +153,7 @@ impl World {
     fn pump(&mut self) {
         loop {
             let window = self.flow.window();
-            // As quinn has it: room for a bit more.
-            if self.to_send == 0 || self.flow.sent.in_flight + MTU >= window {
+            if self.to_send == 0 || self.flow.sent.in_flight + MTU > window {
                 return;
             }
             let refill = 1.25 * window as f64 * (self.now - self.refilled) as f64 / self.smoothed / MTU as f64;
@@ -199,13 +207,14 @@ impl World {
 
     fn lose_before(&mut self, number: usize) -> u64 {
         let mut lost = 0;
-        for at in 0..number {
+        for at in self.settled..number {
             if let Some((sent, bytes)) = self.packets[at].take() {
                 lost += 1;
                 self.to_send += bytes;
                 self.flow.on_lost(sent, bytes, false);
             }
         }
+        self.settled = self.settled.max(number);
         lost
     }
 }
