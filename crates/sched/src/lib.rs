@@ -2,10 +2,11 @@
 //!
 //! [`forecast`] foretells a series of measurements, such as the share of its processors that a host has to spare every ten seconds, with an
 //! interval that is right as often as it says; [`sense`] makes such measurements of what a kernel counts; [`series`] says how such a series
-//! depends on its past.
+//! depends on its past; [`chunks`] divides work by such forecasts.
 //!
 //! Deliberately not here: where measurements come from, and clocks: a series is measured at even times, whatever these are.
 
+pub mod chunks;
 #[cfg(test)]
 mod dice;
 pub mod forecast;
