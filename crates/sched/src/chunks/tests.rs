@@ -65,10 +65,14 @@ fn parts_are_as_what_is_foretold() {
 
 #[test]
 fn who_is_less_sure_gets_less_at_once() {
-    let mut division = divided(1_000, &[machine(0.5, 0.25), machine(0.5, 0.45), machine(0.5, 0.0)]);
+    let costly = |low: f64| Machine { overhead_s: 20.0, ..machine(0.5, low) };
+    let mut division = divided(1_000, &[0.2, 0.45, 0.0].map(costly));
     let first: Vec<u64> =
         (0..3).map(|at| division.next(at, 0.0).expect("work")).map(|all| all.end - all.start).collect();
-    assert_eq!(first, [167, 250, 83], "half; no more than three quarters; no less than a quarter");
+    assert_eq!(first, [133, 168, 21], "two fifths; no more than half; no less than a sixteenth");
+    assert_eq!(at_once_max(0.0), AT_ONCE.0, "launches that cost nothing can be many");
+    assert!((at_once_max(1e-3) - (1e-3 * 1e3f64.ln() / AT_STAKE).sqrt()).abs() < 1e-12);
+    assert_eq!(at_once_max(0.3), AT_ONCE.1);
 }
 
 #[test]
