@@ -20,6 +20,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
                  [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
        e2e bench forecast [--json] [--quick] [--alone] [--only PART] [--load NAME] [--rounds N] [--seed N]
                           [--traces FOLDER]
+       e2e bench library [--json] [--quick] [--only OWNERS] [--rounds N] [--work SECONDS] [--link NAME] [--seed N]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -40,6 +41,9 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|first| first == bench::SPIN_SUBCOMMAND) {
         return bench::spin(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|first| first == bench::SCAN_SUBCOMMAND) {
+        return bench::scan(&arguments[1..]);
     }
     if arguments.first().is_some_and(|first| first == e2e::swarm::SUBCOMMAND) {
         return e2e::swarm::main(&arguments[1..]);
@@ -133,6 +137,8 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 bench_guest(rest)?;
             } else if rest.flag("forecast") {
                 bench_forecast(rest)?;
+            } else if rest.flag("library") {
+                bench_library(rest)?;
             } else if rest.flag("launch") {
                 bench_launch(rest)?;
             } else {
@@ -155,6 +161,19 @@ fn bench_launch(mut rest: Arguments) -> Result<()> {
     };
     rest.end()?;
     bench::launch::run(&options)
+}
+
+fn bench_library(mut rest: Arguments) -> Result<()> {
+    let mut options = bench::library::Options::new(rest.flag("--quick"));
+    options.json = rest.flag("--json");
+    options.only = rest.value("--only")?;
+    options.rounds = rest.number("--rounds", options.rounds)?;
+    options.work_s = rest.number("--work", options.work_s)?;
+    options.seed = rest.number("--seed", options.seed)?;
+    options.link = rest.value("--link")?.unwrap_or(options.link);
+    rest.end()?;
+    only_one_of(options.only.as_deref(), &bench::library::parts())?;
+    bench::library::run(&options)
 }
 
 fn bench_guest(mut rest: Arguments) -> Result<()> {

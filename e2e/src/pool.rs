@@ -15,6 +15,7 @@ use crate::process::{Daemon, tail, wait_for};
 use crate::scratch::Scratch;
 use crate::supervise::KEEP;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -51,6 +52,8 @@ pub struct Options {
     pub together: bool,
     /// CPUs that each offers.
     pub cpus: usize,
+    /// Each worker may use one CPU of this machine only: that of its own number.
+    pub pinned: bool,
     /// Whether there is a second client, of an ordinary user.
     pub nobody: bool,
     /// The link between the client and the pool, which are on one machine without.
@@ -76,6 +79,7 @@ impl Options {
             workers,
             together: false,
             cpus,
+            pinned: false,
             nobody: false,
             link: None,
             without: "",
@@ -219,6 +223,9 @@ impl Pool {
         let (name, root) = (format!("worker{index}"), self.scratch.path());
         let mut command = in_empty_root(root, &name, begin, &self.options)?;
         host.into_iter().for_each(|host| host.run_here(&mut command));
+        if self.options.pinned {
+            pin(&mut command, index);
+        }
         Daemon::start(&name, command, &root.join(format!("log/{name}.log")))
     }
 
@@ -377,6 +384,16 @@ fn make(root: &Path, name: &str, mode: u32, user: u32) -> Result<PathBuf> {
         std::os::unix::fs::chown(&path, Some(user), Some(user)).at("chown", &path)?;
     }
     Ok(path)
+}
+
+/// Has a command use this CPU only.
+fn pin(command: &mut Command, cpu: usize) {
+    let mut allowed = rustix::thread::CpuSet::new();
+    allowed.set(cpu);
+    // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(move || Ok(rustix::thread::sched_setaffinity(None, &allowed)?));
+    }
 }
 
 fn client_in(root: &Path, name: &str, bin: &Path, user: u32) -> Result<Client> {

@@ -30,6 +30,10 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--arrangements NAME,...]     equal, same, nice19, boinc, ours
        [--pairs N] [--block SECONDS] [--seed N]
        [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
+  bench library [--json] [--quick]   a gene library searched on two machines with owners: fixed chunks beside chunks by forecast
+       [--only OWNERS]               busy_away, busy_light, changing
+       [--rounds N] [--work SECONDS] [--seed N]
+       [--link NAME]                 between client and workers: a preset of the testbed
   fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
@@ -74,11 +78,13 @@ fn bench(rest: &[&str]) -> Result<(), String> {
     need::root("the benchmark")?;
     need::programs(&need::DEMO)?;
     let slow_link = rest.contains(&"slow-link");
-    if slow_link {
+    if slow_link || rest.contains(&"--link") {
         need::programs(&need::TESTBED)?;
+    }
+    if slow_link {
         need::wanted(&need::TRACING);
     }
-    let alone = rest.contains(&"--no-peers") || rest.contains(&"guest");
+    let alone = ["--no-peers", "guest", "library"].iter().any(|word| rest.contains(word));
     if slow_link || !alone {
         need::wanted(&need::PEERS);
     }

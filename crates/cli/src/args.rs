@@ -12,7 +12,7 @@ pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submi
 pub use forecast::Forecast;
 pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
-pub use sim::{Bursts, Linger, OwnersBursts, Parallel, Sim, SimCommand, Sweep, Unit};
+pub use sim::{Bursts, Chunks, Linger, Measured, OwnersBursts, Parallel, Set, Sim, SimCommand, Sweep, Unit};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;

@@ -1,11 +1,12 @@
 //! What hosts will have to spare, and what follows from it: pure functions and small states, fed with measurements.
 //!
 //! [`forecast`] foretells a series of measurements, such as the share of its processors that a host has to spare every ten seconds, with an
-//! interval that is right as often as it says, [`finish`] what that means for a task; [`sense`] makes such measurements of what a kernel counts; [`series`] says how such a series
-//! depends on its past.
+//! interval that is right as often as it says, [`finish`] what that means for a task; [`chunks`] divides work by it. [`sense`] makes such measurements
+//! of what a kernel counts; [`series`] says how such a series depends on its past.
 //!
 //! Deliberately not here: where measurements come from, and clocks: a series is measured at even times, whatever these are.
 
+pub mod chunks;
 #[cfg(test)]
 mod dice;
 pub mod finish;

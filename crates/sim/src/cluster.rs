@@ -128,9 +128,31 @@ enum Guest {
     Coming { job: Job, at_s: f64 },
 }
 
-enum Who {
+/// The owner of one machine.
+pub(crate) enum Who {
+    /// Who is drawn.
     Drawn(Owner),
+    /// Who was measured.
     Measured(Played),
+}
+
+impl Who {
+    /// That of the machine with this number.
+    pub(crate) fn new(source: &Source, seed: u64, number: usize) -> Self {
+        let dice = Dice::new(seed, number as u64);
+        match source {
+            Source::Drawn(owners) => Self::Drawn(Owner::new(*owners, dice)),
+            Source::Measured(traces) => Self::Measured(Played::new(&traces[number % traces.len()], dice)),
+        }
+    }
+
+    /// The next two seconds.
+    pub(crate) fn step(&mut self) -> Sample {
+        match self {
+            Self::Drawn(owner) => owner.step(),
+            Self::Measured(played) => played.step(),
+        }
+    }
 }
 
 struct Machine {
@@ -143,19 +165,12 @@ struct Machine {
 
 impl Machine {
     fn new(setting: &Setting, seed: u64, number: usize) -> Self {
-        let dice = Dice::new(seed, number as u64);
-        let owner = match &setting.source {
-            Source::Drawn(owners) => Who::Drawn(Owner::new(*owners, dice)),
-            Source::Measured(traces) => Who::Measured(Played::new(&traces[number % traces.len()], dice)),
-        };
+        let owner = Who::new(&setting.source, seed, number);
         Self { owner, now: Sample { owner_s: None, used: 0.0 }, guest: None, untold_s: 0.0 }
     }
 
     fn step(&mut self) {
-        self.now = match &mut self.owner {
-            Who::Drawn(owner) => owner.step(),
-            Who::Measured(played) => played.step(),
-        };
+        self.now = self.owner.step();
     }
 
     fn is_idle(&self) -> bool {

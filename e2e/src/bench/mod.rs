@@ -1,10 +1,11 @@
 //! What a launch costs, measured in interleaved rounds, beside the same work run locally and by the peers that install here; and
-//! what parts of the product can do by themselves, and what owners notice of guests.
+//! what parts of the product can do by themselves, what owners notice of guests, and what forecasts are good for.
 
 pub mod forecast;
 pub mod group;
 pub mod guest;
 pub mod launch;
+pub mod library;
 pub mod peers;
 pub mod samples;
 pub mod slow_link;
@@ -12,6 +13,7 @@ pub mod tasks;
 
 pub use forecast::{SPIN_SUBCOMMAND, spin};
 pub use guest::{LOAD_SUBCOMMAND, load};
+pub use library::{SCAN_SUBCOMMAND, scan};
 pub use slow_link::{CALLS_SUBCOMMAND, calls};
 pub use tasks::{REPLAY_SUBCOMMAND, replay};
 

@@ -17,6 +17,12 @@ impl Samples {
         quantile(self.0.get(name)?, q)
     }
 
+    /// The mean of a name; none without samples.
+    pub fn mean(&self, name: &str) -> Option<f64> {
+        let values = self.0.get(name)?;
+        Some(values.iter().sum::<f64>() / values.len() as f64)
+    }
+
     /// The median of a name; see [`median`].
     pub fn median(&self, name: &str) -> Option<f64> {
         median(self.0.get(name)?.iter().copied())

@@ -21,6 +21,8 @@ pub enum SimCommand {
     Parallel(Parallel),
     /// What owners' bursts leave to a guest: the closed form beside a burst-by-burst run
     Bursts(Bursts),
+    /// Work that can be divided anywhere, on owners' machines: chunks of one size, falling ones, or by forecast
+    Chunks(Chunks),
     /// List what can be set and swept by its name
     Parameters,
 }
@@ -119,6 +121,20 @@ pub struct Linger {
     /// Go through values of a parameter: FROM..TO in five steps, FROM..TO:STEPS, or a list A,B,C
     #[arg(long, value_name = "NAME=VALUES")]
     pub sweep: Option<Sweep>,
+    /// Owners from files.
+    #[command(flatten)]
+    pub measured: Measured,
+    /// Draw it (SVG)
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub draw: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Owners as they were measured.
+#[derive(Clone, Debug, Args)]
+pub struct Measured {
     /// Owners as they were measured: the use of a machine's processor, a value a line or a table in CSV. Machines go through them in turn
     #[arg(long, value_name = "FILE", num_args = 1.., value_hint = ValueHint::FilePath, requires = "interval")]
     pub trace: Vec<PathBuf>,
@@ -131,9 +147,45 @@ pub struct Linger {
     /// What their values are in; if it is not said: percent if any of them is above 1
     #[arg(long, value_name = "UNIT", requires = "trace")]
     pub unit: Option<Unit>,
-    /// Draw it (SVG)
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub draw: Option<PathBuf>,
+}
+
+/// `gleaner sim chunks`.
+#[derive(Clone, Debug, Args)]
+#[command(after_long_help = CHUNKS_HELP)]
+pub struct Chunks {
+    /// Machines, of one processor each
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub machines: u32,
+    /// What the work needs, in seconds of a whole processor for each machine
+    #[arg(long, value_name = "SECONDS", default_value_t = 600.0)]
+    pub work_s: f64,
+    /// Records in it
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    pub records: u64,
+    /// What a chunk costs besides its records, in seconds; several values one after the other
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', default_values_t = [0.1, 1.0, 10.0])]
+    pub overhead_s: Vec<f64>,
+    /// Chunks for each machine that fixed chunks come to
+    #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [2, 4, 8, 16, 32, 64, 128], value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub fixed: Vec<u32>,
+    /// Machines are from 1 to so many times as fast, evenly by the logarithm
+    #[arg(long, value_name = "TIMES", default_value_t = 1.0)]
+    pub speed_max: f64,
+    /// Worlds that are simulated for each figure
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=100_000))]
+    pub replicates: u32,
+    /// The first world's seed; the next has the next one
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Seconds from one measurement of a machine to the next; if it is not said: 10, or those of --interval where these are more
+    #[arg(long, value_name = "SECONDS")]
+    pub every_s: Option<f64>,
+    /// Set what owners are like; `gleaner sim parameters` lists it. May be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub set: Vec<Set>,
+    /// Owners from files.
+    #[command(flatten)]
+    pub measured: Measured,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -228,6 +280,19 @@ Examples:
 Traces: columns are apart by a comma, a semicolon or a tab; a first line without numbers has their names. A machine is idle once it has used less than 10% of its \
 processor for 60 s; if there is a column with the name `input`, also only while that is 0. Machines go through the files in turn, each from a place that the seed draws, and from the \
 beginning again at the end.";
+
+const CHUNKS_HELP: &str = "\
+The records of a library are searched on owners' machines, in chunks, each of which costs a launch besides (AppLeS: Spring, Wolski, 1998). Compared are equal parts; self-scheduling by fixed chunks; \
+guided self-scheduling and factoring, whose chunks fall in size; one chunk for each machine by its forecast; chunks by forecasts and their intervals, ours; and an oracle, which knows what will be left \
+over, and is a bound. Machines do the same in each of these. They are measured before and meanwhile, and foretold as a worker does it: the next measurement, and the mean of the next thirty.
+
+For each: until when all is done and within how much of that the true mean lies nineteen times in twenty; that over the oracle's, in the mean and in the worst world of twenty; how long the first machine \
+that had nothing to do any more waited for the last; how many chunks there were; and by how much ours is done sooner (below 0) or later, world by world.
+
+Examples:
+  gleaner sim chunks
+  gleaner sim chunks --overhead-s 0.02 --work-s 60
+  gleaner sim chunks --trace ec2*.csv bitbrains.csv --interval 300 --column 'CPU usage [%]' --work-s 14400";
 
 const PARALLEL_HELP: &str = "\
 A bulk-synchronous job: all machines compute, wait for one another, exchange data, and so on. The machines that are in use are lingered on (the job gets what their owners' bursts leave), or \

@@ -7,7 +7,7 @@
 
 mod live;
 mod model;
-mod spinner;
+pub(in crate::bench) mod spinner;
 mod traces;
 
 pub use spinner::{SPIN_SUBCOMMAND, spin};

@@ -3,7 +3,7 @@
 use super::chart::{self, Bar, Content, Panel};
 use super::{on_all_processors, owners, show, sweep};
 use crate::answers::Render;
-use crate::args::Linger;
+use crate::args::{Linger, Set};
 use crate::error::{CliError, Result};
 use crate::render::Table;
 use serde::Serialize;
@@ -34,7 +34,7 @@ const PAIR: (&str, &str) = ("LL", "FL");
 /// Simulates.
 pub fn run(linger: &Linger) -> Result {
     let parameters = parameters(linger)?;
-    let source = owners::read(linger)?;
+    let source = owners::read(&linger.measured)?;
     if let Some(swept) = &linger.sweep {
         return sweep::run(linger, &parameters, source.as_ref(), swept);
     }
@@ -49,10 +49,13 @@ fn parameters(linger: &Linger) -> Result<Parameters> {
     if let Some(machines) = linger.machines {
         set(&mut parameters, "machines", machines.into())?;
     }
-    for asked in &linger.set {
-        set(&mut parameters, &asked.name, asked.value)?;
-    }
+    set_all(&mut parameters, &linger.set)?;
     Ok(parameters)
+}
+
+/// Sets parameters as they were asked for.
+pub fn set_all(parameters: &mut Parameters, asked: &[Set]) -> Result {
+    asked.iter().try_for_each(|asked| set(parameters, &asked.name, asked.value))
 }
 
 /// Sets a parameter; an error names those that there are.

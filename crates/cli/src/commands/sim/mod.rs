@@ -2,6 +2,7 @@
 
 mod bursts;
 mod chart;
+mod chunks;
 mod linger;
 mod owners;
 mod parallel;
@@ -23,6 +24,7 @@ pub fn run(arguments: &Sim) -> Result {
         SimCommand::Linger(linger) => linger::run(linger),
         SimCommand::Parallel(parallel) => parallel::run(parallel),
         SimCommand::Bursts(bursts) => bursts::run(bursts),
+        SimCommand::Chunks(chunks) => chunks::run(chunks),
         SimCommand::Parameters => {
             let mut table = Table::new(&["NAME", "DEFAULT", "FROM", "TO", "WHAT"]);
             for parameter in &PARAMETERS {

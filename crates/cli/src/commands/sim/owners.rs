@@ -1,6 +1,6 @@
 //! Owners from files: measurements of processors' use.
 
-use crate::args::{Linger, Unit};
+use crate::args::{Measured as Files, Unit};
 use crate::commands::forecast::trace::{choose, separator, value};
 use crate::error::{CliError, Result};
 use csv::{ReaderBuilder, StringRecord, Trim};
@@ -30,14 +30,14 @@ struct Measured {
 }
 
 /// The owners that are asked for; `None`: they are drawn.
-pub fn read(linger: &Linger) -> Result<Option<Source>> {
-    let Some(interval_s) = linger.interval.filter(|_| !linger.trace.is_empty()) else { return Ok(None) };
+pub fn read(asked: &Files) -> Result<Option<Source>> {
+    let Some(interval_s) = asked.interval.filter(|_| !asked.trace.is_empty()) else { return Ok(None) };
     let mut files = Vec::new();
-    for path in &linger.trace {
+    for path in &asked.trace {
         let bytes = std::fs::read(path).map_err(|error| CliError::file("reading", path, error))?;
-        files.push((path, table(path, &bytes, linger.column.as_deref())?));
+        files.push((path, table(path, &bytes, asked.column.as_deref())?));
     }
-    let is_percent = match linger.unit {
+    let is_percent = match asked.unit {
         Some(unit) => unit == Unit::Percent,
         None => files.iter().any(|(_, file)| file.is_percent || file.values.iter().any(|value| *value > 1.0 + OVER)),
     };
