@@ -1,6 +1,7 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `fuzz`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `machine`, `fuzz`, `tidy`.
 
 mod fuzz;
+mod machine;
 mod need;
 mod run;
 mod test;
@@ -30,6 +31,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--arrangements NAME,...]     equal, same, nice19, boinc, ours
        [--pairs N] [--block SECONDS] [--seed N]
        [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
+  machine [--filter TEXT]            what spares an owner, on an emulated machine: control groups of version 2, compressed swap, the kernel's links
   fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo(rest),
         ["test", rest @ ..] => test::run(rest),
         ["bench", rest @ ..] => bench(rest),
+        ["machine", rest @ ..] => machine::run(rest),
         ["fuzz", rest @ ..] => need::programs(&need::FUZZ).and_then(|()| fuzz::run(rest)),
         ["testbed", rest @ ..] => testbed(rest),
         ["tidy", rest @ ..] => tidy::run(rest.contains(&"--quick")),
