@@ -3,7 +3,7 @@
 mod answers;
 mod batch;
 mod deadline;
-mod guests;
+pub mod guests;
 mod job;
 mod jobs;
 mod journal;

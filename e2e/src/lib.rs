@@ -17,6 +17,7 @@ pub mod error;
 pub mod failure;
 pub mod hubs;
 pub mod leftovers;
+pub mod machine;
 pub mod pool;
 pub mod process;
 pub mod real;

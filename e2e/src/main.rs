@@ -5,7 +5,7 @@ use e2e::empty_root::{self, EmptyRoot};
 use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
-use e2e::{bench, contract, cut, demo, failure, hubs, real, roam, scratch::Scratch, slow, suite, supervise};
+use e2e::{bench, contract, cut, demo, failure, hubs, machine, real, roam, scratch::Scratch, slow, suite, supervise};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
+       e2e machine [--filter TEXT]
        e2e demo [--keep]
        e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
        e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
@@ -121,6 +122,13 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
             rest.end()?;
             let report = Report::new(true);
             real::run(&filter, keep, &report)?;
+            report.close()
+        }
+        Some("machine") => {
+            let filter = rest.value("--filter")?.unwrap_or_default();
+            rest.end()?;
+            let report = Report::new(true);
+            machine::run(&filter, &report)?;
             report.close()
         }
         Some("demo") => {

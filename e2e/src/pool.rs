@@ -43,6 +43,17 @@ const STOP: Duration = Duration::from_secs(10);
 /// How long after that something of the run may still be there.
 const VANISH: Duration = Duration::from_secs(10);
 
+/// Two hosts.
+#[derive(Clone, Debug)]
+pub struct Apart {
+    /// Where the client is.
+    pub client: Entrance,
+    /// Where the pool is.
+    pub site: Entrance,
+    /// The pool's address, as the client sees it.
+    pub address: String,
+}
+
 /// What kind of pool.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -58,6 +69,8 @@ pub struct Options {
     pub nobody: bool,
     /// The link between the client and the pool, which are on one machine without.
     pub link: Option<Link>,
+    /// Client and pool are on hosts that somebody else has made and joined; instead of `link`.
+    pub apart: Option<Apart>,
     /// What of the product is left out, for measurement: see [`WITHOUT`].
     pub without: &'static str,
     /// The hub's journal is in a database, so that a standby can take over.
@@ -82,6 +95,7 @@ impl Options {
             pinned: false,
             nobody: false,
             link: None,
+            apart: None,
             without: "",
             database: false,
             hub_env: Vec::new(),
@@ -159,17 +173,18 @@ impl Pool {
         let hosts = |link| [(CLIENT, link), (SITE, Link::NONE), (BRANCH, Link::NONE)];
         let testbed = options.link.map(|link| Testbed::start(&hosts(link), 1)).transpose();
         let testbed = testbed.map_err(|error| Error::Missing(error.to_string()))?;
-        if let Some(testbed) = &testbed {
-            owner.host = Some(testbed.host(SITE).entrance());
+        let apart = options.apart.clone().or_else(|| testbed.as_ref().map(apart_in));
+        if let Some(apart) = &apart {
+            owner.host = Some(apart.site.clone());
             let file = root.join("hub/address");
-            std::fs::write(&file, format!("{}:{FAR_PORT}", testbed.host(SITE).address())).at("write", &file)?;
+            std::fs::write(&file, format!("{}:{FAR_PORT}", apart.address)).at("write", &file)?;
         }
         let hub = match options.together {
             true => start_together(&root, &mut owner, &options)?,
             false => start_hub(&root, &owner)?,
         };
         let mut client = client_in(&root, "client", &bin, 0)?;
-        client.host = testbed.as_ref().map(|testbed| testbed.host(CLIENT).entrance());
+        client.host = apart.map(|apart| apart.client);
         client.env.extend(without);
         let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
         let mut pool = Self {
@@ -374,6 +389,11 @@ impl Pool {
         }
         Ok(wrong)
     }
+}
+
+fn apart_in(testbed: &Testbed) -> Apart {
+    let [client, site] = [CLIENT, SITE].map(|name| testbed.host(name));
+    Apart { client: client.entrance(), site: site.entrance(), address: site.address().to_string() }
 }
 
 fn make(root: &Path, name: &str, mode: u32, user: u32) -> Result<PathBuf> {

@@ -45,6 +45,7 @@ fn programs(scratch: &Scratch) -> Options {
         cpus: 1,
         nobody: true,
         link: None,
+        apart: None,
         without: "",
         database: false,
         hub_env: Vec::new(),

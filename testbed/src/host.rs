@@ -29,13 +29,21 @@ pub struct Host {
 pub struct Entrance(Arc<OwnedFd>);
 
 impl Entrance {
+    /// A network namespace that somebody else has made.
+    pub fn of(namespace: OwnedFd) -> Self {
+        Self(Arc::new(namespace))
+    }
+
+    /// Moves the calling thread there: the sockets that it makes are the host's.
+    pub fn enter(&self) -> std::io::Result<()> {
+        Ok(rustix::thread::move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)
+    }
+
     /// Lets `command` run on the host: same files, other network.
     pub fn run_here(&self, command: &mut Command) {
-        let namespace = self.0.clone();
-        let enter =
-            move || Ok(rustix::thread::move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?);
+        let there = self.clone();
         // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
-        unsafe { command.pre_exec(enter) };
+        unsafe { command.pre_exec(move || there.enter()) };
     }
 }
 
@@ -69,11 +77,9 @@ impl Host {
 
     /// Runs `what` on a thread on this host: the sockets that it makes are the host's.
     pub fn spawn<T: Send + 'static>(&self, what: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>, Error> {
-        let namespace = self.namespace.clone();
+        let there = self.entrance();
         let thread = std::thread::Builder::new().name(self.name.clone()).spawn(move || {
-            let kind = Some(LinkNameSpaceType::Network);
-            rustix::thread::move_into_link_name_space(namespace.as_fd(), kind)
-                .expect("the namespace is held, and its maker may enter");
+            there.enter().expect("the namespace is held, and its maker may enter");
             what()
         });
         thread.map_err(system("cannot run a thread on a host"))

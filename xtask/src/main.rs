@@ -1,6 +1,7 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `fuzz`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `machine`, `fuzz`, `tidy`.
 
 mod fuzz;
+mod machine;
 mod need;
 mod run;
 mod test;
@@ -34,6 +35,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--only OWNERS]               busy_away, busy_light, changing
        [--rounds N] [--work SECONDS] [--seed N]
        [--link NAME]                 between client and workers: a preset of the testbed
+  machine [--filter TEXT]            what spares an owner, on an emulated machine: control groups of version 2, compressed swap, the kernel's links
   fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo(rest),
         ["test", rest @ ..] => test::run(rest),
         ["bench", rest @ ..] => bench(rest),
+        ["machine", rest @ ..] => machine::run(rest),
         ["fuzz", rest @ ..] => need::programs(&need::FUZZ).and_then(|()| fuzz::run(rest)),
         ["testbed", rest @ ..] => testbed(rest),
         ["tidy", rest @ ..] => tidy::run(rest.contains(&"--quick")),

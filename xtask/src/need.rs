@@ -2,7 +2,7 @@
 
 use crate::run::say;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A program (or, with a slash, a file) and the Debian package that has it.
@@ -16,6 +16,15 @@ pub const FUZZ: [Need; 1] = [("g++", "g++")];
 
 /// What the testbed makes its hosts with.
 pub const TESTBED: [Need; 1] = [("ip", "iproute2")];
+
+/// What `machine` boots with.
+pub const MACHINE: [Need; 5] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("/sbin/mkfs.ext4", "e2fsprogs"),
+    ("/sbin/tc", "iproute2"),
+    ("/usr/bin/perl", "perl"),
+    ("ldd", "libc-bin"),
+];
 
 /// What `bench slow-link` traces an image with.
 pub const TRACING: [Need; 1] = [("povray", "povray")];
@@ -119,6 +128,30 @@ pub fn wanted(needs: &[Need]) {
     }
 }
 
+/// The first package that this one depends on.
+pub fn dependency(package: &str) -> Result<String, String> {
+    let find = || {
+        let output = Command::new("apt-cache").args(["depends", package]).stdin(Stdio::null()).output();
+        let text = String::from_utf8_lossy(&output.ok()?.stdout).into_owned();
+        text.lines().find_map(|line| line.trim().strip_prefix("Depends: ")).map(str::to_owned)
+    };
+    if let Some(found) = find() {
+        return Ok(found);
+    }
+    apt(&["update", "-q"])?;
+    find().ok_or_else(|| format!("apt-cache knows no package {package}: this wants Debian"))
+}
+
+/// Downloads a package into an empty folder that it makes, without installing it: the archive.
+pub fn download(package: &str, folder: &Path) -> Result<PathBuf, String> {
+    say(&format!("downloading {package} …"));
+    let failed = |error: std::io::Error| format!("cannot download to {}: {error}", folder.display());
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    apt_in(folder, &["download", "-q", package])?;
+    let entry = std::fs::read_dir(folder).map_err(failed)?.next();
+    entry.ok_or_else(|| format!("`apt-get download {package}` left nothing"))?.map(|entry| entry.path()).map_err(failed)
+}
+
 fn missing(needs: &[Need]) -> Vec<&'static str> {
     let absent = |(probe, _): &&Need| match probe.contains('/') {
         true => !probe.split('|').any(|path| Path::new(path).exists()),
@@ -144,8 +177,13 @@ fn install(packages: &[&str]) -> Result<(), String> {
 }
 
 fn apt(arguments: &[&str]) -> Result<(), String> {
+    apt_in(Path::new("."), arguments)
+}
+
+fn apt_in(folder: &Path, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new("apt-get")
         .args(arguments)
+        .current_dir(folder)
         .env("DEBIAN_FRONTEND", "noninteractive")
         .stdin(Stdio::null())
         .output()

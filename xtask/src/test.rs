@@ -12,10 +12,10 @@ const SECTION_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Tests by what came of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
+pub struct Counts {
+    pub passed: usize,
+    pub failed: usize,
+    pub skipped: usize,
 }
 
 impl Counts {
@@ -100,7 +100,7 @@ impl Sections {
 fn unit() -> Result<Counts, String> {
     let mut command = run::cargo(&["test", "--workspace", "--no-fail-fast", "--quiet", "--", "--show-output"]);
     let mut reader = CargoOutput::default();
-    let good = lines(&mut command, |line| {
+    let good = lines(&mut command, SECTION_LIMIT, |line| {
         if let Some(shown) = reader.line(line) {
             println!("{shown}");
         }
@@ -117,7 +117,7 @@ fn suite(programs: &Path, arguments: &[&str]) -> Result<Counts, String> {
     let mut command = Command::new(programs.join("e2e"));
     command.args(arguments);
     let mut found = None;
-    let good = lines(&mut command, |line| {
+    let good = lines(&mut command, SECTION_LIMIT, |line| {
         found = closing_line(line).or(found);
         if closing_line(line).is_none() {
             println!("{line}");
@@ -131,11 +131,11 @@ fn suite(programs: &Path, arguments: &[&str]) -> Result<Counts, String> {
     Ok(counts)
 }
 
-/// Runs a command and hands over each line of its standard output; true if it succeeded. One that has not ended after
-/// [`SECTION_LIMIT`] is killed.
-fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool, String> {
+/// Runs a command and hands over each line of its standard output; true if it succeeded. One that has not ended within the
+/// limit is killed.
+pub fn lines(command: &mut Command, limit: Duration, mut each: impl FnMut(&str)) -> Result<bool, String> {
     let broken = |error: std::io::Error| format!("cannot run a part of the tests: {error}");
-    let deadline = Instant::now() + SECTION_LIMIT;
+    let deadline = Instant::now() + limit;
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().map_err(broken)?;
     let (found, arriving) = std::sync::mpsc::channel();
     if let Some(stdout) = child.stdout.take() {
@@ -147,7 +147,8 @@ fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool, Stri
             Err(RecvTimeoutError::Disconnected) => return Ok(child.wait().map_err(broken)?.success()),
             Err(RecvTimeoutError::Timeout) => {
                 child.kill().map_err(broken)?;
-                each(&format!("FAILED  not done after {} minutes", SECTION_LIMIT.as_secs() / 60));
+                child.wait().map_err(broken)?;
+                each(&format!("FAILED  not done after {} minutes", limit.as_secs() / 60));
                 return Ok(false);
             }
         }
@@ -155,7 +156,7 @@ fn lines(command: &mut Command, mut each: impl FnMut(&str)) -> Result<bool, Stri
 }
 
 /// `N passed, N failed, N skipped`.
-fn closing_line(line: &str) -> Option<Counts> {
+pub fn closing_line(line: &str) -> Option<Counts> {
     let numbers: Vec<(usize, &str)> = line
         .split(", ")
         .map(|part| part.split_once(' ').and_then(|(number, word)| Some((number.parse().ok()?, word))))

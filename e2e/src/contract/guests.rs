@@ -11,13 +11,14 @@ use std::time::Duration;
 const PAUSE_MS_MAX: f64 = 100.0;
 
 /// What `gleaner` says to the owner of worker `index`.
-fn owner(pool: &Pool, index: usize, words: &[&str]) -> Result<Outcome> {
+pub fn owner(pool: &Pool, index: usize, words: &[&str]) -> Result<Outcome> {
     let state = pool.scratch.path().join(format!("worker{index}/state"));
     let state = state.to_string_lossy().into_owned();
     pool.owner.gleaner(&[words, &["--json", "--state", &state]].concat())
 }
 
-fn told(outcome: &Outcome) -> Value {
+/// What a command with `--json` has printed.
+pub fn told(outcome: &Outcome) -> Value {
     serde_json::from_str(&outcome.text()).unwrap_or(Value::Null)
 }
 

@@ -77,6 +77,7 @@ impl Keeper {
         let total = Memory::read().map_or(u64::MAX, |memory| memory.total);
         let memory = MemoryKeeper::new(Marks::of(total, shared.settings.memory_reserve));
         shared.levers.wait_for_memory();
+        shared.levers.forbid_swap();
         let shortage = shortage();
         let state = State {
             tells_shortage: shortage.is_some(),
@@ -156,8 +157,7 @@ impl State {
         let (Some(memory), levers) = (Memory::read(), &self.shared.levers) else { return LOOK_MAX.as_secs_f64() };
         self.held = levers.held().unwrap_or_default();
         let verdict = self.memory.judge(&memory.beside(self.held), (now - self.start).as_secs_f64());
-        // The kernel would take back at once what is above the limit, and this thread would have to wait: that is the pacer's.
-        let limit = verdict.limit.max(self.held.fixed + self.held.cache);
+        let limit = limit(verdict.limit, self.held.fixed + self.held.cache, self.limit);
         if limit != self.limit && levers.bound_memory(limit) {
             self.limit = limit;
         }
@@ -374,5 +374,26 @@ impl State {
                 "shortage": self.tells_shortage, "input": seen.sees_input, "paced": self.shared.is_paced.load(Ordering::Relaxed),
             },
         })
+    }
+}
+
+/// The limit to set, where guests are to have `wanted`, hold `held`, and the limit is `set`; all in bytes. Not below what they hold: the kernel
+/// would take that back at once, and this thread would have to wait, which is the pacer's. Nor does it follow guests that are beyond it: version 2 has them grow, but
+/// slower and slower.
+fn limit(wanted: u64, held: u64, set: u64) -> u64 {
+    if wanted >= held { wanted } else { held.min(set) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::limit;
+
+    #[test]
+    fn a_limit_is_lowered_to_what_is_held_and_not_raised_by_it() {
+        assert_eq!(limit(900, 300, u64::MAX), 900);
+        assert_eq!(limit(200, 300, 900), 300);
+        assert_eq!(limit(200, 320, 300), 300, "they have grown beyond it");
+        assert_eq!(limit(200, 250, 300), 250, "their cache was dropped");
+        assert_eq!(limit(280, 250, 250), 280);
     }
 }

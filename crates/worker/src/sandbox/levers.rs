@@ -93,6 +93,16 @@ impl Levers {
         }
     }
 
+    /// Keeps guests out of the owner's swap. There they would have more memory than they are granted, and room in it is the owner's; what they hold
+    /// would no longer be what their end gives back.
+    pub fn forbid_swap(&self) {
+        if let Some(memory) = &self.memory {
+            let name = if memory.is_unified { "memory.swap.max" } else { "memory.swappiness" };
+            // Without swap a kernel may have no such file.
+            let _ = fs::write(memory.group.join(name), "0");
+        }
+    }
+
     /// Drops cache of guests, up to so many bytes. Returns when that is done, or cannot be.
     pub fn drop_cache(&self, bytes: u64) {
         let Some(memory) = &self.memory else { return };
@@ -196,6 +206,16 @@ mod tests {
         assert_eq!(held(VERSION_2, 11_921_088, true), told);
         assert_eq!(held("", 5, true), Held { fixed: 5, cache: 0, dirty: 0 });
         assert_eq!(held(VERSION_2, 100, true).fixed, 0, "the two were not read at the same moment");
+    }
+
+    #[test]
+    fn swap_is_the_owners() {
+        for (is_unified, name) in [(true, "memory.swap.max"), (false, "memory.swappiness")] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let memory = Some(Memory { group: folder.path().to_owned(), is_unified });
+            Levers { memory, ..Levers::default() }.forbid_swap();
+            assert_eq!(number(&folder.path().join(name)), Some(0));
+        }
     }
 
     #[test]

@@ -18,23 +18,19 @@ pub struct Priority {
     pub tells_shortage: bool,
     /// Something tells whether the owner types or moves anything.
     pub sees_input: bool,
-    /// The machine can swap.
-    pub has_swap: bool,
 }
 
 /// Asks the worker whose folder this is, or tries.
 pub fn look(worker: Option<&Path>) -> Priority {
-    let has_swap = std::fs::read_to_string("/proc/swaps").is_ok_and(|swaps| swaps.lines().count() > 1);
     let told = worker.and_then(|folder| ask(folder, &json!({"ask": "guests"})).ok());
     if let Some(told) = told.filter(|told| told["priority"].is_object()) {
-        return Priority { has_swap, ..of(&told["priority"]) };
+        return of(&told["priority"]);
     }
     Priority {
         is_in_force: false,
         limits: possible_limits(),
         tells_shortage: worker::host::memory::shortage().is_some(),
         sees_input: worker::host::presence::sees_input(),
-        has_swap,
     }
 }
 
@@ -45,7 +41,6 @@ fn of(told: &Value) -> Priority {
         limits: Limits { cpu_idle: is("cpu_idle"), memory: is("memory"), pids: true, freeze: is("freeze") },
         tells_shortage: is("shortage"),
         sees_input: is("input"),
-        has_swap: false,
     }
 }
 
@@ -59,7 +54,6 @@ pub fn judge(priority: &Priority) -> Vec<Finding> {
         true => finding(subject, WORKER, Verdict::Ok, good, ""),
         false => finding(subject, WORKER, Verdict::Weak, bad.into(), remedy),
     };
-    let swap = if priority.has_swap { "" } else { "; without swap a guest gives memory back only by its end" };
     vec![
         judged(
             "CPU priority",
@@ -71,14 +65,14 @@ pub fn judge(priority: &Priority) -> Vec<Finding> {
         judged(
             "resting",
             limits.freeze,
-            format!("{now}: guests are frozen"),
+            format!("{now}: guests are frozen; one that must leave is begun again elsewhere"),
             "guests cannot be frozen: they end instead",
             GROUPS,
         ),
         judged(
             "owner's memory",
             limits.memory && priority.tells_shortage,
-            format!("{now}: guests are bounded, and end before it is short{swap}"),
+            format!("{now}: guests are bounded, use no swap, and end before it is short"),
             if limits.memory {
                 "the kernel does not tell when it is short: it is polled"
             } else {
