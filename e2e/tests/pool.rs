@@ -43,6 +43,7 @@ fn programs(scratch: &Scratch) -> Options {
         workers: 2,
         together: false,
         cpus: 1,
+        pinned: false,
         nobody: true,
         link: None,
         apart: None,
