@@ -25,15 +25,15 @@ fn run(division: &mut Division, shares: &[f64]) -> (Vec<(usize, Range<u64>)>, f6
     let count = division.processors();
     let (mut ends, mut chunks, mut now_s) = (vec![None; count], Vec::new(), 0.0);
     loop {
-        for processor in 0..count {
-            if ends[processor].is_some() {
+        for (processor, end) in ends.iter_mut().enumerate() {
+            if end.is_some() {
                 continue;
             }
             let Some(chunk) = division.next(processor, now_s) else { continue };
             let at = division.machine_of(processor);
             let machine = division.machines[at];
             let takes_s = (chunk.end - chunk.start) as f64 * division.record_s(&machine, shares[at]);
-            ends[processor] = Some(now_s + machine.overhead_s + takes_s);
+            *end = Some(now_s + machine.overhead_s + takes_s);
             chunks.push((processor, chunk));
         }
         let Some(next_s) = ends.iter().flatten().copied().reduce(f64::min) else { break };

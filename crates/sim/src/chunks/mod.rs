@@ -105,14 +105,14 @@ impl World {
         let (mut now_s, mut chunks) = (0.0, 0);
         let (mut ends, mut idle_since) = (vec![None; count], vec![0.0; count]);
         loop {
-            for at in 0..count {
-                if ends[at].is_none()
+            for (at, end) in ends.iter_mut().enumerate() {
+                if end.is_none()
                     && let Some(records) = giver.next(at, now_s, self)
                 {
                     chunks += 1;
                     let from_s = now_s + overhead_s;
                     let needs_s = records as f64 * self.record_s() / self.speeds[at];
-                    ends[at] = Some(self.machines[at].done_s(from_s, needs_s));
+                    *end = Some(self.machines[at].done_s(from_s, needs_s));
                 }
             }
             let Some(next_s) = ends.iter().flatten().copied().reduce(f64::min) else { break };
