@@ -85,7 +85,7 @@ pub fn commands(pool: &mut Pool) -> Result<Vec<String>> {
     let flow = Flow::start(pool)?;
     pause(ALONE);
     let (alone, began) = (flow.received.swap(0, Ordering::Relaxed), Instant::now());
-    let mut large = pool.client.remrun(&["--no-local", "sh", "-c", "wc -c < large"]);
+    let mut large = pool.client.remrun(&["--no-local", "sh", "-c", "cat large | wc -c"]);
     large.current_dir(&place);
     let outcome = Run::new(large).within(BOUND).run()?;
     let took = began.elapsed();
