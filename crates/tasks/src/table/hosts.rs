@@ -107,7 +107,7 @@ impl Table {
             ..Host::default()
         };
         self.host_more[at] = HostMore { key: spec.key, speed_permille: spec.speed_permille, ..HostMore::default() };
-        self.supplies(kind, spec.shape.cpus, spec.speed_permille, true);
+        self.supplies(kind, spec.speed_permille, true);
         self.totals.hosts += 1;
         effects.push(Effect::Host(self.hosts[at].name(at)));
         self.feed(at, BATCH_MAX, effects);
@@ -116,9 +116,9 @@ impl Table {
 
     /// A host that was here goes on with what it has.
     fn come_back(&mut self, at: u32, spec: &HostSpec, effects: &mut Effects) -> Result<(), Refusal> {
-        let (kind, cpus, speed) = (self.hosts[at].kind, spec.shape.cpus, self.host_more[at].speed_permille);
-        self.supplies(kind, cpus, speed, false);
-        self.supplies(kind, cpus, spec.speed_permille, true);
+        let (kind, speed) = (self.hosts[at].kind, self.host_more[at].speed_permille);
+        self.supplies(kind, speed, false);
+        self.supplies(kind, spec.speed_permille, true);
         self.host_more[at].speed_permille = spec.speed_permille;
         self.hosts[at].is_attached = spec.is_attached;
         effects.push(Effect::Host(self.hosts[at].name(at)));
@@ -128,8 +128,11 @@ impl Table {
         Ok(())
     }
 
-    fn supplies(&mut self, kind: u16, cpus: u16, speed_permille: u32, is_more: bool) {
-        let supply = u64::from(cpus) * u64::from(speed_permille);
+    fn supplies(&mut self, kind: u16, speed_permille: u32, is_more: bool) {
+        let Shape { cpus, largest, .. } = *self.kinds.shape(kind);
+        // Who lends nothing for a while is there all the same: tasks wait for him.
+        let rests = cpus == 0 && largest > 0;
+        let supply = u64::from(cpus) * u64::from(speed_permille) + u64::from(rests);
         let of_kind = &mut self.supply[u32::from(kind)];
         if is_more {
             *of_kind += supply;
@@ -169,7 +172,7 @@ impl Table {
         // From now on its name is of nothing.
         host.generation += 1;
         let kind = host.kind;
-        self.supplies(kind, self.kinds.shape(kind).cpus, speed, false);
+        self.supplies(kind, speed, false);
         self.totals.hosts -= 1;
         push_back::<Parked, _>(&mut self.hosts, &mut self.gone, at);
     }
@@ -200,8 +203,8 @@ impl Table {
         self.unpark(at);
         let (before, speed) = (self.hosts[at].kind, self.host_more[at].speed_permille);
         let cpus = self.kinds.shape(before).cpus;
-        self.supplies(before, cpus, speed, false);
-        self.supplies(kind, shape.cpus, speed, true);
+        self.supplies(before, speed, false);
+        self.supplies(kind, speed, true);
         let host = &mut self.hosts[at];
         host.kind = kind;
         host.redundancy = shape.redundancy;
@@ -214,9 +217,8 @@ impl Table {
         let at = self.host_at(host)?;
         is_speed(speed_permille)?;
         let kind = self.hosts[at].kind;
-        let (cpus, before) = (self.kinds.shape(kind).cpus, self.host_more[at].speed_permille);
-        self.supplies(kind, cpus, before, false);
-        self.supplies(kind, cpus, speed_permille, true);
+        self.supplies(kind, self.host_more[at].speed_permille, false);
+        self.supplies(kind, speed_permille, true);
         self.host_more[at].speed_permille = speed_permille;
         Ok(())
     }

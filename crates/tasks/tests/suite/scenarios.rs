@@ -448,6 +448,23 @@ fn a_host_that_lends_less_keeps_what_it_has() {
 }
 
 #[test]
+fn what_comes_while_all_hosts_rest_waits() {
+    let mut world = World::new(4, 100);
+    let account = world.account();
+    let host = world.attached(account);
+    world.handle(Event::Resize(host, Shape { cpus: 0, largest: 4, ..DESK }));
+    let job = world.job(account);
+    let (_, effects) = world.submit(job, 1, 0);
+    assert_eq!((refused(&effects), sent(&effects).len()), (None, 0));
+    world.table.check_invariants();
+    assert_eq!(sent(&world.handle(Event::Resize(host, Shape { cpus: 4, largest: 4, ..DESK }))).len(), 1);
+    // Who will lend nothing more is not waited for.
+    world.handle(Event::Resize(host, Shape { cpus: 0, largest: 0, ..DESK }));
+    let refused_now = world.handle(Event::Submit { job, first: 1, count: 1, later: 0, deadline_ms: 0 });
+    assert_eq!(refused(&refused_now), Some(Refusal::FitsNowhere));
+}
+
+#[test]
 fn when_an_instance_is_given_up_is_known() {
     let mut world = World::new(8, 100);
     let account = world.account();

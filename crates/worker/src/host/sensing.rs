@@ -30,6 +30,7 @@ pub struct Sensing {
     reader: Reader,
     before: Option<Reading>,
     every: Duration,
+    /// One like this process, with the processors that it may use.
     newcomer: Newcomer,
     guest: Series,
     full: Series,
@@ -101,7 +102,7 @@ impl Sensing {
             reader,
             before: None,
             every,
-            newcomer: Newcomer { path, cpus: Vec::new() },
+            newcomer: Newcomer { path, cpus: own_processors() },
             guest: Series::default(),
             full: Series::default(),
             cost_ns: 0,
@@ -116,7 +117,7 @@ impl Sensing {
         if let Some(before) = &self.before {
             self.elapsed_ns += reading.at_ns.saturating_sub(before.at_ns);
             if let Some(load) = Load::between(before, &reading) {
-                self.guest.observe(share::guest(&load, &[]));
+                self.guest.observe(share::guest(&load, &self.newcomer.cpus));
                 self.full.observe(share::full_priority(&load, &self.newcomer));
             }
         }
@@ -194,6 +195,12 @@ fn ahead(forecaster: &Forecaster) -> Ahead {
         coverage: (scored > 0).then(|| forecaster.coverage()),
         best: best.filter(|_| scored > 0).map(|Score { name, mae, .. }| (name, mae)),
     }
+}
+
+/// The processors that this process may use: its guests have no others. None: not known.
+fn own_processors() -> Vec<u32> {
+    let Ok(allowed) = rustix::thread::sched_getaffinity(None) else { return Vec::new() };
+    (0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).map(|cpu| cpu as u32).collect()
 }
 
 fn thread_ns() -> u64 {
