@@ -74,8 +74,7 @@ impl Lent {
     /// The share of a processor that a task is expected to get.
     pub fn share(&self) -> Share {
         let Expected { mean, low, high, .. } = self.expected.unwrap_or(SURE);
-        let [mean, low, high] = [mean, low, high].map(|permille| f64::from(permille) / 1e3);
-        Share { mean, low, high }
+        Share::of_permille(mean, low, high)
     }
 
     /// How fast a processor is taken to be, in thousandths: a task is expected to end there when it would on so much of one. In steps, so that

@@ -31,6 +31,12 @@ impl Share {
     /// All of a processor, for sure.
     pub const WHOLE: Self = Self { mean: 1.0, low: 1.0, high: 1.0 };
 
+    /// Of these thousandths: as machines tell one another.
+    pub fn of_permille(mean: u32, low: u32, high: u32) -> Self {
+        let part = |permille: u32| f64::from(permille) / 1e3;
+        Self { mean: part(mean), low: part(low), high: part(high) }
+    }
+
     /// The steady share on which a task would be expected to end when it is on this one. Whoever gets a half of the time all and else hardly
     /// anything waits longer than with a half: to the second order a share of variance v is worth `mean - v / mean`, and it is never worth less than
     /// the least that is expected.
