@@ -123,10 +123,11 @@ impl State {
             self.paused = None;
         }
         let look_s = self.keep_memory(now);
-        let lot = {
+        let (owner_s, expected) = {
             let seen = lock(&self.shared.seen);
-            Lot::new(seen.owner_s, seen.expected)
+            (seen.owner_s, seen.expected)
         };
+        let lot = Lot::new(owner_s, expected);
         let rests = self.rests();
         self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
         self.evict_resting(now);
@@ -140,7 +141,7 @@ impl State {
             (false, None) => (cpus, cpus),
         };
         let asks = lot.asks() && self.frozen_since.is_none() && self.shared.guests.count() > 0;
-        let lent = Lending { cpus, largest, expected: lock(&self.shared.seen).expected, asks };
+        let lent = Lending { cpus, largest, expected, asks };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent) != lent);
         let until = self.paused.and_then(|paused| paused.until).map(|until| until.saturating_duration_since(now));
         let soon = if self.shared.guests.are_leaving() { SOON } else { LOOK_MAX };

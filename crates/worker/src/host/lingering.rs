@@ -30,9 +30,7 @@ pub struct Lot {
 impl Lot {
     /// As it was seen last.
     pub fn new(owner_s: Option<f64>, expected: Option<Expected>) -> Self {
-        let part = |permille: u32| f64::from(permille) / 1e3;
-        let worth = expected
-            .map_or(1.0, |told| Share { mean: part(told.mean), low: part(told.low), high: part(told.high) }.worth());
+        let worth = expected.map_or(1.0, |told| Share::of_permille(told.mean, told.low, told.high).worth());
         Self { owner_s, worth }
     }
 
