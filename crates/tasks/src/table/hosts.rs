@@ -116,10 +116,7 @@ impl Table {
 
     /// A host that was here goes on with what it has.
     fn come_back(&mut self, at: u32, spec: &HostSpec, effects: &mut Effects) -> Result<(), Refusal> {
-        let (kind, speed) = (self.hosts[at].kind, self.host_more[at].speed_permille);
-        self.supplies(kind, speed, false);
-        self.supplies(kind, spec.speed_permille, true);
-        self.host_more[at].speed_permille = spec.speed_permille;
+        self.is_as_fast_as(at, spec.speed_permille);
         self.hosts[at].is_attached = spec.is_attached;
         effects.push(Effect::Host(self.hosts[at].name(at)));
         self.heard_of(at);
@@ -216,11 +213,16 @@ impl Table {
     pub(super) fn on_speed(&mut self, host: HostName, speed_permille: u32) -> Result<(), Refusal> {
         let at = self.host_at(host)?;
         is_speed(speed_permille)?;
-        let kind = self.hosts[at].kind;
-        self.supplies(kind, self.host_more[at].speed_permille, false);
-        self.supplies(kind, speed_permille, true);
-        self.host_more[at].speed_permille = speed_permille;
+        self.is_as_fast_as(at, speed_permille);
         Ok(())
+    }
+
+    /// From now on a host has this speed.
+    fn is_as_fast_as(&mut self, at: u32, speed_permille: u32) {
+        let kind = self.hosts[at].kind;
+        let before = std::mem::replace(&mut self.host_more[at].speed_permille, speed_permille);
+        self.supplies(kind, before, false);
+        self.supplies(kind, speed_permille, true);
     }
 
     pub(super) fn on_drain(&mut self, host: HostName, is_draining: bool, effects: &mut Effects) -> Result<(), Refusal> {
