@@ -1,4 +1,4 @@
-//! When a task is expected to end that gets a part of a processor, as it is foretold.
+//! What a foretold part of a processor is worth to a task: on how much of one, for sure, it would be expected to end at the same time.
 
 /// Deviations between the ends of an interval that holds nine in ten, if what is foretold is normal: twice 1.645.
 const DEVIATIONS: f64 = 3.29;
@@ -16,21 +16,7 @@ pub struct Share {
     pub high: f64,
 }
 
-/// When a task ends, in seconds from its start.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Finish {
-    /// If what it gets is the most that is expected.
-    pub soonest: f64,
-    /// In the mean.
-    pub expected: f64,
-    /// If what it gets is the least.
-    pub latest: f64,
-}
-
 impl Share {
-    /// All of a processor, for sure.
-    pub const WHOLE: Self = Self { mean: 1.0, low: 1.0, high: 1.0 };
-
     /// Of these thousandths: as machines tell one another.
     pub fn of_permille(mean: u32, low: u32, high: u32) -> Self {
         let part = |permille: u32| f64::from(permille) / 1e3;
@@ -45,19 +31,6 @@ impl Share {
         let deviation = (high - low).max(0.0) / DEVIATIONS;
         (mean - deviation * deviation / mean.max(LEAST)).max(low.min(mean)).max(LEAST)
     }
-
-    /// Of a task of so many seconds of a whole processor.
-    pub fn finish(&self, seconds: f64) -> Finish {
-        let on = |share: f64| seconds / share.max(LEAST);
-        Finish { soonest: on(self.high), expected: on(self.worth()), latest: on(self.low) }
-    }
-
-    /// Of this many processors with this share and of those with that, one by chance.
-    pub fn and(self, cpus: u32, other: Self, others: u32) -> Self {
-        let all = (f64::from(cpus) + f64::from(others)).max(1.0);
-        let mean = |one: f64, other: f64| (one * f64::from(cpus) + other * f64::from(others)) / all;
-        Self { mean: mean(self.mean, other.mean), low: mean(self.low, other.low), high: mean(self.high, other.high) }
-    }
 }
 
 #[cfg(test)]
@@ -70,24 +43,13 @@ mod tests {
         let doubtful = Share { low: 0.1, high: 0.9, ..sure };
         assert!((sure.worth() - 0.5).abs() < 1e-12);
         assert!(doubtful.worth() < 0.4 && doubtful.worth() > 0.1, "{}", doubtful.worth());
-        let Finish { soonest, expected, latest } = doubtful.finish(10.0);
-        assert!((soonest - 10.0 / 0.9).abs() < 1e-9 && (latest - 100.0).abs() < 1e-9);
-        assert!(soonest < expected && expected < latest);
     }
 
     #[test]
     fn what_cannot_be_is_bounded() {
         for share in [Share { mean: 0.0, low: 0.0, high: 1.0 }, Share { mean: 0.0, low: 0.5, high: 0.2 }] {
-            assert!(share.worth() >= LEAST && share.finish(1.0).latest <= 1_000.0 + 1e-9, "{share:?}");
+            assert!(share.worth() >= LEAST, "{share:?}");
         }
-        assert_eq!(Share::WHOLE.worth(), 1.0);
-    }
-
-    #[test]
-    fn machines_together_are_in_between() {
-        let slow = Share { mean: 0.2, low: 0.1, high: 0.4 };
-        let all = Share::WHOLE.and(3, slow, 1);
-        assert!((all.mean - 0.8).abs() < 1e-12 && (all.low - 0.775).abs() < 1e-12);
-        assert_eq!(slow.and(0, Share::WHOLE, 0), Share { mean: 0.0, low: 0.0, high: 0.0 });
+        assert_eq!(Share::of_permille(1_000, 1_000, 1_000).worth(), 1.0);
     }
 }

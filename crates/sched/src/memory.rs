@@ -61,7 +61,7 @@ pub struct Verdict {
     pub limit: u64,
     /// So much of their cache is to be dropped, in bytes.
     pub drop: u64,
-    /// They are to be frozen, or kept so.
+    /// They are to be frozen, or kept so, and none are to come: one that came would have to go at once.
     pub freeze: bool,
     /// Guests that hold so much are to end, in bytes.
     pub end: u64,
@@ -102,9 +102,10 @@ impl Keeper {
         self.last = Some((now_s, seen.available));
         // Where it will be when guests that end now are gone, if it goes on like this.
         let soon = seen.available.saturating_sub((lost_per_s.min(GROWTH_MAX) * END_S) as u64);
-        self.freeze(seen, soon, now_s);
+        self.freeze(seen.available, soon, now_s);
         let must_end = self.frozen && soon < low;
-        let look_s = seen.available.saturating_sub(low) as f64 / GROWTH_MAX / 2.0;
+        let is_empty = self.frozen && seen.fixed + seen.cache == 0;
+        let look_s = if is_empty { LOOK_S.1 } else { seen.available.saturating_sub(low) as f64 / GROWTH_MAX / 2.0 };
         Verdict {
             limit: self.limit(seen),
             // What is free is had at once; what must be dropped first costs its new owner the time.
@@ -115,11 +116,11 @@ impl Keeper {
         }
     }
 
-    fn freeze(&mut self, seen: &Seen, soon: u64, now_s: f64) {
+    fn freeze(&mut self, available: u64, soon: u64, now_s: f64) {
         if soon < self.marks.middle() {
-            self.frozen = seen.fixed + seen.cache > 0 || self.frozen;
+            self.frozen = true;
             self.calm_since = None;
-        } else if seen.available >= self.marks.high {
+        } else if available >= self.marks.high {
             let since = *self.calm_since.get_or_insert(now_s);
             self.frozen &= now_s - since < CALM_S;
         } else {
@@ -209,9 +210,11 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_frozen_or_ended_where_there_are_no_guests() {
+    fn where_there_are_no_guests_none_come_while_memory_is_short_and_it_is_looked_seldom() {
         let mut keeper = Keeper::new(MARKS);
         let verdict = keeper.judge(&seen(GB / 2, 0), 0.0);
-        assert_eq!((verdict.freeze, verdict.end, verdict.drop, verdict.limit), (false, 0, 0, 0));
+        assert_eq!((verdict.freeze, verdict.end, verdict.drop, verdict.limit), (true, 0, 0, 0));
+        assert_eq!(verdict.look_s, LOOK_S.1);
+        assert!(keeper.judge(&seen(4 * GB, 0), 10.0).freeze && !keeper.judge(&seen(4 * GB, 0), 15.1).freeze);
     }
 }

@@ -3,8 +3,9 @@
 //! The battery over means of as many values (as the Network Weather Service's authors foretold five minutes: each mean a value of a
 //! coarser series); such series begin at each step anew, and take turns. And a regression of the mean on means of the past over times
 //! that double (as Corsi's heterogeneous autoregression: A simple approximate long-memory model of realized volatility, 2009), which
-//! sees at once what is new and what has lasted for long.
+//! sees at once what is new and what has lasted for long. And what came after moments like this one ([`Analogues`]).
 
+use super::analogues::Analogues;
 use super::battery::{self, Battery};
 use super::recent::Recent;
 use super::regression::Regression;
@@ -16,6 +17,9 @@ const LONGEST: usize = 8;
 /// How fast two regressions forget: over so many horizons.
 const MEMORIES: [(usize, &str); 2] = [(40, "means before, 40 horizons"), (200, "means before, 200 horizons")];
 
+/// By what moments are alike.
+const ALIKE: [&str; 2] = ["after such a value", "after such means"];
+
 /// All that is remembered for it.
 #[derive(Clone, Debug)]
 pub struct Ahead {
@@ -25,6 +29,8 @@ pub struct Ahead {
     count: u64,
     phases: Vec<(Recent, Battery)>,
     regressions: [Regression<TERMS>; MEMORIES.len()],
+    by_value: Analogues<1>,
+    by_means: Analogues<3>,
 }
 
 impl Ahead {
@@ -36,13 +42,15 @@ impl Ahead {
             count: 0,
             phases: vec![Default::default(); steps],
             regressions: MEMORIES.map(|(horizons, _)| Regression::new(1.0 - 1.0 / (horizons * steps) as f64)),
+            by_value: Analogues::default(),
+            by_means: Analogues::default(),
         }
     }
 
     /// The forecasters' names.
     pub fn names() -> impl Iterator<Item = String> {
         let battery = battery::NAMES.iter().map(|name| format!("{name}, of means"));
-        battery.chain(MEMORIES.iter().map(|(_, name)| (*name).to_owned()))
+        battery.chain(MEMORIES.iter().map(|(_, name)| *name).chain(ALIKE).map(str::to_owned))
     }
 
     /// One more value.
@@ -66,12 +74,16 @@ impl Ahead {
                     regression.fit();
                 }
             }
+            let means = self.means(self.steps);
+            self.by_value.learn([means[0]], mean);
+            self.by_means.learn(means, mean);
         }
     }
 
     /// What each says of the mean of the values to come. There has been one value at least.
     pub fn forecast(&self, each: &mut [f64]) {
-        let (battery, regressions) = each.split_at_mut(battery::COUNT);
+        let (battery, others) = each.split_at_mut(battery::COUNT);
+        let (regressions, analogues) = others.split_at_mut(MEMORIES.len());
         let (recent, phase) = &self.phases[(self.count % self.steps as u64) as usize];
         match recent.len() {
             0 => battery.fill(self.mean(0, self.steps)),
@@ -85,6 +97,11 @@ impl Ahead {
             let foretold = regression.forecast(terms.iter().copied());
             *forecast = foretold.map_or(terms[TERMS - 1], |foretold| foretold.clamp(low, high));
         }
+        let means = self.means(0);
+        let alike = [self.by_value.forecast([means[0]]), self.by_means.forecast(means)];
+        for (forecast, foretold) in analogues.iter_mut().zip(alike) {
+            *forecast = foretold.unwrap_or(means[2]);
+        }
     }
 
     /// The mean of so many values, or as many as there are, of which the newest came so many before the last.
@@ -93,6 +110,11 @@ impl Ahead {
         let count = (count as u64).min(end);
         let length = self.ring.len() as u64;
         (end - count..end).map(|at| self.ring[(at % length) as usize]).sum::<f64>() / count as f64
+    }
+
+    /// What moments are alike by, so many values ago: the last value, and the means of a sixth of a horizon and of two.
+    fn means(&self, back: usize) -> [f64; 3] {
+        [1, self.steps.div_ceil(6), 2 * self.steps].map(|count| self.mean(back, count))
     }
 
     /// What the regression went by so many values ago: means over times that double, the last over the longest.

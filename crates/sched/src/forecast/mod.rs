@@ -8,6 +8,7 @@
 //! Memory is bounded and allocated at the start; a step takes some microseconds.
 
 mod ahead;
+mod analogues;
 mod autoregression;
 mod battery;
 mod interval;
@@ -345,6 +346,6 @@ mod tests {
     #[test]
     fn every_forecaster_has_a_name_of_its_own() {
         let different: std::collections::BTreeSet<String> = names(30).into_iter().collect();
-        assert_eq!((different.len(), names(30).len(), names(1).len()), (40, 40, NEAR));
+        assert_eq!((different.len(), names(30).len(), names(1).len()), (42, 42, NEAR));
     }
 }

@@ -4,8 +4,8 @@
 //! a loop at nice 19 leaves a newcomer nearly all if it is its sibling, and half if it sits in another cgroup. Here each thread's demand is
 //! set against the newcomer at the level where their ways part. While such threads run the newcomer has its part of the processor, else all.
 //!
-//! Over several processors threads that may move are spread as the kernel's balancing does in the long run: where least is wanted, and those that
-//! sleep behind those that never do.
+//! Over several processors threads that may move are where the kernel's balancing has them: those that always want one so that what counts on each
+//! is as even as it can be, and as often in each of several such ways; those that sleep behind them, where least is wanted.
 
 use super::load::{Demand, Group, Load, WEIGHT};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 const BURST_NS: f64 = 1_000_000.0;
 /// The part of the time from which on a thread counts as one that always wants a processor: of a guest what it got is what there was.
 const WHOLE: f64 = 0.97;
+/// Who counts less than this, in newcomers, is not what processors are balanced by.
+const SETTLES: f64 = 0.05;
+/// Ways to spread threads over processors that are looked at, at most; with more of them, threads are taken for as fine as water.
+const WAYS_MAX: usize = 4_096;
+/// Ways this close to the most even one are as good, to the kernel.
+const ALIKE: f64 = 1.02;
 
 /// Who would come.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,12 +34,33 @@ pub struct Newcomer {
 struct Rival {
     /// The level where their ways part.
     level: usize,
-    /// What it counts there, in newcomers, for the part of the time that it wants a processor.
-    pull: f64,
+    /// What it counts there, for the part of the time that it wants a processor.
+    weight: f64,
+    /// That part.
+    wanted: f64,
     /// The part of the time that a processor is busy with it: with what always wants one, always.
     run: f64,
+    /// What it counts to the kernel's balancing, which goes by all the machine's cgroups.
+    load: f64,
     /// Where it is, if it must be there.
     cpu: Option<u32>,
+}
+
+/// A rival that may move: its level, what it counts there in newcomers, and how busy a processor is with it.
+struct Mover {
+    level: usize,
+    pull: f64,
+    run: f64,
+}
+
+/// All that a newcomer meets.
+struct Scene<'a> {
+    newcomer: &'a Newcomer,
+    /// What goes before all else, by processor.
+    first: BTreeMap<u32, f64>,
+    rivals: Vec<Rival>,
+    /// What the newcomer counts to the kernel's balancing.
+    load: f64,
 }
 
 /// What may use one processor only, by level; and what nobody gets of it.
@@ -48,40 +75,102 @@ struct Pile {
 pub fn full_priority(load: &Load, newcomer: &Newcomer) -> f64 {
     let mut first: BTreeMap<u32, f64> = load.cpus.iter().map(|cpu| (cpu.number, cpu.taken)).collect();
     let rivals = rivals(load, newcomer, &mut first);
-    let mut piles: BTreeMap<u32, Pile> =
-        first.into_iter().map(|(cpu, taken)| (cpu, Pile { taken, ..Pile::default() })).collect();
-    let mut moving = Vec::new();
-    for rival in &rivals {
-        match rival.cpu.and_then(|cpu| piles.get_mut(&cpu)) {
-            Some(pile) => {
-                *pile.pulls.entry(rival.level).or_default() += rival.pull;
-                pile.run += rival.run;
-            }
-            None => moving.push(rival),
-        }
+    let scene = Scene { newcomer, first, rivals, load: load_of(load, newcomer, &newcomer.path, WEIGHT) };
+    let ways = scene.ways();
+    ways.iter().map(|(cpu, places)| scene.gets(*cpu, places)).sum::<f64>() / ways.len().max(1) as f64
+}
+
+impl Scene<'_> {
+    fn allows(&self, cpu: u32) -> bool {
+        self.newcomer.cpus.is_empty() || self.newcomer.cpus.contains(&cpu)
     }
-    let allowed = |number: &u32| newcomer.cpus.is_empty() || newcomer.cpus.contains(number);
-    let places = piles.iter().filter(|(number, _)| allowed(number));
-    let best = places.min_by(|(_, one), (_, other)| one.wanted().total_cmp(&other.wanted()));
-    best.map_or(0.0, |(number, _)| beside(*number, &piles, &moving))
+
+    /// Where the newcomer and its rivals may be in the long run; none: anywhere.
+    fn ways(&self) -> Vec<(Option<u32>, Vec<Option<u32>>)> {
+        let fixed: Vec<Option<u32>> = self.rivals.iter().map(|rival| rival.cpu).collect();
+        let settles = |rival: &Rival| rival.cpu.is_none() && rival.run >= 1.0 && rival.load >= SETTLES * self.load;
+        let settling: Vec<usize> = (0..fixed.len()).filter(|at| settles(&self.rivals[*at])).collect();
+        let cpus: Vec<u32> = self.first.keys().copied().collect();
+        let digits = u32::try_from(settling.len() + 1).unwrap_or(u32::MAX);
+        let Some(count) = cpus.len().checked_pow(digits).filter(|count| *count <= WAYS_MAX) else {
+            return vec![(None, fixed)];
+        };
+        let pinned = |cpu: u32| self.rivals.iter().filter(move |rival| rival.cpu == Some(cpu));
+        let pinned: Vec<f64> = cpus.iter().map(|cpu| pinned(*cpu).map(|rival| rival.load).sum()).collect();
+        // A way is a number whose digits tell the processors, the newcomer's first; the kernel makes the sum of squares small.
+        let digit = |way: usize, at: usize| way / cpus.len().pow(at as u32) % cpus.len();
+        let unevenness = |way: usize| -> f64 {
+            let mut counts = pinned.clone();
+            counts[digit(way, 0)] += self.load;
+            settling.iter().enumerate().for_each(|(at, rival)| counts[digit(way, at + 1)] += self.rivals[*rival].load);
+            counts.iter().map(|count| count * count).sum()
+        };
+        let allowed = (0..count).filter(|way| self.allows(cpus[digit(*way, 0)]));
+        let ways: Vec<(f64, usize)> = allowed.map(|way| (unevenness(way), way)).collect();
+        let least = ways.iter().map(|(uneven, _)| *uneven).fold(f64::INFINITY, f64::min);
+        let best = ways.into_iter().filter(|(uneven, _)| *uneven <= least * ALIKE);
+        let places = |way: usize| {
+            let mut places = fixed.clone();
+            settling.iter().enumerate().for_each(|(at, rival)| places[*rival] = Some(cpus[digit(way, at + 1)]));
+            (Some(cpus[digit(way, 0)]), places)
+        };
+        best.map(|(_, way)| places(way)).collect()
+    }
+
+    /// What the newcomer gets if it is there, or where least is wanted, and its rivals are at their places, or move.
+    fn gets(&self, own: Option<u32>, places: &[Option<u32>]) -> f64 {
+        let mut piles: BTreeMap<u32, Pile> =
+            self.first.iter().map(|(cpu, taken)| (*cpu, Pile { taken: *taken, ..Pile::default() })).collect();
+        let mut moving = Vec::new();
+        for (rival, place) in self.rivals.iter().zip(places) {
+            let Rival { level, run, .. } = *rival;
+            let pull = rival.weight / self.own_weight(level, own, places);
+            match place.and_then(|cpu| piles.get_mut(&cpu)) {
+                Some(pile) => {
+                    *pile.pulls.entry(level).or_default() += pull;
+                    pile.run += run;
+                }
+                None => moving.push(Mover { level, pull, run }),
+            }
+        }
+        let best = piles.iter().filter(|(number, _)| own.map_or_else(|| self.allows(**number), |own| own == **number));
+        let best = best.min_by(|(_, one), (_, other)| one.wanted().total_cmp(&other.wanted()));
+        best.map_or(0.0, |(number, _)| beside(*number, &piles, &moving))
+    }
+
+    /// What counts for the newcomer at a level: itself, or the cgroup that holds it, as far as that is where the newcomer is.
+    fn own_weight(&self, level: usize, own: Option<u32>, places: &[Option<u32>]) -> f64 {
+        let Some(group) = self.newcomer.path.get(level) else { return WEIGHT };
+        let (mut here, mut all) = (1.0, 1.0);
+        for (rival, place) in self.rivals.iter().zip(places).filter(|(rival, _)| rival.level > level) {
+            all += rival.wanted;
+            here += rival.wanted
+                * match (*place, own) {
+                    (Some(place), Some(own)) => f64::from(place == own),
+                    (Some(place), None) if !self.allows(place) => 0.0,
+                    _ => 1.0 / self.first.len() as f64,
+                };
+        }
+        group.weight * here / all
+    }
 }
 
 /// What it gets on this processor beside those that may move. Who always wants one comes as often as to the others. Who sleeps wakes where nobody
 /// runs, or where it ran: as the newcomer never sleeps, only what is too much for the other processors comes to this one.
-fn beside(number: u32, piles: &BTreeMap<u32, Pile>, moving: &[&Rival]) -> f64 {
-    let (loops, sleepers): (Vec<&Rival>, Vec<&Rival>) = moving.iter().partition(|rival| rival.run >= 1.0);
-    let [stay, sleep] = [&loops, &sleepers].map(|rivals| rivals.iter().map(|rival| rival.pull).sum::<f64>());
+fn beside(number: u32, piles: &BTreeMap<u32, Pile>, moving: &[Mover]) -> f64 {
+    let (loops, sleepers): (Vec<&Mover>, Vec<&Mover>) = moving.iter().partition(|mover| mover.run >= 1.0);
+    let [stay, sleep] = [&loops, &sleepers].map(|movers| movers.iter().map(|mover| mover.pull).sum::<f64>());
     let first = spread(number, piles, stay);
     let then = (spread(number, piles, stay + sleep) - first).max(0.0);
     let [stay, sleep] = [(first, stay), (then, sleep)].map(|(here, all)| if all > 0.0 { here / all } else { 0.0 });
     let mut pile = piles[&number].clone();
-    for rival in sleepers {
-        *pile.pulls.entry(rival.level).or_default() += rival.pull * sleep;
-        pile.run += rival.run * sleep;
+    for mover in sleepers {
+        *pile.pulls.entry(mover.level).or_default() += mover.pull * sleep;
+        pile.run += mover.run * sleep;
     }
     let mut pulls: BTreeMap<usize, f64> = BTreeMap::new();
-    for rival in loops {
-        *pulls.entry(rival.level).or_default() += rival.pull;
+    for mover in loops {
+        *pulls.entry(mover.level).or_default() += mover.pull;
     }
     pile.share(&pulls, stay)
 }
@@ -142,6 +231,14 @@ fn rivals(load: &Load, newcomer: &Newcomer, first: &mut BTreeMap<u32, f64>) -> V
     let mut rivals = Vec::new();
     // Cgroups that are siblings of the newcomer or of one that holds it, and who is in them.
     let mut groups: BTreeMap<(usize, &str), Vec<&Demand>> = BTreeMap::new();
+    let rival = |demand: &Demand, level: usize, weight: f64| Rival {
+        level,
+        weight,
+        wanted: demand.wanted,
+        run: if demand.wanted >= WHOLE { 1.0 } else { demand.run },
+        load: load_of(load, newcomer, &demand.path, demand.weight * demand.wanted),
+        cpu: demand.is_pinned.then_some(demand.cpu),
+    };
     for demand in &load.demands {
         let level = common(&demand.path, &newcomer.path);
         let at_once = demand.burst_ns < BURST_NS && demand.wanted < 0.5;
@@ -151,27 +248,43 @@ fn rivals(load: &Load, newcomer: &Newcomer, first: &mut BTreeMap<u32, f64>) -> V
         }
         match demand.path.get(level) {
             Some(group) => groups.entry((level, &group.name)).or_default().push(demand),
-            None => rivals.push(Rival {
-                level,
-                pull: demand.weight * demand.wanted / own_weight(load, newcomer, level),
-                run: runs(demand),
-                cpu: demand.is_pinned.then_some(demand.cpu),
-            }),
+            None => rivals.push(rival(demand, level, demand.weight * demand.wanted)),
         }
     }
     for ((level, _), members) in groups {
-        let weight = members[0].path[level].weight / own_weight(load, newcomer, level);
+        let weight = members[0].path[level].weight;
         let wanted: f64 = members.iter().map(|member| member.wanted).sum();
         let weighed: f64 = members.iter().map(|member| member.weight * member.wanted).sum();
-        rivals.extend(members.iter().filter(|_| weighed > 0.0).map(|member| Rival {
-            level,
-            pull: weight * wanted.min(1.0) * member.weight * member.wanted / weighed,
-            run: runs(member),
-            cpu: member.is_pinned.then_some(member.cpu),
-        }));
+        let share = |member: &Demand| weight * wanted.min(1.0) * member.weight * member.wanted / weighed;
+        rivals.extend(members.iter().filter(|_| weighed > 0.0).map(|member| rival(member, level, share(member))));
     }
-    rivals.extend(unknown(load).map(|run| Rival { level: 0, pull: run, run, cpu: None }));
+    let of_unknown = |run| Rival { level: 0, weight: run * WEIGHT, wanted: run, run, load: run * WEIGHT, cpu: None };
+    rivals.extend(unknown(load).map(of_unknown));
     rivals
+}
+
+/// What a thread of this weight in this cgroup counts to the kernel's balancing: at each level as much of what the cgroup counts as it is of what is in it.
+fn load_of(load: &Load, newcomer: &Newcomer, path: &[Group], weight: f64) -> f64 {
+    let threads = || {
+        let known = load.demands.iter().map(|demand| (&demand.path[..], demand.weight * demand.wanted, demand.wanted));
+        known.chain([(&newcomer.path[..], WEIGHT, 1.0)])
+    };
+    (1..=path.len()).fold(weight, |counts, depth| {
+        // What is directly in the cgroup at this depth, threads and cgroups.
+        let mut threads_weigh = 0.0;
+        let mut groups: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+        let mut wanted_here = 0.0;
+        for (other, weight, wanted) in threads().filter(|(other, ..)| common(other, path) >= depth) {
+            wanted_here += wanted;
+            match other.get(depth) {
+                None => threads_weigh += weight,
+                Some(group) => groups.entry(&group.name).or_insert((group.weight, 0.0)).1 += wanted,
+            }
+        }
+        let groups_weigh: f64 = groups.values().map(|(weight, wanted)| weight * wanted.min(1.0)).sum();
+        let all: f64 = threads_weigh + groups_weigh;
+        if all > 0.0 { counts * path[depth - 1].weight * wanted_here.min(1.0) / all } else { 0.0 }
+    })
 }
 
 /// What is used by nobody who is known is used by one at a time, and by another one beyond that.
@@ -180,27 +293,9 @@ fn unknown(load: &Load) -> impl Iterator<Item = f64> {
     (0..all.ceil() as usize).map(move |at| (all - at as f64).clamp(0.0, 1.0))
 }
 
-fn runs(demand: &Demand) -> f64 {
-    if demand.wanted >= WHOLE { 1.0 } else { demand.run }
-}
-
 /// Levels that two ways share.
 fn common(one: &[Group], other: &[Group]) -> usize {
     one.iter().zip(other).take_while(|(one, other)| one.name == other.name).count()
-}
-
-/// What counts for the newcomer at a level: itself, or the cgroup that holds it, as far as that is where the newcomer is.
-fn own_weight(load: &Load, newcomer: &Newcomer, level: usize) -> f64 {
-    let Some(group) = newcomer.path.get(level) else { return WEIGHT };
-    let within = load.demands.iter().filter(|demand| common(&demand.path, &newcomer.path) > level);
-    let (mut here, mut all) = (1.0, 1.0);
-    for demand in within {
-        all += demand.wanted;
-        here += if newcomer.cpus.is_empty() || newcomer.cpus.contains(&demand.cpu) { demand.wanted } else { 0.0 };
-    }
-    let spread = if newcomer.cpus.is_empty() { load.cpus.len().max(1) as f64 } else { newcomer.cpus.len() as f64 };
-    // What is within is spread over the processors; the newcomer is on one.
-    group.weight * ((1.0 + (here - 1.0) / spread) / all).min(1.0)
 }
 
 /// The part of a processor that a guest of idle class would have got: what nobody else uses but guests and others of idle class. If guests
@@ -323,6 +418,16 @@ mod tests {
         assert!(full_priority(&load(&[0.6, 0.6], sleeps(0.4)), &anywhere) > 0.99);
         let more = full_priority(&load(&[0.3, 0.3], sleeps(0.7)), &anywhere);
         assert!(more > 0.8 && more < 0.95, "{more}");
+        // Two of its cgroup, two of another one that counts as much: as even as can be is one cgroup on each processor.
+        let of = |group: &Group| Demand { path: vec![group.clone()], run: 0.5, ..moving.clone() };
+        let [own, other] = ["/own", "/other"].map(|name| group(name, WEIGHT));
+        let four = load(&[0.0, 0.0], vec![of(&own), of(&own), of(&other), of(&other)]);
+        let newcomer = Newcomer { path: vec![own], cpus: Vec::new() };
+        let got = full_priority(&four, &newcomer);
+        assert!((got - 1.0 / 3.0).abs() < 0.01, "{got}");
+        // With too many threads to try all ways it is as with water.
+        let many = load(&[0.0, 0.0], vec![Demand { run: 0.1, ..moving.clone() }; 19]);
+        assert!((full_priority(&many, &anywhere) - 0.1).abs() < 0.001);
         // A guest has a processor as long as one of them is free.
         assert_eq!(guest(&one, &[]), 1.0);
         let two = load(&[0.5, 0.5], vec![Demand { run: 0.5, wanted: 0.5, ..moving }; 2]);

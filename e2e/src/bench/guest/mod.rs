@@ -20,7 +20,8 @@
 //! * [`share`]: what a guest gets of a CPU that an owner's loop wants: both on one CPU (`guest_share_pinned`), and as many of both as there
 //!   are CPUs, anywhere (`guest_share_unpinned`). CPU time of the guests in parts of theirs and the owner's.
 //! * [`memory`]: how much longer a program takes that fills memory and goes over it again and again, if such a guest comes after it
-//!   (`mem_host_first_delay`) or was there before (`mem_guest_first_delay`); CPU time of guests' work that was lost is apart (`mem_lost_cpu_s`).
+//!   (`mem_host_first_delay`) or was there before (`mem_guest_first_delay`), on one CPU, and each where it likes (`…_unpinned`); CPU time of guests'
+//!   work that was lost is apart (`mem_lost_cpu_s`).
 //! * [`harvest`]: nobody else works, and there is a guest for each CPU: CPU time that they get in parts of what is idle without them.
 
 mod boinc;

@@ -22,10 +22,13 @@ pub fn spin(_: &mut Words<'_>) -> Result<()> {
     }
 }
 
-/// Holds so many MiB and writes to each cache line of them, again and again.
+/// Holds so many MiB and writes to each cache line of them, again and again, on this CPU (-1: on any). It is ready before it has them: beside a
+/// busy owner it may never come to that.
 pub fn touch(words: &mut Words<'_>) -> Result<()> {
-    let mut memory = vec![1u64; words.next::<usize>()? << 17];
+    let (mib, cpu): (usize, i64) = (words.next()?, words.next()?);
+    super::stay_on(cpu)?;
     ready();
+    let mut memory = vec![1u64; mib << 17];
     loop {
         super::owner::pass(&mut memory);
     }

@@ -8,7 +8,8 @@ mod owner;
 
 pub use owner::cpu_ns;
 
-use crate::error::{Error, Result};
+use crate::error::{Context, Error, Result};
+use rustix::thread::CpuSet;
 use std::process::ExitCode;
 use std::str::FromStr;
 
@@ -62,6 +63,14 @@ impl Words<'_> {
     fn rest<T: FromStr>(&mut self) -> Vec<T> {
         self.0.by_ref().filter_map(|word| word.parse().ok()).collect()
     }
+}
+
+/// This thread stays on that CPU, if it is not negative.
+fn stay_on(cpu: i64) -> Result<()> {
+    let Ok(cpu) = usize::try_from(cpu) else { return Ok(()) };
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set).context(|| "cannot stay on one CPU".to_owned())
 }
 
 /// Work of fixed size: random steps through 128 KiB, as long as a step takes.

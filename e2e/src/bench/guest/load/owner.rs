@@ -2,8 +2,8 @@
 
 use super::{Words, Work};
 use crate::bench::tasks::dice::Dice;
-use crate::error::{Context, Result};
-use rustix::thread::{ClockId, CpuSet};
+use crate::error::Result;
+use rustix::thread::ClockId;
 use rustix::time::Timespec;
 use serde_json::json;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -93,11 +93,7 @@ pub fn loops(words: &mut Words<'_>) -> Result<()> {
     let (seconds, _): (f64, u64) = (words.next()?, words.next()?);
     let (count, cpu): (usize, i64) = (words.next()?, words.next()?);
     let pids: Vec<i32> = words.rest();
-    if let Ok(cpu) = usize::try_from(cpu) {
-        let mut set = CpuSet::new();
-        set.set(cpu);
-        rustix::thread::sched_setaffinity(None, &set).context(|| "cannot stay on one CPU".to_owned())?;
-    }
+    super::stay_on(cpu)?;
     let (stop, owner_ns) = (AtomicBool::new(false), AtomicU64::new(0));
     let own = || nanoseconds(rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime));
     let guests = || pids.iter().map(|pid| cpu_ns(*pid).unwrap_or(0)).sum::<u64>();
@@ -130,9 +126,10 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
     Some(files.filter_map(|file| first(std::fs::read_to_string(file).ok()?)).sum())
 }
 
-/// `MIB PASSES`: takes so much memory and writes to each cache line of it so often. `{"ms", "pass_ms"}`: all of it, and a pass in the mean.
+/// `MIB PASSES CPU`: takes so much memory and writes to each cache line of it so often, on that CPU if it is not negative. `{"ms", "pass_ms"}`: all of it, and a pass in the mean.
 pub fn hungry(words: &mut Words<'_>) -> Result<()> {
-    let (mib, passes): (usize, u64) = (words.next()?, words.next()?);
+    let (mib, passes, cpu): (usize, u64, i64) = (words.next()?, words.next()?, words.next()?);
+    super::stay_on(cpu)?;
     let started = Instant::now();
     let mut memory = vec![1u64; mib << 17];
     let filled = started.elapsed().as_secs_f64();
