@@ -109,6 +109,11 @@ impl Lent {
         shapes
     }
 
+    /// Whether it has all that a task needs.
+    pub fn has_all(&self, need: &Need) -> bool {
+        self.lacks(need).is_none() && need.tags & OWNERS_TAGS & !self.tags == 0
+    }
+
     /// Why none of these machines can have a task, if one thing alone is the reason.
     pub fn lacks(&self, need: &Need) -> Option<Lack> {
         if u32::from(need.cpus) > self.largest {

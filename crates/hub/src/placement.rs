@@ -234,11 +234,25 @@ impl Placement {
         self.nodes.get(&host).copied()
     }
 
-    /// What a task is expected to get of a processor on the best of the other workers that have one free, in thousandths; 0: none has.
+    /// What a task of this worker's is expected to get of a processor on the best of the others that have room for any of them and all that each
+    /// needs, in thousandths; 0: there is none.
     pub fn elsewhere(&self, node: NodeId) -> u32 {
+        let needs = self.needs_on(node);
         let others = self.workers.iter().filter(|(other, worker)| **other != node && !worker.is_drained);
-        let free = others.filter(|(other, _)| self.load(**other).is_some_and(|(cpus, busy)| cpus > busy));
+        let free = others.filter(|(other, worker)| {
+            let Some((cpus, busy)) = self.load(**other) else { return false };
+            let has_room = |need: &Need| cpus.saturating_sub(busy) >= need.cpus.max(1).into();
+            cpus > busy && needs.iter().all(|need| has_room(need) && worker.lent.has_all(need))
+        });
         free.map(|(_, worker)| worker.lent.speed_permille()).max().unwrap_or(0)
+    }
+
+    /// What the tasks need that a worker has.
+    fn needs_on(&self, node: NodeId) -> Vec<Need> {
+        let table = self.desk.table();
+        let hosts = self.workers.get(&node).map(|worker| &worker.hosts[..]).unwrap_or_default();
+        let running = hosts.iter().filter_map(|host| table.host(*host)).flat_map(|view| view.running);
+        running.filter_map(|instance| Some(table.job(table.task(instance.task)?.job)?.spec.need)).collect()
     }
 
     /// What all workers lend together.
@@ -521,6 +535,24 @@ mod tests {
         assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
         assert_eq!(placement.finish(Ticket(1)), vec![], "there is room, and it is not lent");
         assert_eq!(placement.drain(node(1), false)[0].ticket, Ticket(3));
+    }
+
+    #[test]
+    fn a_task_would_be_better_off_only_where_it_may_be() {
+        let mut placement = placement();
+        let tags = placement.tags.lent(&["here".to_owned()]);
+        placement.join(node(1), Lent { tags, ..Lent::by_machine(2) }, false);
+        let need = Need { tags, ..wanted(1).need };
+        placement.submit(Ticket(1), Wanted { need, ..wanted(1) }).expect("fits");
+        placement.join(node(2), Lent::by_machine(2), false);
+        assert_eq!(placement.elsewhere(node(1)), 0, "it may be nowhere else");
+        placement.join(node(3), Lent { tags, ..Lent::by_machine(1) }, false);
+        assert_eq!(placement.elsewhere(node(1)), 1_000);
+        assert_eq!(placement.elsewhere(node(2)), 1_000, "of nobody's needs any will do");
+        placement.finish(Ticket(1));
+        let need = Need { cpus: 2, ..need };
+        placement.submit(Ticket(2), Wanted { need, ..wanted(2) }).expect("fits");
+        assert_eq!(placement.elsewhere(node(1)), 0, "nobody else has two");
     }
 
     #[test]

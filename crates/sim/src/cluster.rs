@@ -7,7 +7,7 @@ use crate::bursts::Bursts;
 use crate::dice::Dice;
 use crate::owners::{Owner, Owners, STEP_S, Sample};
 use crate::traces::{Played, Trace};
-use sched::linger::foresight::{self, Way};
+use sched::linger::foresight::{self, Prices, Way};
 use sched::linger::needs::Needs;
 use sched::linger::outlook::Outlook;
 use sched::linger::{Action, Here, Policy, decide};
@@ -59,8 +59,8 @@ pub struct Setting {
     pub job_s: f64,
     /// Deviation of its logarithm; 0: all are the same.
     pub job_sigma: f64,
-    /// How long a job is on its way from one machine to another, in seconds.
-    pub move_s: f64,
+    /// What it takes a job to go from one machine to another.
+    pub prices: Prices,
     /// What the published rules take an idle machine to use.
     pub idle_use: f64,
     /// How long machines have been watched before jobs are submitted, in seconds.
@@ -372,7 +372,7 @@ impl<'a> World<'a> {
             });
         }
         let hosts: Vec<&Outlook> = free.iter().map(|at| &self.outlooks[*at]).collect();
-        for going in foresight::plan(&guests, &hosts, self.setting.move_s, self.queue.len()) {
+        for going in foresight::plan(&guests, &hosts, self.setting.prices, self.queue.len()) {
             self.go(places[going.guest], free[going.to], going.way);
         }
     }
@@ -381,14 +381,19 @@ impl<'a> World<'a> {
         let Some(Guest::Here { mut job, .. }) = self.machines[from].guest.take() else { return };
         job.moves += 1;
         self.outcome.moves += 1;
-        self.machines[to].guest = Some(match way {
-            Way::Move => Guest::Coming { job, at_s: self.now_s + self.setting.move_s },
-            Way::Again => {
+        let launch_s = self.setting.prices.launch_s;
+        self.machines[to].guest = Some(match (way, self.setting.prices.move_s) {
+            (Way::Move, Some(move_s)) => Guest::Coming { job, at_s: self.now_s + move_s },
+            _ => {
                 let in_vain_s = job.needs_s - job.left_s;
                 self.outcome.lost_s += in_vain_s;
                 self.outcome.given_s -= in_vain_s;
+                let job = Job { left_s: job.needs_s, since_s: self.now_s, ..job };
                 let together_s = self.machines[to].now.owner_s.map(|_| 0.0);
-                Guest::Here { job: Job { left_s: job.needs_s, since_s: self.now_s, ..job }, together_s }
+                match launch_s > 0.0 {
+                    true => Guest::Coming { job, at_s: self.now_s + launch_s },
+                    false => Guest::Here { job, together_s },
+                }
             }
         });
     }
@@ -400,9 +405,10 @@ impl<'a> World<'a> {
             if targets.is_empty() {
                 return;
             }
-            let Some(Guest::Here { together_s, .. }) = self.machines[at].guest else { continue };
+            let Some(Guest::Here { job, together_s }) = self.machines[at].guest else { continue };
             let here = Here { owner_s: together_s, used: self.machines[at].now.used };
-            let action = decide(policy, here, Some(self.setting.idle_use), self.setting.move_s);
+            let move_s = self.setting.prices.of(job.needs_s - job.left_s);
+            let action = decide(policy, here, Some(self.setting.idle_use), move_s);
             if action == Action::Move
                 && let Some(target) = targets.pop()
             {
@@ -461,7 +467,7 @@ mod tests {
             jobs: 128,
             job_s: 600.0,
             job_sigma: 0.0,
-            move_s: 22.4,
+            prices: Prices { move_s: Some(22.4), launch_s: 0.0 },
             idle_use: 0.036,
             watched_s: 3_600.0,
             is_need_known: false,
@@ -493,6 +499,9 @@ mod tests {
             assert_eq!(run(&setting(manner), 5), outcome, "the same seed, the same world");
             let is_sound = |ended: &Ended| ended.ended_s - ended.begun_s >= 600.0;
             assert!(outcome.ended.iter().all(is_sound));
+            let again = Setting { prices: Prices { move_s: None, launch_s: 5.0 }, ..setting(manner) };
+            let outcome = run(&again, 5);
+            assert!((outcome.given_s - 76_800.0).abs() < 1e-6, "{manner:?}: {}", outcome.given_s);
         }
     }
 

@@ -5,6 +5,7 @@ use crate::bursts::Bursts;
 use crate::cluster::{Manner, Setting, Source};
 use crate::owners::Owners;
 use sched::linger::Policy;
+use sched::linger::foresight::Prices;
 
 /// What worlds are made of, as numbers with names.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -69,7 +70,7 @@ const EPISODE: (f64, f64) = (2.0, LONG_S);
 const SIGMA: (f64, f64) = (0.01, 5.0);
 
 /// All of them.
-pub const PARAMETERS: [Parameter; 29] = [
+pub const PARAMETERS: [Parameter; 31] = [
     count("machines", 64.0, 100_000.0, "machines"),
     count("jobs", 128.0, 10_000_000.0, "jobs that are submitted at once"),
     number("jobs-per-machine", 0.0, (0.0, 1_000.0), "jobs for each machine instead; 0: `jobs` are meant"),
@@ -77,6 +78,8 @@ pub const PARAMETERS: [Parameter; 29] = [
     number("job-sigma", 0.0, (0.0, 3.0), "deviation of its logarithm; 0: all are the same"),
     part("need-known", 0.0, "1: it is known what a job needs (FL alone asks)"),
     number("move-s", 22.4, LONG, "time that a job is on its way to another machine, seconds"),
+    part("begin-again", 0.0, "1: jobs cannot be moved, and who leaves a machine begins again on the other one"),
+    number("launch-s", 0.0, LONG, "time that it takes to begin again, besides what is done again, seconds"),
     number("wait-s", 60.0, LONG, "time that PM waits before it moves a job, seconds"),
     part("idle-use", 0.036, "part of the processor that LL takes an idle machine to use"),
     number("switch-us", 100.0, (0.0, 1e5), "context switch, microseconds"),
@@ -182,7 +185,7 @@ impl Parameters {
             jobs: jobs.max(1.0) as usize,
             job_s: of("job-s"),
             job_sigma: of("job-sigma"),
-            move_s: of("move-s"),
+            prices: Prices { move_s: (of("begin-again") < 0.5).then(|| of("move-s")), launch_s: of("launch-s") },
             idle_use: of("idle-use"),
             watched_s: of("watched-s"),
             is_need_known: of("need-known") >= 0.5,

@@ -4,7 +4,43 @@
 //! that looks bad for hours is, even if the owner has only come; the best host to go to is the one whose owner will stay away longest, and one
 //! whose owner is there may do. It is asked for all guests at once, since guests want the same hosts.
 
+use crate::finish::Share;
 use crate::linger::outlook::Outlook;
+
+/// A host, by what may be expected of it.
+pub trait Place {
+    /// How long it will be until a guest has got so much processor time there, in seconds.
+    fn takes_s(&self, work_s: f64) -> f64;
+}
+
+impl Place for Outlook {
+    fn takes_s(&self, work_s: f64) -> f64 {
+        self.takes_s(work_s)
+    }
+}
+
+/// One of which only that is known.
+impl Place for Share {
+    fn takes_s(&self, work_s: f64) -> f64 {
+        work_s / self.worth()
+    }
+}
+
+/// What it takes to go to another host.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prices {
+    /// With all that was done, in seconds; none: that cannot be, and who goes begins again.
+    pub move_s: Option<f64>,
+    /// To begin again, besides what is done again, in seconds.
+    pub launch_s: f64,
+}
+
+impl Prices {
+    /// What a guest that has had so much processor time loses at least, in seconds.
+    pub fn of(&self, spent_s: f64) -> f64 {
+        self.move_s.unwrap_or(self.launch_s + spent_s)
+    }
+}
 
 /// For each time that it has moved a guest has lived for so many times as long as moving takes before it moves again. So it is on its way
 /// for no more than a fifth of its life and one time more, whatever hosts do: the bound against going to and fro.
@@ -30,7 +66,8 @@ pub struct Guest<'a> {
 }
 
 impl Guest<'_> {
-    fn may_go(&self, move_s: f64) -> bool {
+    fn may_go(&self, prices: Prices) -> bool {
+        let move_s = prices.of(self.spent_s);
         self.stayed_s >= move_s && self.lived_s >= f64::from(self.moves) * REST * move_s
     }
 }
@@ -58,17 +95,20 @@ pub struct Going {
 }
 
 /// What a guest would save by going to a host that is free, in seconds, and how it would go.
-fn weigh(guest: &Guest<'_>, stays_s: f64, there: &Outlook, move_s: f64) -> (f64, Way) {
-    let moved_s = move_s + there.takes_s(guest.left_s);
+fn weigh(guest: &Guest<'_>, stays_s: f64, there: &impl Place, prices: Prices) -> (f64, Way) {
+    let moved_s = prices.move_s.map_or(f64::INFINITY, |move_s| move_s + there.takes_s(guest.left_s));
     // Nothing can be saved by doing again what takes longer than to move.
-    let is_little = guest.spent_s < move_s;
-    let again_s = if is_little { there.takes_s(guest.left_s + guest.spent_s) } else { f64::INFINITY };
+    let is_little = prices.move_s.is_none_or(|move_s| guest.spent_s < move_s);
+    let again_s = match is_little {
+        true => prices.launch_s + there.takes_s(guest.left_s + guest.spent_s),
+        false => f64::INFINITY,
+    };
     let (goes_s, way) = if again_s < moved_s { (again_s, Way::Again) } else { (moved_s, Way::Move) };
     (stays_s - goes_s, way)
 }
 
 /// The order in which hosts are given away: the best for so much work first.
-pub fn best_first(hosts: &[&Outlook], work_s: f64) -> Vec<usize> {
+pub fn best_first(hosts: &[&impl Place], work_s: f64) -> Vec<usize> {
     let mut by_time: Vec<(f64, usize)> = hosts.iter().map(|host| host.takes_s(work_s)).zip(0..).collect();
     by_time.sort_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1)));
     by_time.into_iter().map(|(_, host)| host).collect()
@@ -79,10 +119,9 @@ pub fn best_first(hosts: &[&Outlook], work_s: f64) -> Vec<usize> {
 ///
 /// `waiting` tasks have no host yet. A host to which a guest is on its way does nothing meanwhile, which puts each of them off by that time
 /// over the number of hosts: a move must save more than that costs all of them.
-pub fn plan(guests: &[Guest<'_>], free: &[&Outlook], move_s: f64, waiting: usize) -> Vec<Going> {
+pub fn plan(guests: &[Guest<'_>], free: &[&impl Place], prices: Prices, waiting: usize) -> Vec<Going> {
     let puts_off = waiting as f64 / (guests.len() + free.len()).max(1) as f64;
-    let saves_s_min = (MARGIN + puts_off) * move_s;
-    let may_go = guests.iter().enumerate().filter(|(_, guest)| guest.may_go(move_s));
+    let may_go = guests.iter().enumerate().filter(|(_, guest)| guest.may_go(prices));
     let stay_s: Vec<(usize, f64)> = may_go.map(|(at, guest)| (at, guest.host.takes_s(guest.left_s))).collect();
     if stay_s.is_empty() {
         return Vec::new();
@@ -91,8 +130,8 @@ pub fn plan(guests: &[Guest<'_>], free: &[&Outlook], move_s: f64, waiting: usize
     let mut hosts = best_first(free, typical_s).into_iter();
     let Some(mut to) = hosts.next() else { return Vec::new() };
     let weighed = |(at, stays_s): (usize, f64), to: usize| {
-        let (saves_s, way) = weigh(&guests[at], stays_s, free[to], move_s);
-        (saves_s > saves_s_min).then_some(Going { guest: at, to, way, saves_s })
+        let (saves_s, way) = weigh(&guests[at], stays_s, free[to], prices);
+        (saves_s > (MARGIN + puts_off) * prices.of(guests[at].spent_s)).then_some(Going { guest: at, to, way, saves_s })
     };
     let wishes = stay_s.iter().filter_map(|stays| Some((weighed(*stays, to)?.saves_s, *stays)));
     let mut wishes: Vec<(f64, (usize, f64))> = wishes.collect();
@@ -111,7 +150,8 @@ pub fn plan(guests: &[Guest<'_>], free: &[&Outlook], move_s: f64, waiting: usize
 mod tests {
     use super::*;
 
-    const MOVE_S: f64 = 20.0;
+    const MOVE_S: Prices = Prices { move_s: Some(20.0), launch_s: 0.0 };
+    const NOBODY: [&Outlook; 0] = [];
 
     fn host(owner_is_there: bool, used: f64) -> Outlook {
         let mut outlook = Outlook::new(owner_is_there, 10_000.0);
@@ -130,7 +170,7 @@ mod tests {
         let going = plan(&guests, &[&fair, &idle], MOVE_S, 0);
         let who: Vec<(usize, usize)> = going.iter().map(|going| (going.guest, going.to)).collect();
         assert_eq!(who, [(1, 1), (0, 0)], "and who is well off stays: {going:?}");
-        assert_eq!(plan(&guests, &[], MOVE_S, 0), []);
+        assert_eq!(plan(&guests, &NOBODY, MOVE_S, 0), []);
         assert_eq!(plan(&[], &[&idle], MOVE_S, 0), []);
     }
 
@@ -162,5 +202,15 @@ mod tests {
         let (busy, idle) = (host(true, 0.9), host(false, 0.0));
         let way = |spent_s| plan(&[Guest { spent_s, ..guest(&busy) }], &[&idle], MOVE_S, 0)[0].way;
         assert_eq!((way(5.0), way(100.0)), (Way::Again, Way::Move));
+    }
+
+    #[test]
+    fn where_nobody_can_move_who_has_done_little_goes() {
+        let (busy, there) = (host(true, 0.9), Share::of_permille(950, 950, 950));
+        let again = Prices { move_s: None, launch_s: 1.0 };
+        let going =
+            |spent_s| plan(&[Guest { spent_s, stayed_s: 1e5, lived_s: 1e5, ..guest(&busy) }], &[&there], again, 0);
+        assert!(going(100.0).first().is_some_and(|going| going.way == Way::Again));
+        assert_eq!(going(20_000.0), [], "it would be done with the rest sooner");
     }
 }

@@ -2,14 +2,16 @@
 
 use super::control::{Listener, not_understood};
 use super::guests::Known;
-use super::lingering::Lot;
+use super::lingering::{Lodger, Lot};
 use super::memory::{Memory, shortage};
 use super::{Lending, Shared};
 use crate::sandbox::Held;
 use rustix::event::{PollFd, PollFlags};
+use sched::linger::needs::Needs;
 use sched::linger::{Action, Here, Policy, decide};
 use sched::memory::{Keeper as MemoryKeeper, Marks, Verdict};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -61,6 +63,11 @@ struct State {
     frozen_since: Option<Instant>,
     /// Guests that have made room for the owner.
     evicted: u64,
+    /// What guests needed that have ended.
+    needs: Needs,
+    /// What those that were here at the last count have had by then, in seconds; and when that was.
+    had: BTreeMap<u64, f64>,
+    counted: Instant,
 }
 
 /// The owner has said that guests are to rest.
@@ -91,6 +98,9 @@ impl Keeper {
             paused: None,
             frozen_since: None,
             evicted: 0,
+            needs: Needs::default(),
+            had: BTreeMap::new(),
+            counted: Instant::now(),
         };
         Ok(Self { listener, shortage, state })
     }
@@ -123,11 +133,11 @@ impl State {
             self.paused = None;
         }
         let look_s = self.keep_memory(now);
-        let (owner_s, expected) = {
+        self.count(now);
+        let (lot, expected) = {
             let seen = lock(&self.shared.seen);
-            (seen.owner_s, seen.expected)
+            (Lot::new(seen.owner_s, seen.expected, seen.outlook), seen.expected)
         };
-        let lot = Lot::new(owner_s, expected);
         let rests = self.rests();
         self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
         self.evict_resting(now);
@@ -206,6 +216,7 @@ impl State {
         let is_told = self.shared.guests.evict(guest.number, why);
         if is_told {
             self.evicted += 1;
+            self.had.remove(&guest.number);
             tracing::info!(task = %guest.task, why, spent_s = spent.as_secs_f64(), "a guest makes room");
         }
         is_told
@@ -251,19 +262,36 @@ impl State {
         }
     }
 
-    /// Has the guest begin again elsewhere that loses least by it, if the hub has a better place and it has lingered for long enough.
+    /// Learns from guests that have ended since the last count what guests need.
+    fn count(&mut self, now: Instant) {
+        if now.duration_since(self.counted) < LOOK_MAX {
+            return;
+        }
+        self.counted = now;
+        let stay = self.shared.guests.list().into_iter().filter(|guest| !guest.is_leaving);
+        let had: BTreeMap<u64, f64> = stay.map(|guest| (guest.number, self.spent(&guest).as_secs_f64())).collect();
+        let before = std::mem::replace(&mut self.had, had);
+        let ended = before.iter().filter(|(number, _)| !self.had.contains_key(number));
+        ended.for_each(|(_, had_s)| self.needs.ended(*had_s));
+    }
+
+    /// Has the guest begin again elsewhere that ends sooner by it, if the hub has a better place.
     fn move_on(&mut self, lot: &Lot) {
         let Some(elsewhere) = lock(&self.shared.elsewhere).take() else { return };
-        let guests = self.shared.guests.list().into_iter().filter(|guest| !guest.is_leaving);
-        let least = guests.map(|guest| (self.spent(&guest), guest)).min_by_key(|(spent, _)| *spent);
-        let Some((spent, guest)) = least.filter(|(spent, _)| lot.goes(spent.as_secs_f64(), elsewhere)) else { return };
+        let guests: Vec<Known> = self.shared.guests.list().into_iter().filter(|guest| !guest.is_leaving).collect();
+        let lodger = |guest: &Known| {
+            let spent_s = self.spent(guest).as_secs_f64();
+            Lodger { stayed_s: guest.since.elapsed().as_secs_f64(), spent_s, left_s: self.needs.left_s(spent_s) }
+        };
+        let lodgers: Vec<Lodger> = guests.iter().map(lodger).collect();
+        let Some((at, saves_s)) = lot.goes(&lodgers, elsewhere) else { return };
         let [here, there] = [lot.worth, elsewhere].map(|share| share * 100.0);
+        let (for_s, spent_s) = (lot.owner_s.unwrap_or_default(), lodgers[at].spent_s);
         let why = format!(
-            "its owner leaves {here:.0}% of a CPU for {:.0} s now, another machine {there:.0}%: {:.0} s of work are done again there",
-            lot.owner_s.unwrap_or_default(),
-            spent.as_secs_f64()
+            "its owner leaves {here:.0}% of a CPU for {for_s:.0} s now, another machine {there:.0}%: \
+             {spent_s:.0} s of work are done again there, and it is expected to end {saves_s:.0} s sooner"
         );
-        self.evict(&guest, &why, spent);
+        self.evict(&guests[at], &why, Duration::from_secs_f64(spent_s));
     }
 
     /// While all are frozen, those that were ended die as fast as they can.

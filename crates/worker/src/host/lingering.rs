@@ -1,16 +1,19 @@
-//! Guests that would end sooner elsewhere: by Linger-Longer ([`sched::linger`]), where to move is to begin again.
+//! Guests that would end sooner elsewhere: by foresight ([`sched::linger::foresight`]), where to move is to begin again.
 //!
-//! A guest stays with an owner who leaves little of the processor until what it may win elsewhere has made up for what it has done here, which
-//! would be lost: the longer it has been at work, the longer it stays. Its memory is not moved: no checkpoint (CRIU) holds a task whose
-//! files are served by this process.
+//! A guest stays with an owner who leaves little of the processor unless it is expected to end sooner by doing all that it has done again where
+//! there is more: by what this machine's past tells of how long its owner will go on so, and by what other guests needed. Its memory is not
+//! moved: no checkpoint (CRIU) holds a task whose files are served by this process.
 
 use sched::finish::Share;
-use sched::linger::{Action, Here, Policy, decide};
+use sched::linger::foresight::{Guest, Prices, plan};
+use sched::linger::outlook::Outlook;
 use std::time::{Duration, Instant};
 use wire::message::Expected;
 
-/// An owner who has been there for less may be gone at once.
+/// An owner who has been there for less may be gone at once, …
 const OWNER_S_MIN: f64 = 60.0;
+/// … and a guest that has come since was sent here when that was known.
+const STAY_S_MIN: f64 = 60.0;
 /// Elsewhere a task must get so much more of a processor at least.
 const GAIN_MIN: f64 = 0.25;
 /// How old an answer of the hub may be.
@@ -25,13 +28,26 @@ pub struct Lot {
     pub owner_s: Option<f64>,
     /// What a guest is expected to get of a processor.
     pub worth: f64,
+    /// What this machine's past tells.
+    pub outlook: Outlook,
+}
+
+/// What is known of a guest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lodger {
+    /// For how long it has been here, in seconds.
+    pub stayed_s: f64,
+    /// Processor time that it has had, in seconds.
+    pub spent_s: f64,
+    /// What it is believed to need further, in seconds.
+    pub left_s: f64,
 }
 
 impl Lot {
     /// As it was seen last.
-    pub fn new(owner_s: Option<f64>, expected: Option<Expected>) -> Self {
+    pub fn new(owner_s: Option<f64>, expected: Option<Expected>, outlook: Outlook) -> Self {
         let worth = expected.map_or(1.0, |told| Share::of_permille(told.mean, told.low, told.high).worth());
-        Self { owner_s, worth }
+        Self { owner_s, worth, outlook }
     }
 
     /// Whether guests might be better off elsewhere: then the hub is asked.
@@ -39,14 +55,20 @@ impl Lot {
         self.owner_s.is_some_and(|owner_s| owner_s >= OWNER_S_MIN) && self.worth <= 1.0 - GAIN_MIN
     }
 
-    /// Whether one that has had so many seconds of a processor goes where tasks get this part of one.
-    pub fn goes(&self, spent_s: f64, elsewhere: f64) -> bool {
+    /// Which of these goes where tasks get this part of a processor, if one does; and how much sooner it will end, in seconds.
+    pub fn goes(&self, lodgers: &[Lodger], elsewhere: f64) -> Option<(usize, f64)> {
         if !self.asks() || elsewhere < self.worth + GAIN_MIN {
-            return false;
+            return None;
         }
-        let again_s = spent_s / elsewhere + LAUNCH_S;
-        let here = Here { owner_s: self.owner_s, used: 1.0 - self.worth };
-        decide(Policy::LingerLonger, here, Some(1.0 - elsewhere), again_s) == Action::Move
+        let guest = |at: &usize| {
+            let Lodger { stayed_s, spent_s, left_s } = lodgers[*at];
+            Guest { host: &self.outlook, stayed_s, lived_s: stayed_s, moves: 0, spent_s, left_s }
+        };
+        let may_go: Vec<usize> = (0..lodgers.len()).filter(|at| lodgers[*at].stayed_s >= STAY_S_MIN).collect();
+        let guests: Vec<Guest<'_>> = may_go.iter().map(guest).collect();
+        let there = Share { mean: elsewhere, low: elsewhere, high: elsewhere };
+        let going = plan(&guests, &[&there], Prices { move_s: None, launch_s: LAUNCH_S }, 0);
+        going.first().map(|going| (may_go[going.guest], going.saves_s))
     }
 }
 
@@ -71,27 +93,37 @@ impl Elsewhere {
 mod tests {
     use super::*;
 
+    /// An owner who has been there for so long, and always left this part of the processor.
     fn lot(owner_s: f64, mean: u32) -> Lot {
         let expected = Expected { mean, low: mean, high: mean, ..Expected::default() };
-        Lot::new(Some(owner_s), Some(expected))
+        let mut outlook = Outlook::new(true, 0.0);
+        (0..(owner_s / 10.0) as usize).for_each(|_| outlook.observe(true, 1.0 - f64::from(mean) / 1e3, 10.0));
+        Lot::new(Some(owner_s), Some(expected), outlook)
+    }
+
+    fn lodger(spent_s: f64, left_s: f64) -> Lodger {
+        Lodger { stayed_s: 1e6, spent_s, left_s }
     }
 
     #[test]
-    fn the_longer_a_guest_was_at_work_the_longer_it_stays() {
-        // Nearly nothing here, nearly all there: about as long as what would be lost.
-        let goes = |owner_s, spent_s| lot(owner_s, 25).goes(spent_s, 0.95);
-        assert_eq!((goes(59.0, 0.0), goes(60.0, 0.0), goes(60.0, 50.0)), (false, true, true));
-        assert_eq!((goes(300.0, 600.0), goes(700.0, 600.0)), (false, true));
-        // Half of a processor is not left for as long.
-        assert!(!lot(700.0, 500).goes(600.0, 0.95) && lot(1_400.0, 500).goes(600.0, 0.95));
+    fn who_loses_little_and_has_much_before_it_goes() {
+        let goes = |owner_s, spent_s, left_s| lot(owner_s, 25).goes(&[lodger(spent_s, left_s)], 0.95).is_some();
+        assert!(!goes(59.0, 0.0, 600.0) && goes(3_000.0, 0.0, 600.0));
+        assert!(goes(3_000.0, 600.0, 600.0) && !goes(3_000.0, 1e6, 10.0));
+        let two = [lodger(500.0, 600.0), lodger(5.0, 600.0)];
+        assert_eq!(lot(3_000.0, 25).goes(&two, 0.95).map(|(at, _)| at), Some(1));
+        let new = [Lodger { stayed_s: 59.0, ..two[1] }, two[0]];
+        assert_eq!(lot(3_000.0, 25).goes(&new, 0.95).map(|(at, _)| at), Some(1), "who has just come stays");
     }
 
     #[test]
     fn nobody_goes_for_little_or_from_an_owner_who_is_away() {
-        assert!(!lot(1e6, 700).goes(1.0, 0.9));
-        assert!(!Lot { owner_s: None, ..lot(0.0, 10) }.goes(1.0, 1.0));
-        assert!(!Lot::new(Some(1e6), None).asks(), "nothing is known of what there is");
-        assert!(!lot(1e6, 10).goes(1.0, 0.0), "nowhere");
+        let one = [lodger(1.0, 600.0)];
+        assert_eq!(lot(1e5, 700).goes(&one, 0.9), None);
+        assert_eq!(Lot { owner_s: None, ..lot(0.0, 10) }.goes(&one, 1.0), None);
+        assert!(!Lot::new(Some(1e6), None, Outlook::default()).asks(), "nothing is known of what there is");
+        assert_eq!(lot(1e5, 10).goes(&one, 0.0), None, "nowhere");
+        assert_eq!(lot(1e5, 10).goes(&[], 1.0), None, "nobody is here");
     }
 
     #[test]

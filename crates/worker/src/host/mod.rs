@@ -29,6 +29,7 @@ use guests::Guests;
 use lingering::Elsewhere;
 use rustix::event::{EventfdFlags, PollFd};
 use rustix::time::Timespec;
+use sched::linger::outlook::Outlook;
 use sched::rest::{Reason, Rules};
 use sensing::Sensing;
 use std::io;
@@ -111,6 +112,8 @@ pub struct Seen {
     pub is_idle: bool,
     /// What a task will get of a processor.
     pub expected: Option<Expected>,
+    /// What guests may expect here, by this machine's past.
+    pub outlook: Outlook,
 }
 
 impl Host {

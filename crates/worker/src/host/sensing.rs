@@ -126,6 +126,11 @@ impl Sensing {
         Ok(())
     }
 
+    /// What a guest got last, or would have got, as a part of one processor.
+    pub fn spare(&self) -> Option<f64> {
+        self.guest.values.back().copied()
+    }
+
     /// What a guest that comes now will get, for those who place tasks; nothing before the first forecast.
     pub fn expected(&self) -> Option<Expected> {
         let Series { near, far, .. } = &self.guest;

@@ -3,6 +3,7 @@
 use super::conditions::Reader;
 use super::presence::Watcher;
 use super::{Seen, Shared, wait};
+use sched::linger::outlook::Outlook;
 use sched::presence::Presence;
 use sched::rest::{Conditions, Rest};
 use std::sync::atomic::Ordering;
@@ -18,20 +19,24 @@ const STEP: Duration = Duration::from_millis(500);
 pub fn run(shared: &Shared) {
     let (mut watcher, mut reader) = (Watcher::default(), Reader::default());
     let (mut presence, mut rest) = (Presence::default(), Rest::new(shared.settings.rules.clone()));
+    let mut outlook = Outlook::default();
     let start = Instant::now();
     let mut next = start;
     while !shared.has_ended() {
-        let expected = {
+        let (expected, spare) = {
             let mut sensing = lock(&shared.sensing);
             if let Err(error) = sensing.step() {
                 tracing::debug!(%error, "what this machine has to spare could not be read");
             }
-            sensing.expected()
+            (sensing.expected(), sensing.spare())
         };
         let signs = watcher.look(shared.levers.cpu_used().unwrap_or_default() + own_time());
         let now_s = start.elapsed().as_secs_f64();
         presence.observe(&signs, now_s);
         let owner_s = presence.for_s(now_s);
+        if let Some(spare) = spare {
+            outlook.observe(owner_s.is_some(), 1.0 - spare, PERIOD.as_secs_f64());
+        }
         let conditions = Conditions { is_present: owner_s.is_some(), ..reader.read() };
         let seen = Seen {
             reasons: rest.reasons(&conditions),
@@ -40,6 +45,7 @@ pub fn run(shared: &Shared) {
             sees_input: signs.input_s.is_some(),
             is_idle: shared.hurries.load(Ordering::Relaxed) || shared.levers.keep_idle(),
             expected,
+            outlook,
         };
         *lock(&shared.seen) = seen;
         shared.wake_keeper();
