@@ -1,0 +1,198 @@
+//! Launches get their places, one after the other, on the right workers.
+
+use super::*;
+use crate::desk::Room;
+use base::{Digest, Needs};
+use proptest::prelude::*;
+
+fn node(number: u8) -> NodeId {
+    NodeId(Digest([number; 32]))
+}
+
+fn wanted(cpus: u32) -> Wanted {
+    let need = Tags::default().need(&Needs { cpus, ..Needs::default() }).expect("no tags");
+    Wanted { account: 1, need, affinity: 0 }
+}
+
+fn placement() -> Placement {
+    Placement::new(Desk::in_memory(Room::default(), 5))
+}
+
+#[test]
+fn spreads_over_workers_and_queues() {
+    let mut placement = placement();
+    assert_eq!(placement.submit(Ticket(0), wanted(1)), Err(Refused::NoWorker));
+    placement.join(node(1), Lent::by_machine(1), false);
+    placement.join(node(2), Lent::by_machine(1), false);
+    let first = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
+    placement.finish(Ticket(1));
+    let again = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
+    assert_eq!(again[0].worker, first[0].worker, "the one that knows the files");
+    assert_eq!(again[0].why, "1 of 1 CPUs free, knows the program's files");
+    assert_ne!(placement.submit(Ticket(2), wanted(1)).expect("fits")[0].worker, first[0].worker);
+    assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
+    assert_eq!(placement.counts(), (2, 1));
+    assert_eq!(placement.finish(Ticket(1))[0].ticket, Ticket(3));
+    assert_eq!(placement.submit(Ticket(4), wanted(2)), Err(Lack::Cpus { asked: 2, largest: 1 }.into()));
+}
+
+#[test]
+fn a_lost_worker_gives_up_its_tasks() {
+    let mut placement = placement();
+    placement.join(node(1), Lent::by_machine(2), false);
+    placement.submit(Ticket(1), wanted(2)).expect("fits");
+    placement.submit(Ticket(2), wanted(1)).expect("waits");
+    assert_eq!(placement.leave(node(1)), vec![], "nothing is placed on it");
+    assert_eq!(placement.stranded(), vec![Ticket(2)]);
+    assert_eq!(placement.counts(), (0, 0));
+    assert_eq!(placement.tick(), vec![], "its places go by and by");
+    assert_eq!(placement.desk.table().counts()[1..], [0, 0, 0, 0], "no hosts, jobs, tasks or instances");
+}
+
+#[test]
+fn a_hub_that_works_for_this_one_lends_what_its_workers_lend() {
+    let mut placement = placement();
+    placement.join(node(1), Lent::default(), false);
+    assert_eq!(placement.submit(Ticket(1), wanted(1)), Err(Refused::NoWorker), "nobody is behind it yet");
+    assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2, ..Lent::default() }), vec![]);
+    assert_eq!(placement.submit(Ticket(2), wanted(3)), Err(Lack::Cpus { asked: 3, largest: 2 }.into()));
+    for number in 3..6 {
+        placement.submit(Ticket(number), wanted(2)).expect("fits");
+    }
+    assert_eq!(placement.counts(), (2, 1));
+    // A worker behind it is gone: what runs is not touched, and the next one waits until the CPUs are there.
+    assert_eq!(placement.resize(node(1), Lent { cpus: 2, largest: 2, ..Lent::default() }), vec![]);
+    assert_eq!(placement.load(node(1)), Some((2, 4)));
+    assert_eq!(placement.finish(Ticket(3)), vec![]);
+    assert_eq!(placement.finish(Ticket(4)).len(), 1);
+    placement.resize(node(1), Lent::default());
+    placement.submit(Ticket(9), wanted(1)).expect_err("nobody is behind it");
+    assert_eq!((placement.counts(), placement.lent()), ((1, 0), Lent::default()));
+}
+
+#[test]
+fn a_large_branch_joins_as_several_hosts() {
+    let mut placement = placement();
+    placement.join(node(1), Lent { cpus: 300, largest: 8, ..Lent::default() }, false);
+    for number in 0..301 {
+        placement.submit(Ticket(number), wanted(1)).expect("fits");
+    }
+    assert_eq!(placement.counts(), (300, 1));
+    assert_eq!(placement.load(node(1)), Some((300, 300)));
+    placement.leave(node(1));
+    assert_eq!(placement.stranded(), [Ticket(300)]);
+    let all = Lent { cpus: 192, largest: 192, ..Lent::default() };
+    placement.join(node(2), all, false);
+    assert_eq!(placement.submit(Ticket(400), wanted(192)).expect("fits")[0].worker, node(2));
+}
+
+#[test]
+fn all_of_a_job_are_placed_where_its_files_are_and_elsewhere() {
+    let mut placement = placement();
+    placement.join(node(1), Lent::by_machine(1), false);
+    placement.join(node(2), Lent::default(), false);
+    placement.resize(node(2), Lent { cpus: 1, largest: 1, ..Lent::default() });
+    placement.resize(node(2), Lent { cpus: 2, largest: 1, ..Lent::default() });
+    let mut running = std::collections::VecDeque::new();
+    for number in 0..8 {
+        let wanted = Wanted { affinity: 7, ..wanted(1) };
+        running.extend(placement.submit(Ticket(number), wanted).expect("fits"));
+    }
+    assert_eq!(running.len(), 3);
+    for left in (0..8).rev() {
+        let ended = running.pop_front().unwrap_or_else(|| panic!("{left} are never placed"));
+        running.extend(placement.finish(ended.ticket));
+    }
+}
+
+#[test]
+fn a_drained_worker_goes_on_with_what_it_has_and_gets_no_more() {
+    let mut placement = placement();
+    placement.join(node(1), Lent::by_machine(2), false);
+    let placed = placement.submit(Ticket(1), wanted(1)).expect("fits");
+    assert_eq!(placed.len(), 1);
+    assert_eq!(placement.drain(node(1), true), vec![]);
+    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker));
+    placement.join(node(2), Lent::by_machine(1), true);
+    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker), "it is drained from the start");
+    assert_eq!(placement.counts(), (1, 0), "what runs goes on");
+    placement.join(node(3), Lent::by_machine(1), false);
+    assert_eq!(placement.submit(Ticket(2), wanted(1)).expect("fits")[0].worker, node(3));
+    assert_eq!(placement.submit(Ticket(3), wanted(1)), Ok(vec![]));
+    assert_eq!(placement.finish(Ticket(1)), vec![], "there is room, and it is not lent");
+    assert_eq!(placement.drain(node(1), false)[0].ticket, Ticket(3));
+}
+
+#[test]
+fn a_task_would_be_better_off_only_where_it_may_be() {
+    let mut placement = placement();
+    let tags = placement.tags.lent(&["here".to_owned()]);
+    placement.join(node(1), Lent { tags, ..Lent::by_machine(2) }, false);
+    let need = Need { tags, ..wanted(1).need };
+    placement.submit(Ticket(1), Wanted { need, ..wanted(1) }).expect("fits");
+    placement.join(node(2), Lent::by_machine(2), false);
+    assert_eq!(placement.elsewhere(node(1)), 0, "it may be nowhere else");
+    placement.join(node(3), Lent { tags, ..Lent::by_machine(1) }, false);
+    assert_eq!(placement.elsewhere(node(1)), 1_000);
+    assert_eq!(placement.elsewhere(node(2)), 1_000, "of nobody's needs any will do");
+    placement.finish(Ticket(1));
+    let need = Need { cpus: 2, ..need };
+    placement.submit(Ticket(2), Wanted { need, ..wanted(2) }).expect("fits");
+    assert_eq!(placement.elsewhere(node(1)), 0, "nobody else has two");
+}
+
+#[test]
+fn launches_end_when_the_journal_has() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let place = store::log::Place::Disk(folder.path().to_owned());
+    let room = Room { hosts: 8, tasks: 64, bytes_max: 1 << 20 };
+    let desk = Desk::open(place, room, Default::default(), Box::new(|_| {})).expect("opened");
+    let mut placement = Placement::new(desk);
+    placement.join(node(1), Lent::by_machine(1), false);
+    placement.submit(Ticket(1), wanted(1)).expect("fits");
+    placement.submit(Ticket(2), wanted(1)).expect("waits");
+    placement.desk.end(std::sync::Arc::new(store::journal::JournalError::Panicked));
+    assert_eq!(placement.finish(Ticket(1)), vec![]);
+    assert_eq!(placement.finish(Ticket(2)), vec![]);
+    assert_eq!(placement.counts(), (0, 0));
+}
+
+#[test]
+fn accounts_take_turns() {
+    let mut placement = placement();
+    placement.join(node(1), Lent::by_machine(1), false);
+    for number in 0..10 {
+        placement.submit(Ticket(number), wanted(1)).expect("fits");
+    }
+    placement.submit(Ticket(99), Wanted { account: 2, ..wanted(1) }).expect("waits");
+    let mut made = placement.finish(Ticket(0));
+    made.extend(placement.finish(made[0].ticket));
+    assert!(made.iter().any(|made| made.ticket == Ticket(99)), "{made:?}");
+}
+
+proptest! {
+    #[test]
+    fn every_task_is_placed_once(steps in proptest::collection::vec((0u8..5, 0u8..6, 1u32..4), 1..200)) {
+        let mut placement = placement();
+        let mut placed = std::collections::HashSet::new();
+        for (number, (kind, which, cpus)) in steps.into_iter().enumerate() {
+            let mut made = match kind {
+                0 => placement.join(node(which), Lent::by_machine(cpus), false),
+                4 => placement.resize(node(which), Lent { cpus: cpus * 2 - 2, largest: cpus - 1, ..Lent::default() }),
+                1 => placement.leave(node(which)),
+                2 => placement.submit(Ticket(number as u64), wanted(cpus)).unwrap_or_default(),
+                _ => {
+                    let some = placed.iter().next().copied();
+                    some.map_or(vec![], |ticket| placement.finish(ticket))
+                }
+            };
+            made.extend(placement.tick());
+            placement.stranded();
+            for assignment in made {
+                prop_assert!(placed.insert(assignment.ticket), "placed twice");
+            }
+            let (running, waiting) = placement.counts();
+            prop_assert_eq!(placement.desk.table().counts()[3], running + waiting);
+        }
+    }
+}
