@@ -4,7 +4,7 @@
 use crate::work::{OWNERS_TAGS, TAKES_LAUNCHES};
 use base::Needs;
 use sched::finish::Share;
-use tasks::{Need, Platform, RUNNING_MAX, Shape};
+use tasks::{Need, Platform, RUNNING_MAX, Shape, misfit};
 use wire::message::{Expected, Hello, Lends};
 
 /// Memory is rounded down to so much, in MiB: few kinds of machines are looked at faster than many.
@@ -111,7 +111,7 @@ impl Lent {
 
     /// Whether it has all that a task needs.
     pub fn has_all(&self, need: &Need) -> bool {
-        self.lacks(need).is_none() && need.tags & OWNERS_TAGS & !self.tags == 0
+        self.hosts().first().is_some_and(|shape| misfit(shape, need).is_none())
     }
 
     /// Why none of these machines can have a task, if one thing alone is the reason.

@@ -5,7 +5,8 @@
 //! value; then each forecasts what comes next. Two levels of weights make one forecast of them, and an interval is put around that. Nothing
 //! depends on the unit or the size of the values: a series in percent has the forecasts of the same one in thousandths.
 //!
-//! Memory is bounded and allocated at the start; a step takes some microseconds.
+//! Memory is bounded. A step takes some 10 µs one step ahead, and 70 µs more with the mean of the next 30 (`gleaner forecast --trace`, 4,000
+//! steps).
 
 mod ahead;
 mod analogues;

@@ -63,6 +63,19 @@ struct Scene<'a> {
     load: f64,
 }
 
+/// What the kernel's balancing goes by, which counts all the machine's cgroups. Names of cgroups are whole paths: each has its own.
+struct Balance<'a>(BTreeMap<&'a str, Holds<'a>>);
+
+/// A cgroup, with what is in it.
+struct Holds<'a> {
+    weight: f64,
+    parent: Option<&'a str>,
+    /// Processors that all threads below want.
+    wanted: f64,
+    /// What threads and cgroups that are directly in it weigh.
+    weighs: f64,
+}
+
 /// What may use one processor only, by level; and what nobody gets of it.
 #[derive(Clone, Debug, Default)]
 struct Pile {
@@ -74,8 +87,9 @@ struct Pile {
 /// The part of a processor that a newcomer of full priority, nice 0, would have got.
 pub fn full_priority(load: &Load, newcomer: &Newcomer) -> f64 {
     let mut first: BTreeMap<u32, f64> = load.cpus.iter().map(|cpu| (cpu.number, cpu.taken)).collect();
-    let rivals = rivals(load, newcomer, &mut first);
-    let scene = Scene { newcomer, first, rivals, load: load_of(load, newcomer, &newcomer.path, WEIGHT) };
+    let balance = Balance::new(load, newcomer);
+    let rivals = rivals(load, newcomer, &balance, &mut first);
+    let scene = Scene { newcomer, first, rivals, load: balance.load_of(&newcomer.path, WEIGHT) };
     let ways = scene.ways();
     ways.iter().map(|(cpu, places)| scene.gets(*cpu, places)).sum::<f64>() / ways.len().max(1) as f64
 }
@@ -121,10 +135,12 @@ impl Scene<'_> {
     fn gets(&self, own: Option<u32>, places: &[Option<u32>]) -> f64 {
         let mut piles: BTreeMap<u32, Pile> =
             self.first.iter().map(|(cpu, taken)| (*cpu, Pile { taken: *taken, ..Pile::default() })).collect();
+        let own_weights: Vec<f64> =
+            (0..=self.newcomer.path.len()).map(|level| self.own_weight(level, own, places)).collect();
         let mut moving = Vec::new();
         for (rival, place) in self.rivals.iter().zip(places) {
             let Rival { level, run, .. } = *rival;
-            let pull = rival.weight / self.own_weight(level, own, places);
+            let pull = rival.weight / own_weights[level];
             match place.and_then(|cpu| piles.get_mut(&cpu)) {
                 Some(pile) => {
                     *pile.pulls.entry(level).or_default() += pull;
@@ -227,7 +243,7 @@ impl Pile {
     }
 }
 
-fn rivals(load: &Load, newcomer: &Newcomer, first: &mut BTreeMap<u32, f64>) -> Vec<Rival> {
+fn rivals(load: &Load, newcomer: &Newcomer, balance: &Balance<'_>, first: &mut BTreeMap<u32, f64>) -> Vec<Rival> {
     let mut rivals = Vec::new();
     // Cgroups that are siblings of the newcomer or of one that holds it, and who is in them.
     let mut groups: BTreeMap<(usize, &str), Vec<&Demand>> = BTreeMap::new();
@@ -236,7 +252,7 @@ fn rivals(load: &Load, newcomer: &Newcomer, first: &mut BTreeMap<u32, f64>) -> V
         weight,
         wanted: demand.wanted,
         run: if demand.wanted >= WHOLE { 1.0 } else { demand.run },
-        load: load_of(load, newcomer, &demand.path, demand.weight * demand.wanted),
+        load: balance.load_of(&demand.path, demand.weight * demand.wanted),
         cpu: demand.is_pinned.then_some(demand.cpu),
     };
     for demand in &load.demands {
@@ -263,28 +279,40 @@ fn rivals(load: &Load, newcomer: &Newcomer, first: &mut BTreeMap<u32, f64>) -> V
     rivals
 }
 
-/// What a thread of this weight in this cgroup counts to the kernel's balancing: at each level as much of what the cgroup counts as it is of what is in it.
-fn load_of(load: &Load, newcomer: &Newcomer, path: &[Group], weight: f64) -> f64 {
-    let threads = || {
+impl<'a> Balance<'a> {
+    fn new(load: &'a Load, newcomer: &'a Newcomer) -> Self {
+        let mut groups: BTreeMap<&str, Holds> = BTreeMap::new();
         let known = load.demands.iter().map(|demand| (&demand.path[..], demand.weight * demand.wanted, demand.wanted));
-        known.chain([(&newcomer.path[..], WEIGHT, 1.0)])
-    };
-    (1..=path.len()).fold(weight, |counts, depth| {
-        // What is directly in the cgroup at this depth, threads and cgroups.
-        let mut threads_weigh = 0.0;
-        let mut groups: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-        let mut wanted_here = 0.0;
-        for (other, weight, wanted) in threads().filter(|(other, ..)| common(other, path) >= depth) {
-            wanted_here += wanted;
-            match other.get(depth) {
-                None => threads_weigh += weight,
-                Some(group) => groups.entry(&group.name).or_insert((group.weight, 0.0)).1 += wanted,
+        for (path, weighs, wanted) in known.chain([(&newcomer.path[..], WEIGHT, 1.0)]) {
+            for (depth, group) in path.iter().enumerate() {
+                let parent = depth.checked_sub(1).map(|above| &path[above].name[..]);
+                let new = Holds { weight: group.weight, parent, wanted: 0.0, weighs: 0.0 };
+                groups.entry(&group.name).or_insert(new).wanted += wanted;
+            }
+            if let Some(holds) = path.last().and_then(|group| groups.get_mut(&group.name[..])) {
+                holds.weighs += weighs;
             }
         }
-        let groups_weigh: f64 = groups.values().map(|(weight, wanted)| weight * wanted.min(1.0)).sum();
-        let all: f64 = threads_weigh + groups_weigh;
-        if all > 0.0 { counts * path[depth - 1].weight * wanted_here.min(1.0) / all } else { 0.0 }
-    })
+        let inner: Vec<(&str, f64)> =
+            groups.values().filter_map(|group| Some((group.parent?, group.counts()))).collect();
+        for (parent, counts) in inner {
+            groups.entry(parent).and_modify(|group| group.weighs += counts);
+        }
+        Self(groups)
+    }
+
+    /// What a thread of this weight in this cgroup counts: at each level as much of what the cgroup counts as it is of what is in it.
+    fn load_of(&self, path: &[Group], weighs: f64) -> f64 {
+        let groups = path.iter().filter_map(|group| self.0.get(&group.name[..]));
+        groups.fold(weighs, |load, group| if group.weighs > 0.0 { load * group.counts() / group.weighs } else { 0.0 })
+    }
+}
+
+impl Holds<'_> {
+    /// What it counts among its siblings: all its weight while a thread of its wants a processor.
+    fn counts(&self) -> f64 {
+        self.weight * self.wanted.min(1.0)
+    }
 }
 
 /// What is used by nobody who is known is used by one at a time, and by another one beyond that.

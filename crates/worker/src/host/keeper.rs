@@ -2,11 +2,12 @@
 
 use super::control::{Listener, not_understood};
 use super::guests::Known;
-use super::lingering::{Lodger, Lot};
+use super::lingering::{Lot, STAY_MIN};
 use super::memory::{Memory, shortage};
 use super::{Lending, Shared};
 use crate::sandbox::Held;
 use rustix::event::{PollFd, PollFlags};
+use sched::linger::foresight::Guest;
 use sched::linger::needs::Needs;
 use sched::linger::{Action, Here, Policy, decide};
 use sched::memory::{Keeper as MemoryKeeper, Marks, Verdict};
@@ -278,20 +279,21 @@ impl State {
     /// Has the guest begin again elsewhere that ends sooner by it, if the hub has a better place.
     fn move_on(&mut self, lot: &Lot) {
         let Some(elsewhere) = lock(&self.shared.elsewhere).take() else { return };
-        let guests: Vec<Known> = self.shared.guests.list().into_iter().filter(|guest| !guest.is_leaving).collect();
-        let lodger = |guest: &Known| {
+        let may_go = |guest: &Known| !guest.is_leaving && guest.since.elapsed() >= STAY_MIN;
+        let known: Vec<Known> = self.shared.guests.list().into_iter().filter(may_go).collect();
+        let guest = |guest: &Known| {
             let spent_s = self.spent(guest).as_secs_f64();
-            Lodger { stayed_s: guest.since.elapsed().as_secs_f64(), spent_s, left_s: self.needs.left_s(spent_s) }
+            lot.guest(guest.since.elapsed().as_secs_f64(), spent_s, self.needs.left_s(spent_s))
         };
-        let lodgers: Vec<Lodger> = guests.iter().map(lodger).collect();
-        let Some((at, saves_s)) = lot.goes(&lodgers, elsewhere) else { return };
+        let guests: Vec<Guest<'_>> = known.iter().map(guest).collect();
+        let Some((at, saves_s)) = lot.goes(&guests, elsewhere) else { return };
         let [here, there] = [lot.worth, elsewhere].map(|share| share * 100.0);
-        let (for_s, spent_s) = (lot.owner_s.unwrap_or_default(), lodgers[at].spent_s);
+        let (for_s, spent_s) = (lot.owner_s.unwrap_or_default(), guests[at].spent_s);
         let why = format!(
             "its owner leaves {here:.0}% of a CPU for {for_s:.0} s now, another machine {there:.0}%: \
              {spent_s:.0} s of work are done again there, and it is expected to end {saves_s:.0} s sooner"
         );
-        self.evict(&guests[at], &why, Duration::from_secs_f64(spent_s));
+        self.evict(&known[at], &why, Duration::from_secs_f64(spent_s));
     }
 
     /// While all are frozen, those that were ended die as fast as they can.

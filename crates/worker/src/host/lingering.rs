@@ -12,8 +12,8 @@ use wire::message::Expected;
 
 /// An owner who has been there for less may be gone at once, …
 const OWNER_S_MIN: f64 = 60.0;
-/// … and a guest that has come since was sent here when that was known.
-const STAY_S_MIN: f64 = 60.0;
+/// … and a guest that has come since was sent here when that was known: it stays for as long.
+pub const STAY_MIN: Duration = Duration::from_secs(60);
 /// Elsewhere a task must get so much more of a processor at least.
 const GAIN_MIN: f64 = 0.25;
 /// How old an answer of the hub may be.
@@ -32,17 +32,6 @@ pub struct Lot {
     pub outlook: Outlook,
 }
 
-/// What is known of a guest.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lodger {
-    /// For how long it has been here, in seconds.
-    pub stayed_s: f64,
-    /// Processor time that it has had, in seconds.
-    pub spent_s: f64,
-    /// What it is believed to need further, in seconds.
-    pub left_s: f64,
-}
-
 impl Lot {
     /// As it was seen last.
     pub fn new(owner_s: Option<f64>, expected: Option<Expected>, outlook: Outlook) -> Self {
@@ -55,20 +44,20 @@ impl Lot {
         self.owner_s.is_some_and(|owner_s| owner_s >= OWNER_S_MIN) && self.worth <= 1.0 - GAIN_MIN
     }
 
+    /// A guest here, to weigh: for how long it has been here, in seconds, the processor time that it has had, and what it is believed to need
+    /// further.
+    pub fn guest(&self, stayed_s: f64, spent_s: f64, left_s: f64) -> Guest<'_> {
+        Guest { host: &self.outlook, stayed_s, lived_s: stayed_s, moves: 0, spent_s, left_s }
+    }
+
     /// Which of these goes where tasks get this part of a processor, if one does; and how much sooner it will end, in seconds.
-    pub fn goes(&self, lodgers: &[Lodger], elsewhere: f64) -> Option<(usize, f64)> {
+    pub fn goes(&self, guests: &[Guest<'_>], elsewhere: f64) -> Option<(usize, f64)> {
         if !self.asks() || elsewhere < self.worth + GAIN_MIN {
             return None;
         }
-        let guest = |at: &usize| {
-            let Lodger { stayed_s, spent_s, left_s } = lodgers[*at];
-            Guest { host: &self.outlook, stayed_s, lived_s: stayed_s, moves: 0, spent_s, left_s }
-        };
-        let may_go: Vec<usize> = (0..lodgers.len()).filter(|at| lodgers[*at].stayed_s >= STAY_S_MIN).collect();
-        let guests: Vec<Guest<'_>> = may_go.iter().map(guest).collect();
         let there = Share { mean: elsewhere, low: elsewhere, high: elsewhere };
-        let going = plan(&guests, &[&there], Prices { move_s: None, launch_s: LAUNCH_S }, 0);
-        going.first().map(|going| (may_go[going.guest], going.saves_s))
+        let going = plan(guests, &[&there], Prices { move_s: None, launch_s: LAUNCH_S }, 0);
+        going.first().map(|going| (going.guest, going.saves_s))
     }
 }
 
@@ -101,29 +90,28 @@ mod tests {
         Lot::new(Some(owner_s), Some(expected), outlook)
     }
 
-    fn lodger(spent_s: f64, left_s: f64) -> Lodger {
-        Lodger { stayed_s: 1e6, spent_s, left_s }
+    fn goes(lot: &Lot, spent_and_left: &[(f64, f64)], elsewhere: f64) -> Option<usize> {
+        let guest = |(spent_s, left_s): &(f64, f64)| lot.guest(1e6, *spent_s, *left_s);
+        let guests: Vec<Guest<'_>> = spent_and_left.iter().map(guest).collect();
+        lot.goes(&guests, elsewhere).map(|(at, _)| at)
     }
 
     #[test]
     fn who_loses_little_and_has_much_before_it_goes() {
-        let goes = |owner_s, spent_s, left_s| lot(owner_s, 25).goes(&[lodger(spent_s, left_s)], 0.95).is_some();
-        assert!(!goes(59.0, 0.0, 600.0) && goes(3_000.0, 0.0, 600.0));
-        assert!(goes(3_000.0, 600.0, 600.0) && !goes(3_000.0, 1e6, 10.0));
-        let two = [lodger(500.0, 600.0), lodger(5.0, 600.0)];
-        assert_eq!(lot(3_000.0, 25).goes(&two, 0.95).map(|(at, _)| at), Some(1));
-        let new = [Lodger { stayed_s: 59.0, ..two[1] }, two[0]];
-        assert_eq!(lot(3_000.0, 25).goes(&new, 0.95).map(|(at, _)| at), Some(1), "who has just come stays");
+        let one_goes = |owner_s, spent_s, left_s| goes(&lot(owner_s, 25), &[(spent_s, left_s)], 0.95).is_some();
+        assert!(!one_goes(59.0, 0.0, 600.0) && one_goes(3_000.0, 0.0, 600.0));
+        assert!(one_goes(3_000.0, 600.0, 600.0) && !one_goes(3_000.0, 1e6, 10.0));
+        assert_eq!(goes(&lot(3_000.0, 25), &[(500.0, 600.0), (5.0, 600.0)], 0.95), Some(1));
     }
 
     #[test]
     fn nobody_goes_for_little_or_from_an_owner_who_is_away() {
-        let one = [lodger(1.0, 600.0)];
-        assert_eq!(lot(1e5, 700).goes(&one, 0.9), None);
-        assert_eq!(Lot { owner_s: None, ..lot(0.0, 10) }.goes(&one, 1.0), None);
+        let one = [(1.0, 600.0)];
+        assert_eq!(goes(&lot(1e5, 700), &one, 0.9), None);
+        assert_eq!(goes(&Lot { owner_s: None, ..lot(0.0, 10) }, &one, 1.0), None);
         assert!(!Lot::new(Some(1e6), None, Outlook::default()).asks(), "nothing is known of what there is");
-        assert_eq!(lot(1e5, 10).goes(&one, 0.0), None, "nowhere");
-        assert_eq!(lot(1e5, 10).goes(&[], 1.0), None, "nobody is here");
+        assert_eq!(goes(&lot(1e5, 10), &one, 0.0), None, "nowhere");
+        assert_eq!(goes(&lot(1e5, 10), &[], 1.0), None, "nobody is here");
     }
 
     #[test]

@@ -126,7 +126,8 @@ pub fn cpu_ns(pid: i32) -> Option<u64> {
     Some(files.filter_map(|file| first(std::fs::read_to_string(file).ok()?)).sum())
 }
 
-/// `MIB PASSES CPU`: takes so much memory and writes to each cache line of it so often, on that CPU if it is not negative. `{"ms", "pass_ms"}`: all of it, and a pass in the mean.
+/// `MIB PASSES CPU`: takes so much memory and writes to each cache line of it so often, on that CPU if it is not negative. `{"ms", "pass_ms"}`: all
+/// of it, and a pass in the mean.
 pub fn hungry(words: &mut Words<'_>) -> Result<()> {
     let (mib, passes, cpu): (usize, u64, i64) = (words.next()?, words.next()?, words.next()?);
     super::stay_on(cpu)?;
