@@ -6,6 +6,7 @@
 //!
 //! Deliberately not here: where measurements come from, and clocks: a series is measured at even times, whatever these are.
 
+pub mod aside;
 pub mod chunks;
 #[cfg(test)]
 mod dice;

@@ -87,8 +87,9 @@ fn text(told: &Value) -> String {
             size(&guest["cache_bytes"]),
         ]);
     }
-    let state = match told["rests"].as_bool() {
-        Some(true) => format!("guests rest: {}", words(&told["reasons"])),
+    let state = match (told["rests"].as_bool(), told["aside"].as_bool()) {
+        (Some(true), _) => format!("guests rest: {}", words(&told["reasons"])),
+        (_, Some(true)) => "guests stand aside while the owner has work for all CPUs".into(),
         _ => format!("guests may run on {} CPUs", told["cpus"]),
     };
     let owner = match told["owner_s"].as_f64() {

@@ -60,8 +60,10 @@ struct State {
     paused: Option<Paused>,
     /// The kernel tells when memory is short.
     tells_shortage: bool,
-    /// Since when guests are frozen.
+    /// Since when guests rest: for as long as they do they are frozen.
     frozen_since: Option<Instant>,
+    /// They are frozen only because their owner has work for all processors, which may be over in a moment.
+    is_aside: bool,
     /// Guests that have made room for the owner.
     evicted: u64,
     /// What guests needed that have ended.
@@ -98,6 +100,7 @@ impl Keeper {
             limit: u64::MAX,
             paused: None,
             frozen_since: None,
+            is_aside: false,
             evicted: 0,
             needs: Needs::default(),
             had: BTreeMap::new(),
@@ -223,19 +226,24 @@ impl State {
         is_told
     }
 
-    fn freeze(&mut self, frozen: bool, now: Instant) {
-        if frozen == self.frozen_since.is_some() {
-            return;
+    fn freeze(&mut self, rest: bool, now: Instant) {
+        let is_aside = !rest && self.shared.is_aside.load(Ordering::Relaxed);
+        let (frozen, was_frozen) = (rest || is_aside, self.frozen_since.is_some() || self.is_aside);
+        let begins_or_ends = rest != self.frozen_since.is_some();
+        self.is_aside = is_aside;
+        if frozen != was_frozen {
+            match self.shared.levers.freeze(frozen) {
+                Ok(true) => {}
+                // Without a way to freeze them guests end: their owner's word counts more than their work.
+                Ok(false) if rest => self.end_all("guests must rest, and cannot be frozen here"),
+                Ok(false) => {}
+                Err(error) => tracing::error!(%error, frozen, "guests cannot be frozen or thawed"),
+            }
         }
-        match self.shared.levers.freeze(frozen) {
-            Ok(true) => {}
-            // Without a way to freeze them guests end: their owner's word counts more than their work.
-            Ok(false) if frozen => self.end_all("guests must rest, and cannot be frozen here"),
-            Ok(false) => {}
-            Err(error) => tracing::error!(%error, frozen, "guests cannot be frozen or thawed"),
+        if begins_or_ends {
+            self.frozen_since = rest.then_some(now);
+            tracing::info!(frozen = rest, why = self.reasons().join("; "), "guests");
         }
-        self.frozen_since = frozen.then_some(now);
-        tracing::info!(frozen, why = self.reasons().join("; "), "guests");
     }
 
     fn end_all(&mut self, why: &str) {
@@ -389,6 +397,7 @@ impl State {
         json!({
             "guests": guests.collect::<Vec<Value>>(),
             "rests": self.frozen_since.is_some(),
+            "aside": self.is_aside,
             "reasons": self.reasons(),
             "paused_s": self.paused.map(|paused| paused.since.elapsed().as_secs_f64()),
             "paused_for_s": self.paused.and_then(|paused| Some((paused.until? - Instant::now()).as_secs_f64())),

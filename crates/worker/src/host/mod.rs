@@ -1,14 +1,15 @@
 //! This machine, and what its owner is spared: guests have the lowest priority in everything, and rest or leave when he needs what they have.
 //!
-//! Three threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
+//! Four threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
 //!
 //! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them, or lets
 //!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]).
 //! * [`pacer`] does what takes time: writes guests' files to disk piece by piece, drops their cache.
 //! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
 //!   ([`sensing`], from [`counters`]).
+//! * [`yielder`] looks some times a second, while guests are here, whether the owner has work for all processors.
 //!
-//! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`. Processor time is the scheduler's business: guests are in a
+//! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`, `sched::aside`. Processor time is the scheduler's business: guests are in a
 //! group with `cpu.idle` (`sandbox/cgroup.rs`); here it is seen to that they stay so.
 
 pub mod conditions;
@@ -23,6 +24,7 @@ pub mod presence;
 pub mod say;
 pub mod sensing;
 pub mod watcher;
+pub mod yielder;
 
 use crate::sandbox::Levers;
 use guests::Guests;
@@ -90,6 +92,10 @@ pub struct Shared {
     is_paced: AtomicBool,
     /// Guests that were ended get processor time to die, while the others are frozen.
     hurries: AtomicBool,
+    /// The owner has work for all processors.
+    is_aside: AtomicBool,
+    /// For how long guests have stood aside since the watcher looked last, in nanoseconds.
+    aside_ns: AtomicU64,
     /// What the hub has said of other workers.
     elsewhere: Mutex<Elsewhere>,
     has_ended: AtomicBool,
@@ -132,6 +138,8 @@ impl Host {
             to_drop: AtomicU64::new(0),
             is_paced: AtomicBool::new(false),
             hurries: AtomicBool::new(false),
+            is_aside: AtomicBool::new(false),
+            aside_ns: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             has_ended: AtomicBool::new(false),
             wake,
@@ -143,6 +151,10 @@ impl Host {
         spawn("pacer", {
             let shared = shared.clone();
             move || pacer::run(&shared)
+        })?;
+        spawn("yielder", {
+            let shared = shared.clone();
+            move || yielder::run(&shared)
         })?;
         spawn("watcher", move || watcher::run(&shared))?;
         Ok(host)
@@ -187,6 +199,13 @@ impl Shared {
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     std::thread::Builder::new().name(name.into()).spawn(run).map(drop)
+}
+
+/// Processor time of this process: what the worker does for guests is not the owner's either.
+fn own_time() -> Duration {
+    let id = rustix::time::ClockId::ProcessCPUTime;
+    let time = rustix::time::clock_gettime(id);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Waits on a thread of its own.
@@ -264,5 +283,49 @@ mod tests {
         assert!(ask(json!({"ask": "dance"}))["hint"].is_string());
         drop(host);
         eventually("it ends", || control::ask(folder.path(), &json!({"ask": "guests"})).is_err());
+    }
+
+    #[test]
+    fn guests_stand_aside_for_an_owner_who_uses_all_but_not_in_their_first_moments() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let tree = folder.path().join("gleaner-test");
+        std::fs::create_dir(&tree).expect("a folder");
+        // Guests that use a fifth of a processor, whatever they are told.
+        let since = Instant::now();
+        let guests_go_on = || {
+            let used = format!("usage_usec {}\n", since.elapsed().as_micros() / 5);
+            let new = tree.join("new");
+            std::fs::write(&new, used).and_then(|()| std::fs::rename(new, tree.join("cpu.stat"))).expect("a file");
+        };
+        guests_go_on();
+        let settings = Settings {
+            folder: folder.path().to_owned(),
+            cpus: 2,
+            rules: Rules { battery: false, celsius_max: None, full_screen: false, metered: false, ..Rules::default() },
+            memory_reserve: Some(1 << 20),
+        };
+        let guests = Arc::new(Guests::default());
+        let levers = Levers::over(tree.clone());
+        let _host = Host::start(settings, levers, guests.clone()).expect("it starts");
+        let is = |wanted: &str| {
+            guests_go_on();
+            std::fs::read_to_string(tree.join("cgroup.freeze")).is_ok_and(|said| said == wanted)
+        };
+        let cpus = std::thread::available_parallelism().expect("processors").get();
+        let mut owner: Vec<_> = (0..cpus)
+            .map(|_| std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().expect("a shell"))
+            .collect();
+        let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).expect("the machine has run for a minute");
+        let _stay = guests.arrive(Known { since: long_ago, ..known() });
+        if cpus > 1 {
+            eventually("they stand aside", || is("1"));
+            let told = control::ask(folder.path(), &json!({"ask": "guests"})).expect("it answers");
+            assert_eq!((&told["aside"], &told["rests"], &told["cpus"]), (&true.into(), &false.into(), &2.into()));
+            let _young = guests.arrive(known());
+            eventually("who has just come has time", || is("0"));
+        }
+        for process in &mut owner {
+            process.kill().and_then(|()| process.wait()).expect("it ends");
+        }
     }
 }

@@ -132,24 +132,53 @@ fn idle_of(said: &str, now_s: f64) -> Option<f64> {
     }
 }
 
-/// What processors did.
+/// What processors did, from look to look.
 #[derive(Debug, Default)]
-struct Load {
-    /// Seconds that they worked, seconds in all, and those that were ours, at the last look.
-    last: Option<(f64, f64, f64)>,
+pub(super) struct Load {
+    last: Option<Counted>,
+}
+
+/// Seconds since the start of the machine, of all processors together.
+#[derive(Debug)]
+struct Counted {
+    programs_s: f64,
+    taken_s: f64,
+    all_s: f64,
+    ours_s: f64,
+}
+
+/// Seconds between two looks, of all processors together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Spent {
+    /// In all.
+    pub all_s: f64,
+    /// By interrupts, and by the hypervisor for others.
+    pub taken_s: f64,
+    /// By programs that are not ours.
+    pub owner_s: f64,
 }
 
 impl Load {
+    /// What was done since the last look, nothing at the first. `ours_s`: what was ours so far.
+    pub fn look(&mut self, stat: &str, ours_s: f64) -> Option<Spent> {
+        let all = parse::all(stat)?;
+        let [programs_s, taken_s, idle_s] =
+            [all.user + all.system, all.taken, all.idle].map(|ticks| ticks as f64 / parse::TICKS);
+        let now = Counted { programs_s, taken_s, all_s: programs_s + taken_s + idle_s, ours_s };
+        let since = |before: &Counted| Spent {
+            all_s: now.all_s - before.all_s,
+            taken_s: now.taken_s - before.taken_s,
+            // Another worker that has ended takes what its guests had with it.
+            owner_s: (now.programs_s - before.programs_s - (now.ours_s - before.ours_s).max(0.0)).max(0.0),
+        };
+        let spent = self.last.as_ref().map(since).filter(|spent| spent.all_s > 0.0);
+        self.last = Some(now);
+        spent
+    }
+
     /// The part of all processors that was used since the last look and was not ours.
     fn used(&mut self, stat: &str, ours_s: f64) -> f64 {
-        let Some(all) = parse::all(stat) else { return 0.0 };
-        let busy_s = (all.user + all.system + all.taken) as f64 / parse::TICKS;
-        let all_s = busy_s + all.idle as f64 / parse::TICKS;
-        let last = self.last.replace((busy_s, all_s, ours_s));
-        let Some((busy_before, all_before, ours_before)) = last else { return 0.0 };
-        let used = (busy_s - busy_before) - (ours_s - ours_before);
-        let all = all_s - all_before;
-        if all > 0.0 { (used / all).clamp(0.0, 1.0) } else { 0.0 }
+        self.look(stat, ours_s).map_or(0.0, |spent| ((spent.owner_s + spent.taken_s) / spent.all_s).clamp(0.0, 1.0))
     }
 }
 

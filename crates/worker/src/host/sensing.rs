@@ -110,14 +110,15 @@ impl Sensing {
         }
     }
 
-    /// Reads once. To be called at even times, from a thread that may wait for files.
-    pub fn step(&mut self) -> std::io::Result<()> {
+    /// Reads once. To be called at even times, from a thread that may wait for files. `aside`: the part of the time since the last reading in which
+    /// guests stood aside, and got nothing.
+    pub fn step(&mut self, aside: f64) -> std::io::Result<()> {
         let began = thread_ns();
         let reading = self.reader.read()?;
         if let Some(before) = &self.before {
             self.elapsed_ns += reading.at_ns.saturating_sub(before.at_ns);
             if let Some(load) = Load::between(before, &reading) {
-                self.guest.observe(share::guest(&load, &self.newcomer.cpus));
+                self.guest.observe(share::guest(&load, &self.newcomer.cpus) * (1.0 - aside.clamp(0.0, 1.0)));
                 self.full.observe(share::full_priority(&load, &self.newcomer));
             }
         }
@@ -222,7 +223,7 @@ mod tests {
         let mut sensing = Sensing::new(None, EVERY);
         assert!(sensing.report(5).guest.now.is_none() && sensing.report(5).guest.next[1].value.is_none());
         for _ in 0..3 {
-            sensing.step().expect("counters");
+            sensing.step(0.0).expect("counters");
             let began = std::time::Instant::now();
             while began.elapsed().as_millis() < 120 {
                 std::hint::spin_loop();

@@ -2,7 +2,7 @@
 
 use super::conditions::Reader;
 use super::presence::Watcher;
-use super::{Seen, Shared, wait};
+use super::{Seen, Shared, own_time, wait};
 use sched::linger::outlook::Outlook;
 use sched::presence::Presence;
 use sched::rest::{Conditions, Rest};
@@ -25,7 +25,8 @@ pub fn run(shared: &Shared) {
     while !shared.has_ended() {
         let (expected, spare) = {
             let mut sensing = lock(&shared.sensing);
-            if let Err(error) = sensing.step() {
+            let aside_ns = shared.aside_ns.swap(0, Ordering::Relaxed);
+            if let Err(error) = sensing.step(aside_ns as f64 / PERIOD.as_nanos() as f64) {
                 tracing::debug!(%error, "what this machine has to spare could not be read");
             }
             (sensing.expected(), sensing.spare())
@@ -57,11 +58,4 @@ pub fn run(shared: &Shared) {
             wait(STEP.min(next.saturating_duration_since(Instant::now())));
         }
     }
-}
-
-/// Processor time of this process: what the worker does for guests is not the owner's either.
-fn own_time() -> Duration {
-    let id = rustix::time::ClockId::ProcessCPUTime;
-    let time = rustix::time::clock_gettime(id);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

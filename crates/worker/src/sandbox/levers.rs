@@ -6,6 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+/// How names of workers' groups begin.
+const WORKERS: &str = "gleaner-";
+
 /// The worker's groups, by path. One that is missing is a lever less: what needs it does nothing and says so.
 #[derive(Clone, Debug, Default)]
 pub struct Levers {
@@ -35,6 +38,12 @@ pub struct Held {
 }
 
 impl Levers {
+    /// Over a folder that is like a group of version 2.
+    #[cfg(test)]
+    pub fn over(tree: PathBuf) -> Self {
+        Self { tree: Some(tree), ..Self::default() }
+    }
+
     /// Freezes all guests, or thaws them, and returns once that is so or after a bounded wait; false: there is no way to.
     pub fn freeze(&self, frozen: bool) -> io::Result<bool> {
         match &self.tree {
@@ -59,6 +68,19 @@ impl Levers {
     /// Processor time that all guests have had since the worker's start, if it is counted.
     pub fn cpu_used(&self) -> Option<Duration> {
         cpu_used(self.tree.as_ref()?)
+    }
+
+    /// The same of the guests of other workers on this machine, as far as their groups are beside this one's.
+    pub fn cpu_used_by_others(&self) -> Duration {
+        let Some((parent, own)) = self.tree.as_ref().and_then(|tree| Some((tree.parent()?, tree.file_name()?))) else {
+            return Duration::ZERO;
+        };
+        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+        let others = entries.filter(|entry| {
+            let name = entry.file_name();
+            name != own && name.to_str().is_some_and(|name| name.starts_with(WORKERS))
+        });
+        others.filter_map(|other| cpu_used(&other.path())).sum()
     }
 
     /// The same of the task that is in this group now, and of those that were in it before.
