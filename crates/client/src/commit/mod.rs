@@ -54,7 +54,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use tree::Tree;
 use wire::lock;
 
@@ -186,8 +186,24 @@ pub struct Committer {
     turn: Mutex<Outcomes>,
     /// Whether a commit has begun: staging is not swept after that.
     begun: AtomicBool,
+    /// Tasks of which a commit is under way, and who waits for the end of one.
+    under_way: Mutex<BTreeSet<TaskId>>,
+    one_ended: Condvar,
     /// Held for the life of the committer.
     _lock: File,
+}
+
+/// The only commit of a task that is under way, until this is dropped.
+struct Alone<'a> {
+    committer: &'a Committer,
+    task: TaskId,
+}
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        lock(&self.committer.under_way).remove(&self.task);
+        self.committer.one_ended.notify_all();
+    }
 }
 
 impl Committer {
@@ -217,6 +233,8 @@ impl Committer {
                 yard: Yard::open(&state)?,
                 turn: Mutex::new(Outcomes::open(&state.join("outcomes"))?),
                 begun: AtomicBool::new(false),
+                under_way: Mutex::default(),
+                one_ended: Condvar::new(),
                 root,
                 state,
                 _lock: lock,
@@ -241,6 +259,15 @@ impl Committer {
         lock(&self.turn)
     }
 
+    /// Waits until no other commit of this task is under way: a result may come again while it is still committed.
+    fn alone(&self, task: TaskId) -> Alone<'_> {
+        let mut under_way = lock(&self.under_way);
+        while !under_way.insert(task) {
+            under_way = self.one_ended.wait(under_way).unwrap_or_else(PoisonError::into_inner);
+        }
+        Alone { committer: self, task }
+    }
+
     fn tree(&self) -> Result<Tree, CommitError> {
         Tree::open(&self.root).map_err(CommitError::State)
     }
@@ -251,6 +278,7 @@ impl Committer {
     /// Says why nothing was committed.
     pub fn commit(&self, request: &Request<'_>) -> Result<Report, CommitError> {
         self.begun.store(true, Ordering::SeqCst);
+        let _alone = self.alone(request.task);
         if let Some(status) = self.outcome(request.task) {
             return Err(CommitError::AlreadyCommitted(status));
         }

@@ -263,3 +263,19 @@ fn commits_of_two_tasks_follow_each_other() {
     assert_eq!(committer.outcome(TaskId(20)), Some(ExitStatus::Code(20)));
     assert_eq!(committer.outcome(TaskId(21)), None);
 }
+
+#[test]
+fn a_result_that_comes_twice_at_once_is_committed_once() {
+    let scene = Scene::new("echo a > x");
+    let (saw, committer) = (scene.saw(), scene.committer());
+    let results: Vec<Result<Report, CommitError>> = std::thread::scope(|scope| {
+        let again = || Task::new(&saw).write("/new", "n").write("/x", "b").commit(&committer, 7);
+        let tries: Vec<_> = (0..8).map(|_| scope.spawn(again)).collect();
+        tries.into_iter().map(|one| one.join().expect("does not panic")).collect()
+    });
+    let (done, late): (Vec<_>, Vec<_>) = results.into_iter().partition(Result::is_ok);
+    assert_eq!((done.len(), scene.read("/x")), (1, "b".to_owned()));
+    let is_known = |error: &CommitError| matches!(error, CommitError::AlreadyCommitted(ExitStatus::Code(7)));
+    assert!(late.iter().all(|one| one.as_ref().is_err_and(is_known)), "{late:?}");
+    scene.assert_clean();
+}
