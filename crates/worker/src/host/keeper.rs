@@ -194,7 +194,7 @@ impl State {
             .list()
             .into_iter()
             .map(|guest| {
-                (self.spent(&guest), self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest)
+                (self.shared.spent(&guest), self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest)
             })
             .collect();
         // Those that are on their way out first: what they hold will be free.
@@ -208,12 +208,6 @@ impl State {
                 freed += held;
             }
         }
-    }
-
-    /// Processor time that a guest has had: what its end would cost, for it is done again from the start.
-    fn spent(&self, guest: &Known) -> Duration {
-        let used = self.shared.levers.cpu_used_by(&guest.group).filter(|_| !guest.group.is_empty());
-        used.map_or_else(|| guest.since.elapsed(), |used| used.saturating_sub(guest.used_before))
     }
 
     fn evict(&mut self, guest: &Known, why: &str, spent: Duration) -> bool {
@@ -248,7 +242,7 @@ impl State {
 
     fn end_all(&mut self, why: &str) {
         for guest in self.shared.guests.list() {
-            let spent = self.spent(&guest);
+            let spent = self.shared.spent(&guest);
             self.evict(&guest, why, spent);
         }
     }
@@ -261,7 +255,7 @@ impl State {
             return;
         }
         for guest in self.shared.guests.list() {
-            let spent = self.spent(&guest);
+            let spent = self.shared.spent(&guest);
             let policy = Policy::PauseAndMigrate(spent.as_secs_f64().max(REST_S_MIN));
             let here = Here { owner_s: Some(frozen_s), used: 1.0 };
             if decide(policy, here, Some(0.0), spent.as_secs_f64()) == Action::Move {
@@ -278,7 +272,8 @@ impl State {
         }
         self.counted = now;
         let stay = self.shared.guests.list().into_iter().filter(|guest| !guest.is_leaving);
-        let had: BTreeMap<u64, f64> = stay.map(|guest| (guest.number, self.spent(&guest).as_secs_f64())).collect();
+        let had: BTreeMap<u64, f64> =
+            stay.map(|guest| (guest.number, self.shared.spent(&guest).as_secs_f64())).collect();
         let before = std::mem::replace(&mut self.had, had);
         let ended = before.iter().filter(|(number, _)| !self.had.contains_key(number));
         ended.for_each(|(_, had_s)| self.needs.ended(*had_s));
@@ -290,7 +285,7 @@ impl State {
         let may_go = |guest: &Known| !guest.is_leaving && guest.since.elapsed() >= STAY_MIN;
         let known: Vec<Known> = self.shared.guests.list().into_iter().filter(may_go).collect();
         let guest = |guest: &Known| {
-            let spent_s = self.spent(guest).as_secs_f64();
+            let spent_s = self.shared.spent(guest).as_secs_f64();
             lot.guest(guest.since.elapsed().as_secs_f64(), spent_s, self.needs.left_s(spent_s))
         };
         let guests: Vec<Guest<'_>> = known.iter().map(guest).collect();
@@ -389,7 +384,7 @@ impl State {
             let held = levers.held_by(&guest.group).unwrap_or_default();
             json!({
                 "task": guest.task.to_string(), "program": guest.program, "since_s": guest.since.elapsed().as_secs_f64(),
-                "cpu_s": self.spent(&guest).as_secs_f64(), "memory_bytes": held.fixed, "cache_bytes": held.cache,
+                "cpu_s": self.shared.spent(&guest).as_secs_f64(), "memory_bytes": held.fixed, "cache_bytes": held.cache,
             })
         });
         let seen = lock(&self.shared.seen).clone();

@@ -27,7 +27,7 @@ pub mod watcher;
 pub mod yielder;
 
 use crate::sandbox::Levers;
-use guests::Guests;
+use guests::{Guests, Known};
 use lingering::Elsewhere;
 use rustix::event::{EventfdFlags, PollFd};
 use rustix::time::Timespec;
@@ -192,6 +192,12 @@ impl Shared {
         self.has_ended.load(Ordering::Relaxed)
     }
 
+    /// Processor time that a guest has had: what its end would cost, for it is done again from the start.
+    fn spent(&self, guest: &Known) -> Duration {
+        let used = self.levers.cpu_used_by(&guest.group).filter(|_| !guest.group.is_empty());
+        used.map_or_else(|| guest.since.elapsed(), |used| used.saturating_sub(guest.used_before))
+    }
+
     fn wake_keeper(&self) {
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
     }
@@ -222,7 +228,6 @@ fn wait_for(what: &mut [PollFd<'_>], time: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use guests::Known;
     use serde_json::json;
     use std::time::Instant;
 

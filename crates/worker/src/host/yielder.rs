@@ -1,6 +1,7 @@
 //! Has guests stand aside altogether while their owner has work for all processors ([`sched::aside`]): looks some times a second while guests are
 //! here, and tells the keeper.
 
+use super::guests::Known;
 use super::presence::Load;
 use super::{Shared, own_time, wait};
 use sched::aside::{Aside, Look};
@@ -14,8 +15,10 @@ const PERIOD: Duration = Duration::from_millis(100);
 const CALM: Duration = Duration::from_millis(200);
 /// And while no guest is here.
 const NOBODY: Duration = Duration::from_millis(500);
-/// Guests that came less than this ago do not stand aside: most are done by then, and somebody waits for them.
-const YOUNG: Duration = Duration::from_secs(1);
+/// Guests that have had less than this of a processor do not stand aside, for a minute: most are done by then, somebody waits for them, and the owner
+/// is not slowed down for long by so little.
+const LITTLE: Duration = Duration::from_millis(500);
+const YOUNG: Duration = Duration::from_secs(60);
 
 /// Looks until the worker ends.
 pub fn run(shared: &Shared) {
@@ -24,7 +27,8 @@ pub fn run(shared: &Shared) {
     // Without a way to freeze guests, or to count what they use, they are left to their priority.
     while !shared.has_ended() && shared.levers.cpu_used().is_some() {
         let guests = shared.guests.list();
-        let is_young = guests.iter().any(|guest| guest.since.elapsed() < YOUNG || guest.is_leaving);
+        let is_young = |guest: &Known| guest.since.elapsed() < YOUNG && shared.spent(guest) < LITTLE;
+        let is_young = guests.iter().any(|guest| guest.is_leaving || is_young(guest));
         let is_aside = if guests.is_empty() || is_young {
             aside.end();
             false
