@@ -3,7 +3,7 @@
 //! An owner's programs run in a control group of default weight at the top of the hierarchy, as a login session does. Guests run in one of
 //! the [`ways`]: at equal priority in another session or in the owner's own, at nice 19, as [`boinc`] does it, or as the product does it (`ours`: a
 //! worker of `gleaner up`, guests by `remrun`). *Alone* means that there are no guests; the worker is there and waits. Each block begins
-//! its guests before it measures, and they are gone before the next one: neither is measured. Blocks alone and with guests are
+//! its guests a second before it measures, and they are gone before the next one: neither is measured. Blocks alone and with guests are
 //! interleaved by chance in [`rounds`]; the two blocks alone of each round give the A/A scatter, by the same estimator as the figure beside it.
 //! Each part of `--only`:
 //!

@@ -19,8 +19,8 @@ use std::time::Duration;
 const BEGIN: Duration = Duration::from_secs(60);
 const GONE: Duration = Duration::from_secs(30);
 
-/// How long guests are left to themselves before anything is measured.
-const SETTLE: Duration = Duration::from_millis(300);
+/// How long guests are left to themselves before anything is measured: they are to have been there for a while, as guests that never rest have.
+const SETTLE: Duration = Duration::from_secs(1);
 
 /// How guests are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
