@@ -127,10 +127,15 @@ mod tests {
         let listener = Listener::new(&deep).expect("listens");
         let listener = Listener::new(&deep).map(|again| (drop(listener), again).1).expect("listens again");
         let worker = std::thread::spawn(move || {
-            for _ in 0..2 {
+            let mut is_over = false;
+            while !is_over {
                 let mut poll = [rustix::event::PollFd::new(listener.descriptor(), rustix::event::PollFlags::IN)];
-                rustix::event::poll(&mut poll, None).expect("somebody asks");
-                listener.answer(|question| json!({ "said": question }));
+                let wait = rustix::time::Timespec { tv_sec: 30, tv_nsec: 0 };
+                assert_eq!(rustix::event::poll(&mut poll, Some(&wait)).expect("waits"), 1, "somebody asks");
+                listener.answer(|question| {
+                    is_over |= question == "end";
+                    json!({ "said": question })
+                });
             }
         });
         let silent = socket(SocketFlags::empty()).expect("a socket");
@@ -138,7 +143,7 @@ mod tests {
         assert_eq!(ask(&deep, &json!({"ask": "x"})).expect("answered"), json!({"said": {"ask": "x"}}));
         drop(silent);
         assert!(ask(&deep, &json!("y".repeat(PACKET_BYTES_MAX))).is_err(), "too long");
-        let _ = ask(&deep, &json!("z"));
+        assert_eq!(ask(&deep, &json!("end")).expect("answered"), json!({"said": "end"}));
         worker.join().expect("it answers");
     }
 }
