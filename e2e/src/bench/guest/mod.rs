@@ -20,8 +20,8 @@
 //! * [`share`]: what a guest gets of a CPU that an owner's loop wants: both on one CPU (`guest_share_pinned`), and as many of both as there
 //!   are CPUs, anywhere (`guest_share_unpinned`). CPU time of the guests in parts of theirs and the owner's.
 //! * [`memory`]: how much longer a program takes that fills memory and goes over it again and again, if such a guest comes after it
-//!   (`mem_host_first_delay`) or was there before (`mem_guest_first_delay`), on one CPU, and each where it likes (`…_unpinned`); CPU time of guests'
-//!   work that was lost is apart (`mem_lost_cpu_s`).
+//!   (`mem_host_first_delay`) or was there before (`mem_guest_first_delay`), on one CPU, and each where it likes (`…_unpinned`, the part
+//!   `memory-unpinned`); CPU time of guests' work that was lost is apart (`mem_lost_cpu_s`).
 //! * [`harvest`]: nobody else works, and there is a guest for each CPU: CPU time that they get in parts of what is idle without them.
 
 mod boinc;
@@ -110,13 +110,14 @@ const OTHERS_CPU_MAX: f64 = 0.03;
 /// A part of the benchmark.
 type Part = (&'static str, fn(&mut Bench, &mut Report) -> Result<()>);
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 8] = [
     ("work", work::run),
     ("probe", probe::run),
     ("disk", disk::run),
     ("network", network::run),
     ("share", share::run),
-    ("memory", memory::run),
+    ("memory", memory::pinned),
+    ("memory-unpinned", memory::unpinned),
     ("harvest", harvest::run),
 ];
 
