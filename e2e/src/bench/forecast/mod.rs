@@ -3,11 +3,15 @@
 //! * [`live`]: real loads, made by [`spinner`], on one processor as on the hosts of the Network Weather Service's authors, and on all: each
 //!   sensor's word beside what a test process got right afterwards.
 //! * [`model`]: five minutes ahead, over hundreds of windows in virtual time: loads whose best possible forecast is known.
+//! * [`hour`]: the same five minutes ahead, once for each of four loads.
 //! * [`traces`]: loads of real hosts, from files.
 
+mod host;
+mod hour;
 mod live;
 mod model;
 pub(in crate::bench) mod spinner;
+mod tables;
 mod traces;
 
 pub use spinner::{SPIN_SUBCOMMAND, spin};
@@ -41,7 +45,7 @@ pub struct Options {
 /// A part of the benchmark.
 type Part = (&'static str, fn(&Options, &mut Figures) -> Result<()>);
 
-const PARTS: [Part; 3] = [("traces", traces::run), ("model", model::run), ("live", live::run)];
+const PARTS: [Part; 4] = [("traces", traces::run), ("model", model::run), ("live", live::run), ("hour", hour::run)];
 
 /// The names of the parts.
 pub fn parts() -> Vec<&'static str> {
