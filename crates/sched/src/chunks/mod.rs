@@ -1,11 +1,10 @@
 //! Chunks of work that can be divided anywhere, such as the records of a library that is searched: how much of it each machine does, by what
 //! is foretold that it has to spare. After AppLeS (Spring, Wolski: Application level scheduling of gene sequence comparison on
-//! metacomputers, 1998), which divided such a library once; here forecasts' intervals tell how much of it may be given away at once.
+//! metacomputers, 1998), which divided such a library once.
 //!
-//! Parts are such that all machines are expected to end together. Of its part a processor at first gets no more than it does by then if it has
-//! as little to spare as the low end of its interval says, and the less the less launches cost; the rest is kept, and divided anew, by newer
-//! forecasts, whenever a processor has done what it had. So chunks fall in size, as in factoring (Hummel, Schonberg, Flynn, 1992), until what
-//! would be kept takes no longer than handing it out.
+//! Parts are such that all machines are expected to end together. Of its part a processor at first gets some, the less the less launches cost; the
+//! rest is kept, and divided anew, by newer forecasts, whenever a processor has done what it had. So chunks fall in size, as in factoring (Hummel,
+//! Schonberg, Flynn, 1992), until what would be kept takes no longer than handing it out.
 //!
 //! Deliberately not here: clocks and who runs chunks; records that differ in cost (count in what costs alike, as bytes); chunks that are lost,
 //! which the task table has done again.
@@ -18,10 +17,10 @@ use std::ops::Range;
 
 /// Of no machine less is expected: so each end has a time.
 pub const SHARE_MIN: f64 = 0.01;
-/// The least of its part that a processor gets at once, however wide the interval is, as a part of that; and the most, however narrow, as in
+/// The least of its part that a processor gets at once, however little launches cost, as a part of that; and the most, however much, as in
 /// factoring: an owner who has been away for long may come back.
 const AT_ONCE: (f64, f64) = (0.0625, 0.5);
-/// What is lost when a share changes beyond its interval, as a part of the chunk at work (found in simulations, on other worlds than those of
+/// What is lost when a share changes, as a part of the chunk at work (found in simulations, on other worlds than those of
 /// docs/decisions/0033-chunks-by-forecast.md).
 const AT_STAKE: f64 = 0.25;
 
@@ -236,9 +235,7 @@ impl Division {
     /// How much of its part a processor is given at once: all of it if the rest would take no longer than handing that out.
     fn given(&self, processor: usize, pace: &Pace, part: f64) -> u64 {
         let machine = &self.machines[self.processors[processor].machine];
-        let least_s = self.record_s(machine, machine.share.low);
-        let most = at_once_max(machine.overhead_s / (part * pace.record_s));
-        let at_once = part * (pace.record_s / least_s).clamp(AT_ONCE.0, most);
+        let at_once = part * at_once(machine.overhead_s / (part * pace.record_s));
         let given = if (part - at_once) * pace.record_s <= machine.overhead_s { part } else { at_once };
         (given.round() as u64).max((part.round() as u64).min(1))
     }
@@ -267,9 +264,9 @@ impl Division {
     }
 }
 
-/// The most of its part that a processor gets at once, where a launch takes so much of the time for the part. Handed out by falling chunks that
+/// The part of its part that a processor gets at once, where a launch takes so much of the time for the part. Handed out by falling chunks that
 /// are `once` of what is left, it takes about `ln(1 / launch) / once` launches, and `once * AT_STAKE` is lost by a change: the least of both together.
-fn at_once_max(launch: f64) -> f64 {
+fn at_once(launch: f64) -> f64 {
     let launches = if launch > 0.0 { launch * (1.0 / launch).ln() } else { 0.0 };
     (launches / AT_STAKE).max(0.0).sqrt().clamp(AT_ONCE.0, AT_ONCE.1)
 }

@@ -64,15 +64,17 @@ fn parts_are_as_what_is_foretold() {
 }
 
 #[test]
-fn who_is_less_sure_gets_less_at_once() {
-    let costly = |low: f64| Machine { overhead_s: 20.0, ..machine(0.5, low) };
-    let mut division = divided(1_000, &[0.2, 0.45, 0.0].map(costly));
-    let first: Vec<u64> =
-        (0..3).map(|at| division.next(at, 0.0).expect("work")).map(|all| all.end - all.start).collect();
-    assert_eq!(first, [133, 168, 21], "two fifths; no more than half; no less than a sixteenth");
-    assert_eq!(at_once_max(0.0), AT_ONCE.0, "launches that cost nothing can be many");
-    assert!((at_once_max(1e-3) - (1e-3 * 1e3f64.ln() / AT_STAKE).sqrt()).abs() < 1e-12);
-    assert_eq!(at_once_max(0.3), AT_ONCE.1);
+fn the_more_a_launch_costs_the_more_is_given_at_once() {
+    assert_eq!(at_once(0.0), AT_ONCE.0, "launches that cost nothing can be many");
+    assert!((at_once(1e-3) - (1e-3 * 1e3f64.ln() / AT_STAKE).sqrt()).abs() < 1e-12);
+    assert_eq!(at_once(0.3), AT_ONCE.1);
+    let first = |overhead_s: f64| {
+        let costly = Machine { overhead_s, ..machine(0.5, 0.2) };
+        let all = divided(1_000, &[costly, costly]).next(0, 0.0).expect("work");
+        all.end - all.start
+    };
+    // Of a part of 500 records, which takes 1,000 s.
+    assert_eq!([0.0, 1.0, 100.0].map(first), [31, 83, 250]);
 }
 
 #[test]
