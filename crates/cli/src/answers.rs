@@ -114,6 +114,10 @@ impl Render for TaskReport {
         if let (Some(here), Some(there)) = (self.expected_here_us, self.expected_there_us) {
             facts.fact("expected", format!("{} here, {} there", micros(here), micros(there)));
         }
+        if let Some(again) = self.again_us {
+            let again = micros(again);
+            facts.fact("if it moves", format!("it begins again elsewhere: {again} at most are done again (no checkpoint)"));
+        }
         facts
             .fact("round trips", self.round_trips.to_string())
             .fact(

@@ -110,7 +110,7 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
         return if may_be_job { Err(ambiguous(digits)) } else { Ok(report) };
     }
     if digits.is_empty() {
-        return Err(problem(ProblemKind::User, "no task has ended yet"));
+        return Err(problem(ProblemKind::User, "there has been no task yet"));
     }
     let (job, index) = match digits.split_once('/') {
         Some((job, index)) => (job, Some(index.parse::<u32>().map_err(|_| unknown_task(digits))?)),

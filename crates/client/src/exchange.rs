@@ -335,7 +335,10 @@ impl<'a> Exchange<'a> {
             OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
             OutputKind::Terminal(bytes) => return self.deliver(Stream::Terminal, bytes),
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
-            OutputKind::Placed(placed) => self.record.placed(&placed),
+            OutputKind::Placed(placed) => {
+                self.record.placed(&placed);
+                self.session.daemon.records.tell(self.record);
+            }
             OutputKind::Started(_) => {
                 self.started = true;
                 self.record.moment("command started");

@@ -174,7 +174,7 @@ impl Record {
 
     /// The command ended at the worker, which tells what it did when.
     pub fn ended(&mut self, exited: &Exited) {
-        let started = self.report.timeline.iter().rev().find(|moment| moment.what.starts_with("placed"));
+        let started = self.report.timeline.iter().rev().find(|moment| is_placed(moment));
         let from = started.map_or(0, |moment| moment.at_us);
         for moment in &exited.timeline {
             let what = format!("worker: {}", printable(moment.what.as_bytes()));
@@ -269,9 +269,29 @@ struct State {
 }
 
 struct Running {
-    line: TaskLine,
+    /// As it was when something about it was told last.
+    report: TaskReport,
     begun: Instant,
     cancel: Arc<Notify>,
+}
+
+impl Running {
+    /// What is known of it now.
+    fn report(&self) -> TaskReport {
+        let now_us = self.begun.elapsed().as_micros() as u64;
+        let placed = self.report.timeline.iter().rev().find(|moment| is_placed(moment));
+        TaskReport { again_us: placed.map(|moment| now_us - moment.at_us), ..self.report.clone() }
+    }
+
+    fn line(&self) -> TaskLine {
+        let elapsed_us = self.begun.elapsed().as_micros() as u64;
+        TaskLine { place: "remote".into(), elapsed_us, ..line_of(&self.report) }
+    }
+}
+
+/// Whether it was given a place then.
+fn is_placed(moment: &Moment) -> bool {
+    moment.what.starts_with("placed")
 }
 
 impl Records {
@@ -290,17 +310,16 @@ impl Records {
     /// A command begins. The notice ends it, if somebody asks for that.
     pub fn begin(&self, record: &Record) -> Arc<Notify> {
         let cancel = Arc::new(Notify::new());
-        let line = TaskLine {
-            task: record.report.task.clone(),
-            argv: record.report.argv.clone(),
-            place: "remote".into(),
-            status: "running".into(),
-            started_ms: record.report.started_ms,
-            ..TaskLine::default()
-        };
-        let running = Running { line, begun: record.begun, cancel: cancel.clone() };
+        let running = Running { report: record.report.clone(), begun: record.begun, cancel: cancel.clone() };
         lock(&self.state).running.insert(record.task, running);
         cancel
+    }
+
+    /// Something about a command is to be told while it runs.
+    pub fn tell(&self, record: &Record) {
+        if let Some(running) = lock(&self.state).running.get_mut(&record.task) {
+            running.report = record.report.clone();
+        }
     }
 
     /// A command is over.
@@ -339,9 +358,14 @@ impl Records {
         small_file::write(&self.path, (lines.join("\n") + "\n").as_bytes())
     }
 
-    /// The last report whose number starts with these digits; with none, the last of all.
+    /// The last report whose number starts with these digits, of those that have ended first; with none, the last of all.
     pub fn find(&self, digits: &str) -> Option<TaskReport> {
-        lock(&self.state).ended.iter().rev().find(|report| report.task.starts_with(digits)).cloned()
+        let state = lock(&self.state);
+        let ended = state.ended.iter().rev().find(|report| report.task.starts_with(digits));
+        ended.cloned().or_else(|| {
+            let running = state.running.values().filter(|running| running.report.task.starts_with(digits));
+            running.max_by_key(|running| running.begun).map(Running::report)
+        })
     }
 
     /// All that run and the last that ended, newest first.
@@ -350,7 +374,7 @@ impl Records {
         let mut lines: Vec<TaskLine> = state
             .running
             .values()
-            .map(|running| TaskLine { elapsed_us: running.begun.elapsed().as_micros() as u64, ..running.line.clone() })
+            .map(Running::line)
             .chain(state.ended.iter().map(line_of))
             .collect();
         lines.sort_by_key(|line| std::cmp::Reverse(line.started_ms));
@@ -360,14 +384,14 @@ impl Records {
     /// Ends the running task whose number starts with these digits; returns its line.
     pub fn cancel(&self, digits: &str) -> Option<TaskLine> {
         let state = lock(&self.state);
-        let running = state.running.values().find(|running| running.line.task.starts_with(digits))?;
+        let running = state.running.values().find(|running| running.report.task.starts_with(digits))?;
         running.cancel.notify_one();
-        Some(running.line.clone())
+        Some(running.line())
     }
 
     /// Whether a task runs whose number starts with these digits.
     pub fn is_running(&self, digits: &str) -> bool {
-        lock(&self.state).running.values().any(|running| running.line.task.starts_with(digits))
+        lock(&self.state).running.values().any(|running| running.report.task.starts_with(digits))
     }
 
     /// How many tasks run.
@@ -385,5 +409,30 @@ fn line_of(report: &TaskReport) -> TaskLine {
         status: report.status.clone(),
         started_ms: report.started_ms,
         elapsed_us: report.timeline.last().map_or(0, |moment| moment.at_us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_runs_is_explained_with_what_it_would_lose_elsewhere() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let records = Records::open(folder.path());
+        let mut record = Record::new(TaskId(7), &Command::default());
+        records.begin(&record);
+        let digits = TaskId(7).to_hex();
+        let told = records.find(&digits).expect("it runs");
+        assert_eq!((told.status.as_str(), told.again_us, told.worker), ("running", None, None));
+        record.placed(&Placed { name: "rack".into(), why: "idle".into(), ..Placed::default() });
+        records.tell(&record);
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let told = records.find("").expect("nothing else was");
+        assert!(told.again_us.is_some_and(|again_us| again_us >= 2000), "{told:?}");
+        assert_eq!((told.worker.as_deref(), told.why.as_str()), (Some("rack"), "idle"));
+        records.end(record, &Reply::Done(ExitStatus::Code(0)));
+        let told = records.find(&digits).expect("it has ended");
+        assert_eq!((told.status.as_str(), told.again_us, records.running()), ("exit 0", None, 0));
     }
 }

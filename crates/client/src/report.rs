@@ -300,6 +300,8 @@ pub struct TaskReport {
     pub status: String,
     /// When it started: milliseconds since 1970 UTC.
     pub started_ms: i64,
+    /// While it runs on a worker: for how long it has been there, in microseconds. So much of it at most is done again if it has to go elsewhere.
+    pub again_us: Option<u64>,
     /// What happened when.
     pub timeline: Vec<Moment>,
     /// Round trips between client and hub that the command waited for.

@@ -79,6 +79,7 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if !evicted.ok() || there.is_none() {
         wrong.push(format!("it is done elsewhere: {there:?}, {}", evicted.said()));
     }
+    wrong.extend(is_explained(pool)?);
     let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
     if ended != Some(Ended::Code(0)) || !pool.place("guests/done").exists() {
         wrong.push(format!("its client noticed: {ended:?}"));
@@ -89,6 +90,18 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     }
     wrong.extend(says_what_it_gives(pool)?);
     Ok(wrong)
+}
+
+/// While it runs, its client can learn why it runs elsewhere now, and what another move would cost.
+fn is_explained(pool: &Pool) -> Result<Vec<String>> {
+    let tasks = pool.client.json(&["tasks", "--json"])?;
+    let running = tasks["tasks"].as_array().into_iter().flatten().find(|task| task["status"] == "running");
+    let Some(task) = running.and_then(|task| task["task"].as_str()) else {
+        return Ok(vec![format!("it ended too soon to be explained: {tasks}")]);
+    };
+    let explained = pool.client.json(&["explain", task, "--json"])?;
+    let is_told = explained["timeline"].to_string().contains("the machine's owner wants it for himself");
+    Ok(if is_told && explained["again_us"].is_u64() { Vec::new() } else { vec![format!("why it moved: {explained}")] })
 }
 
 /// The pool knows what each machine expects to give, and tells why a task went where it went.
