@@ -19,8 +19,9 @@ const MEAN_S: f64 = 0.4;
 const GOOD_S: f64 = 1.0;
 /// Between two attempts that did not do well, at least and at most, in seconds.
 const WAIT_S: (f64, f64) = (0.5, 8.0);
-/// After so much time in which he used little, what was tried before counts no longer, in seconds.
-const FORGET_S: f64 = 1.0;
+/// After so much time in which he used little, what was tried before counts no longer, in seconds: were it less, they would stand aside in each burst
+/// of an owner who computes in bursts.
+const FORGET_S: f64 = 8.0;
 /// Guests that get less than this of a processor are in nobody's way.
 const GUESTS_MIN: f64 = 0.05;
 
@@ -126,8 +127,18 @@ mod tests {
         let (part, _) = beside(&mut aside, 100.0, 1.0, 1.0);
         assert!(part < 0.04, "{part}");
         // After a rest it is tried again at once.
-        beside(&mut aside, 2.0, 0.1, 0.1);
+        beside(&mut aside, 9.0, 0.1, 0.1);
         assert!(beside(&mut aside, 0.1, 1.0, 2.0).1);
+    }
+
+    #[test]
+    fn nor_do_bursts() {
+        let (mut aside, mut stood) = (Aside::default(), 0.0);
+        for _ in 0..100 {
+            stood += 0.3 * beside(&mut aside, 0.3, 1.0, 1.0).0;
+            stood += 1.2 * beside(&mut aside, 1.2, 0.2, 0.2).0;
+        }
+        assert!(stood < 0.04 * 150.0, "{stood} s");
     }
 
     #[test]

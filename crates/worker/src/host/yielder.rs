@@ -29,7 +29,11 @@ pub fn run(shared: &Shared) {
         let guests = shared.guests.list();
         let is_young = |guest: &Known| guest.since.elapsed() < YOUNG && shared.spent(guest) < LITTLE;
         let is_young = guests.iter().any(|guest| guest.is_leaving || is_young(guest));
-        let is_aside = if guests.is_empty() || is_young {
+        let is_aside = if guests.is_empty() {
+            // What comes of others is not known.
+            aside = Aside::default();
+            false
+        } else if is_young {
             aside.end();
             false
         } else {
