@@ -116,7 +116,10 @@ impl Render for TaskReport {
         }
         if let Some(again) = self.again_us {
             let again = micros(again);
-            facts.fact("if it moves", format!("it begins again elsewhere: {again} at most are done again (no checkpoint)"));
+            facts.fact(
+                "if it moves",
+                format!("it begins again elsewhere: {again} at most are done again (no checkpoint)"),
+            );
         }
         facts
             .fact("round trips", self.round_trips.to_string())

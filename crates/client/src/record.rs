@@ -371,12 +371,8 @@ impl Records {
     /// All that run and the last that ended, newest first.
     pub fn list(&self) -> Vec<TaskLine> {
         let state = lock(&self.state);
-        let mut lines: Vec<TaskLine> = state
-            .running
-            .values()
-            .map(Running::line)
-            .chain(state.ended.iter().map(line_of))
-            .collect();
+        let mut lines: Vec<TaskLine> =
+            state.running.values().map(Running::line).chain(state.ended.iter().map(line_of)).collect();
         lines.sort_by_key(|line| std::cmp::Reverse(line.started_ms));
         lines
     }
