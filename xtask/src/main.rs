@@ -22,12 +22,13 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--from FILE]                 draw what an earlier run printed with --json, and measure nothing
   bench forecast [--json]            what hosts have to spare, measured and foretold, against what a process then got
        [--quick] [--alone]           in a minute or two; in a cgroup that outweighs what else runs on the machine
-       [--only PART] [--load NAME] [--rounds N] [--seed N] [--traces FOLDER]
+       [--only PART]                 traces, model, live, hour (which takes one)
+       [--load NAME] [--rounds N] [--seed N] [--traces FOLDER]
   bench tasks [--json]               what the hub's task table takes for each event, by the clock and in steps
        [--only PART] [--hosts N]     one part, or one size, alone; 0: the slower syncs alone
        [--rounds N]                  how often each run is repeated, in a fresh process
   bench guest [--json] [--quick]     what an owner notices of guests: beside them, their peers' ways and ours; --quick: two minutes, to see it work
-       [--only PART,...]             work, probe, disk, share, memory, harvest
+       [--only PART,...]             work, probe, disk, network, share, memory, memory-unpinned, harvest
        [--arrangements NAME,...]     equal, same, nice19, boinc, ours
        [--pairs N] [--block SECONDS] [--seed N]
        [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
