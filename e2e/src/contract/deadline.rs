@@ -10,6 +10,13 @@ use std::time::Instant;
 /// How often another deadline may be named, because workers expect to give less than a moment before.
 const NAMED_MAX: usize = 4;
 
+/// What workers expect to give to guests, all taken together, of which deadlines are made: who has not told yet is taken to give all.
+fn expected(pool: &mut Pool) -> Result<f64> {
+    let status = pool.client.json(&["status", "--json"])?;
+    let told = |worker: &serde_json::Value, name: &str| worker["expected"][name].as_f64().unwrap_or(1000.0);
+    Ok(workers_in(&status).iter().map(|worker| told(worker, "mean") + told(worker, "low")).sum())
+}
+
 /// The deadline that the hub could meet, as it was told.
 fn could_be_met(said: &str) -> Option<u64> {
     let (_, rest) = said.split_once("--deadline ")?;
@@ -30,6 +37,7 @@ pub fn kept(pool: &mut Pool) -> Result<Vec<String>> {
         let words = ["--takes", "30s", "--deadline", deadline, "--", "touch", "made{}", ":::"];
         submit(&[&words[..], &numbers].concat())
     };
+    let mut before = expected(pool)?;
     let refused = many("40s")?;
     let could = could_be_met(&refused.said());
     let status = pool.client.json(&["status", "--json"])?;
@@ -41,10 +49,15 @@ pub fn kept(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push(format!("what takes too long is refused: {} {}", refused.ended, refused.said()));
     }
     // It is taken with the deadline that was named, and takes no longer than it does. What is named holds for what workers expect to give at that
-    // moment: one that has just come learns that meanwhile, and then a later one is named.
+    // moment: one that has just come learns that meanwhile, and if they then expect to give less, a later one is named.
     let mut taken = many(&format!("{}s", could.unwrap_or(3_600)))?;
     for _ in 0..NAMED_MAX {
         let Some(later) = could_be_met(&taken.said()).filter(|_| taken.ended == Ended::Code(2)) else { break };
+        let now = expected(pool)?;
+        if now >= before {
+            wrong.push(format!("no later deadline while workers expect to give as much: {before}, then {now}"));
+        }
+        before = now;
         taken = many(&format!("{later}s"))?;
     }
     if !taken.ok() || !place.join("made39").exists() {
