@@ -11,7 +11,7 @@ use std::time::Instant;
 const NAMED_MAX: usize = 4;
 
 /// What workers expect to give to guests, all taken together, of which deadlines are made: who has not told yet is taken to give all.
-fn expected(pool: &mut Pool) -> Result<f64> {
+fn expected(pool: &Pool) -> Result<f64> {
     let status = pool.client.json(&["status", "--json"])?;
     let told = |worker: &serde_json::Value, name: &str| worker["expected"][name].as_f64().unwrap_or(1000.0);
     Ok(workers_in(&status).iter().map(|worker| told(worker, "mean") + told(worker, "low")).sum())

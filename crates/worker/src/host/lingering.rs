@@ -2,7 +2,7 @@
 //!
 //! A guest stays with an owner who leaves little of the processor unless it is expected to end sooner by doing all that it has done again where
 //! there is more: by what this machine's past tells of how long its owner will go on so, and by what other guests needed. Its memory is not
-//! moved: no checkpoint (CRIU) holds a task whose files are served by this process.
+//! moved (`docs/decisions/0038-no-checkpoints.md`).
 
 use sched::finish::Share;
 use sched::linger::foresight::{Guest, Prices, plan};

@@ -15,6 +15,7 @@
 pub mod conditions;
 pub mod control;
 pub mod counters;
+pub mod flushes;
 pub mod guests;
 pub mod keeper;
 pub mod lingering;
