@@ -1,10 +1,11 @@
 //! This machine, and what its owner is spared: guests have the lowest priority in everything, and rest or leave when he needs what they have.
 //!
-//! Four threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
+//! Threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
 //!
 //! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them, or lets
 //!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]).
-//! * [`pacer`] does what takes time: writes guests' files to disk piece by piece, drops their cache.
+//! * [`pacer`] does what takes time: writes guests' files to disk piece by piece and has the disk keep them ([`flushes`]), drops their cache. A second
+//!   thread of its stops who writes faster.
 //! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
 //!   ([`sensing`], from [`counters`]).
 //! * [`yielder`] looks some times a second, while guests are here, whether the owner has work for all processors.
