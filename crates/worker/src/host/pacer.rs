@@ -14,7 +14,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 /// Guests' files that need not be written yet, in bytes: most are gone before that.
@@ -30,9 +30,10 @@ const WRITTEN_MIN: Duration = Duration::from_micros(50);
 const SHARE: f64 = 0.1;
 /// Longest wait between two pieces, however slow the disk is.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// How often it is looked; and how often while something is being written. A guest writes a gigabyte in a second.
-const LOOK: Duration = Duration::from_millis(25);
+/// How often it is looked; and how often for a while after something was written, for a guest writes a gigabyte in a second. (A look takes 0.2 ms.)
+const LOOK: Duration = Duration::from_millis(100);
 const LOOK_CLOSELY: Duration = Duration::from_millis(5);
+const CLOSELY_FOR: Duration = Duration::from_secs(2);
 /// Longest turn of one guest.
 const TURN_MAX: Duration = Duration::from_millis(500);
 /// Files that are looked at in one turn.
@@ -46,19 +47,18 @@ const UNKEPT_BYTES_MAX: i64 = 8 << 20;
 pub fn run(shared: &Shared) {
     let waiting = Waiting::default();
     let stops = || {
+        let mut wrote: Option<Instant> = None;
         while !shared.has_ended() {
             let is_used = shared.guests.count() > 0;
-            let writes = is_used && shared.levers.held().is_some_and(|held| held.dirty >= LOOSE_BYTES / 2);
-            if writes {
+            let held = if is_used { shared.levers.held() } else { None };
+            let dirty = held.map_or(0, |held| held.dirty);
+            waiting.dirty.store(dirty, Ordering::Relaxed);
+            if dirty >= LOOSE_BYTES / 2 {
+                wrote = Some(Instant::now());
                 waiting.stop(shared);
             }
-            wait(if writes {
-                LOOK_CLOSELY
-            } else if is_used {
-                LOOK
-            } else {
-                LOOK * 8
-            });
+            let writes = is_used && wrote.is_some_and(|wrote| wrote.elapsed() < CLOSELY_FOR);
+            wait(if writes { LOOK_CLOSELY } else { LOOK });
         }
     };
     let mut pacer = Pacer { waiting: &waiting, flushes: Flushes::default(), unkept: 0 };
@@ -73,10 +73,10 @@ pub fn run(shared: &Shared) {
                 shared.levers.drop_cache(drop_bytes);
             }
             let is_used = shared.guests.count() > 0;
-            if is_used || !wire::lock(&waiting.0).is_empty() {
+            if is_used || !wire::lock(&waiting.groups).is_empty() {
                 pacer.look(shared);
             }
-            wait(if is_used { LOOK * 4 } else { LOOK * 20 });
+            wait(if is_used { LOOK } else { LOOK * 5 });
         }
     });
     waiting.go_on(shared, |_| true);
@@ -84,13 +84,17 @@ pub fn run(shared: &Shared) {
 
 /// Groups of guests that wait, for they have left too much unwritten.
 #[derive(Default)]
-struct Waiting(Mutex<HashSet<String>>);
+struct Waiting {
+    groups: Mutex<HashSet<String>>,
+    /// What all guests have left unwritten, in bytes, as it was seen last.
+    dirty: AtomicU64,
+}
 
 impl Waiting {
     fn stop(&self, shared: &Shared) {
         let bytes_max = if shared.is_paced.load(Ordering::Relaxed) { DIRTY_BYTES_PACED } else { DIRTY_BYTES_MAX };
         for guest in shared.guests.list() {
-            let mut waiting = wire::lock(&self.0);
+            let mut waiting = wire::lock(&self.groups);
             if !waiting.contains(&guest.group)
                 && dirty(shared, &guest) > bytes_max
                 && shared.levers.freeze_task(&guest.group, true).is_ok_and(|frozen| frozen)
@@ -101,7 +105,7 @@ impl Waiting {
     }
 
     fn go_on(&self, shared: &Shared, which: impl Fn(&String) -> bool) {
-        wire::lock(&self.0).retain(|group| {
+        wire::lock(&self.groups).retain(|group| {
             let goes = which(group);
             if goes {
                 let _ = shared.levers.freeze_task(group, false);
@@ -125,7 +129,7 @@ impl Pacer<'_> {
         let guests = shared.guests.list();
         // Groups are used again: whoever is in one now must not wait for what another wrote.
         self.waiting.go_on(shared, |group| !guests.iter().any(|guest| guest.group == *group));
-        if shared.levers.held().is_none_or(|held| held.dirty < LOOSE_BYTES) {
+        if self.waiting.dirty.load(Ordering::Relaxed) < LOOSE_BYTES {
             return self.waiting.go_on(shared, |_| true);
         }
         for guest in guests.iter().filter(|guest| dirty(shared, guest) >= LOOSE_BYTES) {
