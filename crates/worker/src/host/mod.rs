@@ -1,11 +1,11 @@
 //! This machine, and what its owner is spared: guests have the lowest priority in everything, and rest or leave when he needs what they have.
 //!
-//! Threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
+//! Five threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
 //!
 //! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them, or lets
 //!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]).
-//! * [`pacer`] does what takes time: writes guests' files to disk piece by piece and has the disk keep them ([`flushes`]), drops their cache. A second
-//!   thread of its stops who writes faster.
+//! * [`pacer`] does what takes time: writes guests' files to disk piece by piece and has the disk keep them ([`flushes`]), drops their cache.
+//! * [`brake`] stops guests that write faster than that.
 //! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
 //!   ([`sensing`], from [`counters`]).
 //! * [`yielder`] looks some times a second, while guests are here, whether the owner has work for all processors.
@@ -13,6 +13,7 @@
 //! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`, `sched::aside`. Processor time is the scheduler's business: guests are in a
 //! group with `cpu.idle` (`sandbox/cgroup.rs`); here it is seen to that they stay so.
 
+pub mod brake;
 pub mod conditions;
 pub mod control;
 pub mod counters;
@@ -29,6 +30,7 @@ pub mod watcher;
 pub mod yielder;
 
 use crate::sandbox::Levers;
+use brake::Brake;
 use guests::{Guests, Known};
 use lingering::Elsewhere;
 use rustix::event::{EventfdFlags, PollFd};
@@ -92,6 +94,8 @@ pub struct Shared {
     to_drop: AtomicU64,
     /// Guests write at a pace that their owner does not feel.
     is_paced: AtomicBool,
+    /// Guests that wait, for they have left too much unwritten.
+    brake: Brake,
     /// Guests that were ended get processor time to die, while the others are frozen.
     hurries: AtomicBool,
     /// The owner has work for all processors.
@@ -139,6 +143,7 @@ impl Host {
             seen: Mutex::default(),
             to_drop: AtomicU64::new(0),
             is_paced: AtomicBool::new(false),
+            brake: Brake::default(),
             hurries: AtomicBool::new(false),
             is_aside: AtomicBool::new(false),
             aside_ns: AtomicU64::new(0),
@@ -153,6 +158,10 @@ impl Host {
         spawn("pacer", {
             let shared = shared.clone();
             move || pacer::run(&shared)
+        })?;
+        spawn("brake", {
+            let shared = shared.clone();
+            move || brake::run(&shared)
         })?;
         spawn("yielder", {
             let shared = shared.clone();

@@ -5,23 +5,17 @@
 //! time, and a guest that writes faster waits. While others want the disk it is used for a tenth of the time only, and each piece is kept by the
 //! disk before the next one is written: else they would wait for all that is in its cache.
 
+use super::brake::{LOOK, LOOK_CLOSELY, LOOSE_BYTES, dirty};
 use super::flushes::Flushes;
 use super::guests::Known;
 use super::{Shared, wait};
-use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
-/// Guests' files that need not be written yet, in bytes: most are gone before that.
-const LOOSE_BYTES: u64 = 8 << 20;
-/// A guest that has left so much unwritten waits, in bytes; and so much while others want the disk.
-const DIRTY_BYTES_MAX: u64 = 48 << 20;
-const DIRTY_BYTES_PACED: u64 = 16 << 20;
 /// What is written at once, in bytes: about a millisecond's worth.
 const PIECE_BYTES: i64 = 512 << 10;
 /// A piece that takes less was on disk before.
@@ -30,10 +24,6 @@ const WRITTEN_MIN: Duration = Duration::from_micros(50);
 const SHARE: f64 = 0.1;
 /// Longest wait between two pieces, however slow the disk is.
 const PAUSE_MAX: Duration = Duration::from_millis(200);
-/// How often it is looked; and how often for a while after something was written, for a guest writes a gigabyte in a second. (A look takes 0.2 ms.)
-const LOOK: Duration = Duration::from_millis(100);
-const LOOK_CLOSELY: Duration = Duration::from_millis(5);
-const CLOSELY_FOR: Duration = Duration::from_secs(2);
 /// Longest turn of one guest.
 const TURN_MAX: Duration = Duration::from_millis(500);
 /// Files that are looked at in one turn.
@@ -43,99 +33,43 @@ const LATELY: Duration = Duration::from_secs(60);
 /// Most that may be in the disk's own cache while nobody else wants it, in bytes: who comes then waits for that.
 const UNKEPT_BYTES_MAX: i64 = 8 << 20;
 
-/// Goes on until the worker ends. Guests are stopped by a thread that waits for no disk.
+/// Goes on until the worker ends.
 pub fn run(shared: &Shared) {
-    let waiting = Waiting::default();
-    let stops = || {
-        let mut wrote: Option<Instant> = None;
-        while !shared.has_ended() {
-            let is_used = shared.guests.count() > 0;
-            let held = if is_used { shared.levers.held() } else { None };
-            let dirty = held.map_or(0, |held| held.dirty);
-            waiting.dirty.store(dirty, Ordering::Relaxed);
-            if dirty >= LOOSE_BYTES / 2 {
-                wrote = Some(Instant::now());
-                waiting.stop(shared);
-            }
-            let writes = is_used && wrote.is_some_and(|wrote| wrote.elapsed() < CLOSELY_FOR);
-            wait(if writes { LOOK_CLOSELY } else { LOOK });
+    let mut pacer = Pacer::default();
+    while !shared.has_ended() {
+        let drop_bytes = shared.to_drop.swap(0, Ordering::Relaxed);
+        if drop_bytes > 0 {
+            shared.levers.drop_cache(drop_bytes);
         }
-    };
-    let mut pacer = Pacer { waiting: &waiting, flushes: Flushes::default(), unkept: 0 };
-    std::thread::scope(|scope| {
-        let brake = std::thread::Builder::new().name("brake".to_owned()).spawn_scoped(scope, stops);
-        if let Err(error) = brake {
-            tracing::warn!("guests that write fast are not stopped: {error}");
+        let is_used = shared.guests.count() > 0;
+        if is_used || shared.brake.holds_any() {
+            pacer.look(shared);
         }
-        while !shared.has_ended() {
-            let drop_bytes = shared.to_drop.swap(0, Ordering::Relaxed);
-            if drop_bytes > 0 {
-                shared.levers.drop_cache(drop_bytes);
-            }
-            let is_used = shared.guests.count() > 0;
-            if is_used || !wire::lock(&waiting.groups).is_empty() {
-                pacer.look(shared);
-            }
-            wait(if is_used { LOOK } else { LOOK * 5 });
-        }
-    });
-    waiting.go_on(shared, |_| true);
+        wait(if is_used { LOOK } else { LOOK * 5 });
+    }
 }
 
-/// Groups of guests that wait, for they have left too much unwritten.
 #[derive(Default)]
-struct Waiting {
-    groups: Mutex<HashSet<String>>,
-    /// What all guests have left unwritten, in bytes, as it was seen last.
-    dirty: AtomicU64,
-}
-
-impl Waiting {
-    fn stop(&self, shared: &Shared) {
-        let bytes_max = if shared.is_paced.load(Ordering::Relaxed) { DIRTY_BYTES_PACED } else { DIRTY_BYTES_MAX };
-        for guest in shared.guests.list() {
-            let mut waiting = wire::lock(&self.groups);
-            if !waiting.contains(&guest.group)
-                && dirty(shared, &guest) > bytes_max
-                && shared.levers.freeze_task(&guest.group, true).is_ok_and(|frozen| frozen)
-            {
-                waiting.insert(guest.group);
-            }
-        }
-    }
-
-    fn go_on(&self, shared: &Shared, which: impl Fn(&String) -> bool) {
-        wire::lock(&self.groups).retain(|group| {
-            let goes = which(group);
-            if goes {
-                let _ = shared.levers.freeze_task(group, false);
-            }
-            !goes
-        });
-    }
-}
-
-struct Pacer<'a> {
-    waiting: &'a Waiting,
+struct Pacer {
     flushes: Flushes,
     /// What was written and may be in the disk's own cache, in bytes.
     unkept: i64,
 }
 
-impl Pacer<'_> {
+impl Pacer {
     fn look(&mut self, shared: &Shared) {
         let is_paced = self.flushes.are_frequent() || wire::lock(&shared.seen).owner_s.is_some();
         shared.is_paced.store(is_paced, Ordering::Relaxed);
         let guests = shared.guests.list();
         // Groups are used again: whoever is in one now must not wait for what another wrote.
-        self.waiting.go_on(shared, |group| !guests.iter().any(|guest| guest.group == *group));
-        if self.waiting.dirty.load(Ordering::Relaxed) < LOOSE_BYTES {
-            return self.waiting.go_on(shared, |_| true);
+        shared.brake.release(shared, |group| !guests.iter().any(|guest| guest.group == *group));
+        if shared.brake.dirty() < LOOSE_BYTES {
+            return shared.brake.release(shared, |_| true);
         }
         for guest in guests.iter().filter(|guest| dirty(shared, guest) >= LOOSE_BYTES) {
             self.write_out(shared, guest, is_paced);
             if dirty(shared, guest) < LOOSE_BYTES {
-                self.waiting.go_on(shared, |group| *group == guest.group);
+                shared.brake.release(shared, |group| *group == guest.group);
             }
         }
     }
@@ -180,12 +114,6 @@ impl Pacer<'_> {
             }
         }
     }
-}
-
-/// What a guest has left unwritten, in bytes.
-fn dirty(shared: &Shared, guest: &Known) -> u64 {
-    let held = shared.levers.held_by(&guest.group).filter(|_| !guest.group.is_empty());
-    held.map_or(0, |held| held.dirty)
 }
 
 /// Writes a piece of a file to disk and waits for it.
