@@ -205,7 +205,9 @@ impl Daemon {
     fn new(config: Config, lock: std::fs::File) -> Result<Arc<Self>, DaemonError> {
         let key = Key::load_or_create(&config.state_dir.join("client.key"))?;
         let committer = Arc::new(Committer::open(&config.state_dir.join("commit"))?);
-        committer.recover()?;
+        for (task, why) in committer.recover()?.stuck {
+            tracing::error!(%task, why, "a commit that stopped in the middle could be neither finished nor undone");
+        }
         private_folder(&config.state_dir.join("spool"))?;
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
         let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes.clone()));

@@ -27,8 +27,9 @@ pub fn run(arguments: Hub) -> Result {
     crate::resident::prepare();
     let hub = own_config(&config)?;
     let _lock = lock_role(&config.state_dir.value, "hub")?;
+    let account = Account::of_process()?;
     let tell = Box::new(move |hub: HubReady| {
-        use_here(&config, &Folder::of_environment(), &hub.client_token)?;
+        account.use_hub(&hub.client_token)?;
         tell(ready, &hub, arguments.json)
     });
     parts::run_hub(hub, tell).map_err(super::part_failed)
@@ -94,14 +95,28 @@ fn without_token(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     left
 }
 
-/// Has this account, whose client daemon is at `door`, use the hub.
-pub fn use_here(config: &Config, door: &Folder, token: &str) -> Result<(), PartError> {
-    let failed = |error: crate::error::CliError| PartError::Failed(error.to_string());
-    use_hub::redeem(config, token).map_err(failed)?;
-    if let Err(error) = use_hub::reload(door) {
-        say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
+/// This account as a client. Its commands know nothing of the flags that a hub is started with.
+pub struct Account {
+    config: Config,
+    door: Folder,
+}
+
+impl Account {
+    /// To be called before a sandbox is prepared: without root the process is in a user namespace from then on, where this
+    /// account looks like another.
+    pub fn of_process() -> Result<Self> {
+        let config = Config::load(&Surroundings::of_process(), Flags::default())?;
+        Ok(Self { config, door: Folder::of_environment() })
     }
-    Ok(())
+
+    /// Has its commands run on the pool of the hub that made `token`.
+    pub fn use_hub(&self, token: &str) -> Result<(), PartError> {
+        use_hub::redeem(&self.config, token).map_err(|error| PartError::Failed(error.to_string()))?;
+        if let Err(error) = use_hub::reload(&self.door) {
+            say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
+        }
+        Ok(())
+    }
 }
 
 /// What `up --json` and `hub --json` print.

@@ -6,7 +6,6 @@ use crate::config::{Config, Flags, Surroundings};
 use crate::detach::{self, Ready, lock_role};
 use crate::error::Result;
 use crate::parts::{self, HubConfig, HubReady};
-use gleaner_client::door::Folder;
 
 /// Starts hub and worker.
 pub fn run(arguments: Up) -> Result {
@@ -24,13 +23,12 @@ pub fn run(arguments: Up) -> Result {
     let hub_config = HubConfig { is_own_pool: arguments.while_stdin, ..hub_config };
     let worker_config = worker::own_config(&config)?;
     let _locks = (lock_role(&config.state_dir.value, "hub")?, lock_role(&config.state_dir.value, "worker")?);
-    // Before the sandbox: without root it is in a user namespace, where this account looks like another.
-    let door = Folder::of_environment();
+    let account = hub::Account::of_process()?;
     // Before any thread exists.
     let sandbox = parts::prepare_sandbox(&worker_config).map_err(super::part_failed)?;
     let json = arguments.json;
     let tell = Box::new(move |hub: HubReady| {
-        hub::use_here(&config, &door, &hub.client_token)?;
+        account.use_hub(&hub.client_token)?;
         hub::tell(ready, &hub, json)
     });
     parts::run_both(hub_config, worker_config, sandbox, tell, arguments.while_stdin).map_err(super::part_failed)

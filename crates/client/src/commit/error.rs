@@ -63,6 +63,13 @@ pub enum CommitError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// An earlier life of the daemon began to commit this, and it could be neither finished nor undone since, for this
+    /// reason. Nothing was done now.
+    #[error(
+        "an earlier commit of it stopped in the middle and could be neither finished nor undone ({0}); it is tried again \
+             when the daemon starts"
+    )]
+    Stuck(String),
 }
 
 /// A path that the write policy refused.
@@ -131,7 +138,9 @@ impl CommitError {
             | Self::Content { path, .. }
             | Self::Io { path, .. }
             | Self::HalfUndone { path, .. } => vec![path],
-            Self::Invalid(_) | Self::NotTold(_) | Self::AlreadyCommitted(_) | Self::State(_) => Vec::new(),
+            Self::Invalid(_) | Self::NotTold(_) | Self::AlreadyCommitted(_) | Self::State(_) | Self::Stuck(_) => {
+                Vec::new()
+            }
         }
     }
 

@@ -48,7 +48,7 @@ use policy::Allowed;
 use rustix::fs::FlockOperation;
 use stage::{Stages, Yard};
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -186,6 +186,8 @@ pub struct Committer {
     turn: Mutex<Outcomes>,
     /// Whether a commit has begun: staging is not swept after that.
     begun: AtomicBool,
+    /// Tasks of which an earlier life began a commit that could be neither finished nor undone, and why.
+    stuck: Mutex<BTreeMap<TaskId, String>>,
     /// Tasks of which a commit is under way, and who waits for the end of one.
     under_way: Mutex<BTreeSet<TaskId>>,
     one_ended: Condvar,
@@ -233,6 +235,7 @@ impl Committer {
                 yard: Yard::open(&state)?,
                 turn: Mutex::new(Outcomes::open(&state.join("outcomes"))?),
                 begun: AtomicBool::new(false),
+                stuck: Mutex::default(),
                 under_way: Mutex::default(),
                 one_ended: Condvar::new(),
                 root,
@@ -281,6 +284,9 @@ impl Committer {
         let _alone = self.alone(request.task);
         if let Some(status) = self.outcome(request.task) {
             return Err(CommitError::AlreadyCommitted(status));
+        }
+        if let Some(why) = lock(&self.stuck).get(&request.task) {
+            return Err(CommitError::Stuck(why.clone()));
         }
         validate(request.delta)?;
         let tree = self.tree()?;

@@ -8,6 +8,7 @@ use base::TaskId;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
+use wire::lock;
 
 /// Largest redo record that is read, in bytes.
 const RECORD_BYTES_MAX: u64 = 4 << 30;
@@ -46,9 +47,11 @@ impl Committer {
             }
             self.recover_one(&tree, &path, extension == Some("redo"), &mut recovered)?;
         }
-        if recovered.stuck.is_empty() && !self.begun.load(Ordering::SeqCst) {
-            self.yard.sweep(&tree).map_err(CommitError::State)?;
+        if !self.begun.load(Ordering::SeqCst) {
+            let stuck: Vec<TaskId> = recovered.stuck.iter().map(|(task, _)| *task).collect();
+            self.yard.sweep(&tree, &stuck).map_err(CommitError::State)?;
         }
+        *lock(&self.stuck) = recovered.stuck.iter().cloned().collect();
         Ok(recovered)
     }
 

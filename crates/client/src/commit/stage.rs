@@ -19,6 +19,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use wire::lock;
 
+/// How files are made in staging folders.
+const NEW_FILE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
+const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o600);
+
 /// A place in a staging folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Slot {
@@ -58,6 +62,8 @@ pub(crate) struct Yard {
 #[derive(Default)]
 struct Noted {
     in_use: usize,
+    /// Whether the list names folders of an earlier life as well.
+    inherited: bool,
     /// What the state folder's file system can do, asked once.
     exchanges: Option<bool>,
 }
@@ -71,7 +77,8 @@ impl Yard {
         let stage = rustix::fs::open(&path, flags, Mode::empty())?;
         let node = node_of(&stage)?;
         let mount = (node.dev, node.mount);
-        Ok(Self { state: state.to_owned(), stage, mount, noted: Mutex::new(Noted::default()) })
+        let inherited = state.join("folders").try_exists()?;
+        Ok(Self { state: state.to_owned(), stage, mount, noted: Mutex::new(Noted { inherited, ..Noted::default() }) })
     }
 
     fn noted(&self) -> std::sync::MutexGuard<'_, Noted> {
@@ -91,16 +98,19 @@ impl Yard {
     fn unnote(&self) {
         let mut noted = self.noted();
         noted.in_use = noted.in_use.saturating_sub(1);
-        if noted.in_use == 0 {
+        if noted.in_use == 0 && !noted.inherited {
             // A list that stays behind names folders that are gone: harmless.
             let _ = std::fs::remove_file(self.state.join("folders"));
         }
     }
 
-    /// Removes what an earlier life of the daemon left in staging. No commit may be under way.
-    pub(crate) fn sweep(&self, tree: &Tree) -> io::Result<()> {
+    /// Removes what an earlier life of the daemon left in staging, save for what is of the tasks in `spared`. No commit
+    /// may be under way.
+    pub(crate) fn sweep(&self, tree: &Tree, spared: &[TaskId]) -> io::Result<()> {
         for name in names_in(&self.stage)? {
-            remove_all(&self.stage, &name)?;
+            if !spared.iter().any(|task| name.starts_with(slot_prefix(*task).as_bytes())) {
+                remove_all(&self.stage, &name)?;
+            }
         }
         let list = match std::fs::read_to_string(self.state.join("folders")) {
             Ok(list) => list,
@@ -111,16 +121,38 @@ impl Yard {
             let path = base::digest::unhex(line).and_then(|bytes| TreePath::parse(&bytes));
             // Only our own folders: a torn line must not name something else.
             let Some(path) = path.filter(|path| path.name().starts_with(FOLDER_PREFIX)) else { continue };
+            if spared.iter().any(|task| path.name().starts_with(&folder_prefix(*task))) {
+                continue;
+            }
             if let Ok(parent) = tree.parent(&path) {
                 remove_all(&*parent, path.name())?;
             }
         }
-        std::fs::remove_file(self.state.join("folders"))
+        if spared.is_empty() {
+            std::fs::remove_file(self.state.join("folders"))?;
+            self.noted().inherited = false;
+        }
+        Ok(())
     }
 }
 
 /// How the names of staging folders in the tree begin.
 pub(crate) const FOLDER_PREFIX: &[u8] = b".gleaner-";
+
+/// Holds a staging folder, so that it can be listed.
+fn open_folder(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    tree::open_beneath(parent.as_fd(), name, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// How the names of a task's staging folders in the tree begin.
+fn folder_prefix(task: TaskId) -> Vec<u8> {
+    [FOLDER_PREFIX, task.short().as_bytes(), b"-"].concat()
+}
+
+/// How the names of a task's slots begin.
+fn slot_prefix(task: TaskId) -> String {
+    format!("{}.", task.to_hex())
+}
 
 /// The staging folders of one commit.
 pub(crate) struct Stages<'a> {
@@ -150,7 +182,7 @@ impl<'a> Stages<'a> {
         let mut stages = Self::new(yard, plan.task)?;
         for site in plan.sites.iter().skip(1) {
             let Site::Tree(path) = site else { return Err(io::ErrorKind::InvalidData.into()) };
-            let held = rustix::io::fcntl_dupfd_cloexec(&*tree.directory(path)?, 3)?;
+            let held = open_folder(&*tree.parent(path)?, path.name())?;
             let node = node_of(&held)?;
             let mount = (node.dev, node.mount);
             stages.folders.push(Folder { site: site.clone(), held, mount, exchanges: true });
@@ -195,8 +227,7 @@ impl<'a> Stages<'a> {
     }
 
     fn make_folder(&mut self, tree: &Tree, place: &TreePath, mount: (u64, u64)) -> io::Result<u32> {
-        let name =
-            [FOLDER_PREFIX, self.task.short().as_bytes(), format!("-{}", self.folders.len()).as_bytes()].concat();
+        let name = [folder_prefix(self.task), self.folders.len().to_string().into_bytes()].concat();
         let path = place.join(&name);
         self.yard.note(&path)?;
         crash::point()?;
@@ -208,7 +239,7 @@ impl<'a> Stages<'a> {
                 return Err(error.into());
             }
         }
-        let held = tree::open_beneath(parent.as_fd(), &name, OFlags::RDONLY | OFlags::DIRECTORY)?;
+        let held = open_folder(&*parent, &name)?;
         let node = node_of(&held)?;
         if node.uid != rustix::process::geteuid().as_raw() || node.mode & 0o077 != 0 {
             return Err(io::Error::other("a staging folder of this name belongs to somebody else"));
@@ -220,16 +251,19 @@ impl<'a> Stages<'a> {
         Ok(at)
     }
 
-    /// Whether the file system of `folder` can exchange names.
-    fn probe(&mut self, folder: u32) -> io::Result<bool> {
-        let (first, second) = (self.slot(folder), self.slot(folder));
-        drop(self.create(first)?);
-        drop(self.create(second)?);
+    /// Whether the file system of `folder` can exchange names. Tried with names that no slot has: those of a commit that
+    /// is recovered are in use.
+    fn probe(&self, folder: u32) -> io::Result<bool> {
         let held = self.held(folder);
-        let (from, to) = (self.name(first), self.name(second));
-        let result = rustix::fs::renameat_with(held, os(&from), held, os(&to), RenameFlags::EXCHANGE);
-        self.remove(first)?;
-        self.remove(second)?;
+        let names = ["from", "to"].map(|end| format!("{}{end}", slot_prefix(self.task)).into_bytes());
+        for name in &names {
+            drop(rustix::fs::openat(held, os(name), NEW_FILE, NEW_FILE_MODE)?);
+        }
+        let [from, to] = &names;
+        let result = rustix::fs::renameat_with(held, os(from), held, os(to), RenameFlags::EXCHANGE);
+        for name in &names {
+            remove_all(held, name)?;
+        }
         Ok(result.is_ok())
     }
 
@@ -252,14 +286,14 @@ impl<'a> Stages<'a> {
 
     /// The name of `slot` in its folder.
     pub(crate) fn name(&self, slot: Slot) -> Vec<u8> {
-        format!("{}.{}", self.task.to_hex(), slot.number).into_bytes()
+        format!("{}{}", slot_prefix(self.task), slot.number).into_bytes()
     }
 
     /// Makes the file of `slot`.
     pub(crate) fn create(&self, slot: Slot) -> io::Result<File> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mode = Mode::from_raw_mode(0o600);
-        Ok(File::from(rustix::fs::openat(self.held(slot.folder), os(&self.name(slot)), flags, mode)?))
+        let name = self.name(slot);
+        let made = rustix::fs::openat(self.held(slot.folder), os(&name), NEW_FILE | OFlags::EXCL, NEW_FILE_MODE)?;
+        Ok(File::from(made))
     }
 
     /// Opens the file of `slot` for reading.

@@ -78,15 +78,32 @@ fn both() -> (BTreeMap<String, String>, BTreeMap<String, String>) {
 
 #[test]
 fn at_each_step() {
+    die_at_each_step(Scene::committer);
+}
+
+/// Most commits are not the first of a daemon's life.
+#[test]
+fn at_each_step_of_a_later_commit() {
+    die_at_each_step(|scene| {
+        let committer = scene.committer();
+        Task::new(&Saw(HashMap::new())).fifo("/first").commit(&committer, 9).expect("commits");
+        std::fs::remove_file(scene.at("/first")).expect("removes");
+        committer
+    });
+}
+
+fn die_at_each_step(committer: impl Fn(&Scene) -> Committer) {
     let (before, after) = both();
     let (mut committed, mut undone) = (0, 0);
     for point in 0.. {
         let scene = Scene::new(TREE);
+        let committer = committer(&scene);
         let saw = scene.saw();
         crash::arm(Some(point));
-        let result = everything(&saw).commit(&scene.committer(), 1);
+        let result = everything(&saw).commit(&committer, 1);
         let died = crash::is_dead();
         crash::arm(None);
+        drop(committer);
         if !died {
             result.expect("commits when nothing kills it");
             break;

@@ -261,6 +261,59 @@ fn a_crash_leaves_no_folder_on_other_mounts() {
     }
 }
 
+/// One is finished, or undone; of the other only the staging had begun: its files are in nobody's way when its result
+/// comes again.
+#[test]
+fn two_commits_die_at_once_on_another_mount() {
+    let mut finished = 0;
+    for point in (6..40).step_by(2) {
+        let scene = Scene::new("mkdir m; echo a > x");
+        let Some(_mounted) = Mounted::tmpfs(scene.at("/m"), "size=5m") else { return };
+        let saw = scene.saw();
+        let ids = [1 << 100, 2 << 100];
+        let second = Task::new(&saw).write("/m/b", "b").write("/m/c", "c");
+        let dying = scene.committer();
+        for (task, id, point) in [(&second, ids[1], 3), (&Task::new(&saw).write("/m/a", "a"), ids[0], point)] {
+            crash::arm(Some(point));
+            let _ = task.commit(&dying, id);
+            crash::arm(None);
+        }
+        drop(dying);
+        let committer = scene.committer();
+        finished += committer.recover().expect("recovers").finished.len();
+        scene.assert_clean();
+        second.commit(&committer, ids[1]).unwrap_or_else(|error| panic!("point {point}: {error}"));
+        assert_eq!(scene.read("/m/c"), "c");
+        scene.assert_clean();
+    }
+    assert!(finished > 2, "{finished}");
+}
+
+#[test]
+fn what_is_stuck_is_left_alone_and_stops_no_other() {
+    let scene = Scene::new("mkdir m; echo a > x");
+    let Some(mounted) = Mounted::tmpfs(scene.at("/m"), "size=5m") else { return };
+    let saw = scene.saw();
+    let ids = [1 << 100, 2 << 100];
+    let tasks = [Task::new(&saw).write("/m/a", "a").write("/x", "b"), Task::new(&saw).write("/x", "c")];
+    let dying = scene.committer();
+    for (task, id, point) in [(&tasks[1], ids[1], 2), (&tasks[0], ids[0], 8)] {
+        crash::arm(Some(point));
+        let _ = task.commit(&dying, id);
+        crash::arm(None);
+    }
+    drop((dying, mounted));
+    let committer = scene.committer();
+    let recovered = committer.recover().expect("recovers");
+    let stuck: Vec<TaskId> = recovered.stuck.iter().map(|(task, _)| *task).collect();
+    assert_eq!(stuck, [TaskId(ids[0])], "what was mounted is gone");
+    assert!(matches!(tasks[0].commit(&committer, ids[0]), Err(CommitError::Stuck(_))));
+    tasks[1].commit(&committer, ids[1]).expect("nothing is in its way");
+    assert_eq!(scene.read("/x"), "c");
+    let kept = |folder: &str| std::fs::read_dir(scene.state().join(folder)).expect("lists").count();
+    assert!(kept("redo") > 0 && scene.state().join("folders").exists(), "it can still be finished");
+}
+
 #[test]
 fn hard_linked_files_are_written_in_place() {
     let scene = Scene::new("echo a > h1; ln h1 h2; echo b > r1; ln r1 r2");
