@@ -468,7 +468,8 @@ async fn work(
         rules: worker.rest,
         memory_reserve: worker.memory_reserve,
     };
-    let host = worker::host::Host::start(settings, clients.sandbox.levers().clone(), clients.guests.clone());
+    let levers = clients.sandbox.levers().clone();
+    let host = worker::host::Host::start(settings, levers, clients.guests.clone(), clients.backlog.clone());
     let host = host.map_err(|error| failed(format!("looking after this machine's owner: {error}")))?;
     let membership = Membership {
         hub,

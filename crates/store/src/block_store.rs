@@ -20,10 +20,44 @@ use base::{BLOB_BYTES_MAX, Digest, Tenant};
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+
+/// A place in the order in which bytes are appended to a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    segment: u32,
+    at: u64,
+}
+
+impl Mark {
+    /// The part of a segment that comes after it, in bytes from the segment's start.
+    fn in_segment(self, segment: &Segment) -> Range<u64> {
+        let end = segment.end.load(Relaxed);
+        let start = if segment.id == self.segment { self.at.min(end) } else { 0 };
+        start..end
+    }
+}
+
+/// A part of one of a store's files. Another thread may remove the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// The file.
+    pub path: PathBuf,
+    /// Bytes from its start.
+    pub bytes: Range<u64>,
+    segment: u32,
+}
+
+impl Stretch {
+    /// The place before its file's byte `at`.
+    pub fn mark(&self, at: u64) -> Mark {
+        Mark { segment: self.segment, at }
+    }
+}
 
 /// A bounded cache of blocks on disk, by tenant and digest. Shared by many threads; no method needs more than `&self`.
 ///
@@ -149,7 +183,7 @@ impl BlockStore {
             }
             // What cannot be cut off still takes its room.
             let end = if is_whole { scan.end } else { len };
-            let segment = Arc::new(Segment { id, path, file, end: AtomicU64::new(end) });
+            let segment = Segment::new(id, path, file, end);
             self.adopt(&segment, &scan.found);
             let writer = self.writer.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
             writer.next_id = id.saturating_add(1);
@@ -367,11 +401,38 @@ impl BlockStore {
         let id = writer.next_id;
         let path = segment_path(&self.dir, id);
         let file = self.disk.open(&path, Access::Create).map_err(|error| self.write_error("create", &path, error))?;
-        let segment = Arc::new(Segment { id, path, file, end: AtomicU64::new(0) });
+        let segment = Segment::new(id, path, file, 0);
         writer.next_id = id.checked_add(1).expect("four thousand million segments were never written");
         writer.segment = Some(segment.clone());
         lock(&self.segments).insert(id, segment.clone());
         Ok(segment)
+    }
+
+    /// Behind the last byte that was appended so far.
+    pub fn mark(&self) -> Mark {
+        let segments = lock(&self.segments);
+        let last = segments.values().next_back();
+        last.map_or(Mark::default(), |last| Mark { segment: last.id, at: last.end.load(Relaxed) })
+    }
+
+    /// What was appended after `mark` and had not to make room again, the oldest first.
+    pub fn appended(&self, mark: Mark) -> Vec<Stretch> {
+        let segments = lock(&self.segments);
+        let after = segments.range(mark.segment..).map(|(_, segment)| {
+            let bytes = mark.in_segment(segment);
+            Stretch { path: segment.path.clone(), bytes, segment: segment.id }
+        });
+        after.filter(|stretch| !stretch.bytes.is_empty()).collect()
+    }
+
+    /// How much that is, in bytes.
+    pub fn appended_bytes(&self, mark: Mark) -> u64 {
+        let segments = lock(&self.segments);
+        segments
+            .range(mark.segment..)
+            .map(|(_, segment)| mark.in_segment(segment))
+            .map(|part| part.end - part.start)
+            .sum()
     }
 
     /// Takes a segment that no block is in out of the store. A reader that has it open may still finish.
@@ -379,8 +440,11 @@ impl BlockStore {
         if lock(&self.segments).remove(&segment.id).is_some() {
             self.bytes.fetch_sub(segment.end.load(Relaxed), Relaxed);
         }
-        if let Err(error) = self.disk.remove(&segment.path) {
-            tracing::warn!(segment = %segment.path.display(), %error, "cannot remove an old segment");
+        match self.disk.remove(&segment.path) {
+            Ok(()) => segment.set_removed(),
+            Err(error) => {
+                tracing::warn!(segment = %segment.path.display(), %error, "cannot remove an old segment");
+            }
         }
     }
 

@@ -28,11 +28,12 @@ mod pins;
 mod private_file;
 mod record;
 mod segment;
+pub mod shrink;
 #[cfg(test)]
 mod tests;
 
 pub use assemble::{ReadOutcome, RecipeIndex, Span, read_content};
-pub use block_store::BlockStore;
+pub use block_store::{BlockStore, Mark, Stretch};
 pub use chunk::{Cut, CutError, CutRecipe, Cutter, LazyPiece, Sink};
 pub use error::StoreError;
 pub use options::{Options, Stats};

@@ -2,12 +2,14 @@
 
 use crate::disk::{DiskFile, read_exact_at};
 use crate::record::{HEADER_BYTES, Header, Kind};
+use crate::shrink::{PIECE_BYTES, shrink_on};
 use base::{BLOB_BYTES_MAX, Digest};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicU64;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How much of the last segment's end is compared with its hashes when a store opens, in bytes. A killed process tears
 /// at most the last record; what a power failure tears before that is found when it is first read.
@@ -18,9 +20,37 @@ pub(crate) struct Segment {
     /// Number, in order of age.
     pub id: u32,
     pub path: PathBuf,
-    pub file: Box<dyn DiskFile>,
+    pub file: Arc<dyn DiskFile>,
     /// Where the records end, in bytes.
     pub end: AtomicU64,
+    /// Its file has no name any more.
+    is_removed: AtomicBool,
+}
+
+impl Segment {
+    pub fn new(id: u32, path: PathBuf, file: Box<dyn DiskFile>, end: u64) -> Arc<Self> {
+        let is_removed = AtomicBool::new(false);
+        Arc::new(Self { id, path, file: file.into(), end: AtomicU64::new(end), is_removed })
+    }
+
+    /// Its room is given back when nobody reads it any more.
+    pub fn set_removed(&self) {
+        self.is_removed.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        let (end, file) = (*self.end.get_mut(), self.file.clone());
+        if *self.is_removed.get_mut() && end > PIECE_BYTES {
+            // If there is no thread for that, all of it is freed at once.
+            let _ = std::thread::Builder::new().name("shrink".into()).spawn(move || {
+                if let Err(error) = shrink_on(&*file, end, PIECE_BYTES) {
+                    tracing::debug!(%error, "an old segment is freed at once");
+                }
+            });
+        }
+    }
 }
 
 impl fmt::Debug for Segment {

@@ -1,5 +1,6 @@
 //! The clients whose tasks run here: for each its mirrors, its range of user ids, and where its files are fetched.
 
+use crate::backlog::Backlog;
 use crate::content::Contents;
 use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
@@ -29,6 +30,8 @@ pub struct Clients {
     pub sandbox: SandboxServer,
     /// Where contents are kept.
     pub store: Arc<BlockStore>,
+    /// What of these is not on disk yet.
+    pub backlog: Arc<Backlog>,
     system: Arc<SystemFiles>,
     /// Which CPUs tasks may use, and how many use each.
     pub cpus: CpuSet,
@@ -81,8 +84,9 @@ impl Clients {
     ) -> Arc<Self> {
         let cpus = CpuSet(Mutex::new(cpus.into_iter().map(|cpu| (cpu, 0)).collect()));
         let scratches = Scratches::new(&folder, sandbox.privileged());
+        let backlog = Arc::new(Backlog::new(store.clone()));
         let (system, table, guests) = Default::default();
-        Arc::new(Self { sandbox, store, system, cpus, scratches, guests, folder, memory_bytes, table })
+        Arc::new(Self { sandbox, store, backlog, system, cpus, scratches, guests, folder, memory_bytes, table })
     }
 
     /// A connection to the hub was made: contents are fetched over it from now on.
@@ -102,7 +106,8 @@ impl Clients {
         drop_idle(&mut table);
         let id_base = free_range(&self.sandbox, &table)
             .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
-        let contents = Contents::new(key.clone(), tenant, self.store.clone(), self.system.clone());
+        let contents =
+            Contents::new(key.clone(), tenant, self.backlog.clone(), self.store.clone(), self.system.clone());
         contents.connect(joined);
         let mirrors = Mirrors::mount(&self.folder.join("mirrors"), id_base, contents.clone())?;
         let used = Mutex::new(Instant::now());

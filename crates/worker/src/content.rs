@@ -1,5 +1,6 @@
 //! Where the mirror gets what it is asked for: from the store on this machine, else over the link to the hub.
 
+use crate::backlog::Backlog;
 use crate::fuse::{Done, Fetch, FileSource};
 use base::{Bound, Content, Digest, EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId};
 use bytes::Bytes;
@@ -37,6 +38,7 @@ pub struct Contents {
     client: Bytes,
     tenant: Tenant,
     store: Arc<BlockStore>,
+    backlog: Arc<Backlog>,
     /// What may be on this machine's own disk.
     expected: Arc<Expected>,
     runtime: Handle,
@@ -61,7 +63,13 @@ struct Reader {
 
 impl Contents {
     /// Not connected yet. Must be called within a tokio runtime.
-    pub fn new(client: Bytes, tenant: Tenant, store: Arc<BlockStore>, system: Arc<SystemFiles>) -> Arc<Self> {
+    pub fn new(
+        client: Bytes,
+        tenant: Tenant,
+        backlog: Arc<Backlog>,
+        store: Arc<BlockStore>,
+        system: Arc<SystemFiles>,
+    ) -> Arc<Self> {
         let (fetcher, pieces, readers, indices, fetched) = Default::default();
         let runtime = Handle::current();
         let expected = Expected::new(system, store.clone(), tenant);
@@ -69,6 +77,7 @@ impl Contents {
             client,
             tenant,
             store,
+            backlog,
             expected,
             runtime,
             fetcher,
@@ -187,6 +196,7 @@ impl Contents {
 
     /// Reads a range, fetching what is missing.
     async fn read_range(&self, file: &FileSource, offset: u64, len: usize) -> Result<Vec<u8>, Errno> {
+        self.backlog.room().await;
         if let Content::Lazy(stamp) = file.content {
             self.learn_pieces(stamp, file.size, offset, len).await?;
         }

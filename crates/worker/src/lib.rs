@@ -10,6 +10,7 @@
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`streams`], [`demand`]: standard input and output.
 
+pub mod backlog;
 pub mod clients;
 pub mod content;
 pub mod delta;

@@ -1,5 +1,6 @@
 //! What a task left behind, read into a delta, its contents kept in the store.
 
+use crate::backlog::Backlog;
 use crate::clients::{Client, Clients};
 use crate::delta::{self, Lens, Options};
 use crate::fuse::LaneGuard;
@@ -57,21 +58,23 @@ pub async fn collect(
         index: Some(scratch.join("work/index")),
         ..Options::new(clock.started, clock.ended, clock.launched)
     };
-    let (store, tenant) = (clients.store.clone(), client.tenant);
+    let (store, backlog, tenant) = (clients.store.clone(), clients.backlog.clone(), client.tenant);
     let seen = Seen { lane: lane.clone(), lower: lane.path() };
     let upper = scratch.join("upper");
-    let collected = tokio::task::spawn_blocking(move || collect_blocking(&store, tenant, &seen, &upper, &options));
+    let collected =
+        tokio::task::spawn_blocking(move || collect_blocking(&store, &backlog, tenant, &seen, &upper, &options));
     collected.await.map_err(|error| format!("the worker failed: {error}"))?
 }
 
 fn collect_blocking(
     store: &Arc<BlockStore>,
+    backlog: &Backlog,
     tenant: Tenant,
     seen: &Seen,
     upper: &Path,
     options: &Options,
 ) -> Result<Made, String> {
-    let mut keeper = Keeper::new(store, tenant);
+    let mut keeper = Keeper::new(store, backlog, tenant);
     let mut cutter = Cutter::default();
     let collected = delta::collect(upper, seen, options, &mut |file, size| keeper.keep(&mut cutter, file, size));
     let collected = collected.map_err(|error| error.to_string())?;
@@ -116,6 +119,7 @@ fn wanted(delta: &Delta, recipes: &[(Digest, Recipe)]) -> HashSet<Digest> {
 /// Keeps contents as they are cut.
 struct Keeper<'a> {
     store: &'a Arc<BlockStore>,
+    backlog: &'a Backlog,
     tenant: Tenant,
     pin: Pin,
     small: Vec<(Digest, Vec<u8>)>,
@@ -126,9 +130,9 @@ struct Keeper<'a> {
 }
 
 impl<'a> Keeper<'a> {
-    fn new(store: &'a Arc<BlockStore>, tenant: Tenant) -> Self {
+    fn new(store: &'a Arc<BlockStore>, backlog: &'a Backlog, tenant: Tenant) -> Self {
         let (small, small_bytes, large, known, recipes) = Default::default();
-        Self { store, tenant, pin: store.pin(tenant, &[]), small, small_bytes, large, known, recipes }
+        Self { store, backlog, tenant, pin: store.pin(tenant, &[]), small, small_bytes, large, known, recipes }
     }
 
     fn keep(&mut self, cutter: &mut Cutter, file: &File, size: u64) -> io::Result<Content> {
@@ -152,6 +156,7 @@ impl<'a> Keeper<'a> {
             return Ok(());
         }
         self.pin.extend(&[digest]);
+        self.backlog.room_blocking();
         // The cutter has just named them.
         self.store.put_checked(self.tenant, digest, bytes).map_err(io::Error::other)?;
         if self.small_bytes + bytes.len() <= INLINE_BYTES {

@@ -6,15 +6,18 @@
 
 use base::ViewId;
 use bytes::Bytes;
+use rustix::fs::{Mode, OFlags};
 use rustix::mount::MountFlags;
 use std::collections::HashSet;
 use std::ffi::CString;
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use store::shrink::PIECE_BYTES;
 use wire::lock;
 
 /// The part of the machine's memory that tasks may fill before some must go on disk; the file system takes twice that.
@@ -25,6 +28,11 @@ const FILES_MAX: u64 = 1 << 20;
 const TICK: Duration = Duration::from_millis(100);
 /// Kinds of tasks that are known to write much; beyond, they are found out anew.
 const LARGE_MAX: usize = 10_000;
+
+/// Large files on disk are taken away in so many pieces: of more bytes, the larger ones. That bounds how long it takes.
+const PIECES_MAX: u64 = 500;
+/// Files that are taken away like this.
+const LARGE_FILES_MAX: usize = 200;
 
 /// The program of a client: whose tasks write alike.
 pub type Writer = (Bytes, ViewId);
@@ -158,9 +166,40 @@ impl Drop for Scratch {
     fn drop(&mut self) {
         if let Some((memory, _)) = &self.memory {
             memory.tasks.fetch_sub(1, Ordering::Relaxed);
+        } else {
+            shrink(&self.folder.join("upper"));
         }
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");
+        }
+    }
+}
+
+/// Takes large files beneath `folder` away, but for their last pieces. Nobody writes there any more.
+fn shrink(folder: &Path) {
+    let mut large = Vec::new();
+    find_large(folder, &mut large);
+    let bytes: u64 = large.iter().map(|(_, length)| length).sum();
+    let piece = PIECE_BYTES.max(bytes / PIECES_MAX);
+    for (file, length) in large {
+        if let Err(error) = store::shrink::shrink(&file, length, piece) {
+            tracing::debug!(%error, "a large file is freed at once");
+        }
+    }
+}
+
+/// Files beneath `folder` that take more than a piece, and their lengths. No link is followed: all there is a guest's.
+fn find_large(folder: &Path, large: &mut Vec<(File, u64)>) {
+    let Ok(entries) = std::fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let Ok(found) = entry.metadata() else { continue };
+        if found.is_dir() {
+            find_large(&entry.path(), large);
+        } else if found.is_file() && found.blocks() * 512 > PIECE_BYTES && large.len() < LARGE_FILES_MAX {
+            let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) {
+                large.push((File::from(file), found.len()));
+            }
         }
     }
 }
@@ -200,6 +239,19 @@ mod tests {
         std::fs::write(folder.path().join("d/f"), vec![1; 100_000]).expect("a file");
         let (bytes, files) = weigh(folder.path());
         assert!(bytes >= 100_000 && files == 2, "{bytes} {files}");
+    }
+
+    #[test]
+    fn large_files_are_taken_away_piece_by_piece() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("d")).expect("a folder");
+        let (large, small, elsewhere) = (folder.path().join("d/large"), folder.path().join("small"), "/dev/null");
+        std::fs::write(&large, vec![1; 3 * PIECE_BYTES as usize + 5]).expect("a file");
+        std::fs::write(&small, "small").expect("a file");
+        std::os::unix::fs::symlink(elsewhere, folder.path().join("link")).expect("a link");
+        shrink(folder.path());
+        let length = |path: &Path| std::fs::metadata(path).expect("is there").len();
+        assert_eq!((length(&large), length(&small)), (5, 5));
     }
 
     #[test]

@@ -13,6 +13,12 @@ pub const LOOSE_BYTES: u64 = 8 << 20;
 /// A guest that has left so much unwritten waits, in bytes; and so much while others want the disk.
 const DIRTY_BYTES_MAX: u64 = 48 << 20;
 const DIRTY_BYTES_PACED: u64 = 16 << 20;
+
+/// The bound at the moment.
+pub fn dirty_bytes_max(is_paced: bool) -> u64 {
+    if is_paced { DIRTY_BYTES_PACED } else { DIRTY_BYTES_MAX }
+}
+
 /// How often it is looked. (A look takes 0.2 ms.)
 pub const LOOK: Duration = Duration::from_millis(100);
 /// And for a while after something was written.
@@ -47,7 +53,7 @@ pub fn run(shared: &Shared) {
 impl Brake {
     /// Stops those that have left too much.
     fn hold(&self, shared: &Shared) {
-        let bytes_max = if shared.is_paced.load(Ordering::Relaxed) { DIRTY_BYTES_PACED } else { DIRTY_BYTES_MAX };
+        let bytes_max = dirty_bytes_max(shared.is_paced.load(Ordering::Relaxed));
         for guest in shared.guests.list() {
             let mut groups = wire::lock(&self.groups);
             if !groups.contains(&guest.group)

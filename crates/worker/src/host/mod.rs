@@ -4,7 +4,8 @@
 //!
 //! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them, or lets
 //!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]).
-//! * [`pacer`] does what takes time: writes guests' files to disk piece by piece and has the disk keep them ([`flushes`]), drops their cache.
+//! * [`pacer`] does what takes time: writes guests' files, and what the worker keeps for them ([`crate::backlog`]), to disk piece by piece and has the
+//!   disk keep them ([`flushes`]); drops their cache.
 //! * [`brake`] stops guests that write faster than that.
 //! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
 //!   ([`sensing`], from [`counters`]).
@@ -29,6 +30,7 @@ pub mod sensing;
 pub mod watcher;
 pub mod yielder;
 
+use crate::backlog::Backlog;
 use crate::sandbox::Levers;
 use brake::Brake;
 use guests::{Guests, Known};
@@ -90,6 +92,8 @@ pub struct Shared {
     guests: Arc<Guests>,
     seen: Mutex<Seen>,
     sensing: Mutex<Sensing>,
+    /// What the worker has written for guests.
+    backlog: Arc<Backlog>,
     /// Cache of guests to be dropped, in bytes.
     to_drop: AtomicU64,
     /// Guests write at a pace that their owner does not feel.
@@ -130,7 +134,7 @@ pub struct Seen {
 
 impl Host {
     /// Starts the threads.
-    pub fn start(settings: Settings, levers: Levers, guests: Arc<Guests>) -> io::Result<Self> {
+    pub fn start(settings: Settings, levers: Levers, guests: Arc<Guests>, backlog: Arc<Backlog>) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let lent = Lending { cpus: settings.cpus, largest: settings.cpus, expected: None, asks: false };
         let group = levers.tree().and_then(|tree| tree.file_name()?.to_str().map(str::to_owned));
@@ -140,6 +144,7 @@ impl Host {
             settings,
             levers,
             guests,
+            backlog,
             seen: Mutex::default(),
             to_drop: AtomicU64::new(0),
             is_paced: AtomicBool::new(false),
@@ -263,6 +268,11 @@ mod tests {
         }
     }
 
+    fn backlog(folder: &tempfile::TempDir) -> Arc<Backlog> {
+        let store = store::BlockStore::open(&folder.path().join("store"), store::Options::default()).expect("opens");
+        Arc::new(Backlog::new(Arc::new(store)))
+    }
+
     #[test]
     fn an_owner_is_heard_and_guests_that_cannot_be_frozen_leave() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -270,7 +280,7 @@ mod tests {
         // Memory is whatever it is while tests run.
         let settings = Settings { folder: folder.path().to_owned(), cpus: 3, rules, memory_reserve: Some(1 << 20) };
         let guests = Arc::new(Guests::default());
-        let host = Host::start(settings, Levers::default(), guests.clone()).expect("it starts");
+        let host = Host::start(settings, Levers::default(), guests.clone(), backlog(&folder)).expect("it starts");
         let (stay, mut evicted) = guests.arrive(known());
         let ask = |question| control::ask(folder.path(), &question).expect("it answers");
         let lent = || *host.lending.borrow();
@@ -322,7 +332,7 @@ mod tests {
         };
         let guests = Arc::new(Guests::default());
         let levers = Levers::over(tree.clone());
-        let _host = Host::start(settings, levers, guests.clone()).expect("it starts");
+        let _host = Host::start(settings, levers, guests.clone(), backlog(&folder)).expect("it starts");
         let is = |wanted: &str| {
             guests_go_on();
             std::fs::read_to_string(tree.join("cgroup.freeze")).is_ok_and(|said| said == wanted)

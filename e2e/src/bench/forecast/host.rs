@@ -20,7 +20,7 @@ pub const FULL: usize = 3;
 pub const GUEST: usize = 4;
 /// A load is left to itself for so long before anything is measured.
 const BEGINS: Duration = Duration::from_secs(1);
-/// Mean length of bursts, and of pauses between them, in milliseconds.
+/// Mean length of bursts, and of pauses between them, in milliseconds. Even ones: left to chance, ten seconds of them differ by 5% from the next.
 const BURSTS: (u64, u64) = (40, 60);
 /// The same of slow ones: what comes of ten seconds differs from one time to the next, whatever is known, so the greatest errors leave them
 /// out; they are in the tables, and have figures of their own.
@@ -141,7 +141,7 @@ fn start(case: Case, places: &Places, seed: u64) -> Result<Vec<Running>> {
     let nice = Spinner { nice: 19, ..plain.clone() };
     let nice_apart = Spinner { cgroup: Some(places.apart.procs()), ..nice.clone() };
     let all = match case.load {
-        "bursty" => vec![Spinner { kind: Kind::Bursts(BURSTS.0, BURSTS.1), ..plain }],
+        "bursty" => vec![Spinner { kind: Kind::EvenBursts(BURSTS.0, BURSTS.1), ..plain }],
         "bursty-slow" => vec![Spinner { kind: Kind::Bursts(SLOW.0, SLOW.1), ..plain }],
         "conundrum" => vec![nice],
         "conundrum-apart" => vec![nice_apart],

@@ -21,6 +21,9 @@ pub enum Kind {
     Loop,
     /// By turns: so many milliseconds it spins, then so many it sleeps, in the mean; how long each time is exponential.
     Bursts(u64, u64),
+    /// The same, but ten bursts always last the same, and ten pauses: as much is used in one interval of a measurement as in the next. Else the
+    /// load itself would differ by more than what is asked of a sensor.
+    EvenBursts(u64, u64),
 }
 
 /// A process to start.
@@ -63,15 +66,16 @@ impl Spinner {
     /// Starts it.
     pub fn start(&self) -> Result<Running> {
         let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
-        let (on, off) = match self.kind {
-            Kind::Loop => (0, 0),
-            Kind::Bursts(on, off) => (on, off),
+        let (on, off, is_even) = match self.kind {
+            Kind::Loop => (0, 0, false),
+            Kind::Bursts(on, off) => (on, off, false),
+            Kind::EvenBursts(on, off) => (on, off, true),
         };
         let cpu = self.cpu.map_or("-".to_owned(), |cpu| cpu.to_string());
         let cgroup = self.cgroup.as_ref().map_or("-".to_owned(), |path| path.display().to_string());
         let seconds = self.seconds.unwrap_or(1e9);
         let mut command = Command::new(own);
-        command.arg(SPIN_SUBCOMMAND).args([on, off, self.seed].map(|number| number.to_string()));
+        command.arg(SPIN_SUBCOMMAND).args([on, off, is_even.into(), self.seed].map(|number| number.to_string()));
         command.args([self.nice.to_string(), u8::from(self.idle).to_string(), cpu, cgroup, seconds.to_string()]);
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         command.spawn().map(Running).context(|| "cannot start a load".to_owned())
@@ -88,7 +92,7 @@ impl Spinner {
     }
 }
 
-/// Is such a process: `<on> <off> <seed> <nice> <idle> <cpu> <cgroup> <seconds>`.
+/// Is such a process: `<on> <off> <even> <seed> <nice> <idle> <cpu> <cgroup> <seconds>`.
 pub fn spin(arguments: &[String]) -> ExitCode {
     match try_spin(arguments) {
         Some(got) => {
@@ -103,7 +107,7 @@ pub fn spin(arguments: &[String]) -> ExitCode {
 }
 
 fn try_spin(arguments: &[String]) -> Option<f64> {
-    let [on, off, seed, nice, idle, cpu, cgroup, seconds] = arguments else { return None };
+    let [on, off, even, seed, nice, idle, cpu, cgroup, seconds] = arguments else { return None };
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).ok()?;
     if cgroup != "-" {
         fs::write(cgroup, "0").ok()?;
@@ -123,17 +127,42 @@ fn try_spin(arguments: &[String]) -> Option<f64> {
     let mut dice = Dice(seed.parse().ok()?);
     let end = Duration::from_secs_f64(seconds.parse().ok()?);
     let (began, used) = (Instant::now(), cpu_seconds());
+    let (mut spins, mut sleeps) = (Lengths::new(even == "1"), Lengths::new(even == "1"));
     while began.elapsed() < end {
-        let burst = if off > 0.0 { dice.exponential(on / 1e3) } else { 0.01 };
+        let burst = if off > 0.0 { spins.next(&mut dice) * on / 1e3 } else { 0.01 };
         let burst_began = Instant::now();
         while burst_began.elapsed().as_secs_f64() < burst {
             std::hint::spin_loop();
         }
         if off > 0.0 {
-            pause(Duration::from_secs_f64(dice.exponential(off / 1e3)));
+            pause(Duration::from_secs_f64(sleeps.next(&mut dice) * off / 1e3));
         }
     }
     Some((cpu_seconds() - used) / began.elapsed().as_secs_f64())
+}
+
+/// How long bursts are, or pauses, in parts of their mean.
+struct Lengths {
+    is_even: bool,
+    /// Of those that come next, if they are even.
+    next: Vec<f64>,
+}
+
+impl Lengths {
+    fn new(is_even: bool) -> Self {
+        Self { is_even, next: Vec::new() }
+    }
+
+    fn next(&mut self, dice: &mut Dice) -> f64 {
+        if self.is_even && self.next.is_empty() {
+            // The middles of ten equally likely parts, in a new order.
+            self.next.extend((0..10).map(|part| -(1.0 - (f64::from(part) + 0.5) / 10.0).ln()));
+            let mean = self.next.iter().sum::<f64>() / self.next.len() as f64;
+            self.next.iter_mut().for_each(|length| *length /= mean);
+            dice.shuffle(&mut self.next);
+        }
+        self.next.pop().unwrap_or_else(|| dice.exponential(1.0))
+    }
 }
 
 fn cpu_seconds() -> f64 {
