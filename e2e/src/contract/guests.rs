@@ -84,8 +84,15 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if ended != Some(Ended::Code(0)) || !pool.place("guests/done").exists() {
         wrong.push(format!("its client noticed: {ended:?}"));
     }
+    let rests = told(&owner(pool, host, &["guests"])?);
+    pool.restart_worker(host)?;
+    let answered = || owner(pool, host, &["guests"]).ok().filter(Outcome::ok);
+    let rests_still = wait_for(END_BOUND, answered).map_or(Value::Null, |answer| told(&answer));
+    if rests["evicted"] != 1 || [&rests, &rests_still].iter().any(|told| told["reasons"][0] != "paused by its owner") {
+        wrong.push(format!("its owner's word outlives the worker: {rests}, then {rests_still}"));
+    }
     let again = told(&owner(pool, host, &["resume"])?);
-    if again["rests"] != false || again["evicted"] != 1 {
+    if again["rests"] != false {
         wrong.push(format!("all is as before: {again}"));
     }
     wrong.extend(says_what_it_gives(pool)?);

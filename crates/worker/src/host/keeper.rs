@@ -4,6 +4,7 @@ use super::control::{Listener, not_understood};
 use super::guests::Known;
 use super::lingering::{Lot, STAY_MIN};
 use super::memory::{Memory, shortage};
+use super::pause::Paused;
 use super::{Lending, Shared};
 use crate::sandbox::Held;
 use rustix::event::{PollFd, PollFlags};
@@ -73,13 +74,6 @@ struct State {
     counted: Instant,
 }
 
-/// The owner has said that guests are to rest.
-#[derive(Clone, Copy, Debug)]
-struct Paused {
-    since: Instant,
-    until: Option<Instant>,
-}
-
 impl Keeper {
     /// Opens the owner's door.
     pub fn new(shared: Arc<Shared>, lending: watch::Sender<Lending>) -> io::Result<Self> {
@@ -89,6 +83,10 @@ impl Keeper {
         shared.levers.wait_for_memory();
         shared.levers.forbid_swap();
         let shortage = shortage();
+        let paused = Paused::kept(&shared.settings.folder);
+        if paused.is_some() {
+            tracing::warn!("guests rest here, as was said before this start: `gleaner resume` lets them go on");
+        }
         let state = State {
             tells_shortage: shortage.is_some(),
             shared,
@@ -98,7 +96,7 @@ impl Keeper {
             verdict: None,
             held: Held::default(),
             limit: u64::MAX,
-            paused: None,
+            paused,
             frozen_since: None,
             is_aside: false,
             evicted: 0,
@@ -133,8 +131,8 @@ impl State {
     /// Looks how it is, does what follows, and says when to look again.
     fn look(&mut self) -> Duration {
         let now = Instant::now();
-        if self.paused.is_some_and(|paused| paused.until.is_some_and(|until| now >= until)) {
-            self.paused = None;
+        if self.paused.is_some_and(|paused| paused.has_ended(now)) {
+            self.pause_or_not(None);
         }
         let look_s = self.keep_memory(now);
         self.count(now);
@@ -157,7 +155,7 @@ impl State {
         let asks = lot.asks() && self.frozen_since.is_none() && self.shared.guests.count() > 0;
         let lent = Lending { cpus, largest, expected, asks };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent) != lent);
-        let until = self.paused.and_then(|paused| paused.until).map(|until| until.saturating_duration_since(now));
+        let until = self.paused.and_then(|paused| paused.left(now));
         let soon = if self.shared.guests.are_leaving() { SOON } else { LOOK_MAX };
         Duration::from_secs_f64(look_s).min(soon).min(until.unwrap_or(LOOK_MAX))
     }
@@ -328,7 +326,7 @@ impl State {
         match question["ask"].as_str() {
             Some("pause") => self.pause(question["for_s"].as_f64(), question["evict"] == true),
             Some("resume") => {
-                self.paused = None;
+                self.pause_or_not(None);
                 self.look();
                 self.told()
             }
@@ -343,19 +341,28 @@ impl State {
 
     fn pause(&mut self, for_s: Option<f64>, evicts: bool) -> Value {
         let since = Instant::now();
-        let until = for_s.and_then(|for_s| Duration::try_from_secs_f64(for_s).ok());
-        let until = until.and_then(|time| since.checked_add(time));
-        self.paused = Some(Paused { since, until });
+        self.paused = Some(Paused::begin(for_s));
         self.look();
         if evicts {
             self.end_all("the machine's owner wants it for himself");
         }
         let is_quiet = self.wait_for_quiet(since);
         let took_ms = since.elapsed().as_secs_f64() * 1e3;
+        // Guests rest by now: the disk may take its time.
+        self.pause_or_not(self.paused);
         let mut told = self.told();
         told["took_ms"] = json!(took_ms);
         told["frozen"] = json!(is_quiet);
         told
+    }
+
+    /// The owner's word is this, and is kept for a worker that comes after this one.
+    fn pause_or_not(&mut self, paused: Option<Paused>) {
+        self.paused = paused;
+        let folder = &self.shared.settings.folder;
+        if let Err(error) = paused.map_or_else(|| Paused::forget(folder), |paused| paused.keep(folder)) {
+            tracing::warn!(%error, folder = %folder.display(), "that guests are paused, or not any more, is not kept for the next start");
+        }
     }
 
     /// Waits until no guest gets the processor any more, for a bounded time. Guests that have waited for it, because their host is busy, are
@@ -394,8 +401,8 @@ impl State {
             "rests": self.frozen_since.is_some(),
             "aside": self.is_aside,
             "reasons": self.reasons(),
-            "paused_s": self.paused.map(|paused| paused.since.elapsed().as_secs_f64()),
-            "paused_for_s": self.paused.and_then(|paused| Some((paused.until? - Instant::now()).as_secs_f64())),
+            "paused_s": self.paused.map(|paused| paused.lasted().as_secs_f64()),
+            "paused_for_s": self.paused.and_then(|paused| Some(paused.left(Instant::now())?.as_secs_f64())),
             "owner_s": seen.owner_s,
             "owner_used": seen.used,
             "cpus": self.lending.borrow().cpus,

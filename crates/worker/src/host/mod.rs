@@ -3,7 +3,7 @@
 //! Five threads of normal priority, so that they are heard however busy the machine is; none waits for another, nor for the rest of the worker:
 //!
 //! * [`keeper`] decides, twenty times a second where memory is short: freezes guests and lets them go on, bounds their memory, ends them, or lets
-//!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]).
+//!   them begin again where they would end sooner ([`lingering`]); answers the owner ([`control`]), whose word holds beyond this process ([`pause`]).
 //! * [`pacer`] does what takes time: writes guests' files, and what the worker keeps for them ([`crate::backlog`]), to disk piece by piece and has the
 //!   disk keep them ([`flushes`]); drops their cache.
 //! * [`brake`] stops guests that write faster than that.
@@ -24,6 +24,7 @@ pub mod keeper;
 pub mod lingering;
 pub mod memory;
 pub mod pacer;
+pub mod pause;
 pub mod presence;
 pub mod say;
 pub mod sensing;
