@@ -14,6 +14,7 @@ pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
 pub use sim::{Bursts, Chunks, Linger, Measured, OwnersBursts, Parallel, Set, Sim, SimCommand, Sweep, Unit};
 
+use crate::config::Cpus;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -169,9 +170,9 @@ pub struct Up {
     /// Where it listens.
     #[command(flatten)]
     pub serve: Serve,
-    /// CPUs to offer; all if not given [env: GLEANER_CPUS]
+    /// CPUs to offer, or a part of all such as 50%; all if not given [env: GLEANER_CPUS]
     #[arg(long, value_name = "N")]
-    pub cpus: Option<u32>,
+    pub cpus: Option<Cpus>,
     /// A name that commands may ask for with --tag, such as gpu; may be repeated [env: GLEANER_TAGS, with commas]
     #[arg(long, value_name = "NAME")]
     pub tag: Vec<String>,
@@ -212,9 +213,9 @@ pub struct Worker {
     /// Settings.
     #[command(flatten)]
     pub node: NodeFlags,
-    /// CPUs to offer; all if not given [env: GLEANER_CPUS]
+    /// CPUs to offer, or a part of all such as 50%; all if not given [env: GLEANER_CPUS]
     #[arg(long, value_name = "N")]
-    pub cpus: Option<u32>,
+    pub cpus: Option<Cpus>,
     /// A name that commands may ask for with --tag, such as gpu; may be repeated [env: GLEANER_TAGS, with commas]
     #[arg(long, value_name = "NAME")]
     pub tag: Vec<String>,
@@ -529,6 +530,7 @@ fn duration(text: &str) -> Result<Duration, String> {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+    use std::str::FromStr;
 
     fn parsed(line: &str) -> Result<Command, clap::Error> {
         Arguments::try_parse_from(line.split_whitespace()).map(|arguments| arguments.command)
@@ -557,7 +559,10 @@ mod tests {
     #[test]
     fn tokens_and_times() {
         let Ok(Command::Join(join)) = parsed("gleaner join - --cpus 2 --detach") else { panic!("not join") };
-        assert_eq!((join.token.token.as_str(), join.worker.cpus, join.worker.background.detach), ("-", Some(2), true));
+        assert_eq!(
+            (join.token.token.as_str(), join.worker.cpus, join.worker.background.detach),
+            ("-", Cpus::from_str("2").ok(), true)
+        );
         let Ok(Command::Token(token)) = parsed("gleaner token --role client --ttl 2h") else { panic!("not token") };
         assert_eq!((token.role, token.ttl), (Role::Client, Duration::from_secs(7200)));
         for wrong in ["0s", "m", "5", "200h", "-1s", "15 m", "\u{e9}"] {

@@ -5,7 +5,7 @@
 
 mod owner;
 
-pub use owner::{Reserve, RestFile};
+pub use owner::{Cpus, Memory, RestFile};
 
 use crate::error::{CliError, Result};
 use base::command::are_tags;
@@ -78,18 +78,21 @@ pub struct NodeFile {
     /// Address and port at which a hub on this machine has metrics for Prometheus.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics: Option<String>,
-    /// CPUs that a worker on this machine offers.
+    /// CPUs that a worker on this machine offers: a number, or a part of all such as `"50%"`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpus: Option<u32>,
+    pub cpus: Option<toml::Value>,
     /// Tags of a worker on this machine: commands may ask for them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
     /// Name of this machine in the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Memory that guests on this machine leave free, such as `4G`.
+    /// Memory that guests on this machine leave free, such as `4G` or `25%`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_reserve: Option<String>,
+    /// Memory that guests on this machine have at most, however much is free; the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_max: Option<String>,
     /// When guests on this machine rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest: Option<RestFile>,
@@ -111,7 +114,7 @@ pub struct Flags {
     /// `--state`.
     pub state_dir: Option<PathBuf>,
     /// `--cpus`.
-    pub cpus: Option<u32>,
+    pub cpus: Option<Cpus>,
     /// `--tag`.
     pub tags: Vec<String>,
     /// `--name`.
@@ -297,7 +300,9 @@ pub struct Config {
     /// Tags of a worker.
     pub tags: Setting<Tags>,
     /// Memory that guests of a worker leave free, if that was said.
-    pub memory_reserve: Option<Setting<Reserve>>,
+    pub memory_reserve: Option<Setting<Memory>>,
+    /// And have at most, if that was said.
+    pub memory_max: Option<Setting<Memory>>,
     /// When guests of a worker rest.
     pub rest: Setting<sched::rest::Rules>,
     /// This machine's name.
@@ -319,8 +324,9 @@ impl Config {
         let listen = pick.text("GLEANER_LISTEN", ("--listen", flags.listen), node.listen, || LISTEN_DEFAULT.into());
         let listen = parse(listen, "listen", "an address and port such as 0.0.0.0:7433")?;
         let text = |number: u32| number.to_string();
-        let (cpus_flag, cpus_file) = (flags.cpus.map(text), node.cpus.map(text));
-        let cpus = pick.text("GLEANER_CPUS", ("--cpus", cpus_flag), cpus_file, || around.cpus.to_string());
+        let cpus_flag = flags.cpus.map(|cpus| cpus.to_string());
+        let cpus = pick.text("GLEANER_CPUS", ("--cpus", cpus_flag), node.cpus.map(owner::text), || "100%".into());
+        let cpus: Setting<Cpus> = parse(cpus, "cpus", Cpus::WANT)?;
         let tags = |tags: Vec<String>| Some(tags.join(",")).filter(|text| !text.is_empty());
         let tags = pick.text("GLEANER_TAGS", ("--tag", tags(flags.tags)), tags(node.tags), String::new);
         let of_client = Pick { around, file: &client_path };
@@ -340,7 +346,8 @@ impl Config {
             client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
-            memory_reserve: owner::reserve(&pick, node.memory_reserve)?,
+            memory_reserve: owner::memory(&pick, "memory_reserve", "GLEANER_MEMORY_RESERVE", node.memory_reserve)?,
+            memory_max: owner::memory(&pick, "memory_max", "GLEANER_MEMORY_MAX", node.memory_max)?,
             rest: owner::rules(node.rest, &node_path)?,
             journal: journal(&pick, node.journal)?,
             metrics: metrics(&pick, flags.metrics, node.metrics)?,
@@ -351,7 +358,7 @@ impl Config {
                 value: std::path::absolute(&state.value).unwrap_or(state.value.into()),
                 source: state.source,
             },
-            cpus: number(cpus, "cpus", 1..=4096)?,
+            cpus: Setting { value: cpus.value.of(around.cpus), source: cpus.source },
             tags: parse(tags, "tags", "at most 16 names of letters, digits, and `.`, `_`, `:`, `-` within")?,
             name,
             hosts_max: number(hosts_max, "hosts_max", 16..=1_000_000)?,
@@ -373,6 +380,7 @@ impl Config {
         let (journal, journal_source) = shown(self.journal.as_ref());
         let (metrics, metrics_source) = shown(self.metrics.as_ref());
         let (reserve, reserve_source) = shown(self.memory_reserve.as_ref());
+        let (most, most_source) = shown(self.memory_max.as_ref());
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
@@ -389,6 +397,7 @@ impl Config {
             ("node.cpus", self.cpus.value.into(), self.cpus.source.to_string()),
             ("node.tags", self.tags.value.0.clone().into(), self.tags.source.to_string()),
             ("node.memory_reserve", reserve, reserve_source),
+            ("node.memory_max", most, most_source),
             ("node.rest", owner::shown(&self.rest.value), self.rest.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),

@@ -78,6 +78,8 @@ pub struct WorkerConfig {
     pub rest: sched::rest::Rules,
     /// Memory that guests leave free, in bytes, if that was said.
     pub memory_reserve: Option<u64>,
+    /// Memory that guests have at most, in bytes, if that was said.
+    pub memory_max: Option<u64>,
 }
 
 /// What the client daemon is started with.
@@ -461,13 +463,14 @@ async fn work(
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
     let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
-    let memory_bytes = worker::scratch::memory_bytes();
     let settings = worker::host::Settings {
         folder: worker.state_dir,
         cpus: worker.cpus,
         rules: worker.rest,
         memory_reserve: worker.memory_reserve,
+        memory_max: worker.memory_max,
     };
+    let memory_bytes = settings.marks(worker::scratch::memory_bytes()).most;
     let levers = clients.sandbox.levers().clone();
     let host = worker::host::Host::start(settings, levers, clients.guests.clone(), clients.backlog.clone());
     let host = host.map_err(|error| failed(format!("looking after this machine's owner: {error}")))?;

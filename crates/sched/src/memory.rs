@@ -2,7 +2,8 @@
 //!
 //! Without swap nothing but its end gives a guest's memory back; freezing only keeps it from growing. So what an owner will want
 //! next must be free before he asks: a reserve that guests never get. What is left beyond it is theirs. As an owner grows into the reserve, in this
-//! order: guests' cache is dropped, guests are frozen, and guests end, to be run again elsewhere, before the low mark.
+//! order: guests' cache is dropped, guests are frozen, and guests end, to be run again elsewhere, before the low mark. Guests that wait for memory
+//! among themselves would wait for ever: after a while one of them goes.
 //!
 //! Deliberately not here: who reads memory, and who carries that out.
 
@@ -12,6 +13,8 @@ const GROWTH_MAX: f64 = 3.0e9;
 const END_S: f64 = 0.3;
 /// How long memory must have been free again before frozen guests go on, in seconds: that is not to be done twice a second.
 const CALM_S: f64 = 5.0;
+/// How long guests wait for memory until one of them goes, in seconds.
+const WAIT_S: f64 = 10.0;
 /// It is looked again after so long, in seconds.
 const LOOK_S: (f64, f64) = (0.02, 2.0);
 /// A limit is moved only by more than this part of it: each time costs a little.
@@ -24,14 +27,16 @@ pub struct Marks {
     pub low: u64,
     /// Guests never take what would leave less.
     pub high: u64,
+    /// Guests never have more, however much is left.
+    pub most: u64,
 }
 
 impl Marks {
-    /// For a machine with so much memory; `reserve`: what its owner wants to have left, if he said so.
-    pub fn of(total: u64, reserve: Option<u64>) -> Self {
+    /// For a machine with so much memory; `reserve` and `most`: what its owner wants to have left, and to lend at most, if he said so.
+    pub fn of(total: u64, reserve: Option<u64>, most: Option<u64>) -> Self {
         const MIB: u64 = 1 << 20;
         let high = reserve.unwrap_or_else(|| (total / 10).clamp(512 * MIB, 3072 * MIB)).min(total);
-        Self { low: high / 3, high }
+        Self { low: high / 3, high, most: most.unwrap_or(u64::MAX).min(total - high) }
     }
 
     fn middle(&self) -> u64 {
@@ -52,6 +57,8 @@ pub struct Seen {
     pub fixed: u64,
     /// Cache that is guests', in bytes.
     pub cache: u64,
+    /// A guest waits for memory that the limit does not let it have.
+    pub waits: bool,
 }
 
 /// What is to be done now.
@@ -65,6 +72,8 @@ pub struct Verdict {
     pub freeze: bool,
     /// Guests that hold so much are to end, in bytes.
     pub end: u64,
+    /// Guests have waited for memory for too long: one of those that have much of it is to end.
+    pub crowded: bool,
     /// When to look again, in seconds.
     pub look_s: f64,
 }
@@ -78,13 +87,15 @@ pub struct Keeper {
     frozen: bool,
     /// Since when there has been enough again.
     calm_since: Option<f64>,
+    /// Since when guests wait for memory.
+    waits_since: Option<f64>,
     limit: u64,
 }
 
 impl Keeper {
     /// Nothing is frozen, and nothing was seen.
     pub fn new(marks: Marks) -> Self {
-        Self { marks, last: None, frozen: false, calm_since: None, limit: u64::MAX }
+        Self { marks, last: None, frozen: false, calm_since: None, waits_since: None, limit: u64::MAX }
     }
 
     /// The marks that it goes by.
@@ -112,6 +123,7 @@ impl Keeper {
             drop: if seen.available < 2 * high { high.saturating_sub(seen.free).min(seen.cache) } else { 0 },
             freeze: self.frozen,
             end: if must_end { high.saturating_sub(seen.available).min(seen.fixed) } else { 0 },
+            crowded: self.is_crowded(seen, now_s),
             look_s: look_s.clamp(LOOK_S.0, LOOK_S.1),
         }
     }
@@ -128,10 +140,23 @@ impl Keeper {
         }
     }
 
+    /// Whether guests have waited for too long. Whoever is frozen does not wait, and what one leaves others have time to take.
+    fn is_crowded(&mut self, seen: &Seen, now_s: f64) -> bool {
+        if !seen.waits || self.frozen {
+            self.waits_since = None;
+            return false;
+        }
+        let is_crowded = now_s - *self.waits_since.get_or_insert(now_s) >= WAIT_S;
+        if is_crowded {
+            self.waits_since = None;
+        }
+        is_crowded
+    }
+
     /// What guests hold, and may take beside: what is available beyond the reserve and the owner's cache. Theirs is a part of that.
     fn limit(&mut self, seen: &Seen) -> u64 {
         let room = seen.available.saturating_sub(self.marks.high).saturating_sub(seen.owners_cache);
-        let limit = seen.fixed + room;
+        let limit = (seen.fixed + room).min(self.marks.most);
         let moved = limit.abs_diff(self.limit) as f64;
         if moved > self.limit as f64 * LIMIT_STEP || limit < seen.fixed + seen.cache {
             self.limit = limit;
@@ -145,18 +170,20 @@ mod tests {
     use super::*;
 
     const GB: u64 = 1_000_000_000;
-    const MARKS: Marks = Marks { low: GB, high: 3 * GB };
+    const MARKS: Marks = Marks { low: GB, high: 3 * GB, most: u64::MAX };
 
     fn seen(available: u64, fixed: u64) -> Seen {
-        Seen { available, free: available, owners_cache: 0, fixed, cache: 0 }
+        Seen { available, free: available, owners_cache: 0, fixed, cache: 0, waits: false }
     }
 
     #[test]
     fn marks_follow_the_machine_and_its_owner() {
-        assert_eq!(Marks::of(64 << 30, None), Marks { low: 1 << 30, high: 3 << 30 });
-        assert_eq!(Marks::of(2 << 30, None).high, 512 << 20);
-        assert_eq!(Marks::of(24 << 30, Some(6 << 30)), Marks { low: 2 << 30, high: 6 << 30 });
-        assert_eq!(Marks::of(1 << 30, Some(6 << 30)).high, 1 << 30);
+        assert_eq!(Marks::of(64 << 30, None, None), Marks { low: 1 << 30, high: 3 << 30, most: 61 << 30 });
+        assert_eq!(Marks::of(2 << 30, None, None).high, 512 << 20);
+        let named = Marks::of(24 << 30, Some(6 << 30), Some(9 << 30));
+        assert_eq!(named, Marks { low: 2 << 30, high: 6 << 30, most: 9 << 30 });
+        let too_much = Marks::of(1 << 30, Some(6 << 30), Some(9 << 30));
+        assert_eq!((too_much.high, too_much.most), (1 << 30, 0));
     }
 
     #[test]
@@ -167,6 +194,30 @@ mod tests {
         assert_eq!(keeper.judge(&cached, 1.0).limit, 4 * GB);
         let calm = keeper.judge(&seen(6 * GB + GB / 100, GB), 2.0);
         assert_eq!((calm.limit, calm.drop, calm.freeze, calm.end), (4 * GB, 0, false, 0), "a little does not move it");
+    }
+
+    #[test]
+    fn guests_never_have_more_than_their_host_lends() {
+        let mut keeper = Keeper::new(Marks { most: 5 * GB, ..MARKS });
+        assert_eq!(keeper.judge(&seen(20 * GB, GB), 0.0).limit, 5 * GB);
+        assert_eq!(keeper.judge(&seen(5 * GB, GB), 1.0).limit, 3 * GB);
+    }
+
+    #[test]
+    fn one_goes_of_guests_that_wait_for_memory_for_long() {
+        let mut keeper = Keeper::new(MARKS);
+        let mut at = |waits: bool, available: u64, now_s: f64| {
+            keeper.judge(&Seen { waits, ..seen(available, 4 * GB) }, now_s).crowded
+        };
+        assert_eq!(
+            [0.0, 5.0, 9.9, 10.0, 12.0, 19.0, 22.0].map(|now_s| at(true, 4 * GB, now_s)),
+            [false, false, false, true, false, false, true]
+        );
+        assert_eq!(
+            [(true, 30.0), (false, 35.0), (true, 41.0)].map(|(waits, now_s)| at(waits, 4 * GB, now_s)),
+            [false; 3]
+        );
+        assert!(!at(true, GB, 60.0), "they are frozen");
     }
 
     #[test]

@@ -177,7 +177,7 @@ struct Live {
     _cpus: CpuShare,
     stay: Stay,
     /// Told why it must make room for the machine's owner.
-    evicted: oneshot::Receiver<String>,
+    evicted: oneshot::Receiver<Failed>,
     timeline: Vec<Moment>,
     arrived: Instant,
 }
@@ -384,7 +384,7 @@ impl Live {
                     self.kill();
                 }
                 Ok(why) = &mut self.evicted, if cancelled.is_none() => {
-                    cancelled = Some(FailedKind::Evicted.because(why));
+                    cancelled = Some(why);
                     pumps.silence();
                     self.kill();
                 }

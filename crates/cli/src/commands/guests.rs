@@ -90,6 +90,7 @@ fn text(told: &Value) -> String {
     let state = match (told["rests"].as_bool(), told["aside"].as_bool()) {
         (Some(true), _) => format!("guests rest: {}", words(&told["reasons"])),
         (_, Some(true)) => "guests stand aside while the owner has work for all CPUs".into(),
+        _ if told["cpus"] == 1 => "guests may run on 1 CPU".into(),
         _ => format!("guests may run on {} CPUs", told["cpus"]),
     };
     let owner = match told["owner_s"].as_f64() {

@@ -47,9 +47,11 @@ pub fn own_config(config: &Config) -> Result<WorkerConfig> {
     let state_dir = config.state_dir.value.join("worker");
     make_private_folder(&state_dir)?;
     let (name, tags) = (config.name.value.clone(), config.tags.value.0.clone());
-    let memory_reserve = config.memory_reserve.as_ref().map(|reserve| reserve.value.bytes());
+    let all = worker::scratch::memory_bytes();
+    let memory_reserve = config.memory_reserve.as_ref().map(|reserve| reserve.value.bytes(all));
+    let memory_max = config.memory_max.as_ref().map(|most| most.value.bytes(all));
     let rest = config.rest.value.clone();
-    Ok(WorkerConfig { hub: None, state_dir, name, cpus: config.cpus.value, tags, rest, memory_reserve })
+    Ok(WorkerConfig { hub: None, state_dir, name, cpus: config.cpus.value, tags, rest, memory_reserve, memory_max })
 }
 
 /// Starts `gleaner` with `arguments` in the background, and prints what it says.

@@ -1,11 +1,13 @@
-//! What the owner of a lending machine has settled: when guests rest, and how much memory is his in any case.
+//! What the owner of a lending machine has settled: how much of it guests may have, and when they rest.
 
 use super::{Pick, Setting, Source, parse};
 use crate::error::{CliError, Result};
 use base::command::memory_mib;
 use sched::rest::{Hours, Rules};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 /// The part `[rest]` of `node.toml`. What is left out stays as it is by default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -56,41 +58,110 @@ pub(super) fn rules(given: Option<RestFile>, file: &Path) -> Result<Setting<Rule
     Ok(Setting { value, source })
 }
 
-/// Memory that guests leave free.
+/// So much, or a part of what this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reserve {
-    /// In MiB.
-    pub mib: u32,
+enum Amount {
+    Whole(u32),
+    Percent(u32),
 }
 
-impl std::str::FromStr for Reserve {
+impl Amount {
+    /// `whole` reads what is not a part.
+    fn read(text: &str, whole: impl Fn(&str) -> Option<u32>) -> Option<Self> {
+        match text.strip_suffix('%') {
+            Some(part) => part.parse().ok().filter(|percent| (1..=100).contains(percent)).map(Self::Percent),
+            None => whole(text).map(Self::Whole),
+        }
+    }
+
+    fn show(self, f: &mut fmt::Formatter<'_>, unit: &str) -> fmt::Result {
+        match self {
+            Self::Whole(amount) => write!(f, "{amount}{unit}"),
+            Self::Percent(percent) => write!(f, "{percent}%"),
+        }
+    }
+}
+
+/// CPUs that a worker offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cpus(Amount);
+
+impl Cpus {
+    /// What it may be.
+    pub const WANT: &str = "a number from 1 to 4096, or a part of all such as 50%";
+
+    /// Of `all` that there are: at most that part, and at least one.
+    pub fn of(self, all: u32) -> u32 {
+        match self.0 {
+            Amount::Whole(count) => count,
+            Amount::Percent(percent) => (all.saturating_mul(percent) / 100).max(1),
+        }
+    }
+}
+
+impl FromStr for Cpus {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let count = |text: &str| text.parse().ok().filter(|count| (1..=4096).contains(count));
+        Amount::read(text, count).map(Self).ok_or_else(|| format!("not {}", Self::WANT))
+    }
+}
+
+impl fmt::Display for Cpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(f, "")
+    }
+}
+
+/// An amount of memory: what guests leave free, or have at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Memory(Amount);
+
+impl Memory {
+    /// Of `all` that there is, in bytes.
+    pub fn bytes(self, all: u64) -> u64 {
+        match self.0 {
+            Amount::Whole(mib) => u64::from(mib) << 20,
+            Amount::Percent(percent) => all / 100 * u64::from(percent),
+        }
+    }
+}
+
+impl FromStr for Memory {
     type Err = ();
 
     fn from_str(text: &str) -> std::result::Result<Self, ()> {
-        memory_mib(text).map(|mib| Self { mib }).ok_or(())
+        Amount::read(text, memory_mib).map(Self).ok_or(())
     }
 }
 
-impl std::fmt::Display for Reserve {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}M", self.mib)
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.show(f, "M")
     }
 }
 
-impl Reserve {
-    /// In bytes.
-    pub fn bytes(self) -> u64 {
-        u64::from(self.mib) << 20
-    }
-}
-
-/// The reserve, if one was named.
-pub(super) fn reserve(pick: &Pick<'_>, of_file: Option<String>) -> Result<Option<Setting<Reserve>>> {
-    let text = pick.text("GLEANER_MEMORY_RESERVE", ("", None), of_file, String::new);
+/// The amount of memory that is called `key`, if one was named.
+pub(super) fn memory(
+    pick: &Pick<'_>,
+    key: &str,
+    variable: &'static str,
+    of_file: Option<String>,
+) -> Result<Option<Setting<Memory>>> {
+    let text = pick.text(variable, ("", None), of_file, String::new);
     if text.source == Source::Default {
         return Ok(None);
     }
-    parse(text, "memory_reserve", "a size such as 4G").map(Some)
+    parse(text, key, "a size such as 4G, or a part of all such as 25%").map(Some)
+}
+
+/// A number or a text of a file, as text.
+pub(super) fn text(value: toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text,
+        other => other.to_string(),
+    }
 }
 
 /// The rules, for `gleaner config`.

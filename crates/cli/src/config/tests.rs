@@ -24,7 +24,7 @@ fn flags_beat_environment_beats_file_beats_default() {
     assert_eq!(config.state_dir.value, Path::new("/home/u/.local/state/gleaner"));
     assert_eq!((config.name.value.as_str(), config.client_hub), ("desk", None));
     let path = dir.path().join(NODE_FILE);
-    write(&path, &NodeFile { cpus: Some(3), listen: Some("1.2.3.4:5".into()), ..NodeFile::default() })
+    write(&path, &NodeFile { cpus: Some(3.into()), listen: Some("1.2.3.4:5".into()), ..NodeFile::default() })
         .expect("written");
     let config = load(&[], Flags::default());
     assert_eq!((config.cpus.value, config.cpus.source), (3, Source::File(path)));
@@ -35,8 +35,33 @@ fn flags_beat_environment_beats_file_beats_default() {
     let config = load(&[("GLEANER_METRICS", "127.0.0.1:9433")], Flags::default());
     let metrics = config.metrics.expect("some");
     assert_eq!((metrics.value.port(), metrics.source), (9433, Source::Environment("GLEANER_METRICS")));
-    let config = load(&[("GLEANER_CPUS", "5")], Flags { cpus: Some(7), ..Flags::default() });
+    let config = load(&[("GLEANER_CPUS", "5")], Flags { cpus: "7".parse().ok(), ..Flags::default() });
     assert_eq!((config.cpus.value, config.cpus.source), (7, Source::Flag("--cpus")));
+}
+
+#[test]
+fn a_part_of_the_machine_is_lent() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join(NODE_FILE);
+    let load = |file: &str| {
+        std::fs::write(&path, file).expect("written");
+        Config::load(&around(dir.path(), &[]), Flags::default())
+    };
+    let config = load("cpus = '40%'\nmemory_reserve = '2G'\nmemory_max = '25%'\n").expect("sound");
+    assert_eq!(config.cpus.value, 3, "of eight");
+    let bytes = |setting: Option<Setting<Memory>>| setting.map(|setting| setting.value.bytes(1000 << 20));
+    assert_eq!((bytes(config.memory_reserve), bytes(config.memory_max)), (Some(2 << 30), Some(250 << 20)));
+    assert_eq!(load("cpus = '1%'").expect("sound").cpus.value, 1);
+    for (file, said) in [
+        ("cpus = 0", "cpus = `0`: not a number from 1 to 4096, or a part"),
+        ("cpus = 1.5", "cpus = `1.5`: not"),
+        ("cpus = '101%'", "cpus = `101%`: not"),
+        ("memory_max = '0%'", "memory_max = `0%`: not a size such as 4G, or a part of all such as 25%"),
+        ("memory_reserve = 'much'", "memory_reserve = `much`: not"),
+    ] {
+        let error = load(file).expect_err("a fault").message;
+        assert!(error.contains(said), "{error}");
+    }
 }
 
 #[test]
@@ -72,7 +97,10 @@ fn faults_name_file_key_and_remedy() {
     let path = dir.path().join(NODE_FILE);
     std::fs::write(&path, "cpus = 0\n").expect("written");
     let fault = error(dir.path(), &[]);
-    assert_eq!(fault.message, format!("{}: cpus = `0`: not a number from 1 to 4096", path.display()));
+    assert_eq!(
+        fault.message,
+        format!("{}: cpus = `0`: not a number from 1 to 4096, or a part of all such as 50%", path.display())
+    );
     assert_eq!(fault.exit_status(), 78);
     assert!(fault.hint.is_some());
     std::fs::write(&path, "cpu = 1\n").expect("written");

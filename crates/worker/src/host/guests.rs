@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::lock;
+use wire::message::Failed;
 
 /// All tasks that run.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ struct Table {
 struct Present {
     known: Known,
     /// Says why it must go.
-    evict: Option<oneshot::Sender<String>>,
+    evict: Option<oneshot::Sender<Failed>>,
 }
 
 /// One task that runs.
@@ -54,7 +55,7 @@ pub struct Stay {
 
 impl Guests {
     /// A task has begun. The second part is told if it must go, and why.
-    pub fn arrive(self: &Arc<Self>, known: Known) -> (Stay, oneshot::Receiver<String>) {
+    pub fn arrive(self: &Arc<Self>, known: Known) -> (Stay, oneshot::Receiver<Failed>) {
         let (evict, told) = oneshot::channel();
         let mut table = lock(&self.0);
         let number = table.next;
@@ -79,12 +80,12 @@ impl Guests {
         lock(&self.0).present.len()
     }
 
-    /// Has one end, to be done elsewhere. False: it is gone, or on its way.
-    pub fn evict(&self, number: u64, why: &str) -> bool {
+    /// Has one end, to be done elsewhere; `why` is what its client is told. False: it is gone, or on its way.
+    pub fn evict(&self, number: u64, why: Failed) -> bool {
         let mut table = lock(&self.0);
         let Some(present) = table.present.get_mut(&number) else { return false };
         present.known.is_leaving = true;
-        present.evict.take().is_some_and(|evict| evict.send(why.to_owned()).is_ok())
+        present.evict.take().is_some_and(|evict| evict.send(why).is_ok())
     }
 }
 

@@ -6,12 +6,12 @@ use super::lingering::{Lot, STAY_MIN};
 use super::memory::{Memory, shortage};
 use super::pause::Paused;
 use super::{Lending, Shared};
-use crate::sandbox::Held;
+use crate::sandbox::{Held, Waits};
 use rustix::event::{PollFd, PollFlags};
 use sched::linger::foresight::Guest;
 use sched::linger::needs::Needs;
 use sched::linger::{Action, Here, Policy, decide};
-use sched::memory::{Keeper as MemoryKeeper, Marks, Verdict};
+use sched::memory::{Keeper as MemoryKeeper, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io;
@@ -21,6 +21,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use wire::lock;
+use wire::message::{Failed, FailedKind};
 
 /// Longest time between two looks.
 const LOOK_MAX: Duration = Duration::from_secs(2);
@@ -30,6 +31,8 @@ const SOON: Duration = Duration::from_millis(100);
 const REST_S_MIN: f64 = 30.0;
 /// How long is waited at most, before the owner is answered, until guests are frozen that were told so.
 const FREEZE_WAIT: Duration = Duration::from_millis(100);
+/// Guests wait for memory if they hold so much of what they may have, and come to its bound again and again.
+const CROWDED_PERCENT: u64 = 95;
 /// Guests that have had no processor time for so long do not run.
 const QUIET: Duration = Duration::from_millis(5);
 /// Measurements that are told: an hour.
@@ -58,6 +61,8 @@ struct State {
     held: Held,
     /// The limit that was set last, in bytes.
     limit: u64,
+    /// Whether guests had come to it, when it was looked last.
+    waits: Option<Waits>,
     paused: Option<Paused>,
     /// The kernel tells when memory is short.
     tells_shortage: bool,
@@ -79,9 +84,12 @@ impl Keeper {
     pub fn new(shared: Arc<Shared>, lending: watch::Sender<Lending>) -> io::Result<Self> {
         let listener = Listener::new(&shared.settings.folder)?;
         let total = Memory::read().map_or(u64::MAX, |memory| memory.total);
-        let memory = MemoryKeeper::new(Marks::of(total, shared.settings.memory_reserve));
+        let memory = MemoryKeeper::new(shared.settings.marks(total));
         shared.levers.wait_for_memory();
         shared.levers.forbid_swap();
+        // What a program may use by itself, it can change (`sched_setaffinity`).
+        let here = std::thread::available_parallelism().map_or(1, usize::from);
+        shared.levers.bound_cpus(Some(shared.settings.cpus).filter(|cpus| (*cpus as usize) < here));
         let shortage = shortage();
         let paused = Paused::kept(&shared.settings.folder);
         if paused.is_some() {
@@ -96,6 +104,7 @@ impl Keeper {
             verdict: None,
             held: Held::default(),
             limit: u64::MAX,
+            waits: None,
             paused,
             frozen_since: None,
             is_aside: false,
@@ -167,11 +176,12 @@ impl State {
 
     /// When to look again, in seconds.
     fn keep_memory(&mut self, now: Instant) -> f64 {
-        let (Some(memory), levers) = (Memory::read(), &self.shared.levers) else { return LOOK_MAX.as_secs_f64() };
-        self.held = levers.held().unwrap_or_default();
-        let verdict = self.memory.judge(&memory.beside(self.held), (now - self.start).as_secs_f64());
+        let Some(memory) = Memory::read() else { return LOOK_MAX.as_secs_f64() };
+        self.held = self.shared.levers.held().unwrap_or_default();
+        let waits = self.guests_wait();
+        let verdict = self.memory.judge(&memory.beside(self.held, waits), (now - self.start).as_secs_f64());
         let limit = limit(verdict.limit, self.held.fixed + self.held.cache, self.limit);
-        if limit != self.limit && levers.bound_memory(limit) {
+        if limit != self.limit && self.shared.levers.bound_memory(limit) {
             self.limit = limit;
         }
         if verdict.drop > 0 {
@@ -181,7 +191,45 @@ impl State {
         if verdict.end > 0 {
             self.end_some(verdict.end);
         }
+        if verdict.crowded {
+            self.end_one();
+        }
         verdict.look_s
+    }
+
+    /// Whether guests wait for memory that the limit does not let them have.
+    fn guests_wait(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.waits, self.shared.levers.waits_for_memory());
+        match (before, self.waits) {
+            (_, Some(Waits::Now(waits))) => waits,
+            // They come to it also when only cache is to go.
+            (Some(Waits::Count(before)), Some(Waits::Count(now))) => {
+                now > before && self.held.fixed >= self.limit / 100 * CROWDED_PERCENT
+            }
+            _ => false,
+        }
+    }
+
+    /// Ends one of those guests that have their part of all memory that guests hold, or most of that: the one that loses least by it.
+    fn end_one(&mut self) {
+        let hold = |guest: Known| (self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest);
+        let guests: Vec<(u64, Known)> = self.shared.guests.list().into_iter().map(hold).collect();
+        let all: u64 = guests.iter().map(|(held, _)| held).sum();
+        if guests.iter().any(|(_, guest)| guest.is_leaving) {
+            return;
+        }
+        let part = all / (2 * guests.len().max(1)) as u64;
+        let large = guests.into_iter().filter(|(held, _)| *held >= part);
+        let costs = large.map(|(held, guest)| (self.shared.spent(&guest), held, guest));
+        let Some((spent, held, guest)) = costs.min_by_key(|(spent, ..)| *spent) else { return };
+        let lent = self.limit >> 20;
+        // One that nobody is in the way of would come back, and again.
+        let why = if held / 10 >= all / 11 {
+            FailedKind::Trouble.because(format!("it needs more memory than this machine lends now, {lent} MiB"))
+        } else {
+            FailedKind::Evicted.because(format!("guests wait for memory: this machine lends {lent} MiB now"))
+        };
+        self.end(&guest, why, spent);
     }
 
     /// Ends guests that hold so much memory together: those first that lose least by it.
@@ -209,11 +257,16 @@ impl State {
     }
 
     fn evict(&mut self, guest: &Known, why: &str, spent: Duration) -> bool {
+        self.end(guest, FailedKind::Evicted.because(why), spent)
+    }
+
+    fn end(&mut self, guest: &Known, why: Failed, spent: Duration) -> bool {
+        let message = why.message.clone();
         let is_told = self.shared.guests.evict(guest.number, why);
         if is_told {
             self.evicted += 1;
             self.had.remove(&guest.number);
-            tracing::info!(task = %guest.task, why, spent_s = spent.as_secs_f64(), "a guest makes room");
+            tracing::info!(task = %guest.task, why = message, spent_s = spent.as_secs_f64(), "a guest makes room");
         }
         is_told
     }

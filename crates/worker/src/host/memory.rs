@@ -39,14 +39,15 @@ impl Memory {
         }
     }
 
-    /// This, beside what guests hold of it.
-    pub fn beside(&self, held: Held) -> Seen {
+    /// This, beside what guests hold of it, and whether they wait for more.
+    pub fn beside(&self, held: Held, waits: bool) -> Seen {
         Seen {
             available: self.available,
             free: self.free,
             owners_cache: self.active_cache.saturating_sub(held.cache),
             fixed: held.fixed,
             cache: held.cache,
+            waits,
         }
     }
 }
@@ -98,7 +99,7 @@ mod tests {
 
     #[test]
     fn the_owners_cache_is_what_is_not_guests() {
-        let seen = parse(MEMINFO).expect("it is sound").beside(Held { fixed: 7, cache: 600_000 << 10, dirty: 0 });
-        assert_eq!((seen.owners_cache, seen.fixed, seen.cache), (10_000 << 10, 7, 600_000 << 10));
+        let seen = parse(MEMINFO).expect("it is sound").beside(Held { fixed: 7, cache: 600_000 << 10, dirty: 0 }, true);
+        assert_eq!((seen.owners_cache, seen.fixed, seen.cache, seen.waits), (10_000 << 10, 7, 600_000 << 10, true));
     }
 }

@@ -39,6 +39,7 @@ use lingering::Elsewhere;
 use rustix::event::{EventfdFlags, PollFd};
 use rustix::time::Timespec;
 use sched::linger::outlook::Outlook;
+use sched::memory::Marks;
 use sched::rest::{Reason, Rules};
 use sensing::Sensing;
 use std::io;
@@ -62,6 +63,15 @@ pub struct Settings {
     pub rules: Rules,
     /// Memory that guests leave free, in bytes; `None`: a tenth of it, at least half a GiB and at most three.
     pub memory_reserve: Option<u64>,
+    /// Memory that guests have at most, in bytes; `None`: all beyond the reserve.
+    pub memory_max: Option<u64>,
+}
+
+impl Settings {
+    /// How much memory guests may have on a machine with so much, in bytes.
+    pub fn marks(&self, total: u64) -> Marks {
+        Marks::of(total, self.memory_reserve, self.memory_max)
+    }
 }
 
 /// What is lent at the moment.
@@ -279,7 +289,13 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let rules = Rules { battery: false, celsius_max: None, full_screen: false, metered: false, ..Rules::default() };
         // Memory is whatever it is while tests run.
-        let settings = Settings { folder: folder.path().to_owned(), cpus: 3, rules, memory_reserve: Some(1 << 20) };
+        let settings = Settings {
+            folder: folder.path().to_owned(),
+            cpus: 3,
+            rules,
+            memory_reserve: Some(1 << 20),
+            memory_max: None,
+        };
         let guests = Arc::new(Guests::default());
         let host = Host::start(settings, Levers::default(), guests.clone(), backlog(&folder)).expect("it starts");
         let (stay, mut evicted) = guests.arrive(known());
@@ -295,7 +311,7 @@ mod tests {
         let told = ask(json!({"ask": "pause", "for_s": 0.4}));
         assert_eq!((&told["rests"], &told["reasons"][0]), (&true.into(), &"paused by its owner".into()), "{told}");
         assert_eq!((lent().cpus, lent().largest), (0, 0));
-        assert!(evicted.try_recv().is_ok_and(|why| why.contains("cannot be frozen")));
+        assert!(evicted.try_recv().is_ok_and(|why| why.message.contains("cannot be frozen")));
         eventually("a pause has an end", || lent().cpus == 3);
 
         ask(json!({"ask": "pause"}));
@@ -330,6 +346,7 @@ mod tests {
             cpus: 2,
             rules: Rules { battery: false, celsius_max: None, full_screen: false, metered: false, ..Rules::default() },
             memory_reserve: Some(1 << 20),
+            memory_max: None,
         };
         let guests = Arc::new(Guests::default());
         let levers = Levers::over(tree.clone());

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 /// How names of workers' groups begin.
 const WORKERS: &str = "gleaner-";
+/// In which a bound on processor time holds, in microseconds: what kernels have by themselves.
+const QUOTA_PERIOD_US: u64 = 100_000;
 
 /// The worker's groups, by path. One that is missing is a lever less: what needs it does nothing and says so.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +37,15 @@ pub struct Held {
     pub cache: u64,
     /// The part of it that must be written to disk first.
     pub dirty: u64,
+}
+
+/// Whether guests come to their bound of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waits {
+    /// One waits at this moment.
+    Now(bool),
+    /// It was so often so far.
+    Count(u64),
 }
 
 impl Levers {
@@ -113,6 +124,28 @@ impl Levers {
         if let Some(memory) = self.memory.as_ref().filter(|memory| !memory.is_unified) {
             let _ = fs::write(memory.group.join("memory.oom_control"), "1");
         }
+    }
+
+    /// How often guests have come to their bound, where that is counted (version 2); else whether one waits at it now (version 1).
+    pub fn waits_for_memory(&self) -> Option<Waits> {
+        let memory = self.memory.as_ref()?;
+        let (file, name) =
+            if memory.is_unified { ("memory.events", "high ") } else { ("memory.oom_control", "under_oom ") };
+        let text = fs::read_to_string(memory.group.join(file)).ok()?;
+        let value: u64 = text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok())?;
+        Some(if memory.is_unified { Waits::Count(value) } else { Waits::Now(value != 0) })
+    }
+
+    /// Bounds the processor time of all guests, whatever they want and whoever else does: no more than so many processors have. False: there is no
+    /// way to.
+    pub fn bound_cpus(&self, cpus: Option<u32>) -> bool {
+        let Some(group) = &self.idle else { return false };
+        let quota_us = cpus.map(|cpus| u64::from(cpus) * QUOTA_PERIOD_US);
+        // Each version has only its own file.
+        let version_2 = quota_us.map_or("max".to_owned(), |quota| format!("{quota} {QUOTA_PERIOD_US}"));
+        let version_1 = quota_us.map_or("-1".to_owned(), |quota| quota.to_string());
+        let write = |name: &str, text: String| group.join(name).exists() && fs::write(group.join(name), text).is_ok();
+        write("cpu.max", version_2) || write("cpu.cfs_quota_us", version_1)
     }
 
     /// Keeps guests out of the owner's swap. There they would have more memory than they are granted, and room in it is the owner's; what they hold
@@ -237,6 +270,36 @@ mod tests {
             let memory = Some(Memory { group: folder.path().to_owned(), is_unified });
             Levers { memory, ..Levers::default() }.forbid_swap();
             assert_eq!(number(&folder.path().join(name)), Some(0));
+        }
+    }
+
+    #[test]
+    fn processor_time_is_bounded_in_both_versions() {
+        for (name, texts) in [("cpu.max", ["300000 100000", "max"]), ("cpu.cfs_quota_us", ["300000", "-1"])] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join(name);
+            let levers = Levers { idle: Some(folder.path().to_owned()), ..Levers::default() };
+            assert!(!levers.bound_cpus(Some(3)), "there is no such file");
+            fs::write(&file, "").expect("a file");
+            for (cpus, text) in [Some(3), None].into_iter().zip(texts) {
+                assert!(levers.bound_cpus(cpus));
+                assert_eq!(fs::read_to_string(&file).expect("written"), text);
+            }
+        }
+    }
+
+    #[test]
+    fn guests_that_wait_for_memory_are_seen_in_both_versions() {
+        for (is_unified, name, text, waits) in [
+            (true, "memory.events", "low 0\nhigh 17\nmax 3\n", Waits::Count(17)),
+            (false, "memory.oom_control", "oom_kill_disable 1\nunder_oom 1\noom_kill 0\n", Waits::Now(true)),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let levers =
+                Levers { memory: Some(Memory { group: folder.path().to_owned(), is_unified }), ..Levers::default() };
+            assert_eq!(levers.waits_for_memory(), None);
+            fs::write(folder.path().join(name), text).expect("a file");
+            assert_eq!(levers.waits_for_memory(), Some(waits));
         }
     }
 

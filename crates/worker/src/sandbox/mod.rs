@@ -44,7 +44,7 @@ use rustix::thread::UnshareFlags;
 
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest};
-pub use levers::{Held, Levers};
+pub use levers::{Held, Levers, Waits};
 pub use order::{Failure, Input, Order, Sink};
 
 /// [`Failure::step`]: the program itself could not be executed.
