@@ -472,7 +472,8 @@ async fn work(
     };
     let memory_bytes = settings.marks(worker::scratch::memory_bytes()).most;
     let levers = clients.sandbox.levers().clone();
-    let host = worker::host::Host::start(settings, levers, clients.guests.clone(), clients.backlog.clone());
+    let (guests, cpus, backlog) = (clients.guests.clone(), clients.cpus.clone(), clients.backlog.clone());
+    let host = worker::host::Host::start(settings, levers, guests, cpus, backlog);
     let host = host.map_err(|error| failed(format!("looking after this machine's owner: {error}")))?;
     let membership = Membership {
         hub,

@@ -14,6 +14,7 @@ pub mod finish;
 pub mod forecast;
 pub mod linger;
 pub mod memory;
+pub mod places;
 pub mod presence;
 pub mod rest;
 pub mod sense;

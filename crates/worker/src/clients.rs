@@ -2,6 +2,7 @@
 
 use crate::backlog::Backlog;
 use crate::content::Contents;
+use crate::cpus::Cpus;
 use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
 use crate::sandbox::SandboxServer;
@@ -33,8 +34,8 @@ pub struct Clients {
     /// What of these is not on disk yet.
     pub backlog: Arc<Backlog>,
     system: Arc<SystemFiles>,
-    /// Which CPUs tasks may use, and how many use each.
-    pub cpus: CpuSet,
+    /// Which processors are lent.
+    pub cpus: Arc<Cpus>,
     /// Where tasks write.
     pub scratches: Scratches,
     /// Which run now.
@@ -61,18 +62,6 @@ pub struct Client {
     used: Mutex<Instant>,
 }
 
-/// CPUs, and how many tasks use each.
-pub struct CpuSet(Mutex<Vec<(u32, u32)>>);
-
-/// CPUs taken for a task; given back when dropped.
-pub struct CpuShare {
-    clients: Arc<Clients>,
-    /// Their numbers.
-    pub numbers: Vec<u32>,
-    /// Their places in the table, where one CPU may have several.
-    places: Vec<usize>,
-}
-
 impl Clients {
     /// No client yet. `folder` must exist and belong to this worker alone.
     pub fn new(
@@ -82,7 +71,7 @@ impl Clients {
         folder: PathBuf,
         memory_bytes: u64,
     ) -> Arc<Self> {
-        let cpus = CpuSet(Mutex::new(cpus.into_iter().map(|cpu| (cpu, 0)).collect()));
+        let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
         let backlog = Arc::new(Backlog::new(store.clone()));
         let (system, table, guests) = Default::default();
@@ -114,24 +103,6 @@ impl Clients {
         let client = Arc::new(Client { key: key.clone(), tenant, id_base, contents, mirrors, used });
         table.insert(key.clone(), client.clone());
         Ok(client)
-    }
-
-    /// Takes `count` CPUs: those that the fewest tasks use.
-    pub fn take_cpus(self: &Arc<Self>, count: u32) -> CpuShare {
-        let mut cpus = lock(&self.cpus.0);
-        let mut order: Vec<usize> = (0..cpus.len()).collect();
-        order.sort_by_key(|at| cpus[*at].1);
-        order.truncate(count.max(1) as usize);
-        let numbers = order.iter().map(|at| cpus[*at].0).collect();
-        order.iter().for_each(|at| cpus[*at].1 += 1);
-        CpuShare { clients: self.clone(), numbers, places: order }
-    }
-}
-
-impl Drop for CpuShare {
-    fn drop(&mut self) {
-        let mut cpus = lock(&self.clients.cpus.0);
-        self.places.iter().for_each(|at| cpus[*at].1 -= 1);
     }
 }
 

@@ -4,7 +4,7 @@
 //! of the client's [`fuse`] mirror under an overlay, [`delta`] reads what it left behind, [`result`] keeps the contents
 //! for whoever asks.
 //!
-//! * [`clients`]: whose tasks run here, their [`mirrors`], user ids and CPUs.
+//! * [`clients`]: whose tasks run here, their [`mirrors`] and user ids; [`cpus`]: which processors each task is to use.
 //! * [`scratch`]: where tasks write.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
@@ -13,6 +13,7 @@
 pub mod backlog;
 pub mod clients;
 pub mod content;
+pub mod cpus;
 pub mod delta;
 pub mod demand;
 pub mod fuse;

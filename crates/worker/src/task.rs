@@ -3,7 +3,8 @@
 //! [`run`] prepares a lane of the client's mirror and an empty upper layer, has the sandbox start the program on the two,
 //! passes its streams on, and when nothing of it is left reads the upper layer into a delta.
 
-use crate::clients::{Client, Clients, CpuShare};
+use crate::clients::{Client, Clients};
+use crate::cpus::Share;
 use crate::fuse::{LaneError, LaneGuard};
 use crate::host::guests::{Known, Stay};
 use crate::mirrors::ApplyError;
@@ -99,7 +100,7 @@ impl Request {
     }
 
     /// What its machine's owner is told of it.
-    fn known(&self, sandbox: &SandboxServer, guest: &Guest, scratch: &Scratch) -> Known {
+    fn known(&self, sandbox: &SandboxServer, guest: &Guest, scratch: &Scratch, cpus: Arc<Share>) -> Known {
         let group = guest.group().to_owned();
         Known {
             number: 0,
@@ -108,6 +109,7 @@ impl Request {
             used_before: sandbox.levers().cpu_used_by(&group).unwrap_or_default(),
             group,
             scratch: scratch.folder.clone(),
+            cpus,
             since: Instant::now(),
             is_leaving: false,
         }
@@ -174,7 +176,6 @@ struct Live {
     control: Control,
     lane: Arc<LaneGuard>,
     scratch: Arc<Scratch>,
-    _cpus: CpuShare,
     stay: Stay,
     /// Told why it must make room for the machine's owner.
     evicted: oneshot::Receiver<Failed>,
@@ -199,7 +200,7 @@ async fn carry(
     let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
     let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
-    let cpus = clients.take_cpus(request.command.needs.cpus);
+    let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
     let order = Order {
         command: request.command.clone(),
         lower: lane.path(),
@@ -209,7 +210,7 @@ async fn carry(
         stderr: std::mem::take(&mut streams.stderr),
         terminal: request.has_terminal().then_some(request.window),
         id_base: client.id_base,
-        cpus: cpus.numbers.clone(),
+        cpus: cpus.numbers(),
         memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
         pids_max: Some(PIDS_MAX),
     };
@@ -217,8 +218,8 @@ async fn carry(
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
     let control = guest.control();
-    let (stay, evicted) = clients.guests.arrive(request.known(&clients.sandbox, &guest, &scratch));
-    let mut live = Live { guest, control, lane, scratch, _cpus: cpus, stay, evicted, timeline, arrived };
+    let (stay, evicted) = clients.guests.arrive(request.known(&clients.sandbox, &guest, &scratch, cpus));
+    let mut live = Live { guest, control, lane, scratch, stay, evicted, timeline, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,

@@ -50,7 +50,10 @@ pub fn bounded(pool: &mut Pool) -> Result<Vec<String>> {
     while began.elapsed() < BOUND && told["evicted"] == 0 {
         most = most.max(number(seen.all(), "memory.current").unwrap_or(0));
         swapped = swapped.max(number(seen.all(), "memory.swap.current").unwrap_or(0));
-        wrong.extend((told["rests"] != false).then(|| format!("it is frozen: {told}")));
+        if told["rests"] != false {
+            wrong.push(format!("it is frozen: {told}"));
+            break;
+        }
         pause(Duration::from_millis(200));
         told = ask(pool, seen.worker);
     }

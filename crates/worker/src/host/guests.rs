@@ -1,5 +1,6 @@
 //! The tasks that run here now: what is known of each, and the way to have it end because the owner needs its place.
 
+use crate::cpus::Share;
 use base::TaskId;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -38,6 +39,8 @@ pub struct Known {
     pub group: String,
     /// Folder of what it writes.
     pub scratch: std::path::PathBuf,
+    /// The processors that it is to use.
+    pub cpus: Arc<Share>,
     /// When it came.
     pub since: Instant,
     /// What its control group had used before it came: groups are used again.

@@ -63,6 +63,8 @@ struct State {
     limit: u64,
     /// Whether guests had come to it, when it was looked last.
     waits: Option<Waits>,
+    /// When they came to it last, where that is counted.
+    came: Option<Instant>,
     paused: Option<Paused>,
     /// The kernel tells when memory is short.
     tells_shortage: bool,
@@ -105,6 +107,7 @@ impl Keeper {
             held: Held::default(),
             limit: u64::MAX,
             waits: None,
+            came: None,
             paused,
             frozen_since: None,
             is_aside: false,
@@ -202,9 +205,13 @@ impl State {
         let before = std::mem::replace(&mut self.waits, self.shared.levers.waits_for_memory());
         match (before, self.waits) {
             (_, Some(Waits::Now(waits))) => waits,
-            // They come to it also when only cache is to go.
             (Some(Waits::Count(before)), Some(Waits::Count(now))) => {
-                now > before && self.held.fixed >= self.limit / 100 * CROWDED_PERCENT
+                if now > before {
+                    self.came = Some(Instant::now());
+                }
+                // They come to it also when only cache is to go; and whoever is slowed down there comes to it every two seconds.
+                let lately = self.came.is_some_and(|came| came.elapsed() < LOOK_MAX * 2);
+                lately && self.held.fixed >= self.limit / 100 * CROWDED_PERCENT
             }
             _ => false,
         }

@@ -9,7 +9,8 @@
 //! * [`brake`] stops guests that write faster than that.
 //! * [`watcher`] looks every ten seconds whether the owner is there ([`presence`]), how the machine is ([`conditions`]), and what it has to spare, now and soon
 //!   ([`sensing`], from [`counters`]).
-//! * [`yielder`] looks some times a second, while guests are here, whether the owner has work for all processors.
+//! * [`yielder`] looks some times a second, while guests are here, whether the owner has work for all processors; and whether guests wait for one while
+//!   another is idle ([`mover`]).
 //!
 //! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`, `sched::aside`. Processor time is the scheduler's business: guests are in a
 //! group with `cpu.idle` (`sandbox/cgroup.rs`); here it is seen to that they stay so.
@@ -23,6 +24,7 @@ pub mod guests;
 pub mod keeper;
 pub mod lingering;
 pub mod memory;
+pub mod mover;
 pub mod pacer;
 pub mod pause;
 pub mod presence;
@@ -32,6 +34,7 @@ pub mod watcher;
 pub mod yielder;
 
 use crate::backlog::Backlog;
+use crate::cpus::Cpus;
 use crate::sandbox::Levers;
 use brake::Brake;
 use guests::{Guests, Known};
@@ -101,6 +104,8 @@ pub struct Shared {
     settings: Settings,
     levers: Levers,
     guests: Arc<Guests>,
+    /// The processors that are lent.
+    cpus: Arc<Cpus>,
     seen: Mutex<Seen>,
     sensing: Mutex<Sensing>,
     /// What the worker has written for guests.
@@ -145,7 +150,13 @@ pub struct Seen {
 
 impl Host {
     /// Starts the threads.
-    pub fn start(settings: Settings, levers: Levers, guests: Arc<Guests>, backlog: Arc<Backlog>) -> io::Result<Self> {
+    pub fn start(
+        settings: Settings,
+        levers: Levers,
+        guests: Arc<Guests>,
+        cpus: Arc<Cpus>,
+        backlog: Arc<Backlog>,
+    ) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let lent = Lending { cpus: settings.cpus, largest: settings.cpus, expected: None, asks: false };
         let group = levers.tree().and_then(|tree| tree.file_name()?.to_str().map(str::to_owned));
@@ -155,6 +166,7 @@ impl Host {
             settings,
             levers,
             guests,
+            cpus,
             backlog,
             seen: Mutex::default(),
             to_drop: AtomicU64::new(0),
@@ -273,6 +285,7 @@ mod tests {
             program: "cc".into(),
             group: String::new(),
             scratch: PathBuf::from("/nowhere"),
+            cpus: Arc::new(Cpus::new([0]).take(1)),
             since: Instant::now(),
             used_before: Duration::ZERO,
             is_leaving: false,
@@ -297,7 +310,8 @@ mod tests {
             memory_max: None,
         };
         let guests = Arc::new(Guests::default());
-        let host = Host::start(settings, Levers::default(), guests.clone(), backlog(&folder)).expect("it starts");
+        let host = Host::start(settings, Levers::default(), guests.clone(), Cpus::new([0]), backlog(&folder))
+            .expect("it starts");
         let (stay, mut evicted) = guests.arrive(known());
         let ask = |question| control::ask(folder.path(), &question).expect("it answers");
         let lent = || *host.lending.borrow();
@@ -350,7 +364,7 @@ mod tests {
         };
         let guests = Arc::new(Guests::default());
         let levers = Levers::over(tree.clone());
-        let _host = Host::start(settings, levers, guests.clone(), backlog(&folder)).expect("it starts");
+        let _host = Host::start(settings, levers, guests.clone(), Cpus::new([0]), backlog(&folder)).expect("it starts");
         let is = |wanted: &str| {
             guests_go_on();
             std::fs::read_to_string(tree.join("cgroup.freeze")).is_ok_and(|said| said == wanted)

@@ -1,7 +1,8 @@
 //! Has guests stand aside altogether while their owner has work for all processors ([`sched::aside`]): looks some times a second while guests are
-//! here, and tells the keeper.
+//! here, and tells the keeper. While they run, some are moved to a processor that is idle ([`super::mover`]).
 
 use super::guests::Known;
+use super::mover::Mover;
 use super::presence::Load;
 use super::{Shared, own_time, wait};
 use sched::aside::{Aside, Look};
@@ -22,7 +23,7 @@ const YOUNG: Duration = Duration::from_secs(60);
 
 /// Looks until the worker ends.
 pub fn run(shared: &Shared) {
-    let (mut aside, mut load) = (Aside::default(), Load::default());
+    let (mut aside, mut load, mut mover) = (Aside::default(), Load::default(), Mover::default());
     let mut guests_had = Duration::ZERO;
     // Without a way to freeze guests, or to count what they use, they are left to their priority.
     while !shared.has_ended() && shared.levers.cpu_used().is_some() {
@@ -41,6 +42,9 @@ pub fn run(shared: &Shared) {
         };
         if shared.is_aside.swap(is_aside, Ordering::Relaxed) != is_aside {
             shared.wake_keeper();
+        }
+        if !is_aside && !guests.is_empty() {
+            mover.look(shared, &guests);
         }
         let since = Instant::now();
         wait(if guests.is_empty() {

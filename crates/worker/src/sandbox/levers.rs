@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::process::Pid;
+
 /// How names of workers' groups begin.
 const WORKERS: &str = "gleaner-";
 /// In which a bound on processor time holds, in microseconds: what kernels have by themselves.
@@ -97,6 +99,13 @@ impl Levers {
     /// The same of the task that is in this group now, and of those that were in it before.
     pub fn cpu_used_by(&self, task: &str) -> Option<Duration> {
         cpu_used(&self.tree.as_ref()?.join(task))
+    }
+
+    /// Threads of the task in this group, as many as asked for.
+    pub fn threads_of(&self, task: &str, count_max: usize) -> Vec<Pid> {
+        let Some(tree) = self.tree.as_ref().filter(|_| !task.is_empty()) else { return Vec::new() };
+        let text = fs::read_to_string(tree.join(task).join("cgroup.threads")).unwrap_or_default();
+        text.lines().filter_map(|line| Pid::from_raw(line.parse().ok()?)).take(count_max).collect()
     }
 
     /// Memory of all guests, if it is counted.
