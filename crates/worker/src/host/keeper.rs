@@ -61,10 +61,8 @@ struct State {
     held: Held,
     /// The limit that was set last, in bytes.
     limit: u64,
-    /// Whether guests had come to it, when it was looked last.
-    waits: Option<Waits>,
-    /// When they came to it last, where that is counted.
-    came: Option<Instant>,
+    /// How often guests have come to it, where that is counted, and when they did last.
+    came: (u64, Option<Instant>),
     paused: Option<Paused>,
     /// The kernel tells when memory is short.
     tells_shortage: bool,
@@ -106,8 +104,7 @@ impl Keeper {
             verdict: None,
             held: Held::default(),
             limit: u64::MAX,
-            waits: None,
-            came: None,
+            came: (0, None),
             paused,
             frozen_since: None,
             is_aside: false,
@@ -202,33 +199,30 @@ impl State {
 
     /// Whether guests wait for memory that the limit does not let them have.
     fn guests_wait(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.waits, self.shared.levers.waits_for_memory());
-        match (before, self.waits) {
-            (_, Some(Waits::Now(waits))) => waits,
-            (Some(Waits::Count(before)), Some(Waits::Count(now))) => {
-                if now > before {
-                    self.came = Some(Instant::now());
+        match self.shared.levers.waits_for_memory() {
+            None => false,
+            Some(Waits::Now(waits)) => waits,
+            Some(Waits::Count(count)) => {
+                if count > self.came.0 {
+                    self.came = (count, Some(Instant::now()));
                 }
                 // They come to it also when only cache is to go; and whoever is slowed down there comes to it every two seconds.
-                let lately = self.came.is_some_and(|came| came.elapsed() < LOOK_MAX * 2);
+                let lately = self.came.1.is_some_and(|came| came.elapsed() < LOOK_MAX * 2);
                 lately && self.held.fixed >= self.limit / 100 * CROWDED_PERCENT
             }
-            _ => false,
         }
     }
 
     /// Ends one of those guests that have their part of all memory that guests hold, or most of that: the one that loses least by it.
     fn end_one(&mut self) {
-        let hold = |guest: Known| (self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest);
-        let guests: Vec<(u64, Known)> = self.shared.guests.list().into_iter().map(hold).collect();
-        let all: u64 = guests.iter().map(|(held, _)| held).sum();
-        if guests.iter().any(|(_, guest)| guest.is_leaving) {
+        let guests = self.costs();
+        if guests.iter().any(|(_, _, guest)| guest.is_leaving) {
             return;
         }
+        let all: u64 = guests.iter().map(|(_, held, _)| held).sum();
         let part = all / (2 * guests.len().max(1)) as u64;
-        let large = guests.into_iter().filter(|(held, _)| *held >= part);
-        let costs = large.map(|(held, guest)| (self.shared.spent(&guest), held, guest));
-        let Some((spent, held, guest)) = costs.min_by_key(|(spent, ..)| *spent) else { return };
+        let large = guests.into_iter().filter(|(_, held, _)| *held >= part);
+        let Some((spent, held, guest)) = large.min_by_key(|(spent, ..)| *spent) else { return };
         let lent = self.limit >> 20;
         // One that nobody is in the way of would come back, and again.
         let why = if held / 10 >= all / 11 {
@@ -239,17 +233,16 @@ impl State {
         self.end(&guest, why, spent);
     }
 
+    /// Of each guest: the processor time that its end would cost, and the memory that it would give back, in bytes.
+    fn costs(&self) -> Vec<(Duration, u64, Known)> {
+        let held = |guest: &Known| self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed;
+        let of = |guest: Known| (self.shared.spent(&guest), held(&guest), guest);
+        self.shared.guests.list().into_iter().map(of).collect()
+    }
+
     /// Ends guests that hold so much memory together: those first that lose least by it.
     fn end_some(&mut self, bytes: u64) {
-        let mut guests: Vec<(Duration, u64, Known)> = self
-            .shared
-            .guests
-            .list()
-            .into_iter()
-            .map(|guest| {
-                (self.shared.spent(&guest), self.shared.levers.held_by(&guest.group).unwrap_or_default().fixed, guest)
-            })
-            .collect();
+        let mut guests = self.costs();
         // Those that are on their way out first: what they hold will be free.
         guests.sort_by_key(|(spent, _, guest)| (!guest.is_leaving, *spent));
         let mut freed = 0;

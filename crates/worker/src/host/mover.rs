@@ -6,6 +6,7 @@ use crate::sandbox::Levers;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sched::places::{Guest, moves};
+use sched::sense::parse;
 use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, Instant};
@@ -87,17 +88,10 @@ impl Seen {
     }
 }
 
-/// Reads `/proc/stat`: of each processor, how long it was idle, and all of its time; in ticks.
+/// Of each processor in `/proc/stat`, how long it was idle, and all of its time; in ticks.
 fn processors(stat: &str) -> BTreeMap<u32, (u64, u64)> {
-    let of = |line: &str| {
-        let mut words = line.strip_prefix("cpu")?.split_ascii_whitespace();
-        let number = words.next()?.parse().ok()?;
-        // Time of virtual machines, the last two, is in the first two already.
-        let ticks: Vec<u64> = words.take(8).map_while(|ticks| ticks.parse().ok()).collect();
-        let idle = ticks.get(3)? + ticks.get(4)?;
-        Some((number, (idle, ticks.iter().sum())))
-    };
-    stat.lines().skip(1).map_while(of).collect()
+    let (cpus, _) = parse::stat(stat).unwrap_or_default();
+    cpus.iter().map(|cpu| (cpu.number, (cpu.idle, cpu.user + cpu.system + cpu.idle + cpu.taken))).collect()
 }
 
 /// Whether a thread of the task wants a processor, at each of some moments.
@@ -140,7 +134,7 @@ mod tests {
 
     #[test]
     fn processors_are_read() {
-        let stat = "cpu  30 0 12 190 10 0 1 5 0 0\ncpu0 10 0 6 100 8 0 1 3 4 0\ncpu3 20 0 6 90 2 0 0 2 0 0\nintr 5\n";
+        let stat = "cpu  30 0 12 190 10 0 1 5 0 0\ncpu0 10 0 6 100 8 0 1 3 4 0\ncpu3 20 0 6 90 2 0 0 2 0 0\nintr 5\nprocs_running 2\n";
         assert_eq!(processors(stat), [(0, (108, 128)), (3, (92, 120))].into());
         assert_eq!(processors(""), BTreeMap::new());
     }
