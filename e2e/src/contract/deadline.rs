@@ -55,7 +55,10 @@ pub fn kept(pool: &mut Pool) -> Result<Vec<String>> {
         let Some(later) = could_be_met(&taken.said()).filter(|_| taken.ended == Ended::Code(2)) else { break };
         let now = expected(pool)?;
         if now >= before {
-            wrong.push(format!("no later deadline while workers expect to give as much: {before}, then {now}"));
+            let (said, status) = (taken.said(), pool.client.json(&["status", "--json"])?);
+            wrong.push(format!(
+                "no later deadline while workers expect to give as much: {before}, then {now}: {said}; {status}"
+            ));
         }
         before = now;
         taken = many(&format!("{later}s"))?;
