@@ -311,7 +311,7 @@ impl Placement {
         let Some(Effect::Job(job, _)) = self.desk.effects().first().copied() else {
             return Err(Refused::Table(self.desk.refusal().unwrap_or(Refusal::Unknown)));
         };
-        self.desk.act(Event::Submit { job, first: 0, count: 1, later: 0, deadline_ms: 0 });
+        self.desk.act(Event::Submit { job, first: 0, count: 1, later: 0, is_promised: false, deadline_ms: 0 });
         let Some(Effect::Submitted(task)) = self.desk.effects().first().copied() else {
             let refusal = self.desk.refusal().unwrap_or(Refusal::Unknown);
             self.end(job);

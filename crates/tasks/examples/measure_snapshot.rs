@@ -110,7 +110,7 @@ fn submit(table: &mut Table, at: usize, account: AccountName, effects: &mut Effe
     let mut first = 0;
     while first < JOB_TASKS as u32 {
         let count = (JOB_TASKS as u32 - first).min(BATCH_MAX as u32) as u8;
-        table.handle(&Event::Submit { job, first, count, later: 0, deadline_ms }, 0, effects);
+        table.handle(&Event::Submit { job, first, count, later: 0, is_promised: false, deadline_ms }, 0, effects);
         assert!(matches!(effects[0], Effect::Submitted(_)), "{effects:?}");
         first += u32::from(count);
     }

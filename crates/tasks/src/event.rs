@@ -248,6 +248,8 @@ pub enum Event<'a> {
         count: u8,
         /// How many follow with the same deadline: none is taken if not all can be done in time.
         later: u32,
+        /// They were among those that followed when it was found that all can be done in time: that holds.
+        is_promised: bool,
         /// When they must be done, in milliseconds of the hub's time; 0: no deadline.
         deadline_ms: u64,
     },

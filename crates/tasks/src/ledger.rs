@@ -382,7 +382,7 @@ mod tests {
         let job = ledger.job(account, b"gcc");
         assert_eq!(ledger.job(account, b"other"), job, "opening again is the same job, with the bytes that it has");
         assert_eq!(ledger.ledger.job(job).map(|blob| &blob[..]), Some(&b"gcc"[..]));
-        let submit = |first, count| Event::Submit { job, first, count, later: 0, deadline_ms: 0 };
+        let submit = |first, count| Event::Submit { job, first, count, later: 0, is_promised: false, deadline_ms: 0 };
         let first = ledger.handle(submit(0, 2), &[b"a.c", b"b.c"]);
         let again = ledger.handle(submit(0, 3), &[b"a.c", b"b.c", b"c.c"]);
         let names: Vec<TaskName> = [first, again].concat().iter().filter_map(submitted).collect();
@@ -436,7 +436,7 @@ mod tests {
         let spec = AccountSpec { key: 1, weight: 1, share_permille: 0, tasks_max: 100, running_max: 100 };
         let Effect::Account(account) = ledger.handle(Event::Account(spec), &[])[0] else { panic!("no account") };
         let job = ledger.job(account, b"12345");
-        let submit = Event::Submit { job, first: 0, count: 1, later: 0, deadline_ms: 0 };
+        let submit = Event::Submit { job, first: 0, count: 1, later: 0, is_promised: false, deadline_ms: 0 };
         let refused = ledger.handle(submit, &[b"123456"]);
         assert_eq!(refused, [Effect::Refused(Refusal::Full(Kind::Bytes, RETRY_MS))]);
         let refused = ledger.handle(submit, &[&vec![0; BLOB_BYTES_MAX + 1]]);

@@ -9,7 +9,7 @@ use base::codec::{Malformed, Reader, Writer};
 
 /// Changes with every change of what the table does with an event, or of how an event is written down: an older journal's events would
 /// come to something else.
-pub const LOGIC_VERSION: u32 = 7;
+pub const LOGIC_VERSION: u32 = 8;
 
 /// Room for the items of an event that is read.
 #[derive(Debug, Default)]
@@ -56,11 +56,12 @@ impl Event<'_> {
                 put(out, affinity);
             }
             Event::Open(spec) => with(out, 5, spec),
-            Event::Submit { job, first, count, later, deadline_ms } => {
+            Event::Submit { job, first, count, later, is_promised, deadline_ms } => {
                 with(out, 6, job);
                 put(out, first);
                 put(out, count);
                 put(out, later);
+                put(out, is_promised);
                 put(out, deadline_ms);
             }
             Event::Close(job) => with(out, 7, job),
@@ -164,6 +165,7 @@ fn decode_event<'s>(from: &mut Reader<'_>, scratch: &'s mut Scratch) -> Result<E
             first: get(from)?,
             count: get(from)?,
             later: get(from)?,
+            is_promised: get(from)?,
             deadline_ms: get(from)?,
         },
         7 => Event::Close(get(from)?),
@@ -295,8 +297,8 @@ mod tests {
                  090a0b0c0d 01 01000100 0e000000 0f000000 10000000 11000000 01",
             ),
             (
-                Event::Submit { job: job_name, first: 9, count: 2, later: 300, deadline_ms: 10 },
-                "06 2200000001000000 09000000 02 2c010000 0a00000000000000",
+                Event::Submit { job: job_name, first: 9, count: 2, later: 300, is_promised: true, deadline_ms: 10 },
+                "06 2200000001000000 09000000 02 2c010000 01 0a00000000000000",
             ),
             (Event::Close(job_name), "07 2200000001000000"),
             (Event::Request { host: host_name, want: 3 }, "08 2100000001000000 03"),

@@ -212,17 +212,18 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
         let way = Arc::new(Way { daemon, job, sight, joined, connection, number, null });
         tokio::select! {
             collected = collect::collect(&way) => collected?,
-            Err(broken) = hand_over(&way, &mut hub, told.tasks) => return Err(broken),
+            Err(broken) = hand_over(&way, &mut hub, told.tasks) => {
+                if matches!(broken, Broken::Refused(_)) && way.job.count_at_hub() == 0 {
+                    hub.forget(number).await?;
+                }
+                return Err(broken);
+            }
             broken = drive(&way) => return Err(broken),
         }
     }
     end(job).await?;
     // Should this be lost, the job takes room at the hub until the next try.
-    let mut hub = Hub::open(&joined).await?;
-    for ask in [JobAskKind::Close(number), JobAskKind::Forget(number)] {
-        hub.change(ask).await?;
-    }
-    Ok(())
+    Hub::open(&joined).await?.forget(number).await
 }
 
 /// Nothing more will come.
@@ -270,6 +271,14 @@ impl Hub {
                 (false, _) => pause_or_refused(&told).await?,
             }
         }
+    }
+
+    /// The hub has nothing more of a job that has no tasks there, or none that have not ended.
+    async fn forget(&mut self, number: u64) -> Result<(), Broken> {
+        for ask in [JobAskKind::Close(number), JobAskKind::Forget(number)] {
+            self.change(ask).await?;
+        }
+        Ok(())
     }
 
     async fn ask_once(&mut self, kind: JobAskKind) -> Result<JobTold, Broken> {
@@ -403,6 +412,8 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, B
     let later = all.max(way.job.spec.tasks) - (first + count);
     let submit = JobSubmit { job: way.number, first, count, later, deadline_in_ms, inputs: Vec::new() };
     let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
+    // Also if more of them are refused: what is there is to be called off.
+    way.job.at_hub(told.tasks.max(first));
     if !told.refusal.is_empty() {
         if told.again_ms > 0 {
             let why = &told.refusal;

@@ -312,7 +312,7 @@ mod tests {
             is_volatile: true,
         };
         let [Effect::Job(job, _), ..] = *desk.act(Event::Open(spec)) else { panic!("{:?}", desk.effects()) };
-        desk.act(Event::Submit { job, first: 0, count: 2, later: 0, deadline_ms: 0 });
+        desk.act(Event::Submit { job, first: 0, count: 2, later: 0, is_promised: false, deadline_ms: 0 });
         assert_eq!(desk.table().tasks_of(job, 9).len(), 2);
         drop(desk);
         // It has no room for any record.

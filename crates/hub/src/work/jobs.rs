@@ -7,6 +7,7 @@ use crate::state::State;
 use crate::work::{ASKS, OWNERS_TAGS, TAKES_LAUNCHES};
 use base::Digest;
 use prost::Message;
+use std::collections::HashMap;
 use std::sync::Arc;
 use tasks::{BATCH_MAX, Effect, Entry, Event, JobName, JobSpec, Need, Platform, Policy, Refusal, Urgency, Validation};
 use tokio::sync::mpsc;
@@ -17,6 +18,40 @@ use wire::{Receiver, Sender, lock};
 pub const SUBMIT_MAX: u32 = 1024;
 /// Answers of one stream that may wait for the disk.
 const ANSWERS_MAX: usize = 256;
+
+/// By how much deadlines of one job's messages may differ because of the way they came, in milliseconds.
+const DEADLINES_APART_MAX_MS: u64 = 2_000;
+
+/// Until which task of a job it was found that all can be done by one deadline.
+pub(crate) struct Promise {
+    until: u32,
+    deadline_ms: u64,
+}
+
+/// What is promised to jobs whose tasks come in several messages: time passes between them, and what fitted exactly would not any more. When
+/// the hub starts again it looks again.
+#[derive(Default)]
+pub(crate) struct Promises(HashMap<JobName, Promise>);
+
+impl Promises {
+    /// The deadline by which these tasks can be done, if that is promised.
+    fn find(&self, job: JobName, last: u32, asked_ms: u64) -> Option<u64> {
+        let promise = self.0.get(&job).filter(|promise| last <= promise.until)?;
+        (promise.deadline_ms.abs_diff(asked_ms) <= DEADLINES_APART_MAX_MS).then_some(promise.deadline_ms)
+    }
+
+    fn keep(&mut self, job: JobName, promise: Option<Promise>) {
+        match promise {
+            Some(promise) => drop(self.0.insert(job, promise)),
+            None => drop(self.0.remove(&job)),
+        }
+    }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+}
 
 impl Shared {
     /// Serves such a stream. What is asked is done in order, and without waiting for the answers before.
@@ -70,8 +105,8 @@ impl State {
         match ask.kind.ok_or(Refusal::Invalid("an empty question"))? {
             JobAskKind::Open(open) => self.open_job(account, open),
             JobAskKind::Submit(submit) => self.submit(account, &submit),
-            JobAskKind::Close(job) => self.change(account, job, Event::Close),
-            JobAskKind::Cancel(job) => self.change(account, job, Event::CancelJob),
+            JobAskKind::Close(job) => self.end_of_tasks(account, job, Event::Close),
+            JobAskKind::Cancel(job) => self.end_of_tasks(account, job, Event::CancelJob),
             JobAskKind::Hold(job) => self.change(account, job, |job| Event::Hold(job, true)),
             JobAskKind::Release(job) => self.change(account, job, |job| Event::Hold(job, false)),
             JobAskKind::Urgency(changed) => {
@@ -144,25 +179,32 @@ impl State {
             return Err(Refusal::Invalid("either each task has bytes of its own, or none has"));
         }
         let inputs: Vec<&[u8]> = submit.inputs.iter().map(|input| &input[..]).collect();
-        let in_ms = u64::from(submit.deadline_in_ms);
-        let deadline_ms = if in_ms == 0 { 0 } else { self.placement.desk.now_ms() + in_ms };
         let mut first = submit.first;
         let last = submit.first.checked_add(submit.count).ok_or(Refusal::Invalid("a job has fewer tasks"))?;
+        let in_ms = u64::from(submit.deadline_in_ms);
+        let asked_ms = if in_ms == 0 { 0 } else { self.placement.desk.now_ms() + in_ms };
+        let promised_ms = self.work.promises.find(job, last, asked_ms);
+        let (deadline_ms, mut is_promised) = (promised_ms.unwrap_or(asked_ms), promised_ms.is_some());
         let mut refused = None;
         while first < last && refused.is_none() {
             let count = (last - first).min(BATCH_MAX as u32).min(self.fitting(job, first));
             let at = (first - submit.first) as usize;
             let blobs = inputs.get(at..at + count as usize).unwrap_or_default();
             let later = submit.later.saturating_add(last - first - count);
-            let event = Event::Submit { job, first, count: count as u8, later, deadline_ms };
+            let event = Event::Submit { job, first, count: count as u8, later, is_promised, deadline_ms };
             let said = self.act(Entry { event, blobs });
             refused = said.iter().find_map(|effect| match effect {
                 Effect::Refused(refusal) => Some(*refusal),
                 _ => None,
             });
             first += count;
+            is_promised |= deadline_ms != 0 && said.iter().any(|effect| matches!(effect, Effect::Submitted(_)));
         }
         let tasks = self.placement.desk.table().job(job).map_or(0, |view| view.tasks);
+        if is_promised {
+            let until = last.saturating_add(submit.later);
+            self.work.promises.keep(job, (tasks < until).then_some(Promise { until, deadline_ms }));
+        }
         let told = refused.map_or_else(JobTold::default, |refusal| self.told_refused(refusal));
         Ok(JobTold { job: submit.job, tasks, ..told })
     }
@@ -174,6 +216,18 @@ impl State {
         let Some((known, account)) = view else { return 1 };
         let room = account.spec.tasks_max.saturating_sub(account.tasks);
         known.saturating_sub(first).saturating_add(room).max(1)
+    }
+
+    /// No more tasks of a job will come.
+    fn end_of_tasks(
+        &mut self,
+        account: u128,
+        job: u64,
+        event: impl FnOnce(JobName) -> Event<'static>,
+    ) -> Result<JobTold, Refusal> {
+        let told = self.change(account, job, event)?;
+        self.work.promises.keep(JobName::from_u64(job), None);
+        Ok(told)
     }
 
     fn change(

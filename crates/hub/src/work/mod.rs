@@ -25,6 +25,7 @@ use crate::server::Shared;
 use crate::state::State;
 use collect::Feeds;
 use hosts::Hosts;
+use jobs::Promises;
 use launches::Launches;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +43,7 @@ const TICKS_MAX: u32 = 64;
 #[derive(Default)]
 pub(crate) struct Work {
     pub hosts: Hosts,
+    pub promises: Promises,
     pub feeds: Feeds,
     pub launches: Launches,
 }

@@ -4,6 +4,7 @@ use crate::testing::{LIMIT, Served, hello, serve_journalled};
 use bytes::Bytes;
 use prost::Message;
 use std::future::Future;
+use std::time::Duration;
 use wire::message::work::{
     Assigned, Collect, Drive, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
     JobTold, LaunchResult, Place, PlaceBack, Reported, Taken,
@@ -469,4 +470,27 @@ async fn jobs_are_their_clients_own() {
     let mut collect = Stream::open(&hub, 3, hello(Role::Client, 0), OpenKind::Collect(Collect { job, ahead: 0 })).await;
     assert!(!collect.next::<Endings>().await.refusal.is_empty());
     assert_ne!(stranger.open(JobOpen::default()).await, job, "its key means another job");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_promised_to_a_job_holds_for_its_further_messages() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let _worker = hub.join(7, hello(Role::Worker, 4)).await;
+    let job = client.open(JobOpen { is_driven: true, cost_ms: 10_000, ..JobOpen::default() }).await;
+    let mut submit = async |first, count, later, deadline_in_ms| {
+        let submit = JobSubmit { job, first, count, later, deadline_in_ms, inputs: Vec::new() };
+        client.ask(JobAskKind::Submit(submit)).await
+    };
+    // 40 tasks of 10 s for four processors: the last one begins after 97.5 s.
+    let refused = submit(0, 20, 20, 50_000).await;
+    assert_eq!((refused.tasks, refused.earliest_in_ms), (0, 107_500));
+    assert_eq!(submit(0, 20, 20, 107_500).await.tasks, 20);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let (other, more) = (submit(20, 20, 0, 50_000).await, submit(20, 40, 0, 107_000).await);
+    assert!(other.earliest_in_ms > 50_000 && more.earliest_in_ms > 107_000, "{other:?} {more:?}");
+    assert_eq!(submit(20, 20, 0, 107_000).await.tasks, 40);
+    let promised = wire::lock(&hub.shared.state).work.promises.count();
+    assert_eq!(promised, 0, "all has come");
 }

@@ -154,7 +154,7 @@ mod tests {
         let [Effect::Job(job, _), ..] = *desk.act(Event::Open(spec)) else { panic!("{:?}", desk.effects()) };
         for first in (0..count).step_by(BATCH_MAX) {
             let batch = (count - first).min(BATCH_MAX as u32) as u8;
-            desk.act(Event::Submit { job, first, count: batch, later: 0, deadline_ms: 0 });
+            desk.act(Event::Submit { job, first, count: batch, later: 0, is_promised: false, deadline_ms: 0 });
         }
         assert_eq!(desk.table().job(job).expect("there").tasks, count);
         (State::new(desk, Default::default()), job)

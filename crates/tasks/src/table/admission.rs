@@ -215,9 +215,6 @@ impl Table {
             return Ok(());
         }
         let now_ms = self.now_ms();
-        if deadline_ms > now_ms + u64::from(crate::event::DELAY_MAX_MS) {
-            return Err(Refusal::Invalid("a deadline is ten days ahead at most"));
-        }
         let job = &self.jobs[job_at];
         let (account, one_ms) = (job.account, u64::from(job.cost_ms));
         let server = self.accounts[account].server;

@@ -221,8 +221,8 @@ impl Table {
             Event::Drain(host, is_draining) => self.on_drain(host, is_draining, effects),
             Event::Warm(host, affinity) => self.on_warm(host, affinity),
             Event::Open(spec) => self.on_open(&spec, effects),
-            Event::Submit { job, first, count, later, deadline_ms } => {
-                self.on_submit(job, first, count, later, deadline_ms, effects)
+            Event::Submit { job, first, count, later, is_promised, deadline_ms } => {
+                self.on_submit(job, first, count, (!is_promised).then_some(later), deadline_ms, effects)
             }
             Event::Close(job) => self.on_close(job, effects),
             Event::Request { host, want } => self.on_request(host, want, effects),

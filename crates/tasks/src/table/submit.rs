@@ -47,12 +47,14 @@ impl Table {
         Ok(())
     }
 
+    /// As many tasks of a job from one of them on. With how many more to come it is looked whether all can be done in time; `None`: that was
+    /// found before.
     pub(super) fn on_submit(
         &mut self,
         name: JobName,
         first: u32,
         count: u8,
-        later: u32,
+        later: Option<u32>,
         deadline_ms: u64,
         effects: &mut Effects,
     ) -> Result<(), Refusal> {
@@ -60,7 +62,7 @@ impl Table {
         if count == 0 || count as usize > BATCH_MAX {
             return Err(Refusal::Invalid("1 to 16 tasks are submitted at a time"));
         }
-        if later > LATER_MAX {
+        if later.is_some_and(|later| later > LATER_MAX) {
             return Err(Refusal::Invalid("of a job at most 16777216 tasks are to come"));
         }
         let job = &self.jobs[job_at];
@@ -79,7 +81,12 @@ impl Table {
         self.groups.column.prefetch(first_group);
         self.tags.prefetch(self.tasks.next_free());
         self.has_room(job_at, new)?;
-        self.admit(job_at, new.saturating_add(later), deadline_ms)?;
+        if deadline_ms > self.now_ms() + u64::from(DELAY_MAX_MS) {
+            return Err(Refusal::Invalid("a deadline is ten days ahead at most"));
+        }
+        if let Some(later) = later {
+            self.admit(job_at, new.saturating_add(later), deadline_ms)?;
+        }
         let group = self.group_for(job_at, deadline_ms)?;
         self.fetch_task(self.groups[group].ready);
         if let Some(first) = self.tasks.column.get(first_task) {

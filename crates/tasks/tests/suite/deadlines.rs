@@ -53,14 +53,23 @@ fn none_is_taken_of_a_job_that_cannot_be_done_as_a_whole() {
     let account = world.account();
     world.host(account);
     let job = world.job(account);
-    let mut submit =
-        |later, deadline_ms| refused(&world.handle(Event::Submit { job, first: 0, count: 4, later, deadline_ms }));
+    let mut submit = |later, deadline_ms| {
+        let event = Event::Submit { job, first: 0, count: 4, later, is_promised: false, deadline_ms };
+        refused(&world.handle(event))
+    };
     // 4 processors, and 40 tasks of 1 s: all but the last are done before that begins.
     assert_eq!(submit(36, 10_000), Some(Refusal::TooLate(10_750)));
     assert_eq!(submit(1 << 24, 10_000), Some(Refusal::TooLate(4_194_305_750)));
     assert!(matches!(submit(u32::MAX, 10_000), Some(Refusal::Invalid(_))));
     assert_eq!(submit(36, 10_750), None);
     assert_eq!(world.table.job(job).expect("there").tasks, 4);
+    // Time passes before the others come, of which nothing has been done: that they can be done in time holds.
+    world.pass(1_000);
+    let mut submit = |is_promised| {
+        world.handle(Event::Submit { job, first: 4, count: 4, later: 32, is_promised, deadline_ms: 10_750 })
+    };
+    assert!(matches!(refused(&submit(false)), Some(Refusal::TooLate(_))));
+    assert_eq!(submit(true).len(), 4);
 }
 
 #[test]

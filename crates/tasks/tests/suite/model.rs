@@ -285,7 +285,7 @@ impl Both {
         let first = self.table.job(job).expect("known").tasks;
         let deadline_ms = if bytes.flag() { self.model.now_ms + 1 + 50 * bytes.below(256) as u64 } else { 0 };
         let count = 1 + bytes.below(16) as u8;
-        let effects = self.handle(Event::Submit { job, first, count, later: 0, deadline_ms });
+        let effects = self.handle(Event::Submit { job, first, count, later: 0, is_promised: false, deadline_ms });
         for effect in &effects {
             if let Effect::Submitted(name) = effect {
                 let task = Task { job, copies: Vec::new(), decided: None };

@@ -67,7 +67,7 @@ impl Course {
         let first = self.ledger.table().job(job).expect("known").tasks;
         let inputs: Vec<Vec<u8>> = (0..count).map(|at| vec![b'i', at]).collect();
         let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[..]).collect();
-        self.handle(Event::Submit { job, first, count, later: 0, deadline_ms }, &inputs);
+        self.handle(Event::Submit { job, first, count, later: 0, is_promised: false, deadline_ms }, &inputs);
     }
 
     fn request(&mut self, host: HostName, want: u8) -> Vec<InstanceName> {

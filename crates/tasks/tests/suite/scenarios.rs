@@ -46,7 +46,7 @@ fn limits_of_an_account_hold_as_they_are_changed() {
     let job = world.job(account);
     let (_, effects) = world.submit(job, 3, 0);
     assert_eq!(sent(&effects).len(), 1, "one at a time, of four processors");
-    let submit = Event::Submit { job, first: 3, count: 1, later: 0, deadline_ms: 0 };
+    let submit = Event::Submit { job, first: 3, count: 1, later: 0, is_promised: false, deadline_ms: 0 };
     assert_eq!(refused(&world.handle(submit)), Some(Refusal::AccountFull(3)));
     let greedy = AccountSpec { share_permille: 701, ..world.table.account_view(lender).expect("there").spec };
     assert!(matches!(refused(&world.handle(Event::Account(greedy))), Some(Refusal::Invalid(_))));
@@ -383,14 +383,17 @@ fn submitting_again_changes_nothing() {
     let job = world.open(spec);
     world.submit(job, 5, 0);
     assert_eq!(world.handle(Event::Open(spec)), [Effect::Job(job, 5)]);
-    assert_eq!(world.handle(Event::Submit { job, first: 0, count: 5, later: 0, deadline_ms: 0 }), []);
+    assert_eq!(
+        world.handle(Event::Submit { job, first: 0, count: 5, later: 0, is_promised: false, deadline_ms: 0 }),
+        []
+    );
     let other = world.account();
     let effects = world.handle(Event::Open(JobSpec { account: other, ..spec }));
     assert!(matches!(effects[..], [Effect::Job(theirs, 0)] if theirs != job), "another account's");
-    let effects = world.handle(Event::Submit { job, first: 3, count: 4, later: 0, deadline_ms: 0 });
+    let effects = world.handle(Event::Submit { job, first: 3, count: 4, later: 0, is_promised: false, deadline_ms: 0 });
     assert_eq!(effects.len(), 2, "those that are new");
     assert_eq!(
-        refused(&world.handle(Event::Submit { job, first: 9, count: 1, later: 0, deadline_ms: 0 })),
+        refused(&world.handle(Event::Submit { job, first: 9, count: 1, later: 0, is_promised: false, deadline_ms: 0 })),
         Some(Refusal::Gap(7))
     );
 }
@@ -460,7 +463,8 @@ fn what_comes_while_all_hosts_rest_waits() {
     assert_eq!(sent(&world.handle(Event::Resize(host, Shape { cpus: 4, largest: 4, ..DESK }))).len(), 1);
     // Who will lend nothing more is not waited for.
     world.handle(Event::Resize(host, Shape { cpus: 0, largest: 0, ..DESK }));
-    let refused_now = world.handle(Event::Submit { job, first: 1, count: 1, later: 0, deadline_ms: 0 });
+    let refused_now =
+        world.handle(Event::Submit { job, first: 1, count: 1, later: 0, is_promised: false, deadline_ms: 0 });
     assert_eq!(refused(&refused_now), Some(Refusal::FitsNowhere));
 }
 

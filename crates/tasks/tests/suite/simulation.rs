@@ -405,7 +405,8 @@ impl World {
         }
         let count = (self.jobs[at].tasks - known).min(1 + self.dice.below(16) as u32) as u8;
         let deadline_ms = self.jobs[at].deadline_ms;
-        let effects = self.handle(Event::Submit { job: name, first: known, count, later: 0, deadline_ms });
+        let effects =
+            self.handle(Event::Submit { job: name, first: known, count, later: 0, is_promised: false, deadline_ms });
         if effects.iter().any(|effect| matches!(effect, Effect::Refused(Refusal::TooLate(_)))) {
             self.jobs[at].deadline_ms = 0;
         }

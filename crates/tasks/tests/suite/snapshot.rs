@@ -48,7 +48,7 @@ fn with_hosts() -> (World, [HostName; 3]) {
     let cancelled = world.job(accounts[1]);
     world.submit(cancelled, 3, 0);
     world.handle(Event::CancelJob(cancelled));
-    world.handle(Event::Submit { job: held, first: 99, count: 1, later: 0, deadline_ms: 0 });
+    world.handle(Event::Submit { job: held, first: 99, count: 1, later: 0, is_promised: false, deadline_ms: 0 });
     (world, hosts)
 }
 

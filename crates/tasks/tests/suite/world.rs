@@ -107,7 +107,7 @@ impl World {
     /// Submits tasks to a job, and returns their names and the other effects.
     pub fn submit(&mut self, job: JobName, count: u8, deadline_ms: u64) -> (Vec<TaskName>, Vec<Effect>) {
         let first = self.table.job(job).expect("known").tasks;
-        let effects = self.handle(Event::Submit { job, first, count, later: 0, deadline_ms });
+        let effects = self.handle(Event::Submit { job, first, count, later: 0, is_promised: false, deadline_ms });
         let name = |effect: &Effect| if let Effect::Submitted(name) = effect { Some(*name) } else { None };
         (
             effects.iter().filter_map(name).collect(),

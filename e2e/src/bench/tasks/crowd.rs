@@ -370,7 +370,10 @@ impl Crowd {
         let job = self.jobs[at];
         let count = if self.dice.percent(80) { 16 } else { 1 };
         let deadline_ms = job.deadlines[which];
-        self.handle("submit", &Event::Submit { job: job.name, first: job.submitted, count, later: 0, deadline_ms });
+        self.handle(
+            "submit",
+            &Event::Submit { job: job.name, first: job.submitted, count, later: 0, is_promised: false, deadline_ms },
+        );
         match self.effects.first() {
             Some(Effect::Submitted(_)) => self.jobs[at].submitted += u32::from(count),
             Some(Effect::Refused(Refusal::Gap(first))) => self.jobs[at].submitted = *first,

@@ -238,7 +238,14 @@ impl World {
             let ahead = DUE_MS.0 + (at as u64 * 7_919 * DUE_ROUND_MS) % (DUE_MS.1 - DUE_MS.0);
             job.deadline_ms = (now_ms + ahead) / DUE_ROUND_MS * DUE_ROUND_MS;
         }
-        let event = Event::Submit { job: name, first: job.submitted, count, later: 0, deadline_ms: job.deadline_ms };
+        let event = Event::Submit {
+            job: name,
+            first: job.submitted,
+            count,
+            later: 0,
+            is_promised: false,
+            deadline_ms: job.deadline_ms,
+        };
         let before = self.live;
         self.handle(op, &event);
         self.jobs[at].submitted += (self.live - before) as u32;

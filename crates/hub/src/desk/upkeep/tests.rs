@@ -38,7 +38,7 @@ fn submit(desk: &mut Desk, key: u128) {
         is_volatile: false,
     };
     let [Effect::Job(job, _), ..] = *desk.act(Event::Open(spec)) else { panic!("{:?}", desk.effects()) };
-    desk.act(Event::Submit { job, first: 0, count: 3, later: 0, deadline_ms: 0 });
+    desk.act(Event::Submit { job, first: 0, count: 3, later: 0, is_promised: false, deadline_ms: 0 });
 }
 
 fn jobs(desk: &Desk) -> usize {

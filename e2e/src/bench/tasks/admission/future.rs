@@ -235,7 +235,7 @@ impl<'a> Future<'a> {
         };
         self.handle(&Event::Open(spec))?;
         let Some(&Effect::Job(job, _)) = self.wanted.first() else { return Err(unexpected(&self.wanted)) };
-        let event = Event::Submit { job, first: 0, count, later: 0, deadline_ms };
+        let event = Event::Submit { job, first: 0, count, later: 0, is_promised: false, deadline_ms };
         if is_forced {
             self.handle(&Event::Hold(job, true))?;
             let there_is_more = self.pretends()?;
