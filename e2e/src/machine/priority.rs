@@ -57,11 +57,14 @@ pub fn of_a_guest(pool: &mut Pool) -> Result<Vec<String>> {
     let (_guest, seen) = Guest::start(pool, "first-to-go", BUSY)?;
     let process = Path::new("/proc").join(seen.process.to_string());
     let stat = read(&process, "stat");
+    // A service manager takes a controller away that nothing of its own needs.
+    let taken = std::fs::write(Path::new(GROUPS).join("cgroup.subtree_control"), "-cpu");
     let policy = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(38));
     let has = [
         ("its score for the want of memory", read(&process, "oom_score_adj"), "1000"),
         ("its policy", policy.unwrap_or_default().to_owned(), IDLE_POLICY),
         ("cpu.idle of guests' group", read(seen.all(), "cpu.idle"), "1"),
+        ("the controller can be taken away", taken.is_ok().to_string(), "false"),
         ("the group above", seen.all().parent().unwrap_or(seen.all()).display().to_string(), GROUPS),
     ];
     let wrong = has.into_iter().filter(|(_, is, wanted)| is != wanted);

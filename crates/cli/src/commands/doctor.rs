@@ -294,7 +294,13 @@ mod tests {
             cgroup_controllers: Some("cpuset cpu io memory pids\n".into()),
             cgroup_writable: true,
             priority: Priority {
-                limits: worker::sandbox::Limits { cpu_idle: true, memory: true, pids: true, freeze: true },
+                limits: worker::sandbox::Limits {
+                    cpu_idle: true,
+                    after_all: true,
+                    memory: true,
+                    pids: true,
+                    freeze: true,
+                },
                 tells_shortage: true,
                 sees_input: true,
                 ..Priority::default()

@@ -26,6 +26,8 @@ const REMOVE_PAUSE_NS: i64 = 5_000_000;
 pub struct Limits {
     /// Guests run only when nobody else wants the CPU, whatever they do to their own priority (`cpu.idle`).
     pub cpu_idle: bool,
+    /// That holds beside all others of this machine, and not only beside what is in the same part of the hierarchy.
+    pub after_all: bool,
     /// A task's memory is bounded as a whole; otherwise each process's data segment (`RLIMIT_DATA`).
     pub memory: bool,
     /// A task's processes are counted; otherwise those of all tasks of a client together (`RLIMIT_NPROC`).
@@ -97,6 +99,7 @@ impl Cgroups {
         let is_idle = |group: &PathBuf| fs::read(group.join("cpu.idle")).is_ok_and(|idle| idle.starts_with(b"1"));
         Limits {
             cpu_idle: self.tree.as_ref().is_some_and(is_idle) || self.cpu.is_some(),
+            after_all: self.levers().come_after_all(),
             memory: self.is_unified || self.memory.is_some(),
             pids: self.is_unified || self.pids.is_some(),
             freeze: self.tree.is_some(),
@@ -238,6 +241,8 @@ fn prepare_unified(root: &Path, name: &str) -> Option<PathBuf> {
         remove(&group);
         return None;
     }
+    // As long as it is used beneath, nobody can take it away above: a service manager would where nothing of its own needs it.
+    let _ = fs::write(group.join("cgroup.subtree_control"), "+cpu");
     Some(group)
 }
 

@@ -192,8 +192,20 @@ impl Levers {
     pub fn keep_idle(&self) -> bool {
         let Some(group) = &self.idle else { return false };
         let path = group.join("cpu.idle");
-        let is_idle = |path: &Path| number(path) == Some(1);
-        is_idle(&path) || (fs::write(&path, "1").is_ok() && is_idle(&path))
+        if is_idle(group) {
+            return true;
+        }
+        if let Some(parent) = group.parent().filter(|_| !path.exists()) {
+            let _ = fs::write(parent.join("cgroup.subtree_control"), "+cpu");
+        }
+        fs::write(&path, "1").is_ok() && is_idle(group)
+    }
+
+    /// Whether guests run only when nobody else on this machine wants the processor. Groups are compared with those beside them: if guests' is not at
+    /// the top of the hierarchy, one above it must be idle that is.
+    pub fn come_after_all(&self) -> bool {
+        let mut groups = self.idle.iter().flat_map(|group| group.ancestors());
+        groups.any(|group| is_idle(group) && group.parent().is_some_and(is_top))
     }
 
     /// Has guests that were killed die soon: to die takes processor time, of which the lowest priority gets next to none while the owner
@@ -232,6 +244,17 @@ fn held(stat: &str, used: u64, is_unified: bool) -> Held {
     let cache = sum(["inactive_file", "active_file"]).min(used);
     let dirty = if is_unified { sum(["file_dirty", "file_writeback"]) } else { sum(["dirty", "writeback"]) };
     Held { fixed: used - cache, cache, dirty }
+}
+
+fn is_idle(group: &Path) -> bool {
+    number(&group.join("cpu.idle")) == Some(1)
+}
+
+/// Whether all groups of the machine are beneath this one: in a container a part of them looks like all. Files tell that only the top has
+/// (version 1), or lacks.
+fn is_top(group: &Path) -> bool {
+    let has = |name: &str| group.join(name).exists();
+    has("release_agent") || (has("cgroup.controllers") && !has("cgroup.events"))
 }
 
 fn number(path: &Path) -> Option<u64> {
@@ -310,6 +333,39 @@ mod tests {
             fs::write(folder.path().join(name), text).expect("a file");
             assert_eq!(levers.waits_for_memory(), Some(waits));
         }
+    }
+
+    #[test]
+    fn guests_come_after_all_where_a_group_at_the_top_is_idle() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let nested = folder.path().join("unit/guests");
+        fs::create_dir_all(&nested).expect("folders");
+        let levers = Levers { idle: Some(nested.clone()), ..Levers::default() };
+        let write = |path: &str, text: &str| fs::write(folder.path().join(path), text).expect("written");
+        write("cgroup.controllers", "cpu memory pids");
+        write("unit/cgroup.controllers", "cpu memory pids");
+        write("unit/cgroup.events", "populated 1");
+        write("unit/guests/cpu.idle", "1");
+        assert!(levers.keep_idle() && !levers.come_after_all(), "others are beside the unit");
+        write("unit/cpu.idle", "1");
+        assert!(levers.come_after_all());
+        write("cgroup.events", "populated 1");
+        assert!(!levers.come_after_all(), "the top is a container's");
+        write("release_agent", "");
+        assert!(levers.come_after_all(), "version 1");
+        write("unit/cpu.idle", "0");
+        assert!(!levers.come_after_all());
+    }
+
+    #[test]
+    fn a_controller_that_was_taken_away_is_asked_for() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (group, control) = (folder.path().join("guests"), folder.path().join("cgroup.subtree_control"));
+        fs::create_dir(&group).expect("a folder");
+        let levers = Levers { idle: Some(group), ..Levers::default() };
+        // A kernel would have made the file by then.
+        assert!(levers.keep_idle());
+        assert_eq!(fs::read_to_string(control).expect("written"), "+cpu");
     }
 
     #[test]

@@ -38,13 +38,21 @@ fn of(told: &Value) -> Priority {
     let is = |name: &str| told[name] == true;
     Priority {
         is_in_force: true,
-        limits: Limits { cpu_idle: is("cpu_idle"), memory: is("memory"), pids: true, freeze: is("freeze") },
+        limits: Limits {
+            cpu_idle: is("cpu_idle"),
+            after_all: is("after_all"),
+            memory: is("memory"),
+            pids: true,
+            freeze: is("freeze"),
+        },
         tells_shortage: is("shortage"),
         sees_input: is("input"),
     }
 }
 
 const GROUPS: &str = "run the worker as root, or where this account may make control groups: systemd-run --user -p Delegate=yes gleaner worker";
+
+const TOP: &str = "run the worker as root, and outside of containers: examples/systemd/gleaner-worker.service";
 
 /// Decides what that means.
 pub fn judge(priority: &Priority) -> Vec<Finding> {
@@ -57,10 +65,14 @@ pub fn judge(priority: &Priority) -> Vec<Finding> {
     vec![
         judged(
             "CPU priority",
-            limits.cpu_idle,
+            limits.cpu_idle && limits.after_all,
             format!("{now}: a group with cpu.idle, SCHED_IDLE in it"),
-            "guests are SCHED_IDLE, but a group beside the owner's takes its share",
-            GROUPS,
+            if limits.cpu_idle {
+                "guests come after what is in the same unit or container, and beside all others that takes its share"
+            } else {
+                "guests are SCHED_IDLE, but a group beside the owner's takes its share"
+            },
+            if limits.cpu_idle { TOP } else { GROUPS },
         ),
         judged(
             "resting",
@@ -102,7 +114,7 @@ mod tests {
     use super::*;
 
     fn all() -> Priority {
-        let told = json!({"cpu_idle": true, "memory": true, "freeze": true, "shortage": true, "input": true});
+        let told = json!({"cpu_idle": true, "after_all": true, "memory": true, "freeze": true, "shortage": true, "input": true});
         of(&told)
     }
 
@@ -116,6 +128,7 @@ mod tests {
             weak.map(|finding| finding.subject).collect::<Vec<_>>()
         };
         assert_eq!(without(|priority| priority.limits.cpu_idle = false), ["CPU priority"]);
+        assert_eq!(without(|priority| priority.limits.after_all = false), ["CPU priority"]);
         assert_eq!(without(|priority| priority.limits.freeze = false), ["resting", "owner's disk"]);
         assert_eq!(without(|priority| priority.limits.memory = false), ["owner's memory", "owner's disk"]);
         assert_eq!(without(|priority| priority.tells_shortage = false), ["owner's memory"]);
