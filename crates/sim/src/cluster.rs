@@ -7,7 +7,7 @@ use crate::bursts::Bursts;
 use crate::dice::Dice;
 use crate::owners::{Owner, Owners, STEP_S, Sample};
 use crate::traces::{Played, Trace};
-use sched::linger::foresight::{self, Prices, Way};
+use sched::linger::foresight::{self, Prices, Waiting, Way};
 use sched::linger::needs::Needs;
 use sched::linger::outlook::Outlook;
 use sched::linger::{Action, Here, Policy, decide};
@@ -337,14 +337,18 @@ impl<'a> World<'a> {
         (0..self.machines.len()).filter(|at| self.machines[*at].is_free()).collect()
     }
 
+    /// What a job needs that has not begun, as far as that is known.
+    fn next_needs_s(&self) -> f64 {
+        if self.setting.is_need_known { self.setting.job_s } else { self.known.left_s(0.0) }
+    }
+
     fn begin_on_best(&mut self) {
         if self.queue.is_empty() {
             return;
         }
         let free = self.free();
         let outlooks: Vec<&Outlook> = free.iter().map(|at| &self.outlooks[*at]).collect();
-        let needs_s = if self.setting.is_need_known { self.setting.job_s } else { self.known.left_s(0.0) };
-        for at in foresight::best_first(&outlooks, needs_s) {
+        for at in foresight::best_first(&outlooks, self.next_needs_s()) {
             if !self.begin(free[at]) {
                 return;
             }
@@ -372,7 +376,8 @@ impl<'a> World<'a> {
             });
         }
         let hosts: Vec<&Outlook> = free.iter().map(|at| &self.outlooks[*at]).collect();
-        for going in foresight::plan(&guests, &hosts, self.setting.prices, self.queue.len()) {
+        let waiting = Waiting { tasks: self.queue.len(), needs_s: self.next_needs_s() };
+        for going in foresight::plan(&guests, &hosts, self.setting.prices, waiting) {
             self.go(places[going.guest], free[going.to], going.way);
         }
     }

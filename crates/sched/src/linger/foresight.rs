@@ -94,6 +94,29 @@ pub struct Going {
     pub saves_s: f64,
 }
 
+/// Tasks that have no host yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waiting {
+    /// How many.
+    pub tasks: usize,
+    /// Processor time that one of them needs, in seconds.
+    pub needs_s: f64,
+}
+
+impl Waiting {
+    /// By how much a move that takes one second puts off all of them together, where so many hosts are.
+    fn put_off(&self, hosts: usize) -> f64 {
+        self.tasks as f64 / hosts.max(1) as f64
+    }
+
+    /// What one of them loses that gets a guest's old host instead of the one to which that goes, in seconds. If the guest, should it stay, will end
+    /// before a task waits on average, there is one for its host still. Else nobody will want that, and those would be the last who stayed there.
+    fn loses_s(&self, stays_s: f64, from: &impl Place, to: &impl Place, hosts: usize) -> f64 {
+        let waits_s = self.needs_s * self.put_off(hosts) / 2.0;
+        if stays_s > waits_s { 0.0 } else { (from.takes_s(self.needs_s) - to.takes_s(self.needs_s)).max(0.0) }
+    }
+}
+
 /// What a guest would save by going to a host that is free, in seconds, and how it would go.
 fn weigh(guest: &Guest<'_>, stays_s: f64, there: &impl Place, prices: Prices) -> (f64, Way) {
     let moved_s = prices.move_s.map_or(f64::INFINITY, |move_s| move_s + there.takes_s(guest.left_s));
@@ -117,10 +140,11 @@ pub fn best_first(hosts: &[&impl Place], work_s: f64) -> Vec<usize> {
 /// Which guests go, and to which of the free hosts: who saves most has the first choice. Each guest is weighed against the best host, and
 /// against the next one when that is taken.
 ///
-/// `waiting` tasks have no host yet. A host to which a guest is on its way does nothing meanwhile, which puts each of them off by that time
-/// over the number of hosts: a move must save more than that costs all of them.
-pub fn plan(guests: &[Guest<'_>], free: &[&impl Place], prices: Prices, waiting: usize) -> Vec<Going> {
-    let puts_off = waiting as f64 / (guests.len() + free.len()).max(1) as f64;
+/// A host to which a guest is on its way does nothing meanwhile, which puts each of those who wait off by that time over the number of hosts; and one
+/// of them gets the worse host. A move must save more than that costs all of them.
+pub fn plan(guests: &[Guest<'_>], free: &[&impl Place], prices: Prices, waiting: Waiting) -> Vec<Going> {
+    let hosts_count = guests.len() + free.len();
+    let bar = MARGIN + waiting.put_off(hosts_count);
     let may_go = guests.iter().enumerate().filter(|(_, guest)| guest.may_go(prices));
     let stay_s: Vec<(usize, f64)> = may_go.map(|(at, guest)| (at, guest.host.takes_s(guest.left_s))).collect();
     if stay_s.is_empty() {
@@ -130,8 +154,10 @@ pub fn plan(guests: &[Guest<'_>], free: &[&impl Place], prices: Prices, waiting:
     let mut hosts = best_first(free, typical_s).into_iter();
     let Some(mut to) = hosts.next() else { return Vec::new() };
     let weighed = |(at, stays_s): (usize, f64), to: usize| {
-        let (saves_s, way) = weigh(&guests[at], stays_s, free[to], prices);
-        (saves_s > (MARGIN + puts_off) * prices.of(guests[at].spent_s)).then_some(Going { guest: at, to, way, saves_s })
+        let guest = &guests[at];
+        let (saves_s, way) = weigh(guest, stays_s, free[to], prices);
+        let costs_s = bar * prices.of(guest.spent_s) + waiting.loses_s(stays_s, guest.host, free[to], hosts_count);
+        (saves_s > costs_s).then_some(Going { guest: at, to, way, saves_s })
     };
     let wishes = stay_s.iter().filter_map(|stays| Some((weighed(*stays, to)?.saves_s, *stays)));
     let mut wishes: Vec<(f64, (usize, f64))> = wishes.collect();
@@ -167,19 +193,30 @@ mod tests {
     fn who_saves_most_goes_to_the_best_host() {
         let (busy, busier, idle, fair) = (host(true, 0.5), host(true, 0.9), host(false, 0.0), host(true, 0.2));
         let guests = [guest(&busy), guest(&busier), guest(&idle)];
-        let going = plan(&guests, &[&fair, &idle], MOVE_S, 0);
+        let going = plan(&guests, &[&fair, &idle], MOVE_S, Waiting::default());
         let who: Vec<(usize, usize)> = going.iter().map(|going| (going.guest, going.to)).collect();
         assert_eq!(who, [(1, 1), (0, 0)], "and who is well off stays: {going:?}");
-        assert_eq!(plan(&guests, &NOBODY, MOVE_S, 0), []);
-        assert_eq!(plan(&[], &[&idle], MOVE_S, 0), []);
+        assert_eq!(plan(&guests, &NOBODY, MOVE_S, Waiting::default()), []);
+        assert_eq!(plan(&[], &[&idle], MOVE_S, Waiting::default()), []);
     }
 
     #[test]
     fn a_move_is_weighed_against_those_who_wait() {
         let (fair, idle) = (host(true, 0.15), host(false, 0.0));
         let guests = [guest(&fair)];
-        assert_eq!(plan(&guests, &[&idle], MOVE_S, 0).len(), 1);
-        assert_eq!(plan(&guests, &[&idle], MOVE_S, 100), []);
+        let waiting = |tasks, needs_s| Waiting { tasks, needs_s };
+        assert_eq!(plan(&guests, &[&idle], MOVE_S, waiting(0, 0.0)).len(), 1);
+        assert_eq!(plan(&guests, &[&idle], MOVE_S, waiting(100, 0.0)), []);
+    }
+
+    #[test]
+    fn who_waits_for_long_has_the_better_host_if_it_needs_more() {
+        let (busy, idle) = (host(true, 0.5), host(false, 0.0));
+        let guests = [guest(&busy)];
+        let moves = |tasks, needs_s| plan(&guests, &[&idle], MOVE_S, Waiting { tasks, needs_s }).len();
+        // It would be there for 1200 s; one of 4 for 2 hosts waits for as long as it needs.
+        assert_eq!((moves(4, 100.0), moves(4, 1_000.0), moves(4, 2_000.0)), (1, 1, 0));
+        assert_eq!(moves(1, 2_000.0), 1, "nobody will want its host");
     }
 
     #[test]
@@ -187,7 +224,7 @@ mod tests {
         let (busy, idle) = (host(true, 0.9), host(false, 0.0));
         let going = |stayed_s, lived_s, moves| {
             let guest = Guest { stayed_s, lived_s, moves, ..guest(&busy) };
-            plan(&[guest], &[&idle], MOVE_S, 0).len()
+            plan(&[guest], &[&idle], MOVE_S, Waiting::default()).len()
         };
         assert_eq!((going(19.0, 1_000.0, 0), going(20.0, 20.0, 0)), (0, 1), "it stays for as long as moving takes");
         assert_eq!(
@@ -200,7 +237,7 @@ mod tests {
     #[test]
     fn who_has_done_little_begins_again() {
         let (busy, idle) = (host(true, 0.9), host(false, 0.0));
-        let way = |spent_s| plan(&[Guest { spent_s, ..guest(&busy) }], &[&idle], MOVE_S, 0)[0].way;
+        let way = |spent_s| plan(&[Guest { spent_s, ..guest(&busy) }], &[&idle], MOVE_S, Waiting::default())[0].way;
         assert_eq!((way(5.0), way(100.0)), (Way::Again, Way::Move));
     }
 
@@ -208,8 +245,14 @@ mod tests {
     fn where_nobody_can_move_who_has_done_little_goes() {
         let (busy, there) = (host(true, 0.9), Share::of_permille(950, 950, 950));
         let again = Prices { move_s: None, launch_s: 1.0 };
-        let going =
-            |spent_s| plan(&[Guest { spent_s, stayed_s: 1e5, lived_s: 1e5, ..guest(&busy) }], &[&there], again, 0);
+        let going = |spent_s| {
+            plan(
+                &[Guest { spent_s, stayed_s: 1e5, lived_s: 1e5, ..guest(&busy) }],
+                &[&there],
+                again,
+                Waiting::default(),
+            )
+        };
         assert!(going(100.0).first().is_some_and(|going| going.way == Way::Again));
         assert_eq!(going(20_000.0), [], "it would be done with the rest sooner");
     }

@@ -5,7 +5,7 @@
 //! moved (`docs/decisions/0038-no-checkpoints.md`).
 
 use sched::finish::Share;
-use sched::linger::foresight::{Guest, Prices, plan};
+use sched::linger::foresight::{Guest, Prices, Waiting, plan};
 use sched::linger::outlook::Outlook;
 use std::time::{Duration, Instant};
 use wire::message::Expected;
@@ -56,7 +56,7 @@ impl Lot {
             return None;
         }
         let there = Share { mean: elsewhere, low: elsewhere, high: elsewhere };
-        let going = plan(guests, &[&there], Prices { move_s: None, launch_s: LAUNCH_S }, 0);
+        let going = plan(guests, &[&there], Prices { move_s: None, launch_s: LAUNCH_S }, Waiting::default());
         going.first().map(|going| (going.guest, going.saves_s))
     }
 }
