@@ -411,7 +411,10 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, B
     let deadline_in_ms = deadline_in_ms(&way.job, now_millis());
     let later = all.max(way.job.spec.tasks) - (first + count);
     let submit = JobSubmit { job: way.number, first, count, later, deadline_in_ms, inputs: Vec::new() };
-    let told = hub.ask_once(JobAskKind::Submit(submit)).await?;
+    let mut told = hub.ask_once(JobAskKind::Submit(submit)).await?;
+    if told.earliest_in_ms > 0 {
+        told.earliest_in_ms = told.earliest_in_ms.saturating_add(takes_to_hub_ms(&way.job, now_millis()));
+    }
     // Also if more of them are refused: what is there is to be called off.
     way.job.at_hub(told.tasks.max(first));
     if !told.refusal.is_empty() {
@@ -427,6 +430,12 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, B
         return Err(Broken::Later("the hub lost tasks of a job".into()));
     }
     Ok(told.tasks)
+}
+
+/// How long after the moment from which its deadline counts a job that is submitted again may come to the hub: as long as this one took, and a
+/// second.
+fn takes_to_hub_ms(job: &Job, now_ms: i64) -> u32 {
+    (now_ms - job.spec.submitted_ms).saturating_add(1_000).clamp(1_000, 60_000) as u32
 }
 
 /// By when the tasks are to be done, from now; 0: whenever.
