@@ -348,11 +348,11 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
     let mut wanted = job.wanted();
     let mut told = Wanted { version: 0, is_held: None, priority: job.spec.batch.priority, cancelled: None };
     let mut is_closed = false;
+    job.at_hub(at_hub);
     loop {
         let now = wanted.borrow_and_update().clone();
         tell(hub, way.number, &told, &now).await?;
         told = now;
-        job.at_hub(at_hub);
         let to_hand_over = match told.cancelled {
             Some(_) => at_hub,
             None => {

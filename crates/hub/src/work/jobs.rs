@@ -105,8 +105,8 @@ impl State {
         match ask.kind.ok_or(Refusal::Invalid("an empty question"))? {
             JobAskKind::Open(open) => self.open_job(account, open),
             JobAskKind::Submit(submit) => self.submit(account, &submit),
-            JobAskKind::Close(job) => self.end_of_tasks(account, job, Event::Close),
-            JobAskKind::Cancel(job) => self.end_of_tasks(account, job, Event::CancelJob),
+            JobAskKind::Close(job) => self.change(account, job, Event::Close),
+            JobAskKind::Cancel(job) => self.change(account, job, Event::CancelJob),
             JobAskKind::Hold(job) => self.change(account, job, |job| Event::Hold(job, true)),
             JobAskKind::Release(job) => self.change(account, job, |job| Event::Hold(job, false)),
             JobAskKind::Urgency(changed) => {
@@ -115,7 +115,9 @@ impl State {
             }
             JobAskKind::Forget(job) => {
                 let told = self.change(account, job, Event::Forget)?;
-                self.work.feeds.forget(JobName::from_u64(job));
+                let name = JobName::from_u64(job);
+                self.work.feeds.forget(name);
+                self.work.promises.keep(name, None);
                 Ok(told)
             }
         }
@@ -216,18 +218,6 @@ impl State {
         let Some((known, account)) = view else { return 1 };
         let room = account.spec.tasks_max.saturating_sub(account.tasks);
         known.saturating_sub(first).saturating_add(room).max(1)
-    }
-
-    /// No more tasks of a job will come.
-    fn end_of_tasks(
-        &mut self,
-        account: u128,
-        job: u64,
-        event: impl FnOnce(JobName) -> Event<'static>,
-    ) -> Result<JobTold, Refusal> {
-        let told = self.change(account, job, event)?;
-        self.work.promises.keep(JobName::from_u64(job), None);
-        Ok(told)
     }
 
     fn change(

@@ -465,8 +465,9 @@ impl State {
                 "reserve_bytes": marks.high, "low_bytes": marks.low,
             },
             "priority": {
-                "cpu_idle": seen.is_idle, "after_all": levers.come_after_all(), "freeze": levers.tree().is_some(), "memory": levers.held().is_some(),
-                "shortage": self.tells_shortage, "input": seen.sees_input, "paced": self.shared.is_paced.load(Ordering::Relaxed),
+                "cpu_idle": seen.is_idle, "after_all": levers.come_after_all(), "freeze": levers.tree().is_some(),
+                "memory": levers.held().is_some(), "shortage": self.tells_shortage, "input": seen.sees_input,
+                "paced": self.shared.is_paced.load(Ordering::Relaxed),
             },
         })
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, Mode, OFlags};
 
-use super::levers::{Levers, Memory};
+use super::levers::{Levers, Memory, is_idle};
 use super::sys;
 
 /// Empty groups kept for later tasks.
@@ -96,9 +96,8 @@ impl Cgroups {
 
     /// What holds.
     pub fn limits(&self) -> Limits {
-        let is_idle = |group: &PathBuf| fs::read(group.join("cpu.idle")).is_ok_and(|idle| idle.starts_with(b"1"));
         Limits {
-            cpu_idle: self.tree.as_ref().is_some_and(is_idle) || self.cpu.is_some(),
+            cpu_idle: self.tree.as_deref().is_some_and(is_idle) || self.cpu.is_some(),
             after_all: self.levers().come_after_all(),
             memory: self.is_unified || self.memory.is_some(),
             pids: self.is_unified || self.pids.is_some(),

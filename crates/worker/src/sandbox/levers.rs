@@ -246,7 +246,7 @@ fn held(stat: &str, used: u64, is_unified: bool) -> Held {
     Held { fixed: used - cache, cache, dirty }
 }
 
-fn is_idle(group: &Path) -> bool {
+pub(super) fn is_idle(group: &Path) -> bool {
     number(&group.join("cpu.idle")) == Some(1)
 }
 
