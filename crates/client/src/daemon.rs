@@ -19,6 +19,7 @@ use crate::run;
 use crate::serve::{Server, blocking};
 use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
+use crate::unable::Unable;
 use crate::views::Views;
 use base::TreePath;
 use base::door::{self, Reply, Request};
@@ -90,6 +91,8 @@ pub struct Daemon {
     pub batches: Batches,
     /// What commands have cost.
     pub history: Arc<History>,
+    /// What cannot be done elsewhere, as was learnt from tasks that were called off.
+    pub unable: Arc<Unable>,
     /// What runs here by our word.
     pub here: Arc<Here>,
     link: Option<Arc<Link>>,
@@ -238,6 +241,7 @@ impl Daemon {
             batches: Batches::load(&config.state_dir.join("batch")),
             here: Here::new(history.clone()),
             history,
+            unable: Arc::new(Unable::load(&config.state_dir.join("unable.json"))),
             link,
             recipes,
             stopping: tokio::sync::Notify::new(),
@@ -266,6 +270,7 @@ impl Daemon {
             batches: Batches::default(),
             here: self.here.clone(),
             history: self.history.clone(),
+            unable: self.unable.clone(),
             link: Some(link),
             recipes: self.recipes.clone(),
             stopping: tokio::sync::Notify::new(),
@@ -384,6 +389,7 @@ impl Daemon {
             daemon.recipes.save(&daemon.config.state_dir)?;
             daemon.server.save_shadow()?;
             daemon.history.save()?;
+            daemon.unable.save()?;
             daemon.server.views().save()
         });
         if let Some(Err(error)) = saved.await {

@@ -3,10 +3,12 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
+use crate::hold::Held;
 use crate::link_wait::LinkWait;
 use crate::outputs::{Differs, Stream};
 use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
+use crate::serve::CallOff;
 use crate::spool::Spool;
 use crate::stdio::{self, Done, READ_BYTES, Stop};
 use base::Stdin;
@@ -15,7 +17,7 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
 use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
@@ -115,6 +117,10 @@ pub struct Exchange<'a> {
     credit: usize,
     /// A frame that waits for its writer. Until it is taken no other is read, and the task feels it.
     waiting: Option<(mpsc::Sender<Bytes>, Bytes)>,
+    /// What is not delivered yet, since the task is young.
+    held: Held,
+    /// Why the task was called off, once it was.
+    calls: watch::Receiver<Option<String>>,
     arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
@@ -129,6 +135,10 @@ enum Next {
     Input(Done<Vec<u8>>),
     Frame(Result<Option<TaskOutput>, WireError>),
     Cancel,
+    /// The task does what cannot be done elsewhere.
+    CalledOff(String),
+    /// Output has been held back for long enough.
+    Deliver,
     /// The link is silent, or back, or has moved.
     Link,
     /// It was silent for too long.
@@ -136,13 +146,15 @@ enum Next {
 }
 
 impl<'a> Exchange<'a> {
-    /// Over the two halves of a launch's stream.
+    /// Over the two halves of a launch's stream. `called_off`: whether the task is to end where it is.
     pub(crate) fn new(
         session: &'a mut Session,
         connection: &Connection,
         (to_task, from_task): (Sender, Receiver),
         record: &'a mut Record,
+        called_off: &CallOff,
     ) -> Self {
+        let held = Held::new(session.hold);
         let daemon = &session.daemon;
         let arrivals = Arrivals::new(Spool::new(daemon.spool_folder()), daemon.server.clone(), connection.clone());
         let link = LinkWait::new(daemon.link(), daemon.config.link_wait);
@@ -158,6 +170,8 @@ impl<'a> Exchange<'a> {
             end_sent: false,
             credit: 0,
             waiting: None,
+            held,
+            calls: called_off.subscribe(),
             arrivals: Some(arrivals),
             exited: None,
             signal: None,
@@ -174,6 +188,8 @@ impl<'a> Exchange<'a> {
                 Next::Caller(request) => self.on_caller(request, replies).await,
                 Next::Closed(stream) => self.on_closed(stream).await,
                 Next::Cancel => self.on_cancel().await,
+                Next::CalledOff(why) => self.on_called_off(why).await,
+                Next::Deliver => self.on_deliver(),
                 Next::Link => self.on_link(),
                 Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
@@ -199,8 +215,10 @@ impl<'a> Exchange<'a> {
             request = requests.next() => Next::Caller(request),
             Some(stream) = session.closed.recv() => Next::Closed(stream),
             () = asked(&session.cancel) => Next::Cancel,
+            why = called(&mut self.calls) => Next::CalledOff(why),
             given_up = self.link.next() => if given_up { Next::GivenUp } else { Next::Link },
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
+            () = self.held.over() => Next::Deliver,
             frame = self.from_task.next::<TaskOutput>(), if self.waiting.is_none() => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
                 session.input.reading = None;
@@ -299,6 +317,17 @@ impl<'a> Exchange<'a> {
         Some(Outcome::Refused("cancelled by gleaner cancel: nothing was committed".into()))
     }
 
+    async fn on_called_off(&mut self, why: String) -> Option<Outcome> {
+        self.tell(InputKind::Cancel(true)).await;
+        self.to_task.finish();
+        Some(Outcome::Unable(why))
+    }
+
+    fn on_deliver(&mut self) -> Option<Outcome> {
+        self.held.end();
+        self.deliver_next()
+    }
+
     async fn on_closed(&mut self, stream: Stream) -> Option<Outcome> {
         match stream {
             Stream::Stdout => self.tell(InputKind::OutputClosed(1)).await,
@@ -321,7 +350,7 @@ impl<'a> Exchange<'a> {
         if let (Some((_, frame)), Some(permit)) = (self.waiting.take(), permit) {
             permit.send(frame);
         }
-        None
+        self.deliver_next()
     }
 
     fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
@@ -341,6 +370,7 @@ impl<'a> Exchange<'a> {
             }
             OutputKind::Started(_) => {
                 self.started = true;
+                self.held.start(tokio::time::Instant::now());
                 self.record.moment("command started");
                 if self.session.caller_stopped {
                     self.tell(InputKind::Signal(SIGTSTP.into())).await;
@@ -351,7 +381,7 @@ impl<'a> Exchange<'a> {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
                 self.exited = Some(exited);
-                return kept.err().map(Outcome::Lost);
+                return kept.err().map(Outcome::Lost).or_else(|| self.on_deliver());
             }
             OutputKind::Object(object) => return self.keep(&object).err().map(Outcome::Lost),
             OutputKind::End(_) => return Some(self.on_end().await),
@@ -386,13 +416,33 @@ impl<'a> Exchange<'a> {
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),
             FailedKind::Evicted => Outcome::Evicted(failed.message),
             FailedKind::NoWorker => Outcome::Unplaced(failed.message),
+            FailedKind::Unable => Outcome::Unable(failed.message),
             FailedKind::Cancelled if !self.started => Outcome::Cancelled(self.signal),
             FailedKind::Cancelled | FailedKind::Refused | FailedKind::Changed => Outcome::Refused(failed.message),
         }
     }
 
-    /// Hands a frame of output to its writer, who may make it wait.
+    /// Takes a frame of output, which is delivered at once unless the task is young.
     fn deliver(&mut self, stream: Stream, bytes: Bytes) -> Option<Outcome> {
+        self.held.push(stream, bytes);
+        self.deliver_next()
+    }
+
+    /// Delivers what is not held back, until a writer makes it wait.
+    fn deliver_next(&mut self) -> Option<Outcome> {
+        while self.waiting.is_none()
+            && let Some((stream, bytes)) = self.held.next()
+        {
+            let outcome = self.hand_over(stream, bytes);
+            if outcome.is_some() {
+                return outcome;
+            }
+        }
+        None
+    }
+
+    /// Hands a frame of output to its writer, who may make it wait.
+    fn hand_over(&mut self, stream: Stream, bytes: Bytes) -> Option<Outcome> {
         let output = match stream {
             Stream::Stdout => &mut self.session.stdout,
             Stream::Stderr => &mut self.session.stderr,
@@ -418,6 +468,13 @@ async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermi
 async fn asked(cancel: &Option<Arc<Notify>>) {
     match cancel {
         Some(cancel) => cancel.notified().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn called(calls: &mut watch::Receiver<Option<String>>) -> String {
+    match calls.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
+        Some(why) => why,
         None => std::future::pending().await,
     }
 }

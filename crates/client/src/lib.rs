@@ -8,6 +8,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
+//! * What was called off, since it cannot be done elsewhere: [`unable`]; what makes that possible: [`hold`].
 //! * A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there
@@ -27,6 +28,7 @@ pub mod earlier;
 pub mod exchange;
 pub mod here;
 pub mod history;
+pub mod hold;
 pub mod jobs;
 pub mod link;
 mod link_wait;
@@ -53,6 +55,7 @@ pub mod snapshot;
 pub mod spool;
 pub mod stdio;
 mod takeoff;
+pub mod unable;
 pub mod views;
 mod watch;
 mod weigh;

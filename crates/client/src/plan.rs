@@ -11,6 +11,7 @@ use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
 use crate::snapshot::Disk;
 use crate::stdio;
+use crate::unable;
 use crate::views::closure::level_of;
 use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
 use crate::write_rules::WriteRules;
@@ -49,6 +50,8 @@ pub struct Plan {
     include: Vec<TreePath>,
     /// By what its costs are known.
     kind: Kind,
+    /// By what it is known whether it can be done elsewhere.
+    pub unable: unable::Kind,
     launched: Time,
 }
 
@@ -95,6 +98,10 @@ impl Plan {
         if let Some(reason) = cannot {
             return Err(NotPlanned::Here(reason.text));
         }
+        let unable = unable::Kind::new(&program, &command.argv, &command.cwd);
+        if let Some(why) = daemon.unable.why(&unable, now_seconds()) {
+            return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
+        }
         let scope = scope(&command, &cwd);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
@@ -133,6 +140,7 @@ impl Plan {
             alone_in,
             include,
             kind,
+            unable,
             launched: Time(now_nanos()),
         })
     }
@@ -190,6 +198,11 @@ impl Plan {
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
     }
+}
+
+/// Seconds since the epoch.
+pub(crate) fn now_seconds() -> u64 {
+    now_nanos().max(0) as u64 / 1_000_000_000
 }
 
 /// What a command may change, where it is not to be planned. Looks at the file system.

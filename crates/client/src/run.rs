@@ -7,12 +7,13 @@ use crate::caller::{Replies, Requests};
 use crate::choice::Side;
 use crate::daemon::Daemon;
 use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
+use crate::hold::Hold;
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
-use crate::plan::{NotPlanned, Plan};
+use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
 use crate::record::Record;
-use crate::serve::{Running, blocking};
+use crate::serve::{CallOff, Running, blocking};
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
@@ -46,6 +47,8 @@ pub(crate) enum Outcome {
     Evicted(String),
     /// It came to nothing, and another attempt would not do better: run it here.
     Unplaced(String),
+    /// It was called off: it does what cannot be done elsewhere. Such commands are run here from now on.
+    Unable(String),
     /// It came to nothing, for a reason that the caller must see.
     Refused(String),
     /// The caller is gone, or a signal reached the task before it started.
@@ -142,6 +145,8 @@ pub(crate) struct Session {
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     pub(crate) caller_stopped: bool,
     contestant: Option<Contestant>,
+    /// How long a young task's output is held back.
+    pub(crate) hold: Hold,
 }
 
 impl Session {
@@ -214,6 +219,7 @@ impl Session {
             checked,
             options,
             stop,
+            hold: Hold::new(&fds),
         })
     }
 
@@ -248,6 +254,7 @@ impl Session {
                 }
                 Outcome::Refused(why) => return self.fail(why),
                 Outcome::Unplaced(why) => return self.fall_back(why),
+                Outcome::Unable(why) => return self.called_off(why, record),
                 Outcome::Lost(why) | Outcome::Evicted(why) => {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
                     record.note(format!("attempt {attempt} came to nothing: {why}"));
@@ -319,11 +326,23 @@ impl Session {
         !talked && self.input.can_repeat()
     }
 
+    /// It cannot be done elsewhere, which the next one of the kind knows.
+    fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
+        record.note(format!("called off: {why}"));
+        self.daemon.unable.note(&self.plan.unable, &why, self.is_noticed(), now_seconds());
+        self.fall_back(why)
+    }
+
+    /// Whether anybody can know that it ran elsewhere.
+    fn is_noticed(&self) -> bool {
+        let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();
+        delivered > 0 || self.input.is_touched()
+    }
+
     /// Runs it here, if nobody has noticed yet that it ran elsewhere.
     fn fall_back(&mut self, why: String) -> Reply {
         self.stop.stop();
-        let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();
-        if delivered > 0 || self.input.is_touched() {
+        if self.is_noticed() {
             let message = format!(
                 "{why}\n  nothing was committed; it cannot be run here now, for part of its output was delivered or part of \
                  its input read: run it again"
@@ -354,7 +373,9 @@ impl Session {
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
         let reach = Reach::of(&joined);
-        let running = Running { view: view.clone(), gate, launched, connection, reach, asked, tainted: None };
+        let called_off = CallOff::default();
+        let running =
+            Running { view: view.clone(), gate, launched, connection, reach, asked, tainted: None, called_off };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 
@@ -379,7 +400,8 @@ impl Session {
             Ok(streams) => streams,
             Err(error) => return Outcome::Lost(error.to_string()),
         };
-        let outcome = Exchange::new(self, &joined.connection, streams, record).pass(requests, replies).await;
+        let outcome =
+            Exchange::new(self, &joined.connection, streams, record, &running.called_off).pass(requests, replies).await;
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         self.learn_from(&outcome, &joined, record);

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use wire::fetch::UNANSWERED;
 use wire::message::{
     Answer, BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
@@ -55,12 +55,55 @@ pub struct Running {
     pub asked: Mutex<Asked>,
     /// Told what it cannot be told, before the hub is.
     pub tainted: Option<Taint>,
+    /// Whether it was called off.
+    pub called_off: CallOff,
+}
+
+/// Calls a task off: it does what cannot be done elsewhere, so it ends there and is run here instead, if nobody has noticed yet.
+#[derive(Clone, Debug, Default)]
+pub struct CallOff(watch::Sender<Option<String>>);
+
+impl CallOff {
+    /// Calls it off; the first reason counts. For people: `it` is the command.
+    pub fn call(&self, why: impl Into<String>) {
+        self.0.send_if_modified(|called| {
+            let first = called.is_none();
+            called.get_or_insert_with(|| why.into());
+            first
+        });
+    }
+
+    /// Why it was called off.
+    pub fn why(&self) -> Option<String> {
+        self.0.borrow().clone()
+    }
+
+    /// To be told when it is called off. Ends without a word once nobody can call it off any more.
+    pub fn subscribe(&self) -> watch::Receiver<Option<String>> {
+        self.0.subscribe()
+    }
+
+    /// Waits until it is called off.
+    pub async fn called(&self) -> String {
+        let mut calls = self.subscribe();
+        match calls.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
+            Some(why) => why,
+            // The sender is ours, so that it cannot be gone.
+            None => std::future::pending().await,
+        }
+    }
 }
 
 /// Takes note of what a task cannot be told.
 pub type Taint = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Running {
+    /// Ends the task where it is, for this reason, and has it run here: it does what cannot be done elsewhere. To be called before
+    /// the question that shows it is answered.
+    pub fn call_off(&self, why: impl Into<String>) {
+        self.called_off.call(why);
+    }
+
     fn taint(&self, why: &str) {
         self.tainted.iter().for_each(|note| note(why));
     }

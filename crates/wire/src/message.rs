@@ -524,7 +524,8 @@ pub struct Change {
 pub struct Failed {
     /// 1: the program was not found (`errno` says why exec failed). 2: trouble at the worker, may be tried elsewhere.
     /// 3: no worker can take it. 4: the hub lacks the view's base: send it whole. 5: cancelled. 6: refused.
-    /// 7: a file changed at the client while it was read.
+    /// 7: a file changed at the client while it was read. 8: the worker's owner needs the place. 9: what it does cannot be done
+    /// elsewhere: to be run where it was asked for.
     #[prost(uint32, tag = "1")]
     pub kind: u32,
     /// For a person.
@@ -671,10 +672,12 @@ pub enum FailedKind {
     Changed,
     /// The worker's owner needs what it had there: to be done elsewhere, which is nobody's fault.
     Evicted,
+    /// It does what cannot be done on any worker: to be run where it was asked for.
+    Unable,
 }
 
 impl FailedKind {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Exec,
         Self::Trouble,
         Self::NoWorker,
@@ -683,6 +686,7 @@ impl FailedKind {
         Self::Refused,
         Self::Changed,
         Self::Evicted,
+        Self::Unable,
     ];
 
     /// The message that says so.

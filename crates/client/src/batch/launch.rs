@@ -4,8 +4,8 @@ use super::drive::Way;
 use super::job::Job;
 use super::log::{End, How, shortened};
 use crate::link::Reach;
-use crate::plan::{NotPlanned, Plan};
-use crate::serve::{Running, Taint, blocking, blocking_io};
+use crate::plan::{NotPlanned, Plan, now_seconds};
+use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use base::{Command, Output, Stdin, TaskId, Time};
 use std::sync::Arc;
@@ -27,6 +27,8 @@ enum Landing {
     Again(String),
     /// It failed, which the hub knows. Why.
     Failed(String),
+    /// It was called off: it cannot be done elsewhere. Why.
+    Unable(String),
 }
 
 /// Launches a task that has a place, and waits until the hub knows its end. Gives the place back if nothing is launched there, or if
@@ -98,6 +100,10 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
             Ok(Landing::Landed) => return Ok(()),
             Ok(Landing::Again(why)) => trouble = why,
             Ok(Landing::Failed(why)) => return Err(Grounded::Trouble(why)),
+            Ok(Landing::Unable(why)) => {
+                way.daemon.unable.note(&plan.unable, &why, true, now_seconds());
+                return Err(Grounded::Never(format!("it cannot run elsewhere: {why}")));
+            }
             Err(why) => {
                 plan.forget_sent(&way.daemon, &way.joined);
                 return Err(Grounded::Trouble(why));
@@ -148,8 +154,9 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
         reach: Reach::of(joined),
         asked: Default::default(),
         tainted: Some(tainted),
+        called_off: CallOff::default(),
     };
-    daemon.server.begin(task, running);
+    let running = daemon.server.begin(task, running);
     let _questions = QuestionsEnd { daemon: daemon.clone(), task };
     let checked = {
         let (daemon, plan, joined, connection) = (daemon.clone(), plan.clone(), joined.clone(), *connection);
@@ -159,7 +166,11 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
     let place = Some(place.instance.unwrap_or_default());
     let launch = Launch { attempt, launched: launched.0, place, ..message(task, plan, Some(index)) };
     let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
-    follow(sender, receiver).await
+    tokio::select! {
+        biased;
+        why = running.called_off.called() => Ok(Landing::Unable(why)),
+        landing = follow(sender, receiver) => landing,
+    }
 }
 
 /// What comes of a launch. It ends at the latest when the hub gives the instance up, or the connection ends.
@@ -183,6 +194,7 @@ async fn follow(mut sender: Sender, mut receiver: Receiver) -> Result<Landing, S
 fn on_failed(failed: Failed) -> Landing {
     match failed.reason() {
         FailedKind::ViewGap | FailedKind::Changed => Landing::Again(failed.message),
+        FailedKind::Unable => Landing::Unable(failed.message),
         _ => Landing::Failed(failed.message),
     }
 }
