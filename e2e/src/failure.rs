@@ -25,12 +25,14 @@ enum Victim {
     Remrun,
 }
 
-const SCENARIOS: [Scenario; 9] = [
+const SCENARIOS: [Scenario; 11] = [
     ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker)),
     ("failure/hub killed, command ends right or clear", |pool| killed(pool, Victim::Hub)),
     ("failure/client daemon killed, command ends right or clear", |pool| killed(pool, Victim::ClientDaemon)),
     ("failure/remrun killed, guest goes and nothing is committed by halves", |pool| killed(pool, Victim::Remrun)),
     ("failure/interrupt reaches the guest", interrupted),
+    ("failure/interrupt where nobody answers: the command ends, and begins nowhere again", interrupted_alone),
+    ("failure/interrupt that the program catches is the program's", interrupt_caught),
     ("failure/worker stopped, command ends", worker_stopped),
     ("failure/no workers at all: runs here, or fails with --no-local", no_workers),
     ("failure/hub unreachable: runs here, or fails with --no-local", no_hub),
@@ -142,6 +144,51 @@ fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
     }
     scenario::measured("interrupted: the guest is gone", slowest);
     Ok(wrong)
+}
+
+/// Parts are killed, or stopped as if their machine were gone; then the command is interrupted.
+fn interrupted_alone(pool: &mut Pool) -> Result<Vec<String>> {
+    let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
+    let disturbed = [(Victim::Worker, Signal::KILL), (Victim::Worker, Signal::STOP), (Victim::Hub, Signal::STOP)];
+    for (round, (victim, how)) in disturbed.into_iter().enumerate() {
+        let (name, word) = (format!("alone-{round}"), format!("6{round}.25"));
+        let mut child = background(pool, &name, &format!("echo half > begun; sleep {word}; echo all > done"))?;
+        let place = folder(pool, &name)?;
+        if wait_for(END_BOUND, || (guests(pool, &format!("sleep\0{word}")) > 0).then_some(())).is_none() {
+            wrong.push("the guest never began".to_owned());
+        }
+        let pid = if victim == Victim::Hub { pool.hub.pid() } else { busy_worker(pool, &place).pid() };
+        let _ = rustix::process::kill_process(pid, how);
+        let since = Instant::now();
+        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
+        let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+        slowest = slowest.max(since.elapsed());
+        if ended != Some(Ended::Signal(2)) || since.elapsed() > GUEST_BOUND {
+            let _ = child.kill();
+            wrong.push(format!("{victim:?} {how:?}: ended with {ended:?} after {:?}", since.elapsed()));
+        }
+        let _ = rustix::process::kill_process(pid, if how == Signal::STOP { Signal::CONT } else { how });
+        revive(pool, victim)?;
+        let remains = wait_for(GUEST_BOUND, || (guests(pool, &format!("sleep\0{word}")) == 0).then_some(())).is_none();
+        if remains || committed(&place) != Committed::Nothing {
+            wrong.push(format!("{victim:?} {how:?}: a guest remains: {remains}; committed {:?}", committed(&place)));
+        }
+    }
+    scenario::measured("interrupted, and nobody answers: end of the command", slowest);
+    Ok(wrong)
+}
+
+/// It goes on for longer than a dead worker would be waited for.
+fn interrupt_caught(pool: &mut Pool) -> Result<Vec<String>> {
+    let script = "trap 'echo caught > caught' INT; for i in 1 2 3 4 5 6 7 8; do sleep 0.875; done; echo all > done";
+    let mut child = background(pool, "caught", script)?;
+    let place = folder(pool, "caught")?;
+    wait_for(END_BOUND, || (guests(pool, "sleep\x000.875") > 0).then_some(()));
+    let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
+    let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
+    let is_right = ended == Some(Ended::Code(0)) && read("caught") == "caught\n" && read("done") == "all\n";
+    Ok(if is_right { Vec::new() } else { vec![format!("ended with {ended:?}, done {:?}", read("done"))] })
 }
 
 fn worker_stopped(pool: &mut Pool) -> Result<Vec<String>> {

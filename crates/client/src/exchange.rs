@@ -3,6 +3,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
+use crate::ending::{ANSWER_LIMIT, Phase, cancelled, is_ending, until};
 use crate::hold::Held;
 use crate::link_wait::LinkWait;
 use crate::outputs::{Differs, Stream};
@@ -12,11 +13,13 @@ use crate::serve::CallOff;
 use crate::spool::Spool;
 use crate::stdio::{self, Done, READ_BYTES, Stop};
 use base::Stdin;
-use base::door::{Reply, Request};
+use base::door::Request;
 use bytes::Bytes;
+use prost::Message as _;
 use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
@@ -24,6 +27,12 @@ use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
 
 /// Most bytes of standard input that are kept for another attempt.
 const REPLAY_BYTES_MAX: usize = 1 << 20;
+
+/// Most bytes of output that are taken while their reader does not, to find the answer to a signal behind them.
+const BEHIND_BYTES_MAX: usize = 1 << 20;
+
+/// How long it may take to hand over that a task is cancelled; the stream's end says the same.
+const CANCEL_LIMIT: Duration = Duration::from_millis(100);
 
 /// Standard input, over all attempts of a task.
 pub struct Input {
@@ -124,6 +133,13 @@ pub struct Exchange<'a> {
     arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
+    /// The worker says when a signal has reached the program.
+    is_answered: bool,
+    /// By when it has to say that of the first signal of which it has not.
+    answer_by: Option<Instant>,
+    /// What came while `waiting` was full, and its bytes.
+    behind: VecDeque<OutputKind>,
+    behind_bytes: usize,
     link: LinkWait,
 }
 
@@ -143,6 +159,8 @@ enum Next {
     Link,
     /// It was silent for too long.
     GivenUp,
+    /// Nobody has said that a signal has reached the program.
+    Unanswered,
 }
 
 impl<'a> Exchange<'a> {
@@ -175,12 +193,24 @@ impl<'a> Exchange<'a> {
             arrivals: Some(arrivals),
             exited: None,
             signal: None,
+            is_answered: false,
+            answer_by: None,
+            behind: VecDeque::new(),
+            behind_bytes: 0,
             link,
         }
     }
 
     /// Passes everything both ways until the end.
     pub(crate) async fn pass(mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
+        let outcome = self.pass_all(requests, replies).await;
+        if self.answer_by.is_some() {
+            self.session.ending = self.session.ending.or(self.signal);
+        }
+        outcome
+    }
+
+    async fn pass_all(&mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
         loop {
             self.feed().await;
             let next = self.next(requests).await;
@@ -194,8 +224,10 @@ impl<'a> Exchange<'a> {
                 Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read),
+                Next::Unanswered => Some(self.on_unanswered().await),
                 Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
-                    Some(kind) => self.on_output(kind, replies).await,
+                    Some(kind) if self.waiting.is_some() => self.on_behind(kind),
+                    Some(kind) => self.on_output(kind, requests, replies).await,
                     None => None,
                 },
                 Next::Frame(Ok(None)) => Some(Outcome::Lost("the hub ended the task's stream early".into())),
@@ -208,6 +240,10 @@ impl<'a> Exchange<'a> {
     }
 
     async fn next(&mut self, requests: &mut Requests) -> Next {
+        let goes_on = self.goes_on();
+        if let Some(kind) = self.next_behind() {
+            return Next::Frame(Ok(Some(kind.into())));
+        }
         let session = &mut *self.session;
         let writer = self.waiting.as_ref().map(|(writer, _)| writer.clone());
         tokio::select! {
@@ -216,10 +252,11 @@ impl<'a> Exchange<'a> {
             Some(stream) = session.closed.recv() => Next::Closed(stream),
             () = asked(&session.cancel) => Next::Cancel,
             why = called(&mut self.calls) => Next::CalledOff(why),
+            () = until(self.answer_by) => Next::Unanswered,
             given_up = self.link.next() => if given_up { Next::GivenUp } else { Next::Link },
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             () = self.held.over() => Next::Deliver,
-            frame = self.from_task.next::<TaskOutput>(), if self.waiting.is_none() => Next::Frame(frame),
+            frame = self.from_task.next::<TaskOutput>(), if goes_on => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
                 session.input.reading = None;
                 Next::Input(read)
@@ -261,8 +298,9 @@ impl<'a> Exchange<'a> {
     async fn on_caller(&mut self, request: Option<Request>, replies: &mut Replies) -> Option<Outcome> {
         match request {
             Some(Request::Signal(signal)) => {
-                self.on_caller_signal(signal, replies).await;
-                None
+                let told = self.on_caller_signal(signal, replies);
+                let is_stuck = tokio::time::timeout(ANSWER_LIMIT, told).await.is_err();
+                is_stuck.then_some(Outcome::Cancelled(Some(signal)))
             }
             Some(Request::Resize(window)) => {
                 self.tell(InputKind::Resize(convert::window_number(window))).await;
@@ -282,8 +320,7 @@ impl<'a> Exchange<'a> {
                 | Request::Ask(_),
             ) => None,
             None => {
-                self.tell(InputKind::Cancel(true)).await;
-                self.to_task.finish();
+                self.cancel().await;
                 Some(Outcome::Cancelled(None))
             }
         }
@@ -292,34 +329,76 @@ impl<'a> Exchange<'a> {
     async fn on_caller_signal(&mut self, signal: u8, replies: &mut Replies) {
         match signal {
             // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
-            SIGTSTP if !self.started => self.stop_caller(signal, replies).await,
+            SIGTSTP if !self.started => self.session.stop_caller(signal, replies).await,
             SIGCONT if !self.started => self.session.caller_stopped = false,
             signal => {
                 self.signal = Some(signal);
                 self.session.caller_stopped &= signal != SIGCONT;
+                if is_ending(signal) {
+                    self.session.ending.get_or_insert(signal);
+                }
+                if ![SIGCONT, SIGTSTP].contains(&signal) {
+                    self.answer_by.get_or_insert_with(|| Instant::now() + ANSWER_LIMIT);
+                }
                 self.tell(InputKind::Signal(signal.into())).await;
             }
         }
     }
 
-    /// Has the caller stop, unless it has: it would stop once more when it is continued.
-    async fn stop_caller(&mut self, signal: u8, replies: &mut Replies) {
-        if !std::mem::replace(&mut self.session.caller_stopped, true) {
-            // From now on the terminal is the shell's. The caller says when it is its own again.
-            self.session.input.set_foreground(false);
-            let _ = replies.send(&Reply::Stopped(signal)).await;
+    /// Nobody wants the task any more.
+    async fn cancel(&mut self) {
+        let _ = tokio::time::timeout(CANCEL_LIMIT, self.tell(InputKind::Cancel(true))).await;
+        self.to_task.finish();
+    }
+
+    /// The worker, or the way to it, is dead or frozen; a program that has not started has no say.
+    async fn on_unanswered(&mut self) -> Outcome {
+        self.cancel().await;
+        self.record
+            .note(format!("nobody answered a signal within {} s: the command ends by it", ANSWER_LIMIT.as_secs()));
+        Outcome::Cancelled(self.signal)
+    }
+
+    /// A signal has reached the program, which may take it as it likes.
+    fn on_answer(&mut self) {
+        self.answer_by = None;
+    }
+
+    /// Whether the next frame is taken: not if an earlier one waits for its writer, unless it may be the answer to a signal.
+    fn goes_on(&self) -> bool {
+        self.waiting.is_none() || (self.answer_by.is_some() && self.behind_bytes < BEHIND_BYTES_MAX)
+    }
+
+    /// What came while an earlier frame waited for its writer.
+    fn on_behind(&mut self, kind: OutputKind) -> Option<Outcome> {
+        if let OutputKind::Signalled(_) = kind {
+            self.on_answer();
+            return None;
         }
+        self.behind_bytes += TaskOutput::from(kind.clone()).encoded_len();
+        self.behind.push_back(kind);
+        if self.behind_bytes >= BEHIND_BYTES_MAX {
+            // Somebody says all this; the answer is behind it.
+            self.on_answer();
+        }
+        None
+    }
+
+    fn next_behind(&mut self) -> Option<OutputKind> {
+        let kind = if self.waiting.is_none() { self.behind.pop_front() } else { None };
+        if self.behind.is_empty() {
+            self.behind_bytes = 0;
+        }
+        kind
     }
 
     async fn on_cancel(&mut self) -> Option<Outcome> {
-        self.tell(InputKind::Cancel(true)).await;
-        self.to_task.finish();
-        Some(Outcome::Refused("cancelled by gleaner cancel: nothing was committed".into()))
+        self.cancel().await;
+        Some(cancelled())
     }
 
     async fn on_called_off(&mut self, why: String) -> Option<Outcome> {
-        self.tell(InputKind::Cancel(true)).await;
-        self.to_task.finish();
+        self.cancel().await;
         Some(Outcome::Unable(why))
     }
 
@@ -358,7 +437,7 @@ impl<'a> Exchange<'a> {
         None
     }
 
-    async fn on_output(&mut self, kind: OutputKind, replies: &mut Replies) -> Option<Outcome> {
+    async fn on_output(&mut self, kind: OutputKind, requests: &mut Requests, replies: &mut Replies) -> Option<Outcome> {
         match kind {
             OutputKind::Stdout(bytes) => return self.deliver(Stream::Stdout, bytes),
             OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
@@ -366,17 +445,20 @@ impl<'a> Exchange<'a> {
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
             OutputKind::Placed(placed) => {
                 self.record.placed(&placed);
+                self.is_answered = placed.answers_signals;
                 self.session.daemon.records.tell(self.record);
             }
             OutputKind::Started(_) => {
                 self.started = true;
                 self.held.start(tokio::time::Instant::now());
+                self.answer_by = self.answer_by.filter(|_| self.is_answered);
                 self.record.moment("command started");
                 if self.session.caller_stopped {
                     self.tell(InputKind::Signal(SIGTSTP.into())).await;
                 }
             }
-            OutputKind::Stopped(signal) => self.stop_caller(signal as u8, replies).await,
+            OutputKind::Signalled(_) => self.on_answer(),
+            OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
@@ -384,17 +466,21 @@ impl<'a> Exchange<'a> {
                 return kept.err().map(Outcome::Lost).or_else(|| self.on_deliver());
             }
             OutputKind::Object(object) => return self.keep(&object).err().map(Outcome::Lost),
-            OutputKind::End(_) => return Some(self.on_end().await),
+            OutputKind::End(_) => return Some(self.on_end(requests, replies).await),
             OutputKind::Failed(failed) => return Some(self.on_failed(failed)),
         }
         None
     }
 
-    async fn on_end(&mut self) -> Outcome {
+    async fn on_end(&mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
         self.record.moment("result arrived");
         let Some(arrivals) = self.arrivals.take() else { return Outcome::Lost("a result ended twice".into()) };
         let changes = self.exited.as_ref().map(|exited| &exited.changes[..]).unwrap_or_default();
-        let spool = arrivals.finish(changes).await;
+        let finishing = arrivals.finish(changes);
+        let spool = match self.session.hearing(Phase::AfterEnd, finishing, (requests, replies)).await {
+            Ok(spool) => spool,
+            Err(ended) => return ended,
+        };
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
@@ -465,7 +551,7 @@ async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermi
     writer?.reserve_owned().await.ok()
 }
 
-async fn asked(cancel: &Option<Arc<Notify>>) {
+pub(crate) async fn asked(cancel: &Option<Arc<Notify>>) {
     match cancel {
         Some(cancel) => cancel.notified().await,
         None => std::future::pending().await,

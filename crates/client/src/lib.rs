@@ -1,7 +1,7 @@
 //! The client daemon: what it knows of its own file system, what it lets out and in, and how it commits.
 //!
 //! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches ([`ahead`]: contents that go before), [`exchange`]
-//! passes its streams, [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
+//! passes its streams (`ending`: signals that end it), [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
 //! answers what the hub asks while the command runs. [`batch`] jobs need no caller: the hub says when each of their commands is launched.
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
@@ -25,6 +25,7 @@ pub mod commit;
 pub mod cutter;
 pub mod daemon;
 pub mod earlier;
+mod ending;
 pub mod exchange;
 pub mod here;
 pub mod history;

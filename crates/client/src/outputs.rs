@@ -108,12 +108,15 @@ impl Output {
     }
 
     /// The task has ended: waits until all is written. An error if a repeated task said less than the first time.
-    pub async fn finish(&mut self) -> Result<(), Differs> {
+    pub fn finish(&mut self) -> impl Future<Output = Result<(), Differs>> + use<> {
         self.sender = None;
-        if let Some(writer) = self.writer.take() {
-            let _ = writer.await;
+        let (writer, differs) = (self.writer.take(), self.repeat.is_some());
+        async move {
+            if let Some(writer) = writer {
+                let _ = writer.await;
+            }
+            if differs { Err(Differs) } else { Ok(()) }
         }
-        if self.repeat.is_some() { Err(Differs) } else { Ok(()) }
     }
 }
 

@@ -6,7 +6,8 @@
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
 use crate::daemon::Daemon;
-use crate::exchange::{Exchange, Input, SIGCONT, SIGTSTP};
+use crate::ending::{Phase, heed};
+use crate::exchange::{Exchange, Input};
 use crate::hold::Hold;
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
@@ -19,7 +20,7 @@ use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::weigh::{run_there, weigh};
-use base::door::{Options, Reply, Request};
+use base::door::{Options, Reply};
 use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -142,6 +143,8 @@ pub(crate) struct Session {
     pub(crate) input: Input,
     /// Told when somebody asks `gleaner cancel`.
     pub(crate) cancel: Option<Arc<Notify>>,
+    /// The signal by which the caller wants it to end.
+    pub(crate) ending: Option<u8>,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     pub(crate) caller_stopped: bool,
     contestant: Option<Contestant>,
@@ -212,6 +215,7 @@ impl Session {
             closed,
             input: Input::new(fds[0].clone()),
             cancel: None,
+            ending: None,
             caller_stopped: false,
             contestant,
             daemon: daemon.clone(),
@@ -231,7 +235,9 @@ impl Session {
         }
         let _alone = match self.wait_for_tree(requests, replies).await {
             Ok(alone) => alone,
-            Err(reply) => return reply,
+            Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
+            Err(Outcome::Refused(why)) => return self.fail(why),
+            Err(_) => return self.gone(),
         };
         let mut trouble = String::new();
         let (mut attempt, mut evictions) = (0, 0);
@@ -239,19 +245,14 @@ impl Session {
             attempt += 1;
             record.attempts = attempt;
             let outcome = self.attempt(attempt, requests, replies, record).await;
+            let outcome = heed(outcome, self.ending);
             evictions += u32::from(matches!(outcome, Outcome::Evicted(_)));
             match outcome {
-                Outcome::Ended(exited, spool) => return self.conclude(*exited, spool, record).await,
-                Outcome::NotExecuted(failed) => return self.not_executed(&failed),
-                Outcome::Cancelled(signal) => {
-                    return signal.map_or_else(
-                        || self.gone(),
-                        |signal| {
-                            self.stop.stop();
-                            Reply::Done(ExitStatus::Signal(signal))
-                        },
-                    );
+                Outcome::Ended(exited, spool) => {
+                    return self.conclude(*exited, spool, (requests, replies), record).await;
                 }
+                Outcome::NotExecuted(failed) => return self.not_executed(&failed),
+                Outcome::Cancelled(signal) => return self.cancelled(signal),
                 Outcome::Refused(why) => return self.fail(why),
                 Outcome::Unplaced(why) => return self.fall_back(why),
                 Outcome::Unable(why) => return self.called_off(why, record),
@@ -271,35 +272,22 @@ impl Session {
     }
 
     /// Two commands that lock files in one tree run one after the other: neither would see the other's lock. The error is
-    /// the answer to a caller that went away meanwhile, or was told to end.
+    /// what becomes of a command whose caller went away meanwhile, or ends it.
     async fn wait_for_tree(
         &mut self,
         requests: &mut Requests,
         replies: &mut Replies,
-    ) -> Result<Option<OwnedMutexGuard<()>>, Reply> {
+    ) -> Result<Option<OwnedMutexGuard<()>>, Outcome> {
         let Some(tree) = &self.plan.alone_in else { return Ok(None) };
         let turn = self.daemon.tree(tree).lock_owned();
-        tokio::pin!(turn);
-        loop {
-            let request = tokio::select! {
-                turn = &mut turn => return Ok(Some(turn)),
-                request = requests.next() => request,
-            };
-            match request {
-                None => return Err(self.gone()),
-                Some(Request::Foreground(owned)) => self.input.set_foreground(owned),
-                Some(Request::Signal(SIGTSTP)) => {
-                    self.caller_stopped = true;
-                    let _ = replies.send(&Reply::Stopped(SIGTSTP)).await;
-                }
-                Some(Request::Signal(SIGCONT)) => self.caller_stopped = false,
-                Some(Request::Signal(signal)) => {
-                    self.stop.stop();
-                    return Err(Reply::Done(ExitStatus::Signal(signal)));
-                }
-                Some(_) => {}
-            }
-        }
+        self.hearing(Phase::BeforeStart, turn, (requests, replies)).await.map(Some)
+    }
+
+    /// The caller ended it: by this signal, or it is gone.
+    fn cancelled(&self, signal: Option<u8>) -> Reply {
+        let Some(signal) = signal else { return self.gone() };
+        self.stop.stop();
+        Reply::Done(ExitStatus::Signal(signal))
     }
 
     /// The caller is gone.
@@ -364,9 +352,12 @@ impl Session {
         record: &mut Record,
     ) -> Outcome {
         let patience = if self.options.no_local { self.daemon.config.link_wait } else { Duration::ZERO };
-        let (joined, connection) = match self.daemon.connect(patience).await {
-            Ok(connected) => connected,
-            Err(why) => return Outcome::Unplaced(why),
+        let daemon = self.daemon.clone();
+        let connecting = daemon.connect(patience);
+        let (joined, connection) = match self.hearing(Phase::BeforeStart, connecting, (requests, replies)).await {
+            Ok(Ok(connected)) => connected,
+            Ok(Err(why)) => return Outcome::Unplaced(why),
+            Err(ended) => return ended,
         };
         let _waiting = self.daemon.link().map(Link::waiting);
         let launched = Time(now_nanos());
@@ -382,8 +373,12 @@ impl Session {
         let checked = match self.checked.take().filter(|checked| checked.connection == connection) {
             Some(checked) => Some(checked),
             None => {
-                let (daemon, plan, joined) = (self.daemon.clone(), self.plan.clone(), joined.clone());
-                blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
+                let (daemon, plan, to) = (self.daemon.clone(), self.plan.clone(), joined.clone());
+                let checking = blocking(move || Checked::new(&plan, &daemon, &to, connection));
+                match self.hearing(Phase::BeforeStart, checking, (requests, replies)).await {
+                    Ok(checked) => checked,
+                    Err(ended) => return self.call_off(ended, &joined),
+                }
             }
         };
         let Some(checked) = checked else { return Outcome::Unplaced("the client daemon failed".into()) };
@@ -394,11 +389,13 @@ impl Session {
         };
         record.swept(view.len(), ready.changed(), ready.objects());
         let launch = Launch { attempt, launched: launched.0, ..self.launch() };
-        let opened = ready.take_off(&self.daemon, &joined, launch).await;
+        let opening = ready.take_off(&daemon, &joined, launch);
+        let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
         record.moment("sent to the hub");
         let streams = match opened {
-            Ok(streams) => streams,
-            Err(error) => return Outcome::Lost(error.to_string()),
+            Ok(Ok(streams)) => streams,
+            Ok(Err(error)) => return Outcome::Lost(error.to_string()),
+            Err(ended) => return self.call_off(ended, &joined),
         };
         let outcome =
             Exchange::new(self, &joined.connection, streams, record, &running.called_off).pass(requests, replies).await;
@@ -406,6 +403,12 @@ impl Session {
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         self.learn_from(&outcome, &joined, record);
         outcome
+    }
+
+    /// The command ends before its launch is at the hub, which may not know what was to go with it.
+    fn call_off(&self, ended: Outcome, joined: &Joined) -> Outcome {
+        self.plan.forget_sent(&self.daemon, joined);
+        ended
     }
 
     /// What the launch of each attempt says.
@@ -437,11 +440,24 @@ impl Session {
     }
 
     /// The command has ended: its output is delivered, its result committed.
-    async fn conclude(&mut self, exited: Exited, spool: Spool, record: &mut Record) -> Reply {
+    async fn conclude(
+        &mut self,
+        exited: Exited,
+        spool: Spool,
+        caller: (&mut Requests, &mut Replies),
+        record: &mut Record,
+    ) -> Reply {
         if self.contestant.as_ref().is_some_and(|contestant| !contestant.claim()) {
             return self.fail("the other run of the race was first".into());
         }
-        let finished = [self.stdout.finish().await, self.stderr.finish().await, self.terminal.finish().await];
+        let (stdout, stderr, terminal) = (self.stdout.finish(), self.stderr.finish(), self.terminal.finish());
+        let finishing = async move { [stdout.await, stderr.await, terminal.await] };
+        let finished = match self.hearing(Phase::AfterEnd, finishing, caller).await {
+            Ok(finished) => finished,
+            Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
+            Err(Outcome::Refused(why)) => return self.fail(why),
+            Err(_) => return self.gone(),
+        };
         self.stop.stop();
         if finished.contains(&Err(Differs)) {
             return self.fail(REPEATED_DIFFERENTLY.into());

@@ -96,6 +96,7 @@ pub(crate) fn placed_at(worker: &WorkerSession, why: String, queued: Duration) -
         name: worker.name.clone(),
         why,
         queued_ns: queued.as_nanos() as u64,
+        answers_signals: worker.answers_signals,
     }
 }
 
@@ -194,6 +195,7 @@ impl Way<'_> {
                 name: format!("{}/{}", self.placed.name, behind.name),
                 why: format!("{}; there {}", self.placed.why, behind.why),
                 queued_ns: self.placed.queued_ns.saturating_add(behind.queued_ns),
+                answers_signals: behind.answers_signals,
             })),
             OutputKind::Failed(failed) if failed.reason() == FailedKind::NoWorker => {
                 let why = format!("hub {}: {}", self.placed.name, failed.message);

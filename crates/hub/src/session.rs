@@ -477,6 +477,8 @@ pub struct WorkerSession {
     pub is_hub: bool,
     /// Instruction set and CPU model.
     pub platform: String,
+    /// It says when a signal has reached a task.
+    pub answers_signals: bool,
     /// Its connection.
     pub connection: Connection,
     /// How far it was sent each client's views.
@@ -488,7 +490,8 @@ impl WorkerSession {
     pub fn new(connection: Connection, hello: &Hello) -> Arc<Self> {
         let (node, is_hub) = (connection.peer(), hello.behind.is_some());
         let (name, platform) = (hello.name.clone(), hello.platform.clone());
-        Arc::new(Self { node, name, is_hub, platform, connection, sent: Mutex::default() })
+        let answers_signals = hello.answers_signals;
+        Arc::new(Self { node, name, is_hub, platform, answers_signals, connection, sent: Mutex::default() })
     }
 
     /// The update that this worker needs before it runs a task in `view`; noted as sent.

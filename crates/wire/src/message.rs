@@ -367,7 +367,7 @@ pub enum InputKind {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     pub kind: Option<OutputKind>,
 }
 
@@ -407,6 +407,9 @@ pub enum OutputKind {
     /// Bytes that the task's terminal shows.
     #[prost(bytes = "bytes", tag = "11")]
     Terminal(Bytes),
+    /// This signal has reached the task's processes: its worker lives.
+    #[prost(uint32, tag = "12")]
+    Signalled(u32),
 }
 
 /// Where a task runs.
@@ -424,6 +427,9 @@ pub struct Placed {
     /// Nanoseconds in the hub's queue.
     #[prost(uint64, tag = "4")]
     pub queued_ns: u64,
+    /// As in [`Hello::answers_signals`].
+    #[prost(bool, tag = "5")]
+    pub answers_signals: bool,
 }
 
 /// How a task ended.

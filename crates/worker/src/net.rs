@@ -58,6 +58,7 @@ pub async fn serve(
             platform: platform(),
             level: level(),
             tags: membership.tags.clone(),
+            answers_signals: true,
             ..Hello::default()
         };
         let joining = match &membership.hub {

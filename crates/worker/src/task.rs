@@ -399,7 +399,7 @@ impl Live {
                         cancelled.get_or_insert_with(|| FailedKind::Cancelled.because("cancelled"));
                         self.kill();
                     }
-                    Ok(Some(TaskInput { kind: Some(kind) })) => self.on_input(kind, &mut pumps).await,
+                    Ok(Some(TaskInput { kind: Some(kind) })) => self.on_input(kind, &mut pumps, out).await,
                     Ok(Some(TaskInput { kind: None })) => {}
                 },
             }
@@ -479,9 +479,12 @@ impl Live {
         Ok(None)
     }
 
-    async fn on_input(&mut self, kind: InputKind, pumps: &mut Pumps) {
+    async fn on_input(&mut self, kind: InputKind, pumps: &mut Pumps, out: &Out) {
         match kind {
-            InputKind::Signal(signal) => self.control.signal(signal as u8, true),
+            InputKind::Signal(signal) => {
+                self.control.signal(signal as u8, true);
+                out.say(OutputKind::Signalled(signal));
+            }
             InputKind::OutputClosed(1) => pumps.stdout.take().into_iter().for_each(|pump| pump.abort()),
             InputKind::OutputClosed(_) => pumps.stderr.take().into_iter().for_each(|pump| pump.abort()),
             InputKind::Resize(window) => {

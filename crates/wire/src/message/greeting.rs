@@ -54,6 +54,9 @@ pub struct Hello {
     /// Names that a worker's owner has given it.
     #[prost(string, repeated, tag = "16")]
     pub tags: Vec<String>,
+    /// A worker that says when a signal has reached a task ([`super::OutputKind::Signalled`]).
+    #[prost(bool, tag = "17")]
+    pub answers_signals: bool,
 }
 
 /// What the workers of a hub lend that works for another hub.
