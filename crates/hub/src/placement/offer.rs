@@ -1,6 +1,6 @@
 //! What a command would get that comes now, for clients that weigh where to run it; and which workers take none, and why.
 
-use super::Placement;
+use super::{Placement, Worker};
 use base::NodeId;
 use bytes::Bytes;
 use wire::message::Offer;
@@ -41,12 +41,14 @@ impl Placement {
 
     /// What a command would get now of a client with this mark.
     pub fn offer(&self, mark: &[u8]) -> Offer {
-        let free = self.workers.iter().filter(|(node, worker)| {
-            let has_room = self.load(**node).is_some_and(|(cpus, busy)| cpus > busy);
-            has_room && !worker.is_drained
-        });
-        let (own, others): (Vec<_>, Vec<_>) =
-            free.map(|(_, worker)| worker).partition(|worker| !mark.is_empty() && worker.about.owner == mark);
+        let lends = self.workers.iter().filter(|(_, worker)| !worker.is_drained && worker.lent.cpus > 0);
+        let (free, full): (Vec<_>, Vec<_>) =
+            lends.partition(|(node, _)| self.load(**node).is_some_and(|(cpus, busy)| cpus > busy));
+        let cpus = free.iter().chain(&full).map(|(_, worker)| worker.lent.cpus).sum();
+        let is_free = !free.is_empty();
+        let best = if is_free { free } else { full };
+        let is_own = |worker: &&Worker| !mark.is_empty() && worker.about.owner == mark;
+        let (own, others): (Vec<_>, Vec<_>) = best.into_iter().map(|(_, worker)| worker).partition(is_own);
         let share = others.iter().map(|worker| worker.lent.speed_permille()).max().unwrap_or(0);
         Offer {
             share,
@@ -54,6 +56,8 @@ impl Placement {
             waiting: self.waiting.try_into().unwrap_or(u32::MAX),
             resting: self.resting(),
             workers: self.workers.len().try_into().unwrap_or(u32::MAX),
+            cpus,
+            is_free,
         }
     }
 
@@ -64,9 +68,10 @@ impl Placement {
             (false, "") => None,
             (false, rests) => Some(format!("rests: {rests}")),
         };
-        let resting = self.workers.values().filter_map(|worker| {
+        let resting = self.workers.iter().filter_map(|(node, worker)| {
             let why = why(worker.is_drained, &worker.about.rests)?;
-            Some(format!("{} ({why})", worker.about.name))
+            let name = Some(worker.about.name.clone()).filter(|name| !name.is_empty());
+            Some(format!("{} ({why})", name.unwrap_or_else(|| node.short())))
         });
         resting.take(RESTING_MAX).collect()
     }

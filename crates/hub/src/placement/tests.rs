@@ -108,15 +108,16 @@ fn all_of_a_job_are_placed_where_its_files_are_and_elsewhere() {
 #[test]
 fn a_drained_worker_goes_on_with_what_it_has_and_gets_no_more() {
     let mut placement = placement();
+    let drained = |count: u8| (1..=count).map(|number| format!("{} (drained)", node(number).short())).collect();
     placement.join(node(1), Lent::by_machine(2), false);
     let placed = placement.submit(Ticket(1), wanted(1)).expect("fits");
     assert_eq!(placed.len(), 1);
     assert_eq!(placement.drain(node(1), true), vec![]);
-    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker(Vec::new())));
+    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker(drained(1))));
     placement.join(node(2), Lent::by_machine(1), true);
     assert_eq!(
         placement.submit(Ticket(2), wanted(1)),
-        Err(Refused::NoWorker(Vec::new())),
+        Err(Refused::NoWorker(drained(1))),
         "it is drained from the start"
     );
     assert_eq!(placement.counts(), (1, 0), "what runs goes on");

@@ -119,10 +119,10 @@ pub struct Elsewhere {
 /// What a command of a client would get that comes now.
 #[derive(Clone, PartialEq, Message)]
 pub struct Offer {
-    /// Of a processor, on the best worker that has one free and where the client's tasks are guests; thousandths. 0: none is free.
+    /// Of a processor, on the best worker where the client's tasks are guests, of those that have one free; thousandths. 0: there is none.
     #[prost(uint32, tag = "1")]
     pub share: u32,
-    /// A worker has a processor free where its tasks have the priority of any process.
+    /// One of those workers is the client's own: its tasks have the priority of any process there.
     #[prost(bool, tag = "2")]
     pub own: bool,
     /// Commands that wait for a place.
@@ -134,6 +134,12 @@ pub struct Offer {
     /// Workers that are at the hub.
     #[prost(uint32, tag = "5")]
     pub workers: u32,
+    /// CPUs that are lent now.
+    #[prost(uint32, tag = "6")]
+    pub cpus: u32,
+    /// A CPU is free. Where none is, `share` and `own` are of the workers that have tasks.
+    #[prost(bool, tag = "7")]
+    pub is_free: bool,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].
