@@ -20,9 +20,10 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 27] = [
+const SCENARIOS: [Scenario; 28] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
+    ("contract/what the read policy kept back is named, and read here the next time", kept::kept_back),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
     ("contract/Ctrl-Z in a shell with job control", jobs::in_a_shell),
     ("contract/a file that changes while it is read is never torn", snapshot::torn_files),

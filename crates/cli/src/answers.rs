@@ -137,7 +137,8 @@ impl Render for TaskReport {
             .list("late", &self.late)
             .list("committed", &self.committed)
             .list("dropped", &self.scratch)
-            .list("CONFLICT", &self.conflicts);
+            .list("CONFLICT", &self.conflicts)
+            .list("kept back", &self.kept_back.iter().map(kept_back).collect::<Vec<_>>());
         let mut text = facts.text().to_owned();
         if !self.timeline.is_empty() {
             text.push_str("\ntime line\n");
@@ -233,6 +234,10 @@ impl Render for Done {
     fn render(&self) -> String {
         self.note.as_ref().map(|note| format!("{note}\n")).unwrap_or_default()
     }
+}
+
+fn kept_back(line: &client::report::KeptBackLine) -> String {
+    format!("{}: {}; {}", line.path, line.reason, line.remedy)
 }
 
 #[cfg(test)]

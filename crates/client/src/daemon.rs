@@ -13,6 +13,7 @@ use crate::jobs::Jobs;
 use crate::link::{Caller, Link};
 use crate::networks::Networks;
 use crate::own_pool::OwnPool;
+use crate::policy::Trust;
 use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
@@ -61,8 +62,15 @@ pub struct Config {
     pub link_wait: Duration,
     /// Where commands run that could run here as well.
     pub prefer: Prefer,
-    /// The workers are the user's own: variables that look secret may go there.
+    /// The workers are the user's own: all but secrets may go there.
     pub own_workers: bool,
+}
+
+impl Config {
+    /// Whose the workers are.
+    pub fn trust(&self) -> Trust {
+        if self.own_workers { Trust::Own } else { Trust::Others }
+    }
 }
 
 /// Where commands run that could run here as well.

@@ -130,6 +130,8 @@ pub struct Exchange<'a> {
     held: Held,
     /// Why the task was called off, once it was.
     calls: watch::Receiver<Option<String>>,
+    /// To be told when somebody has heard of the task.
+    called_off: CallOff,
     arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
@@ -190,6 +192,7 @@ impl<'a> Exchange<'a> {
             waiting: None,
             held,
             calls: called_off.subscribe(),
+            called_off: called_off.clone(),
             arrivals: Some(arrivals),
             exited: None,
             signal: None,
@@ -213,6 +216,9 @@ impl<'a> Exchange<'a> {
     async fn pass_all(&mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
         loop {
             self.feed().await;
+            if self.session.is_noticed() {
+                self.called_off.note_noticed();
+            }
             let next = self.next(requests).await;
             let outcome = match next {
                 Next::Caller(request) => self.on_caller(request, replies).await,
@@ -459,10 +465,6 @@ impl<'a> Exchange<'a> {
             }
             OutputKind::Signalled(_) => self.on_answer(),
             OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
-            OutputKind::Progress(progress) => {
-                self.record.progress(&progress);
-                self.session.daemon.records.tell(self.record);
-            }
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
@@ -540,7 +542,10 @@ impl<'a> Exchange<'a> {
         };
         match output.fresh(bytes) {
             Err(Differs) => return Some(Outcome::Refused(REPEATED_DIFFERENTLY.into())),
-            Ok(fresh) if !fresh.is_empty() => self.waiting = output.sender().map(|writer| (writer, fresh)),
+            Ok(fresh) if !fresh.is_empty() => {
+                self.called_off.note_noticed();
+                self.waiting = output.sender().map(|writer| (writer, fresh));
+            }
             Ok(_) => {}
         }
         None

@@ -31,6 +31,7 @@ pub mod here;
 pub mod history;
 pub mod hold;
 pub mod jobs;
+pub mod kept_back;
 pub mod link;
 mod link_wait;
 pub mod networks;

@@ -6,7 +6,7 @@ use crate::choice::Choice;
 use crate::daemon::Daemon;
 use crate::history::Kind;
 use crate::link::Reach;
-use crate::policy::{FileFacts, Gate, ReadDecision, ReadPolicy, Scope, ScopeInput};
+use crate::policy::{Access, FileFacts, Gate, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
 use crate::snapshot::Disk;
@@ -102,7 +102,7 @@ impl Plan {
         if let Some(why) = daemon.unable.why(&unable, now_seconds()) {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
-        let scope = scope(&command, &cwd);
+        let scope = scope(&command, &cwd, Some(&program), daemon.config.trust());
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
@@ -125,7 +125,7 @@ impl Plan {
             None => view,
         };
         command.needs.level = level_of(&program.real);
-        let env = crate::policy::environment(daemon.config.own_workers, &command.env);
+        let env = crate::policy::environment(daemon.config.trust(), &command.env);
         command.env = remote_ability::drop_jobserver(&env.kept);
         Ok(Self {
             command,
@@ -209,12 +209,27 @@ pub(crate) fn now_seconds() -> u64 {
 pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>]) -> Option<WriteRules> {
     let cwd = TreePath::parse(&command.cwd)?;
     command.argv = remote_ability::unwrap(&command.argv).to_vec();
-    Some(rules(scope(&command, &cwd), &cwd, allow_write))
+    let program = profile::identify(&command.argv, &command.env, &cwd).ok();
+    // What may be written does not depend on whose the workers are.
+    Some(rules(scope(&command, &cwd, program.as_ref(), Trust::Own), &cwd, allow_write))
 }
 
-fn scope(command: &Command, cwd: &TreePath) -> Scope {
+fn scope(command: &Command, cwd: &TreePath, program: Option<&profile::Program>, trust: Trust) -> Scope {
     let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
-    let input = ScopeInput { home: home.as_ref(), uid: command.uid, cwd, argv: &command.argv, env: &command.env };
+    let programs: Vec<TreePath> = program
+        .into_iter()
+        .flat_map(|program| [Some(program.path.clone()), program.script.clone()])
+        .flatten()
+        .collect();
+    let input = ScopeInput {
+        home: home.as_ref(),
+        uid: command.uid,
+        cwd,
+        argv: &command.argv,
+        env: &command.env,
+        program: &programs,
+        trust,
+    };
     Scope::new(&input, &Disk::default())
 }
 
@@ -292,5 +307,5 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
 fn is_readable(path: &[u8], read: &ReadPolicy) -> bool {
     let (Some(tree_path), Ok(stat)) = (TreePath::parse(path), rustix::fs::stat(path)) else { return false };
     let facts = FileFacts { uid: stat.st_uid, mode: stat.st_mode & 0o7777, directory: false };
-    read.decide(&tree_path, &facts) == ReadDecision::Allow
+    read.decide(&tree_path, &facts) == Access::Allow
 }

@@ -12,6 +12,7 @@ mod batch;
 pub use accounts::{Account, AccountNode, Accounts, EveryonesJob, EveryonesJobs};
 pub use batch::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, Submitted};
 
+use crate::kept_back::KeptBack;
 use serde::{Deserialize, Serialize};
 
 /// A question.
@@ -276,8 +277,6 @@ pub struct TaskLine {
     pub started_ms: i64,
     /// How long it took, or has taken until now, in microseconds.
     pub elapsed_us: u64,
-    /// While it runs: what it waits for, for a person.
-    pub waits: Option<String>,
 }
 
 /// What became of one task, and why.
@@ -304,10 +303,6 @@ pub struct TaskReport {
     pub started_ms: i64,
     /// While it runs on a worker: for how long it has been there, in microseconds. So much of it at most is done again if it has to go elsewhere.
     pub again_us: Option<u64>,
-    /// While it runs on a worker: processor time that it has had there, in microseconds, as far as that is known.
-    pub cpu_us: Option<u64>,
-    /// While it runs: what it waits for, for a person.
-    pub waits: Option<String>,
     /// What happened when.
     pub timeline: Vec<Moment>,
     /// Round trips between client and hub that the command waited for.
@@ -332,9 +327,30 @@ pub struct TaskReport {
     pub scratch: Vec<String>,
     /// Paths that changed here while the task ran, so that nothing was committed.
     pub conflicts: Vec<String>,
+    /// Paths that the read policy kept back when the task read them.
+    pub kept_back: Vec<KeptBackLine>,
     /// The batch job that this is about, or whose task: then only `task`, `argv`, `place`, `worker`, `why`, `status` and `started_ms` (of the
     /// job) are said.
     pub job: Option<Box<BatchLine>>,
+}
+
+/// A path that the read policy kept back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct KeptBackLine {
+    /// Which.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+    /// What to do.
+    pub remedy: String,
+}
+
+impl From<&KeptBack> for KeptBackLine {
+    fn from(kept: &KeptBack) -> Self {
+        let (path, denial) = (kept.path.to_string(), kept.denial);
+        Self { path, reason: denial.reason().into(), remedy: denial.remedy().into() }
+    }
 }
 
 /// One line of a task's time line.

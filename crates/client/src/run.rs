@@ -33,6 +33,8 @@ use wire::{Joined, convert, lock, now_nanos};
 const ATTEMPTS_MAX: u32 = 3;
 /// How often a task may have to make room for owners.
 const EVICTIONS_MAX: u32 = 20;
+/// Paths that were kept back and that its caller is told of at the command's end; `gleaner explain` has all.
+const NOTES_MAX: usize = 3;
 /// Exit status of a command that did not take place.
 pub const CODE_FAILED: u8 = 125;
 
@@ -96,6 +98,11 @@ pub async fn run(
         no_race.into_iter().for_each(|why| record.note(format!("no race: {why}")));
         carry_out(&daemon, call, &mut requests, &mut replies, &mut record, Some(cancel)).await
     };
+    if !matches!(reply, Reply::RunHere { .. }) {
+        for kept in record.kept_back().iter().take(NOTES_MAX) {
+            let _ = replies.send(&Reply::Note(kept.to_string())).await;
+        }
+    }
     if verbose {
         let _ = replies.send(&Reply::Note(record.summary())).await;
     }
@@ -322,7 +329,7 @@ impl Session {
     }
 
     /// Whether anybody can know that it ran elsewhere.
-    fn is_noticed(&self) -> bool {
+    pub(crate) fn is_noticed(&self) -> bool {
         let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();
         delivered > 0 || self.input.is_touched()
     }
@@ -466,6 +473,10 @@ impl Session {
             stdio::set_offset(self.input.fd(), exited.stdin_offset);
         }
         record.moment("output delivered");
+        if let Some(kept) = record.kept_back().first() {
+            // It has noticed, or may have: the next one of the kind is to find everything open.
+            self.daemon.unable.note(&self.plan.unable, &kept.to_string(), true, now_seconds());
+        }
         if let Some(why) = record.late_in_job() {
             return self.fail(format!("nothing committed: {why}"));
         }

@@ -2,6 +2,7 @@
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
 use crate::earlier::{Contents, Earlier, Outgoing};
+use crate::kept_back::KeptBack;
 use crate::link::Reach;
 use crate::policy::Gate;
 use crate::shadow::Shadow;
@@ -11,6 +12,7 @@ use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, watch};
 use wire::fetch::UNANSWERED;
@@ -20,6 +22,7 @@ use wire::message::{
 use wire::{Sender, Turn, convert, lock};
 
 const EIO: i32 = 5;
+const EACCES: i32 = 13;
 /// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
 const FAULT_BYTES: usize = 64 << 10;
 /// The same where the answer brings paths that will be wanted, and the hub is near.
@@ -61,12 +64,25 @@ pub struct Running {
 
 /// Calls a task off: it does what cannot be done elsewhere, so it ends there and is run here instead, if nobody has noticed yet.
 #[derive(Clone, Debug, Default)]
-pub struct CallOff(watch::Sender<Option<String>>);
+pub struct CallOff {
+    why: watch::Sender<Option<String>>,
+    noticed: Arc<AtomicBool>,
+}
 
 impl CallOff {
+    /// Somebody has heard of the task: it cannot be run here instead any more.
+    pub fn note_noticed(&self) {
+        self.noticed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether somebody has heard of the task.
+    pub fn is_noticed(&self) -> bool {
+        self.noticed.load(Ordering::Relaxed)
+    }
+
     /// Calls it off; the first reason counts. For people: `it` is the command.
     pub fn call(&self, why: impl Into<String>) {
-        self.0.send_if_modified(|called| {
+        self.why.send_if_modified(|called| {
             let first = called.is_none();
             called.get_or_insert_with(|| why.into());
             first
@@ -75,12 +91,12 @@ impl CallOff {
 
     /// Why it was called off.
     pub fn why(&self) -> Option<String> {
-        self.0.borrow().clone()
+        self.why.borrow().clone()
     }
 
     /// To be told when it is called off. Ends without a word once nobody can call it off any more.
     pub fn subscribe(&self) -> watch::Receiver<Option<String>> {
-        self.0.subscribe()
+        self.why.subscribe()
     }
 
     /// Waits until it is called off.
@@ -120,6 +136,8 @@ pub struct Asked {
     pub late: Vec<TreePath>,
     /// Of a task of a job: what it could not be told, since it was no longer as at the job's start.
     pub late_in_job: Option<String>,
+    /// What the read policy kept back when the task read it.
+    pub kept_back: Vec<KeptBack>,
     /// A path whose bytes were asked for and could not be had any more: the task may have seen a failed read.
     pub unreadable: Option<TreePath>,
 }
@@ -154,6 +172,18 @@ impl Server {
         if tasks.is_empty() {
             self.snapshot().let_go();
         }
+    }
+
+    /// The tasks that run and have `path` in their views.
+    pub(crate) fn tasks_with(&self, path: &TreePath) -> Vec<(TaskId, Arc<Running>)> {
+        let tasks: Vec<(TaskId, Arc<Running>)> =
+            lock(&self.tasks).iter().map(|(task, running)| (*task, running.clone())).collect();
+        tasks.into_iter().filter(|(_, running)| running.view.has(path)).collect()
+    }
+
+    /// Whether a task runs.
+    pub(crate) fn runs(&self, task: TaskId) -> bool {
+        lock(&self.tasks).contains_key(&task)
     }
 
     /// Whether the hub has an object, as far as is known here.
@@ -213,8 +243,7 @@ impl Server {
             | OpenKind::Jobs(_)
             | OpenKind::Drive(_)
             | OpenKind::Collect(_)
-            | OpenKind::Elsewhere(_)
-            | OpenKind::Offer(_) => sender.send(&Answer::default()).await,
+            | OpenKind::Elsewhere(_) => sender.send(&Answer::default()).await,
         };
         if sent.is_ok() {
             sender.finish();
@@ -322,8 +351,7 @@ impl Server {
     /// Returns the message for the hub.
     fn not_read(&self, error: &ReadError) -> String {
         if let ReadError::ChangedUnderneath { path } | ReadError::Io { path, .. } = error {
-            let tasks: Vec<Arc<Running>> = lock(&self.tasks).values().cloned().collect();
-            for running in tasks.iter().filter(|running| running.view.has(path)) {
+            for (_, running) in self.tasks_with(path) {
                 lock(&running.asked).unreadable.get_or_insert_with(|| path.clone());
                 running.taint(&format!("{path} changed here while the task read it"));
             }
@@ -339,6 +367,10 @@ impl Server {
             Ok(stamp) => stamp,
             Err(error) => return sender.send(&refuse(error.to_string())).await,
         };
+        if let Some(path) = self.snapshot().kept_back(&stamp) {
+            self.keep_back(&path).await;
+            return sender.send(&ObjectReply { errno: EACCES, ..refuse(format!("{path} is kept back")) }).await;
+        }
         let numbers = request.first..request.first.saturating_add(request.count.clamp(1, PIECES_MAX).into());
         let server = self.clone();
         let mut arriving = read_ahead(numbers, move |number| match server.snapshot().read_piece(&stamp, number) {

@@ -248,7 +248,6 @@ impl Tags {
             level: lent.level.into(),
             tags: self.names(lent.tags),
             expected: lent.expected,
-            rests: String::new(),
         }
     }
 

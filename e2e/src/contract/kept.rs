@@ -97,3 +97,48 @@ pub fn refusal(pool: &mut Pool) -> Result<Vec<String>> {
     }
     Ok(wrong)
 }
+
+/// A command reads a secret once some of its output has been delivered, so that it cannot be run here any more.
+pub fn kept_back(pool: &mut Pool) -> Result<Vec<String>> {
+    let client = pool.client.clone();
+    let home = pool.scratch.path().join("client/home");
+    let place = home.join("late");
+    std::fs::create_dir_all(&place).ok();
+    std::fs::write(home.join(".netrc"), "secret\n").ok();
+    let script = "ls -l ~/.netrc; sleep 1.3; cat ~/.netrc; echo $?";
+    let run = |options: &[&str]| {
+        let mut command = client.remrun(&[options, &["sh", "-c", script][..]].concat());
+        command.current_dir(&place);
+        Run::new(command).within(END_BOUND).run()
+    };
+    let mut wrong = Vec::new();
+    let first = run(&[])?;
+    let (printed, said) = (first.text(), String::from_utf8_lossy(&first.stderr).into_owned());
+    let path = home.join(".netrc").display().to_string();
+    let last = said.lines().last().unwrap_or_default();
+    if first.ended != Ended::Code(0) || !printed.ends_with("\n1") || printed.contains("secret") {
+        wrong.push(format!("{}: {printed}", first.ended));
+    }
+    if !last.starts_with(&format!("remrun: {path} was kept back by the read policy (")) {
+        wrong.push(format!("the last line that it says: {last}"));
+    }
+    let report = client.json(&["explain", "--json"])?;
+    let line = &report["kept_back"][0];
+    let has = |name: &str| line[name].as_str().is_some_and(|text| text.len() > 10);
+    if line["path"] != path.as_str() || !has("reason") || !has("remedy") {
+        wrong.push(format!("explain: {}", report["kept_back"]));
+    }
+    let explained = client.gleaner(&["explain"])?.text();
+    if !explained.contains("kept back") || !explained.contains(&path) {
+        wrong.push(format!("explain: {explained}"));
+    }
+    let second = run(&[])?;
+    if second.ended != Ended::Code(0) || !second.text().ends_with("secret\n0") {
+        wrong.push(format!("the next time it is run here: {}: {}{}", second.ended, second.text(), second.said()));
+    }
+    let not_here = run(&["--no-local"])?;
+    if not_here.ended != Ended::Code(125) || !not_here.said().contains(&path) {
+        wrong.push(format!("with --no-local: {}: {}", not_here.ended, not_here.said()));
+    }
+    Ok(wrong)
+}

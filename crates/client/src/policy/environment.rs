@@ -1,5 +1,7 @@
 //! Which variables of the environment stay at home.
 
+use super::Trust;
+
 /// An environment, sorted out.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Environment {
@@ -44,13 +46,13 @@ const HARMLESS_PARTS: &[&str] = &["AUTHOR", "TOKENIZER"];
 const SECRET_VALUES: &[&str] =
     &["-----BEGIN", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-", "AKIA", "hvs."];
 
-/// Sorts out what looks secret; where the workers are one's `own`, everything travels.
-pub fn environment(own: bool, env: &[Vec<u8>]) -> Environment {
+/// Sorts out what looks secret; to workers of one's own everything travels.
+pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
     let mut sorted = Environment::default();
     for entry in env {
         let at = entry.iter().position(|byte| *byte == b'=').unwrap_or(entry.len());
         let (name, value) = (&entry[..at], entry.get(at + 1..).unwrap_or_default());
-        if !own && looks_secret(name, value) {
+        if trust == Trust::Others && looks_secret(name, value) {
             sorted.withheld.push(name.to_vec());
         } else {
             sorted.kept.push(entry.clone());
@@ -122,9 +124,9 @@ mod tests {
             "NOVALUE",
         ];
         let env: Vec<Vec<u8>> = secret.iter().chain(&harmless).map(|entry| entry.as_bytes().to_vec()).collect();
-        let sorted = environment(false, &env);
+        let sorted = environment(Trust::Others, &env);
         assert_eq!(sorted.kept, harmless.map(|entry| entry.as_bytes().to_vec()));
         assert_eq!(sorted.withheld.len(), secret.len());
-        assert_eq!(environment(true, &env).kept, env, "to one's own workers everything travels");
+        assert_eq!(environment(Trust::Own, &env).kept, env, "to one's own workers everything travels");
     }
 }

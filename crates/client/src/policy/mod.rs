@@ -1,13 +1,15 @@
 //! What may leave the client and what may change it: pure decisions over paths and facts, without I/O.
 
 mod environment;
+mod linked;
 mod names;
 mod read;
 mod scope;
 mod write;
 
 pub use environment::{Environment, environment};
-pub use read::{ReadDecision, ReadPolicy};
+pub(crate) use names::secret_places;
+pub use read::ReadPolicy;
 pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};
 pub use write::{WriteDecision, WriteFacts, WritePolicy};
 
@@ -24,6 +26,16 @@ pub struct FileFacts {
     pub directory: bool,
 }
 
+/// Whose the workers are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Trust {
+    /// One's own: all but secrets may go there, as to any machine of one's own.
+    Own,
+    /// Others': only what a command is about may go there.
+    #[default]
+    Others,
+}
+
 /// What a command may see of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -31,8 +43,49 @@ pub enum Access {
     Allow,
     /// A directory on the way to what may be seen: its attributes, and names in it one by one, but not its listing.
     Pass,
-    /// Nothing: it is shown as closed (`EACCES`), never as absent.
-    Deny,
+    /// Its attributes, as `ls -l` shows them, but not what it holds: a task that wants that cannot run elsewhere.
+    Deny(Denial),
+}
+
+/// Why the contents of a path stay here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Denial {
+    /// It is on the list of secrets.
+    Secret,
+    /// It has the name of a private key or a file of passwords, and is in no project.
+    Key,
+    /// It is hidden in the home, and its owner has closed it to all others.
+    Private,
+    /// It is in the home, and not what the command is about.
+    Home,
+    /// It is in another user's home.
+    OthersHome,
+    /// The user may not see it here either.
+    Rights,
+}
+
+impl Denial {
+    /// The reason, for people: "PATH was kept back by the read policy: …".
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Secret => "it is on the list of secrets, which never leave this machine",
+            Self::Key => "files of this name hold keys or passwords, and it is in no project",
+            Self::Private => "it is hidden in your home and closed to all others",
+            Self::Home => "it is in your home, outside the project, and not named in the command",
+            Self::OthersHome => "it is in another user's home",
+            Self::Rights => "your own rights do not let you see it",
+        }
+    }
+
+    /// What to do, for people.
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::Secret | Self::Private => "run the command here, without remrun",
+            Self::Key => "run the command here, or move the file into the project",
+            Self::Home => "name it in the command, or run the command here, without remrun",
+            Self::OthersHome | Self::Rights => "run the command here, without remrun",
+        }
+    }
 }
 
 /// Decides what may be read.

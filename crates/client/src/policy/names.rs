@@ -33,8 +33,9 @@ const SECRET_ANYWHERE: &[&str] = &[
     "id_ed25519",
     "id_ed25519_sk",
 ];
-/// Endings of names that are secret wherever they are.
-const SECRET_ENDINGS: &[&str] = &[".kdbx", ".p12", ".pfx", ".keytab", ".jks", ".ppk", "_history"];
+/// Endings of names under which private keys and passwords are kept. In a project they are its own files: certificates
+/// of tests, an `.env` with settings.
+const KEY_ENDINGS: &[&str] = &[".kdbx", ".p12", ".pfx", ".keytab", ".jks", ".ppk", ".pem", ".key", ".env"];
 /// What is secret in a home, relative to it.
 const SECRET_IN_HOME: &[&str] = &[
     ".docker/config.json",
@@ -355,13 +356,42 @@ pub(super) fn is_secret(path: &TreePath, home: Option<&TreePath>) -> bool {
         SECRET_ANYWHERE.iter().any(|secret| secret.as_bytes() == name)
             || (name.starts_with(b"ssh_host_") && name.ends_with(b"_key"))
     };
-    if path.components().any(secret) || SECRET_ENDINGS.iter().any(|ending| path.name().ends_with(ending.as_bytes())) {
+    if path.components().any(secret) {
         return true;
     }
     match home {
         Some(home) => within_any(path, home, SECRET_IN_HOME),
         None => under_any(path, SECRET_OF_SYSTEM),
     }
+}
+
+/// Whether a file of this name holds a private key, passwords or what was typed, unless it is a project's own.
+pub(super) fn looks_secret(name: &[u8]) -> bool {
+    KEY_ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
+        || name.starts_with(b".env.")
+        || (name.starts_with(b".") && name.ends_with(b"_history") && !is_history_of_interpreter(name))
+}
+
+/// Whether a file of this name in a home has what was typed at an interpreter, which reads it whenever it starts.
+pub(super) fn is_history_of_interpreter(name: &[u8]) -> bool {
+    const NAMES: &[&[u8]] = &[
+        b".python_history",
+        b".node_repl_history",
+        b".sqlite_history",
+        b".irb_history",
+        b".pry_history",
+        b".Rhistory",
+    ];
+    NAMES.contains(&name)
+}
+
+/// Where secrets are in `home` by convention, and the folders of secrets whose entries may lead elsewhere: who keeps
+/// such files under version control has links there.
+pub(crate) fn secret_places(home: &TreePath) -> (Vec<TreePath>, Vec<TreePath>) {
+    const FOLDERS: &[&str] = &[".ssh", ".gnupg", ".aws", ".kube", ".azure", ".docker", ".config/gh"];
+    let dotted = SECRET_ANYWHERE.iter().filter(|name| name.starts_with('.'));
+    let at = |name: &&str| home.resolve(name.as_bytes());
+    (dotted.chain(SECRET_IN_HOME).filter_map(at).collect(), FOLDERS.iter().filter_map(at).collect())
 }
 
 /// Whether `path` is a toolchain or a tool's settings in `home`, or a cache there that commands may read.
@@ -393,12 +423,31 @@ pub(super) fn is_system_cache(path: &TreePath) -> bool {
 
 /// What `path` is of what may not be changed even in the project.
 pub(super) fn guarded(path: &TreePath) -> Option<&'static str> {
+    if let Some(name) = guarded_of_linked(path) {
+        return Some(name);
+    }
     let text = path.as_bytes();
     GUARDED.iter().copied().find(|name| {
         let name = name.as_bytes();
         let starts = (0..text.len()).filter(|at| text[*at] == b'/').map(|at| &text[at + 1..]);
         starts.filter_map(|rest| rest.strip_prefix(name)).any(|rest| rest.is_empty() || rest[0] == b'/')
     })
+}
+
+/// The same in the git folder of a submodule or of a further working tree, which are within the repository's.
+fn guarded_of_linked(path: &TreePath) -> Option<&'static str> {
+    let parts: Vec<&[u8]> = path.components().collect();
+    let is_inner = |pair: &[&[u8]]| pair[0] == b".git" && matches!(pair[1], b"modules" | b"worktrees");
+    let at = parts.windows(2).position(is_inner)?;
+    // The names of submodules may have slashes; a branch may be called "hooks".
+    let inner = &parts[at + 2..];
+    let inner = &inner[..inner.iter().position(|part| matches!(*part, b"refs" | b"logs")).unwrap_or(inner.len())];
+    match inner {
+        [.., b"config" | b"config.worktree"] => Some(".git/config"),
+        [_, .., b"info", b"attributes"] => Some(".git/info/attributes"),
+        [_, rest @ ..] if rest.contains(&&b"hooks"[..]) => Some(".git/hooks"),
+        _ => None,
+    }
 }
 
 /// The home that `path` lies in: the user's own, or another's.

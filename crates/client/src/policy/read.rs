@@ -1,24 +1,17 @@
-//! The read policy: closed in homes, open elsewhere as far as the user's own rights go, and shut to what is secret.
+//! The read policy: shut to what is secret, and closed in homes where the workers are others'; open elsewhere as far as
+//! the user's own rights go.
 
-use super::names::{first_in_home, is_secret, is_tool, leads_to_tool};
-use super::{Access, FileFacts, Gate, Scope};
+use super::names::{first_in_home, is_history_of_interpreter, is_secret, is_tool, leads_to_tool, looks_secret};
+use super::{Access, Denial, FileFacts, Gate, Project, Scope, Trust};
 use base::TreePath;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What a command may see of a path, and why not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadDecision {
-    /// All of it.
-    Allow,
-    /// A directory on the way to what may be seen.
-    Pass,
-    /// Nothing, for this reason.
-    Deny(&'static str),
-}
-
 /// Decides what one command may read.
 ///
-/// In a home are readable: the project, paths named in arguments (with all beneath), toolchains and their settings,
+/// On workers of one's own all is readable but secrets: files known to hold them, wherever they are; in homes and outside
+/// projects also those that look like keys, and those that are hidden and closed to all others.
+///
+/// On others' are readable in a home: the project, paths named in arguments (with all beneath), toolchains and their settings,
 /// folders named in variables like `PATH`, and what belongs to root and is readable by all. Where the home itself is
 /// the working directory, also the files (not folders) in it that do not start with a dot: `gcc hello.c` finds
 /// `hello.h`.
@@ -39,63 +32,101 @@ impl ReadPolicy {
         let mut open: Vec<TreePath> = all.filter(matters).cloned().collect();
         open.sort();
         open.dedup();
-        let project = scope.project.as_ref().map(|project| &project.root);
-        let project = project.filter(|root| scope.home_of(root).is_some());
+        let project = scope.project.iter().flat_map(Project::roots).filter(|root| scope.home_of(root).is_some());
+        let project: Vec<&TreePath> = project.collect();
         let mut hasher = DefaultHasher::new();
         (&scope.home, scope.uid, scope.home_listed, scope.at_home(), project, &open).hash(&mut hasher);
+        (scope.trust, &scope.closed).hash(&mut hasher);
         let fingerprint = hasher.finish();
         Self { scope, open, fingerprint }
     }
 
     /// Decides on a path that exists.
-    pub fn decide(&self, path: &TreePath, facts: &FileFacts) -> ReadDecision {
+    pub fn decide(&self, path: &TreePath, facts: &FileFacts) -> Access {
         let home = self.scope.home_of(path);
-        if is_secret(path, home.as_ref()) {
-            return ReadDecision::Deny("it is on the list of secrets, which never leave this machine");
+        if is_secret(path, home.as_ref()) || self.scope.closed.iter().any(|closed| path.is_within(closed)) {
+            return self.deny(Denial::Secret, facts);
         }
-        let Some(home) = home else { return ReadDecision::Allow };
-        if self.scope.in_project(path) || self.open.iter().any(|open| path.is_within(open)) {
-            return ReadDecision::Allow;
-        }
+        let is_about = self.scope.in_project(path) || self.open.iter().any(|open| path.is_within(open));
+        let Some(home) = home else {
+            // Whoever may read it is to read it: certificates of authorities are no keys.
+            let is_closed = facts.mode & 0o004 == 0 && !facts.directory && !is_about;
+            return match is_closed && looks_secret(path.name()) && !self.scope.is_named(path) {
+                true => Access::Deny(Denial::Key),
+                false => Access::Allow,
+            };
+        };
         let own = self.scope.home.as_ref() == Some(&home);
+        let is_tool = own && is_tool(path, &home);
+        if !facts.directory && looks_secret(path.name()) && !self.scope.in_project(path) && !is_tool {
+            let in_folder = |folder: &TreePath| path.is_within(folder);
+            if !self.scope.environments.iter().chain(&self.scope.folders).any(in_folder) {
+                return Access::Deny(Denial::Key);
+            }
+        }
+        if is_about || is_tool {
+            return Access::Allow;
+        }
+        match self.scope.trust {
+            Trust::Own => self.decide_on_own(path, facts, &home),
+            Trust::Others => self.decide_on_others(path, facts, &home),
+        }
+    }
+
+    /// In a home, outside what the command is about, for workers of one's own.
+    fn decide_on_own(&self, path: &TreePath, facts: &FileFacts, home: &TreePath) -> Access {
+        let is_others_closed = facts.mode & 0o004 == 0 && facts.uid != self.scope.uid;
+        if self.scope.home.as_ref() != Some(home) && is_others_closed && path != home {
+            return self.deny(Denial::OthersHome, facts);
+        }
+        // With a umask of 077 all is closed to others: but what is hidden as well is seldom data.
+        let is_hidden = path.relative_to(home).is_some_and(|rest| rest.starts_with(b"."));
+        let is_hidden = is_hidden && !is_history_of_interpreter(path.name());
+        match is_hidden && facts.mode & 0o077 == 0 && !facts.directory {
+            true => Access::Deny(Denial::Private),
+            false => Access::Allow,
+        }
+    }
+
+    /// The same for workers of others.
+    fn decide_on_others(&self, path: &TreePath, facts: &FileFacts, home: &TreePath) -> Access {
+        let own = self.scope.home.as_ref() == Some(home);
         let of_root = facts.uid == 0 && facts.mode & 0o004 != 0 && !facts.directory;
         let roots_home = home.as_bytes() == b"/root";
         if of_root && self.scope.uid != 0 && !roots_home {
-            return ReadDecision::Allow;
+            return Access::Allow;
         }
-        if own && is_tool(path, &home) {
-            return ReadDecision::Allow;
-        }
-        if own && self.scope.at_home() && !facts.directory && is_plain_entry(path, &home) {
-            return ReadDecision::Allow;
+        if own && self.scope.at_home() && !facts.directory && is_plain_entry(path, home) {
+            return Access::Allow;
         }
         if facts.directory {
-            if own && *path == home && self.scope.home_listed {
-                return ReadDecision::Allow;
+            if own && path == home && self.scope.home_listed {
+                return Access::Allow;
             }
-            if *path == home || (own && leads_to_tool(path, &home)) || self.leads_to_open(path) {
-                return ReadDecision::Pass;
+            if path == home || (own && leads_to_tool(path, home)) || self.leads_to_open(path) {
+                return Access::Pass;
             }
         }
-        match own {
-            true => ReadDecision::Deny("it is in your home, outside the project, and not named in the command"),
-            false => ReadDecision::Deny("it is in another user's home"),
+        Access::Deny(if own { Denial::Home } else { Denial::OthersHome })
+    }
+
+    /// What is denied; of folders the names may be seen by machines of one's own, as all attributes may.
+    fn deny(&self, denial: Denial, facts: &FileFacts) -> Access {
+        match facts.directory && self.scope.trust == Trust::Own {
+            true => Access::Allow,
+            false => Access::Deny(denial),
         }
     }
 
     fn leads_to_open(&self, path: &TreePath) -> bool {
-        let project = self.scope.project.as_ref().map(|project| &project.root);
+        let project = self.scope.project.iter().flat_map(Project::roots);
         self.open.iter().chain(project).any(|open| open.is_within(path))
     }
 }
 
 impl Gate for ReadPolicy {
     fn access(&self, path: &TreePath, facts: &FileFacts) -> Access {
-        match self.decide(path, facts) {
-            ReadDecision::Allow => Access::Allow,
-            ReadDecision::Pass => Access::Pass,
-            ReadDecision::Deny(_) => Access::Deny,
-        }
+        self.decide(path, facts)
     }
 
     fn fingerprint(&self) -> u64 {

@@ -1,5 +1,7 @@
 //! What one command is about: its project, the paths that its arguments name, the folders that its environment names.
 
+use super::Trust;
+use super::linked::{environments_of, folders_of_environment, git_folders};
 use super::names::home_of;
 use base::TreePath;
 
@@ -11,6 +13,15 @@ pub trait Lookup {
     /// The path with all links followed; of a path whose end does not exist yet, those on the way to it. `None` if it
     /// cannot be told.
     fn physical(&self, path: &TreePath) -> Option<TreePath>;
+
+    /// The first bytes of a regular file; `None` if it cannot be read.
+    fn text(&self, path: &TreePath) -> Option<Vec<u8>>;
+
+    /// The names in a directory; none if it cannot be listed.
+    fn names(&self, directory: &TreePath) -> Vec<Vec<u8>>;
+
+    /// Where links lead that stand at the places of secrets in `home`: what is there is secret as well.
+    fn secrets(&self, home: &TreePath) -> Vec<TreePath>;
 }
 
 /// What marks the root of a project.
@@ -25,6 +36,15 @@ pub struct Project {
     pub root: TreePath,
     /// It has a version control folder or a `.gleaner.toml`: it is not just the working directory.
     pub marked: bool,
+    /// The git folders of a submodule or of a further working tree, which are elsewhere.
+    pub linked: Vec<TreePath>,
+}
+
+impl Project {
+    /// All folders that belong to it.
+    pub fn roots(&self) -> impl Iterator<Item = &TreePath> {
+        std::iter::once(&self.root).chain(&self.linked)
+    }
 }
 
 /// What a scope is made from.
@@ -40,6 +60,10 @@ pub struct ScopeInput<'a> {
     pub argv: &'a [Vec<u8>],
     /// Environment, each `NAME=value`.
     pub env: &'a [Vec<u8>],
+    /// The program's file, and the script that it interprets, as far as they are known.
+    pub program: &'a [TreePath],
+    /// Whose the workers are.
+    pub trust: Trust,
 }
 
 /// What one command is about.
@@ -59,8 +83,12 @@ pub struct Scope {
     pub home_listed: bool,
     /// Folders that the environment names as places of programs and libraries.
     pub folders: Vec<TreePath>,
-    /// The active virtual environments.
+    /// The virtual environments that are active, or whose interpreter the command runs.
     pub environments: Vec<TreePath>,
+    /// What is secret because a link at the place of a secret leads there.
+    pub closed: Vec<TreePath>,
+    /// Whose the workers are.
+    pub trust: Trust,
 }
 
 impl Scope {
@@ -80,18 +108,29 @@ impl Scope {
         named.dedup();
         let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten();
         let useful = |path: &TreePath| !above(path);
+        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
+        let environments = environments.filter_map(TreePath::parse);
+        let environments = environments.chain(environments_of(input.program.iter().chain(&named), lookup));
+        let mut environments: Vec<_> = environments.flat_map(both).filter(useful).collect();
+        environments.sort();
+        environments.dedup();
         let mut folders: Vec<_> = folders_of(input.env).into_iter().flat_map(both).filter(useful).collect();
+        if input.trust == Trust::Others {
+            let inner = environments.iter().flat_map(|root| folders_of_environment(root, lookup));
+            folders.extend(inner.flat_map(both).filter(useful).collect::<Vec<_>>());
+        }
         folders.sort();
         folders.dedup();
-        let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
-        let environments = environments.filter_map(TreePath::parse).flat_map(both).filter(useful).collect();
+        let closed = home.as_ref().map(|home| lookup.secrets(home)).unwrap_or_default();
+        let closed = closed.into_iter().filter(useful).collect();
         let project = project_of(input.cwd, home.as_ref(), lookup);
-        Self { home, uid: input.uid, cwd: input.cwd.clone(), project, named, home_listed, folders, environments }
+        let (uid, cwd, trust) = (input.uid, input.cwd.clone(), input.trust);
+        Self { home, uid, cwd, project, named, home_listed, folders, environments, closed, trust }
     }
 
     /// Whether `path` is in the project.
     pub fn in_project(&self, path: &TreePath) -> bool {
-        self.project.as_ref().is_some_and(|project| path.is_within(&project.root))
+        self.project.iter().flat_map(Project::roots).any(|root| path.is_within(root))
     }
 
     /// Whether `path` is named in the arguments, or lies in a directory that is.
@@ -127,9 +166,11 @@ pub fn project_of(cwd: &TreePath, home: Option<&TreePath>, lookup: &dyn Lookup) 
     let above = |path: &TreePath| path.is_root() || home.is_some_and(|home| home.is_within(path));
     let mut way = std::iter::successors(Some(cwd.clone()), TreePath::parent).take_while(|path| !above(path));
     if let Some(root) = way.find(|path| lookup.has_any(path, MARKERS)) {
-        return Some(Project { root, marked: true });
+        let mut linked = git_folders(&root, lookup);
+        linked.retain(|folder| !above(folder));
+        return Some(Project { root, marked: true, linked });
     }
-    (!above(cwd)).then(|| Project { root: cwd.clone(), marked: false })
+    (!above(cwd)).then(|| Project { root: cwd.clone(), marked: false, linked: Vec::new() })
 }
 
 /// What arguments may name: each as a path, and what follows `=`, a one-letter option, `@`, commas and colons.
@@ -216,6 +257,15 @@ mod tests {
         fn physical(&self, path: &TreePath) -> Option<TreePath> {
             Some(path.clone())
         }
+        fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
+            None
+        }
+        fn names(&self, _directory: &TreePath) -> Vec<Vec<u8>> {
+            Vec::new()
+        }
+        fn secrets(&self, _home: &TreePath) -> Vec<TreePath> {
+            Vec::new()
+        }
     }
 
     fn path(text: &str) -> TreePath {
@@ -235,7 +285,7 @@ mod tests {
             ("/tmp", "/tmp", false),
         ] {
             let project = project_of(&path(cwd), Some(&home), &marked);
-            assert_eq!(project, Some(Project { root: path(root), marked: is_marked }), "{cwd}");
+            assert_eq!(project, Some(Project { root: path(root), marked: is_marked, linked: Vec::new() }), "{cwd}");
         }
         for cwd in ["/home/u", "/home", "/"] {
             assert_eq!(project_of(&path(cwd), Some(&home), &marked), None, "{cwd}");
@@ -268,7 +318,15 @@ mod tests {
         let (home, cwd) = (path("/home/u"), path("/home/u"));
         let argv = [&b"ls"[..], b"/home/u", b"/", b".", b"/home", b"x"].map(<[u8]>::to_vec);
         let env = [&b"PATH=/home/u:/home/u/bin:/usr/bin"[..], b"XDG_CONFIG_HOME=/home/u/.config"].map(<[u8]>::to_vec);
-        let input = ScopeInput { home: Some(&home), uid: 1, cwd: &cwd, argv: &argv, env: &env };
+        let input = ScopeInput {
+            home: Some(&home),
+            uid: 1,
+            cwd: &cwd,
+            argv: &argv,
+            env: &env,
+            program: &[],
+            trust: Trust::Others,
+        };
         let scope = Scope::new(&input, &Marked(&[]));
         assert_eq!(scope.named, [path("/home/u/x")]);
         assert!(scope.home_listed && scope.project.is_none());

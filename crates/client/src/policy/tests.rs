@@ -11,6 +11,16 @@ impl Lookup for Marked {
     fn physical(&self, path: &TreePath) -> Option<TreePath> {
         Some(path.clone())
     }
+    fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
+        None
+    }
+    fn names(&self, _directory: &TreePath) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+    fn secrets(&self, home: &TreePath) -> Vec<TreePath> {
+        // ~/.netrc is a link to it.
+        vec![home.join(b"dotfiles").join(b"netrc")]
+    }
 }
 
 fn path(text: &str) -> TreePath {
@@ -18,9 +28,14 @@ fn path(text: &str) -> TreePath {
 }
 
 fn scope(home: &str, uid: u32, cwd: &str, argv: &str, env: &[&str]) -> Scope {
+    scope_of(Trust::Others, home, uid, cwd, argv, env)
+}
+
+fn scope_of(trust: Trust, home: &str, uid: u32, cwd: &str, argv: &str, env: &[&str]) -> Scope {
     let argv: Vec<Vec<u8>> = argv.split(' ').map(|word| word.as_bytes().to_vec()).collect();
     let env: Vec<Vec<u8>> = env.iter().map(|entry| entry.as_bytes().to_vec()).collect();
-    let input = ScopeInput { home: Some(&path(home)), uid, cwd: &path(cwd), argv: &argv, env: &env };
+    let (home, cwd) = (path(home), path(cwd));
+    let input = ScopeInput { home: Some(&home), uid, cwd: &cwd, argv: &argv, env: &env, program: &[], trust };
     Scope::new(&input, &Marked(&["/home/u/proj", "/root/proj", "/home/u/.dotfiles", "/srv/site"]))
 }
 
@@ -38,9 +53,9 @@ fn sees(policy: &ReadPolicy, text: &str) -> Sees {
     let facts = if text.ends_with('/') { FOLDER } else { MINE };
     let text = if text == "/" { text } else { text.trim_end_matches('/') };
     match policy.decide(&path(text), &facts) {
-        ReadDecision::Allow => Sees::All,
-        ReadDecision::Pass => Sees::Way,
-        ReadDecision::Deny(_) => Sees::Nothing,
+        Access::Allow => Sees::All,
+        Access::Pass => Sees::Way,
+        Access::Deny(_) => Sees::Nothing,
     }
 }
 
@@ -123,19 +138,105 @@ fn the_rest_of_a_home_cannot_be_read() {
         assert_eq!(sees(&policy, nothing), Sees::Nothing, "{nothing}");
     }
     let of_root = FileFacts { uid: 0, mode: 0o644, directory: false };
-    assert_eq!(policy.decide(&path("/home/u/vendor.so"), &of_root), ReadDecision::Allow);
+    assert_eq!(policy.decide(&path("/home/u/vendor.so"), &of_root), Access::Allow);
     let private = FileFacts { mode: 0o600, ..of_root };
-    assert!(matches!(policy.decide(&path("/home/u/vendor.so"), &private), ReadDecision::Deny(_)));
+    assert!(matches!(policy.decide(&path("/home/u/vendor.so"), &private), Access::Deny(_)));
+}
+
+#[test]
+fn a_projects_files_are_its_own_whatever_they_are_called() {
+    let policy = policy_of_a_project();
+    for all in [
+        "price_history",
+        "src/bash_history.c",
+        "token.rs",
+        "secret.c",
+        "password.py",
+        "credentials.rs",
+        "id_rsa.pub",
+        "key.h",
+        ".env",
+        ".env.test",
+        "tests/server.key",
+        "tests/ca.pem",
+        "store.jks",
+        "known_hosts",
+        "secrets/x",
+        "netrc",
+        "keyrings/x.c",
+    ] {
+        assert_eq!(sees(&policy, &format!("/home/u/proj/{all}")), Sees::All, "{all}");
+    }
+    for all in ["/srv/data/price_history", "/etc/ssl/certs/ca.pem", "/usr/share/x/test.key", "/srv/x/.env"] {
+        assert_eq!(sees(&policy, all), Sees::All, "whoever may is to read {all}");
+    }
+    let closed = FileFacts { uid: 0, mode: 0o600, directory: false };
+    assert_eq!(policy.decide(&path("/srv/x/server.key"), &closed), Access::Deny(Denial::Key));
+    assert_eq!(policy.decide(&path("/srv/x/server.c"), &closed), Access::Allow);
+    assert_eq!(policy.decide(&path("/home/u/envs/x/lib/certifi/cacert.pem"), &MINE), Access::Allow);
+    assert_eq!(policy.decide(&path("/home/u/.cargo/registry/src/x/test.key"), &MINE), Access::Allow);
+}
+
+#[test]
+fn on_workers_of_ones_own_a_home_is_open_but_for_secrets() {
+    let policy = ReadPolicy::new(scope_of(Trust::Own, "/home/u", 1000, "/home/u/work/src", "gcc -c a.c", &[]));
+    for all in [
+        "/home/u/",
+        "/home/u/work/h.h",
+        "/home/u/lib/libx.so",
+        "/home/u/data/table.csv",
+        "/home/u/work/.git/",
+        "/home/u/.local/share/tool/x",
+        "/home/u/envs/e/bin/python",
+        "/home/u/.ssh/",
+        "/home/u/notes_history",
+        "/home/v/shared.h",
+        "/home/v/",
+    ] {
+        assert_eq!(sees(&policy, all), Sees::All, "{all}");
+    }
+    for nothing in [
+        "/home/u/.ssh/config",
+        "/home/u/.netrc",
+        "/home/u/dotfiles/netrc",
+        "/home/u/.bash_history",
+        "/home/u/certs/server.key",
+        "/home/u/site/.env",
+        "/home/u/keys.kdbx",
+        "/home/u/.mozilla/x",
+        "/home/u/.config/gh/hosts.yml",
+        "/home/v/.aws/config",
+        "/etc/shadow",
+    ] {
+        assert_eq!(sees(&policy, nothing), Sees::Nothing, "{nothing}");
+    }
+    let private = FileFacts { mode: 0o600, ..MINE };
+    assert_eq!(policy.decide(&path("/home/u/data/mine.csv"), &private), Access::Allow, "a umask of 077 closes no data");
+    assert_eq!(policy.decide(&path("/home/u/.tool/session"), &private), Access::Deny(Denial::Private));
+    assert_eq!(policy.decide(&path("/home/u/.bashrc"), &private), Access::Allow);
+    assert_eq!(
+        policy.decide(&path("/home/u/.python_history"), &private),
+        Access::Allow,
+        "python reads it at each start"
+    );
+    let of_other = FileFacts { uid: 1001, mode: 0o640, directory: false };
+    assert_eq!(policy.decide(&path("/home/v/x"), &of_other), Access::Deny(Denial::OthersHome));
+}
+
+#[test]
+fn whose_the_workers_are_is_in_the_fingerprint() {
+    let of = |trust| ReadPolicy::new(scope_of(trust, "/home/u", 1000, "/home/u/proj", "gcc -c a.c", &[])).fingerprint();
+    assert_ne!(of(Trust::Own), of(Trust::Others));
 }
 
 #[test]
 fn roots_home_is_a_home() {
     let policy = ReadPolicy::new(scope("/root", 0, "/root/proj", "make", &[]));
     let of_root = FileFacts { uid: 0, mode: 0o644, directory: false };
-    assert!(matches!(policy.decide(&path("/root/notes"), &of_root), ReadDecision::Deny(_)));
-    assert_eq!(policy.decide(&path("/root/proj/x"), &of_root), ReadDecision::Allow);
-    assert!(matches!(policy.decide(&path("/home/u/x"), &of_root), ReadDecision::Deny(_)));
-    assert_eq!(policy.decide(&path("/usr/bin/gcc"), &of_root), ReadDecision::Allow);
+    assert!(matches!(policy.decide(&path("/root/notes"), &of_root), Access::Deny(_)));
+    assert_eq!(policy.decide(&path("/root/proj/x"), &of_root), Access::Allow);
+    assert!(matches!(policy.decide(&path("/home/u/x"), &of_root), Access::Deny(_)));
+    assert_eq!(policy.decide(&path("/usr/bin/gcc"), &of_root), Access::Allow);
 }
 
 #[test]
@@ -195,6 +296,9 @@ fn writing_from_a_project() {
         "/home/u/proj/a.o",
         "/home/u/proj/.git/index",
         "/home/u/proj/.git/objects/ab/c",
+        "/home/u/proj/.git/modules/a/index",
+        "/home/u/proj/.git/modules/a/refs/heads/hooks/config",
+        "/home/u/proj/store.jks",
         "/home/u/proj/.cache/x",
         "/home/u/Videos/x.mp4",
         "/home/u/envs/x/lib/y.py",
@@ -233,6 +337,9 @@ fn writing_from_a_project() {
         "/home/u/proj/.github/workflows/ci.yml",
         "/home/u/proj/.gleaner.toml",
         "/home/u/proj/sub/.git/hooks/post-checkout",
+        "/home/u/proj/.git/modules/a/b/config",
+        "/home/u/proj/.git/modules/a/hooks/post-merge",
+        "/home/u/proj/.git/worktrees/w/config.worktree",
         "/etc/passwd",
         "/usr/bin/x",
         "/home/v/x",

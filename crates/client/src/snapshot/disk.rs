@@ -1,14 +1,29 @@
 //! Questions about the file system that only need an answer, not a binding: markers of projects, links followed.
 
-use crate::policy::Lookup;
+use crate::policy::{Lookup, secret_places};
 use base::TreePath;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// Links that are followed on the way to one path, as in the kernel.
 const LINKS_MAX: usize = 40;
+/// Bytes of a small file that are read.
+const TEXT_BYTES_MAX: u64 = 64 << 10;
+/// Names of one directory.
+const NAMES_MAX: usize = 20_000;
+/// For how long it is relied on where links at the places of secrets lead.
+const SECRETS_AGE_MAX: Duration = Duration::from_secs(1);
+
+/// Of the last home that was asked about: where links at the places of its secrets lead, and when that was looked up.
+static SECRETS: Mutex<Option<(TreePath, Instant, Vec<TreePath>)>> = Mutex::new(None);
 
 /// The client's file system, looked at for one command: what was seen once is not looked at again.
 #[derive(Debug, Default)]
@@ -28,6 +43,42 @@ impl Lookup for Disk {
     fn physical(&self, path: &TreePath) -> Option<TreePath> {
         let mut targets = self.targets.borrow_mut();
         walk_by(path, &mut |_| {}, &mut |at| targets.entry(at.clone()).or_insert_with(|| target_of(at)).clone())
+    }
+
+    fn text(&self, path: &TreePath) -> Option<Vec<u8>> {
+        // A pipe must not hold us up.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(CWD, path.as_bytes(), flags, Mode::empty()).ok()?);
+        file.metadata().ok().filter(std::fs::Metadata::is_file)?;
+        let mut text = Vec::new();
+        file.take(TEXT_BYTES_MAX).read_to_end(&mut text).ok()?;
+        Some(text)
+    }
+
+    fn names(&self, directory: &TreePath) -> Vec<Vec<u8>> {
+        let entries = std::fs::read_dir(Path::new(std::ffi::OsStr::from_bytes(directory.as_bytes())));
+        let names = entries.into_iter().flatten().flatten().take(NAMES_MAX);
+        names.map(|entry| entry.file_name().as_bytes().to_vec()).collect()
+    }
+
+    fn secrets(&self, home: &TreePath) -> Vec<TreePath> {
+        let mut known = SECRETS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((of, at, secrets)) = &*known
+            && of == home
+            && at.elapsed() < SECRETS_AGE_MAX
+        {
+            return secrets.clone();
+        }
+        let (mut places, folders) = secret_places(home);
+        for folder in folders {
+            places.extend(self.names(&folder).iter().map(|name| folder.join(name)));
+        }
+        let led = |place: &TreePath| target_of(place).and_then(|_| walk(place, &mut |_| {}));
+        let mut secrets: Vec<TreePath> = places.iter().filter_map(led).collect();
+        secrets.sort();
+        secrets.dedup();
+        *known = Some((home.clone(), Instant::now(), secrets.clone()));
+        secrets
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use stamp::stat_at;
 pub use stamp::{Grain, Stamp, attr_of, now};
 
 use crate::link::Reach;
-use crate::policy::{Access, FileFacts, Gate};
+use crate::policy::{Access, Denial, FileFacts, Gate};
 use crate::recipes::{Cut, Cutter, Recipes};
 use base::{Attr, Binding, Content, Digest, EAGER_FILE_BYTES_MAX, Listing, TreePath};
 use places::{Mirrored, Places};
@@ -200,7 +200,7 @@ impl Snapshot {
                 return Ok(Some(Observed::absent()));
             }
             // A folder on the way that the user may not search.
-            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some(closed(None, FileFacts::default(), true))),
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some(closed())),
             Err(errno) => return Err(errno),
         };
         let stat = stamp::stat_open(&node)?;
@@ -209,12 +209,10 @@ impl Snapshot {
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
         let facts = facts_of(&stat, kind);
         let access = gate.access(path, &facts);
-        if access == Access::Deny || (access == Access::Pass && kind != FileType::Directory) {
-            return Ok(Some(closed(Some(stamp), facts, settled)));
-        }
         let observed = |binding| Observed { binding, stamp: Some(stamp), access, facts, settled };
         Ok(match kind {
             FileType::Directory => self.directory(path, &stat, access)?.map(observed),
+            FileType::RegularFile if access != Access::Allow => Some(observed(self.keep_back(path, &stat, stamp))),
             FileType::RegularFile => self.file(path, &stat)?.map(observed),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&node, c"", Vec::new())?.into_bytes();
@@ -222,6 +220,21 @@ impl Snapshot {
             }
             _ => Some(observed(Binding::Special { attr: attr_of(&stat) })),
         })
+    }
+
+    /// A file whose contents the policy keeps here: whoever reads it asks for its pieces, and that is noticed. It has a
+    /// name of its own, so that nobody has them under the name that other policies give it.
+    fn keep_back(&self, path: &TreePath, stat: &Statx, stamp: Stamp) -> Binding {
+        let attr = attr_of(stat);
+        let content = match attr.size {
+            0 => Content::Empty,
+            _ => {
+                let name = Digest::of(&[b"kept back", &stamp.digest().0[..], path.as_bytes()].concat());
+                self.sources.add_kept_back(name, path);
+                Content::Lazy(name)
+            }
+        };
+        Binding::File { attr, content, xattrs: Vec::new() }
     }
 
     fn keep_listing(&self, path: &TreePath, listing: &Listing) -> Digest {
@@ -239,8 +252,10 @@ impl Snapshot {
     }
 }
 
-fn closed(stamp: Option<Stamp>, facts: FileFacts, settled: bool) -> Observed {
-    Observed { binding: Binding::Denied, stamp, access: Access::Deny, facts, settled }
+/// What the user's own rights keep back.
+fn closed() -> Observed {
+    let access = Access::Deny(Denial::Rights);
+    Observed { binding: Binding::Denied, stamp: None, access, facts: FileFacts::default(), settled: true }
 }
 
 fn facts_of(stat: &Statx, kind: FileType) -> FileFacts {

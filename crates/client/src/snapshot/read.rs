@@ -63,6 +63,11 @@ impl Snapshot {
         Ok(bytes)
     }
 
+    /// The file whose contents the read policy keeps here, if it was bound as [`base::Content::Lazy`] with this digest.
+    pub fn kept_back(&self, name: &Digest) -> Option<TreePath> {
+        self.sources.kept_back(name)
+    }
+
     /// No task reads files any more: what was kept open or at hand for tasks is given up.
     pub fn let_go(&self) {
         self.sources.let_go();

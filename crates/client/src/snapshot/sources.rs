@@ -40,6 +40,7 @@ pub(crate) struct Sources {
     blobs: Mutex<Lru<Digest, Bytes>>,
     fresh: Mutex<Lru<Digest, Bytes>>,
     origins: Mutex<Lru<Digest, TreePath>>,
+    kept_back: Mutex<Lru<Digest, TreePath>>,
     held: Mutex<Lru<Digest, Arc<File>>>,
 }
 
@@ -51,6 +52,7 @@ impl Sources {
             blobs: Mutex::new(Lru::new(BLOB_BYTES_MAX)),
             fresh: Mutex::new(Lru::new(FRESH_BYTES_MAX)),
             origins: Mutex::new(Lru::new(ORIGINS_MAX)),
+            kept_back: Mutex::new(Lru::new(LAZY_MAX)),
             held: Mutex::new(Lru::new(HELD_MAX)),
         }
     }
@@ -84,6 +86,16 @@ impl Sources {
     /// The file and state that a stamp's digest stands for.
     pub fn lazy(&self, digest: &Digest) -> Option<(TreePath, Stamp)> {
         lock(&self.lazy).get(digest).cloned()
+    }
+
+    /// Remembers which file it is whose contents stay here, by the name that others were told.
+    pub fn add_kept_back(&self, name: Digest, path: &TreePath) {
+        lock(&self.kept_back).insert(name, path.clone(), 1);
+    }
+
+    /// The file whose contents stay here under this name.
+    pub fn kept_back(&self, name: &Digest) -> Option<TreePath> {
+        lock(&self.kept_back).get(name).cloned()
     }
 
     /// Keeps a lazily bound file open once a task reads it: what has its name later is another file, here as there.

@@ -539,7 +539,8 @@ pub fn named_only<'a>(set: impl IntoIterator<Item = &'a Bound>, names_system: bo
 
 /// Whether two looks at a path found the same.
 fn is_same(entry: &table::Entry, observed: &Observed) -> bool {
-    entry.binding == observed.binding && (entry.access == Access::Deny) == (observed.access == Access::Deny)
+    let is_denied = |access| matches!(access, Access::Deny(_));
+    entry.binding == observed.binding && is_denied(entry.access) == is_denied(observed.access)
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 
 use super::closure::disk;
 use super::*;
-use crate::policy::{FileFacts, Open};
+use crate::policy::{Denial, FileFacts, Open};
 use crate::recipes::Recipes;
 use crate::recipes::tests::FixedCutter;
+use crate::snapshot::ReadError;
 use base::codec::Encode;
 use base::{EAGER_FILE_BYTES_MAX, Listing};
 use proptest::prelude::*;
@@ -263,7 +264,7 @@ fn the_policy_decides_and_may_change() {
     impl Gate for Closed {
         fn access(&self, path: &TreePath, facts: &FileFacts) -> Access {
             match path.is_within(&self.0) {
-                true => Access::Deny,
+                true => Access::Deny(Denial::Secret),
                 false if self.0.is_within(path) && facts.directory => Access::Pass,
                 false => Access::Allow,
             }
@@ -282,15 +283,20 @@ fn the_policy_decides_and_may_change() {
         let of = |path: &TreePath| swept.update.set.iter().find(|bound| bound.path == *path).unwrap().binding.clone();
         (of(&secret), of(&root_of(&folder)))
     };
+    let is_kept_back =
+        |binding: &Binding| matches!(binding, Binding::File { content: Content::Lazy(_), attr, .. } if attr.size == 1);
     let (file, parent) = says(&Closed(secret.clone(), 1));
-    assert_eq!(file, Binding::Denied);
+    assert!(is_kept_back(&file), "its attributes, and a name under which nothing can be had");
+    let Binding::File { content: Content::Lazy(name), .. } = file else { unreachable!() };
+    assert_eq!(views.snapshot().kept_back(&name), Some(secret.clone()));
+    assert!(matches!(views.snapshot().read_piece(&name, 0), Err(ReadError::UnknownStamp(_))));
     assert!(matches!(parent, Binding::Directory { listing: None, .. }), "no listing of a folder passed through");
     let (file, parent) = says(&Open);
     assert!(matches!(file, Binding::File { .. }));
     assert!(matches!(parent, Binding::Directory { listing: Some(_), .. }));
-    assert_eq!(says(&Closed(secret.clone(), 1)).0, Binding::Denied);
+    assert!(is_kept_back(&says(&Closed(secret.clone(), 1)).0));
     let beneath = views.fault(&view, &secret.join(b"beneath"), &Closed(secret.clone(), 1), Time(0)).unwrap();
-    assert_eq!(beneath.bound.binding, Binding::Denied, "what is beneath the closed is closed");
+    assert_eq!(beneath.bound.binding, Binding::Absent, "nothing is beneath a file");
 }
 
 #[test]

@@ -36,18 +36,6 @@ pub struct Order {
     pub memory_bytes_max: Option<u64>,
     /// Most processes and threads; `None`: unlimited.
     pub pids_max: Option<u32>,
-    /// What it is to this machine's owner.
-    pub priority: Priority,
-}
-
-/// How a task compares with what else runs on the machine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Priority {
-    /// After everybody else: somebody else's work.
-    #[default]
-    Guest,
-    /// As any process: work of the account that the worker belongs to, sent from this machine.
-    Owner,
 }
 
 /// Where standard input comes from.
@@ -123,7 +111,6 @@ impl Order {
         out.list(&self.cpus, |out, cpu| out.u32(*cpu));
         out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
-        out.bool(self.priority == Priority::Owner);
         (out.0, descriptors)
     }
 
@@ -168,7 +155,6 @@ impl Order {
             cpus: from.list(|from| from.u32())?,
             memory_bytes_max: from.option(|from| from.u64())?,
             pids_max: from.option(|from| from.u32())?,
-            priority: if from.bool()? { Priority::Owner } else { Priority::Guest },
         };
         if from.is_empty() { Ok(order) } else { Err(Malformed("bytes left over")) }
     }
@@ -330,7 +316,6 @@ mod tests {
             cpus: vec![1],
             memory_bytes_max: Some(9),
             pids_max: None,
-            priority: Priority::Owner,
         };
         let (bytes, descriptors) = order.pack();
         let copies = descriptors.iter().map(|fd| fd.try_clone_to_owned().expect("a copy")).collect();

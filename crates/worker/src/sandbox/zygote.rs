@@ -16,7 +16,7 @@ use seccompiler::BpfProgram;
 use super::cgroup::{Cgroups, Limits, Slot};
 use super::init::{self, Setup};
 use super::namespaces::Clients;
-use super::order::{Failure, Order, Priority, Report, from_memory_file};
+use super::order::{Failure, Order, Report, from_memory_file};
 use super::rootfs::Root;
 use super::socket::{self, PACKET_BYTES_MAX};
 use super::sys::{self, Fork};
@@ -37,21 +37,9 @@ pub struct Zygote {
     pub place: PathBuf,
     /// Template of `/sys`.
     pub system: Option<PathBuf>,
-    /// Of guests.
     pub cgroups: Option<Cgroups>,
-    /// Of the owner's own tasks.
-    pub own_cgroups: Option<Cgroups>,
     pub filter: BpfProgram,
     pub privileged: bool,
-}
-
-impl Zygote {
-    fn groups(&mut self, priority: Priority) -> &mut Option<Cgroups> {
-        match priority {
-            Priority::Guest => &mut self.cgroups,
-            Priority::Owner => &mut self.own_cgroups,
-        }
-    }
 }
 
 struct Running {
@@ -60,7 +48,6 @@ struct Running {
     id_base: u32,
     network: OwnedFd,
     slot: Option<Slot>,
-    priority: Priority,
 }
 
 struct State {
@@ -157,8 +144,7 @@ impl State {
             _ => return Err(unreadable("of an unknown kind".into())),
         };
         let order = order.map_err(|error| unreadable(error.to_string()))?;
-        let priority = order.priority;
-        let slot = match self.zygote.groups(priority) {
+        let slot = match &mut self.zygote.cgroups {
             Some(groups) => Some(groups.take(order.memory_bytes_max, order.pids_max).map_err(|error| Failure {
                 step: "control group".into(),
                 errno: error.raw_os_error().unwrap_or(0),
@@ -169,11 +155,11 @@ impl State {
         let id_base = order.id_base;
         match self.fork(order, slot.as_ref(), status) {
             Ok((id, process, network)) => {
-                self.running.push(Running { id, process, id_base, network, slot, priority });
+                self.running.push(Running { id, process, id_base, network, slot });
                 Ok(id)
             }
             Err(failure) => {
-                self.give_back_group(slot, priority);
+                self.give_back_group(slot);
                 Err(failure)
             }
         }
@@ -229,13 +215,13 @@ impl State {
             if let Some(at) = self.running.iter().position(|running| running.id == id) {
                 let ended = self.running.swap_remove(at);
                 self.clients.give_back(ended.id_base, ended.network);
-                self.give_back_group(ended.slot, ended.priority);
+                self.give_back_group(ended.slot);
             }
         }
     }
 
-    fn give_back_group(&mut self, slot: Option<Slot>, priority: Priority) {
-        if let (Some(groups), Some(slot)) = (self.zygote.groups(priority), slot) {
+    fn give_back_group(&mut self, slot: Option<Slot>) {
+        if let (Some(groups), Some(slot)) = (&mut self.zygote.cgroups, slot) {
             groups.give_back(slot);
         }
     }
@@ -254,7 +240,7 @@ impl State {
             let _ = rustix::event::poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&second));
             while sys::read_signal(signals).is_some() {}
         }
-        for groups in [self.zygote.cgroups.take(), self.zygote.own_cgroups.take()].into_iter().flatten() {
+        if let Some(groups) = self.zygote.cgroups.take() {
             groups.remove();
         }
     }

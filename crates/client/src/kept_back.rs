@@ -1,0 +1,72 @@
+//! A task reads what the read policy keeps here. That a program finds a file closed which is open to it here would look
+//! like its own failure, or pass unnoticed: so the task is called off and run here. If somebody has heard of it already,
+//! it goes on, the file is closed to it, and its caller is told.
+
+use crate::policy::{Access, Denial, FileFacts};
+use crate::serve::{Running, Server};
+use crate::snapshot::stat_at;
+use base::{TaskId, TreePath};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use wire::lock;
+
+/// How long a question waits for the end of the tasks that were called off because of it …
+const END_TIME_MAX: Duration = Duration::from_secs(5);
+/// … and how often it is looked whether they have ended.
+const END_PAUSE: Duration = Duration::from_millis(10);
+/// Paths that are kept of one task.
+const PATHS_MAX: usize = 100;
+
+/// A path that a task read and did not get.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeptBack {
+    /// Which.
+    pub path: TreePath,
+    /// Why.
+    pub denial: Denial,
+}
+
+impl fmt::Display for KeptBack {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, denial } = self;
+        write!(out, "{path} was kept back by the read policy ({}); {}", denial.reason(), denial.remedy())
+    }
+}
+
+impl Server {
+    /// A task reads `path`, whose contents stay here. Calls it off, or notes that it was not told; returns when it is not to
+    /// be left without an answer any longer.
+    pub(crate) async fn keep_back(&self, path: &TreePath) {
+        let mut called: Vec<TaskId> = Vec::new();
+        for (task, running) in self.tasks_with(path) {
+            let Some(denial) = denial(&running, path) else { continue };
+            let kept = KeptBack { path: path.clone(), denial };
+            let why = kept.to_string();
+            let mut asked = lock(&running.asked);
+            if asked.kept_back.len() < PATHS_MAX && !asked.kept_back.contains(&kept) {
+                asked.kept_back.push(kept);
+            }
+            drop(asked);
+            if !running.called_off.is_noticed() {
+                running.call_off(why);
+                called.push(task);
+            }
+        }
+        // What a program says about a closed file must not be heard before it has ended.
+        let since = tokio::time::Instant::now();
+        while called.iter().any(|task| self.runs(*task)) && since.elapsed() < END_TIME_MAX {
+            tokio::time::sleep(END_PAUSE).await;
+        }
+    }
+}
+
+fn denial(running: &Arc<Running>, path: &TreePath) -> Option<Denial> {
+    let stat = stat_at(path.as_bytes()).ok()?;
+    let facts = FileFacts { uid: stat.stx_uid, mode: u32::from(stat.stx_mode) & 0o7777, directory: false };
+    match running.gate.access(path, &facts) {
+        Access::Deny(denial) => Some(denial),
+        Access::Pass => Some(Denial::Home),
+        Access::Allow => None,
+    }
+}
