@@ -15,6 +15,7 @@ pub mod id;
 pub mod path;
 pub mod time;
 pub mod view;
+pub mod watch;
 
 pub use attr::{Attr, Xattr};
 pub use batch::{Batch, BatchTask, Priority};
@@ -26,6 +27,7 @@ pub use id::{BatchId, JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};
 pub use path::TreePath;
 pub use time::Time;
 pub use view::{Bound, ViewUpdate};
+pub use watch::Watch;
 
 /// Largest block, in bytes: what one piece of a file, one listing or one recipe may measure on its own.
 pub const BLOCK_BYTES_MAX: usize = 1 << 20;

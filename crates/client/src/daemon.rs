@@ -7,6 +7,7 @@ use crate::ask;
 use crate::batch::{self, Batches};
 use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
+use crate::formats::Formats;
 use crate::here::Here;
 use crate::history::History;
 use crate::jobs::Jobs;
@@ -101,6 +102,8 @@ pub struct Daemon {
     pub history: Arc<History>,
     /// What cannot be done elsewhere, as was learnt from tasks that were called off.
     pub unable: Arc<Unable>,
+    /// The formats of programs that only this machine runs.
+    pub(crate) formats: Formats,
     /// What runs here by our word.
     pub here: Arc<Here>,
     link: Option<Arc<Link>>,
@@ -249,6 +252,7 @@ impl Daemon {
             batches: Batches::load(&config.state_dir.join("batch")),
             here: Here::new(history.clone()),
             history,
+            formats: Formats::default(),
             unable: Arc::new(Unable::load(&config.state_dir.join("unable.json"))),
             link,
             recipes,
@@ -278,6 +282,7 @@ impl Daemon {
             batches: Batches::default(),
             here: self.here.clone(),
             history: self.history.clone(),
+            formats: Formats::default(),
             unable: self.unable.clone(),
             link: Some(link),
             recipes: self.recipes.clone(),

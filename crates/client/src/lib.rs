@@ -6,8 +6,9 @@
 //!
 //! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
-//! * What it allows: [`plan`], [`policy`], [`remote_ability`], [`write_rules`].
+//! * What it allows: [`plan`], [`policy`], [`write_rules`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
+//! * What can only run here: [`remote_ability`], `formats`, `listening`.
 //! * What was called off, since it cannot be done elsewhere: [`unable`]; what makes that possible: [`hold`].
 //! * A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
@@ -27,6 +28,7 @@ pub mod daemon;
 pub mod earlier;
 mod ending;
 pub mod exchange;
+mod formats;
 pub mod here;
 pub mod history;
 pub mod hold;
@@ -34,6 +36,7 @@ pub mod jobs;
 pub mod kept_back;
 pub mod link;
 mod link_wait;
+mod listening;
 pub mod networks;
 pub mod outputs;
 mod own_pool;

@@ -4,8 +4,10 @@
 use crate::ahead::Ahead;
 use crate::choice::Choice;
 use crate::daemon::Daemon;
+use crate::formats;
 use crate::history::Kind;
 use crate::link::Reach;
+use crate::listening;
 use crate::policy::{Access, FileFacts, Gate, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
@@ -15,7 +17,7 @@ use crate::unable;
 use crate::views::closure::level_of;
 use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
 use crate::write_rules::WriteRules;
-use base::{Command, Output, Stdin, Time, TreePath, WindowSize};
+use base::{Command, Output, Stdin, Time, TreePath, Watch, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use wire::{Joined, now_nanos};
@@ -50,6 +52,8 @@ pub struct Plan {
     include: Vec<TreePath>,
     /// By what its costs are known.
     kind: Kind,
+    /// What calls it off.
+    pub watch: Watch,
     /// By what it is known whether it can be done elsewhere.
     pub unable: unable::Kind,
     launched: Time,
@@ -98,6 +102,11 @@ impl Plan {
         if let Some(reason) = cannot {
             return Err(NotPlanned::Here(reason.text));
         }
+        let formats = daemon.formats.now().to_vec();
+        let watch = Watch { locks: false, formats, ports: listening::ports() };
+        if let Some(why) = formats::only_here(&program.path, &watch) {
+            return Err(NotPlanned::Here(why));
+        }
         let unable = unable::Kind::new(&program, &command.argv, &command.cwd);
         if let Some(why) = daemon.unable.why(&unable, now_seconds()) {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
@@ -140,6 +149,7 @@ impl Plan {
             alone_in,
             include,
             kind,
+            watch,
             unable,
             launched: Time(now_nanos()),
         })

@@ -121,6 +121,7 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         stdout: convert::output_number(plan.stdout),
         stderr: convert::output_number(plan.stderr),
         rank,
+        watch: Some((&plan.watch).into()),
         ..Launch::default()
     }
 }

@@ -3,9 +3,10 @@
 
 use crate::message as proto;
 use base::command::are_tags;
+use base::watch::{FORMATS_MAX, Format, Sign};
 use base::{
     Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, Needs, NodeId,
-    Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, WindowSize, Xattr,
+    Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, Watch, WindowSize, Xattr,
     delta::FileChange,
 };
 
@@ -120,6 +121,39 @@ impl TryFrom<proto::Command> for Command {
             needs,
             ignored_signals: command.ignored_signals,
         })
+    }
+}
+
+impl From<&Watch> for proto::Watch {
+    fn from(watch: &Watch) -> Self {
+        let format = |format: &Format| {
+            let name = format.name.clone();
+            match format.sign.clone() {
+                Sign::Extension(extension) => {
+                    proto::Format { name, extension: Some(extension), ..proto::Format::default() }
+                }
+                Sign::Magic { offset, magic, mask } => proto::Format { name, extension: None, offset, magic, mask },
+            }
+        };
+        let ports = watch.ports.iter().map(|port| (*port).into()).collect();
+        Self { locks: watch.locks, formats: watch.formats.iter().map(format).collect(), ports }
+    }
+}
+
+impl TryFrom<proto::Watch> for Watch {
+    type Error = Invalid;
+
+    fn try_from(watch: proto::Watch) -> Parsed<Self> {
+        if watch.formats.len() > FORMATS_MAX {
+            return Err(Invalid("a watch for too many formats"));
+        }
+        let format = |proto::Format { name, extension, offset, magic, mask }| {
+            let sign = extension.map_or(Sign::Magic { offset, magic, mask }, Sign::Extension);
+            Format { name, sign }
+        };
+        let port = |port| u16::try_from(port).map_err(|_| Invalid("a port beyond 65535"));
+        let ports = watch.ports.into_iter().map(port).collect::<Parsed<_>>()?;
+        Ok(Self { locks: watch.locks, formats: watch.formats.into_iter().map(format).collect(), ports })
     }
 }
 

@@ -154,6 +154,43 @@ pub struct Launch {
     /// `Started` and, when the hub has the result, `End`; or `Failed`.
     #[prost(message, optional, tag = "21")]
     pub place: Option<work::Instance>,
+    /// What the task is watched for; none: what it may not do is refused, and it goes on.
+    #[prost(message, optional, tag = "22")]
+    pub watch: Option<Watch>,
+}
+
+/// What a task may do that has to be done at its client. It is called off then ([`FailedKind::Unable`]).
+#[derive(Clone, PartialEq, Message)]
+pub struct Watch {
+    /// Locks on files count.
+    #[prost(bool, tag = "1")]
+    pub locks: bool,
+    /// Formats of programs that the client runs by interpreters.
+    #[prost(message, repeated, tag = "2")]
+    pub formats: Vec<Format>,
+    /// TCP ports on which somebody listens at the client's loopback address.
+    #[prost(uint32, repeated, tag = "3")]
+    pub ports: Vec<u32>,
+}
+
+/// A format of programs, known by the end of a name or by bytes of the file.
+#[derive(Clone, PartialEq, Message)]
+pub struct Format {
+    /// Its name for people.
+    #[prost(bytes = "vec", tag = "1")]
+    pub name: Vec<u8>,
+    /// What is behind the last dot of its files' names; else it is known by bytes.
+    #[prost(bytes = "vec", optional, tag = "2")]
+    pub extension: Option<Vec<u8>>,
+    /// Where the bytes are.
+    #[prost(uint32, tag = "3")]
+    pub offset: u32,
+    /// The bytes.
+    #[prost(bytes = "vec", tag = "4")]
+    pub magic: Vec<u8>,
+    /// The bits of each that count; empty: all.
+    #[prost(bytes = "vec", tag = "5")]
+    pub mask: Vec<u8>,
 }
 
 /// A view to be copied.

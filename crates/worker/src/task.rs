@@ -12,7 +12,7 @@ use crate::result::{Made, collect};
 use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE, SandboxServer};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
-use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, TreePath, Usage, ViewUpdate, WindowSize};
+use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, TreePath, Usage, ViewUpdate, Watch, WindowSize};
 use bytes::BytesMut;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,6 +49,8 @@ struct Request {
     launched: Time,
     /// Processes that outlive the program and hold its output are waited for.
     linger: bool,
+    /// What it is watched for.
+    watch: Option<Watch>,
     /// Nanoseconds to add to this machine's clock to get the client's.
     to_client_clock: i64,
 }
@@ -95,6 +97,7 @@ impl Request {
             update: launch.view.ok_or_else(missing)?.try_into()?,
             launched: Time(launch.launched),
             linger: launch.linger,
+            watch: launch.watch.map(TryInto::try_into).transpose()?,
             to_client_clock: to_hub_clock - launch.client_to_hub,
         })
     }
@@ -213,6 +216,7 @@ async fn carry(
         cpus: cpus.numbers(),
         memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
         pids_max: Some(PIDS_MAX),
+        watch: request.watch.clone(),
     };
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
@@ -374,6 +378,13 @@ impl Live {
                     if cancelled.is_some() && matches!(event, Event::Killed) {
                         break None;
                     }
+                    if let Event::Unable(why) = event {
+                        // It will be run at its client: nobody must see how it dies.
+                        cancelled.get_or_insert_with(|| FailedKind::Unable.because(why));
+                        pumps.silence();
+                        self.kill();
+                        continue;
+                    }
                     if let Some(ended) = self.on_event(event, request, &mut pumps, out)? {
                         break Some(ended);
                     }
@@ -467,7 +478,8 @@ impl Live {
                 }
             }
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
-            Event::Continued => {}
+            Event::Continued | Event::Unable(_) => {}
+            Event::Refused(what) => mark(&mut self.timeline, self.arrived, &what),
             Event::OthersRemain if request.linger => pumps.lingering = true,
             Event::OthersRemain => self.control.end_others(),
             Event::Exited { status, usage, stdin_offset } => {

@@ -57,6 +57,10 @@ pub enum Event {
     Killed,
     /// The program could not be started; no process of the task is left.
     Failed(Failure),
+    /// The task does what has to be done at its client: what that is, for people. It waits to be killed.
+    Unable(String),
+    /// The task was refused something: what, for people.
+    Refused(String),
 }
 
 /// A task that was started. Dropping it kills the task.
@@ -119,6 +123,8 @@ impl Guest {
             Some((Report::OthersRemain, _)) => Event::OthersRemain,
             Some((Report::Exited { status, usage, stdin_offset }, _)) => Event::Exited { status, usage, stdin_offset },
             Some((Report::Failed(failure), _)) => Event::Failed(failure),
+            Some((Report::Unable(why), _)) => Event::Unable(why),
+            Some((Report::Refused(what), _)) => Event::Refused(what),
             Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;

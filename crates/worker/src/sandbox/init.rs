@@ -15,12 +15,13 @@ use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid};
-use seccompiler::BpfProgram;
 
 use super::cgroup::Limits;
 use super::exec::{Program, STEPS};
+use super::notices::{self, Decision, Listener};
 use super::order::{Deliver, Failure, Input, Order, Report, Sink};
 use super::rootfs::{self, Root};
+use super::seccomp::{Filters, Variant};
 use super::{socket, sys};
 
 /// What root keeps over the task's own files and processes: as the same command has it at the client.
@@ -49,7 +50,7 @@ pub struct Setup<'a> {
     /// The same of the group that the program alone joins.
     pub idle: Option<&'a OwnedFd>,
     pub root: Root<'a>,
-    pub filter: &'a BpfProgram,
+    pub filters: &'a Filters,
     /// The worker's own hard resource limits.
     pub hard: &'a [u64],
     pub limits: Limits,
@@ -82,6 +83,8 @@ struct Guest<'a> {
     /// The terminal's master side, until the worker has it.
     terminal: Option<OwnedFd>,
     has_terminal: bool,
+    /// Where its calls arrive that this process decides on.
+    listener: Option<Listener>,
     /// The raw status of the program, once it has ended and others go on.
     outlived: Option<i32>,
 }
@@ -121,10 +124,22 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(step("user"))?;
     // The change of user has undone it.
     die_with(setup.zygote)?;
-    if let Err(error) = seccompiler::apply_filter(setup.filter) {
-        return Err(Failure { step: "system call filter".into(), errno: 0, message: error.to_string() });
+    let listener = install_filter(&setup, uid)?;
+    launch(setup, listener)
+}
+
+/// Where the calls arrive that the filter has this process decide, if the task is watched and this kernel can do that.
+fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failure> {
+    if let Some(watch) = &setup.order.watch {
+        let variant = Variant { programs: !watch.formats.is_empty(), locks: watch.locks };
+        if let Ok(listener) = notices::install(setup.filters.watched(variant)) {
+            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0)));
+        }
     }
-    launch(setup)
+    match seccompiler::apply_filter(setup.filters.plain()) {
+        Ok(()) => Ok(None),
+        Err(error) => Err(Failure { step: "system call filter".into(), errno: 0, message: error.to_string() }),
+    }
 }
 
 /// Has this process killed when the zygote dies.
@@ -179,7 +194,7 @@ fn become_user(setup: &Setup<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
 }
 
 /// Standard streams, terminal, fork.
-fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
+fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>, Failure> {
     // What is made here must live as long as the process: nothing is dropped, exit_now ends it.
     let order: &'a mut Order = Box::leak(Box::new(setup.order));
     let bounds = bounds(order, setup.limits);
@@ -212,6 +227,7 @@ fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
         None => (false, None),
     };
     let mut keep = vec![setup.status.as_raw_fd(), signals.as_raw_fd(), exec.as_raw_fd()];
+    keep.extend(listener.iter().map(|listener| listener.as_fd().as_raw_fd()));
     keep.extend(stdin.iter().chain(&terminal.as_ref()).map(|fd| fd.as_raw_fd()));
     std::mem::forget(tell);
     sys::close_all_but(&mut keep);
@@ -223,6 +239,7 @@ fn launch<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
         stdin,
         terminal,
         has_terminal,
+        listener,
         outlived: None,
     })
 }
@@ -298,10 +315,13 @@ impl Guest<'_> {
     /// Until the program has ended: the last report. `None`: the worker is gone, or wants no more of this task.
     fn supervise(mut self) -> Option<Report> {
         loop {
-            let [told, ordered, signalled] = self.wait();
+            let [told, ordered, signalled, noticed] = self.wait();
             // First, for exec comes before the end.
             if told && let Some(failure) = self.on_exec() {
                 return Some(Report::Failed(failure));
+            }
+            if noticed {
+                self.on_notice();
             }
             if ordered {
                 match (self.on_order(), self.outlived) {
@@ -325,14 +345,27 @@ impl Guest<'_> {
         }
     }
 
-    /// Waits for exec, the worker or a signal: which of them have something.
-    fn wait(&self) -> [bool; 3] {
+    /// Waits for exec, the worker, a signal or a call to decide on: which of them have something.
+    fn wait(&self) -> [bool; 4] {
         let mut poll = vec![PollFd::new(self.status, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
-        poll.extend(self.exec.as_ref().map(|exec| PollFd::new(exec, PollFlags::IN)));
+        let exec = self.exec.as_ref().map(|exec| PollFd::new(exec, PollFlags::IN));
+        let listener = self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN));
+        let at = exec.as_ref().map(|_| poll.len());
+        poll.extend(exec);
+        let at = [at, listener.as_ref().map(|_| poll.len())];
+        poll.extend(listener);
         // Without an end of its own: a task may run for ever, and its worker's death closes the status socket.
         let _ = rustix::event::poll(&mut poll, None);
-        let ready = |at: usize| poll.get(at).is_some_and(|polled| !polled.revents().is_empty());
-        [ready(2), ready(0), ready(1)]
+        let ready = |at: Option<usize>| at.is_some_and(|at| !poll[at].revents().is_empty());
+        [ready(at[0]), ready(Some(0)), ready(Some(1)), ready(at[1])]
+    }
+
+    fn on_notice(&mut self) {
+        match self.listener.as_mut().map(Listener::attend) {
+            Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
+            Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
+            Some(Decision::Go | Decision::Fail(_)) | None => {}
+        }
     }
 
     fn report(&self, report: &Report, descriptors: &[BorrowedFd<'_>]) {

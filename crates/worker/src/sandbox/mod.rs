@@ -24,6 +24,7 @@ mod guest;
 mod init;
 mod levers;
 mod namespaces;
+mod notices;
 mod order;
 mod rootfs;
 mod seccomp;
@@ -149,10 +150,10 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     let cgroups = config.cgroup.as_deref().and_then(cgroup::Cgroups::prepare);
     let limits = cgroups.as_ref().map(cgroup::Cgroups::limits).unwrap_or_default();
     let levers = cgroups.as_ref().map(cgroup::Cgroups::levers).unwrap_or_default();
-    let filter = seccomp::compile();
+    let filters = seccomp::Filters::compile();
     let (socket, theirs) = socket::pair().map_err(step("socket"))?;
     let place = config.place.clone();
-    let zygote = zygote::Zygote { socket: theirs, place, system, cgroups, filter, privileged };
+    let zygote = zygote::Zygote { socket: theirs, place, system, cgroups, filters, privileged };
     // SAFETY: the caller has one thread; the child runs the zygote, which ends in exit_now.
     let id = unsafe { sys::fork() }.map_err(step("fork"))?;
     if id == 0 {

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use base::codec::{Encode, Malformed, Reader, Writer};
-use base::{Command, ExitStatus, Usage, WindowSize};
+use base::{Command, ExitStatus, Usage, Watch, WindowSize};
 
 /// Longest order in bytes: arguments and environment.
 const ORDER_BYTES_MAX: u64 = 32 << 20;
@@ -36,6 +36,8 @@ pub struct Order {
     pub memory_bytes_max: Option<u64>,
     /// Most processes and threads; `None`: unlimited.
     pub pids_max: Option<u32>,
+    /// What calls the task off; `None`: what it may not do is refused, and it goes on.
+    pub watch: Option<Watch>,
 }
 
 /// Where standard input comes from.
@@ -111,6 +113,7 @@ impl Order {
         out.list(&self.cpus, |out, cpu| out.u32(*cpu));
         out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
+        out.option(self.watch.as_ref(), |out, watch| watch.encode(out));
         (out.0, descriptors)
     }
 
@@ -155,6 +158,7 @@ impl Order {
             cpus: from.list(|from| from.u32())?,
             memory_bytes_max: from.option(|from| from.u64())?,
             pids_max: from.option(|from| from.u32())?,
+            watch: from.option(Watch::decode)?,
         };
         if from.is_empty() { Ok(order) } else { Err(Malformed("bytes left over")) }
     }
@@ -200,6 +204,10 @@ pub(super) enum Report {
         /// Where a standard input that is a file was left.
         stdin_offset: Option<u64>,
     },
+    /// The task does what has to be done at its client: what that is, for people. It is to be ended.
+    Unable(String),
+    /// The task was refused something, which is worth telling.
+    Refused(String),
 }
 
 /// Why a task could not be started.
@@ -247,6 +255,14 @@ impl Encode for Report {
             Self::Stopped(signal) => out.raw(&[3, *signal]),
             Self::Continued => out.u8(4),
             Self::OthersRemain => out.u8(6),
+            Self::Unable(why) => {
+                out.u8(7);
+                out.bytes(why.as_bytes());
+            }
+            Self::Refused(what) => {
+                out.u8(8);
+                out.bytes(what.as_bytes());
+            }
             Self::Exited { status, usage, stdin_offset } => {
                 out.u8(5);
                 status.encode(out);
@@ -267,6 +283,8 @@ impl Encode for Report {
             3 => Self::Stopped(from.u8()?),
             4 => Self::Continued,
             6 => Self::OthersRemain,
+            7 => Self::Unable(text(from)?),
+            8 => Self::Refused(text(from)?),
             5 => Self::Exited {
                 status: ExitStatus::decode(from)?,
                 usage: Usage { user_us: from.u64()?, system_us: from.u64()?, max_rss_kib: from.u64()? },
@@ -316,6 +334,7 @@ mod tests {
             cpus: vec![1],
             memory_bytes_max: Some(9),
             pids_max: None,
+            watch: Some(Watch::default()),
         };
         let (bytes, descriptors) = order.pack();
         let copies = descriptors.iter().map(|fd| fd.try_clone_to_owned().expect("a copy")).collect();

@@ -4,6 +4,9 @@
 //! like. What is known and refused returns EPERM; what is unknown returns ENOSYS, so that libc falls back; calls of
 //! another architecture (32-bit programs) kill the program with SIGSYS.
 //!
+//! A task that is watched ([`Variant`]) stops at a refused call instead, and at a few that are allowed, until its init has decided
+//! ([`super::notices`]). Allowed calls cost what they cost anyway.
+//!
 //! The program is a binary search over ranges of call numbers: ten comparisons a call at most, and cheap to install
 //! once per task. (seccompiler's own compiler compares one number after the other, and knows one error number only.)
 
@@ -35,13 +38,17 @@ const FCHMODAT2: c_long = 452;
 
 const ALLOW: u32 = SECCOMP_RET_ALLOW;
 const REFUSE: u32 = SECCOMP_RET_ERRNO | EPERM as u32;
+/// The init decides.
+const NOTIFY: u32 = SECCOMP_RET_USER_NOTIF;
+/// The first number of an x32 call.
+pub const X32: u32 = 0x4000_0000;
 const UNKNOWN: u32 = SECCOMP_RET_ERRNO | ENOSYS as u32;
 const NO_FAMILY: u32 = SECCOMP_RET_ERRNO | EAFNOSUPPORT as u32;
 
 #[cfg(target_arch = "x86_64")]
-const NATIVE: u32 = 0xc000_003e;
+pub const NATIVE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
-const NATIVE: u32 = 0xc000_00b7;
+pub const NATIVE: u32 = 0xc000_00b7;
 
 /// Flags of `clone` that make namespaces. (CLONE_NEWTIME is no flag of `clone`: its bit is part of the signal number.)
 const NAMESPACE_FLAGS: u32 =
@@ -108,28 +115,100 @@ const ALLOWED_HERE: &[c_long] = &[
 #[cfg(target_arch = "aarch64")]
 const ALLOWED_HERE: &[c_long] = &[38, 84, 163, 164];
 
-/// Known, and refused with EPERM.
+/// Programs do without, where they are told that there is none.
+const IO_URING: [c_long; 3] = [SYS_io_uring_setup, SYS_io_uring_enter, SYS_io_uring_register];
+
+/// Known, and refused with EPERM: who may make the call outside, and its name if that is not its number's.
 #[rustfmt::skip]
-const REFUSED: &[c_long] = &[
-    SYS_acct, SYS_add_key, SYS_bpf, SYS_chroot, SYS_clock_settime, SYS_delete_module, SYS_fanotify_init,
-    SYS_fanotify_mark, SYS_finit_module, SYS_fsconfig, SYS_fsmount, SYS_fsopen, SYS_fspick, SYS_init_module,
-    SYS_io_uring_enter, SYS_io_uring_register, SYS_io_uring_setup, SYS_kexec_load, SYS_keyctl, SYS_migrate_pages,
-    SYS_mount, SYS_mount_setattr, SYS_move_mount, SYS_move_pages, SYS_name_to_handle_at, SYS_open_by_handle_at,
-    SYS_open_tree, SYS_perf_event_open, SYS_pivot_root, SYS_quotactl, SYS_quotactl_fd, SYS_reboot, SYS_request_key,
-    SYS_setdomainname, SYS_sethostname, SYS_setns, SYS_settimeofday, SYS_swapoff, SYS_swapon, SYS_syslog, SYS_umount2,
-    SYS_unshare, SYS_userfaultfd, SYS_vhangup,
+const REFUSED: &[(c_long, Caller, &str)] = &[
+    (SYS_acct, Root, "acct"), (SYS_add_key, Anybody, "add_key"), (SYS_bpf, Anybody, "bpf"), (SYS_chroot, Root, "chroot"),
+    (SYS_clock_settime, Root, "clock_settime"), (SYS_delete_module, Root, "delete_module"),
+    (SYS_fanotify_init, Anybody, "fanotify_init"), (SYS_fanotify_mark, Anybody, "fanotify_mark"),
+    (SYS_finit_module, Root, "finit_module"), (SYS_fsconfig, Root, "fsconfig"), (SYS_fsmount, Root, "fsmount"),
+    (SYS_fsopen, Root, "fsopen"), (SYS_fspick, Root, "fspick"), (SYS_init_module, Root, "init_module"),
+    (SYS_kexec_load, Root, "kexec_load"), (SYS_keyctl, Anybody, "keyctl"), (SYS_migrate_pages, Anybody, "migrate_pages"),
+    (SYS_mount, Root, "mount"), (SYS_mount_setattr, Root, "mount_setattr"), (SYS_move_mount, Root, "move_mount"),
+    (SYS_move_pages, Anybody, "move_pages"), (SYS_name_to_handle_at, Anybody, "name_to_handle_at"),
+    (SYS_open_by_handle_at, Root, "open_by_handle_at"), (SYS_open_tree, Anybody, "open_tree"),
+    (SYS_perf_event_open, Anybody, "perf_event_open"), (SYS_pivot_root, Root, "pivot_root"),
+    (SYS_quotactl, Root, "quotactl"), (SYS_quotactl_fd, Root, "quotactl_fd"), (SYS_reboot, Root, "reboot"),
+    (SYS_request_key, Anybody, "request_key"), (SYS_setdomainname, Root, "setdomainname"),
+    (SYS_sethostname, Root, "sethostname"), (SYS_setns, Anybody, "setns"), (SYS_settimeofday, Root, "settimeofday"),
+    (SYS_swapoff, Root, "swapoff"), (SYS_swapon, Root, "swapon"), (SYS_syslog, Anybody, "syslog"),
+    (SYS_umount2, Root, "umount"), (SYS_userfaultfd, Anybody, "userfaultfd"), (SYS_vhangup, Root, "vhangup"),
 ];
 #[cfg(target_arch = "x86_64")]
-const REFUSED_HERE: &[c_long] = &[SYS_iopl, SYS_ioperm, SYS_kexec_file_load];
+const REFUSED_HERE: &[(c_long, Caller, &str)] =
+    &[(SYS_iopl, Root, "iopl"), (SYS_ioperm, Root, "ioperm"), (SYS_kexec_file_load, Root, "kexec_file_load")];
 #[cfg(target_arch = "aarch64")]
-const REFUSED_HERE: &[c_long] = &[];
+const REFUSED_HERE: &[(c_long, Caller, &str)] = &[];
+
+/// Who may make a call that is refused here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Caller {
+    Root,
+    Anybody,
+}
+
+use Caller::{Anybody, Root};
+
+/// A call that is refused: who may make it elsewhere, and its name.
+pub fn refused(number: c_long) -> Option<(Caller, &'static str)> {
+    let found = REFUSED.iter().chain(REFUSED_HERE).find(|(refused, ..)| *refused == number)?;
+    Some((found.1, found.2))
+}
+
+/// What a task's init decides on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Variant {
+    /// Programs that are executed.
+    pub programs: bool,
+    /// Locks on files.
+    pub locks: bool,
+}
+
+/// The filters of all tasks.
+#[derive(Debug)]
+pub struct Filters {
+    plain: BpfProgram,
+    watched: [BpfProgram; 4],
+}
+
+impl Filters {
+    /// Compiles them.
+    pub fn compile() -> Self {
+        let variants = [(false, false), (false, true), (true, false), (true, true)];
+        Self {
+            plain: compile(None),
+            watched: variants.map(|(programs, locks)| compile(Some(Variant { programs, locks }))),
+        }
+    }
+
+    /// The one that refuses without a question.
+    pub fn plain(&self) -> &BpfProgram {
+        &self.plain
+    }
+
+    /// The one that has the init decide.
+    pub fn watched(&self, variant: Variant) -> &BpfProgram {
+        &self.watched[usize::from(variant.programs) * 2 + usize::from(variant.locks)]
+    }
+}
 
 /// What becomes of one call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
     Return(u32),
-    /// No new namespaces.
-    Clone,
+    /// No new namespaces; the flags are this argument.
+    Namespaces(u32),
+    /// No devices; the mode is this argument.
+    MakeNode(u32),
+    /// With an address.
+    SendTo,
+    /// But for letting go.
+    LockFile,
+    /// What locks.
+    Control,
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
     /// No typing into terminals.
@@ -138,37 +217,63 @@ enum Verdict {
     Personality,
 }
 
-fn verdict(number: c_long) -> Verdict {
+/// What becomes of a call; for a task that nobody watches, of all that is refused.
+fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
+    let is_watched = |what: fn(&Variant) -> bool| watched.as_ref().is_some_and(what);
     match number {
-        _ if number == SYS_clone => Verdict::Clone,
+        _ if number == SYS_clone => Verdict::Namespaces(0),
+        _ if number == SYS_unshare => Verdict::Namespaces(0),
+        _ if number == SYS_mknodat => Verdict::MakeNode(2),
+        #[cfg(target_arch = "x86_64")]
+        _ if number == SYS_mknod => Verdict::MakeNode(1),
         _ if number == SYS_socket => Verdict::Socket,
         _ if number == SYS_ioctl => Verdict::Ioctl,
         _ if number == SYS_personality => Verdict::Personality,
+        _ if number == SYS_connect && watched.is_some() => Verdict::Return(NOTIFY),
+        _ if number == SYS_sendto && watched.is_some() => Verdict::SendTo,
+        _ if number == SYS_flock && is_watched(|variant| variant.locks) => Verdict::LockFile,
+        _ if number == SYS_fcntl && is_watched(|variant| variant.locks) => Verdict::Control,
+        _ if [SYS_execve, SYS_execveat].contains(&number) && is_watched(|variant| variant.programs) => {
+            Verdict::Return(NOTIFY)
+        }
+        _ if IO_URING.contains(&number) && watched.is_none() => Verdict::Return(REFUSE),
+        _ if number == SYS_io_uring_setup => Verdict::Return(NOTIFY),
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
-        _ if REFUSED.contains(&number) || REFUSED_HERE.contains(&number) => Verdict::Return(REFUSE),
+        _ if refused(number).is_some() => Verdict::Return(no(watched)),
         // clone3 too: its flags are out of a filter's sight, and libc falls back to clone.
         _ => Verdict::Return(UNKNOWN),
     }
 }
 
-/// Compiles the filter.
-pub fn compile() -> BpfProgram {
-    let beyond = 1 + ALLOWED.iter().chain(REFUSED).chain(ALLOWED_HERE).max().expect("the lists are not empty");
+/// What becomes of a call that is refused.
+fn no(watched: Option<Variant>) -> u32 {
+    if watched.is_some() { NOTIFY } else { REFUSE }
+}
+
+/// Compiles the filter of a task whose init decides on this; `None`: nothing is decided, what is refused returns an error.
+fn compile(watched: Option<Variant>) -> BpfProgram {
+    let numbers = ALLOWED.iter().chain(ALLOWED_HERE).copied();
+    let numbers = numbers.chain(REFUSED.iter().chain(REFUSED_HERE).map(|(number, ..)| *number));
+    let beyond = 1 + numbers.max().expect("the lists are not empty");
     let mut ranges: Vec<(u32, Verdict)> = Vec::new();
     for number in 0..=beyond {
-        let verdict = verdict(number);
+        let verdict = verdict(number, watched);
         if ranges.last().is_none_or(|(_, last)| *last != verdict) {
             ranges.push((number as u32, verdict));
         }
     }
+    let foreign = if watched.is_some() { NOTIFY } else { SECCOMP_RET_KILL_PROCESS };
+    let x32 = if watched.is_some() { NOTIFY } else { UNKNOWN };
     let mut program = vec![
         instruction(LOAD, 0, 0, ARCHITECTURE),
         instruction(JUMP_EQUAL, 1, 0, NATIVE),
-        instruction(RETURN, 0, 0, SECCOMP_RET_KILL_PROCESS),
+        instruction(RETURN, 0, 0, foreign),
         instruction(LOAD, 0, 0, NUMBER),
+        // x32 calls have numbers from 2^30 up.
+        instruction(JUMP_AT_LEAST, 0, 1, X32),
+        instruction(RETURN, 0, 0, x32),
     ];
-    // x32 calls have numbers from 2^30 up: beyond the last range, so unknown.
-    search(&ranges, &mut program);
+    search(&ranges, no(watched), &mut program);
     program
 }
 
@@ -177,28 +282,60 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
 }
 
 /// Appends the search among `ranges`, each from its number up to the next one's.
-fn search(ranges: &[(u32, Verdict)], program: &mut BpfProgram) {
+fn search(ranges: &[(u32, Verdict)], no: u32, program: &mut BpfProgram) {
     if let [(_, verdict)] = ranges {
-        return leaf(*verdict, program);
+        return leaf(*verdict, no, program);
     }
     let (low, high) = ranges.split_at(ranges.len() / 2);
     let at = program.len();
     program.push(instruction(JUMP_AT_LEAST, 0, 1, high[0].0));
     // A conditional jump reaches 255 instructions, so the way up goes over an unconditional one.
     program.push(instruction(JUMP_ALWAYS, 0, 0, 0));
-    search(low, program);
+    search(low, no, program);
     program[at + 1].k = (program.len() - at - 2) as u32;
-    search(high, program);
+    search(high, no, program);
 }
 
-fn leaf(verdict: Verdict, program: &mut BpfProgram) {
+/// `no`: what becomes of calls that are refused for their arguments.
+fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
     let answer = |value| instruction(RETURN, 0, 0, value);
     match verdict {
         Verdict::Return(value) => program.push(answer(value)),
-        Verdict::Clone => program.extend([
-            instruction(LOAD, 0, 0, argument(0)),
+        Verdict::Namespaces(at) => program.extend([
+            instruction(LOAD, 0, 0, argument(at)),
             instruction(JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS),
-            answer(REFUSE),
+            answer(no),
+            answer(ALLOW),
+        ]),
+        // Of the kinds of files only devices have the one bit and not the other.
+        Verdict::MakeNode(at) => program.extend([
+            instruction(LOAD, 0, 0, argument(at)),
+            instruction(JUMP_ANY_BIT, 0, 2, S_IFCHR),
+            instruction(JUMP_ANY_BIT, 1, 0, S_IFREG),
+            answer(no),
+            answer(ALLOW),
+        ]),
+        Verdict::SendTo => program.extend([
+            instruction(LOAD, 0, 0, argument(4)),
+            instruction(JUMP_EQUAL, 0, 2, 0),
+            instruction(LOAD, 0, 0, argument(4) + 4),
+            instruction(JUMP_EQUAL, 1, 0, 0),
+            answer(NOTIFY),
+            answer(ALLOW),
+        ]),
+        Verdict::LockFile => program.extend([
+            instruction(LOAD, 0, 0, argument(1)),
+            instruction(JUMP_ANY_BIT, 1, 0, LOCK_UN as u32),
+            answer(NOTIFY),
+            answer(ALLOW),
+        ]),
+        Verdict::Control => program.extend([
+            instruction(LOAD, 0, 0, argument(1)),
+            instruction(JUMP_EQUAL, 3, 0, F_SETLK as u32),
+            instruction(JUMP_EQUAL, 2, 0, F_SETLKW as u32),
+            instruction(JUMP_EQUAL, 1, 0, F_OFD_SETLK as u32),
+            instruction(JUMP_EQUAL, 0, 1, F_OFD_SETLKW as u32),
+            answer(NOTIFY),
             answer(ALLOW),
         ]),
         Verdict::Socket => program.extend([
@@ -235,7 +372,7 @@ mod tests {
     use super::*;
 
     /// What the filter answers, by interpreting it as the kernel does.
-    fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: [u32; 3]) -> u32 {
+    fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: &[u32]) -> u32 {
         let (mut at, mut value) = (0, 0);
         for _ in 0..program.len() {
             let step = &program[at];
@@ -245,7 +382,9 @@ mod tests {
                     value = match step.k {
                         NUMBER => number,
                         ARCHITECTURE => architecture,
-                        offset => arguments[(offset as usize - 16) / 8],
+                        // Arguments are small: their upper halves are 0.
+                        offset if offset % 8 == 4 => 0,
+                        offset => arguments.get((offset as usize - 16) / 8).copied().unwrap_or_default(),
                     }
                 }
                 JUMP_ALWAYS => at += step.k as usize,
@@ -259,43 +398,81 @@ mod tests {
         panic!("the filter does not end");
     }
 
+    const ALL: Variant = Variant { programs: true, locks: true };
+
     #[test]
     fn filter_agrees_with_the_lists() {
-        let program = compile();
-        assert!(program.len() < 1024, "{} instructions", program.len());
-        for number in 0..1000 {
-            let got = run(&program, NATIVE, number, [0, 0, 9]);
-            match verdict(number.into()) {
-                Verdict::Return(value) => assert_eq!(got, value, "call {number}"),
-                Verdict::Socket => assert_eq!(got, NO_FAMILY, "call {number}"),
-                _ => assert_eq!(got, ALLOW, "call {number}"),
+        for watched in [None, Some(Variant { programs: false, locks: false }), Some(ALL)] {
+            let program = compile(watched);
+            assert!(program.len() < 1024, "{} instructions", program.len());
+            for number in 0..1000 {
+                let got = run(&program, NATIVE, number, &[0, 0, 9]);
+                match verdict(number.into(), watched) {
+                    Verdict::Return(value) => assert_eq!(got, value, "call {number}"),
+                    Verdict::Socket => assert_eq!(got, NO_FAMILY, "call {number}"),
+                    Verdict::LockFile => assert_eq!(got, NOTIFY, "call {number}"),
+                    _ => assert_eq!(got, ALLOW, "call {number}"),
+                }
             }
         }
     }
 
     #[test]
     fn filter_looks_at_arguments() {
-        let program = compile();
-        let call = |number: c_long, arguments| run(&program, NATIVE, number as u32, arguments);
-        for flag in [CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWCGROUP] {
-            assert_eq!(call(SYS_clone, [flag as u32 | SIGCHLD as u32, 0, 0]), REFUSE);
+        for watched in [None, Some(ALL)] {
+            let (program, no) = (compile(watched), no(watched));
+            let call = |number: c_long, arguments: &[u32]| run(&program, NATIVE, number as u32, arguments);
+            for flag in [CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWCGROUP] {
+                assert_eq!(call(SYS_clone, &[flag as u32 | SIGCHLD as u32]), no);
+                assert_eq!(call(SYS_unshare, &[flag as u32]), no);
+            }
+            assert_eq!(call(SYS_clone, &[(CLONE_VM | CLONE_THREAD | CLONE_SIGHAND) as u32]), ALLOW);
+            assert_eq!(call(SYS_unshare, &[CLONE_FS as u32]), ALLOW);
+            for family in [AF_UNIX, AF_INET, AF_INET6] {
+                assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), ALLOW);
+            }
+            for family in [AF_ALG, AF_VSOCK, AF_PACKET] {
+                assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), NO_FAMILY);
+            }
+            assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_ROUTE as u32]), ALLOW);
+            assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_AUDIT as u32]), NO_FAMILY);
+            assert_eq!(call(SYS_ioctl, &[0, TIOCSTI as u32]), REFUSE);
+            assert_eq!(call(SYS_ioctl, &[0, TIOCGWINSZ as u32]), ALLOW);
+            assert_eq!(call(SYS_personality, &[u32::MAX]), ALLOW);
+            assert_eq!(call(SYS_personality, &[0x0040_0000]), REFUSE, "READ_IMPLIES_EXEC");
+            assert_eq!(call(SYS_clone3, &[]), UNKNOWN);
+            for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, ALLOW), (S_IFREG, ALLOW), (S_IFSOCK, ALLOW)] {
+                assert_eq!(call(SYS_mknodat, &[0, 0, kind | 0o644]), want, "{kind:o}");
+            }
         }
-        assert_eq!(call(SYS_clone, [(CLONE_VM | CLONE_THREAD | CLONE_SIGHAND) as u32, 0, 0]), ALLOW);
-        for family in [AF_UNIX, AF_INET, AF_INET6] {
-            assert_eq!(call(SYS_socket, [family as u32, 1, 0]), ALLOW);
+    }
+
+    #[test]
+    fn a_watched_task_stops_where_its_init_decides() {
+        let (plain, watched) = (compile(None), compile(Some(ALL)));
+        let calm = compile(Some(Variant { programs: false, locks: false }));
+        for (number, arguments, in_plain, in_calm) in [
+            (SYS_mount, &[][..], REFUSE, NOTIFY),
+            (SYS_io_uring_setup, &[], REFUSE, NOTIFY),
+            (SYS_connect, &[], ALLOW, NOTIFY),
+            (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
+            (SYS_execve, &[], ALLOW, ALLOW),
+            (SYS_flock, &[0, (LOCK_EX | LOCK_NB) as u32], ALLOW, ALLOW),
+            (SYS_fcntl, &[0, F_SETLK as u32], ALLOW, ALLOW),
+            (SYS_fcntl, &[0, F_OFD_SETLKW as u32], ALLOW, ALLOW),
+        ] {
+            let of = |program| run(program, NATIVE, number as u32, arguments);
+            assert_eq!([of(&plain), of(&calm), of(&watched)], [in_plain, in_calm, NOTIFY], "call {number}");
         }
-        for family in [AF_ALG, AF_VSOCK, AF_PACKET] {
-            assert_eq!(call(SYS_socket, [family as u32, 1, 0]), NO_FAMILY);
+        for (number, arguments) in
+            [(SYS_sendto, &[1, 2, 3, 4, 0][..]), (SYS_flock, &[0, LOCK_UN as u32]), (SYS_fcntl, &[0, F_GETFD as u32])]
+        {
+            assert_eq!(run(&watched, NATIVE, number as u32, arguments), ALLOW, "call {number}");
         }
-        assert_eq!(call(SYS_socket, [AF_NETLINK as u32, 3, NETLINK_ROUTE as u32]), ALLOW);
-        assert_eq!(call(SYS_socket, [AF_NETLINK as u32, 3, NETLINK_AUDIT as u32]), NO_FAMILY);
-        assert_eq!(call(SYS_ioctl, [0, TIOCSTI as u32, 0]), REFUSE);
-        assert_eq!(call(SYS_ioctl, [0, TIOCGWINSZ as u32, 0]), ALLOW);
-        assert_eq!(call(SYS_personality, [u32::MAX, 0, 0]), ALLOW);
-        assert_eq!(call(SYS_personality, [0x0040_0000, 0, 0]), REFUSE, "READ_IMPLIES_EXEC");
-        assert_eq!(call(SYS_clone3, [0; 3]), UNKNOWN);
-        assert_eq!(call(SYS_io_uring_setup, [0; 3]), REFUSE);
-        assert_eq!(run(&program, 0x4000_0003, 1, [0; 3]), SECCOMP_RET_KILL_PROCESS, "32-bit");
-        assert_eq!(run(&program, NATIVE, 0x4000_0001, [0; 3]), UNKNOWN, "x32");
+        for (architecture, number) in [(0x4000_0003, 1), (NATIVE, X32 | 1)] {
+            assert_eq!(run(&watched, architecture, number, &[]), NOTIFY);
+        }
+        assert_eq!(run(&plain, 0x4000_0003, 1, &[]), SECCOMP_RET_KILL_PROCESS, "32-bit");
+        assert_eq!(run(&plain, NATIVE, X32 | 1, &[]), UNKNOWN, "x32");
     }
 }

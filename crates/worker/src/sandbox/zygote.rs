@@ -11,13 +11,13 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::{PidfdFlags, Signal};
-use seccompiler::BpfProgram;
 
 use super::cgroup::{Cgroups, Limits, Slot};
 use super::init::{self, Setup};
 use super::namespaces::Clients;
 use super::order::{Failure, Order, Report, from_memory_file};
 use super::rootfs::Root;
+use super::seccomp::Filters;
 use super::socket::{self, PACKET_BYTES_MAX};
 use super::sys::{self, Fork};
 
@@ -38,7 +38,7 @@ pub struct Zygote {
     /// Template of `/sys`.
     pub system: Option<PathBuf>,
     pub cgroups: Option<Cgroups>,
-    pub filter: BpfProgram,
+    pub filters: Filters,
     pub privileged: bool,
 }
 
@@ -196,7 +196,7 @@ impl State {
                     tasks: slot.map_or(&[], |slot| &slot.tasks),
                     idle: slot.and_then(|slot| slot.idle.as_ref()),
                     root,
-                    filter: &self.zygote.filter,
+                    filters: &self.zygote.filters,
                     hard: &self.hard,
                     limits: self.limits,
                     zygote: self.own.as_fd(),

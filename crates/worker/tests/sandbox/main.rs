@@ -8,7 +8,8 @@ use std::io::{Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use base::{ExitStatus, Limit, WindowSize};
+use base::watch::{Format, Sign};
+use base::{ExitStatus, Limit, Watch, WindowSize};
 use worker::sandbox::{self, Error, Event, Input, Sink};
 
 use world::{BASE, UID, world};
@@ -50,6 +51,74 @@ fn files_are_the_clients_users() {
     for name in ["made", "folder", "folder/in"] {
         let found = std::fs::metadata(upper.join(name)).expect("it is in the upper layer");
         assert_eq!((found.uid(), found.gid()), (BASE + UID, BASE + UID), "{name}");
+    }
+}
+
+/// Why a watched task with this script is called off; `None` if it ends.
+fn called_off(world: &world::World, script: &str, uid: u32, watch: Watch) -> Option<String> {
+    let mut order = world.shell(script);
+    (order.watch, order.command.uid) = (Some(watch), uid);
+    let mut guest = world.spawn(order).expect("a guest");
+    loop {
+        match world.event(&mut guest) {
+            Event::Unable(why) => {
+                guest.control().kill();
+                assert!(matches!(world.event(&mut guest), Event::Killed));
+                return Some(why);
+            }
+            Event::Exited { status, .. } => {
+                assert_eq!(status, ExitStatus::Code(0), "{script}");
+                return None;
+            }
+            Event::OthersRemain => guest.control().end_others(),
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_watched_task_is_called_off_where_only_its_client_can_do_what_it_does() {
+    let world = world!();
+    let python = |code: &str| format!("python3 -c '{code}'");
+    let connect = |to: &str| python(&format!("import socket; s = socket.socket(); s.settimeout(1); s.connect({to})"));
+    let own = "import socket as s; l = s.create_server((\"127.0.0.1\", 0)); s.create_connection(l.getsockname())";
+    for (script, uid, want) in [
+        ("true".to_owned(), 0, None),
+        ("unshare -r true".to_owned(), UID, Some("it makes namespaces")),
+        ("mount -t tmpfs x /mnt || true".to_owned(), 0, Some("the system call mount")),
+        // Who may not do it at home either is told so.
+        (python("import ctypes; assert ctypes.CDLL(None).mount(b\"x\", b\"/\", b\"tmpfs\", 0, 0)"), UID, None),
+        ("mknod d c 1 3".to_owned(), 0, Some("a device file")),
+        ("mknod f p".to_owned(), UID, None),
+        (connect("(\"192.0.2.1\", 80)"), UID, Some("it connects to 192.0.2.1:80")),
+        (
+            python("import socket; socket.socket(2, 2).sendto(b\"x\", (\"192.0.2.1\", 53))"),
+            UID,
+            Some("looks up a name"),
+        ),
+        (python(own), UID, None),
+        (format!("{} || true", connect("(\"127.0.0.1\", 9)")), UID, None),
+    ] {
+        let why = called_off(&world, &script, uid, Watch::default());
+        match want {
+            Some(want) => assert!(why.as_ref().is_some_and(|why| why.contains(want)), "{script}: {why:?}"),
+            None => assert_eq!(why, None, "{script}"),
+        }
+    }
+    let watch = Watch { ports: vec![9], ..Watch::default() };
+    let why = called_off(&world, &connect("(\"127.0.0.1\", 9)"), UID, watch);
+    assert_eq!(why.as_deref(), Some("it talks to a service of this machine, at port 9"));
+}
+
+#[test]
+fn a_watched_task_is_called_off_for_a_format_of_its_client() {
+    let world = world!();
+    let sign = Sign::Magic { offset: 1, magic: b"FOO".to_vec(), mask: Vec::new() };
+    let watch = Watch { formats: vec![Format { name: b"foo".to_vec(), sign }], ..Watch::default() };
+    let make = "cd $(mktemp -d); printf '\\177FOO true' > p; chmod +x p;";
+    for (script, want) in [("./p", true), ("cat p", false), ("printf '#!%s/p\\n' $PWD > s; chmod +x s; ./s", true)] {
+        let why = called_off(&world, &format!("{make} {script}"), UID, watch.clone());
+        assert_eq!(why.is_some_and(|why| why.contains("of the kind foo")), want, "{script}");
     }
 }
 

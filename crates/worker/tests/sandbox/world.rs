@@ -67,6 +67,7 @@ impl World {
             cpus: Vec::new(),
             memory_bytes_max: None,
             pids_max: None,
+            watch: None,
         }
     }
 

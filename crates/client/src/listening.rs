@@ -1,0 +1,107 @@
+//! The TCP ports of this machine's loopback address on which somebody listens: a task that wants to talk to one of them must be here.
+
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// `SOCK_DIAG_BY_FAMILY`, and the end of an answer.
+const BY_FAMILY: u16 = 20;
+const DONE: u16 = 3;
+/// `NLM_F_REQUEST | NLM_F_DUMP`.
+const DUMP: u16 = 0x301;
+const TCP: u8 = 6;
+/// One bit for each state of a socket.
+const LISTEN: u32 = 1 << 10;
+const IPV4: u8 = 2;
+const IPV6: u8 = 10;
+const HEADER_BYTES: usize = 16;
+const REQUEST_BYTES: usize = 72;
+/// Of an answer: the family, the port, the address; and how long it is at least.
+const FAMILY: usize = HEADER_BYTES;
+const PORT: usize = HEADER_BYTES + 4;
+const ADDRESS: usize = HEADER_BYTES + 8;
+const ANSWER_BYTES: usize = HEADER_BYTES + 72;
+/// Most packets of an answer.
+const PACKETS_MAX: usize = 256;
+/// Ports that are told at most.
+const PORTS_MAX: usize = 1024;
+
+/// The ports, sorted; none if the kernel does not say.
+pub fn ports() -> Vec<u16> {
+    let mut ports: Vec<u16> = [IPV4, IPV6].into_iter().flat_map(|family| ask(family).unwrap_or_default()).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    ports.truncate(PORTS_MAX);
+    ports
+}
+
+fn ask(family: u8) -> rustix::io::Result<Vec<u16>> {
+    let protocol = Some(netlink::SOCK_DIAG);
+    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)?;
+    rustix::net::send(&socket, &request(family), SendFlags::empty())?;
+    let (mut ports, mut buffer) = (Vec::new(), vec![0; 32 << 10]);
+    for _ in 0..PACKETS_MAX {
+        // The kernel has answered before the request returned: there is nothing to wait for.
+        let (count, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
+        if !read(&buffer[..count], &mut ports) {
+            break;
+        }
+    }
+    Ok(ports)
+}
+
+fn request(family: u8) -> [u8; REQUEST_BYTES] {
+    let mut request = [0; REQUEST_BYTES];
+    request[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
+    request[6..8].copy_from_slice(&DUMP.to_ne_bytes());
+    request[FAMILY..FAMILY + 2].copy_from_slice(&[family, TCP]);
+    request[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&LISTEN.to_ne_bytes());
+    request
+}
+
+/// Takes the ports out of a packet; whether more come.
+fn read(mut packet: &[u8], ports: &mut Vec<u16>) -> bool {
+    while let Some(header) = packet.first_chunk::<HEADER_BYTES>() {
+        let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
+        let kind = u16::from_ne_bytes([header[4], header[5]]);
+        if kind == DONE || kind != BY_FAMILY || len < HEADER_BYTES || len > packet.len() {
+            return false;
+        }
+        ports.extend(port(&packet[..len]));
+        packet = packet.get(len.next_multiple_of(4)..).unwrap_or_default();
+    }
+    true
+}
+
+/// The port of a socket that can be reached at the loopback address.
+fn port(answer: &[u8]) -> Option<u16> {
+    let answer = answer.get(..ANSWER_BYTES)?;
+    let ip = match answer[FAMILY] {
+        IPV4 => IpAddr::from(Ipv4Addr::from(*answer[ADDRESS..].first_chunk::<4>()?)),
+        _ => IpAddr::from(Ipv6Addr::from(*answer[ADDRESS..].first_chunk::<16>()?)).to_canonical(),
+    };
+    let port = u16::from_be_bytes([answer[PORT], answer[PORT + 1]]);
+    (ip.is_loopback() || ip.is_unspecified()).then_some(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn who_listens_is_told() {
+        let one = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let port = one.local_addr().expect("an address").port();
+        if ports().is_empty() {
+            println!("SKIPPED: this kernel does not tell who listens");
+            return;
+        }
+        assert!(ports().contains(&port));
+        drop(one);
+        assert!(!ports().contains(&port));
+        if let Ok(six) = TcpListener::bind("[::1]:0") {
+            assert!(ports().contains(&six.local_addr().expect("an address").port()));
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! What a watched task does that its init decides on: calls that are refused in a sandbox, connections, and, if that is watched for,
+//! programs and locks. The kernel stops the caller until the init has answered (seccomp user notification).
+//!
+//! Nothing here guards anything: the namespaces and the filter do that. So it does not matter that what is read of a stopped process
+//! can change behind the init's back, or cannot be read at all: then the call goes on as if nobody watched.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use base::Watch;
+use base::watch::HEAD_BYTES;
+use rustix::io::Errno;
+use seccompiler::BpfProgram;
+
+use super::seccomp::{self, Caller};
+
+/// Room for the kernel's structures, which newer kernels may make longer.
+const ROOM: usize = 512;
+/// Longest path that is looked at, bytes.
+const PATH_BYTES_MAX: usize = 4096;
+/// The services by which the C library looks users up: it asks those of a machine that has none just as well.
+const LOOKUPS: [&[u8]; 3] = [b"nscd/socket", b"io.systemd.DynamicUser", b"systemd/userdb/"];
+
+/// What the init decides of one call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It goes on.
+    Go,
+    /// It fails.
+    Fail(i32),
+    /// It fails, which people may want to know.
+    FailAndTell(i32, String),
+    /// The task is to be called off: why. The call waits for its end.
+    CallOff(String),
+}
+
+/// Where a watched task's calls arrive.
+#[derive(Debug)]
+pub struct Listener {
+    fd: OwnedFd,
+    watch: Watch,
+    is_root: bool,
+    has_told: bool,
+}
+
+/// A call that waits.
+struct Notice {
+    id: u64,
+    /// The thread, in this process's namespace.
+    process: u32,
+    data: libc::seccomp_data,
+}
+
+/// Puts this process and its children to come under `filter`, and returns where the calls arrive that it does not decide.
+pub fn install(filter: &BpfProgram) -> Result<OwnedFd, Errno> {
+    // A signal handler must not make a call of it begin again and again; older kernels do not know the flag.
+    const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+    rustix::thread::set_no_new_privs(true)?;
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr() as *mut libc::sock_filter };
+    let mut last = Errno::INVAL;
+    for flags in [WAIT_KILLABLE, 0] {
+        let flags = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | flags;
+        // SAFETY: the program outlives the call, which copies it; both crates' instructions are laid out as the kernel's.
+        let made = unsafe {
+            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER as libc::c_long, flags, &raw const program)
+        };
+        if made >= 0 {
+            // SAFETY: the kernel has just made this descriptor for us.
+            return Ok(unsafe { OwnedFd::from_raw_fd(made as RawFd) });
+        }
+        last = Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::INVAL);
+        if last != Errno::INVAL {
+            break;
+        }
+    }
+    Err(last)
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Listener {
+    /// Of a task that is watched for this.
+    pub fn new(fd: OwnedFd, watch: Watch, is_root: bool) -> Self {
+        Self { fd, watch, is_root, has_told: false }
+    }
+
+    /// Decides on one call that waits, and answers it unless the task is to be called off.
+    pub fn attend(&mut self) -> Decision {
+        let Some(notice) = self.receive() else { return Decision::Go };
+        let mut decision = self.decide(&notice);
+        if let Decision::FailAndTell(errno, _) = decision
+            && std::mem::replace(&mut self.has_told, true)
+        {
+            decision = Decision::Fail(errno);
+        }
+        match &decision {
+            Decision::Go => self.answer(notice.id, None),
+            Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(*errno)),
+            Decision::CallOff(_) => {}
+        }
+        decision
+    }
+
+    fn receive(&self) -> Option<Notice> {
+        #[repr(C, align(8))]
+        struct Room([u8; ROOM]);
+        let mut room = Room([0; ROOM]);
+        // SAFETY: the room is zeroed and larger than what the kernel writes. That the caller is gone meanwhile is an error.
+        let got = unsafe {
+            libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, (&raw mut room).cast::<libc::c_void>())
+        };
+        if got < 0 {
+            return None;
+        }
+        // SAFETY: the room is aligned, and the kernel has filled the structure at its beginning, of plain integers.
+        let notif = unsafe { &*(&raw const room).cast::<libc::seccomp_notif>() };
+        Some(Notice { id: notif.id, process: notif.pid, data: notif.data })
+    }
+
+    /// The call fails with `errno`, or goes on.
+    fn answer(&self, id: u64, errno: Option<i32>) {
+        let flags = if errno.is_none() { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 };
+        let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno.unwrap_or(0), flags };
+        // SAFETY: the structure outlives the call. A caller that is gone meanwhile needs no answer.
+        let _ = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
+    }
+
+    fn decide(&self, notice: &Notice) -> Decision {
+        let Notice { data, .. } = notice;
+        let number = libc::c_long::from(data.nr);
+        if data.arch != seccomp::NATIVE {
+            return Decision::CallOff("a program of it is for 32-bit processors, which workers do not run".into());
+        }
+        match number {
+            libc::SYS_connect => self.on_address(notice, data.args[1], data.args[2]),
+            libc::SYS_sendto => self.on_address(notice, data.args[4], data.args[5]),
+            libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
+            libc::SYS_flock => self.on_lock(notice),
+            libc::SYS_fcntl if unlocks(notice) => Decision::Go,
+            libc::SYS_fcntl => self.on_lock(notice),
+            libc::SYS_io_uring_setup => {
+                Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
+            }
+            libc::SYS_clone | libc::SYS_unshare => {
+                Decision::CallOff("it makes namespaces, which it can only do on this machine".into())
+            }
+            _ if is_mknod(number) && !self.is_root => Decision::Go,
+            _ if is_mknod(number) => {
+                Decision::CallOff("it makes a device file, which it can only do on this machine".into())
+            }
+            _ if number >= libc::c_long::from(seccomp::X32) => {
+                Decision::CallOff("a program of it is for the x32 interface, which workers do not have".into())
+            }
+            _ => match seccomp::refused(number) {
+                Some((Caller::Root, _)) if !self.is_root => Decision::Fail(libc::EPERM),
+                Some((_, name)) => Decision::CallOff(format!(
+                    "it makes the system call {name}, which it can only make on this machine"
+                )),
+                None => Decision::Fail(libc::ENOSYS),
+            },
+        }
+    }
+
+    fn on_address(&self, notice: &Notice, address: u64, len: u64) -> Decision {
+        let Some(bytes) = read_memory(notice.process, address, (len as usize).min(128)) else { return Decision::Go };
+        let Some(family) = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family))) else {
+            return Decision::Go;
+        };
+        let port = bytes.get(2..4).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
+        let loopback = match family {
+            libc::AF_INET => bytes.get(4..8).is_none_or(|ip| ip[0] == 127 || ip == [0; 4]),
+            libc::AF_INET6 => bytes.get(8..24).is_none_or(is_loopback),
+            libc::AF_UNIX => return on_socket_file(notice, &bytes),
+            _ => return Decision::Go,
+        };
+        if !loopback {
+            return Decision::CallOff(format!("it uses the network: {}", shown(family, &bytes, port)));
+        }
+        const DOMAIN: u16 = 53;
+        // What nobody in the task listens on may be a service of the client's machine.
+        if (port == DOMAIN || self.watch.ports.binary_search(&port).is_ok()) && !is_listened_to(port) {
+            let what = if port == DOMAIN { " (it looks up a name)" } else { "" };
+            return Decision::CallOff(format!("it talks to a service of this machine, at port {port}{what}"));
+        }
+        Decision::Go
+    }
+
+    fn on_program(&self, notice: &Notice) -> Decision {
+        let args = &notice.data.args;
+        let (folder, path) = match libc::c_long::from(notice.data.nr) {
+            libc::SYS_execveat => (args[0] as i32, args[1]),
+            _ => (libc::AT_FDCWD, args[0]),
+        };
+        let Some(path) = read_text(notice.process, path) else { return Decision::Go };
+        match self.format_of(&located(notice.process, folder, &path), 1) {
+            Some(name) => Decision::CallOff(format!(
+                "{} is a program of the kind {name}, for which this machine has an interpreter (binfmt_misc)",
+                base::path::printable(&path)
+            )),
+            None => Decision::Go,
+        }
+    }
+
+    /// The format of a program, or of the interpreter that it names, if the client has an interpreter for that.
+    fn format_of(&self, path: &Path, deeper: u32) -> Option<String> {
+        let file = std::fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).ok()?;
+        let found = file.metadata().ok()?;
+        if !found.is_file() || found.mode() & 0o111 == 0 {
+            return None;
+        }
+        let mut head = [0; HEAD_BYTES];
+        let count = file.read_at(&mut head, 0).ok()?;
+        let head = &head[..count];
+        if let Some(format) = self.watch.format_of(path.as_os_str().as_bytes(), head) {
+            return Some(base::path::printable(&format.name));
+        }
+        let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+        let interpreter = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
+        let next = deeper.checked_sub(1)?;
+        self.format_of(Path::new(std::ffi::OsStr::from_bytes(interpreter)), next)
+    }
+
+    fn on_lock(&self, notice: &Notice) -> Decision {
+        let number = notice.data.args[0] as i32;
+        let Ok(path) = std::fs::read_link(format!("/proc/{}/fd/{number}", notice.process)) else {
+            return Decision::Go;
+        };
+        // What has no name, or lies in a place that is the task's own, no other command can lock.
+        let Ok(found) = std::fs::metadata(&path) else { return Decision::Go };
+        let is_own = [Path::new("/dev"), Path::new("/proc"), Path::new("/sys")].iter().any(|own| path.starts_with(own));
+        if is_own || !(found.is_file() || found.is_dir()) {
+            return Decision::Go;
+        }
+        let path = base::path::printable(path.as_os_str().as_bytes());
+        Decision::CallOff(format!("it locks {path}, and other commands on this machine would not see that"))
+    }
+}
+
+/// A socket in the tree at which nobody of the task listens is the client's.
+fn on_socket_file(notice: &Notice, address: &[u8]) -> Decision {
+    let path = address.get(2..).unwrap_or_default();
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    if path.is_empty() || LOOKUPS.iter().any(|lookup| path.windows(lookup.len()).any(|part| part == *lookup)) {
+        return Decision::Go;
+    }
+    let found = std::fs::metadata(located(notice.process, libc::AT_FDCWD, path));
+    if !found.is_ok_and(|found| found.file_type().is_socket()) {
+        return Decision::Go;
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let bound = std::fs::read("/proc/self/net/unix").unwrap_or_default();
+    match bound.split(|byte| *byte == b'\n').any(|line| line.ends_with(name)) {
+        true => Decision::Go,
+        false => {
+            Decision::CallOff(format!("it talks to a service of this machine, at {}", base::path::printable(path)))
+        }
+    }
+}
+
+fn is_mknod(number: libc::c_long) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if number == libc::SYS_mknod {
+        return true;
+    }
+    number == libc::SYS_mknodat
+}
+
+/// Whether a lock of `fcntl` is let go.
+fn unlocks(notice: &Notice) -> bool {
+    let kind = read_memory(notice.process, notice.data.args[2], 2);
+    let kind = kind.and_then(|bytes| bytes.first_chunk().map(|kind| i32::from(i16::from_ne_bytes(*kind))));
+    kind == Some(libc::F_UNLCK)
+}
+
+fn is_loopback(ip: &[u8]) -> bool {
+    let ip: [u8; 16] = ip.try_into().unwrap_or_default();
+    let ip = std::net::Ipv6Addr::from(ip);
+    let mapped = ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
+    mapped || ip.is_loopback() || ip.is_unspecified()
+}
+
+fn shown(family: i32, bytes: &[u8], port: u16) -> String {
+    let ip = match family {
+        libc::AF_INET => bytes.get(4..8).and_then(|ip| <[u8; 4]>::try_from(ip).ok()).map(std::net::IpAddr::from),
+        _ => bytes.get(8..24).and_then(|ip| <[u8; 16]>::try_from(ip).ok()).map(std::net::IpAddr::from),
+    };
+    let Some(ip) = ip else { return "an address".into() };
+    let what = if port == 53 { "it looks up a name at " } else { "it connects to " };
+    format!("{what}{}", std::net::SocketAddr::new(ip, port))
+}
+
+/// Whether somebody in the task listens on a TCP port, or has a UDP port.
+fn is_listened_to(port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    const UNCONNECTED: &str = "07";
+    let local = format!(":{port:04X}");
+    ["tcp", "tcp6", "udp", "udp6"].iter().any(|table| {
+        let text = std::fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
+        text.lines().skip(1).any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let at = words.next().is_some_and(|address| address.ends_with(&local));
+            at && words.nth(1).is_some_and(|state| state == LISTENS || state == UNCONNECTED)
+        })
+    })
+}
+
+/// Where a path of another process is found from here.
+fn located(process: u32, folder: i32, path: &[u8]) -> PathBuf {
+    let start = match folder {
+        libc::AT_FDCWD => format!("/proc/{process}/cwd"),
+        number => format!("/proc/{process}/fd/{number}"),
+    };
+    // An absolute path stands for itself: init and task have one root.
+    if path.is_empty() { start.into() } else { Path::new(&start).join(std::ffi::OsStr::from_bytes(path)) }
+}
+
+/// A text in another process's memory.
+fn read_text(process: u32, mut address: u64) -> Option<Vec<u8>> {
+    const PAGE: u64 = 4096;
+    let mut text = Vec::new();
+    while text.len() < PATH_BYTES_MAX {
+        // Not beyond the page: the next one may not be there.
+        let bytes = read_memory(process, address, 256.min(PAGE - address % PAGE) as usize)?;
+        if let Some(end) = bytes.iter().position(|byte| *byte == 0) {
+            text.extend_from_slice(&bytes[..end]);
+            return Some(text);
+        }
+        address += bytes.len() as u64;
+        text.extend(bytes);
+    }
+    None
+}
+
+/// Bytes of another process's memory; fewer where there are no more.
+fn read_memory(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    let ours = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
+    let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: len };
+    // SAFETY: our buffer is as long as is said; the other address is only read, and by the kernel.
+    let count = unsafe { libc::process_vm_readv(process as i32, &raw const ours, 1, &raw const theirs, 1, 0) };
+    bytes.truncate(usize::try_from(count).ok().filter(|count| *count > 0)?);
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_addresses_are_told_from_others() {
+        for (ip, want) in
+            [("::1", true), ("::", true), ("::ffff:127.0.0.53", true), ("::ffff:10.0.0.1", false), ("fe80::1", false)]
+        {
+            let ip: std::net::Ipv6Addr = ip.parse().expect("an address");
+            assert_eq!(is_loopback(&ip.octets()), want, "{ip}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_seen() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let port = socket.local_addr().expect("an address").port();
+        assert!(is_listened_to(port));
+        drop(socket);
+        assert!(!is_listened_to(port));
+    }
+
+    #[test]
+    fn texts_of_a_process_are_read_to_their_end() {
+        let text = std::ffi::CString::new(vec![b'x'; 1000]).expect("no NUL");
+        let read = read_text(std::process::id(), text.as_ptr() as u64).expect("it is there");
+        assert_eq!(read, text.as_bytes());
+        assert_eq!(read_text(std::process::id(), 16), None);
+    }
+}
