@@ -12,6 +12,16 @@ impl Digest {
         Self(*blake3::hash(bytes).as_bytes())
     }
 
+    /// The digest of `bytes` that only holders of `key` can make.
+    pub fn keyed(key: &[u8; 32], bytes: &[u8]) -> Self {
+        Self(*blake3::keyed_hash(key, bytes).as_bytes())
+    }
+
+    /// Whether these bytes are this digest, in a time that does not tell how much of it they match.
+    pub fn is(&self, bytes: &[u8]) -> bool {
+        Self::from_slice(bytes).is_some_and(|other| blake3::Hash::from(self.0) == blake3::Hash::from(other.0))
+    }
+
     /// Reads a digest from exactly 32 bytes.
     pub fn from_slice(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)

@@ -8,6 +8,7 @@ mod owner;
 pub use owner::{Cpus, Memory, RestFile};
 
 use crate::error::{CliError, Result};
+use crate::parts::OwnWork;
 use base::command::are_tags;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -93,6 +94,9 @@ pub struct NodeFile {
     /// Memory that guests on this machine have at most, however much is free; the same.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_max: Option<String>,
+    /// Priority of this account's own tasks on this machine: `ordinary` or `guest`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub own_work: Option<String>,
     /// When guests on this machine rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest: Option<RestFile>,
@@ -303,6 +307,8 @@ pub struct Config {
     pub memory_reserve: Option<Setting<Memory>>,
     /// And have at most, if that was said.
     pub memory_max: Option<Setting<Memory>>,
+    /// Priority of this account's own tasks on this machine.
+    pub own_work: Setting<OwnWork>,
     /// When guests of a worker rest.
     pub rest: Setting<sched::rest::Rules>,
     /// This machine's name.
@@ -335,6 +341,7 @@ impl Config {
         let (hosts_file, tasks_file) = (node.hosts_max.map(text), node.tasks_max.map(text));
         let hosts_max = pick.text("GLEANER_HOSTS_MAX", ("", None), hosts_file, || HOSTS_MAX_DEFAULT.to_string());
         let tasks_max = pick.text("GLEANER_TASKS_MAX", ("", None), tasks_file, || TASKS_MAX_DEFAULT.to_string());
+        let own_work = pick.text("GLEANER_OWN_WORK", ("", None), node.own_work, || OwnWork::default().name().into());
         let prefer = of_client.text("GLEANER_PREFER", ("", None), client.prefer, || "auto".into());
         let state_default = around.state_dir_default()?;
         let state_file = node.state_dir.or(client.state_dir);
@@ -348,6 +355,7 @@ impl Config {
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
             memory_reserve: owner::memory(&pick, "memory_reserve", "GLEANER_MEMORY_RESERVE", node.memory_reserve)?,
             memory_max: owner::memory(&pick, "memory_max", "GLEANER_MEMORY_MAX", node.memory_max)?,
+            own_work: parse(own_work, "own_work", "ordinary or guest")?,
             rest: owner::rules(node.rest, &node_path)?,
             journal: journal(&pick, node.journal)?,
             metrics: metrics(&pick, flags.metrics, node.metrics)?,
@@ -398,6 +406,7 @@ impl Config {
             ("node.tags", self.tags.value.0.clone().into(), self.tags.source.to_string()),
             ("node.memory_reserve", reserve, reserve_source),
             ("node.memory_max", most, most_source),
+            ("node.own_work", self.own_work.value.name().into(), self.own_work.source.to_string()),
             ("node.rest", owner::shown(&self.rest.value), self.rest.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),

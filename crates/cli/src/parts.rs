@@ -22,6 +22,7 @@ use store::pg_journal::{Lease, Place};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{SignalKind, signal};
 use wire::flow::Paths;
+use wire::owner::Secret;
 use wire::{Hold, Key, Role, Token};
 use worker::clients::Clients;
 use worker::host::sensing::{self, Sensing};
@@ -80,6 +81,36 @@ pub struct WorkerConfig {
     pub memory_reserve: Option<u64>,
     /// Memory that guests have at most, in bytes, if that was said.
     pub memory_max: Option<u64>,
+    /// What this account's own tasks are on this machine.
+    pub own_work: OwnWork,
+}
+
+/// Whether tasks that a machine's owner sends from it to itself are guests there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnWork {
+    /// They have the priority of any process.
+    #[default]
+    Ordinary,
+    /// They wait for all others and rest as any guest.
+    Guest,
+}
+
+impl OwnWork {
+    /// Its name in settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ordinary => "ordinary",
+            Self::Guest => "guest",
+        }
+    }
+}
+
+impl std::str::FromStr for OwnWork {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::Ordinary, Self::Guest].into_iter().find(|own_work| own_work.name() == text).ok_or(())
+    }
 }
 
 /// What the client daemon is started with.
@@ -137,7 +168,11 @@ const WIND_UP: Duration = Duration::from_secs(2);
 
 /// A sandbox that was prepared while the process had a single thread.
 #[derive(Debug)]
-pub struct Sandbox(SandboxServer);
+pub struct Sandbox {
+    server: SandboxServer,
+    /// By which the owner's own tasks are recognised, if they are to have its priority.
+    owner: Option<Secret>,
+}
 
 /// Prepares this process to run guests. Call it before any thread exists.
 pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
@@ -148,7 +183,12 @@ pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
     let node = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?.node();
     let place = worker.state_dir.join("templates");
     let config = sandbox::Config { place, cgroup: Some(format!("gleaner-{}", node.short())) };
-    sandbox::prepare(&config).map(Sandbox).map_err(failed)
+    // Before the process becomes another user to the kernel.
+    let owner = (worker.own_work == OwnWork::Ordinary).then(Secret::keep).and_then(|kept| {
+        kept.inspect_err(|error| tracing::warn!(%error, "the owner's own tasks cannot be told from guests: they wait for all others")).ok()
+    });
+    let server = sandbox::prepare(&config).map_err(failed)?;
+    Ok(Sandbox { server, owner })
 }
 
 /// Runs a hub until it is told to end by SIGTERM or SIGINT.
@@ -462,7 +502,7 @@ async fn work(
 ) -> Result<(), PartError> {
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
-    let clients = Clients::new(sandbox.0, store, cpu_numbers(worker.cpus), folder, 0);
+    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, 0, sandbox.owner);
     let settings = worker::host::Settings {
         folder: worker.state_dir,
         cpus: worker.cpus,
@@ -481,6 +521,7 @@ async fn work(
         cpus: worker.cpus,
         memory_bytes,
         tags: worker.tags,
+        owner: clients.owner_mark(),
         lending: host.lending.clone(),
         ear: host.ear(),
     };

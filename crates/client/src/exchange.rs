@@ -465,6 +465,10 @@ impl<'a> Exchange<'a> {
             }
             OutputKind::Signalled(_) => self.on_answer(),
             OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
+            OutputKind::Progress(progress) => {
+                self.record.progress(&progress);
+                self.session.daemon.records.tell(self.record);
+            }
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));

@@ -31,7 +31,8 @@ const HELD: &str = "runs already";
 /// Longest line that says that it is ready.
 const READY_BYTES_MAX: u64 = 64 << 10;
 /// Its settings are in its own folder: these would be another pool's.
-const VARIABLES: [&str; 5] = ["GLEANER_LISTEN", "GLEANER_HUB", "GLEANER_HUB_KEY", "GLEANER_CPUS", "GLEANER_NAME"];
+const VARIABLES: [&str; 6] =
+    ["GLEANER_LISTEN", "GLEANER_HUB", "GLEANER_HUB_KEY", "GLEANER_CPUS", "GLEANER_NAME", "GLEANER_OWN_WORK"];
 
 /// The pool, once there is one.
 #[derive(Default)]

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 use tokio::sync::Notify;
-use wire::message::{Exited, Placed};
+use wire::message::{Exited, Placed, Progress};
 use wire::{Carrier, lock, now_millis};
 
 /// Tasks that are kept.
@@ -140,6 +140,24 @@ impl Record {
         self.at(format!("placed after {} us in the hub's queue", placed.queued_ns / 1000));
     }
 
+    /// How far it has come, by its worker's accounts.
+    pub fn progress(&mut self, progress: &Progress) {
+        self.report.cpu_us = Some(progress.cpu_us);
+        let waits = waits(progress);
+        if let Some(waits) = waits.as_ref().filter(|_| self.report.waits.is_none()) {
+            self.at(waits.clone());
+        }
+        self.report.waits = waits;
+    }
+
+    /// What it waits for now, for a person.
+    pub fn waits(&self) -> Option<String> {
+        match self.report.worker {
+            Some(_) => self.report.waits.clone(),
+            None => Some("waits for a place at the hub".into()),
+        }
+    }
+
     /// What crossed the link, and what was asked over it.
     pub fn traffic(&mut self, before: (u64, u64), after: (u64, u64), asked: &Asked) {
         self.report.bytes_up += after.0.saturating_sub(before.0);
@@ -238,6 +256,7 @@ impl Record {
             (self.report.place, self.report.worker) = ("local".into(), None);
         }
         self.report.status = status;
+        (self.report.waits, self.report.cpu_us) = (None, None);
         self.at("answered");
         self.report
     }
@@ -257,6 +276,18 @@ impl Record {
             self.task.short()
         )
     }
+}
+
+/// What a task waits for that has come so far, if it waits more than it runs.
+pub(crate) fn waits(progress: &Progress) -> Option<String> {
+    const RAN_US_MIN: u64 = 200_000;
+    let Progress { ran_us, cpu_us, waited_us, rests } = progress;
+    if !rests.is_empty() {
+        return Some(format!("rests: {}", printable(rests.as_bytes())));
+    }
+    let waits = *ran_us >= RAN_US_MIN && waited_us * 2 > *ran_us && cpu_us * 2 < *ran_us;
+    let s = |us: &u64| *us as f64 / 1e6;
+    waits.then(|| format!("waits for a processor: got {:.1} s of {:.1}", s(cpu_us), s(ran_us)))
 }
 
 fn shown<'a>(paths: impl IntoIterator<Item = &'a TreePath>) -> Vec<String> {
@@ -414,6 +445,7 @@ fn line_of(report: &TaskReport) -> TaskLine {
         worker: report.worker.clone(),
         status: report.status.clone(),
         started_ms: report.started_ms,
+        waits: report.waits.clone(),
         elapsed_us: report.timeline.last().map_or(0, |moment| moment.at_us),
     }
 }

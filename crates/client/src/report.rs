@@ -277,6 +277,8 @@ pub struct TaskLine {
     pub started_ms: i64,
     /// How long it took, or has taken until now, in microseconds.
     pub elapsed_us: u64,
+    /// While it runs: what it waits for, for a person.
+    pub waits: Option<String>,
 }
 
 /// What became of one task, and why.
@@ -303,6 +305,10 @@ pub struct TaskReport {
     pub started_ms: i64,
     /// While it runs on a worker: for how long it has been there, in microseconds. So much of it at most is done again if it has to go elsewhere.
     pub again_us: Option<u64>,
+    /// While it runs on a worker: processor time that it has had there, in microseconds, as far as that is known.
+    pub cpu_us: Option<u64>,
+    /// While it runs: what it waits for, for a person.
+    pub waits: Option<String>,
     /// What happened when.
     pub timeline: Vec<Moment>,
     /// Round trips between client and hub that the command waited for.

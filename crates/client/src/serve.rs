@@ -243,7 +243,8 @@ impl Server {
             | OpenKind::Jobs(_)
             | OpenKind::Drive(_)
             | OpenKind::Collect(_)
-            | OpenKind::Elsewhere(_) => sender.send(&Answer::default()).await,
+            | OpenKind::Elsewhere(_)
+            | OpenKind::Offer(_) => sender.send(&Answer::default()).await,
         };
         if sent.is_ok() {
             sender.finish();

@@ -121,9 +121,15 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         stdout: convert::output_number(plan.stdout),
         stderr: convert::output_number(plan.stderr),
         rank,
+        owner_proof: owner_proof(task),
         watch: Some((&plan.watch).into()),
         ..Launch::default()
     }
+}
+
+/// What shows a worker of this machine and account that the task is its owner's; empty where there is no such worker.
+fn owner_proof(task: TaskId) -> bytes::Bytes {
+    wire::owner::Secret::read().map(|secret| bytes::Bytes::copy_from_slice(&secret.proof(task).0)).unwrap_or_default()
 }
 
 /// Sends a launch on a stream of its own, or on the one on which contents went ahead of it.

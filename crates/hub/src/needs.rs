@@ -248,6 +248,7 @@ impl Tags {
             level: lent.level.into(),
             tags: self.names(lent.tags),
             expected: lent.expected,
+            rests: String::new(),
         }
     }
 

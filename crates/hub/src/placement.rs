@@ -16,6 +16,11 @@ use tasks::{
 };
 use wire::message::Expected;
 
+mod offer;
+
+pub use offer::About;
+use offer::resting_in_words;
+
 /// One launch, as placement knows it. A task that is launched again has another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ticket(pub u64);
@@ -46,8 +51,8 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Nobody has joined, all have left, or those that are here are drained or hubs without workers.
-    #[error("no worker that takes tasks is at this hub")]
-    NoWorker,
+    #[error("no worker that takes tasks is at this hub{}", resting_in_words(.0))]
+    NoWorker(Vec<String>),
     /// It asks for something that no worker has.
     #[error("{0}")]
     Lack(#[from] Lack),
@@ -80,6 +85,7 @@ pub struct Placement {
 
 #[derive(Debug)]
 struct Worker {
+    about: About,
     lent: Lent,
     /// It takes no more tasks; what it has goes on.
     is_drained: bool,
@@ -166,7 +172,7 @@ impl Placement {
     /// A worker offers CPUs. If it was here already, it has started anew: what ran there is forgotten.
     pub fn join(&mut self, worker: NodeId, lent: Lent, is_drained: bool) -> Vec<Assignment> {
         let mut made = self.leave(worker);
-        self.workers.insert(worker, Worker { lent, is_drained, hosts: Vec::new() });
+        self.workers.insert(worker, Worker { about: About::default(), lent, is_drained, hosts: Vec::new() });
         made.extend(self.fit(worker));
         made
     }
@@ -284,7 +290,7 @@ impl Placement {
     pub fn submit(&mut self, ticket: Ticket, wanted: Wanted) -> Result<Vec<Assignment>, Refused> {
         let lent = self.lent();
         if lent.largest == 0 {
-            return Err(Refused::NoWorker);
+            return Err(Refused::NoWorker(self.resting()));
         }
         if let Some(lack) = lent.lacks(&wanted.need) {
             return Err(lack.into());

@@ -387,6 +387,10 @@ impl Shared {
                         let answer = blocking(move || shared.answer(&session, &question).to_string()).await;
                         send_last(sender, &Answer { json: Bytes::from(answer.unwrap_or_default()) }).await;
                     }
+                    Ok(Some(Open { kind: Some(OpenKind::Offer(mark)) })) => {
+                        let offer = lock(&shared.state).placement.offer(&mark);
+                        send_last(sender, &offer).await;
+                    }
                     Ok(Some(Open { kind: Some(OpenKind::Jobs(_)) })) => {
                         shared.serve_jobs(session, sender, receiver).await;
                     }

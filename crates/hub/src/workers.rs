@@ -1,5 +1,6 @@
 //! Workers at the hub: served from their greeting until they leave, and what they ask on behalf of tasks.
 
+use crate::placement::About;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -20,6 +21,14 @@ const OBJECTS_MAX: usize = 1024;
 /// Most pieces in one request.
 const PIECES_MAX: u32 = 64;
 
+/// Longest reason for rest that is kept of a worker, in bytes.
+const REST_BYTES_MAX: usize = 200;
+
+/// What a worker says of its rest, as it may be shown: it is not trusted with a terminal.
+fn rests_in_words(said: &str) -> String {
+    base::path::printable(&said.as_bytes()[..said.len().min(REST_BYTES_MAX)])
+}
+
 impl Shared {
     /// Serves a worker until it leaves. `changes`: what it lends from now on.
     pub(crate) async fn serve_worker(
@@ -37,6 +46,8 @@ impl Shared {
             }
             let is_drained = state.drained.contains(&session.node);
             let made = state.placement.join(session.node, lent, is_drained);
+            let (name, owner) = (hello.name.clone(), hello.owner.clone());
+            state.placement.is_known(session.node, About { name, owner, rests: String::new() });
             state.hand_out(made);
             state.tell_above();
         }
@@ -69,6 +80,7 @@ impl Shared {
         let mut state = lock(&self.state);
         if is_current(&state, session) {
             let lent = state.placement.tags.lent_behind(lends);
+            state.placement.rests(session.node, &rests_in_words(&lends.rests));
             let made = state.placement.resize(session.node, lent);
             state.hand_out(made);
             state.drop_stranded();

@@ -2,7 +2,7 @@
 //!
 //! [`forecast`] foretells a series of measurements, such as the share of its processors that a host has to spare every ten seconds, with an
 //! interval that is right as often as it says, [`finish`] what that means for a task; [`chunks`] divides work by it. [`sense`] makes such measurements
-//! of what a kernel counts; [`series`] says how such a series depends on its past.
+//! of what a kernel counts; [`recent`] bounds a forecast by the last seconds; [`series`] says how such a series depends on its past.
 //!
 //! Deliberately not here: where measurements come from, and clocks: a series is measured at even times, whatever these are.
 
@@ -16,6 +16,7 @@ pub mod linger;
 pub mod memory;
 pub mod places;
 pub mod presence;
+pub mod recent;
 pub mod rest;
 pub mod sense;
 pub mod series;

@@ -11,6 +11,7 @@
 //! * `turn`: what goes first where several streams have something to send.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
 //! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
+//! * [`owner`]: how a worker recognises tasks of its own account on its own machine.
 //! * [`without`]: what is left out, to measure what it is worth.
 
 mod bulk;
@@ -28,6 +29,7 @@ mod likeness;
 pub mod listener;
 mod local;
 pub mod message;
+pub mod owner;
 pub mod patch;
 mod tls;
 pub mod token;

@@ -12,6 +12,7 @@
 //! | `Ask` | client to hub | one [`Answer`] |
 //! | `Coming` | client to hub | a `Give` for each of what it names |
 //! | `Elsewhere` | worker to hub | one [`Elsewhere`] |
+//! | `Offer` | client to hub | one [`Offer`] |
 //! | `Host`, `Jobs`, `Drive`, `Collect` | host or client to hub | see [`work`] |
 //!
 //! `Give` may come before a `Launch`, on its stream: contents that it will need, sent while the client looks at the rest.
@@ -20,7 +21,7 @@ mod greeting;
 pub mod work;
 
 pub use greeting::{
-    Control, ControlKind, Elsewhere, Expected, Hello, Hubs, Lends, Moved, PathLearnt, Pong, ViewHeld, Welcome,
+    Control, ControlKind, Elsewhere, Expected, Hello, Hubs, Lends, Moved, Offer, PathLearnt, Pong, ViewHeld, Welcome,
 };
 
 use bytes::Bytes;
@@ -30,7 +31,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct Open {
     /// Which kind of stream this is.
-    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "OpenKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub kind: Option<OpenKind>,
 }
 
@@ -73,6 +74,9 @@ pub enum OpenKind {
     /// Say what a task would get on another worker: [`Elsewhere`].
     #[prost(bool, tag = "12")]
     Elsewhere(bool),
+    /// Say what a command that comes now would get: [`Offer`]. Carries the client's [`crate::owner::Secret::mark`], or nothing.
+    #[prost(bytes = "bytes", tag = "13")]
+    Offer(Bytes),
 }
 
 /// Contents that need not be asked for: they are on their way.
@@ -154,8 +158,11 @@ pub struct Launch {
     /// `Started` and, when the hub has the result, `End`; or `Failed`.
     #[prost(message, optional, tag = "21")]
     pub place: Option<work::Instance>,
+    /// Proof that the client is the account of the worker's machine whose worker it is ([`crate::owner`]); empty: none is known.
+    #[prost(bytes = "bytes", tag = "22")]
+    pub owner_proof: Bytes,
     /// What the task is watched for; none: what it may not do is refused, and it goes on.
-    #[prost(message, optional, tag = "22")]
+    #[prost(message, optional, tag = "23")]
     pub watch: Option<Watch>,
 }
 
@@ -404,7 +411,7 @@ pub enum InputKind {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     pub kind: Option<OutputKind>,
 }
 
@@ -447,6 +454,26 @@ pub enum OutputKind {
     /// This signal has reached the task's processes: its worker lives.
     #[prost(uint32, tag = "12")]
     Signalled(u32),
+    /// How far it has come.
+    #[prost(message, tag = "13")]
+    Progress(Progress),
+}
+
+/// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
+#[derive(Clone, PartialEq, Message)]
+pub struct Progress {
+    /// Time since its program started, microseconds.
+    #[prost(uint64, tag = "1")]
+    pub ran_us: u64,
+    /// Processor time that it has had, microseconds.
+    #[prost(uint64, tag = "2")]
+    pub cpu_us: u64,
+    /// For how long some of it was ready and had no processor, microseconds.
+    #[prost(uint64, tag = "3")]
+    pub waited_us: u64,
+    /// Why it does not run at all: its machine's guests rest or stand aside. Empty: it may run.
+    #[prost(string, tag = "4")]
+    pub rests: String,
 }
 
 /// Where a task runs.

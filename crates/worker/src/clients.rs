@@ -5,9 +5,9 @@ use crate::content::Contents;
 use crate::cpus::Cpus;
 use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
-use crate::sandbox::SandboxServer;
+use crate::sandbox::{Priority, SandboxServer};
 use crate::scratch::Scratches;
-use base::Tenant;
+use base::{TaskId, Tenant};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::BlockStore;
 use store::system::SystemFiles;
+use wire::owner::Secret;
 use wire::{Joined, lock};
 
 /// Most clients with a mirror here; beyond, the one longest idle loses its mirror.
@@ -44,6 +45,8 @@ pub struct Clients {
     folder: PathBuf,
     /// Most memory of one task, bytes.
     pub memory_bytes: u64,
+    /// By which tasks of this worker's own account are recognised; none: all tasks are guests.
+    owner: Option<Secret>,
     table: Mutex<HashMap<Bytes, Arc<Client>>>,
 }
 
@@ -70,12 +73,26 @@ impl Clients {
         cpus: Vec<u32>,
         folder: PathBuf,
         memory_bytes: u64,
+        owner: Option<Secret>,
     ) -> Arc<Self> {
         let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
         let backlog = Arc::new(Backlog::new(store.clone()));
         let (system, table, guests) = Default::default();
-        Arc::new(Self { sandbox, store, backlog, system, cpus, scratches, guests, folder, memory_bytes, table })
+        Arc::new(Self { sandbox, store, backlog, system, cpus, scratches, guests, folder, memory_bytes, owner, table })
+    }
+
+    /// The mark of the account whose tasks are no guests here; empty: of none.
+    pub fn owner_mark(&self) -> Bytes {
+        self.owner.as_ref().map(|owner| Bytes::copy_from_slice(&owner.mark().0)).unwrap_or_default()
+    }
+
+    /// What a task is to this machine's owner, if its launch carries this proof.
+    pub fn priority(&self, task: TaskId, proof: &[u8]) -> Priority {
+        match &self.owner {
+            Some(owner) if owner.is_proved(task, proof) => Priority::Owner,
+            _ => Priority::Guest,
+        }
     }
 
     /// A connection to the hub was made: contents are fetched over it from now on.

@@ -5,6 +5,7 @@
 //! for whoever asks.
 //!
 //! * [`clients`]: whose tasks run here, their [`mirrors`] and user ids; [`cpus`]: which processors each task is to use.
+//! * `request`: a launch, checked; `progress`: how far its task has come.
 //! * [`scratch`]: where tasks write.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
@@ -20,6 +21,8 @@ pub mod fuse;
 pub mod host;
 pub mod mirrors;
 pub mod net;
+mod progress;
+mod request;
 pub mod result;
 pub mod sandbox;
 pub mod scratch;

@@ -3,6 +3,7 @@
 use crate::clients::Clients;
 use crate::host::{Ear, Lending};
 use crate::task;
+use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -33,6 +34,8 @@ pub struct Membership {
     pub memory_bytes: u64,
     /// Names that commands may ask for.
     pub tags: Vec<String>,
+    /// The mark of the account whose tasks are no guests here; empty: of none.
+    pub owner: Bytes,
     /// What of that is lent at the moment, for its owner comes first.
     pub lending: watch::Receiver<Lending>,
     /// Who wants to know what the hub says of other workers.
@@ -59,6 +62,7 @@ pub async fn serve(
             level: level(),
             tags: membership.tags.clone(),
             answers_signals: true,
+            owner: membership.owner.clone(),
             ..Hello::default()
         };
         let joining = match &membership.hub {
@@ -91,9 +95,9 @@ pub async fn serve(
 /// Tells the hub what is lent, whenever that changes, until the connection ends.
 async fn tell(membership: &Membership, joined: &Joined) {
     let mut lending = membership.lending.clone();
-    let mut told = Lending { cpus: membership.cpus, largest: membership.cpus, expected: None, asks: false };
+    let mut told = Lending::all(membership.cpus);
     loop {
-        let now = *lending.borrow_and_update();
+        let now = lending.borrow_and_update().clone();
         let lends = Lends {
             cpus: now.cpus,
             largest: now.largest,
@@ -101,6 +105,7 @@ async fn tell(membership: &Membership, joined: &Joined) {
             level: level(),
             tags: membership.tags.clone(),
             expected: now.expected,
+            rests: now.rests.clone(),
         };
         // Whether somebody else is free is asked by [`ask_elsewhere`].
         let now = Lending { asks: false, ..now };

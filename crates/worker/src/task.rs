@@ -4,16 +4,17 @@
 //! passes its streams on, and when nothing of it is left reads the upper layer into a delta.
 
 use crate::clients::{Client, Clients};
-use crate::cpus::Share;
 use crate::fuse::{LaneError, LaneGuard};
-use crate::host::guests::{Known, Stay};
+use crate::host::guests::Stay;
 use crate::mirrors::ApplyError;
+use crate::progress::Accounts;
+use crate::request::Request;
 use crate::result::{Made, collect};
-use crate::sandbox::{Control, Event, Failure, Guest, Order, STEP_DIRECTORY, STEP_EXECUTE, SandboxServer};
+use crate::sandbox::{Control, Event, Failure, Guest, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
-use base::{Command, ExitStatus, Output, Stdin, TaskId, Time, TreePath, Usage, ViewUpdate, Watch, WindowSize};
-use bytes::BytesMut;
+use base::{Command, ExitStatus, Stdin, Time, TreePath, Usage};
+use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
@@ -35,25 +36,6 @@ const FRAMES_WAITING: usize = 8;
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 /// Most processes and threads of one task.
 const PIDS_MAX: u32 = 8192;
-
-/// A launch, checked.
-struct Request {
-    task: TaskId,
-    attempt: u32,
-    command: Command,
-    stdin: Stdin,
-    stdout: Output,
-    stderr: Output,
-    window: WindowSize,
-    update: ViewUpdate,
-    launched: Time,
-    /// Processes that outlive the program and hold its output are waited for.
-    linger: bool,
-    /// What it is watched for.
-    watch: Option<Watch>,
-    /// Nanoseconds to add to this machine's clock to get the client's.
-    to_client_clock: i64,
-}
 
 /// Runs a launch, and answers it on `to_hub` in any case.
 pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
@@ -81,46 +63,6 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
 
 fn trouble(why: String) -> Failed {
     FailedKind::Trouble.because(why)
-}
-
-impl Request {
-    fn new(launch: Launch, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
-        let missing = || wire::Invalid("a launch without command, input or view");
-        Ok(Self {
-            task: convert::task(&launch.task)?,
-            attempt: launch.attempt,
-            command: launch.command.ok_or_else(missing)?.try_into()?,
-            stdin: launch.stdin.ok_or_else(missing)?.try_into()?,
-            stdout: convert::output(launch.stdout)?,
-            stderr: convert::output(launch.stderr)?,
-            window: convert::window(launch.window),
-            update: launch.view.ok_or_else(missing)?.try_into()?,
-            launched: Time(launch.launched),
-            linger: launch.linger,
-            watch: launch.watch.map(TryInto::try_into).transpose()?,
-            to_client_clock: to_hub_clock - launch.client_to_hub,
-        })
-    }
-
-    /// What its machine's owner is told of it.
-    fn known(&self, sandbox: &SandboxServer, guest: &Guest, scratch: &Scratch, cpus: Arc<Share>) -> Known {
-        let group = guest.group().to_owned();
-        Known {
-            number: 0,
-            task: self.task,
-            program: base::path::printable(&self.command.argv[0]),
-            used_before: sandbox.levers().cpu_used_by(&group).unwrap_or_default(),
-            group,
-            scratch: scratch.folder.clone(),
-            cpus,
-            since: Instant::now(),
-            is_leaving: false,
-        }
-    }
-
-    fn has_terminal(&self) -> bool {
-        self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
-    }
 }
 
 /// What a task says, on its way to the hub: words at once, output as the link takes it.
@@ -179,9 +121,10 @@ struct Live {
     control: Control,
     lane: Arc<LaneGuard>,
     scratch: Arc<Scratch>,
-    stay: Stay,
-    /// Told why it must make room for the machine's owner.
-    evicted: oneshot::Receiver<Failed>,
+    /// Its stay as a guest, if it is one; and what tells it why it must make room for the machine's owner.
+    stay: Option<Stay>,
+    evicted: Option<oneshot::Receiver<Failed>>,
+    accounts: Accounts,
     timeline: Vec<Moment>,
     arrived: Instant,
 }
@@ -204,6 +147,7 @@ async fn carry(
     let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
     let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
+    let priority = clients.priority(request.task, &request.owner_proof);
     let order = Order {
         command: request.command.clone(),
         lower: lane.path(),
@@ -213,17 +157,27 @@ async fn carry(
         stderr: std::mem::take(&mut streams.stderr),
         terminal: request.has_terminal().then_some(request.window),
         id_base: client.id_base,
-        cpus: cpus.numbers(),
+        cpus: if priority == Priority::Owner { Vec::new() } else { cpus.numbers() },
         memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
         pids_max: Some(PIDS_MAX),
+        priority,
         watch: request.watch.clone(),
     };
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
     let control = guest.control();
-    let (stay, evicted) = clients.guests.arrive(request.known(&clients.sandbox, &guest, &scratch, cpus));
-    let mut live = Live { guest, control, lane, scratch, stay, evicted, timeline, arrived };
+    // Its owner's own task is no guest: it neither rests nor makes room.
+    let guest_of = |known| clients.guests.arrive(known);
+    let arrived_guest =
+        (priority == Priority::Guest).then(|| guest_of(request.known(&clients.sandbox, &guest, &scratch, cpus)));
+    let (stay, evicted) = arrived_guest.unzip();
+    let accounts = match priority {
+        Priority::Guest => (clients.sandbox.levers(), Some(clients.guests.clone())),
+        Priority::Owner => (clients.sandbox.own_levers(), None),
+    };
+    let accounts = Accounts::begin(accounts.0.clone(), guest.group().to_owned(), accounts.1);
+    let mut live = Live { guest, control, lane, scratch, stay, evicted, accounts, timeline, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -315,12 +269,6 @@ async fn wait_for_clock(launched: Time) {
     }
 }
 
-impl Request {
-    fn clock(&self, started: Time, ended: Time) -> crate::result::Clock {
-        crate::result::Clock { started, ended, launched: self.launched, to_client: self.to_client_clock }
-    }
-}
-
 /// How a program ended.
 struct End {
     status: ExitStatus,
@@ -395,10 +343,13 @@ impl Live {
                     pumps.silence();
                     self.kill();
                 }
-                Ok(why) = &mut self.evicted, if cancelled.is_none() => {
+                Ok(why) = told(&mut self.evicted), if cancelled.is_none() => {
                     cancelled = Some(why);
                     pumps.silence();
                     self.kill();
+                }
+                () = at(self.accounts.next()) => {
+                    self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
                 }
                 () = pumps.finished(), if pumps.lingering => {
                     pumps.lingering = false;
@@ -436,7 +387,7 @@ impl Live {
     }
 
     fn start_pumps(&self, mut streams: Streams, out: &Out) -> Pumps {
-        let pump = |reader: Option<pipe::Receiver>, wrap: fn(bytes::Bytes) -> OutputKind| {
+        let pump = |reader: Option<pipe::Receiver>, wrap: fn(Bytes) -> OutputKind| {
             reader.map(|reader| tokio::spawn(pump_output(reader, out.output.clone(), wrap)))
         };
         let input = streams.input.take().map(|pipe| {
@@ -529,6 +480,22 @@ impl Live {
     }
 }
 
+/// Waits for that moment, or for ever.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// What a guest is told; nothing, ever, if it is none.
+async fn told(evicted: &mut Option<oneshot::Receiver<Failed>>) -> Result<Failed, oneshot::error::RecvError> {
+    match evicted {
+        Some(evicted) => evicted.await,
+        None => std::future::pending().await,
+    }
+}
+
 fn not_started(failure: &Failure, command: &Command) -> Failed {
     let program = base::path::printable(&command.argv[0]);
     if failure.step == STEP_EXECUTE || failure.step == STEP_DIRECTORY {
@@ -600,7 +567,7 @@ impl Pumps {
     }
 }
 
-async fn pump_output(reader: pipe::Receiver, output: mpsc::Sender<TaskOutput>, wrap: fn(bytes::Bytes) -> OutputKind) {
+async fn pump_output(reader: pipe::Receiver, output: mpsc::Sender<TaskOutput>, wrap: fn(Bytes) -> OutputKind) {
     let mut buffer = BytesMut::new();
     let mut reader = Some(reader);
     while let Some(bytes) = next_output(&mut reader, &mut buffer).await {

@@ -51,7 +51,8 @@ pub fn own_config(config: &Config) -> Result<WorkerConfig> {
     let memory_reserve = config.memory_reserve.as_ref().map(|reserve| reserve.value.bytes(all));
     let memory_max = config.memory_max.as_ref().map(|most| most.value.bytes(all));
     let rest = config.rest.value.clone();
-    Ok(WorkerConfig { hub: None, state_dir, name, cpus: config.cpus.value, tags, rest, memory_reserve, memory_max })
+    let (cpus, own_work) = (config.cpus.value, config.own_work.value);
+    Ok(WorkerConfig { hub: None, state_dir, name, cpus, tags, rest, memory_reserve, memory_max, own_work })
 }
 
 /// Starts `gleaner` with `arguments` in the background, and prints what it says.

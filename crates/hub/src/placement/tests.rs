@@ -21,7 +21,7 @@ fn placement() -> Placement {
 #[test]
 fn spreads_over_workers_and_queues() {
     let mut placement = placement();
-    assert_eq!(placement.submit(Ticket(0), wanted(1)), Err(Refused::NoWorker));
+    assert_eq!(placement.submit(Ticket(0), wanted(1)), Err(Refused::NoWorker(Vec::new())));
     placement.join(node(1), Lent::by_machine(1), false);
     placement.join(node(2), Lent::by_machine(1), false);
     let first = placement.submit(Ticket(1), Wanted { affinity: 7, ..wanted(1) }).expect("fits");
@@ -53,7 +53,7 @@ fn a_lost_worker_gives_up_its_tasks() {
 fn a_hub_that_works_for_this_one_lends_what_its_workers_lend() {
     let mut placement = placement();
     placement.join(node(1), Lent::default(), false);
-    assert_eq!(placement.submit(Ticket(1), wanted(1)), Err(Refused::NoWorker), "nobody is behind it yet");
+    assert_eq!(placement.submit(Ticket(1), wanted(1)), Err(Refused::NoWorker(Vec::new())), "nobody is behind it yet");
     assert_eq!(placement.resize(node(1), Lent { cpus: 4, largest: 2, ..Lent::default() }), vec![]);
     assert_eq!(placement.submit(Ticket(2), wanted(3)), Err(Lack::Cpus { asked: 3, largest: 2 }.into()));
     for number in 3..6 {
@@ -108,13 +108,18 @@ fn all_of_a_job_are_placed_where_its_files_are_and_elsewhere() {
 #[test]
 fn a_drained_worker_goes_on_with_what_it_has_and_gets_no_more() {
     let mut placement = placement();
+    let drained = |count: u8| (1..=count).map(|number| format!("{} (drained)", node(number).short())).collect();
     placement.join(node(1), Lent::by_machine(2), false);
     let placed = placement.submit(Ticket(1), wanted(1)).expect("fits");
     assert_eq!(placed.len(), 1);
     assert_eq!(placement.drain(node(1), true), vec![]);
-    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker));
+    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker(drained(1))));
     placement.join(node(2), Lent::by_machine(1), true);
-    assert_eq!(placement.submit(Ticket(2), wanted(1)), Err(Refused::NoWorker), "it is drained from the start");
+    assert_eq!(
+        placement.submit(Ticket(2), wanted(1)),
+        Err(Refused::NoWorker(drained(1))),
+        "it is drained from the start"
+    );
     assert_eq!(placement.counts(), (1, 0), "what runs goes on");
     placement.join(node(3), Lent::by_machine(1), false);
     assert_eq!(placement.submit(Ticket(2), wanted(1)).expect("fits")[0].worker, node(3));

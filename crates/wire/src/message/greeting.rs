@@ -57,6 +57,9 @@ pub struct Hello {
     /// A worker that says when a signal has reached a task ([`super::OutputKind::Signalled`]).
     #[prost(bool, tag = "17")]
     pub answers_signals: bool,
+    /// Of a worker: [`crate::owner::Secret::mark`] of the account whose tasks are no guests there; empty: there is none.
+    #[prost(bytes = "bytes", tag = "18")]
+    pub owner: Bytes,
 }
 
 /// What the workers of a hub lend that works for another hub.
@@ -80,6 +83,9 @@ pub struct Lends {
     /// What a task will get of a processor there, if that is known.
     #[prost(message, optional, tag = "6")]
     pub expected: Option<Expected>,
+    /// Why guests rest there, for a person; empty: they do not.
+    #[prost(string, tag = "7")]
+    pub rests: String,
 }
 
 /// What a machine expects to give one more task in the next minutes beside what its owner wants: thousandths of a processor.
@@ -108,6 +114,32 @@ pub struct Elsewhere {
     /// Thousandths; 0: none is free.
     #[prost(uint32, tag = "1")]
     pub share: u32,
+}
+
+/// What a command of a client would get that comes now.
+#[derive(Clone, PartialEq, Message)]
+pub struct Offer {
+    /// Of a processor, on the best worker where the client's tasks are guests, of those that have one free; thousandths. 0: there is none.
+    #[prost(uint32, tag = "1")]
+    pub share: u32,
+    /// One of those workers is the client's own: its tasks have the priority of any process there.
+    #[prost(bool, tag = "2")]
+    pub own: bool,
+    /// Commands that wait for a place.
+    #[prost(uint32, tag = "3")]
+    pub waiting: u32,
+    /// Workers that take no tasks now, and why, for a person: `name (reason)`. At most eight.
+    #[prost(string, repeated, tag = "4")]
+    pub resting: Vec<String>,
+    /// Workers that are at the hub.
+    #[prost(uint32, tag = "5")]
+    pub workers: u32,
+    /// CPUs that are lent now.
+    #[prost(uint32, tag = "6")]
+    pub cpus: u32,
+    /// A CPU is free. Where none is, `share` and `own` are of the workers that have tasks.
+    #[prost(bool, tag = "7")]
+    pub is_free: bool,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].

@@ -15,6 +15,8 @@ pub struct Guests(Mutex<Table>);
 
 #[derive(Debug, Default)]
 struct Table {
+    /// Why none of them runs; empty: they may.
+    rests: String,
     next: u64,
     present: BTreeMap<u64, Present>,
 }
@@ -66,6 +68,19 @@ impl Guests {
         let known = Known { number, ..known };
         table.present.insert(number, Present { known, evict: Some(evict) });
         (Stay { guests: self.clone(), number }, told)
+    }
+
+    /// Says why none of them runs now, or that they may.
+    pub fn rest(&self, why: &str) {
+        let mut table = lock(&self.0);
+        if table.rests != why {
+            table.rests = why.to_owned();
+        }
+    }
+
+    /// Why none of them runs now; empty: they may.
+    pub fn why_resting(&self) -> String {
+        lock(&self.0).rests.clone()
     }
 
     /// All that are here, the longest first.

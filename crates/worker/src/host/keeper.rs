@@ -37,6 +37,8 @@ const CROWDED_PERCENT: u64 = 95;
 const QUIET: Duration = Duration::from_millis(5);
 /// Measurements that are told: an hour.
 const HISTORY: usize = 360;
+/// Why guests get no processor for a moment.
+const ASIDE: &str = "it stands aside while the machine's owner has work for all processors";
 /// Why guests end for want of memory.
 const NO_MEMORY: &str = "the machine's owner needs its memory";
 
@@ -149,6 +151,7 @@ impl State {
             let seen = lock(&self.shared.seen);
             (Lot::new(seen.owner_s, seen.expected, seen.outlook), seen.expected)
         };
+        let expected = self.shared.expected_now(expected);
         let rests = self.rests();
         self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
         self.evict_resting(now);
@@ -162,8 +165,10 @@ impl State {
             (false, None) => (cpus, cpus),
         };
         let asks = lot.asks() && self.frozen_since.is_none() && self.shared.guests.count() > 0;
-        let lent = Lending { cpus, largest, expected, asks };
-        self.lending.send_if_modified(|lending| std::mem::replace(lending, lent) != lent);
+        let rests = if self.frozen_since.is_some() { self.reasons().join("; ") } else { String::new() };
+        self.shared.guests.rest(if self.is_aside { ASIDE } else { &rests });
+        let lent = Lending { cpus, largest, expected, asks, rests };
+        self.lending.send_if_modified(|lending| std::mem::replace(lending, lent.clone()) != lent);
         let until = self.paused.and_then(|paused| paused.left(now));
         let soon = if self.shared.guests.are_leaving() { SOON } else { LOOK_MAX };
         Duration::from_secs_f64(look_s).min(soon).min(until.unwrap_or(LOOK_MAX))

@@ -41,8 +41,10 @@ use guests::{Guests, Known};
 use lingering::Elsewhere;
 use rustix::event::{EventfdFlags, PollFd};
 use rustix::time::Timespec;
+use sched::aside::Look;
 use sched::linger::outlook::Outlook;
 use sched::memory::Marks;
+use sched::recent::Recent;
 use sched::rest::{Reason, Rules};
 use sensing::Sensing;
 use std::io;
@@ -78,7 +80,7 @@ impl Settings {
 }
 
 /// What is lent at the moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lending {
     /// CPUs for tasks that come now.
     pub cpus: u32,
@@ -88,6 +90,15 @@ pub struct Lending {
     pub expected: Option<Expected>,
     /// Guests might be better off elsewhere: is anybody free?
     pub asks: bool,
+    /// Why guests rest, for a person; empty: they do not.
+    pub rests: String,
+}
+
+impl Lending {
+    /// All of so many CPUs.
+    pub fn all(cpus: u32) -> Self {
+        Self { cpus, largest: cpus, expected: None, asks: false, rests: String::new() }
+    }
 }
 
 /// The threads, until this is dropped.
@@ -120,6 +131,8 @@ pub struct Shared {
     hurries: AtomicBool,
     /// The owner has work for all processors.
     is_aside: AtomicBool,
+    /// What was left over the last seconds.
+    recent: Mutex<Recent>,
     /// For how long guests have stood aside since the watcher looked last, in nanoseconds.
     aside_ns: AtomicU64,
     /// What the hub has said of other workers.
@@ -158,7 +171,7 @@ impl Host {
         backlog: Arc<Backlog>,
     ) -> io::Result<Self> {
         let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let lent = Lending { cpus: settings.cpus, largest: settings.cpus, expected: None, asks: false };
+        let lent = Lending::all(settings.cpus);
         let group = levers.tree().and_then(|tree| tree.file_name()?.to_str().map(str::to_owned));
         let sensing = Mutex::new(Sensing::new(group.as_deref(), watcher::PERIOD));
         let shared = Arc::new(Shared {
@@ -174,6 +187,7 @@ impl Host {
             brake: Brake::default(),
             hurries: AtomicBool::new(false),
             is_aside: AtomicBool::new(false),
+            recent: Mutex::default(),
             aside_ns: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             has_ended: AtomicBool::new(false),
@@ -235,6 +249,30 @@ impl Shared {
     fn spent(&self, guest: &Known) -> Duration {
         let used = self.levers.cpu_used_by(&guest.group).filter(|_| !guest.group.is_empty());
         used.map_or_else(|| guest.since.elapsed(), |used| used.saturating_sub(guest.used_before))
+    }
+
+    /// Another look at the processors: what is left at this moment may bound what is expected.
+    fn note_recent(&self, look: &Look) {
+        // More than this many steps from the last that was told, the hub is told again.
+        const STEPS: f64 = 8.0;
+        let step = |recent: &Recent| recent.share().map(|share| (share * STEPS).round() as i32);
+        let (before, now) = {
+            let mut recent = lock(&self.recent);
+            let before = step(&recent);
+            recent.observe(look);
+            (before, step(&recent))
+        };
+        if before != now {
+            self.wake_keeper();
+        }
+    }
+
+    /// What a task that comes now will get of a processor: what is forecast, or what is left at this moment if that is far less.
+    fn expected_now(&self, forecast: Option<Expected>) -> Option<Expected> {
+        let mean = forecast.map_or(1.0, |expected| f64::from(expected.mean) / 1e3);
+        let Some(share) = lock(&self.recent).bounds(mean) else { return forecast };
+        let permille = (share * 1e3) as u32;
+        Some(Expected { mean: permille, low: 0, high: permille.max(1), ..forecast.unwrap_or_default() })
     }
 
     fn wake_keeper(&self) {
@@ -314,7 +352,7 @@ mod tests {
             .expect("it starts");
         let (stay, mut evicted) = guests.arrive(known());
         let ask = |question| control::ask(folder.path(), &question).expect("it answers");
-        let lent = || *host.lending.borrow();
+        let lent = || host.lending.borrow().clone();
         assert_eq!((lent().cpus, lent().largest), (3, 3));
 
         let told = ask(json!({"ask": "guests"}));

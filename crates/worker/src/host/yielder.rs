@@ -1,5 +1,5 @@
 //! Has guests stand aside altogether while their owner has work for all processors ([`sched::aside`]): looks some times a second while guests are
-//! here, and tells the keeper. While they run, some are moved to a processor that is idle ([`super::mover`]).
+//! here, and tells the keeper; and what is left at this moment, also while none is here ([`sched::recent`]). While they run, some are moved to a processor that is idle ([`super::mover`]).
 
 use super::guests::Known;
 use super::mover::Mover;
@@ -30,6 +30,8 @@ pub fn run(shared: &Shared) {
         let guests = shared.guests.list();
         let is_young = |guest: &Known| guest.since.elapsed() < YOUNG && shared.spent(guest) < LITTLE;
         let is_young = guests.iter().any(|guest| guest.is_leaving || is_young(guest));
+        let look = look(shared, &mut load, &mut guests_had);
+        look.iter().for_each(|look| shared.note_recent(look));
         let is_aside = if guests.is_empty() {
             // What comes of others is not known.
             aside = Aside::default();
@@ -38,7 +40,7 @@ pub fn run(shared: &Shared) {
             aside.end();
             false
         } else {
-            look(shared, &mut load, &mut guests_had).is_some_and(|look| aside.judge(&look))
+            look.is_some_and(|look| aside.judge(&look))
         };
         if shared.is_aside.swap(is_aside, Ordering::Relaxed) != is_aside {
             shared.wake_keeper();

@@ -1,7 +1,7 @@
 //! Control groups: guests get the CPU that nobody else wants, and no more memory and processes than granted.
 //!
-//! One group per worker at the top of the hierarchy, or of the part of it that is this user's, with `cpu.idle`; beneath it
-//! one group per running task, kept for the next task once it is empty, since making one costs more than using one.
+//! Two groups per worker at the top of the hierarchy, or of the part of it that is this user's: one with `cpu.idle` for guests, and one for
+//! the owner's own tasks. Beneath each, one group per running task, kept for the next task once it is empty, since making one costs more than using one.
 //! Version 2 where it has the controllers, otherwise version 1, and of version 2 what it does without any: freezing, and
 //! counting processor time. Where neither can be written, resource limits alone must do (see [`Limits`]).
 
@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, Mode, OFlags};
 
 use super::levers::{Levers, Memory, is_idle};
+use super::order::Priority;
 use super::sys;
 
 /// Empty groups kept for later tasks.
@@ -47,6 +48,8 @@ pub struct Cgroups {
     cpu: Option<PathBuf>,
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
+    /// Of the tasks in them.
+    priority: Priority,
     spare: Vec<Slot>,
     next: u64,
 }
@@ -74,24 +77,34 @@ impl Slot {
 }
 
 impl Cgroups {
-    /// Makes the group `name`, after killing and removing what an earlier worker of this name left. `None`: there is no
-    /// hierarchy that could be used.
-    pub fn prepare(name: &str) -> Option<Self> {
+    /// Makes the group `name` for tasks of this priority, after killing and removing what an earlier worker of this name left. `None`:
+    /// there is no hierarchy that could be used.
+    pub fn prepare(name: &str, priority: Priority) -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-        let mut made =
-            Self { tree: None, is_unified: false, cpu: None, memory: None, pids: None, spare: Vec::new(), next: 0 };
+        let mut made = Self {
+            tree: None,
+            is_unified: false,
+            cpu: None,
+            memory: None,
+            pids: None,
+            priority,
+            spare: Vec::new(),
+            next: 0,
+        };
         if let Some(root) = find(&mounts, "cgroup2", "").and_then(|root| writable(&root)) {
-            made.tree = prepare_unified(&root, name);
+            made.tree = prepare_unified(&root, name, priority);
             made.is_unified = made.tree.is_some();
             made.tree = made.tree.or_else(|| prepare_group(&root, name));
         }
         if !made.is_unified {
-            made.cpu = find(&mounts, "cgroup", "cpu").and_then(|root| prepare_group(&root, name));
-            made.cpu = made.cpu.filter(|group| fs::write(group.join("cpu.idle"), "1").is_ok());
+            if priority == Priority::Guest {
+                made.cpu = find(&mounts, "cgroup", "cpu").and_then(|root| prepare_group(&root, name));
+                made.cpu = made.cpu.filter(|group| fs::write(group.join("cpu.idle"), "1").is_ok());
+            }
             made.memory = find(&mounts, "cgroup", "memory").and_then(|root| prepare_group(&root, name));
             made.pids = find(&mounts, "cgroup", "pids").and_then(|root| prepare_group(&root, name));
         }
-        (made.limits() != Limits::default()).then_some(made)
+        (!made.groups().is_empty()).then_some(made)
     }
 
     /// What holds.
@@ -109,7 +122,7 @@ impl Cgroups {
     pub fn levers(&self) -> Levers {
         let unified = self.tree.clone().filter(|_| self.is_unified);
         Levers {
-            idle: unified.clone().or_else(|| self.cpu.clone()),
+            idle: unified.clone().filter(|_| self.priority == Priority::Guest).or_else(|| self.cpu.clone()),
             tree: self.tree.clone(),
             memory: match unified {
                 Some(group) => Some(Memory { group, is_unified: true }),
@@ -226,7 +239,7 @@ fn writable(root: &Path) -> Option<PathBuf> {
 }
 
 /// The worker's group in version 2, with the controllers that tasks need.
-fn prepare_unified(root: &Path, name: &str) -> Option<PathBuf> {
+fn prepare_unified(root: &Path, name: &str, priority: Priority) -> Option<PathBuf> {
     let controllers = fs::read_to_string(root.join("cgroup.controllers")).ok()?;
     if !["memory", "pids"].iter().all(|wanted| controllers.split_whitespace().any(|have| have == *wanted)) {
         return None;
@@ -235,7 +248,9 @@ fn prepare_unified(root: &Path, name: &str) -> Option<PathBuf> {
     let _ = fs::write(root.join("cgroup.subtree_control"), "+memory +pids");
     let _ = fs::write(root.join("cgroup.subtree_control"), "+cpu");
     let group = prepare_group(root, name)?;
-    let _ = fs::write(group.join("cpu.idle"), "1");
+    if priority == Priority::Guest {
+        let _ = fs::write(group.join("cpu.idle"), "1");
+    }
     if fs::write(group.join("cgroup.subtree_control"), "+memory +pids").is_err() {
         remove(&group);
         return None;
@@ -307,7 +322,7 @@ mod tests {
     #[test]
     fn groups_are_reused_and_removed() {
         let name = format!("gleaner-test-{}", std::process::id());
-        let Some(mut groups) = Cgroups::prepare(&name) else {
+        let Some(mut groups) = Cgroups::prepare(&name, Priority::Guest) else {
             println!("SKIPPED: no control group hierarchy can be written here");
             return;
         };

@@ -7,6 +7,7 @@ use base::Limit;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
+use super::order::Priority;
 use super::sys;
 
 /// What the C library searches where there is no PATH.
@@ -28,11 +29,18 @@ pub struct Program {
     /// Already within what the worker itself may have.
     limits: Vec<Limit>,
     cpus: Option<rustix::thread::CpuSet>,
+    priority: Priority,
 }
 
 impl Program {
     /// From a command; `hard` are the worker's own hard limits. `None`: a NUL byte within.
-    pub fn new(command: base::Command, cpus: &[u32], hard: &[u64], bounds: &[Limit]) -> Option<Self> {
+    pub fn new(
+        command: base::Command,
+        cpus: &[u32],
+        priority: Priority,
+        hard: &[u64],
+        bounds: &[Limit],
+    ) -> Option<Self> {
         let strings = |list: Vec<Vec<u8>>| -> Option<Vec<CString>> {
             list.into_iter().map(|item| CString::new(item).ok()).collect()
         };
@@ -50,6 +58,7 @@ impl Program {
             ignored_signals: command.ignored_signals,
             limits,
             cpus: (set.count() > 0).then_some(set),
+            priority,
         })
     }
 
@@ -86,7 +95,9 @@ impl Program {
         if let Some(idle) = idle {
             rustix::io::write(idle, b"0")?;
         }
-        sys::be_idle()?;
+        if self.priority == Priority::Guest {
+            sys::be_idle()?;
+        }
         if let Some(cpus) = &self.cpus {
             rustix::thread::sched_setaffinity(None, cpus)?;
         }

@@ -205,7 +205,7 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
     let terminal =
         order.terminal.map(|window| open_terminal(window, shows_all)).transpose().map_err(step("terminal"))?;
     let (streams, stdin) = streams(order, terminal.as_ref().map(|(_, slave)| slave))?;
-    let program = Program::new(command, &order.cpus, setup.hard, &bounds).ok_or_else(|| Failure {
+    let program = Program::new(command, &order.cpus, order.priority, setup.hard, &bounds).ok_or_else(|| Failure {
         step: super::STEP_EXECUTE.into(),
         errno: libc::EINVAL,
         message: "a NUL byte in the command".into(),

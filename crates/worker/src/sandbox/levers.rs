@@ -101,6 +101,14 @@ impl Levers {
         cpu_used(&self.tree.as_ref()?.join(task))
     }
 
+    /// For how long something of this task, or of those before it in its group, was ready and had no processor; `None`: the kernel does not
+    /// count that.
+    pub fn waited_by(&self, task: &str) -> Option<Duration> {
+        let pressure = fs::read_to_string(self.tree.as_ref()?.join(task).join("cpu.pressure")).ok()?;
+        let some = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
+        some.split_once("total=")?.1.trim().parse().ok().map(Duration::from_micros)
+    }
+
     /// Threads of the task in this group, as many as asked for.
     pub fn threads_of(&self, task: &str, count_max: usize) -> Vec<Pid> {
         let Some(tree) = self.tree.as_ref().filter(|_| !task.is_empty()) else { return Vec::new() };

@@ -46,7 +46,7 @@ use rustix::thread::UnshareFlags;
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest};
 pub use levers::{Held, Levers, Waits};
-pub use order::{Failure, Input, Order, Sink};
+pub use order::{Failure, Input, Order, Priority, Sink};
 
 /// [`Failure::step`]: the program itself could not be executed.
 pub const STEP_EXECUTE: &str = "execute";
@@ -129,6 +129,7 @@ pub struct SandboxServer {
     privileged: bool,
     limits: Limits,
     levers: Levers,
+    own_levers: Levers,
 }
 
 /// Prepares the sandbox and forks the zygote. Call it first thing in `main`, before any thread exists.
@@ -147,13 +148,16 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change("/", private).map_err(step("private mounts"))?;
     let system = mount_templates(&config.place)?;
-    let cgroups = config.cgroup.as_deref().and_then(cgroup::Cgroups::prepare);
+    let name = config.cgroup.as_deref();
+    let cgroups = name.and_then(|name| cgroup::Cgroups::prepare(name, Priority::Guest));
+    let own_cgroups = name.and_then(|name| cgroup::Cgroups::prepare(&format!("own-{name}"), Priority::Owner));
     let limits = cgroups.as_ref().map(cgroup::Cgroups::limits).unwrap_or_default();
     let levers = cgroups.as_ref().map(cgroup::Cgroups::levers).unwrap_or_default();
+    let own_levers = own_cgroups.as_ref().map(cgroup::Cgroups::levers).unwrap_or_default();
     let filters = seccomp::Filters::compile();
     let (socket, theirs) = socket::pair().map_err(step("socket"))?;
     let place = config.place.clone();
-    let zygote = zygote::Zygote { socket: theirs, place, system, cgroups, filters, privileged };
+    let zygote = zygote::Zygote { socket: theirs, place, system, cgroups, own_cgroups, filters, privileged };
     // SAFETY: the caller has one thread; the child runs the zygote, which ends in exit_now.
     let id = unsafe { sys::fork() }.map_err(step("fork"))?;
     if id == 0 {
@@ -162,13 +166,13 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     drop(zygote);
     let id = rustix::process::Pid::from_raw(id).expect("fork gives the parent a positive id");
     let zygote = rustix::process::pidfd_open(id, rustix::process::PidfdFlags::empty()).map_err(step("zygote"))?;
-    Ok(SandboxServer { socket, zygote: Arc::new(zygote), privileged, limits, levers })
+    Ok(SandboxServer { socket, zygote: Arc::new(zygote), privileged, limits, levers, own_levers })
 }
 
 /// What control groups would hold at a worker that is started like this process.
 pub fn possible_limits() -> Limits {
     let name = format!("gleaner-doctor-{}", std::process::id());
-    let Some(groups) = cgroup::Cgroups::prepare(&name) else { return Limits::default() };
+    let Some(groups) = cgroup::Cgroups::prepare(&name, Priority::Guest) else { return Limits::default() };
     let limits = groups.limits();
     groups.remove();
     limits
@@ -208,6 +212,11 @@ impl SandboxServer {
     /// What can be done with all guests, or one, while they run.
     pub fn levers(&self) -> &Levers {
         &self.levers
+    }
+
+    /// What is known of the owner's own tasks while they run.
+    pub fn own_levers(&self) -> &Levers {
+        &self.own_levers
     }
 
     /// Starts a task. The descriptors of the order are the task's alone afterwards. Must run in a tokio runtime.

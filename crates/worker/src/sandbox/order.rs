@@ -36,8 +36,20 @@ pub struct Order {
     pub memory_bytes_max: Option<u64>,
     /// Most processes and threads; `None`: unlimited.
     pub pids_max: Option<u32>,
+    /// What it is to this machine's owner.
+    pub priority: Priority,
     /// What calls the task off; `None`: what it may not do is refused, and it goes on.
     pub watch: Option<Watch>,
+}
+
+/// How a task compares with what else runs on the machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// After everybody else: somebody else's work.
+    #[default]
+    Guest,
+    /// As any process: work of the account that the worker belongs to, sent from this machine.
+    Owner,
 }
 
 /// Where standard input comes from.
@@ -113,6 +125,7 @@ impl Order {
         out.list(&self.cpus, |out, cpu| out.u32(*cpu));
         out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
+        out.bool(self.priority == Priority::Owner);
         out.option(self.watch.as_ref(), |out, watch| watch.encode(out));
         (out.0, descriptors)
     }
@@ -158,6 +171,7 @@ impl Order {
             cpus: from.list(|from| from.u32())?,
             memory_bytes_max: from.option(|from| from.u64())?,
             pids_max: from.option(|from| from.u32())?,
+            priority: if from.bool()? { Priority::Owner } else { Priority::Guest },
             watch: from.option(Watch::decode)?,
         };
         if from.is_empty() { Ok(order) } else { Err(Malformed("bytes left over")) }
@@ -334,6 +348,7 @@ mod tests {
             cpus: vec![1],
             memory_bytes_max: Some(9),
             pids_max: None,
+            priority: Priority::Owner,
             watch: Some(Watch::default()),
         };
         let (bytes, descriptors) = order.pack();

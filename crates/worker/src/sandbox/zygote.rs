@@ -15,7 +15,7 @@ use rustix::process::{PidfdFlags, Signal};
 use super::cgroup::{Cgroups, Limits, Slot};
 use super::init::{self, Setup};
 use super::namespaces::Clients;
-use super::order::{Failure, Order, Report, from_memory_file};
+use super::order::{Failure, Order, Priority, Report, from_memory_file};
 use super::rootfs::Root;
 use super::seccomp::Filters;
 use super::socket::{self, PACKET_BYTES_MAX};
@@ -37,9 +37,21 @@ pub struct Zygote {
     pub place: PathBuf,
     /// Template of `/sys`.
     pub system: Option<PathBuf>,
+    /// Of guests.
     pub cgroups: Option<Cgroups>,
+    /// Of the owner's own tasks.
+    pub own_cgroups: Option<Cgroups>,
     pub filters: Filters,
     pub privileged: bool,
+}
+
+impl Zygote {
+    fn groups(&mut self, priority: Priority) -> &mut Option<Cgroups> {
+        match priority {
+            Priority::Guest => &mut self.cgroups,
+            Priority::Owner => &mut self.own_cgroups,
+        }
+    }
 }
 
 struct Running {
@@ -48,6 +60,7 @@ struct Running {
     id_base: u32,
     network: OwnedFd,
     slot: Option<Slot>,
+    priority: Priority,
 }
 
 struct State {
@@ -144,7 +157,8 @@ impl State {
             _ => return Err(unreadable("of an unknown kind".into())),
         };
         let order = order.map_err(|error| unreadable(error.to_string()))?;
-        let slot = match &mut self.zygote.cgroups {
+        let priority = order.priority;
+        let slot = match self.zygote.groups(priority) {
             Some(groups) => Some(groups.take(order.memory_bytes_max, order.pids_max).map_err(|error| Failure {
                 step: "control group".into(),
                 errno: error.raw_os_error().unwrap_or(0),
@@ -155,11 +169,11 @@ impl State {
         let id_base = order.id_base;
         match self.fork(order, slot.as_ref(), status) {
             Ok((id, process, network)) => {
-                self.running.push(Running { id, process, id_base, network, slot });
+                self.running.push(Running { id, process, id_base, network, slot, priority });
                 Ok(id)
             }
             Err(failure) => {
-                self.give_back_group(slot);
+                self.give_back_group(slot, priority);
                 Err(failure)
             }
         }
@@ -215,13 +229,13 @@ impl State {
             if let Some(at) = self.running.iter().position(|running| running.id == id) {
                 let ended = self.running.swap_remove(at);
                 self.clients.give_back(ended.id_base, ended.network);
-                self.give_back_group(ended.slot);
+                self.give_back_group(ended.slot, ended.priority);
             }
         }
     }
 
-    fn give_back_group(&mut self, slot: Option<Slot>) {
-        if let (Some(groups), Some(slot)) = (&mut self.zygote.cgroups, slot) {
+    fn give_back_group(&mut self, slot: Option<Slot>, priority: Priority) {
+        if let (Some(groups), Some(slot)) = (self.zygote.groups(priority), slot) {
             groups.give_back(slot);
         }
     }
@@ -240,7 +254,7 @@ impl State {
             let _ = rustix::event::poll(&mut [PollFd::new(signals, PollFlags::IN)], Some(&second));
             while sys::read_signal(signals).is_some() {}
         }
-        if let Some(groups) = self.zygote.cgroups.take() {
+        for groups in [self.zygote.cgroups.take(), self.zygote.own_cgroups.take()].into_iter().flatten() {
             groups.remove();
         }
     }

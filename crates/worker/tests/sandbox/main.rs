@@ -10,7 +10,7 @@ use std::path::Path;
 
 use base::watch::{Format, Sign};
 use base::{ExitStatus, Limit, Watch, WindowSize};
-use worker::sandbox::{self, Error, Event, Input, Sink};
+use worker::sandbox::{self, Error, Event, Input, Priority, Sink};
 
 use world::{BASE, UID, world};
 
@@ -40,6 +40,19 @@ fn sees_what_the_client_has() {
     let mut order = world.order(&["id", "-u"]);
     order.command.uid = 4_000_000;
     assert_eq!(world.run(order).0, "65534\n");
+}
+
+#[test]
+fn guests_come_after_all_others_and_the_owners_own_tasks_do_not() {
+    let world = world!();
+    const SCHED_OTHER: &str = "0";
+    const SCHED_IDLE: &str = "5";
+    for (priority, policy, ioclass) in [(Priority::Guest, SCHED_IDLE, "idle"), (Priority::Owner, SCHED_OTHER, "none")] {
+        let mut order = world.shell("cut -d' ' -f41 /proc/self/stat; ionice");
+        order.priority = priority;
+        let (said, _) = world.run(order);
+        assert!(said.starts_with(policy) && said.contains(ioclass), "{priority:?}: {said}");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base::{Command, ExitStatus};
 use tokio::runtime::Runtime;
-use worker::sandbox::{self, Config, Error, Event, Failure, Guest, Input, Order, SandboxServer, Sink};
+use worker::sandbox::{self, Config, Error, Event, Failure, Guest, Input, Order, Priority, SandboxServer, Sink};
 
 pub const BASE: u32 = 0x6100_0000;
 pub const UID: u32 = 1000;
@@ -67,6 +67,7 @@ impl World {
             cpus: Vec::new(),
             memory_bytes_max: None,
             pids_max: None,
+            priority: Priority::Guest,
             watch: None,
         }
     }

@@ -1,0 +1,86 @@
+//! What a command would get that comes now, for clients that weigh where to run it; and which workers take none, and why.
+
+use super::{Placement, Worker};
+use base::NodeId;
+use bytes::Bytes;
+use wire::message::Offer;
+
+/// Workers that are named as resting, at most.
+const RESTING_MAX: usize = 8;
+
+/// What is known of a worker beside what it lends.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// Its name for people.
+    pub name: String,
+    /// The mark of the account whose tasks are no guests there; empty: of none.
+    pub owner: Bytes,
+    /// Why guests rest there; empty: they do not.
+    pub rests: String,
+}
+
+impl Placement {
+    /// Notes what is known of a worker that has joined.
+    pub fn is_known(&mut self, node: NodeId, about: About) {
+        if let Some(worker) = self.workers.get_mut(&node) {
+            worker.about = about;
+        }
+    }
+
+    /// Notes why guests rest at a worker, or that they do not.
+    pub fn rests(&mut self, node: NodeId, why: &str) {
+        if let Some(worker) = self.workers.get_mut(&node) {
+            worker.about.rests = why.to_owned();
+        }
+    }
+
+    /// Why guests rest at a worker; empty: they do not.
+    pub fn why_resting(&self, node: NodeId) -> &str {
+        self.workers.get(&node).map_or("", |worker| &worker.about.rests)
+    }
+
+    /// What a command would get now of a client with this mark.
+    pub fn offer(&self, mark: &[u8]) -> Offer {
+        let lends = self.workers.iter().filter(|(_, worker)| !worker.is_drained && worker.lent.cpus > 0);
+        let (free, full): (Vec<_>, Vec<_>) =
+            lends.partition(|(node, _)| self.load(**node).is_some_and(|(cpus, busy)| cpus > busy));
+        let cpus = free.iter().chain(&full).map(|(_, worker)| worker.lent.cpus).sum();
+        let is_free = !free.is_empty();
+        let best = if is_free { free } else { full };
+        let is_own = |worker: &&Worker| !mark.is_empty() && worker.about.owner == mark;
+        let (own, others): (Vec<_>, Vec<_>) = best.into_iter().map(|(_, worker)| worker).partition(is_own);
+        let share = others.iter().map(|worker| worker.lent.speed_permille()).max().unwrap_or(0);
+        Offer {
+            share,
+            own: !own.is_empty(),
+            waiting: self.waiting.try_into().unwrap_or(u32::MAX),
+            resting: self.resting(),
+            workers: self.workers.len().try_into().unwrap_or(u32::MAX),
+            cpus,
+            is_free,
+        }
+    }
+
+    /// Workers that take no tasks now, and why: some of them.
+    pub(super) fn resting(&self) -> Vec<String> {
+        let why = |drained: bool, rests: &str| match (drained, rests) {
+            (true, _) => Some("drained".to_owned()),
+            (false, "") => None,
+            (false, rests) => Some(format!("rests: {rests}")),
+        };
+        let resting = self.workers.iter().filter_map(|(node, worker)| {
+            let why = why(worker.is_drained, &worker.about.rests)?;
+            let name = Some(worker.about.name.clone()).filter(|name| !name.is_empty());
+            Some(format!("{} ({why})", name.unwrap_or_else(|| node.short())))
+        });
+        resting.take(RESTING_MAX).collect()
+    }
+}
+
+/// The end of a sentence that says that nobody takes tasks.
+pub(super) fn resting_in_words(resting: &[String]) -> String {
+    match resting {
+        [] => String::new(),
+        some => format!(": {}", some.join(", ")),
+    }
+}

@@ -1,0 +1,132 @@
+//! How a worker recognises tasks of its own account on its own machine: they are no guests there.
+//!
+//! Both sides hold a secret that one account of one machine can read: a file in the machine's shared memory, gone with its next start.
+//! A launch carries a digest of its task's number under that secret, so that neither the hub nor another client can claim to be the owner.
+//! What runs in another mount namespace with its own shared memory, as in a container, counts as another machine.
+
+use base::{Digest, TaskId};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Where the secrets of all accounts are, each readable by its own account alone.
+const FOLDER: &str = "/dev/shm";
+/// Length of a secret.
+const BYTES: usize = 32;
+
+/// The secret of an account on this machine.
+#[derive(Clone)]
+pub struct Secret([u8; BYTES]);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+impl Secret {
+    /// This account's secret; it is made if there is none. Call it before the process enters a user namespace. Fails where there is no
+    /// shared memory, or where another account has taken the file's name.
+    pub fn keep() -> io::Result<Self> {
+        Self::keep_in(Path::new(FOLDER))
+    }
+
+    /// This account's secret, if a worker of it has made one.
+    pub fn read() -> Option<Self> {
+        read(&place(Path::new(FOLDER))).ok()
+    }
+
+    fn keep_in(folder: &Path) -> io::Result<Self> {
+        let place = place(folder);
+        match read(&place) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            found => return found,
+        }
+        let secret: [u8; BYTES] = rand::random();
+        let draft = folder.join(format!(".gleaner-{:016x}", rand::random::<u64>()));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        File::from(rustix::fs::open(&draft, flags, Mode::RUSR | Mode::WUSR)?).write_all(&secret)?;
+        // Of several workers that start at once, the first one's secret is everybody's.
+        let linked = rustix::fs::linkat(CWD, &draft, CWD, &place, rustix::fs::AtFlags::empty());
+        let _ = std::fs::remove_file(&draft);
+        match linked {
+            Ok(()) | Err(Errno::EXIST) => read(&place),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// By which a hub knows that a client and a worker have the same owner: it proves nothing, and tells nothing of the secret.
+    pub fn mark(&self) -> Digest {
+        Digest::keyed(&self.0, b"owner")
+    }
+
+    /// What the launch of this task carries.
+    pub fn proof(&self, task: TaskId) -> Digest {
+        Digest::keyed(&self.0, &task.0.to_be_bytes())
+    }
+
+    /// Whether a launch of this task that carries these bytes comes from this account on this machine.
+    pub fn is_proved(&self, task: TaskId, proof: &[u8]) -> bool {
+        self.proof(task).is(proof)
+    }
+}
+
+fn place(folder: &Path) -> PathBuf {
+    folder.join(format!("gleaner-{}", rustix::process::getuid().as_raw()))
+}
+
+/// The folder is everybody's: the file counts only if nobody else can have written or read it.
+fn read(place: &Path) -> io::Result<Secret> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let file = rustix::fs::open(place, flags, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    if !is_file || stat.st_uid != rustix::process::geteuid().as_raw() || stat.st_mode & 0o077 != 0 {
+        let what = format!("{} is not this account's alone: remove it", place.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+    }
+    let mut secret = [0; BYTES];
+    File::from(file).read_exact(&mut secret)?;
+    Ok(Secret(secret))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn an_account_has_one_secret_that_proves_its_tasks() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (first, second) =
+            (Secret::keep_in(folder.path()).expect("made"), Secret::keep_in(folder.path()).expect("read"));
+        let proof = first.proof(TaskId(7));
+        assert!(second.is_proved(TaskId(7), &proof.0));
+        assert!(!second.is_proved(TaskId(8), &proof.0) && !second.is_proved(TaskId(7), &proof.0[..31]));
+        assert!(!second.is_proved(TaskId(7), b""));
+        let other = tempfile::tempdir().expect("a folder");
+        assert!(!Secret::keep_in(other.path()).expect("made").is_proved(TaskId(7), &proof.0));
+        assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn a_file_that_others_can_read_or_that_is_elsewhere_is_no_secret() {
+        let folder = tempfile::tempdir().expect("a folder");
+        Secret::keep_in(folder.path()).expect("made");
+        let file = place(folder.path());
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).expect("changed");
+        let error = Secret::keep_in(folder.path()).expect_err("others can read it");
+        assert!(error.to_string().contains("not this account's alone"), "{error}");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("changed");
+        let moved = folder.path().join("moved");
+        std::fs::rename(&file, &moved).expect("moved");
+        std::os::unix::fs::symlink(&moved, &file).expect("linked");
+        assert!(Secret::keep_in(folder.path()).is_err());
+        std::fs::remove_file(&file).expect("removed");
+        std::fs::write(&file, "short").expect("written");
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).expect("changed");
+        assert!(Secret::keep_in(folder.path()).is_err());
+    }
+}

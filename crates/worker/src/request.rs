@@ -1,0 +1,88 @@
+//! A launch as it came, checked: what a task is to run, over which files, for whom.
+
+use crate::cpus::Share;
+use crate::host::guests::Known;
+use crate::sandbox::{Guest, SandboxServer};
+use crate::scratch::Scratch;
+use base::{Command, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Instant;
+use wire::convert;
+use wire::message::Launch;
+
+/// A launch, checked.
+pub(crate) struct Request {
+    /// Its number.
+    pub task: TaskId,
+    /// Which try this is, from 1.
+    pub attempt: u32,
+    /// What to run.
+    pub command: Command,
+    /// Standard input.
+    pub stdin: Stdin,
+    /// Standard output.
+    pub stdout: Output,
+    /// Standard error.
+    pub stderr: Output,
+    /// Size of its terminal.
+    pub window: WindowSize,
+    /// The step of its view.
+    pub update: ViewUpdate,
+    /// The client's clock at the launch.
+    pub launched: Time,
+    /// What its client says to be this machine's owner.
+    pub owner_proof: Bytes,
+    /// What it is watched for.
+    pub watch: Option<Watch>,
+    /// Processes that outlive the program and hold its output are waited for.
+    pub linger: bool,
+    /// Nanoseconds to add to this machine's clock to get the client's.
+    pub to_client_clock: i64,
+}
+
+impl Request {
+    pub fn new(launch: Launch, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
+        let missing = || wire::Invalid("a launch without command, input or view");
+        Ok(Self {
+            task: convert::task(&launch.task)?,
+            attempt: launch.attempt,
+            command: launch.command.ok_or_else(missing)?.try_into()?,
+            stdin: launch.stdin.ok_or_else(missing)?.try_into()?,
+            stdout: convert::output(launch.stdout)?,
+            stderr: convert::output(launch.stderr)?,
+            window: convert::window(launch.window),
+            update: launch.view.ok_or_else(missing)?.try_into()?,
+            launched: Time(launch.launched),
+            owner_proof: launch.owner_proof,
+            linger: launch.linger,
+            watch: launch.watch.map(TryInto::try_into).transpose()?,
+            to_client_clock: to_hub_clock - launch.client_to_hub,
+        })
+    }
+
+    /// What its machine's owner is told of it.
+    pub fn known(&self, sandbox: &SandboxServer, guest: &Guest, scratch: &Scratch, cpus: Arc<Share>) -> Known {
+        let group = guest.group().to_owned();
+        Known {
+            number: 0,
+            task: self.task,
+            program: base::path::printable(&self.command.argv[0]),
+            used_before: sandbox.levers().cpu_used_by(&group).unwrap_or_default(),
+            group,
+            scratch: scratch.folder.clone(),
+            cpus,
+            since: Instant::now(),
+            is_leaving: false,
+        }
+    }
+
+    pub fn has_terminal(&self) -> bool {
+        self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
+    }
+
+    /// The clocks by which its result is dated.
+    pub fn clock(&self, started: Time, ended: Time) -> crate::result::Clock {
+        crate::result::Clock { started, ended, launched: self.launched, to_client: self.to_client_clock }
+    }
+}
