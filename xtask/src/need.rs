@@ -30,7 +30,7 @@ pub const MACHINE: [Need; 5] = [
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-pub const TESTS: [Need; 24] = [
+pub const TESTS: [Need; 28] = [
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
@@ -55,6 +55,10 @@ pub const TESTS: [Need; 24] = [
     ("newuidmap", "uidmap"),
     ("/usr/lib/postgresql", "postgresql"),
     ("openssl", "openssl"),
+    ("ninja", "ninja-build"),
+    ("meson", "meson"),
+    ("cmake", "cmake"),
+    ("rsync", "rsync"),
 ];
 
 /// What the heavy tests on real input run.

@@ -1,13 +1,13 @@
 //! The end of a task: its delta is committed, or kept and refused; and what the commit changed is remembered, so that
 //! the next launch neither hashes nor sends what the task made.
 
-use crate::commit::{CommitError, Committer, Contents, Evidence, Keep, Report, Request, Stamp};
+use crate::commit::{CommitError, Committer, Contents, Evidence, Keep, Report, Request, Stamp, nanos_ahead};
 use crate::daemon::Daemon;
 use crate::plan::Plan;
 use crate::recipes::Cut;
 use crate::record::Record;
 use crate::serve::blocking;
-use crate::snapshot::stat_at;
+use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::WriteRules;
@@ -107,6 +107,11 @@ pub(crate) async fn settle_ended(
     let daemon = daemon.clone();
     let work = move || {
         let write = |path: &TreePath| ended.write.decide(path);
+        // A worker's clock may be a little ahead: a change here after the commit must not look older than what the task made.
+        let ahead = nanos_ahead(&delta, Time(now_nanos()));
+        if ahead > 0 {
+            pause_nanos(ahead);
+        }
         let now = Time(now_nanos());
         let (contents, why) = (&Spooled(&spool), "");
         let (task, argv) = (ended.task, ended.argv.as_slice());

@@ -461,6 +461,12 @@ fn path_within(root: &Path, path: &Path) -> Option<TreePath> {
     TreePath::root().resolve(relative.as_os_str().as_bytes())
 }
 
+/// By how much the latest time in a delta is after `now`, as far as that is a clock's error.
+pub(crate) fn nanos_ahead(delta: &Delta, now: Time) -> i64 {
+    let ahead = delta.changes.iter().filter_map(|change| attr_of(&change.action)).map(|attr| attr.mtime.since(now));
+    ahead.filter(|ahead| (1..=CLOCK_ERROR_NS).contains(ahead)).max().unwrap_or(0)
+}
+
 /// A time that is in the future by no more than clocks err is now.
 fn settle_times(changes: &mut [Cow<'_, Change>], now: Time) {
     let ahead = |mtime: Time| (1..=CLOCK_ERROR_NS).contains(&mtime.since(now));

@@ -11,6 +11,11 @@ use std::os::unix::fs::FileExt;
 pub(crate) const COMPARED_BYTES_MAX: u64 = 64 << 20;
 /// Kernels stamp files with a clock that is behind by up to this, in nanoseconds: one tick at 100 Hz.
 const CLOCK_GRAIN_NS: i64 = 10_000_000;
+/// Clocks that differ by no more than this, in nanoseconds, are taken for the same one. What `stat` showed the task is then
+/// what the client gets, to the nanosecond: ninja, for one, writes it down, and builds all again if it does not fit.
+const SAME_CLOCK_NS: i64 = 50_000_000;
+/// A difference between clocks of one machine: so much the way to the client errs.
+const SAME_MACHINE_NS: i64 = 500_000;
 /// User and group ids of one client.
 const IDS: u32 = 65536;
 
@@ -39,7 +44,12 @@ pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> 
 /// the task (`touch -d`, `cp -p`, `tar`) and are kept.
 fn client_time(time: Time, options: &Options) -> Time {
     let within = time.since(options.task_start) >= -CLOCK_GRAIN_NS && time <= options.task_end;
-    if within { time.plus(options.clock_offset_ns).max(options.launch) } else { time }
+    match options.clock_offset_ns.abs() {
+        _ if !within => time,
+        ..=SAME_MACHINE_NS => time,
+        ..=SAME_CLOCK_NS => time.max(options.launch),
+        _ => time.plus(options.clock_offset_ns).max(options.launch),
+    }
 }
 
 /// An id as the client has it. Ids that do not fit into the task's range are shown to it as 65534: then what was before
@@ -123,6 +133,15 @@ mod tests {
         assert_eq!(map(111), 111);
         options.clock_offset_ns = -55 * second;
         assert_eq!(client_time(Time(100 * second), &options), Time(50 * second), "not before the launch");
+        options.launch = Time(100 * second + 7);
+        for offset in [-SAME_CLOCK_NS, -1, 0, 1, SAME_CLOCK_NS] {
+            options.clock_offset_ns = offset;
+            let shown = Time(105 * second + 123_456_789);
+            assert_eq!(client_time(shown, &options), shown, "what the task saw is what the client gets");
+        }
+        assert_eq!(client_time(Time(100 * second), &options), options.launch, "not before the launch");
+        options.clock_offset_ns = SAME_MACHINE_NS;
+        assert_eq!(client_time(Time(100 * second), &options), Time(100 * second), "a kernel's coarse clock is behind");
     }
 
     #[test]
