@@ -30,7 +30,11 @@ pub const MACHINE: [Need; 5] = [
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
+<<<<<<< HEAD
 pub const TESTS: [Need; 28] = [
+=======
+pub const TESTS: [Need; 25] = [
+>>>>>>> ef56778 (client: see whose files a command is about)
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
@@ -50,6 +54,7 @@ pub const TESTS: [Need; 28] = [
     ("unzip", "unzip"),
     ("hostname", "hostname"),
     ("flock", "util-linux"),
+    ("mksquashfs", "squashfs-tools"),
     ("bash", "bash"),
     ("awk", "mawk"),
     ("newuidmap", "uidmap"),

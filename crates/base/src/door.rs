@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -48,6 +48,21 @@ pub struct Options {
     pub race: bool,
 }
 
+/// Where the caller stands: a daemon that stands elsewhere would take other files for the caller's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct World {
+    /// The mount that its root folder is on, as the kernel numbers mounts. No two mount namespaces share a mount.
+    pub root_mount: u64,
+    /// Inode number of its root folder.
+    pub root_inode: u64,
+    /// Inode number of its user namespace; 0: not known.
+    pub users: u64,
+    /// Its execution domain (`personality(2)`).
+    pub personality: u32,
+    /// Its effective capabilities, a bit each.
+    pub capabilities: u64,
+}
+
 /// From `remrun` or `gleaner` to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -61,6 +76,8 @@ pub enum Request {
         options: Options,
         /// Size of the caller's terminal, if standard input or output is one.
         window: Option<WindowSize>,
+        /// Where the caller stands.
+        world: World,
     },
     /// Open a job: the first message of a connection. The job lasts as long as the connection.
     Job {
@@ -74,6 +91,8 @@ pub enum Request {
         version: u32,
         /// The job.
         batch: Box<Batch>,
+        /// Where the caller stands.
+        world: World,
     },
     /// The next tasks of the batch job that is being submitted.
     Tasks(Vec<BatchTask>),
@@ -188,7 +207,7 @@ pub fn take_frame(received: &mut Vec<u8>) -> Result<Option<Vec<u8>>, Malformed> 
 impl Encode for Request {
     fn encode(&self, out: &mut Writer) {
         match self {
-            Self::Run { version, command, options, window } => {
+            Self::Run { version, command, options, window, world } => {
                 out.u8(0);
                 out.u32(*version);
                 command.encode(out);
@@ -200,6 +219,7 @@ impl Encode for Request {
                 out.bool(options.becomes);
                 out.bool(options.race);
                 out.option(window.as_ref(), write_window);
+                world.encode(out);
             }
             Self::Outcome(task) => {
                 out.u8(1);
@@ -222,10 +242,11 @@ impl Encode for Request {
                 out.u8(6);
                 out.u32(*version);
             }
-            Self::Submit { version, batch } => {
+            Self::Submit { version, batch, world } => {
                 out.u8(7);
                 out.u32(*version);
                 batch.encode(out);
+                world.encode(out);
             }
             Self::Tasks(tasks) => {
                 out.u8(8);
@@ -250,6 +271,7 @@ impl Encode for Request {
                     race: from.bool()?,
                 },
                 window: from.option(read_window)?,
+                world: World::decode(from)?,
             },
             1 => Self::Outcome(TaskId(from.u128()?)),
             2 => Self::Ask(from.bytes()?.to_vec()),
@@ -257,10 +279,31 @@ impl Encode for Request {
             4 => Self::Resize(read_window(from)?),
             5 => Self::Foreground(from.bool()?),
             6 => Self::Job { version: read_version(from)? },
-            7 => Self::Submit { version: read_version(from)?, batch: Box::new(Batch::decode(from)?) },
+            7 => Self::Submit {
+                version: read_version(from)?,
+                batch: Box::new(Batch::decode(from)?),
+                world: World::decode(from)?,
+            },
             8 => Self::Tasks(from.list(BatchTask::decode)?),
             9 => Self::Submitted,
             _ => return Err(Malformed("an unknown request")),
+        })
+    }
+}
+
+impl Encode for World {
+    fn encode(&self, out: &mut Writer) {
+        [self.root_mount, self.root_inode, self.users, self.capabilities].iter().for_each(|number| out.u64(*number));
+        out.u32(self.personality);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self {
+            root_mount: from.u64()?,
+            root_inode: from.u64()?,
+            users: from.u64()?,
+            capabilities: from.u64()?,
+            personality: from.u32()?,
         })
     }
 }
@@ -365,6 +408,7 @@ mod tests {
                 race: true,
             },
             window: Some(WindowSize { rows: 24, columns: 80 }),
+            world: World { root_mount: 1, root_inode: 2, users: 3, personality: 4, capabilities: 5 },
         };
         let others = [
             Request::Signal(2),

@@ -23,6 +23,7 @@ use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
 use crate::unable::Unable;
 use crate::views::Views;
+use crate::world;
 use base::TreePath;
 use base::door::{self, Reply, Request};
 use std::collections::HashMap;
@@ -318,9 +319,7 @@ impl Daemon {
 
     async fn serve_caller(self: Arc<Self>, stream: UnixStream) {
         let own = rustix::process::geteuid().as_raw();
-        if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
-            return;
-        }
+        let Some(peer) = stream.peer_cred().ok().filter(|peer| peer.uid() == own) else { return };
         let first = match receive_first(stream).await {
             Ok(first) => first,
             Err(error) => {
@@ -330,8 +329,11 @@ impl Daemon {
         };
         let First { request, descriptors, mut requests, mut replies } = first;
         match request {
-            Request::Run { command, options, window, .. } => {
-                run::run(self, *command, options, window, descriptors, requests, replies).await;
+            Request::Run { command, options, window, world, .. } => {
+                match world::obstacle(world, peer.pid(), command.uid).await {
+                    None => run::run(self, *command, options, window, descriptors, requests, replies).await,
+                    Some(why) => world::send_back(&self, &command, &options, why, &mut replies).await,
+                }
             }
             Request::Job { .. } => self.hold_job(&mut requests, &mut replies).await,
             Request::Outcome(task) => {
@@ -342,7 +344,10 @@ impl Daemon {
                 let answer = ask::answer(&self, &question).await;
                 let _ = replies.send(&Reply::Answer(answer)).await;
             }
-            Request::Submit { batch, .. } => batch::answer::submit(self, *batch, requests, replies).await,
+            Request::Submit { batch, world, .. } => {
+                let why = world::obstacle(world, peer.pid(), own).await;
+                batch::answer::submit(self, *batch, why, requests, replies).await;
+            }
             Request::Tasks(_)
             | Request::Submitted
             | Request::Signal(_)

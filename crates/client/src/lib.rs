@@ -4,7 +4,7 @@
 //! passes its streams (`ending`: signals that end it), [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
 //! answers what the hub asks while the command runs. [`batch`] jobs need no caller: the hub says when each of their commands is launched.
 //!
-//! * Its files: [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
+//! * Its files: `mounts` (which file system is where), [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`write_rules`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
@@ -14,7 +14,7 @@
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there
 //!   ([`networks`]). What of all this outlives the daemon is in small files (`small_file`).
-//! * Its callers: [`caller`], [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
+//! * Its callers: [`caller`], whether they stand where it stands (`world`), [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
 pub mod ahead;
 pub mod arrivals;
@@ -37,6 +37,7 @@ pub mod kept_back;
 pub mod link;
 mod link_wait;
 mod listening;
+mod mounts;
 pub mod networks;
 pub mod outputs;
 mod own_pool;
@@ -64,4 +65,5 @@ pub mod unable;
 pub mod views;
 mod watch;
 mod weigh;
+mod world;
 pub mod write_rules;

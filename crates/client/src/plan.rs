@@ -11,7 +11,7 @@ use crate::listening;
 use crate::policy::{Access, FileFacts, Gate, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
-use crate::snapshot::Disk;
+use crate::snapshot::{Disk, is_mirrored};
 use crate::stdio;
 use crate::unable;
 use crate::views::closure::level_of;
@@ -90,6 +90,12 @@ impl Plan {
         let cwd = TreePath::parse(&command.cwd).ok_or_else(|| here("the working directory has no path"))?;
         if let Some(kind) = daemon.server.views().snapshot().odd_file_system(&cwd) {
             return Err(NotPlanned::Here(format!("{cwd} is on {kind}, whose changes cannot be noticed reliably")));
+        }
+        if !is_mirrored(&cwd) {
+            return Err(NotPlanned::Here(format!("{cwd} is in a folder that each machine has of its own")));
+        }
+        if let Some(why) = remote_ability::shared_memory(&command.argv, &command.env) {
+            return Err(NotPlanned::Here(why));
         }
         command.argv = remote_ability::unwrap(&command.argv).to_vec();
         let program = profile::identify(&command.argv, &command.env, &cwd)?;
@@ -297,7 +303,7 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
         fd if stdio::is_terminal(fd) => Stdin::Terminal,
         // A file that the policy keeps here was opened by the caller all the same: its bytes may go, its name not.
         fd => match stdio::regular_file(fd) {
-            Some((path, offset)) if is_readable(&path, read) => Stdin::File { path, offset },
+            Some((path, offset)) if is_mirrored_file(&path) && is_readable(&path, read) => Stdin::File { path, offset },
             _ => Stdin::Stream,
         },
     };
@@ -312,6 +318,10 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
         other => other,
     };
     (stdin, stdout, stderr)
+}
+
+fn is_mirrored_file(path: &[u8]) -> bool {
+    TreePath::parse(path).is_some_and(|path| is_mirrored(&path))
 }
 
 fn is_readable(path: &[u8], read: &ReadPolicy) -> bool {

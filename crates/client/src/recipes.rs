@@ -75,6 +75,8 @@ struct State {
 struct Known {
     stamp: Stamp,
     cut: Cut,
+    /// The stamp tells the same state whichever mount shows it.
+    lasting: bool,
 }
 
 impl Recipes {
@@ -115,14 +117,16 @@ impl Recipes {
         }
         let mut state = lock(&self.known);
         let known = state.files.get(path)?;
-        (known.stamp == *stamp).then(|| known.cut.clone())
+        let seen = if known.lasting { Stamp { mount: stamp.mount, ..known.stamp } } else { known.stamp };
+        (seen == *stamp).then(|| known.cut.clone())
     }
 
     /// Remembers what the file at `path` holds in the state `stamp`. The caller knows that the stamp would differ if
-    /// the file had been changed since it was hashed (see [`crate::snapshot::Snapshot::prime`]).
-    pub fn put(&self, path: TreePath, stamp: Stamp, cut: Cut) {
+    /// the file had been changed since it was hashed (see [`crate::snapshot::Snapshot::prime`]). `lasting`: it tells the
+    /// same state whichever mount shows it, also after the next start of the daemon.
+    pub fn put(&self, path: TreePath, stamp: Stamp, cut: Cut, lasting: bool) {
         if matches!(cut.content, Content::Empty | Content::Block(_) | Content::Recipe(_)) {
-            lock(&self.known).insert(path, Known { stamp, cut });
+            lock(&self.known).insert(path, Known { stamp, cut, lasting });
         }
     }
 
@@ -167,8 +171,10 @@ impl State {
 
 fn saved_form(files: &Lru<TreePath, Known>) -> Vec<u8> {
     let mut out = Writer::default();
-    out.u32(files.len() as u32);
-    for (path, Known { stamp, cut }) in files.oldest_first() {
+    // Numbers of mounts mean nothing at the next start.
+    let lasting = || files.oldest_first().filter(|(_, known)| known.lasting);
+    out.u32(lasting().count() as u32);
+    for (path, Known { stamp, cut, .. }) in lasting() {
         out.bytes(path.as_bytes());
         write_stamp(&mut out, stamp);
         match &cut.content {
@@ -200,9 +206,11 @@ fn parse_saved(bytes: &[u8]) -> Result<Vec<(TreePath, Known)>, Malformed> {
             _ => return Err(Malformed("content of an unknown kind")),
         };
         let recipe = from.option(Recipe::decode)?.map(Arc::new);
-        Ok((path, Known { stamp, cut: Cut { content, recipe } }))
+        Ok((path, Known { stamp, cut: Cut { content, recipe }, lasting: true }))
     })?;
-    if from.is_empty() { Ok(files) } else { Err(Malformed("bytes left over")) }
+    // An earlier version kept files of images, too.
+    let lasting = files.into_iter().filter(|(_, known)| known.stamp.has_real_times()).collect();
+    if from.is_empty() { Ok(lasting) } else { Err(Malformed("bytes left over")) }
 }
 
 fn write_stamp(out: &mut Writer, stamp: &Stamp) {
@@ -215,7 +223,7 @@ fn write_stamp(out: &mut Writer, stamp: &Stamp) {
 
 fn read_stamp(from: &mut Reader<'_>) -> Result<Stamp, Malformed> {
     let (dev, ino, size) = (from.u64()?, from.u64()?, from.u64()?);
-    Ok(Stamp { dev, ino, size, mtime: Time(from.i64()?), ctime: Time(from.i64()?) })
+    Ok(Stamp { dev, ino, size, mtime: Time(from.i64()?), ctime: Time(from.i64()?), mount: 0 })
 }
 
 #[cfg(test)]
@@ -244,7 +252,7 @@ pub(crate) mod tests {
     }
 
     fn stamp(number: u64) -> Stamp {
-        Stamp { dev: 1, ino: number, size: 3, mtime: Time(4), ctime: Time(5) }
+        Stamp { dev: 1, ino: number, size: 3, mtime: Time(4), ctime: Time(5), mount: 6 }
     }
 
     fn path(text: &str) -> TreePath {
@@ -253,10 +261,10 @@ pub(crate) mod tests {
 
     fn sample() -> Recipes {
         let recipes = Recipes::new(1 << 20);
-        recipes.put(path("/a"), stamp(1), Cut { content: Content::Block(Digest([7; 32])), recipe: None });
+        recipes.put(path("/a"), stamp(1), Cut { content: Content::Block(Digest([7; 32])), recipe: None }, true);
         let recipe = Recipe { size: 3, pieces: vec![Piece { len: 3, block: None }] };
         let cut = Cut { content: Content::Recipe(Digest([8; 32])), recipe: Some(Arc::new(recipe)) };
-        recipes.put(path("/b"), stamp(2), cut);
+        recipes.put(path("/b"), stamp(2), cut, true);
         recipes
     }
 
@@ -270,9 +278,24 @@ pub(crate) mod tests {
     #[test]
     fn what_is_not_hashed_is_not_kept() {
         let recipes = sample();
-        recipes.put(path("/c"), stamp(1), Cut { content: Content::Lazy(Digest([1; 32])), recipe: None });
-        recipes.put(path("/d"), stamp(1), Cut { content: Content::Unreadable(13), recipe: None });
+        recipes.put(path("/c"), stamp(1), Cut { content: Content::Lazy(Digest([1; 32])), recipe: None }, true);
+        recipes.put(path("/d"), stamp(1), Cut { content: Content::Unreadable(13), recipe: None }, true);
         assert_eq!(recipes.len(), 2);
+    }
+
+    #[test]
+    fn an_image_mounted_in_the_place_of_another_is_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let cut = || Cut { content: Content::Block(Digest([7; 32])), recipe: None };
+        let recipes = sample();
+        recipes.put(path("/image"), stamp(3), cut(), false);
+        let elsewhere = |number| Stamp { mount: 9, ..stamp(number) };
+        assert!(recipes.get(&path("/image"), &stamp(3)).is_some());
+        assert!(recipes.get(&path("/image"), &elsewhere(3)).is_none());
+        assert!(recipes.get(&path("/a"), &elsewhere(1)).is_some(), "a disk that was mounted again");
+        recipes.save(folder.path()).unwrap();
+        let again = Recipes::load(folder.path(), 1 << 20);
+        assert!(again.get(&path("/image"), &stamp(3)).is_none() && again.get(&path("/a"), &stamp(1)).is_some());
     }
 
     #[test]
@@ -291,7 +314,7 @@ pub(crate) mod tests {
     #[test]
     fn golden_bytes() {
         let recipes = Recipes::new(1 << 20);
-        recipes.put(path("/a"), stamp(1), Cut { content: Content::Empty, recipe: None });
+        recipes.put(path("/a"), stamp(1), Cut { content: Content::Empty, recipe: None }, true);
         let bytes = saved_form(&lock(&recipes.known).files);
         let body = "01000000020000002f610100000000000000010000000000000003000000000000000400000000000000\
                     05000000000000000000";
@@ -321,7 +344,7 @@ pub(crate) mod tests {
         let recipes = Recipes::new(10 * (ENTRY_BYTES + 8));
         for number in 0..100 {
             let cut = Cut { content: Content::Empty, recipe: None };
-            recipes.put(path(&format!("/f{number:05}")), stamp(number), cut);
+            recipes.put(path(&format!("/f{number:05}")), stamp(number), cut, true);
         }
         assert!(recipes.len() <= 11, "{}", recipes.len());
     }

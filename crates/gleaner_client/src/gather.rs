@@ -1,13 +1,17 @@
 //! Collects what a command sees of this process: everything of [`base::Command`] but the words themselves.
 
 use crate::door::{DoorError, system};
+use base::door::World;
 use base::{Command, Limit, Needs};
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, CWD, Mode, StatxFlags};
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 
 /// Number of resource limits that Linux has.
 const LIMITS: u32 = 16;
+
+/// Asks `statx` for the number of a mount that is never used again (Linux 6.8 and later).
+const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 
 unsafe extern "C" {
     /// The process's environment, as the C library keeps it.
@@ -39,6 +43,23 @@ fn with_umask(argv: Vec<Vec<u8>>, needs: Needs, umask: u32) -> Result<Command, D
         needs,
         ignored_signals: ignored_signals(),
     })
+}
+
+/// Where this process stands. What the kernel does not say is 0.
+pub fn world() -> World {
+    let wanted = StatxFlags::INO | StatxFlags::MNT_ID | StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+    let root = rustix::fs::statx(CWD, "/", AtFlags::STATX_DONT_SYNC, wanted);
+    let (root_mount, root_inode) = root.map_or((0, 0), |root| (root.stx_mnt_id, root.stx_ino));
+    let namespace = |path: &str| rustix::fs::stat(path).map_or(0, |found| found.st_ino);
+    World {
+        // Before Linux 5.8 mounts cannot be asked for.
+        root_mount: if root_mount == 0 { namespace("/proc/self/ns/mnt") } else { root_mount },
+        root_inode,
+        users: namespace("/proc/self/ns/user"),
+        // SAFETY: only asks for it; the value is none that could be set.
+        personality: unsafe { libc::personality(0xffff_ffff) } as u32,
+        capabilities: rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits()),
+    }
 }
 
 fn environment() -> Vec<Vec<u8>> {

@@ -132,7 +132,8 @@ impl Session {
             becomes: false,
             race: false,
         };
-        let request = Request::Run { version: VERSION, command: Box::new(command.clone()), options, window: None };
+        let (command_sent, world) = (Box::new(command.clone()), crate::gather::world());
+        let request = Request::Run { version: VERSION, command: command_sent, options, window: None, world };
         let mut notes = Vec::new();
         match elsewhere::run(&self.0.folder, &request, streams, cancel, &mut notes)? {
             Sent::Ended(status, task) => Ok(Ended { status, place: Place::Pool(task), notes }),

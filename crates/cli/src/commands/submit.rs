@@ -188,7 +188,8 @@ fn submit(batch: Batch, tasks: &mut Tasks) -> Result<Submitted> {
         return Err(CliError::user("there are no commands").hint("gleaner submit --help"));
     }
     let mut door = Door::open_or_start(&Folder::of_environment(), Instant::now() + START_TIME_MAX)?;
-    door.send(&Request::Submit { version: VERSION, batch: Box::new(batch) }, &[]).map_err(lost)?;
+    let request = Request::Submit { version: VERSION, batch: Box::new(batch), world: gather::world() };
+    door.send(&request, &[]).map_err(lost)?;
     while !portion.is_empty() {
         door.send(&Request::Tasks(portion), &[]).map_err(lost)?;
         portion = tasks.portion()?;

@@ -55,6 +55,7 @@ fn elsewhere(run: &Run) -> i32 {
             command: Box::new(command),
             options: run.options.clone(),
             window: streams::window(),
+            world: gather::world(),
         },
         Err(error) => return fail(&error.to_string(), FAILED),
     };

@@ -71,7 +71,7 @@ impl Caller {
     /// The command that the first message must carry.
     pub fn run(&mut self) -> (Command, door::Options, Option<base::WindowSize>) {
         match self.request() {
-            Some(Request::Run { command, options, window, version: door::VERSION }) => (*command, options, window),
+            Some(Request::Run { command, options, window, version: door::VERSION, .. }) => (*command, options, window),
             other => panic!("not a command: {other:?}"),
         }
     }

@@ -32,9 +32,22 @@ fn problem(kind: ProblemKind, message: impl Into<String>, hint: &str) -> Problem
     Problem { kind, message: message.into(), hint: Some(hint.into()).filter(|hint: &String| !hint.is_empty()) }
 }
 
-/// Takes a job from a caller, and answers it in any case.
-pub async fn submit(daemon: Arc<Daemon>, batch: Batch, mut requests: Requests, mut replies: Replies) {
-    let answer = match take(&daemon, batch, &mut requests).await {
+/// Takes a job from a caller, and answers it in any case. `obstacle`: why the daemon cannot work for this caller.
+pub async fn submit(
+    daemon: Arc<Daemon>,
+    batch: Batch,
+    obstacle: Option<String>,
+    mut requests: Requests,
+    mut replies: Replies,
+) {
+    let taken = match obstacle {
+        None => take(&daemon, batch, &mut requests).await,
+        Some(why) => match all_tasks(&mut requests, &mut |_| Ok(())).await {
+            Ok(()) => Err(Some(problem(ProblemKind::Environment, format!("the job was not taken: {why}"), ""))),
+            Err(gone) => Err(gone),
+        },
+    };
+    let answer = match taken {
         Ok(submitted) => serde_json::to_vec(&submitted),
         Err(Some(error)) => serde_json::to_vec(&Refusal { error }),
         // The caller is gone.

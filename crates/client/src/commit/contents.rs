@@ -93,6 +93,10 @@ impl Planner<'_, '_> {
     }
 
     pub(super) fn place_over(&mut self, path: &TreePath, slot: Slot, node: &Node) -> Checked<()> {
+        if node.mount_root {
+            self.conflict(path, ConflictKind::MountPoint);
+            return Ok(());
+        }
         self.parent_of(path)?;
         let ino = self.staged_ino(path, slot)?;
         self.placed.insert(path.clone(), slot);

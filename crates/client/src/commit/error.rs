@@ -110,6 +110,9 @@ pub enum ConflictKind {
     /// The directory that should hold it is gone, or is none.
     #[error("has no directory to be in any more")]
     ParentGone,
+    /// Something is mounted there, or beneath: where it is has to stay.
+    #[error("is a mount point here, or holds one, and can be neither moved nor removed: unmount it first")]
+    MountPoint,
     /// What the task saw there is not known any more.
     #[error("was changed by the task, and what it saw there is not known any more")]
     NoEvidence,

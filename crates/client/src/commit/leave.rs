@@ -76,6 +76,10 @@ impl<'a> Planner<'a, '_> {
                 }
                 let node = tree::node_at(&held, &name).map_err(|source| io_error("look at", &path, source))?;
                 let Some(node) = node else { continue };
+                if node.mount_root {
+                    self.conflict(&path, ConflictKind::MountPoint);
+                    continue;
+                }
                 match self.removed.get(&path).copied() {
                     None => self.conflict(&path, ConflictKind::InRemovedDirectory),
                     Some(base) if !node.is_directory() => {
@@ -112,6 +116,10 @@ impl<'a> Planner<'a, '_> {
             self.conflict(from, ConflictKind::Changed);
             return Ok(());
         }
+        if self.holds_mount(from)? {
+            self.conflict(from, ConflictKind::MountPoint);
+            return Ok(());
+        }
         let occupied = self.occupant(to)?;
         if occupied.is_some() {
             self.conflict(to, ConflictKind::DirectoryInTheWay);
@@ -121,6 +129,17 @@ impl<'a> Planner<'a, '_> {
         let slot = self.take_away(from, Seen::of(&node), None, true)?;
         self.place.push(Step::Place { path: to.clone(), slot, ino: node.ino, over: None, moved: true });
         Ok(())
+    }
+
+    /// Whether something is mounted beneath the directory at `path`.
+    fn holds_mount(&self, path: &TreePath) -> Checked<bool> {
+        let io = |source| io_error("look at", path, source);
+        let held = self.tree.hold(path).map_err(io)?;
+        // By its path for the whole system: the tree may be a part of that.
+        let at = rustix::fs::readlink(tree::magic(&held), Vec::new()).map_err(|errno| io(errno.into()))?;
+        let mounts = crate::mounts::visible().map_err(io)?;
+        let Some(at) = TreePath::parse(at.as_bytes()) else { return Ok(false) };
+        Ok(mounts.iter().any(|mount| mount.at != at && mount.at.is_within(&at)))
     }
 
     fn plan_file_rename(
@@ -155,6 +174,7 @@ impl<'a> Planner<'a, '_> {
         match self.occupant(to)? {
             None => self.place.push(step(None)),
             Some((_, there)) if there.is_directory() => self.conflict(to, ConflictKind::DirectoryInTheWay),
+            Some((_, there)) if there.mount_root => self.conflict(to, ConflictKind::MountPoint),
             Some((here, there)) => {
                 self.note(to, NoteKind::LastWins);
                 if self.stages.exchanges(slot.folder) {
@@ -199,6 +219,10 @@ impl<'a> Planner<'a, '_> {
         beneath: Option<Digest>,
         moves: bool,
     ) -> Checked<Slot> {
+        if self.look(path)?.is_some_and(|node| node.mount_root) {
+            // Renamed, the mount would go with it.
+            self.conflict(path, ConflictKind::MountPoint);
+        }
         let parent = path.parent().unwrap_or_else(TreePath::root);
         self.inspect_parent(&parent)?;
         let folder = self.stages.folder_for(self.tree, &parent);

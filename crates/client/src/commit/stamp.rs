@@ -7,12 +7,13 @@ use base::Time;
 impl Stamp {
     /// The stamp of what is open, or named, in `node`.
     pub(crate) fn of_node(node: &Node) -> Self {
-        Self { dev: node.dev, ino: node.ino, size: node.size, mtime: node.mtime, ctime: node.ctime }
+        Self { dev: node.dev, ino: node.ino, size: node.size, mtime: node.mtime, ctime: node.ctime, mount: node.mount }
     }
 
     /// Whether content is the same in both as far as inode, size and mtime tell: attributes or names may differ.
     pub(crate) fn same_content(&self, other: &Self) -> bool {
-        (self.dev, self.ino, self.size, self.mtime) == (other.dev, other.ino, other.size, other.mtime)
+        let of = |stamp: &Self| (stamp.dev, stamp.mount, stamp.ino, stamp.size, stamp.mtime);
+        of(self) == of(other)
     }
 }
 

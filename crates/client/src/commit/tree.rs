@@ -1,10 +1,10 @@
 //! The client's tree, reached only through descriptors: every path is resolved beneath a held root, never through a
 //! symbolic link. Whoever swaps a directory for a link in mid-commit leads us nowhere.
 
+use crate::snapshot::{mount_of, wanted};
 use base::{Time, TreePath, Xattr};
 use rustix::fs::{
-    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, StatxFlags, Timespec, Timestamps,
-    Uid,
+    AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, Timespec, Timestamps, Uid,
 };
 use rustix::io::Errno;
 use std::cell::RefCell;
@@ -53,7 +53,7 @@ impl Node {
             gid: stat.stx_gid,
             nlink: stat.stx_nlink,
             kind: FileType::from_raw_mode(stat.stx_mode.into()),
-            mount: stat.stx_mnt_id,
+            mount: mount_of(stat),
             mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         }
     }
@@ -74,9 +74,8 @@ pub(crate) fn os(name: &[u8]) -> &OsStr {
 
 /// `statx` of `name` in `directory`, not following links; `None` if there is none.
 pub(crate) fn node_at(directory: impl AsFd, name: &[u8]) -> io::Result<Option<Node>> {
-    let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::EMPTY_PATH;
-    match rustix::fs::statx(directory, os(name), flags, wanted) {
+    match rustix::fs::statx(directory, os(name), flags, wanted()) {
         Ok(stat) => Ok(Some(Node::of(&stat))),
         Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
         Err(error) => Err(error.into()),
@@ -202,7 +201,7 @@ pub(crate) struct Meta {
 }
 
 /// The path by which the kernel finds what is held in `held`.
-fn magic(held: impl AsFd) -> String {
+pub(crate) fn magic(held: impl AsFd) -> String {
     format!("/proc/self/fd/{}", held.as_fd().as_raw_fd())
 }
 

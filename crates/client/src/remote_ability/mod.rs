@@ -1,8 +1,10 @@
 //! Which commands cannot be run elsewhere as if here, and why; and what is taken off those that can.
 
+mod own_places;
 mod programs;
 mod wrapping;
 
+pub use own_places::shared_memory;
 pub use wrapping::{drop_jobserver, unwrap};
 
 use crate::profile::Program;
@@ -78,6 +80,7 @@ pub fn cannot_run_remotely(
     let arguments = argv.get(1..).unwrap_or_default();
     programs::by_arguments(&called, arguments, surroundings)
         .or_else(|| arguments.iter().find_map(|argument| of_this_machine(argument)))
+        .or_else(|| arguments.iter().find_map(|argument| own_places::mentioned(argument)))
         .or_else(|| native_cpu(arguments, env))
 }
 

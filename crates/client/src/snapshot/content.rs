@@ -1,9 +1,9 @@
 //! Regular files: contents by hash, never torn.
 
 use super::directory::user_xattrs;
-use super::stamp::stat_open;
+use super::stamp::{is_open_to_write, stat_open};
 use super::{Grain, Snapshot, Stamp, attr_of, now, open, pause_nanos};
-use base::{Attr, Binding, Content, TreePath};
+use base::{Attr, Binding, Content, Digest, TreePath};
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::fs::File;
@@ -15,10 +15,12 @@ const SPARSE_DATA_BYTES_MAX: u64 = 64 << 20;
 const EXTENTS_MAX: usize = 1024;
 
 impl Snapshot {
-    /// Binds the regular file that `stat` was of; `None`: it changed meanwhile.
-    pub(super) fn file(&self, path: &TreePath, stat: &Statx) -> Result<Option<Binding>, Errno> {
+    /// Binds the regular file that `stat` was of, and tells whether its stamp shows later changes; `None`: it changed
+    /// meanwhile.
+    pub(super) fn file(&self, path: &TreePath, stat: &Statx) -> Result<Option<(Binding, bool)>, Errno> {
         let (attr, stamp) = (attr_of(stat), Stamp::of(stat));
-        let bind = |content, xattrs| Some(Binding::File { attr, content, xattrs });
+        let of = |content, xattrs| Binding::File { attr, content, xattrs };
+        let bind = |content, xattrs| Some((of(content, xattrs), true));
         let file = match open(path, OFlags::RDONLY) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
@@ -33,16 +35,18 @@ impl Snapshot {
             return Ok(bind(cut.content, xattrs));
         }
         let hashed = if attr.is_of_system(path) { &self.hashes.system } else { &self.hashes.users };
-        if stamp.size > hashed.load(Ordering::Relaxed) && !is_mostly_holes(&file, &attr) {
-            return Ok(self.lazy(path, &file, stamp)?.and_then(|content| bind(content, xattrs)));
-        }
-        Ok(self.hashed(path, &file, &attr)?.and_then(|content| bind(content, xattrs)))
+        let written = !attr.is_of_system(path) && is_open_to_write(&file);
+        let content = match stamp.size > hashed.load(Ordering::Relaxed) && !is_mostly_holes(&file, &attr) {
+            true => self.lazy(path, &file, stamp, written)?,
+            false => self.hashed(path, &file, stamp, written)?,
+        };
+        Ok(content.map(|content| (of(content, xattrs), !written)))
     }
 
-    /// Hashes a file between two looks at its stamp.
-    fn hashed(&self, path: &TreePath, file: &File, attr: &Attr) -> Result<Option<Content>, Errno> {
-        let stamp = Stamp::of_attr(attr);
-        let grain = self.places.of(stamp.dev, file).grain;
+    /// Hashes a file between two looks at its stamp. `written`: somebody has it open for writing.
+    fn hashed(&self, path: &TreePath, file: &File, stamp: Stamp, written: bool) -> Result<Option<Content>, Errno> {
+        let place = self.places.of(&stamp, file);
+        let grain = place.grain;
         if !self.outwait(file, &stamp)? {
             return Ok(None);
         }
@@ -59,18 +63,22 @@ impl Snapshot {
         }
         self.sources_of_cut(path, stamp, &cut);
         let content = cut.content;
-        if !racy {
-            self.recipes.put(path.clone(), stamp, cut);
+        if !racy && !written {
+            self.recipes.put(path.clone(), stamp, cut, place.is_lasting(&stamp));
         }
         Ok(Some(content))
     }
 
     /// Names a file by its stamp, once a change would show in it.
-    fn lazy(&self, path: &TreePath, file: &File, stamp: Stamp) -> Result<Option<Content>, Errno> {
+    fn lazy(&self, path: &TreePath, file: &File, stamp: Stamp, written: bool) -> Result<Option<Content>, Errno> {
         if !self.outwait(file, &stamp)? {
             return Ok(None);
         }
-        let digest = stamp.digest();
+        let digest = match written {
+            // What is read of it now must not be taken for what it holds later.
+            true => Digest(rand::random()),
+            false => stamp.digest(self.places.of(&stamp, file).is_lasting(&stamp)),
+        };
         self.sources.add_lazy(digest, path, stamp);
         Ok(Some(Content::Lazy(digest)))
     }
@@ -79,7 +87,7 @@ impl Snapshot {
     /// kernel's tick. (Where they are as coarse as seconds, nothing waits that long: the file is looked at again before
     /// each launch until then.) Returns whether the file is still in this state.
     fn outwait(&self, file: &File, stamp: &Stamp) -> Result<bool, Errno> {
-        let grain = self.places.of(stamp.dev, file).grain;
+        let grain = self.places.of(stamp, file).grain;
         let looked = now();
         if grain.multigrain || !grain.is_racy(stamp, looked) {
             return Ok(true);

@@ -33,7 +33,7 @@ impl Snapshot {
             return Ok(None);
         }
         let xattrs = user_xattrs(&directory);
-        let place = self.places.of(stamp.dev, &directory);
+        let place = self.places.of(&stamp, &directory);
         let proves = place.lists_all
             && !places::is_hidden_folder(path)
             && !(place.may_fold_case && places::folds_case(&directory));

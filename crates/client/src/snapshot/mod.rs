@@ -15,8 +15,8 @@ mod stamp;
 
 pub use disk::Disk;
 pub use read::ReadError;
-pub(crate) use stamp::stat_at;
 pub use stamp::{Grain, Stamp, attr_of, now};
+pub(crate) use stamp::{STATX_MNT_ID_UNIQUE, look_at_mounts, mount_of, stat_at, wanted};
 
 use crate::link::Reach;
 use crate::policy::{Access, Denial, FileFacts, Gate};
@@ -59,6 +59,11 @@ impl Observed {
         let facts = FileFacts::default();
         Self { binding: Binding::Absent, stamp: None, access: Access::Allow, facts, settled: true }
     }
+}
+
+/// Whether `path` shows here and on workers the same: `/proc`, `/sys`, `/dev` and what is in them are each machine's own.
+pub fn is_mirrored(path: &TreePath) -> bool {
+    places::mirrored(path) == Mirrored::Yes
 }
 
 /// Why a path could not be bound.
@@ -164,11 +169,12 @@ impl Snapshot {
     /// Remembers what a file holds that the caller has just written, and whose stamp it took after it wrote: the file
     /// need not be hashed again. Nothing is remembered where a change since then might not show in the stamp.
     pub fn prime(&self, path: &TreePath, stamp: Stamp, cut: Cut) {
-        let Ok(file) = open(path, OFlags::PATH) else { return };
-        let grain = self.places.of(stamp.dev, &file).grain;
-        if grain.multigrain || !grain.is_racy(&stamp, now()) {
+        let Ok(file) = open(path, OFlags::RDONLY) else { return };
+        let place = self.places.of(&stamp, &file);
+        let shows = place.grain.multigrain || !place.grain.is_racy(&stamp, now());
+        if shows && !stamp::is_open_to_write(&file) {
             self.sources_of_cut(path, stamp, &cut);
-            self.recipes.put(path.clone(), stamp, cut);
+            self.recipes.put(path.clone(), stamp, cut, place.is_lasting(&stamp));
         }
     }
 
@@ -177,7 +183,7 @@ impl Snapshot {
     pub fn odd_file_system(&self, path: &TreePath) -> Option<&'static str> {
         let file = open(path, OFlags::PATH).ok()?;
         let stamp = Stamp::of(&stamp::stat_open(&file).ok()?);
-        let place = self.places.of(stamp.dev, &file);
+        let place = self.places.of(&stamp, &file);
         (!place.lists_all).then_some(place.name)
     }
 
@@ -205,7 +211,7 @@ impl Snapshot {
         };
         let stat = stamp::stat_open(&node)?;
         let stamp = Stamp::of(&stat);
-        let settled = !self.places.of(stamp.dev, &node).grain.is_racy(&stamp, now());
+        let settled = !self.places.of(&stamp, &node).grain.is_racy(&stamp, now());
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
         let facts = facts_of(&stat, kind);
         let access = gate.access(path, &facts);
@@ -213,7 +219,10 @@ impl Snapshot {
         Ok(match kind {
             FileType::Directory => self.directory(path, &stat, access)?.map(observed),
             FileType::RegularFile if access != Access::Allow => Some(observed(self.keep_back(path, &stat, stamp))),
-            FileType::RegularFile => self.file(path, &stat)?.map(observed),
+            FileType::RegularFile => self.file(path, &stat)?.map(|(binding, shows)| {
+                let observed = observed(binding);
+                Observed { settled: observed.settled && shows, ..observed }
+            }),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&node, c"", Vec::new())?.into_bytes();
                 Some(observed(Binding::Symlink { attr: attr_of(&stat), target }))
@@ -229,7 +238,7 @@ impl Snapshot {
         let content = match attr.size {
             0 => Content::Empty,
             _ => {
-                let name = Digest::of(&[b"kept back", &stamp.digest().0[..], path.as_bytes()].concat());
+                let name = Digest::of(&[b"kept back", &stamp.digest(false).0[..], path.as_bytes()].concat());
                 self.sources.add_kept_back(name, path);
                 Content::Lazy(name)
             }

@@ -1,7 +1,7 @@
 //! What is known of the file systems under the client's tree: which listings prove that a name is absent, and how
 //! finely times are told apart. Also the folders that are not mirrored at all.
 
-use super::stamp::Grain;
+use super::stamp::{Grain, Stamp};
 use base::TreePath;
 use rustix::fs::StatFs;
 use std::collections::HashMap;
@@ -19,6 +19,20 @@ pub struct Place {
     pub name: &'static str,
     /// Directories here can ignore case one by one, which has to be asked of each.
     pub may_fold_case: bool,
+    /// Its times are the kernel's own: no two of its files with the same name and number have ever had the same, whatever
+    /// is mounted in its place. Not so of images.
+    pub lasting: bool,
+}
+
+impl Place {
+    fn unknown(name: &'static str, grain: Grain) -> Self {
+        Self { lists_all: false, grain, name, may_fold_case: false, lasting: false }
+    }
+
+    /// Whether this stamp tells the same state whichever mount shows it.
+    pub fn is_lasting(&self, stamp: &Stamp) -> bool {
+        self.lasting && stamp.has_real_times()
+    }
 }
 
 /// Local file systems whose listings are complete, with their magic number and whether their stamps are multigrain from
@@ -42,39 +56,43 @@ const NFS: u64 = 0x6969;
 const MSDOS: u64 = 0x4d44;
 const EXFAT: u64 = 0x2011_BAB0;
 
-/// What is known of each device, asked once.
+/// Those whose times are not the kernel's own, but may come from an image.
+const OF_IMAGES: [&str; 3] = ["overlayfs", "squashfs", "erofs"];
+
+/// What is known of each mount of each device, asked once.
 #[derive(Debug)]
 pub(crate) struct Places {
     multigrain_kernel: bool,
-    by_device: Mutex<HashMap<u64, Place>>,
+    by_mount: Mutex<HashMap<(u64, u64), Place>>,
 }
 
-/// Devices remembered; beyond, all are asked anew.
-const DEVICES_MAX: usize = 1024;
+/// Mounts remembered; beyond, all are asked anew.
+const MOUNTS_MAX: usize = 1024;
 
 impl Places {
     /// For the kernel this runs on.
     pub fn new() -> Self {
         let release = rustix::system::uname();
         let multigrain_kernel = kernel_version(release.release().to_bytes()) >= (6, 13);
-        Self { multigrain_kernel, by_device: Mutex::default() }
+        Self { multigrain_kernel, by_mount: Mutex::default() }
     }
 
-    /// What is known of the file system `dev`, on which `file` is open.
-    pub fn of(&self, dev: u64, file: impl AsFd) -> Place {
-        let mut by_device = wire::lock(&self.by_device);
-        if let Some(place) = by_device.get(&dev) {
+    /// What is known of the file system on which `file` is open, which has this stamp.
+    pub fn of(&self, stamp: &Stamp, file: impl AsFd) -> Place {
+        let mount = (stamp.dev, stamp.mount);
+        let mut by_mount = wire::lock(&self.by_mount);
+        if let Some(place) = by_mount.get(&mount) {
             return *place;
         }
         let place = match rustix::fs::fstatfs(file) {
             Ok(stat) => self.classify(&stat),
             // Asked again next time: nothing is remembered of a failure.
-            Err(_) => return Place { lists_all: false, grain: Grain::SECONDS, name: "unknown", may_fold_case: false },
+            Err(_) => return Place::unknown("unknown", Grain::SECONDS),
         };
-        if by_device.len() >= DEVICES_MAX {
-            by_device.clear();
+        if by_mount.len() >= MOUNTS_MAX {
+            by_mount.clear();
         }
-        by_device.insert(dev, place);
+        by_mount.insert(mount, place);
         place
     }
 
@@ -88,7 +106,7 @@ impl Places {
                     (_, true) => Grain::FINE,
                     (_, false) => Grain::TICK,
                 };
-                return Place { lists_all: true, grain, name, may_fold_case };
+                return Place { lists_all: true, grain, name, may_fold_case, lasting: !OF_IMAGES.contains(&name) };
             }
         }
         let grain = if matches!(magic, MSDOS | EXFAT) { Grain::SECONDS } else { Grain::TICK };
@@ -99,7 +117,7 @@ impl Places {
             0x0102_1997 => "9p",
             _ => "unknown",
         };
-        Place { lists_all: false, grain, name, may_fold_case: false }
+        Place::unknown(name, grain)
     }
 }
 
@@ -166,11 +184,12 @@ mod tests {
         let places = Places::new();
         let folder = tempfile::tempdir().unwrap();
         let file = std::fs::File::open(folder.path()).unwrap();
-        let place = places.of(7, &file);
+        let stamp = Stamp::of(&crate::snapshot::stamp::stat_open(&file).unwrap());
+        let place = places.of(&stamp, &file);
         if place.name == "unknown" {
             println!("SKIPPED: the temporary folder is on a file system of an unknown kind");
             return;
         }
-        assert_eq!(places.of(7, &file), place);
+        assert_eq!(places.of(&stamp, &file), place);
     }
 }

@@ -3,9 +3,17 @@
 use base::{Attr, Digest, Time};
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::os::fd::AsFd;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Asks `statx` for the number of a mount that is never used again (Linux 6.8 and later).
+pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
+/// Major device number of loop devices.
+const LOOP_MAJOR: u32 = 7;
 
 /// What identifies the state of a file: two equal stamps mean that nothing was changed between them, unless the change
-/// came within the clock's grain of the first (see [`Grain`]) or through another's writable memory map.
+/// came within the clock's grain of the first (see [`Grain`]) or while somebody had the file open for writing: through a
+/// memory map it changes without a new time ([`is_open_to_write`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stamp {
     /// Device number.
@@ -18,6 +26,8 @@ pub struct Stamp {
     pub mtime: Time,
     /// Time of the last change of content or attributes.
     pub ctime: Time,
+    /// The mount that it was seen on. Images made alike have equal numbers and times, one mounted in the other's place.
+    pub mount: u64,
 }
 
 impl Stamp {
@@ -29,21 +39,100 @@ impl Stamp {
             size: stat.stx_size,
             mtime: Time::from_parts(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into()),
             ctime: Time::from_parts(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec.into()),
+            mount: mount_of(stat),
         }
     }
 
-    /// The stamp in attributes that were bound.
-    pub fn of_attr(attr: &Attr) -> Self {
-        Self { dev: attr.dev, ino: attr.ino, size: attr.size, mtime: attr.mtime, ctime: attr.ctime }
-    }
-
-    /// What names this state in [`base::Content::Lazy`].
-    pub fn digest(&self) -> Digest {
+    /// What names this state in [`base::Content::Lazy`]. `lasting`: it is the same state whichever mount shows it.
+    pub fn digest(&self, lasting: bool) -> Digest {
         let mut bytes = b"gleaner stamp 1\0".to_vec();
         for number in [self.dev, self.ino, self.size, self.mtime.0 as u64, self.ctime.0 as u64] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
+        if !lasting {
+            bytes.extend_from_slice(&self.mount.to_le_bytes());
+            bytes.extend_from_slice(boot().as_bytes());
+        }
         Digest::of(&bytes)
+    }
+
+    /// Whether its times are those of real changes: tools that make images set whole seconds.
+    pub fn has_real_times(&self) -> bool {
+        self.ctime.nanos() != 0
+    }
+}
+
+/// Tells apart what one path showed on the mounts that it was on, one after the other. Before Linux 6.8 a mount's number
+/// is used again: there the mounts of images count as new whenever any mount changed ([`look_at_mounts`]).
+pub(crate) fn mount_of(stat: &Statx) -> u64 {
+    if stat.stx_mask & STATX_MNT_ID_UNIQUE != 0 || stat.stx_dev_major != LOOP_MAJOR {
+        return stat.stx_mnt_id;
+    }
+    stat.stx_mnt_id ^ (GENERATION.load(Ordering::Relaxed) << 32)
+}
+
+/// How often the mounts of this namespace were seen to have changed.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+
+/// Notes whether mounts have changed since the last call. To be called before paths are looked at again.
+pub(crate) fn look_at_mounts() {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    static TABLE: OnceLock<Option<std::fs::File>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| match has_unique_mounts() {
+        true => None,
+        false => std::fs::File::open("/proc/self/mountinfo").ok(),
+    });
+    let Some(table) = table else { return };
+    let mut polled = [PollFd::new(table, PollFlags::PRI)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    if poll(&mut polled, Some(&now)) == Ok(1) && polled[0].revents().contains(PollFlags::PRI) {
+        GENERATION.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn has_unique_mounts() -> bool {
+    let wanted = StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE);
+    let root = rustix::fs::statx(rustix::fs::CWD, "/", AtFlags::STATX_DONT_SYNC, wanted);
+    root.is_ok_and(|root| root.stx_mask & STATX_MNT_ID_UNIQUE != 0)
+}
+
+/// Which boot of this machine it is: mounts are numbered from the start in each. By chance if the kernel does not say.
+fn boot() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let told = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+        told.unwrap_or_else(|_| rand::random::<u64>().to_string())
+    })
+}
+
+/// Whether somebody has this regular file open for writing, maybe by a memory map alone: what they write there gets a
+/// new time when the page is first written, and none as long as the kernel has not written it to disk (on tmpfs: never).
+/// Of a file that is another's, and not root asks, it is not known, and taken to be so not.
+///
+/// Asked by a lease, which the kernel refuses for a file that is open for writing.
+pub(crate) fn is_open_to_write(file: impl AsFd) -> bool {
+    static HANDLED: OnceLock<()> = OnceLock::new();
+    HANDLED.get_or_init(ignore_lease_breaks);
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&file.as_fd());
+    // SAFETY: takes numbers only, on an open descriptor.
+    if unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) } == 0 {
+        // SAFETY: as above. Who opens it for writing at this very moment waits until now.
+        unsafe { libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK) };
+        return false;
+    }
+    std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+}
+
+/// Who holds a lease is sent SIGIO when it is to be broken, which ends a process that does not handle it. A handler that
+/// does nothing, unlike an ignored signal, is not handed down to what this process executes.
+fn ignore_lease_breaks() {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the handler touches nothing; a zeroed action has an empty mask and no flags.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGIO, &raw const action, std::ptr::null_mut());
     }
 }
 
@@ -67,13 +156,18 @@ pub fn attr_of(stat: &Statx) -> Attr {
 /// `statx` of an open file, of the link itself if it is one; never answered from a network file system's cache.
 pub(crate) fn stat_open(file: impl AsFd) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
-    rustix::fs::statx(file, c"", flags, StatxFlags::BASIC_STATS)
+    rustix::fs::statx(file, c"", flags, wanted())
 }
 
 /// `statx` of what is at an absolute path, following links on the way but not at the end.
 pub(crate) fn stat_at(path: &[u8]) -> rustix::io::Result<Statx> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_FORCE_SYNC;
-    rustix::fs::statx(rustix::fs::CWD, path, flags, StatxFlags::BASIC_STATS)
+    rustix::fs::statx(rustix::fs::CWD, path, flags, wanted())
+}
+
+/// What is asked of each path: what a [`Stamp`] and [`Attr`] are made of.
+pub(crate) fn wanted() -> StatxFlags {
+    StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | StatxFlags::from_bits_retain(STATX_MNT_ID_UNIQUE)
 }
 
 /// The client's wall clock, now.
@@ -114,7 +208,7 @@ mod tests {
 
     #[test]
     fn racy_is_within_the_grain() {
-        let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: Time(5), ctime: Time(1_000_000_001) };
+        let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: Time(5), ctime: Time(1_000_000_001), mount: 6 };
         assert!(Grain::FINE.is_racy(&stamp, Time(1_001_000_001)));
         assert!(!Grain::FINE.is_racy(&stamp, Time(1_003_000_001)));
         assert!(Grain::TICK.is_racy(&stamp, Time(1_003_000_001)));
@@ -125,7 +219,7 @@ mod tests {
 
     #[test]
     fn every_part_of_a_stamp_is_in_its_digest() {
-        let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: Time(4), ctime: Time(5) };
+        let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: Time(4), ctime: Time(5), mount: 6 };
         let others = [
             Stamp { dev: 9, ..stamp },
             Stamp { ino: 9, ..stamp },
@@ -133,6 +227,30 @@ mod tests {
             Stamp { mtime: Time(9), ..stamp },
             Stamp { ctime: Time(9), ..stamp },
         ];
-        assert!(others.iter().all(|other| other.digest() != stamp.digest()));
+        let differs = |other: &Stamp, lasting| other.digest(lasting) != stamp.digest(lasting);
+        assert!(others.iter().all(|other| differs(other, true) && differs(other, false)));
+        let remounted = Stamp { mount: 9, ..stamp };
+        assert!(differs(&remounted, false) && !differs(&remounted, true));
+    }
+
+    #[test]
+    fn writers_are_seen_by_descriptor_and_by_map() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        std::fs::write(&path, [1; 4096]).unwrap();
+        let reader = std::fs::File::open(&path).unwrap();
+        assert!(!is_open_to_write(&reader));
+        let writer = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        assert!(is_open_to_write(&reader));
+        // SAFETY: a new mapping of a file that is long enough, which nothing else in this process refers to.
+        unsafe {
+            let (all, fd) = (libc::PROT_READ | libc::PROT_WRITE, std::os::fd::AsRawFd::as_raw_fd(&writer));
+            let map = libc::mmap(std::ptr::null_mut(), 4096, all, libc::MAP_SHARED, fd, 0);
+            assert_ne!(map, libc::MAP_FAILED);
+            drop(writer);
+            assert!(is_open_to_write(&reader), "only its memory map is left");
+            libc::munmap(map, 4096);
+        }
+        assert!(!is_open_to_write(&reader));
     }
 }

@@ -97,7 +97,7 @@ fn a_listing_on_a_file_system_that_hides_names_proves_nothing() {
     for odd in ["/proc/self/fdinfo", "/sys/kernel"] {
         let path = TreePath::parse(odd.as_bytes()).unwrap();
         let Ok(file) = open(&path, OFlags::PATH) else { continue };
-        let place = tree.snapshot.places.of(Stamp::of(&stamp::stat_open(&file).unwrap()).dev, &file);
+        let place = tree.snapshot.places.of(&Stamp::of(&stamp::stat_open(&file).unwrap()), &file);
         assert!(!place.lists_all, "{odd}");
         assert!(tree.snapshot.odd_file_system(&path).is_some());
     }
@@ -223,7 +223,7 @@ fn what_a_task_made_is_not_hashed_again() {
     let claim = Content::Block(Digest::of(b"what the committer says"));
     tree.snapshot.prime(&tree.path("made"), stamp, Cut { content: claim, recipe: None });
     let file = File::open(tree.at("made")).unwrap();
-    if tree.snapshot.places.of(stamp.dev, &file).grain.multigrain {
+    if tree.snapshot.places.of(&stamp, &file).grain.multigrain {
         assert_eq!(tree.content("made"), claim);
     }
     fs::write(tree.at("made"), b"other").unwrap();

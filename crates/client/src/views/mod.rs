@@ -540,7 +540,10 @@ pub fn named_only<'a>(set: impl IntoIterator<Item = &'a Bound>, names_system: bo
 /// Whether two looks at a path found the same.
 fn is_same(entry: &table::Entry, observed: &Observed) -> bool {
     let is_denied = |access| matches!(access, Access::Deny(_));
-    entry.binding == observed.binding && is_denied(entry.access) == is_denied(observed.access)
+    let mount = |stamp: Option<Stamp>| stamp.map(|stamp| stamp.mount);
+    entry.binding == observed.binding
+        && is_denied(entry.access) == is_denied(observed.access)
+        && mount(entry.stamp) == mount(observed.stamp)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
 use super::{PATHS_MAX, is_same};
 use crate::policy::{Access, FileFacts, Gate};
-use crate::snapshot::{BindError, Observed, Snapshot, Stamp, stat_at};
+use crate::snapshot::{BindError, Observed, Snapshot, Stamp, look_at_mounts, stat_at};
 use base::{Binding, Bound, Seq, TreePath, Version, ViewId, ViewUpdate};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -153,6 +153,7 @@ impl Table {
     /// Checks every path, and binds anew what changed.
     pub fn sweep(&mut self, look: &Look<'_>) {
         self.sweeps = self.sweeps.wrapping_add(1);
+        look_at_mounts();
         let fingerprint = look.gate.fingerprint();
         let policy = (self.fingerprint != Some(fingerprint)).then_some(look.gate);
         let is_suspect = |(path, entry): &(&TreePath, &Entry)| entry.is_suspect(path, policy);

@@ -77,7 +77,7 @@ fn look(path: &Path) -> (Binding, Stamp) {
         mtime,
         ctime,
     };
-    let stamp = Stamp { dev: meta.dev(), ino: meta.ino(), size: meta.size(), mtime, ctime };
+    let stamp = Stamp { dev: meta.dev(), ino: meta.ino(), size: meta.size(), mtime, ctime, mount: 0 };
     let kind = meta.file_type();
     let binding = if kind.is_dir() {
         Binding::Directory { attr, listing: None, xattrs: xattrs(path) }

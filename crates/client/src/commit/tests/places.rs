@@ -420,3 +420,28 @@ fn a_report_tells_the_new_stamps() {
     let next = Task::new(&now).write("/x", "c").commit(&scene.committer(), 2);
     next.expect("the next task finds what it expects");
 }
+
+#[test]
+fn mount_points_stay() {
+    let scene = Scene::new("mkdir -p d/m e; echo f > d/f; echo g > g");
+    let Some(_mounted) = Mounted::tmpfs(scene.at("/d/m"), "size=1m") else { return };
+    scene.shell("echo in > d/m/in");
+    let saw = scene.saw();
+    let before = scene.describe();
+    let committer = scene.committer();
+    for task in [
+        Task::new(&saw).remove("/d/m/in").remove("/d/m"),
+        Task::new(&saw).remove("/d/m/in").remove("/d/m").remove("/d/f").remove("/d"),
+        Task::new(&saw).rename("/d/m", "/n"),
+        Task::new(&saw).rename("/d", "/n"),
+        Task::new(&saw).rename("/d", "/e/n"),
+    ] {
+        let result = task.commit(&committer, 1);
+        let Err(CommitError::Conflict(conflicts)) = result else { panic!("{:?}: {result:?}", task.delta) };
+        assert!(conflicts.iter().any(|conflict| conflict.why == ConflictKind::MountPoint), "{conflicts:?}");
+        assert_eq!(scene.describe(), before);
+    }
+    Task::new(&saw).remove("/d/m/in").remove("/d/f").write("/d/m/new", "new").commit(&committer, 2).expect("commits");
+    assert_eq!(scene.read("/d/m/new"), "new");
+    assert!(!scene.at("/d/m/in").exists() && !scene.at("/d/f").exists());
+}

@@ -1,0 +1,178 @@
+//! The mounts of this machine, as the kernel lists them: which file system is seen where, and how.
+
+use base::TreePath;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::sync::{Arc, Mutex};
+use wire::lock;
+
+/// Longest list that is read, in bytes.
+const LIST_BYTES_MAX: usize = 8 << 20;
+/// The list of this process's mount namespace.
+const OWN_LIST: &str = "/proc/self/mountinfo";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    number: u64,
+    parent: u64,
+    /// Where it is.
+    pub at: TreePath,
+    /// Device number of its file system, as `major:minor`.
+    pub device: Vec<u8>,
+    /// The folder of the file system that is seen.
+    pub folder: Vec<u8>,
+    /// How it is mounted, separated by commas.
+    pub options: Vec<u8>,
+    /// Kind of its file system.
+    pub kind: Vec<u8>,
+}
+
+impl Mount {
+    /// Whether it was mounted with this option.
+    #[cfg(test)]
+    pub fn has(&self, option: &str) -> bool {
+        self.options.split(|byte| *byte == b',').any(|other| other == option.as_bytes())
+    }
+
+    /// Whether it is in a folder that every worker has of its own.
+    pub fn is_machines_own(&self) -> bool {
+        matches!(self.at.components().next(), Some(b"proc" | b"sys" | b"dev"))
+    }
+}
+
+/// Reads a list: that of another process, say.
+pub(crate) fn read(path: &str) -> io::Result<Vec<Mount>> {
+    let text = std::fs::read(path)?;
+    if text.len() > LIST_BYTES_MAX {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(parse(&text))
+}
+
+/// The mounts that can be seen in this process's mount namespace, parents before what is in them. Asks the kernel whether
+/// there is anything new, and reads the list only then.
+pub(crate) fn visible() -> io::Result<Arc<[Mount]>> {
+    static KNOWN: Mutex<Option<(File, Arc<[Mount]>)>> = Mutex::new(None);
+    let mut known = lock(&KNOWN);
+    if let Some((watched, mounts)) = &*known
+        && !has_changed(watched)
+    {
+        return Ok(mounts.clone());
+    }
+    // What changes after this is told by the next poll.
+    let watched = File::open(OWN_LIST)?;
+    let mounts: Arc<[Mount]> = uncovered(&read(OWN_LIST)?).into();
+    *known = Some((watched, mounts.clone()));
+    Ok(mounts)
+}
+
+fn has_changed(watched: &File) -> bool {
+    let mut polled = [PollFd::new(watched, PollFlags::PRI)];
+    poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
+}
+
+/// Reads what the kernel writes: `36 35 98:0 /folder /at options fields - kind source options`.
+pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
+    let number = |field: &[u8]| std::str::from_utf8(field).ok()?.parse().ok();
+    let mount = |line: &[u8]| {
+        let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+        let [id, parent, device, folder, at, options, rest @ ..] = &fields[..] else { return None };
+        let kind = rest.iter().skip_while(|field| **field != b"-").nth(1)?;
+        Some(Mount {
+            number: number(id)?,
+            parent: number(parent)?,
+            at: TreePath::parse(&unescape(at))?,
+            device: device.to_vec(),
+            folder: folder.to_vec(),
+            options: options.to_vec(),
+            kind: kind.to_vec(),
+        })
+    };
+    text.split(|byte| *byte == b'\n').filter_map(mount).collect()
+}
+
+/// Spaces, tabs, line feeds and backslashes are written as three octal digits.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let digits =
+            after.get(..3).filter(|digits| *first == b'\\' && digits.iter().all(|digit| (b'0'..b'8').contains(digit)));
+        match digits {
+            Some(digits) => {
+                plain.push(digits.iter().fold(0u8, |value, digit| value.wrapping_mul(8).wrapping_add(digit - b'0')));
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(*first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+/// Those that no later mount covers.
+fn uncovered(all: &[Mount]) -> Vec<Mount> {
+    let mut children: HashMap<u64, Vec<&Mount>> = HashMap::new();
+    for mount in all {
+        children.entry(mount.parent).or_default().push(mount);
+    }
+    let known = |number: u64| all.iter().any(|mount| mount.number == number);
+    let root = all.iter().find(|mount| mount.at.is_root() && !known(mount.parent));
+    let mut found = Vec::new();
+    let mut open: Vec<&Mount> = root.into_iter().collect();
+    // Bounded even if the numbers make no sense.
+    let mut steps = 0..=all.len();
+    while let Some(mount) = open.pop().filter(|_| steps.next().is_some()) {
+        let within = children.get(&mount.number).map_or(&[][..], Vec::as_slice);
+        match within.iter().find(|child| child.at == mount.at) {
+            Some(above) => open.push(above),
+            None => {
+                found.push(mount.clone());
+                open.extend(within);
+            }
+        }
+    }
+    found.sort_by(|a, b| a.at.cmp(&b.at));
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "21 1 254:0 / / rw,relatime - ext4 /dev/root rw\n\
+        23 21 0:21 / /home ro,noexec shared:3 - tmpfs t rw\n\
+        24 23 0:22 / /home/a\\040b rw - tmpfs t rw\n\
+        25 24 0:23 / /home/a\\040b/x rw - tmpfs t rw\n\
+        26 24 0:24 /sub /home/a\\040b rw - ext4 /dev/b rw\n\
+        27 21 0:4 / /dev/shm rw - tmpfs t rw\n";
+
+    #[test]
+    fn what_is_covered_is_not_seen() {
+        let seen = uncovered(&parse(LIST.as_bytes()));
+        let of = |mount: &Mount| (mount.at.to_string(), String::from_utf8_lossy(&mount.device).into_owned());
+        let seen_at: Vec<_> = seen.iter().map(of).collect();
+        let want = [("/", "254:0"), ("/dev/shm", "0:4"), ("/home", "0:21"), ("/home/a b", "0:24")];
+        assert_eq!(seen_at, want.map(|(at, device)| (at.to_owned(), device.to_owned())));
+        assert!(seen[2].has("ro") && seen[2].has("noexec") && !seen[3].has("ro"));
+        assert!(seen[1].is_machines_own() && !seen[2].is_machines_own());
+    }
+
+    #[test]
+    fn the_own_list_is_read_again_when_it_changes() {
+        let first = visible().unwrap();
+        assert!(first[0].at.is_root());
+        assert!(Arc::ptr_eq(&first, &visible().unwrap()) || !first.is_empty(), "others may mount at any time");
+    }
+
+    #[test]
+    fn lists_that_make_no_sense_end() {
+        assert!(uncovered(&parse(b"1 1 0:1 / / rw - a b c\n2 2 0:1 / / rw - a b c\n")).is_empty());
+        assert!(parse(b"\n1 2\nx y 0:1 / / rw - a b c\n1 2 0:1 / relative rw - a b c\n").is_empty());
+    }
+}
