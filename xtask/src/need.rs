@@ -30,11 +30,7 @@ pub const MACHINE: [Need; 5] = [
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-<<<<<<< HEAD
-pub const TESTS: [Need; 28] = [
-=======
-pub const TESTS: [Need; 25] = [
->>>>>>> ef56778 (client: see whose files a command is about)
+pub const TESTS: [Need; 29] = [
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
