@@ -11,6 +11,7 @@ mod kept;
 mod limits;
 mod needs;
 mod ordered;
+mod reasons;
 mod revoked;
 mod snapshot;
 mod standby;
@@ -20,7 +21,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 28] = [
+const SCENARIOS: [Scenario; 31] = [
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/what the read policy kept back is named, and read here the next time", kept::kept_back),
@@ -48,6 +49,9 @@ const SCENARIOS: [Scenario; 28] = [
     ("contract/batch jobs with deadlines: refused, met and missed", deadline::kept),
     ("contract/batch jobs whose results a command compares, also when the hub is killed meanwhile", batch::compared),
     ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),
+    ("contract/batch jobs held with more tasks than the hub has room for are in nobody's way", reasons::held),
+    ("contract/batch jobs whose tasks fail, take too long or never run say why", reasons::told),
+    ("contract/batch jobs whose results cannot agree say why", reasons::quorum),
     ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),
 ];
 

@@ -151,7 +151,10 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
     }
     report.why = match known {
         Some(known) => known,
-        None if waits && index.is_some() && number.is_none() => "the hub is about to be given it".into(),
+        None if waits && job.state == "held" => "its job is held: gleaner release lets it go on".into(),
+        None if waits && index.is_some() && number.is_none() => {
+            "it waits here until the hub has done with tasks of its job that come before it".into()
+        }
         None if waits => {
             let question = json!({"ask": "waits", "key": job.job, "index": number});
             match ask_hub(daemon, question).await {

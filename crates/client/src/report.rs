@@ -475,6 +475,21 @@ pub struct Done {
     pub note: Option<String>,
 }
 
+/// The name of a signal, as `SIGKILL`.
+pub fn signal_name(signal: u8) -> Option<String> {
+    const NAMES: [&str; 31] = [
+        "HUP", "INT", "QUIT", "ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "USR1", "SEGV", "USR2", "PIPE", "ALRM",
+        "TERM", "STKFLT", "CHLD", "CONT", "STOP", "TSTP", "TTIN", "TTOU", "URG", "XCPU", "XFSZ", "VTALRM", "PROF",
+        "WINCH", "IO", "PWR", "SYS",
+    ];
+    match signal {
+        1..=31 => Some(format!("SIG{}", NAMES[usize::from(signal) - 1])),
+        34 => Some("SIGRTMIN".into()),
+        35..=64 => Some(format!("SIGRTMIN+{}", signal - 34)),
+        _ => None,
+    }
+}
+
 /// The digits of a number or id that people see and type.
 pub fn short(digits: &str) -> String {
     digits.chars().take(8).collect()
@@ -493,6 +508,12 @@ mod tests {
             serde_json::from_str::<Question>(r#"{"ask":"explain"}"#).ok(),
             Some(Question::Explain { task: None })
         );
+    }
+
+    #[test]
+    fn signals_have_names() {
+        let names = [1, 9, 15, 31, 34, 40, 65, 0].map(|signal| signal_name(signal).unwrap_or_default());
+        assert_eq!(names, ["SIGHUP", "SIGKILL", "SIGTERM", "SIGSYS", "SIGRTMIN", "SIGRTMIN+6", "", ""]);
     }
 
     #[test]

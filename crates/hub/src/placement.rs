@@ -261,6 +261,12 @@ impl Placement {
         running.filter_map(|instance| Some(table.job(table.task(instance.task)?.job)?.spec.need)).collect()
     }
 
+    /// How many workers can have a task with this need.
+    pub fn workers_for(&self, need: &Need) -> u32 {
+        let lending = self.workers.values().filter(|worker| !worker.is_drained);
+        lending.filter(|worker| worker.lent.largest > 0 && worker.lent.has_all(need)).count() as u32
+    }
+
     /// What all workers lend together.
     pub fn lent(&self) -> Lent {
         let lending = self.workers.values().filter(|worker| !worker.is_drained);

@@ -107,7 +107,8 @@ impl Render for BatchReport {
             table.row(row);
         }
         text.push_str(&format!("\n{}", table.text("no tasks on this page")));
-        for task in self.tasks.iter().filter(|task| task.why.is_some()) {
+        // Why tasks were cancelled is among the facts.
+        for task in self.tasks.iter().filter(|task| task.why.is_some() && task.status != "cancelled") {
             text.push_str(&task.render());
         }
         let shown = self.first.saturating_add(self.tasks.len() as u32);
@@ -135,7 +136,11 @@ impl Render for BatchTaskLine {
 
 impl Render for BatchChanged {
     fn render(&self) -> String {
-        let when = if self.at_hub { "" } else { "\nthe hub is told when it can be reached" };
+        let when = match (&self.why_not, self.at_hub) {
+            (_, true) => String::new(),
+            (Some(why), false) => format!("\nthe hub is told as soon as that is possible: {why}"),
+            (None, false) => "\nthe hub is told as soon as that is possible".into(),
+        };
         format!("job {}: {}, {}{when}\n", short(&self.job.job), self.job.state, self.job.priority)
     }
 }
@@ -244,7 +249,9 @@ status        waiting
 because       no worker is here
 ";
         assert_eq!(report.render(), want);
-        let changed = BatchChanged { job: job(), at_hub: true };
+        let changed = BatchChanged { job: job(), at_hub: true, why_not: None };
         assert_eq!(changed.render(), "job 8f3a1234: running, spare\n");
+        let later = BatchChanged { at_hub: false, why_not: Some("it comes after job 7".into()), ..changed };
+        assert!(later.render().ends_with("\nthe hub is told as soon as that is possible: it comes after job 7\n"));
     }
 }

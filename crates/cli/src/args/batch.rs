@@ -27,13 +27,13 @@ pub struct Submit {
     /// How long a task takes, about, on an idle worker: what --deadline then cannot allow for is refused at once; 1s if not given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub takes: Option<Duration>,
-    /// Run a task again whose status is not 0, up to N times. Tasks that were lost with their worker are run again in any case
+    /// Run a task again whose status is not 0 or that took too long, up to N times. Tasks that were lost with their worker are run again in any case
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=11))]
     pub retries: Option<u32>,
     /// Give the job up when more than N tasks have failed
     #[arg(long, value_name = "N")]
     pub max_failures: Option<u32>,
-    /// Give one run of a task up that takes longer; an hour, or four times --takes, if not given
+    /// End a run of a task that takes longer: the task has failed, unless --retries has it run again; an hour, or four times --takes, if not given
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub time_limit: Option<Duration>,
     /// How urgent it is
@@ -57,7 +57,7 @@ pub struct Submit {
     /// Begin when this job has ended well; if it does not, the new one is given up. May be repeated
     #[arg(long, value_name = "JOB")]
     pub after: Vec<String>,
-    /// Have its tasks wait until `gleaner release`
+    /// Have its tasks wait here until `gleaner release`: the hub is not given them before, unless there is a --deadline
     #[arg(long)]
     pub hold: bool,
     /// Wait until it is over; the status is then 1 if any task failed. Ctrl-C ends the waiting, not the job
@@ -113,14 +113,17 @@ they are when it begins itself. A task may run more than once; what it changes i
 once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
 cannot run on another machine fails.
 
+A task that fails says why in `gleaner jobs JOB`: its own status and how often it ran, the limit that it met, results that do not agree, a deadline that passed. With --quorum each of the results comes from a worker of another owner; if \
+fewer are here `submit` and `gleaner jobs` say so, and the job waits for more.
+
 With --deadline the hub takes a job if the workers can do all of its tasks by then beside what they have taken on already, going by --takes, and otherwise says by when they could. When the deadline is near and workers are idle, tasks that have not ended are run on those too: the first to end counts. What has not ended at the deadline has failed.
 
 --validate is run with `sh -c`, as a task of its own. It gets two results of a task as $1 and $2 (one if no --quorum is asked for), and exits with 0 if they agree, with 1 if they do not; \
 anything else is tried again, and then means that they do not. A result is a folder: `stdout`, `stderr`, `status` ($?), `changes` (a line each, as \
 `file PATH`), and under `files` what the task wrote, at its whole path. Results with different status are not compared: they differ.
 
---assimilate finds in its environment: GLEANER_JOB, GLEANER_INDEX (from 0), GLEANER_KEY (job/index), GLEANER_STATUS ($? of the task; 125 if it has \
-no result), GLEANER_STDOUT and GLEANER_STDERR (files). It runs at least once for each task, and again, after growing pauses, until it exits with 0. What it \
+--assimilate finds in its environment: GLEANER_JOB, GLEANER_INDEX (from 0), GLEANER_KEY (job/index), GLEANER_STATUS ($? of the task, of its last run if --retries did not help; 125 if it has \
+none, or ended with 0 and has no result that counts), GLEANER_STDOUT and GLEANER_STDERR (files). It runs at least once for each task, and again, after growing pauses, until it exits with 0. What it \
 says is in assimilate.log in the job's folder.";
 
 /// `gleaner jobs`.

@@ -47,6 +47,8 @@ pub fn run(arguments: Submit) -> Result<ExitCode> {
     } else if !submitted.at_hub && !job.is_over() {
         let why = job.problem.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
         render::say(&format!("the hub has not taken job {short} yet{why}; it is kept here until it does"));
+    } else if let Some(problem) = job.problem.as_ref().filter(|_| !job.is_over()) {
+        render::say(&format!("job {short}: {problem}"));
     }
     if !arguments.wait {
         if arguments.json {
@@ -215,11 +217,19 @@ fn lost(error: DoorError) -> CliError {
 fn wait(job: &BatchLine) -> Result<BatchLine> {
     let mut progress = Progress::new(Some(job.tasks.into()));
     let (mut wait_ms, mut failed) = (0, 0);
+    let mut said = job.problem.clone();
     loop {
         match ask::<BatchReport>(&Question::Job { job: job.job.clone(), first: 0, count: 0, wait_ms }) {
             Ok(report) => {
                 let now = report.job;
                 (wait_ms, failed) = (LOOK_MS, 0);
+                if now.problem != said {
+                    said = now.problem.clone();
+                    if let Some(problem) = said.as_ref().filter(|_| !now.is_over()) {
+                        let text = format!("job {}: {problem}", report::short(&now.job));
+                        progress.beside(|| render::say(&text));
+                    }
+                }
                 progress.stands_at((now.done + now.failed).into(), now.failed.into(), now.running.into());
                 if now.is_over() {
                     progress.close();

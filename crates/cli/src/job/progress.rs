@@ -67,6 +67,11 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
+    /// Shows what `talk` says to the person, beside it.
+    pub fn beside(&self, talk: impl FnOnce()) {
+        self.bar.suspend(talk);
+    }
+
     fn tell(&self) {
         self.bar.set_message(format!("{} failed, {} running", self.failed, self.running));
     }

@@ -85,7 +85,9 @@ async fn take(daemon: &Arc<Daemon>, batch: Batch, requests: &mut Requests) -> Re
             Err(Some(problem(ProblemKind::User, format!("the job was not taken: {why}"), "")))
         }
         () = job.until_over() => Ok(Submitted { job: job.line(), existed: false, at_hub: false }),
-        at_hub = until_told(&job, patience) => Ok(Submitted { job: job.line(), existed: false, at_hub }),
+        begun = tokio::time::timeout(patience, job.until_begun()) => {
+            Ok(Submitted { job: job.line(), existed: false, at_hub: begun.is_ok() })
+        }
     };
     batches.stop_waiting(id);
     answer
@@ -236,7 +238,23 @@ pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Resul
     let failed = |error: io::Error| problem(ProblemKind::Environment, format!("writing the job's log: {error}"), "");
     changed.await.map_err(failed)?;
     let at_hub = until_told(&job, CHANGE_TIME_MAX).await;
-    Ok(BatchChanged { job: job.line(), at_hub })
+    let line = job.line();
+    let why_not = (!at_hub).then(|| why_not_told(daemon, &line));
+    Ok(BatchChanged { job: line, at_hub, why_not })
+}
+
+/// Why the hub does not know of a change.
+fn why_not_told(daemon: &Daemon, job: &BatchLine) -> String {
+    match daemon.link().and_then(|link| link.current()).is_some() {
+        true => {
+            let why = job.problem.as_deref().filter(|_| job.state != "cancelling");
+            why.map_or_else(
+                || format!("it is connected, and has not answered within {} s", CHANGE_TIME_MAX.as_secs()),
+                str::to_owned,
+            )
+        }
+        false => "it cannot be reached now".into(),
+    }
 }
 
 /// The priority of this name.

@@ -53,7 +53,7 @@ async fn run(job: &Job, line: &[u8], end: &End) -> Result<(), String> {
     command
         .arg("-c")
         .arg(OsStr::from_bytes(line))
-        .env("GLEANER_STATUS", end.how.shell_code().to_string())
+        .env("GLEANER_STATUS", end.shell_code().to_string())
         .env("GLEANER_STDOUT", job.output(end.index, 1))
         .env("GLEANER_STDERR", job.output(end.index, 2));
     match hook::run(job, command, LOG).await? {
@@ -80,7 +80,7 @@ mod tests {
         spec.batch.surroundings.env = vec![b"A=1".to_vec()];
         draft.finish(&spec).unwrap();
         let job = Job::load(&folder).unwrap();
-        let end = End { index: 1, how: How::Exit(3), worker: String::new(), at_ms: 0, said: [0, 0], is_cut: false };
+        let end = End::of(1, How::Exit(3));
         run(&job, b"echo $A $GLEANER_INDEX $GLEANER_STATUS $GLEANER_STDOUT >told", &end).await.unwrap();
         let told = std::fs::read_to_string(above.path().join("told")).unwrap();
         assert_eq!(told, format!("1 1 3 {}\n", job.output(1, 1).display()));

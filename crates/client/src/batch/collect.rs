@@ -3,9 +3,10 @@
 
 use super::assimilate::assimilate;
 use super::compare::compare;
-use super::drive::{Broken, Way, failure};
+use super::drive::{Broken, Way};
 use super::job::Launched;
-use super::log::{End, How, shortened};
+use super::log::{End, How, Own, shortened};
+use super::reason;
 use crate::arrivals::Arrivals;
 use crate::plan::write_rules;
 use crate::serve::{blocking, blocking_io};
@@ -37,6 +38,8 @@ const FETCH_TRIES: u32 = 6;
 /// Pauses between tries: the first, and the longest.
 const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Of a task that was cancelled: see [`Ended::failure`].
+const CANCELLED: u32 = 5;
 /// Most bytes of one output that are kept.
 const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
@@ -128,7 +131,7 @@ async fn take(collector: Arc<Collector>, ended: Ended) -> Option<u64> {
             return None;
         }
         tracing::warn!(job = %job.id(), index = ended.index, why, "a result could not be taken, and is tried again");
-        job.trouble(ended.index, &why);
+        job.stuck(ended.index, &why);
         tries += 1;
         // Sooner, if the connection ends.
         let _ = tokio::time::timeout(pause, collector.way.joined.connection.closed()).await;
@@ -159,14 +162,18 @@ async fn take_once(collector: &Collector, ended: &Ended, tries: u32) -> Result<(
 /// How a task ended, once all that came of it is in place; `None`: it is to be run again.
 async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<Option<End>, String> {
     let index = ended.index;
-    let mut end = End::of(index, failure(ended.failure, way.job.last_trouble(index)));
+    let mut end = End::of(index, How::Cancelled);
     let result = match LaunchResult::decode(&ended.result[..]) {
         Ok(result) if !ended.result.is_empty() => result,
-        _ => return Ok(Some(end)),
+        _ => {
+            end.how = failure(way, ended, None);
+            return Ok(Some(end));
+        }
     };
     end.worker = printable(result.worker.as_bytes());
     end.is_cut = result.is_cut;
     match put_in_place(way, ended, result, &mut end).await {
+        Ok(true) if ended.failure != 0 => end.how = failure(way, ended, end.own),
         Ok(true) => {}
         Ok(false) => return Ok(None),
         // Who has it no more will not have it again.
@@ -178,12 +185,31 @@ async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<Option<End>
     Ok(Some(end))
 }
 
+/// How a task ended of which the hub has no result that counts; its last run may have ended by itself.
+fn failure(way: &Way, ended: &Ended, own: Option<Own>) -> How {
+    if ended.failure == CANCELLED {
+        return How::Cancelled;
+    }
+    let known = reason::Known {
+        failure: ended.failure,
+        statuses: ended.statuses.clone(),
+        last_status: own.map(|own| match own {
+            Own::Exit(code) => code.into(),
+            Own::Signal(signal) => reason::SIGNALS + u32::from(signal),
+        }),
+        runs: ended.runs,
+        results: ended.results,
+        too_long: way.job.count_too_long(ended.index),
+        trouble: way.job.last_trouble(ended.index),
+    };
+    How::Failed(shortened(&reason::why(&way.job.spec.batch, &known)))
+}
+
 /// False: its changes are not, and it can be run again.
 async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: &mut End) -> Result<bool, String> {
     let committed = way.daemon.committer.outcome(way.job.commit_task(ended.index));
-    let is_to_commit = ended.failure == 0 && committed.is_none();
     let said = [digests(&result.stdout)?, digests(&result.stderr)?];
-    let at = (is_to_commit && !result.exited_at.is_empty()).then_some(&result.exited_at);
+    let at = (committed.is_none() && !result.exited_at.is_empty()).then_some(&result.exited_at);
     let at = digests(at.map(std::slice::from_ref).unwrap_or_default())?;
     let mut arrivals = arrivals(way);
     // All at once: the hub may be far.
@@ -192,19 +218,26 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
     end.said = written.map(|(bytes, _)| bytes);
     end.is_cut |= written.iter().any(|(_, is_cut)| *is_cut);
     if ended.failure != 0 {
+        end.own = exited(&arrivals, at.first(), result.exited)?.map(|exited| exited.status().into());
         return Ok(true);
     }
     end.how = match committed {
         // It was committed just before this daemon's predecessor died, or this one was cut off.
         Some(status) => How::of_status(status),
         None => match exited(&arrivals, at.first(), result.exited)? {
-            Some(exited) => match commit(way, ended, exited, arrivals).await? {
-                Some(how) => how,
-                None => return Ok(false),
-            },
+            Some(exited) => {
+                end.own = Some(exited.status().into());
+                match commit(way, ended, exited, arrivals).await? {
+                    Some(how) => how,
+                    None => return Ok(false),
+                }
+            }
             None => How::Failed("the hub's result is no result".into()),
         },
     };
+    if matches!(end.how, How::Exit(_) | How::Signal(_)) {
+        end.own = None;
+    }
     Ok(true)
 }
 
@@ -336,8 +369,10 @@ mod tests {
 
     #[test]
     fn what_was_seen_is_trusted_as_far_as_it_is_known() {
-        let launched =
-            |tainted: Option<&str>| Launched { since: Time(5), view: None, tainted: tainted.map(str::to_owned) };
+        let launched = |tainted: Option<&str>| {
+            let tainted = tainted.map(str::to_owned);
+            Launched { since: Time(5), view: None, tainted, is_over: false }
+        };
         assert!(matches!(trust(Some(&launched(Some("x")))).0, Trust::NotTold(why) if why == "x"));
         assert!(matches!(trust(Some(&launched(None))).0, Trust::Since(Time(5))));
         assert!(matches!(trust(None).0, Trust::Since(Time(i64::MIN))));

@@ -4,14 +4,13 @@
 use super::collect;
 use super::job::{Job, Wanted};
 use super::launch;
-use super::log::How;
 use crate::daemon::Daemon;
 use crate::link::Link;
 use crate::profile;
 use crate::serve::blocking_io;
 use crate::views::JobViews;
 use crate::views::closure::level_of;
-use base::{BatchId, Command, Time, TreePath};
+use base::{Batch, BatchId, Command, Time, TreePath};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::convert::Infallible;
@@ -29,8 +28,6 @@ const SUBMIT_MAX: u32 = 1024;
 pub(super) const INSTANCES_MAX: u32 = 16;
 /// Errors that a task may have that are not its own: workers that go, links that break.
 const ERRORS_MAX: u32 = 11;
-/// The same where a run has a time limit: most that are too long once are so always.
-const ERRORS_MAX_IN_TIME: u32 = 3;
 /// How long a task takes, where nobody knows, in milliseconds.
 const TAKES_MS: u64 = 1000;
 /// How long one run may take if its owner sets no limit: an hour, and longer where that is little more than it takes.
@@ -38,6 +35,8 @@ const TIME_LIMIT_MS: u64 = 3_600_000;
 const TIME_LIMIT_TIMES: u64 = 4;
 /// Longest that any run may take: a week.
 const RUN_MS_MAX: u64 = 7 * 24 * 3_600_000;
+/// After a run's time limit the client daemon ends it. So much later the hub does, which counts from the moment that there is a place.
+const LIMIT_APART_MS: u64 = 60_000;
 /// How long the hub may take for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// Pauses between tries: the first, and the longest.
@@ -49,6 +48,8 @@ const GOOD_TIME: Duration = Duration::from_secs(30);
 const REFUSALS_MAX: u32 = 3;
 /// How often it is looked whether the job that this one comes after has ended.
 const AFTER_PAUSE: Duration = Duration::from_secs(1);
+/// How often the hub is asked how many workers there are, where results must agree.
+const LOOK_PAUSE: Duration = Duration::from_secs(5);
 /// Launches under way at once; further places wait.
 const LAUNCHES_MAX: usize = 1024;
 
@@ -201,6 +202,7 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
         blocking_io(move || job.opens().map(|()| level_of_first(&job))).await?
     };
     let told = hub.ask(JobAskKind::Open(opening(job, level))).await?;
+    job.set_workers(told.workers);
     let number = told.job;
     let is_forgotten_there = told.tasks == 0 && job.all_ended();
     if !job.is_collected() && !is_forgotten_there {
@@ -291,6 +293,12 @@ impl Hub {
 
 /// Waits if a refused question may be asked again.
 async fn pause_or_refused(told: &JobTold) -> Result<(), Broken> {
+    tokio::time::sleep(pause_of(told)?).await;
+    Ok(())
+}
+
+/// When a refused question may be asked again.
+fn pause_of(told: &JobTold) -> Result<Duration, Broken> {
     if told.again_ms == 0 {
         let earliest = match told.earliest_in_ms {
             0 => String::new(),
@@ -298,8 +306,7 @@ async fn pause_or_refused(told: &JobTold) -> Result<(), Broken> {
         };
         return Err(Broken::Refused(format!("the hub refuses it: {}{earliest}", told.refusal)));
     }
-    tokio::time::sleep(Duration::from_millis(told.again_ms.into()).min(PAUSE_MAX)).await;
-    Ok(())
+    Ok(Duration::from_millis(told.again_ms.into()).min(PAUSE_MAX))
 }
 
 /// Level of x86-64 that the program of the first task was built for: the others' are mostly the same. 0: it does not say.
@@ -310,14 +317,20 @@ fn level_of_first(job: &Job) -> u8 {
     program.map_or(0, |program| level_of(&program.real))
 }
 
+/// How long one run of a task may take.
+pub(super) fn time_limit(batch: &Batch) -> Duration {
+    let takes_ms = batch.takes_ms.unwrap_or(TAKES_MS);
+    let usual_ms = TIME_LIMIT_MS.max(takes_ms.saturating_mul(TIME_LIMIT_TIMES));
+    Duration::from_millis(batch.time_limit_ms.unwrap_or(usual_ms).clamp(1, RUN_MS_MAX))
+}
+
 fn opening(job: &Job, level: u8) -> JobOpen {
     let batch = &job.spec.batch;
     let needs = &batch.surroundings.needs;
     let quorum = batch.quorum.clamp(1, INSTANCES_MAX);
-    let usual = if batch.time_limit_ms.is_some() { ERRORS_MAX_IN_TIME } else { ERRORS_MAX };
-    let errors_max = batch.retries.unwrap_or(usual);
+    let errors_max = batch.retries.unwrap_or(ERRORS_MAX);
     let takes_ms = batch.takes_ms.unwrap_or(TAKES_MS);
-    let run_ms_max = batch.time_limit_ms.unwrap_or(TIME_LIMIT_MS.max(takes_ms.saturating_mul(TIME_LIMIT_TIMES)));
+    let delay_bound_ms = time_limit(batch).as_millis() as u64 + LIMIT_APART_MS;
     JobOpen {
         key: Bytes::copy_from_slice(&batch.id.0.to_be_bytes()),
         name: batch.name.clone(),
@@ -331,7 +344,7 @@ fn opening(job: &Job, level: u8) -> JobOpen {
         errors_max,
         is_speculative: batch.deadline_ms.is_some(),
         drops_late: batch.deadline_ms.is_some(),
-        delay_bound_ms: run_ms_max.clamp(1, RUN_MS_MAX) as u32,
+        delay_bound_ms: delay_bound_ms as u32,
         cost_ms: takes_ms.saturating_mul(needs.cpus.into()).clamp(1, u32::MAX.into()) as u32,
         // Who counts is the client, which knows of each end.
         failures_max: u32::MAX,
@@ -353,6 +366,7 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
         let now = wanted.borrow_and_update().clone();
         tell(hub, way.number, &told, &now).await?;
         told = now;
+        job.is_told(told.version);
         let to_hand_over = match told.cancelled {
             Some(_) => at_hub,
             None => {
@@ -361,15 +375,22 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
             }
         };
         if at_hub < to_hand_over {
-            at_hub = submit(way, hub, at_hub, to_hand_over).await?;
+            let pause;
+            (at_hub, pause) = submit(way, hub, at_hub, to_hand_over).await?;
+            if !pause.is_zero() {
+                job.is_begun();
+                // What is wanted meanwhile is told at once.
+                let _ = tokio::time::timeout(pause, wanted.changed()).await;
+            }
             continue;
         }
+        job.is_begun();
         if !is_closed && told.cancelled.is_none() && job.is_handed_over(at_hub) {
             hub.change(JobAskKind::Close(way.number)).await?;
             is_closed = true;
         }
-        job.is_told(told.version);
         tokio::select! {
+            () = tokio::time::sleep(LOOK_PAUSE), if job.spec.batch.quorum > 1 => look_for_workers(way, hub).await?,
             changed = wanted.changed() => {
                 // The sender is a member of the job: it is always there.
                 if changed.is_err() {
@@ -380,6 +401,15 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
             why = way.joined.connection.closed() => return Err(Broken::Later(why)),
         }
     }
+}
+
+/// Asks the hub how many workers there are whose results could agree.
+async fn look_for_workers(way: &Way, hub: &mut Hub) -> Result<(), Broken> {
+    let told = hub.ask_once(JobAskKind::Open(opening(&way.job, 0))).await?;
+    if told.refusal.is_empty() {
+        way.job.set_workers(told.workers);
+    }
+    Ok(())
 }
 
 /// Tells the hub what is wanted otherwise than before.
@@ -405,8 +435,9 @@ async fn tell(hub: &mut Hub, number: u64, told: &Wanted, now: &Wanted) -> Result
     Ok(())
 }
 
-/// Submits the next tasks, of so many, by number only: what they are is known here. Gives how many the hub has then.
-async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, Broken> {
+/// Submits the next tasks, of so many, by number only: what they are is known here. Gives how many the hub has then, and when it is to be
+/// given more.
+async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<(u32, Duration), Broken> {
     let count = (all - first).min(SUBMIT_MAX);
     let deadline_in_ms = deadline_in_ms(&way.job, now_millis());
     let later = all.max(way.job.spec.tasks) - (first + count);
@@ -417,19 +448,18 @@ async fn submit(way: &Way, hub: &mut Hub, first: u32, all: u32) -> Result<u32, B
     }
     // Also if more of them are refused: what is there is to be called off.
     way.job.at_hub(told.tasks.max(first));
+    let mut pause = Duration::ZERO;
     if !told.refusal.is_empty() {
-        if told.again_ms > 0 {
-            let why = &told.refusal;
-            way.job.set_problem(Some(format!("the hub takes its further tasks as there is room for them: {why}")));
-        }
-        pause_or_refused(&told).await?;
+        pause = pause_of(&told)?;
+        let why = &told.refusal;
+        way.job.set_problem(Some(format!("the hub takes its further tasks as there is room for them: {why}")));
     } else if told.tasks == all {
         way.job.set_problem(None);
     }
     if told.tasks < first {
         return Err(Broken::Later("the hub lost tasks of a job".into()));
     }
-    Ok(told.tasks)
+    Ok((told.tasks, pause))
 }
 
 /// How long after the moment from which its deadline counts a job that is submitted again may come to the hub: as long as this one took, and a
@@ -487,19 +517,6 @@ async fn places(way: &Arc<Way>, launches: &mut JoinSet<Option<PlaceBack>>) -> Re
     }
 }
 
-/// Why the hub has no result of a task.
-pub(super) fn failure(number: u32, trouble: Option<String>) -> How {
-    let why = match number {
-        1 => "it failed too often",
-        2 => "it was tried too often",
-        3 => "its results do not agree",
-        4 => "it was not done by its deadline",
-        5 => return How::Cancelled,
-        _ => "the hub has no result of it",
-    };
-    How::Failed(trouble.map_or_else(|| why.to_owned(), |trouble| format!("{why}; last: {trouble}")))
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::folder::Draft;
@@ -522,14 +539,17 @@ mod tests {
         let plain = opening(&job(&above.path().join("plain"), 1, |_| {}), 0);
         assert_eq!((plain.quorum, plain.errors_max, plain.instances_max, plain.retries_failures), (1, 11, 16, false));
         assert!(plain.is_driven && !plain.drops_late && plain.key.len() == 16);
+        assert_eq!(plain.delay_bound_ms, 3_660_000);
         let job = job(&above.path().join("other"), 1, |batch| {
             (batch.quorum, batch.retries, batch.deadline_ms) = (2, Some(3), Some(60_000));
+            batch.time_limit_ms = Some(5_000);
             batch.surroundings.needs = base::Needs { cpus: 1, memory_mib: 300, level: 0, tags: vec!["gpu".into()] };
         });
         let open = opening(&job, 3);
         assert_eq!((open.quorum, open.errors_max, open.instances_max, open.retries_failures), (2, 3, 9, true));
         assert_eq!((open.memory_mib, open.level, open.tag_names.join(" ").as_str()), (300, 3, "gpu"));
         assert!(open.drops_late && open.is_speculative);
+        assert_eq!((open.delay_bound_ms, time_limit(&job.spec.batch)), (65_000, Duration::from_secs(5)));
         assert_eq!(
             (deadline_in_ms(&job, 9), deadline_in_ms(&job, 50_009), deadline_in_ms(&job, 99_999)),
             (60_000, 10_000, 1)

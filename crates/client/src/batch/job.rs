@@ -30,6 +30,8 @@ pub struct Job {
     wanted: watch::Sender<Wanted>,
     /// How much of what is wanted the hub has been told, by [`Wanted::version`].
     told: watch::Sender<u64>,
+    /// Whether the hub has all of it that is to be there now, or as much as it has room for.
+    begun: watch::Sender<bool>,
     refused: watch::Sender<Option<String>>,
     /// Told when it is worth trying again at once.
     pub woken: Notify,
@@ -65,6 +67,8 @@ pub struct Launched {
     pub view: Option<(Arc<View>, WriteRules)>,
     /// What it could not be told.
     pub tainted: Option<String>,
+    /// The hub has what came of it.
+    pub is_over: bool,
 }
 
 /// The right to put a task's result into place: one at a time has it, over all connections.
@@ -104,6 +108,12 @@ struct State {
     problem: Option<String>,
     /// What went wrong last with tasks that have not ended.
     troubles: HashMap<u32, String>,
+    /// Of these, tasks whose results cannot be put into place now.
+    stuck: BTreeMap<u32, String>,
+    /// How often tasks that have not ended took too long.
+    too_long: HashMap<u32, u32>,
+    /// How many workers can have its tasks, as the hub said last.
+    workers: Option<u32>,
 }
 
 impl State {
@@ -111,6 +121,8 @@ impl State {
     fn end(&mut self, end: End) {
         let index = end.index;
         self.troubles.remove(&index);
+        self.too_long.remove(&index);
+        self.stuck.remove(&index);
         self.launched.remove(&index);
         if self.ends.contains_key(&index) {
             return;
@@ -172,7 +184,7 @@ impl Job {
                 Entry::Priority(number) => wanted.priority = Priority::of_number(number).unwrap_or_default(),
                 Entry::Cancelled(why) => wanted.cancelled = Some(why),
                 Entry::Launched { index, number, since_ns } => {
-                    let launched = Launched { since: Time(since_ns), view: None, tainted: None };
+                    let launched = Launched { since: Time(since_ns), view: None, tainted: None, is_over: false };
                     state.launch(index, number, launched);
                 }
                 Entry::Tainted { index, number, why } => state.taint(index, number, why),
@@ -191,6 +203,7 @@ impl Job {
             state: Mutex::new(state),
             wanted: watch::Sender::new(wanted),
             told: watch::Sender::new(0),
+            begun: watch::Sender::new(false),
             refused: watch::Sender::new(None),
             woken: Notify::new(),
             news: Notify::new(),
@@ -236,6 +249,17 @@ impl Job {
         let _ = self.told.subscribe().wait_for(|told| *told >= version).await;
     }
 
+    /// The hub has what it is to have now.
+    pub fn is_begun(&self) {
+        self.begun.send_replace(true);
+    }
+
+    /// Waits until the hub has what it is to have, for the first time.
+    pub async fn until_begun(&self) {
+        // The sender is a member: it lives as long as this.
+        let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
+    }
+
     /// Holds it, or releases it.
     pub fn hold(&self, held: bool) -> io::Result<()> {
         self.change(&Entry::Held(held), |wanted| wanted.is_held = Some(held))
@@ -271,7 +295,7 @@ impl Job {
             return Ok(());
         }
         self.log.add(&Entry::Launched { index, number, since_ns: since.0 })?;
-        let launched = Launched { since, view: Some(view), tainted: None };
+        let launched = Launched { since, view: Some(view), tainted: None, is_over: false };
         lock(&self.state).launch(index, number, launched);
         Ok(())
     }
@@ -283,6 +307,29 @@ impl Job {
             tracing::error!(job = %self.id(), index, %error, "what a task was not told cannot be written down");
         }
         lock(&self.state).taint(index, number, why);
+    }
+
+    /// The hub has what came of an instance.
+    pub fn landed(&self, index: u32, number: u32) {
+        let mut state = lock(&self.state);
+        let of_task = state.launched.get_mut(&index).into_iter().flatten();
+        of_task.filter(|(other, _)| *other == number).for_each(|(_, launched)| launched.is_over = true);
+    }
+
+    /// A run of a task took too long.
+    pub fn ran_too_long(&self, index: u32) {
+        *lock(&self.state).too_long.entry(index).or_default() += 1;
+    }
+
+    /// How often runs of a task took too long.
+    pub fn count_too_long(&self, index: u32) -> u32 {
+        lock(&self.state).too_long.get(&index).copied().unwrap_or_default()
+    }
+
+    /// So many workers can have its tasks.
+    pub fn set_workers(&self, workers: u32) {
+        lock(&self.state).workers = Some(workers);
+        self.news.notify_waiters();
     }
 
     /// What is known of an instance.
@@ -339,6 +386,13 @@ impl Job {
     /// Something went wrong with a task, which may be tried again.
     pub fn trouble(&self, index: u32, why: &str) {
         lock(&self.state).troubles.insert(index, shortened(why));
+    }
+
+    /// A task's result cannot be put into place now; that is tried again.
+    pub fn stuck(&self, index: u32, why: &str) {
+        self.trouble(index, why);
+        lock(&self.state).stuck.insert(index, shortened(why));
+        self.news.notify_waiters();
     }
 
     /// What went wrong with a task last.
@@ -515,7 +569,7 @@ mod tests {
     }
 
     fn end(index: u32, how: How) -> End {
-        End { index, how, worker: "rack".into(), at_ms: 5, said: [0, 0], is_cut: false }
+        End { worker: "rack".into(), at_ms: 5, ..End::of(index, how) }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! One launch of a batch job's task: it has a place already, and its result stays at the hub until it is collected.
 
-use super::drive::Way;
+use super::drive::{Way, time_limit};
 use super::job::Job;
 use super::log::{End, How, shortened};
+use super::reason;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
@@ -10,6 +11,7 @@ use crate::takeoff::{Checked, QuestionsEnd, message};
 use base::{Command, Output, Stdin, TaskId, Time};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::time::Instant;
 use wire::message::work::{Place, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
 use wire::{Receiver, Sender, now_nanos};
@@ -18,6 +20,9 @@ use wire::{Receiver, Sender, now_nanos};
 const TRIES_MAX: u32 = 3;
 /// How long a command that must be alone in a tree is waited with: the hub keeps a place for a minute.
 const TREE_TIME_MAX: Duration = Duration::from_secs(40);
+
+/// How long the hub may take to end a run that is called off.
+const WIND_UP: Duration = Duration::from_secs(60);
 
 /// How a launch came out.
 enum Landing {
@@ -29,6 +34,8 @@ enum Landing {
     Failed(String),
     /// It was called off: it cannot be done elsewhere. Why.
     Unable(String),
+    /// It took too long, and is not tried again. Why.
+    TooLong(String),
 }
 
 /// Launches a task that has a place, and waits until the hub knows its end. Gives the place back if nothing is launched there, or if
@@ -42,7 +49,10 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
         fly(&way, &Place { index, ..place.clone() }).await
     };
     match landed {
-        Ok(()) => None,
+        Ok(()) => {
+            job.landed(index, place.instance.unwrap_or_default().number);
+            None
+        }
         Err(Grounded::Trouble(why)) => {
             tracing::info!(job = %job.id(), index, why, "a launch came to nothing");
             job.trouble(index, &why);
@@ -104,6 +114,7 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
                 way.daemon.unable.note(&plan.unable, &why, true, now_seconds());
                 return Err(Grounded::Never(format!("it cannot run elsewhere: {why}")));
             }
+            Ok(Landing::TooLong(why)) => return Err(Grounded::Never(why)),
             Err(why) => {
                 plan.forget_sent(&way.daemon, &way.joined);
                 return Err(Grounded::Trouble(why));
@@ -169,16 +180,42 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
     tokio::select! {
         biased;
         why = running.called_off.called() => Ok(Landing::Unable(why)),
-        landing = follow(sender, receiver) => landing,
+        landing = follow(job, index, sender, receiver) => landing,
     }
 }
 
-/// What comes of a launch. It ends at the latest when the hub gives the instance up, or the connection ends.
-async fn follow(mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
+/// What comes of a launch. It ends at the latest a while after its time limit, or when the connection ends.
+async fn follow(job: &Job, index: u32, mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
+    let batch = &job.spec.batch;
+    let limit = time_limit(batch);
+    // From its start on; after that: until the hub says that it has ended.
+    let (mut ends_by, mut is_too_long) = (None, false);
     loop {
-        let output = receiver.next::<TaskOutput>().await.map_err(|error| error.to_string())?;
+        let late = async {
+            match ends_by {
+                Some(by) => tokio::time::sleep_until(by).await,
+                None => std::future::pending().await,
+            }
+        };
+        let output = tokio::select! {
+            output = receiver.next::<TaskOutput>() => output.map_err(|error| error.to_string())?,
+            () = late => {
+                if is_too_long {
+                    return Err("the hub did not end what took too long".into());
+                }
+                job.ran_too_long(index);
+                if batch.retries.is_none() {
+                    return Ok(Landing::TooLong(reason::too_long(batch, limit)));
+                }
+                sender.send(&TaskInput::from(InputKind::Cancel(true))).await.map_err(|error| error.to_string())?;
+                (ends_by, is_too_long) = (Some(Instant::now() + WIND_UP), true);
+                continue;
+            }
+        };
         let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
         match kind {
+            Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
+            Some(OutputKind::Failed(_)) if is_too_long => return Ok(Landing::Failed(reason::too_long(batch, limit))),
             Some(OutputKind::End(_)) => {
                 // The hub may have gone: it will tell of the end over the next connection.
                 let _ = sender.send(&TaskInput::from(InputKind::Settled(true))).await;

@@ -67,6 +67,9 @@ pub struct End {
     pub index: u32,
     /// How.
     pub how: How,
+    /// Its own exit code, or the signal that ended it, where that is not what `how` says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own: Option<Own>,
     /// The worker's name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub worker: String,
@@ -83,7 +86,48 @@ pub struct End {
 impl End {
     /// Of a task of which there is nothing more to say.
     pub fn of(index: u32, how: How) -> Self {
-        Self { index, how, worker: String::new(), at_ms: now_millis(), said: [0, 0], is_cut: false }
+        Self { index, how, own: None, worker: String::new(), at_ms: now_millis(), said: [0, 0], is_cut: false }
+    }
+
+    /// The task's own end, as far as it had one.
+    pub fn own(&self) -> Option<Own> {
+        match self.how {
+            How::Exit(code) => Some(Own::Exit(code)),
+            How::Signal(signal) => Some(Own::Signal(signal)),
+            _ => self.own,
+        }
+    }
+
+    /// As a shell shows it; 125 for a command that has no end of its own, or whose good end does not count.
+    pub fn shell_code(&self) -> u8 {
+        match self.own() {
+            Some(Own::Exit(0)) if !self.how.is_good() => NO_RESULT,
+            Some(Own::Exit(code)) => code,
+            Some(Own::Signal(signal)) => 128 + (signal & 0x7f),
+            None => NO_RESULT,
+        }
+    }
+}
+
+/// What a shell is told of a command that did not take place.
+const NO_RESULT: u8 = 125;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Own {
+    /// With this exit code.
+    Exit(u8),
+    /// By this signal.
+    Signal(u8),
+}
+
+impl From<ExitStatus> for Own {
+    fn from(status: ExitStatus) -> Self {
+        match status {
+            ExitStatus::Code(code) => Self::Exit(code),
+            ExitStatus::Signal(signal) => Self::Signal(signal),
+        }
     }
 }
 
@@ -112,24 +156,15 @@ pub enum How {
 impl How {
     /// A command's own end.
     pub fn of_status(status: ExitStatus) -> Self {
-        match status {
-            ExitStatus::Code(code) => Self::Exit(code),
-            ExitStatus::Signal(signal) => Self::Signal(signal),
+        match status.into() {
+            Own::Exit(code) => Self::Exit(code),
+            Own::Signal(signal) => Self::Signal(signal),
         }
     }
 
     /// Whether this is a good end.
     pub fn is_good(&self) -> bool {
         *self == Self::Exit(0)
-    }
-
-    /// As a shell shows it; 125 for a command that did not take place.
-    pub fn shell_code(&self) -> u8 {
-        match self {
-            Self::Exit(code) => *code,
-            Self::Signal(signal) => 128 + (signal & 0x7f),
-            Self::NotCommitted(_) | Self::Failed(_) | Self::NotRun(_) | Self::Cancelled => 125,
-        }
     }
 
     /// In a word or two.
@@ -247,7 +282,7 @@ mod tests {
     use super::*;
 
     fn ended(index: u32, how: How) -> Entry {
-        Entry::Ended(End { index, how, worker: "rack".into(), at_ms: 5, said: [1, 0], is_cut: false })
+        Entry::Ended(End { index, how, own: None, worker: "rack".into(), at_ms: 5, said: [1, 0], is_cut: false })
     }
 
     #[test]
@@ -294,6 +329,11 @@ mod tests {
     fn lines_are_as_they_were() {
         let want = b"{\"ended\":{\"index\":0,\"how\":{\"exit\":0},\"worker\":\"rack\",\"at_ms\":5,\"said\":[1,0]}}\n";
         assert_eq!(&line(&ended(0, How::Exit(0))).unwrap()[SUM_DIGITS + 1..], want);
+        let own = Some(Own::Exit(7));
+        let failed = End { own, ..End::of(1, How::Failed("exit 7, twice (1 retry)".into())) };
+        assert_eq!((failed.shell_code(), End { own: Some(Own::Exit(0)), ..failed.clone() }.shell_code()), (7, 125));
+        let text = String::from_utf8(line(&Entry::Ended(failed)).unwrap()).unwrap();
+        assert!(text.contains(r#""how":{"failed":"exit 7, twice (1 retry)"},"own":{"exit":7},"at_ms""#), "{text}");
         assert!(line(&Entry::Collected).unwrap().ends_with(b" \"collected\"\n"));
         assert!(line(&Entry::HandedOver(vec![0, 7])).unwrap().ends_with(b" {\"handed_over\":[0,7]}\n"));
         assert!(line(&Entry::Again(7)).unwrap().ends_with(b" {\"again\":7}\n"));

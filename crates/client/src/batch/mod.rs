@@ -22,6 +22,7 @@ pub mod job;
 mod launch;
 pub mod log;
 mod order;
+mod reason;
 
 use crate::daemon::Daemon;
 use crate::report::BatchLine;

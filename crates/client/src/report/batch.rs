@@ -89,6 +89,12 @@ pub struct BatchTaskLine {
     pub argv: Vec<String>,
     /// `waiting`, `running`, `exit 0`, `signal 9`, `not committed`, `failed`, `not run`, `cancelled`.
     pub status: String,
+    /// Its own exit code, also where what it made does not count; null if it has none.
+    pub exit: Option<u32>,
+    /// The signal that ended it, likewise.
+    pub signal: Option<u32>,
+    /// The signal's name, as `SIGKILL`, if it has one.
+    pub signal_name: Option<String>,
     /// Why it has no result, or what went wrong with it last.
     pub why: Option<String>,
     /// The worker's name.
@@ -117,6 +123,8 @@ pub struct BatchTaskLine {
 pub struct BatchChanged {
     /// The job.
     pub job: BatchLine,
-    /// The hub knows. Otherwise it is told as soon as it can be reached.
+    /// The hub knows. Otherwise it is told as soon as that is possible.
     pub at_hub: bool,
+    /// Why it does not know yet.
+    pub why_not: Option<String>,
 }

@@ -237,7 +237,14 @@ impl State {
     fn ended(&self, task: TaskName) -> Option<Ended> {
         let desk = &self.placement.desk;
         let view = desk.table().task(task)?;
-        let ended = Ended { task: task.to_u64(), index: view.index, ..Ended::default() };
+        let ended = Ended {
+            task: task.to_u64(),
+            index: view.index,
+            statuses: self.work.launches.statuses(task),
+            runs: view.made.into(),
+            results: view.successes.into(),
+            ..Ended::default()
+        };
         Some(match view.result? {
             Ok(number) => {
                 let result = desk.ledger().result(InstanceName { task, number }).cloned();

@@ -9,13 +9,19 @@ use base::Digest;
 use prost::Message;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tasks::{BATCH_MAX, Effect, Entry, Event, JobName, JobSpec, Need, Platform, Policy, Refusal, Urgency, Validation};
+use tasks::{
+    BATCH_MAX, Effect, Entry, Event, JobName, JobSpec, Kind, Need, Platform, Policy, Refusal, Urgency, Validation,
+};
 use tokio::sync::mpsc;
 use wire::message::work::{JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold};
 use wire::{Receiver, Sender, lock};
 
 /// Most tasks in one message.
 pub const SUBMIT_MAX: u32 = 1024;
+/// Without a limit of its own an account has this part of the table at most for its jobs' tasks: one in so many.
+const SHARE_OF_ACCOUNT: u32 = 2;
+/// This part of the table is kept for commands that somebody waits for: one in so many.
+const KEPT_FOR_LAUNCHES: u32 = 8;
 /// Answers of one stream that may wait for the disk.
 const ANSWERS_MAX: usize = 256;
 
@@ -151,7 +157,9 @@ impl State {
                 if is_driven && *tasks == 0 && !self.work.launches.has_driver(*name) {
                     self.act(Event::Away(*name, true));
                 }
-                Ok(JobTold { job: name.to_u64(), tasks: *tasks, ..JobTold::default() })
+                let need = self.placement.desk.table().job(*name).map(|view| view.spec.need);
+                let workers = need.filter(|_| is_driven).map_or(0, |need| self.placement.workers_for(&need));
+                Ok(JobTold { job: name.to_u64(), tasks: *tasks, workers, ..JobTold::default() })
             }
             Some(Effect::Refused(refusal)) => Err(*refusal),
             _ => Err(Refusal::Unknown),
@@ -189,7 +197,14 @@ impl State {
         let (deadline_ms, mut is_promised) = (promised_ms.unwrap_or(asked_ms), promised_ms.is_some());
         let mut refused = None;
         while first < last && refused.is_none() {
-            let count = (last - first).min(BATCH_MAX as u32).min(self.fitting(job, first));
+            let fitting = match self.fitting(job, first) {
+                Ok(fitting) => fitting,
+                Err(full) => {
+                    refused = Some(full);
+                    break;
+                }
+            };
+            let count = (last - first).min(BATCH_MAX as u32).min(fitting);
             let at = (first - submit.first) as usize;
             let blobs = inputs.get(at..at + count as usize).unwrap_or_default();
             let later = submit.later.saturating_add(last - first - count);
@@ -211,13 +226,24 @@ impl State {
         Ok(JobTold { job: submit.job, tasks, ..told })
     }
 
-    /// How many tasks of a job, from one of them on, its account has room for; 1 at least, so that those that are too many are refused.
-    fn fitting(&self, job: JobName, first: u32) -> u32 {
+    /// How many tasks of a job, from one of them on, its account has room for. Without limits of its own an account has half of the table
+    /// at most, and the last eighth is left to commands that somebody waits for.
+    fn fitting(&self, job: JobName, first: u32) -> Result<u32, Refusal> {
         let table = self.placement.desk.table();
         let view = table.job(job).and_then(|view| Some((view.tasks, table.account_view(view.spec.account)?)));
-        let Some((known, account)) = view else { return 1 };
-        let room = account.spec.tasks_max.saturating_sub(account.tasks);
-        known.saturating_sub(first).saturating_add(room).max(1)
+        let (known, account) = view.ok_or(Refusal::Unknown)?;
+        let all = table.capacity().tasks as u32;
+        let left = all.saturating_sub(table.counts()[3] as u32).saturating_sub(all / KEPT_FOR_LAUNCHES);
+        let most = match account.spec.tasks_max {
+            u32::MAX => all / SHARE_OF_ACCOUNT,
+            limit => limit,
+        };
+        let known = known.saturating_sub(first);
+        match (known, most.saturating_sub(account.tasks), left) {
+            (0, 0, _) => Err(Refusal::AccountFull(most)),
+            (0, _, 0) => Err(Refusal::Full(Kind::Tasks, 1_000)),
+            (known, room, left) => Ok(known.saturating_add(room.min(left))),
+        }
     }
 
     fn change(

@@ -34,6 +34,8 @@ pub(crate) struct Launches {
     places: HashMap<InstanceName, Place>,
     /// What keeps the contents of results until they are taken.
     pins: HashMap<TaskName, Vec<Pin>>,
+    /// The statuses of runs that failed and are tried again: as many as a task has instances at most.
+    statuses: HashMap<TaskName, Vec<u32>>,
     streams: u64,
 }
 
@@ -76,7 +78,15 @@ impl Launches {
 
     /// Tasks were taken: their results need not be kept.
     pub fn let_go(&mut self, tasks: &[TaskName]) {
-        tasks.iter().for_each(|task| drop(self.pins.remove(task)));
+        for task in tasks {
+            self.pins.remove(task);
+            self.statuses.remove(task);
+        }
+    }
+
+    /// The statuses of a task's runs that failed.
+    pub fn statuses(&self, task: TaskName) -> Vec<u32> {
+        self.statuses.get(&task).cloned().unwrap_or_default()
     }
 
     /// Of how many tasks results are kept.
@@ -251,17 +261,19 @@ impl State {
         idle.iter().for_each(|instance| self.fail_place(*instance, NOT_LAUNCHED));
     }
 
-    /// The client launches nothing at a place.
+    /// The client launches nothing at a place, or needs no more of what it launched there.
     fn take_back(&mut self, job: JobName, back: PlaceBack) {
         let Some(instance) = back.instance.and_then(instance_name) else { return };
         let places = &mut self.work.launches.places;
-        if places.get(&instance).is_none_or(|place| place.job != job || place.is_launched) {
-            return;
-        }
+        let Some(place) = places.get(&instance).filter(|place| place.job == job) else { return };
+        let is_launched = place.is_launched;
         if back.is_over {
-            places.remove(&instance);
+            if !is_launched {
+                places.remove(&instance);
+            }
+            // What runs is stopped by it.
             self.act(Event::CancelTask(instance.task));
-        } else {
+        } else if !is_launched {
             self.fail_place(instance, NOT_LAUNCHED);
         }
     }
@@ -337,6 +349,9 @@ impl State {
         // Of a task that is decided or gone nobody takes this result, and lets the pin go.
         if self.placement.desk.table().task(task).is_some_and(|task| task.result.is_none()) {
             self.work.launches.pins.entry(task).or_default().push(made.pin);
+            if has_failed {
+                self.work.launches.statuses.entry(task).or_default().push(made.status);
+            }
         }
         self.act(Entry { event: Event::Report { host, reports: &[report], want: 0 }, blobs: &[&result] });
         Ok(self.placement.desk.durable())

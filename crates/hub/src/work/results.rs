@@ -21,7 +21,7 @@ const RECIPE: u32 = 2;
 
 /// What came of a launch.
 pub struct Outcome {
-    /// Exit code, or 128 and the signal.
+    /// Exit code, or 256 and the signal.
     pub status: u32,
     /// Equal for launches that printed and changed the same.
     pub digest: Digest,
@@ -118,7 +118,7 @@ impl<'a> Gathered<'a> {
         let digest = self.digest(&exited);
         // What was told with it is in the store, or of no use to the client.
         (exited.objects, exited.timeline, exited.faults) = Default::default();
-        let status = if exited.signal == 0 { exited.code } else { 128 + exited.signal };
+        let status = if exited.signal == 0 { exited.code } else { 256 + exited.signal };
         let mut held = self.client.named_in(&exited);
         held.extend(self.printed.iter().flat_map(|printed| &printed.names));
         let cost_ms = cost_ms(&exited);

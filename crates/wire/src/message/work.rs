@@ -268,7 +268,7 @@ pub struct Place {
     pub refusal: String,
 }
 
-/// Nothing is launched at a [`Place`].
+/// Nothing is launched at a [`Place`], or what was is over for its client.
 #[derive(Clone, Copy, PartialEq, Message)]
 pub struct PlaceBack {
     /// As in [`Place::instance`].
@@ -354,6 +354,10 @@ pub struct JobTold {
     /// Its deadline cannot be met; this one could, in milliseconds from now. 0: something else.
     #[prost(uint32, tag = "5")]
     pub earliest_in_ms: u32,
+    /// Of a job that was opened, and whose tasks are launches: how many workers are here that can have them. Each counts as an owner
+    /// of its own where results must agree.
+    #[prost(uint32, tag = "6")]
+    pub workers: u32,
 }
 
 /// Asks for the ends of a job's tasks.
@@ -382,9 +386,19 @@ pub struct Ended {
     /// The instance whose result it is.
     #[prost(uint32, tag = "4")]
     pub number: u32,
-    /// The result.
+    /// The result; without one, that of the last run which had any.
     #[prost(bytes = "bytes", tag = "5")]
     pub result: Bytes,
+    /// Of a launch that is tried again: how the runs ended that failed, in their order. Up to 255 an exit code, from 256 on a signal
+    /// and 256. The hub forgets them when it starts again.
+    #[prost(uint32, repeated, tag = "6")]
+    pub statuses: Vec<u32>,
+    /// How often it was sent to a host.
+    #[prost(uint32, tag = "7")]
+    pub runs: u32,
+    /// How many of these had a result that counts.
+    #[prost(uint32, tag = "8")]
+    pub results: u32,
 }
 
 /// Tasks have ended.

@@ -230,7 +230,8 @@ pub(super) fn start_with(mut options: pool::Options, hosts: usize, tasks: usize,
     eprintln!("bench: a hub for {hosts} hosts");
     options.hub_env = vec![
         ("GLEANER_HOSTS_MAX", (hosts * 2).max(64).to_string()),
-        ("GLEANER_TASKS_MAX", tasks.to_string()),
+        // All tasks are one account's, which may have half of the table.
+        ("GLEANER_TASKS_MAX", (tasks * 2).to_string()),
         ("GLEANER_EXTRA_SYNC_US", slower_us.to_string()),
     ];
     Pool::start(options)

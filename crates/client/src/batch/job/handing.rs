@@ -2,13 +2,17 @@
 //! ready, and its numbers are not those of the job. Whatever goes to the hub or comes from it by number is translated here.
 
 use super::super::log::Entry;
-use super::super::order::Order;
 use super::{Job, State};
 use std::io;
 use wire::lock;
 
 /// Most tasks that are handed over at once.
 const PORTION_MAX: usize = 1024;
+/// Most tasks of a job that the hub has and that have not ended: its table has room for all accounts' jobs, and more of one job there
+/// would not have it done any sooner.
+const AHEAD_MAX: u32 = 8192;
+/// With fewer it is given more: many at a time, and not one by one.
+const AHEAD_MIN: u32 = AHEAD_MAX / 2;
 
 impl State {
     /// What came of a task is not used.
@@ -34,34 +38,50 @@ impl Job {
 
     /// Under which number the hub has a task; `None`: it was not given it.
     pub fn number_of(&self, index: u32) -> Option<u32> {
-        match &lock(&self.state).order {
+        let state = lock(&self.state);
+        match &state.order {
             Some(order) => order.number_of(index),
-            None => (index < self.spec.tasks).then_some(index),
+            None => (index < state.at_hub).then_some(index),
         }
     }
 
-    /// How many tasks the hub is to have by now. If it has all that it was to have, the next ones get their numbers, for good.
+    /// How many tasks the hub is to have by now. If it has all that it was to have, the next ones get their numbers, for good. While a job
+    /// is held none are handed over: they would take the room of others' in the hub's table.
     pub fn hand_over(&self, at_hub: u32) -> io::Result<u32> {
         self.end_lost()?;
-        let next = match &mut lock(&self.state).order {
-            None => return Ok(self.spec.tasks),
-            Some(order) if at_hub < order.count() => return Ok(order.count()),
-            Some(order) if at_hub > order.count() => {
+        let waits = self.waits_here();
+        let next = match &mut *lock(&self.state) {
+            state if state.order.is_none() => return Ok(if waits { at_hub } else { self.to_hand_over(state, at_hub) }),
+            State { order: Some(order), .. } if at_hub < order.count() => return Ok(order.count()),
+            State { order: Some(order), .. } if at_hub > order.count() => {
                 return Err(io::Error::other("the hub has tasks of it that are not known"));
             }
-            Some(order) => order.next(PORTION_MAX),
+            State { order: Some(order), .. } if !waits => order.next(PORTION_MAX),
+            _ => return Ok(at_hub),
         };
         if !next.is_empty() {
             self.log.keep(&Entry::HandedOver(next.clone()))?;
         }
         let mut state = lock(&self.state);
         state.order.iter_mut().for_each(|order| order.handed_over(&next));
-        Ok(self.to_hand_over(&state))
+        Ok(self.to_hand_over(&state, at_hub))
+    }
+
+    /// Whether its tasks wait here. With a deadline they do not: the hub says at once whether that can be met.
+    fn waits_here(&self) -> bool {
+        self.spec.batch.deadline_ms.is_none() && self.wanted.borrow().is_held == Some(true)
     }
 
     /// How many tasks the hub is to have, as far as that is decided.
-    pub(super) fn to_hand_over(&self, state: &State) -> u32 {
-        state.order.as_ref().map_or(self.spec.tasks, Order::count)
+    pub(super) fn to_hand_over(&self, state: &State, at_hub: u32) -> u32 {
+        let (all, ended) = (self.spec.tasks, state.ends.len() as u32);
+        match &state.order {
+            Some(order) => order.count(),
+            // Whether they can all be done in time is found out once.
+            None if self.spec.batch.deadline_ms.is_some() => all,
+            None if at_hub.saturating_sub(ended) >= AHEAD_MIN => at_hub,
+            None => ended.saturating_add(AHEAD_MAX).min(all).max(at_hub),
+        }
     }
 
     /// Whether the hub will be given no more, if it has so many. Where some come after others a task may be handed over again until all
@@ -107,7 +127,7 @@ mod tests {
 
     /// The tasks by their numbers at the hub.
     fn numbered(job: &Job) -> Vec<Option<u32>> {
-        let count = job.to_hand_over(&lock(&job.state));
+        let count = job.to_hand_over(&lock(&job.state), 0);
         (0..count).map(|number| job.index_of(number)).collect()
     }
 
@@ -199,15 +219,41 @@ mod tests {
     }
 
     #[test]
+    fn a_large_job_is_given_in_parts_and_a_held_one_not_at_all() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        let after = vec![&[][..]; AHEAD_MAX as usize + 100];
+        make_ordered(&folder, &after, |batch| batch.is_held = true);
+        let job = Job::load(&folder).unwrap();
+        assert_eq!((job.hand_over(0).unwrap(), job.line().state.as_str()), (0, "held"));
+        job.hold(false).unwrap();
+        assert_eq!((job.hand_over(0).unwrap(), job.line().state.as_str()), (AHEAD_MAX, "submitting"));
+        assert_eq!(job.hand_over(AHEAD_MAX - 1).unwrap(), AHEAD_MAX - 1, "it has enough");
+        job.at_hub(AHEAD_MAX);
+        assert_eq!((job.line().state.as_str(), job.is_handed_over(AHEAD_MAX)), ("waiting", false));
+        (0..AHEAD_MAX - AHEAD_MIN + 1).for_each(|index| lock(&job.state).end(End::of(index, How::Exit(0))));
+        assert_eq!(job.hand_over(AHEAD_MAX).unwrap(), AHEAD_MAX + 100);
+        job.hold(true).unwrap();
+        assert_eq!(job.hand_over(AHEAD_MAX).unwrap(), AHEAD_MAX, "what waits here goes on waiting");
+    }
+
+    #[test]
+    fn a_job_with_a_deadline_is_given_whole_also_if_it_is_held() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        make_ordered(&folder, &[&[], &[]], |batch| (batch.is_held, batch.deadline_ms) = (true, Some(60_000)));
+        assert_eq!(Job::load(&folder).unwrap().hand_over(0).unwrap(), 2, "the hub says whether it can be met");
+    }
+
+    #[test]
     fn without_an_order_numbers_are_those_of_the_job() {
         let above = tempfile::tempdir().unwrap();
         let folder = above.path().join("job");
         make_ordered(&folder, &[&[], &[]], |_| {});
         let job = Job::load(&folder).unwrap();
-        assert_eq!(
-            (job.index_of(1), job.index_of(2), job.number_of(1), job.is_ordered()),
-            (Some(1), None, Some(1), false)
-        );
+        assert_eq!((job.index_of(1), job.index_of(2), job.number_of(1)), (Some(1), None, None));
+        job.at_hub(2);
+        assert_eq!((job.number_of(1), job.is_ordered()), (Some(1), false));
         assert_eq!((job.hand_over(0).unwrap(), job.is_handed_over(1), job.is_handed_over(2)), (2, false, true));
         assert_eq!(std::fs::read(folder.join("log")).unwrap(), b"");
     }

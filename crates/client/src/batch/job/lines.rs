@@ -1,7 +1,8 @@
 //! A job and its tasks in lines, for who asks.
 
-use super::Job;
-use crate::report::{BatchLine, BatchTaskLine};
+use super::super::log::{End, How, Own};
+use super::{Job, State};
+use crate::report::{BatchLine, BatchTaskLine, signal_name};
 use base::path::printable;
 use wire::lock;
 
@@ -22,7 +23,7 @@ impl Job {
             (None, true) if state.failed > 0 => "failed",
             (None, true) => "done",
             (None, false) if wanted.is_held == Some(true) => "held",
-            (None, false) if state.at_hub < self.to_hand_over(&state) => "submitting",
+            (None, false) if state.at_hub < self.to_hand_over(&state, state.at_hub) => "submitting",
             (None, false) if running > 0 || ended > 0 => "running",
             (None, false) => "waiting",
         };
@@ -30,7 +31,12 @@ impl Job {
             job: self.id().to_hex(),
             name: self.spec.batch.name.clone(),
             state: word.into(),
-            problem: wanted.cancelled.clone().or_else(|| state.problem.clone()),
+            problem: wanted
+                .cancelled
+                .clone()
+                .or_else(|| state.problem.clone())
+                .or_else(|| self.lacks_workers(&state))
+                .or_else(|| hindered(&state)),
             priority: wanted.priority.name().into(),
             tasks,
             done: ended - state.failed.min(ended),
@@ -41,6 +47,19 @@ impl Job {
             ended_ms: state.collected.then(|| state.ends.values().map(|end| end.at_ms).max().unwrap_or_default()),
             folder: printable(self.folder.as_os_str().as_encoded_bytes()),
         }
+    }
+
+    /// That fewer workers are here than results must agree.
+    fn lacks_workers(&self, state: &State) -> Option<String> {
+        let (quorum, workers) = (self.spec.batch.quorum, state.workers.filter(|workers| *workers > 0)?);
+        (workers < quorum && !state.collected).then(|| {
+            let are = if workers == 1 {
+                "1 that can run its tasks is"
+            } else {
+                &*format!("{workers} that can run its tasks are")
+            };
+            format!("--quorum {quorum} needs {quorum} workers of different owners, and {are} here: it waits for more")
+        })
     }
 
     /// Some of its tasks.
@@ -55,13 +74,19 @@ impl Job {
         let end = state.ends.get(&index);
         let has_not_ended = |index: &&u32| end.is_none() && !state.ends.contains_key(index);
         let waits_for = task.after.iter().filter(has_not_ended).take(AFTER_SHOWN_MAX).copied().collect();
-        let is_launched = state.launched.get(&index).into_iter().flatten().any(|(_, one)| one.view.is_some());
+        let mut instances = state.launched.get(&index).into_iter().flatten();
+        let is_launched = instances.any(|(_, one)| one.view.is_some() && !one.is_over);
         let status = match end {
             Some(end) => end.how.name(),
             None if is_launched => "running".into(),
             None => "waiting".into(),
         };
-        let why = end.and_then(|end| end.how.why().map(str::to_owned)).or_else(|| state.troubles.get(&index).cloned());
+        let why = match end {
+            Some(End { how: How::Cancelled, .. }) => self.wanted.borrow().cancelled.clone(),
+            Some(end) => end.how.why().map(str::to_owned),
+            None => state.troubles.get(&index).cloned().or_else(|| self.lacks_results(&state, index)),
+        };
+        let own = end.and_then(End::own);
         let file = |stream: u8| {
             let has_any = end.is_some_and(|end| end.said[usize::from(stream) - 1] > 0);
             has_any.then(|| self.output(index, stream).to_string_lossy().into_owned())
@@ -71,6 +96,9 @@ impl Job {
             name: task.name,
             argv: task.argv.iter().map(|word| printable(word)).collect(),
             status,
+            exit: own.and_then(|own| if let Own::Exit(code) = own { Some(code.into()) } else { None }),
+            signal: own.and_then(|own| if let Own::Signal(signal) = own { Some(signal.into()) } else { None }),
+            signal_name: own.and_then(|own| if let Own::Signal(signal) = own { signal_name(signal) } else { None }),
             why,
             worker: end.map(|end| end.worker.clone()).filter(|worker| !worker.is_empty()),
             commit: self.commit_task(index).to_hex(),
@@ -83,4 +111,33 @@ impl Job {
             is_assimilated: self.spec.batch.assimilate.as_ref().map(|_| state.assimilated.contains(&index)),
         }
     }
+
+    /// Why a task has no end although results of it are there.
+    fn lacks_results(&self, state: &State, index: u32) -> Option<String> {
+        let quorum = self.spec.batch.quorum;
+        let landed = state.launched.get(&index)?.iter().filter(|(_, one)| one.is_over).count() as u32;
+        if quorum < 2 || landed == 0 {
+            return None;
+        }
+        let lacks = match landed < quorum {
+            true => format!("it has {landed} of the {quorum} results that must agree"),
+            false => format!("its {landed} results do not agree so far"),
+        };
+        Some(match state.workers {
+            Some(workers) if landed >= workers => {
+                format!("{lacks}, and each of the {workers} workers that are here has run it: it waits for another one")
+            }
+            _ => format!("{lacks}: it waits for another worker's"),
+        })
+    }
+}
+
+/// What keeps results from being put into place, if something does.
+fn hindered(state: &State) -> Option<String> {
+    let (index, why) = state.stuck.iter().next()?;
+    let others = match state.stuck.len() - 1 {
+        0 => String::new(),
+        count => format!(" (and so {count} others)"),
+    };
+    Some(format!("what task {index} made waits to be put into place{others}: {why}"))
 }
