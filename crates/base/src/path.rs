@@ -1,5 +1,6 @@
 //! Absolute paths of a client's tree, as bytes: names need not be UTF-8.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -139,12 +140,58 @@ impl fmt::Display for TreePath {
     }
 }
 
-/// `bytes` as text that is safe to print: control characters and bytes that are not UTF-8 are escaped.
+/// Whether a character does something to a terminal or to the text around it, instead of being shown: control characters (C0, DEL, C1),
+/// those that turn the direction of text, and those that have no width, but for joiners, which scripts and emoji need.
+pub fn is_unseen(letter: char) -> bool {
+    letter.is_control()
+        || matches!(letter,
+            '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+fn push_shown(text: &mut String, letter: char) {
+    if is_unseen(letter) { text.extend(letter.escape_default()) } else { text.push(letter) }
+}
+
+/// Text that is safe to print on one line: what [`is_unseen`] is escaped.
+pub fn shown(text: &str) -> Cow<'_, str> {
+    shown_but(text, |_| false)
+}
+
+/// The same, in which line breaks and tabs stay.
+pub fn shown_lines(text: &str) -> Cow<'_, str> {
+    shown_but(text, |letter| matches!(letter, '\n' | '\t'))
+}
+
+fn shown_but(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
+    if !text.contains(|letter| is_unseen(letter) && !stays(letter)) {
+        return Cow::Borrowed(text);
+    }
+    let mut all = String::with_capacity(text.len() + 8);
+    for letter in text.chars() {
+        if stays(letter) { all.push(letter) } else { push_shown(&mut all, letter) }
+    }
+    Cow::Owned(all)
+}
+
+/// `bytes` as text for a program: as they are, but that bytes which are not UTF-8 are escaped.
+pub fn faithful(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
+}
+
+/// `bytes` as text that is safe to print: what [`is_unseen`] and bytes that are not UTF-8 are escaped.
 pub fn printable(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         for letter in chunk.valid().chars() {
-            if letter.is_control() { text.extend(letter.escape_default()) } else { text.push(letter) }
+            push_shown(&mut text, letter);
         }
         for byte in chunk.invalid() {
             text.push_str(&format!("\\x{byte:02x}"));
@@ -156,6 +203,16 @@ pub fn printable(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_not_seen_is_escaped() {
+        assert_eq!(shown("b\u{fc}ro \u{1f468}\u{200d}\u{1f469}"), "b\u{fc}ro \u{1f468}\u{200d}\u{1f469}");
+        assert_eq!(shown("a\u{1b}[31m\r\n\u{7f}\u{9b}2J"), "a\\u{1b}[31m\\r\\n\\u{7f}\\u{9b}2J");
+        assert_eq!(shown("x\u{202e}fdp\u{200b}"), "x\\u{202e}fdp\\u{200b}");
+        assert_eq!(shown_lines("a\n\tb\r\n"), "a\n\tb\\r\n");
+        assert_eq!(printable(b"a\x1b\xff\n"), "a\\u{1b}\\xff\\n");
+        assert_eq!(faithful(b"a\x1b\xff\n"), "a\u{1b}\\xff\n");
+    }
 
     fn path(text: &str) -> TreePath {
         TreePath::parse(text.as_bytes()).expect("a normal path")

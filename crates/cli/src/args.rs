@@ -32,6 +32,22 @@ pub struct Arguments {
     pub command: Command,
 }
 
+impl Arguments {
+    /// Whether errors are for a program, too.
+    pub fn wants_json(&self) -> bool {
+        match &self.command {
+            Command::Run(run) => run.json,
+            _ => may_want_json(std::env::args_os()),
+        }
+    }
+}
+
+/// Whether words that may be no arguments ask for JSON. Those of a command that is run are its own.
+pub fn may_want_json(words: impl Iterator<Item = OsString>) -> bool {
+    let mut words = words.skip(1).take_while(|word| word != "--").peekable();
+    words.peek().is_some_and(|first| first != "run") && words.any(|word| word == "--json")
+}
+
 /// The subcommands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {

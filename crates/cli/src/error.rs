@@ -1,7 +1,9 @@
 //! Errors of `gleaner`: whose they are, what is wrong, and what to do next. The kind decides the exit status.
 
+use base::path::shown_lines;
 use client::report::{Problem, ProblemKind};
 use gleaner_client::door::DoorError;
+use serde_json::{Value, json};
 use std::fmt::Display;
 use std::io::Write;
 use std::process::ExitCode;
@@ -73,7 +75,21 @@ impl CliError {
             ProblemKind::Internal => "internal error",
         };
         let hint = self.hint.as_ref().map(|hint| format!("hint: {hint}\n")).unwrap_or_default();
-        format!("gleaner: {kind}: {}\n{hint}", self.message)
+        shown_lines(&format!("gleaner: {kind}: {}\n{hint}", self.message)).into_owned()
+    }
+
+    /// The same for a program: `{"error": {"kind", "message", "hint", "exit_status"}}`.
+    pub fn json(&self) -> Value {
+        let Self { kind, message, hint } = self;
+        json!({"error": {"kind": kind, "message": message, "hint": hint, "exit_status": self.exit_status()}})
+    }
+
+    /// Prints the error for a program, on standard output, and gives the status to exit with.
+    pub fn report_json(&self) -> ExitCode {
+        match crate::render::print_json(&self.json()) {
+            Ok(()) => self.exit_status().into(),
+            Err(_) => self.report(),
+        }
     }
 
     /// Prints the error, and gives the status to exit with.
@@ -114,6 +130,9 @@ mod tests {
             "gleaner: configuration error: /c/client.toml: hub_key: not a key\nhint: run `gleaner use TOKEN` again\n"
         );
         assert_eq!(error.exit_status(), 78);
+        let json = error.json();
+        assert_eq!((json["error"]["kind"].as_str(), json["error"]["exit_status"].as_u64()), (Some("config"), Some(78)));
+        assert_eq!(CliError::user("a\u{1b}[2J\nb").text(), "gleaner: error: a\\u{1b}[2J\nb\n");
         assert_eq!(CliError::user("x").exit_status(), 2);
         assert_eq!(CliError::environment("x").exit_status(), 69);
         assert_eq!(CliError::internal("x").exit_status(), 70);

@@ -1,12 +1,25 @@
 //! The `gleaner` binary.
 
 use clap::Parser;
+use cli::args::{Arguments, may_want_json};
+use cli::error::CliError;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let arguments = cli::args::Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        // Help and version are no errors.
+        Err(error) if error.use_stderr() && may_want_json(std::env::args_os()) => {
+            let text = error.render().to_string();
+            let message = text.trim_start_matches("error: ").lines().next().unwrap_or_default().to_owned();
+            return CliError::user(message).hint("gleaner --help").report_json();
+        }
+        Err(error) => error.exit(),
+    };
+    let wants_json = arguments.wants_json();
     match cli::commands::run(arguments) {
         Ok(status) => status,
+        Err(error) if wants_json => error.report_json(),
         Err(error) => error.report(),
     }
 }

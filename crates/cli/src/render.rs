@@ -1,6 +1,7 @@
 //! Text for people: tables and lists of facts, and the two ways of printing (text or JSON).
 
 use crate::error::{CliError, Result};
+use base::path::{is_unseen, shown, shown_lines};
 use std::io::Write;
 
 /// Rows of text under headings, with columns that line up.
@@ -16,10 +17,10 @@ impl Table {
         Self { headings: headings.to_vec(), rows: Vec::new() }
     }
 
-    /// Adds a row, with a cell for each column.
+    /// Adds a row, with a cell for each column. What others chose to be called moves no cursor: see [`shown`].
     pub fn row(&mut self, cells: Vec<String>) {
         debug_assert_eq!(cells.len(), self.headings.len(), "a cell for each column");
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(|cell| shown(&cell).into_owned()).collect());
     }
 
     /// The table as text, or `empty` on a line of its own if it has no rows. Columns of numbers (and not ids) are aligned to the
@@ -67,11 +68,16 @@ const VALUE_COLUMN: usize = 14;
 const LIST_LINES_MAX: usize = 20;
 
 impl Facts {
-    /// Adds a fact.
+    /// Adds a fact. Further lines of its value stand below the first.
     pub fn fact(&mut self, name: &str, value: impl AsRef<str>) -> &mut Self {
-        let line = format!("{name:VALUE_COLUMN$}{}", value.as_ref());
-        self.text.push_str(line.trim_end());
-        self.text.push('\n');
+        let value = value.as_ref();
+        let lines = if value.is_empty() { "\n" } else { value };
+        for (at, line) in lines.split('\n').take(lines.lines().count()).enumerate() {
+            let name = if at == 0 { name } else { "" };
+            let line = format!("{name:VALUE_COLUMN$}{}", shown(line));
+            self.text.push_str(line.trim_end());
+            self.text.push('\n');
+        }
         self
     }
 
@@ -145,16 +151,17 @@ pub fn time(millis: i64) -> String {
 
 /// The command as a line, cut after `width` characters.
 pub fn command_line(argv: &[String], width: usize) -> String {
-    let line = argv.join(" ");
+    let words: Vec<_> = argv.iter().map(|word| shown(word)).collect();
+    let line = words.join(" ");
     match line.chars().count() > width {
         true => line.chars().take(width.saturating_sub(3)).chain("...".chars()).collect(),
         false => line,
     }
 }
 
-/// Prints to standard output. A reader that went away early is no error.
+/// Prints text for people to standard output: see [`shown_lines`]. A reader that went away early is no error.
 pub fn print(text: &str) -> Result {
-    print_to_reader(text).map(drop)
+    print_to_reader(&shown_lines(text)).map(drop)
 }
 
 /// The same, and whether there may be somebody who reads on.
@@ -169,15 +176,26 @@ pub fn print_to_reader(text: &str) -> Result<bool> {
 
 /// Prints JSON, indented, to standard output.
 pub fn print_json(value: &impl serde::Serialize) -> Result {
-    let mut text = serde_json::to_string_pretty(value).map_err(|error| CliError::internal(error.to_string()))?;
-    text.push('\n');
-    print(&text)
+    let text = serde_json::to_string_pretty(value).map_err(|error| CliError::internal(error.to_string()))?;
+    print_to_reader(&format!("{}\n", json_shown(&text))).map(drop)
+}
+
+/// JSON of the same meaning that is safe to print: what is not seen is within strings, and is written there by its number.
+pub fn json_shown(json: &str) -> String {
+    let mut text = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match is_unseen(letter) && letter != '\n' {
+            true => letter.encode_utf16(&mut [0; 2]).iter().for_each(|unit| text.push_str(&format!("\\u{unit:04x}"))),
+            false => text.push(letter),
+        }
+    }
+    text
 }
 
 /// Says something to the person, on standard error.
 pub fn say(text: &str) {
     // Nothing is left to be done if standard error is closed.
-    let _ = writeln!(std::io::stderr(), "gleaner: {text}");
+    let _ = writeln!(std::io::stderr(), "gleaner: {}", shown_lines(text));
 }
 
 #[cfg(test)]
@@ -191,6 +209,21 @@ mod tests {
         table.row(vec!["b\u{fc}ro-2".into(), "4".into(), String::new()]);
         assert_eq!(table.text("none"), "NAME    CPUS  STATE\ndesk      16  ready\nb\u{fc}ro-2     4\n");
         assert_eq!(Table::new(&["NAME"]).text("no workers"), "no workers\n");
+    }
+
+    #[test]
+    fn what_others_are_called_moves_no_cursor() {
+        let mut table = Table::new(&["NAME"]);
+        table.row(vec!["a\u{1b}[31mb\r\nc\u{9b}1m\u{7f}".into()]);
+        assert_eq!(table.text(""), "NAME\na\\u{1b}[31mb\\r\\nc\\u{9b}1m\\u{7f}\n");
+        let mut facts = Facts::default();
+        facts.fact("name", "a\u{1b}b\nc").fact("none", "");
+        assert_eq!(facts.text(), "name          a\\u{1b}b\n              c\nnone\n");
+        assert_eq!(command_line(&["a\nb".into()], 20), "a\\nb");
+        let json = serde_json::to_string(&["a\u{1b}\u{9b}\u{7f}\u{e0041}\u{fc}"]).expect("plain data");
+        let shown = json_shown(&json);
+        assert_eq!(shown, r#"["a\u001b\u009b\u007f\udb40\udc41"#.to_owned() + "\u{fc}\"]");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&shown).ok(), serde_json::from_str(&json).ok());
     }
 
     #[test]

@@ -145,6 +145,7 @@ async fn explain(daemon: &Arc<Daemon>, digits: &str) -> Result<TaskReport, Probl
         waits = waits && task.status == "waiting";
         known = task.why.or(known.filter(|_| waits)).or_else(|| waits_for(&task.waits_for));
         (report.argv, report.status, report.worker) = (task.argv, task.status, task.worker);
+        (report.exit, report.signal, report.signal_name) = (task.exit, task.signal, task.signal_name);
         if report.worker.is_some() {
             report.place = "remote".into();
         }

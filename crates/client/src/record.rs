@@ -13,7 +13,7 @@ use crate::serve::Asked;
 use crate::small_file;
 use crate::weigh::Ran;
 use base::door::Reply;
-use base::path::printable;
+use base::path::{faithful, printable};
 use base::{Command, ExitStatus, TaskId, TreePath};
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -53,7 +53,7 @@ impl Record {
     pub fn new(task: TaskId, command: &Command) -> Self {
         let report = TaskReport {
             task: task.to_hex(),
-            argv: command.argv.iter().map(|word| printable(word)).collect(),
+            argv: command.argv.iter().map(|word| faithful(word)).collect(),
             status: "running".into(),
             started_ms: now_millis(),
             ..TaskReport::default()
@@ -257,6 +257,9 @@ impl Record {
         }
         self.report.status = status;
         (self.report.waits, self.report.cpu_us) = (None, None);
+        if let Reply::Done(ended) = reply {
+            (self.report.exit, self.report.signal, self.report.signal_name) = crate::report::ended(*ended);
+        }
         self.at("answered");
         self.report
     }
@@ -444,6 +447,9 @@ fn line_of(report: &TaskReport) -> TaskLine {
         place: report.place.clone(),
         worker: report.worker.clone(),
         status: report.status.clone(),
+        exit: report.exit,
+        signal: report.signal,
+        signal_name: report.signal_name.clone(),
         started_ms: report.started_ms,
         waits: report.waits.clone(),
         elapsed_us: report.timeline.last().map_or(0, |moment| moment.at_us),

@@ -13,6 +13,7 @@ pub use accounts::{Account, AccountNode, Accounts, EveryonesJob, EveryonesJobs};
 pub use batch::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, Submitted};
 
 use crate::kept_back::KeptBack;
+use base::ExitStatus;
 use serde::{Deserialize, Serialize};
 
 /// A question.
@@ -265,7 +266,7 @@ pub struct Tasks {
 pub struct TaskLine {
     /// All digits of its number.
     pub task: String,
-    /// The command, each word printable.
+    /// The command, its words as they were given; bytes that are not UTF-8 are escaped.
     pub argv: Vec<String>,
     /// `remote`, `local`, or `nowhere` if it was not run.
     pub place: String,
@@ -273,6 +274,12 @@ pub struct TaskLine {
     pub worker: Option<String>,
     /// `queued`, `running`, `exit 0`, `signal 9`, `failed`, `cancelled`.
     pub status: String,
+    /// Its exit code; null if it has none.
+    pub exit: Option<u32>,
+    /// The signal that ended it; null if none did.
+    pub signal: Option<u32>,
+    /// The signal's name, as `SIGKILL`, if it has one.
+    pub signal_name: Option<String>,
     /// When it started: milliseconds since 1970 UTC.
     pub started_ms: i64,
     /// How long it took, or has taken until now, in microseconds.
@@ -287,7 +294,7 @@ pub struct TaskLine {
 pub struct TaskReport {
     /// All digits of its number.
     pub task: String,
-    /// The command, each word printable.
+    /// The command, its words as they were given; bytes that are not UTF-8 are escaped.
     pub argv: Vec<String>,
     /// `remote`, `local`, or `nowhere` if it was not run.
     pub place: String,
@@ -301,6 +308,12 @@ pub struct TaskReport {
     pub expected_there_us: Option<u64>,
     /// As in [`TaskLine`].
     pub status: String,
+    /// As in [`TaskLine`].
+    pub exit: Option<u32>,
+    /// As in [`TaskLine`].
+    pub signal: Option<u32>,
+    /// As in [`TaskLine`].
+    pub signal_name: Option<String>,
     /// When it started: milliseconds since 1970 UTC.
     pub started_ms: i64,
     /// While it runs on a worker: for how long it has been there, in microseconds. So much of it at most is done again if it has to go elsewhere.
@@ -375,7 +388,7 @@ pub struct Moment {
 pub struct Cancelled {
     /// All digits of the task's number; empty if it is a job.
     pub task: String,
-    /// The command, each word printable.
+    /// The command, its words as they were given; bytes that are not UTF-8 are escaped.
     pub argv: Vec<String>,
     /// The batch job, if it is one.
     pub job: Option<BatchChanged>,
@@ -431,7 +444,7 @@ pub struct Kept {
 pub struct KeptDelta {
     /// All digits of its task's number.
     pub task: String,
-    /// The command, each word printable.
+    /// The command, its words as they were given; bytes that are not UTF-8 are escaped.
     pub argv: Vec<String>,
     /// Why it was not committed.
     pub reason: String,
@@ -473,6 +486,14 @@ pub struct Recovered {
 pub struct Done {
     /// What there is to say of it.
     pub note: Option<String>,
+}
+
+/// How a command ended, as answers have it: its exit code, or the signal that ended it and that one's name.
+pub fn ended(status: ExitStatus) -> (Option<u32>, Option<u32>, Option<String>) {
+    match status {
+        ExitStatus::Code(code) => (Some(code.into()), None, None),
+        ExitStatus::Signal(signal) => (None, Some(signal.into()), signal_name(signal)),
+    }
 }
 
 /// The name of a signal, as `SIGKILL`.

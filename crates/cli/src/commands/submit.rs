@@ -18,6 +18,7 @@ use client::report::{self, BatchLine, BatchReport, Question, Submitted};
 use gleaner_client::door::{Door, DoorError, Folder};
 use gleaner_client::gather;
 use line::Before;
+use serde_json::Value;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::ExitCode;
@@ -63,12 +64,22 @@ pub fn run(arguments: Submit) -> Result<ExitCode> {
     }
     let over = wait(job)?;
     if arguments.json {
-        render::print_json(&over)?;
+        let submitted = Submitted { job: over.clone(), ..submitted };
+        render::print_json(&waited(&submitted).map_err(|error| CliError::internal(error.to_string()))?)?;
     } else {
         render::say(&format!("job {short} {}: {} done, {} failed", over.state, over.done, over.failed));
         show_failed(&over)?;
     }
     Ok(if over.state == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What `--wait --json` prints: what is printed without `--wait`, and beside that the members of the job's line, where they used to be.
+fn waited(submitted: &Submitted) -> serde_json::Result<Value> {
+    let (mut all, named) = (serde_json::to_value(&submitted.job)?, serde_json::to_value(submitted)?);
+    if let (Value::Object(all), Value::Object(named)) = (&mut all, named) {
+        all.extend(named);
+    }
+    Ok(all)
 }
 
 /// All of the job but its tasks.

@@ -160,7 +160,7 @@ fn say_lines(message: &str, end: &str) {
         if !line.starts_with(' ') {
             text.push_str("remrun: ");
         }
-        text.push_str(line);
+        text.push_str(&base::path::shown(line));
         text.push_str(end);
     }
     write_all(2, text.as_bytes());

@@ -122,6 +122,15 @@ pub enum Own {
     Signal(u8),
 }
 
+impl From<Own> for ExitStatus {
+    fn from(own: Own) -> Self {
+        match own {
+            Own::Exit(code) => Self::Code(code),
+            Own::Signal(signal) => Self::Signal(signal),
+        }
+    }
+}
+
 impl From<ExitStatus> for Own {
     fn from(status: ExitStatus) -> Self {
         match status {

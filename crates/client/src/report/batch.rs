@@ -85,7 +85,7 @@ pub struct BatchTaskLine {
     pub index: u32,
     /// Its name, if it was given one.
     pub name: String,
-    /// The command, each word printable.
+    /// The command, its words as they were given; bytes that are not UTF-8 are escaped.
     pub argv: Vec<String>,
     /// `waiting`, `running`, `exit 0`, `signal 9`, `not committed`, `failed`, `not run`, `cancelled`.
     pub status: String,

@@ -2,6 +2,7 @@
 
 use super::view::{Rates, View};
 use crate::render::{age, bytes, micros};
+use base::path::shown;
 use client::report::{BatchLine, WorkerStatus, short};
 use hub::figures::{Figures, Times};
 use ratatui::Frame;
@@ -67,7 +68,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View, now_ms: u64) {
     match (&view.figures, &view.overview.status.hub) {
         (Some(figures), hub) => {
             let at = hub.as_ref().map(|hub| format!(" at {hub}")).unwrap_or_default();
-            first.push(Span::from(figures.hub.clone()).bold());
+            first.push(Span::from(shown(&figures.hub).into_owned()).bold());
             first.push(Span::from(format!("{at}, up {}", age(figures.uptime_ms / 1000))));
             let trip = view.overview.status.round_trip_us.map(|us| format!(", round trip {}", micros(us)));
             first.extend(trip.map(Span::from));
@@ -78,7 +79,7 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View, now_ms: u64) {
     let is_silent = silent_ms > view.interval_ms + SILENCE_MS || view.problem.is_some();
     let mut second = Vec::new();
     if is_silent {
-        let what = view.problem.as_ref().map(|problem| format!(": {problem}")).unwrap_or_default();
+        let what = view.problem.as_ref().map(|problem| format!(": {}", shown(problem))).unwrap_or_default();
         second.push(Span::from(format!("no answer since {}{what}", age(silent_ms / 1000))).red().bold());
     } else if let Some(figures) = &view.figures {
         let (busy, lent) = (figures.cpus_busy, figures.cpus_lent);
@@ -181,7 +182,7 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by
     };
     let row = |worker: &&WorkerStatus| {
         Row::new([
-            Line::from(worker.name.clone()),
+            Line::from(shown(&worker.name).into_owned()),
             right(worker.cpus.to_string()),
             right(worker.busy.to_string()),
             Line::from(bar(worker.busy.into(), worker.cpus.into(), BAR)).green(),
@@ -216,7 +217,7 @@ fn draw_jobs(frame: &mut Frame<'_>, area: Rect, jobs: &[&BatchLine]) {
             Line::from(bar(ended, all, BAR)).green(),
             right(format!("{} of {}", count(ended), count(all))),
             if job.failed > 0 { failed.red() } else { failed },
-            Line::from(job.name.clone()),
+            Line::from(shown(&job.name).into_owned()),
         ])
     };
     let widths = [

@@ -89,7 +89,7 @@ fn print_lines(first: Overview, interval: Duration) -> Result<ExitCode> {
         });
         let line =
             serde_json::to_string(&Line::of(&overview)).map_err(|error| CliError::internal(error.to_string()))?;
-        if !render::print_to_reader(&format!("{line}\n"))? {
+        if !render::print_to_reader(&format!("{}\n", render::json_shown(&line)))? {
             break;
         }
         next = asking.answers.recv().ok();

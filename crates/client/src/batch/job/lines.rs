@@ -1,9 +1,9 @@
 //! A job and its tasks in lines, for who asks.
 
-use super::super::log::{End, How, Own};
+use super::super::log::{End, How};
 use super::{Job, State};
-use crate::report::{BatchLine, BatchTaskLine, signal_name};
-use base::path::printable;
+use crate::report::{self, BatchLine, BatchTaskLine};
+use base::path::{faithful, printable};
 use wire::lock;
 
 /// Most tasks that are named as those after which one comes.
@@ -86,7 +86,8 @@ impl Job {
             Some(end) => end.how.why().map(str::to_owned),
             None => state.troubles.get(&index).cloned().or_else(|| self.lacks_results(&state, index)),
         };
-        let own = end.and_then(End::own);
+        let (exit, signal, signal_name) =
+            end.and_then(End::own).map(|own| report::ended(own.into())).unwrap_or_default();
         let file = |stream: u8| {
             let has_any = end.is_some_and(|end| end.said[usize::from(stream) - 1] > 0);
             has_any.then(|| self.output(index, stream).to_string_lossy().into_owned())
@@ -94,11 +95,11 @@ impl Job {
         BatchTaskLine {
             index,
             name: task.name,
-            argv: task.argv.iter().map(|word| printable(word)).collect(),
+            argv: task.argv.iter().map(|word| faithful(word)).collect(),
             status,
-            exit: own.and_then(|own| if let Own::Exit(code) = own { Some(code.into()) } else { None }),
-            signal: own.and_then(|own| if let Own::Signal(signal) = own { Some(signal.into()) } else { None }),
-            signal_name: own.and_then(|own| if let Own::Signal(signal) = own { signal_name(signal) } else { None }),
+            exit,
+            signal,
+            signal_name,
             why,
             worker: end.map(|end| end.worker.clone()).filter(|worker| !worker.is_empty()),
             commit: self.commit_task(index).to_hex(),
