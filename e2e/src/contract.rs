@@ -3,6 +3,7 @@
 mod answers;
 mod batch;
 mod deadline;
+mod edited;
 pub mod guests;
 mod job;
 mod jobs;
@@ -52,6 +53,7 @@ const SCENARIOS: [Scenario; 31] = [
     ("contract/batch jobs held with more tasks than the hub has room for are in nobody's way", reasons::held),
     ("contract/batch jobs whose tasks fail, take too long or never run say why", reasons::told),
     ("contract/batch jobs whose results cannot agree say why", reasons::quorum),
+    ("contract/batch jobs whose scripts are edited while they wait run one state of them, or say so", edited::scripts),
     ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),
 ];
 

@@ -108,7 +108,8 @@ The job's number is printed when the hub has taken it for good: it outlives hub,
 reached, the job is kept here until it can be. The client daemon launches tasks and puts their changes into place, so it must run for the job to go \
 on: after a start of this machine any gleaner or remrun command starts it. `gleaner jobs` shows how far it is, and where the outputs are.
 
-Tasks see the files as they were when the job began (or when the daemon was started anew meanwhile); if any line has `after`, each task sees them as \
+Tasks see the files as they were when the job began: when it was submitted, released if it was held, or when the daemon was started anew meanwhile. A file that has changed since, and \
+that no task of the job had used before, is told to none: the task that wants it fails, and says so. The commands themselves are those that were read at submission. But if any line has `after`, each task sees the files as \
 they are when it begins itself. A task may run more than once; what it changes is committed \
 once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
 cannot run on another machine fails.

@@ -235,8 +235,13 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
             None => How::Failed("the hub's result is no result".into()),
         },
     };
-    if matches!(end.how, How::Exit(_) | How::Signal(_)) {
-        end.own = None;
+    if let Some(own) = end.ended_by_itself() {
+        // What it did not see may be why it ended so: it does not count, as in a job that is waited for.
+        let tainted = way.job.launched(ended.index, ended.number).and_then(|known| known.tainted);
+        end.own = tainted.is_some().then_some(own);
+        if let Some(why) = tainted {
+            end.how = How::Failed(why);
+        }
     }
     Ok(true)
 }

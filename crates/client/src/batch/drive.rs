@@ -15,7 +15,7 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::convert::Infallible;
 use std::fs::File;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::OpenKind;
@@ -68,35 +68,34 @@ pub(super) struct Way {
 
 /// What a job's tasks see of the files.
 pub(super) enum Sight {
-    /// What they were when this daemon took the job up, a moment after this time.
-    OfStart(JobViews, Time),
+    /// What they were when this daemon took the job up, or when it was released if it was held, a moment after this time.
+    OfStart(OnceLock<(JobViews, Time)>),
     /// What they are when the task starts: with what those have made that it comes after.
     OfNow,
 }
 
 impl Sight {
-    fn begin(job: &Job) -> Self {
-        if job.is_ordered() {
-            return Self::OfNow;
-        }
-        let since = Time(now_nanos());
-        Self::OfStart(JobViews::begin(), since)
+    fn of(job: &Job) -> Self {
+        if job.is_ordered() { Self::OfNow } else { Self::OfStart(OnceLock::new()) }
+    }
+
+    /// The job begins, if it has not: what is changed from now on is too late for it.
+    fn begin(&self) -> Option<&(JobViews, Time)> {
+        let Self::OfStart(start) = self else { return None };
+        Some(start.get_or_init(|| {
+            let since = Time(now_nanos());
+            (JobViews::begin(), since)
+        }))
     }
 
     /// What all tasks see alike, if they do.
     pub fn views(&self) -> Option<&JobViews> {
-        match self {
-            Self::OfStart(views, _) => Some(views),
-            Self::OfNow => None,
-        }
+        self.begin().map(|(views, _)| views)
     }
 
     /// What a task sees that is launched now was so then, or is looked at later.
     pub fn since(&self) -> Time {
-        match self {
-            Self::OfStart(_, since) => *since,
-            Self::OfNow => Time(now_nanos()),
-        }
+        self.begin().map_or_else(|| Time(now_nanos()), |(_, since)| *since)
     }
 }
 
@@ -126,7 +125,10 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
     for other in job.spec.batch.after.clone() {
         wait_for_other(&daemon, &job, other).await;
     }
-    let sight = Arc::new(Sight::begin(&job));
+    let sight = Arc::new(Sight::of(&job));
+    if job.wanted().borrow().is_held != Some(true) {
+        sight.begin();
+    }
     let (mut pauses, mut refusals) = (Pauses::between(PAUSE_MIN, PAUSE_MAX), 0);
     loop {
         let begun = tokio::time::Instant::now();
@@ -364,6 +366,9 @@ async fn hand_over(way: &Way, hub: &mut Hub, mut at_hub: u32) -> Result<Infallib
     job.at_hub(at_hub);
     loop {
         let now = wanted.borrow_and_update().clone();
+        if now.is_held != Some(true) {
+            way.sight.begin();
+        }
         tell(hub, way.number, &told, &now).await?;
         told = now;
         job.is_told(told.version);

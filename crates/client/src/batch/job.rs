@@ -306,7 +306,9 @@ impl Job {
         if let Err(error) = self.log.keep(&Entry::Tainted { index, number, why: why.clone() }) {
             tracing::error!(job = %self.id(), index, %error, "what a task was not told cannot be written down");
         }
-        lock(&self.state).taint(index, number, why);
+        let mut state = lock(&self.state);
+        state.troubles.insert(index, why.clone());
+        state.taint(index, number, why);
     }
 
     /// The hub has what came of an instance.

@@ -2,13 +2,14 @@
 
 use super::drive::{Way, time_limit};
 use super::job::Job;
-use super::log::{End, How, shortened};
+use super::log::{End, How, Own, shortened};
 use super::reason;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use base::{Command, Output, Stdin, TaskId, Time};
+use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -36,6 +37,8 @@ enum Landing {
     Unable(String),
     /// It took too long, and is not tried again. Why.
     TooLong(String),
+    /// The worker could not execute the program, as no other could. Why, and what a shell exits with then.
+    NotExecuted(String, u8),
 }
 
 /// Launches a task that has a place, and waits until the hub knows its end. Gives the place back if nothing is launched there, or if
@@ -59,8 +62,11 @@ pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
             // The hub may not have heard of it, and would keep the place for a minute.
             back(false)
         }
-        Err(Grounded::Never(why)) => {
-            let (job, end) = (job.clone(), End::of(index, How::Failed(shortened(&why))));
+        Err(Grounded::Never { why, own }) => {
+            // What it was not told comes first: the rest may follow from that.
+            let number = place.instance.unwrap_or_default().number;
+            let why = job.launched(index, number).and_then(|known| known.tainted).unwrap_or(why);
+            let (job, end) = (job.clone(), End { own, ..End::of(index, How::Failed(shortened(&why))) });
             let written = blocking_io(move || job.ended(end)).await;
             if let Err(error) = &written {
                 tracing::warn!(index, %error, "a task's end could not be written down");
@@ -90,8 +96,14 @@ impl Drop for Underway {
 enum Grounded {
     /// Another try may do better.
     Trouble(String),
-    /// No other try would do better.
-    Never(String),
+    /// No other try would do better. What a shell would say of it, if it would say anything.
+    Never { why: String, own: Option<Own> },
+}
+
+impl Grounded {
+    fn never(why: impl Into<String>) -> Self {
+        Self::Never { why: why.into(), own: None }
+    }
 }
 
 async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
@@ -112,9 +124,10 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
             Ok(Landing::Failed(why)) => return Err(Grounded::Trouble(why)),
             Ok(Landing::Unable(why)) => {
                 way.daemon.unable.note(&plan.unable, &why, true, now_seconds());
-                return Err(Grounded::Never(format!("it cannot run elsewhere: {why}")));
+                return Err(Grounded::never(format!("it cannot run elsewhere: {why}")));
             }
-            Ok(Landing::TooLong(why)) => return Err(Grounded::Never(why)),
+            Ok(Landing::TooLong(why)) => return Err(Grounded::never(why)),
+            Ok(Landing::NotExecuted(why, code)) => return Err(Grounded::Never { why, own: Some(Own::Exit(code)) }),
             Err(why) => {
                 plan.forget_sent(&way.daemon, &way.joined);
                 return Err(Grounded::Trouble(why));
@@ -132,8 +145,10 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
         let allow_write = &way.job.spec.batch.allow_write;
         let plan = Plan::new(&way.daemon, command, None, allow_write, way.sight.views(), &fds);
         let mut plan = plan.map_err(|why| match why {
-            NotPlanned::NotFound(missing) => Grounded::Never(missing.to_string()),
-            NotPlanned::Here(why) => Grounded::Never(format!("it cannot run elsewhere: {why}")),
+            NotPlanned::NotFound(missing) => {
+                Grounded::Never { why: missing.to_string(), own: Some(Own::Exit(missing.exit_code())) }
+            }
+            NotPlanned::Here(why) => Grounded::never(format!("it cannot run elsewhere: {why}")),
             NotPlanned::Better(_, choice) => Grounded::Trouble(choice.to_string()),
         })?;
         (plan.stdin, plan.stdout, plan.stderr) = (Stdin::Null, Output::Stream, Output::Stream);
@@ -231,6 +246,10 @@ async fn follow(job: &Job, index: u32, mut sender: Sender, mut receiver: Receive
 fn on_failed(failed: Failed) -> Landing {
     match failed.reason() {
         FailedKind::ViewGap | FailedKind::Changed => Landing::Again(failed.message),
+        FailedKind::Exec => {
+            let is_missing = failed.errno == Errno::NOENT.raw_os_error();
+            Landing::NotExecuted(failed.message, if is_missing { 127 } else { 126 })
+        }
         FailedKind::Unable => Landing::Unable(failed.message),
         _ => Landing::Failed(failed.message),
     }

@@ -91,10 +91,15 @@ impl End {
 
     /// The task's own end, as far as it had one.
     pub fn own(&self) -> Option<Own> {
+        self.ended_by_itself().or(self.own)
+    }
+
+    /// Its own end, if that is what counts.
+    pub fn ended_by_itself(&self) -> Option<Own> {
         match self.how {
             How::Exit(code) => Some(Own::Exit(code)),
             How::Signal(signal) => Some(Own::Signal(signal)),
-            _ => self.own,
+            _ => None,
         }
     }
 

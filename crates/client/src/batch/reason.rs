@@ -82,7 +82,7 @@ fn too_many_errors(batch: &Batch, known: &Known) -> String {
         }
     }
     let lost = known.runs.saturating_sub(own + known.too_long);
-    match (own, others.is_empty()) {
+    let why = match (own, others.is_empty()) {
         // A hub that has started again does not know how often.
         (0, _) => format!("{} in the last of {} runs ({retries})", status_name(last), known.runs),
         (own, true) if own == known.runs => format!("{}, {} ({retries})", status_name(last), times(own)),
@@ -96,7 +96,8 @@ fn too_many_errors(batch: &Batch, known: &Known) -> String {
             known.runs,
             others.into_iter().rev().collect::<Vec<String>>().join(" and ")
         ),
-    }
+    };
+    with_last(why, known)
 }
 
 /// What became of runs that came to no end of their own.

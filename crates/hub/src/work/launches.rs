@@ -264,16 +264,19 @@ impl State {
     /// The client launches nothing at a place, or needs no more of what it launched there.
     fn take_back(&mut self, job: JobName, back: PlaceBack) {
         let Some(instance) = back.instance.and_then(instance_name) else { return };
+        let is_of_job = self.placement.desk.table().task(instance.task).is_some_and(|task| task.job == job);
         let places = &mut self.work.launches.places;
-        let Some(place) = places.get(&instance).filter(|place| place.job == job) else { return };
-        let is_launched = place.is_launched;
+        let is_launched = places.get(&instance).map(|place| place.is_launched);
+        if !is_of_job {
+            return;
+        }
         if back.is_over {
-            if !is_launched {
+            if is_launched == Some(false) {
                 places.remove(&instance);
             }
-            // What runs is stopped by it.
+            // What runs is stopped by it, and what has failed at its place gets no other one.
             self.act(Event::CancelTask(instance.task));
-        } else if !is_launched {
+        } else if is_launched == Some(false) {
             self.fail_place(instance, NOT_LAUNCHED);
         }
     }
