@@ -22,7 +22,7 @@ use crate::pool::Options;
 use crate::report::Report;
 use crate::scenario::{self, Scenario};
 
-const SCENARIOS: [Scenario; 31] = [
+const SCENARIOS: &[Scenario] = &[
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/what the read policy kept back is named, and read here the next time", kept::kept_back),
@@ -78,7 +78,7 @@ const STANDBY: [Scenario; 3] = [
 
 /// Runs the scenarios whose name contains `filter` on pools of this kind.
 pub fn run(options: &Options, filter: &str, report: &Report) {
-    scenario::run(&SCENARIOS, options, filter, report);
+    scenario::run(SCENARIOS, options, filter, report);
     let in_one_process = Options { workers: 0, together: true, ..options.clone() };
     let with_database = Options { database: true, ..options.clone() };
     scenario::run(&STANDBY, &with_database, filter, report);
