@@ -37,6 +37,7 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/an account's limits hold", limits::hold),
     ("contract/commands go to workers that have what they ask for, or nowhere", needs::met),
     ("contract/guests rest, or leave, when the owner of their host says so", guests::rest_and_leave),
+    ("contract/guests of a host that is paused are done elsewhere at once, or here", guests::leave_when_paused),
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),

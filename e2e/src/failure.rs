@@ -25,14 +25,16 @@ enum Victim {
     Remrun,
 }
 
-const SCENARIOS: [Scenario; 11] = [
+const SCENARIOS: [Scenario; 13] = [
     ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker)),
     ("failure/hub killed, command ends right or clear", |pool| killed(pool, Victim::Hub)),
     ("failure/client daemon killed, command ends right or clear", |pool| killed(pool, Victim::ClientDaemon)),
     ("failure/remrun killed, guest goes and nothing is committed by halves", |pool| killed(pool, Victim::Remrun)),
     ("failure/interrupt reaches the guest", interrupted),
+    ("failure/interrupt reaches a guest that gets no processor", interrupt_starved),
     ("failure/interrupt where nobody answers: the command ends, and begins nowhere again", interrupted_alone),
     ("failure/interrupt that the program catches is the program's", interrupt_caught),
+    ("failure/worker told to end hands back what does not end by itself", told_to_end),
     ("failure/worker stopped, command ends", worker_stopped),
     ("failure/no workers at all: runs here, or fails with --no-local", no_workers),
     ("failure/hub unreachable: runs here, or fails with --no-local", no_hub),
@@ -146,6 +148,36 @@ fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// The owner of the worker's machine has twice as much to do as it has processors.
+fn interrupt_starved(pool: &mut Pool) -> Result<Vec<String>> {
+    let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
+    let mut owner: Vec<_> = (0..2 * std::thread::available_parallelism().map_or(1, usize::from))
+        .map_while(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok())
+        .collect();
+    for (signal, number) in [(Signal::TERM, 15), (Signal::KILL, 9)] {
+        let word = format!("starved-{number}");
+        let mut child = background(pool, &word, &format!("echo {word} > begun; while :; do :; done"))?;
+        if wait_for(END_BOUND * 2, || (guests(pool, &word) > 0).then_some(())).is_none() {
+            wrong.push("the guest never began".to_owned());
+        }
+        pause(Duration::from_millis(700));
+        let since = Instant::now();
+        let _ = rustix::process::kill_process(Pid::from_child(&child), signal);
+        let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+        let is_gone = wait_for(END_BOUND, || (guests(pool, &word) == 0).then_some(())).is_some();
+        slowest = slowest.max(since.elapsed());
+        if ended != Some(Ended::Signal(number)) || !is_gone || since.elapsed() > GUEST_BOUND {
+            wrong.push(format!("signal {number}: {ended:?}, gone {is_gone} after {:?}", since.elapsed()));
+        }
+    }
+    for process in &mut owner {
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+    scenario::measured("interrupted without a processor: the guest is gone", slowest);
+    Ok(wrong)
+}
+
 /// Parts are killed, or stopped as if their machine were gone; then the command is interrupted.
 fn interrupted_alone(pool: &mut Pool) -> Result<Vec<String>> {
     let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
@@ -189,6 +221,29 @@ fn interrupt_caught(pool: &mut Pool) -> Result<Vec<String>> {
     let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
     let is_right = ended == Some(Ended::Code(0)) && read("caught") == "caught\n" && read("done") == "all\n";
     Ok(if is_right { Vec::new() } else { vec![format!("ended with {ended:?}, done {:?}", read("done"))] })
+}
+
+/// What is about to end does, the rest is done elsewhere at once.
+fn told_to_end(pool: &mut Pool) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (seconds, longest) in [("0.75", 3.0), ("3.25", 8.0)] {
+        let place = folder(pool, &format!("bye-{seconds}"))?;
+        let script = format!("echo begun > begun; sleep {seconds}; echo finished");
+        let mut command = pool.client.remrun(&["--no-local", "sh", "-c", &script]);
+        command.current_dir(&place);
+        let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
+        wait_for(END_BOUND, || (guests(pool, &format!("sleep\0{seconds}")) > 0).then_some(()));
+        let worker = busy_worker(pool, &place);
+        let ended = worker.stop(END_BOUND);
+        let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+        let took_s = outcome.elapsed.as_secs_f64();
+        if outcome.text() != "finished" || !place.join("begun").exists() || took_s > longest {
+            wrong.push(format!("sleep {seconds}: {} after {took_s:.1} s, {}", outcome.ended, outcome.said()));
+        }
+        println!("measured: worker told to end, sleep {seconds}: {took_s:.1} s, the worker {ended:?}");
+        revive(pool, Victim::Worker)?;
+    }
+    Ok(wrong)
 }
 
 fn worker_stopped(pool: &mut Pool) -> Result<Vec<String>> {

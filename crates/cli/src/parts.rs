@@ -224,7 +224,15 @@ pub fn run_both(
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
         let door = HubPlace::Here(Box::new(running.door_for(key.node())));
-        let working = work(worker, door, sandbox, store, || ());
+        let (left, has_left) = tokio::sync::oneshot::channel();
+        let working = work(worker, door, sandbox, store, || (), stop);
+        // The hub ends after its worker: it passes on what that hands back.
+        let working = async {
+            working.await?;
+            let _ = left.send(());
+            std::future::pending::<Result<(), PartError>>().await
+        };
+        let stop = async { drop(has_left.await) };
         announce(&running, ready);
         let above = work_above(&running, hub.above, &hub.state_dir).await?;
         tokio::select! {
@@ -244,17 +252,16 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
         let hub = find(hub, &worker.state_dir).await?;
         let key = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?;
         let endpoint = wire::Endpoint::new(&key, Hold::Short).map_err(failed)?;
-        let hub = HubPlace::Elsewhere(Box::new(endpoint), hub);
+        let hub = HubPlace::Elsewhere(Box::new(endpoint.clone()), hub);
         let mut ready = Some(ready);
         let tell = move || {
             if let Some(ready) = ready.take() {
                 tokio::task::spawn_blocking(move || report(ready(())));
             }
         };
-        tokio::select! {
-            () = told_to_end()? => Ok(()),
-            ended = work(worker, hub, sandbox, store, tell) => ended,
-        }
+        let ended = work(worker, hub, sandbox, store, tell, told_to_end()?).await;
+        endpoint.close().await;
+        ended
     })
 }
 
@@ -394,10 +401,11 @@ fn told_to_end() -> Result<impl Future<Output = ()>, PartError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = terminate.recv() => "SIGTERM",
+            _ = interrupt.recv() => "SIGINT",
+        };
+        tracing::info!(signal, "told to end");
     })
 }
 
@@ -492,13 +500,14 @@ fn announce(hub: &hub::Hub, ready: OnReady<HubReady>) {
     }
 }
 
-/// Works for a hub until it refuses this worker. `joined` is called at each connection.
+/// Works for a hub until it refuses this worker, or `stop`. `joined` is called at each connection.
 async fn work(
     worker: WorkerConfig,
     hub: HubPlace,
     sandbox: Sandbox,
     store: Arc<BlockStore>,
     mut joined: impl FnMut(),
+    stop: impl Future<Output = ()>,
 ) -> Result<(), PartError> {
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
@@ -525,7 +534,13 @@ async fn work(
         lending: host.lending.clone(),
         ear: host.ear(),
     };
+    let ear = host.ear();
+    let leaving = async {
+        stop.await;
+        worker::good_bye::good_bye(&clients, &ear).await;
+    };
     tokio::select! {
+        () = leaving => Ok(()),
         ended = worker::net::serve(membership, clients.clone(), |_| joined()) => ended.map_err(failed),
         ended = clients.sandbox.ended() => {
             ended.map_err(failed)?;

@@ -11,11 +11,6 @@ use std::time::{Duration, Instant};
 /// answer ends within five seconds.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 
-const SIGHUP: u8 = 1;
-const SIGINT: u8 = 2;
-const SIGQUIT: u8 = 3;
-const SIGTERM: u8 = 15;
-
 /// How a wait takes a signal that would end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -27,7 +22,7 @@ pub(crate) enum Phase {
 
 /// Whether the caller wants the command to end by this signal. A program that goes on nevertheless is not begun again elsewhere.
 pub(crate) fn is_ending(signal: u8) -> bool {
-    [SIGHUP, SIGINT, SIGQUIT, SIGTERM].contains(&signal)
+    wire::message::is_ending(signal.into())
 }
 
 /// What becomes of a command whose attempt came out like this after its caller sent `ending`.
@@ -101,6 +96,8 @@ impl Session {
 mod tests {
     use super::*;
 
+    const SIGINT: u8 = 2;
+
     fn lost() -> Outcome {
         Outcome::Lost("the worker is gone".into())
     }
@@ -119,7 +116,7 @@ mod tests {
     #[test]
     fn signals_that_programs_take_for_news_are_not_the_end() {
         const SIGUSR1: u8 = 10;
-        assert!([SIGHUP, SIGINT, SIGQUIT, SIGTERM].into_iter().all(is_ending));
+        assert!([1, SIGINT, 3, 15].into_iter().all(is_ending));
         assert!([SIGUSR1, SIGCONT, SIGTSTP].into_iter().all(|signal| !is_ending(signal)));
     }
 }

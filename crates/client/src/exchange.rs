@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, TaskInput, TaskOutput};
+use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, Resting, TaskInput, TaskOutput};
 use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
 
 /// Most bytes of standard input that are kept for another attempt.
@@ -464,6 +464,7 @@ impl<'a> Exchange<'a> {
                 }
             }
             OutputKind::Signalled(_) => self.on_answer(),
+            OutputKind::Resting(resting) => return self.on_resting(resting).await,
             OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
             OutputKind::Progress(progress) => {
                 self.record.progress(&progress);
@@ -480,6 +481,19 @@ impl<'a> Exchange<'a> {
             OutputKind::Failed(failed) => return Some(self.on_failed(failed)),
         }
         None
+    }
+
+    /// Guests rest where it runs: it is done again elsewhere, or here, if nobody notices.
+    async fn on_resting(&mut self, resting: Resting) -> Option<Outcome> {
+        let session = &*self.session;
+        let may_be_here = !session.options.no_local && !session.is_noticed();
+        let goes = session.contestant.is_none() && session.can_repeat() && (resting.elsewhere || may_be_here);
+        if !goes {
+            return None;
+        }
+        let why = format!("guests rest where it ran: {}", resting.why);
+        self.cancel().await;
+        Some(if resting.elsewhere { Outcome::Evicted(why) } else { Outcome::Unplaced(why) })
     }
 
     async fn on_end(&mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {

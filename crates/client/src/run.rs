@@ -154,7 +154,7 @@ pub(crate) struct Session {
     pub(crate) ending: Option<u8>,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     pub(crate) caller_stopped: bool,
-    contestant: Option<Contestant>,
+    pub(crate) contestant: Option<Contestant>,
     /// How long a young task's output is held back.
     pub(crate) hold: Hold,
 }
@@ -316,7 +316,7 @@ impl Session {
     }
 
     /// Whether another attempt can take up where the last one broke off.
-    fn can_repeat(&self) -> bool {
+    pub(crate) fn can_repeat(&self) -> bool {
         let talked = self.terminal.delivered() > 0;
         !talked && self.input.can_repeat()
     }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 use wire::message::{
-    Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, TaskInput, TaskOutput,
+    Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, Resting, TaskInput, TaskOutput,
 };
-use wire::{Receiver, Sender, Turn, WireError, convert};
+use wire::{Receiver, Sender, Turn, WireError, convert, lock};
 
 /// Bytes of objects that go with a launch to a hub. While more are on their way launches of the same view would wait for the step
 /// that comes with them, and those of other programs would ask for them a second time: the hub is told their names instead, and
@@ -186,10 +186,15 @@ struct Way<'a> {
 }
 
 impl Way<'_> {
-    /// What the client is told instead of what a hub says that works for this one: which worker behind it has the task, and that it
-    /// may be tried elsewhere if there is none.
+    /// What the client is told instead of what the worker says: whether there is another place; and if the worker is a hub, which worker
+    /// behind it has the task, and that it may be tried elsewhere if there is none.
     fn told_instead(&self, output: &OutputKind) -> Option<OutputKind> {
         match output {
+            OutputKind::Resting(resting) => {
+                let elsewhere = lock(&self.shared.state).placement.elsewhere(self.worker.node) > 0;
+                Some(OutputKind::Resting(Resting { elsewhere: resting.elsewhere || elsewhere, ..resting.clone() }))
+            }
+            _ if !self.worker.is_hub => None,
             OutputKind::Placed(behind) => Some(OutputKind::Placed(Placed {
                 worker: behind.worker.clone(),
                 name: format!("{}/{}", self.placed.name, behind.name),
@@ -268,10 +273,10 @@ async fn pass_output(
     from_worker: &mut FromWorker<'_>,
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
-    let Way { shared, client, worker, ticket, .. } = *way;
+    let Way { shared, client, ticket, .. } = *way;
     loop {
         let (frame, output) = from_worker.next().await?;
-        let instead = output.kind.as_ref().filter(|_| worker.is_hub).and_then(|kind| way.told_instead(kind));
+        let instead = output.kind.as_ref().and_then(|kind| way.told_instead(kind));
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {
             Some(OutputKind::Exited(exited)) => {

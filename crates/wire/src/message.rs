@@ -411,7 +411,7 @@ pub enum InputKind {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
     pub kind: Option<OutputKind>,
 }
 
@@ -457,6 +457,9 @@ pub enum OutputKind {
     /// How far it has come.
     #[prost(message, tag = "13")]
     Progress(Progress),
+    /// Guests rest where it runs until the machine's owner says otherwise. It may be done elsewhere instead; said again now and then.
+    #[prost(message, tag = "14")]
+    Resting(Resting),
 }
 
 /// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
@@ -474,6 +477,17 @@ pub struct Progress {
     /// Why it does not run at all: its machine's guests rest or stand aside. Empty: it may run.
     #[prost(string, tag = "4")]
     pub rests: String,
+}
+
+/// A task rests.
+#[derive(Clone, PartialEq, Message)]
+pub struct Resting {
+    /// Why, for a person.
+    #[prost(string, tag = "1")]
+    pub why: String,
+    /// There is another worker that has room for it; set by the hub.
+    #[prost(bool, tag = "2")]
+    pub elsewhere: bool,
 }
 
 /// Where a task runs.
@@ -716,6 +730,11 @@ impl Object {
     pub fn new(digest: base::Digest, bytes: impl Into<Bytes>) -> Self {
         Self { digest: digest_bytes(&digest), bytes: bytes.into(), like: Vec::new() }
     }
+}
+
+/// Whether who sends this signal wants a program to end: SIGHUP, SIGINT, SIGQUIT, SIGTERM.
+pub fn is_ending(signal: u32) -> bool {
+    [1, 2, 3, 15].contains(&signal)
 }
 
 /// The 32 bytes of a digest.

@@ -3,6 +3,7 @@
 use crate::backlog::Backlog;
 use crate::content::Contents;
 use crate::cpus::Cpus;
+use crate::good_bye::Launches;
 use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
 use crate::sandbox::{Priority, SandboxServer};
@@ -41,6 +42,8 @@ pub struct Clients {
     pub scratches: Scratches,
     /// Which run now.
     pub guests: Arc<Guests>,
+    /// What has come and is not answered.
+    pub launches: Launches,
     /// Folder for mounts and upper layers.
     folder: PathBuf,
     /// Most memory of one task, bytes.
@@ -78,8 +81,21 @@ impl Clients {
         let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
         let backlog = Arc::new(Backlog::new(store.clone()));
-        let (system, table, guests) = Default::default();
-        Arc::new(Self { sandbox, store, backlog, system, cpus, scratches, guests, folder, memory_bytes, owner, table })
+        let (system, table, guests, launches) = Default::default();
+        Arc::new(Self {
+            sandbox,
+            store,
+            backlog,
+            system,
+            cpus,
+            scratches,
+            guests,
+            launches,
+            folder,
+            memory_bytes,
+            owner,
+            table,
+        })
     }
 
     /// The mark of the account whose tasks are no guests here; empty: of none.

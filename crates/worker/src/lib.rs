@@ -9,6 +9,7 @@
 //! * [`scratch`]: where tasks write.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
+//! * [`good_bye`]: what becomes of them when the worker is told to end.
 //! * [`streams`], [`demand`]: standard input and output.
 
 pub mod backlog;
@@ -18,6 +19,7 @@ pub mod cpus;
 pub mod delta;
 pub mod demand;
 pub mod fuse;
+pub mod good_bye;
 pub mod host;
 pub mod mirrors;
 pub mod net;

@@ -139,7 +139,9 @@ async fn serve_connection(joined: &Joined, clients: &Arc<Clients>) {
     clients.connected(joined);
     while let Ok((sender, mut receiver)) = joined.connection.accept_control().await {
         let (clients, joined) = (clients.clone(), joined.clone());
+        let present = clients.launches.arrive();
         tokio::spawn(async move {
+            let _present = present;
             if let Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) = receiver.next::<Open>().await {
                 sender.set_turn(Turn::ranked(launch.rank));
                 task::run(clients, joined, *launch, sender, receiver).await;

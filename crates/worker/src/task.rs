@@ -5,7 +5,8 @@
 
 use crate::clients::{Client, Clients};
 use crate::fuse::{LaneError, LaneGuard};
-use crate::host::guests::Stay;
+use crate::good_bye::Launches;
+use crate::host::guests::{Stay, rests};
 use crate::mirrors::ApplyError;
 use crate::progress::Accounts;
 use crate::request::Request;
@@ -107,11 +108,14 @@ async fn write_out(
 
 const CRAMPED: &str = "what it writes fills this worker's memory: it must start again on disk";
 
-/// Returns when the task must start again elsewhere on this machine: why.
-async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>) -> &'static str {
+const XATTRS: &str = "a file with extended attributes came up: it must start again where they are shown";
+
+/// Returns when the task must start again, elsewhere on this machine or on another: why.
+async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>, launches: Launches) -> Failed {
     tokio::select! {
-        () = scratch.outgrown() => CRAMPED,
-        () = lane.xattrs_missed() => "a file with extended attributes came up: it must start again where they are shown",
+        () = scratch.outgrown() => trouble(CRAMPED.into()),
+        () = lane.xattrs_missed() => trouble(XATTRS.into()),
+        why = launches.handed_back() => why,
     }
 }
 
@@ -125,6 +129,7 @@ struct Live {
     stay: Option<Stay>,
     evicted: Option<oneshot::Receiver<Failed>>,
     accounts: Accounts,
+    launches: Launches,
     timeline: Vec<Moment>,
     arrived: Instant,
 }
@@ -177,7 +182,8 @@ async fn carry(
         Priority::Owner => (clients.sandbox.own_levers(), None),
     };
     let accounts = Accounts::begin(accounts.0.clone(), guest.group().to_owned(), accounts.1);
-    let mut live = Live { guest, control, lane, scratch, stay, evicted, accounts, timeline, arrived };
+    let launches = clients.launches.clone();
+    let mut live = Live { guest, control, lane, scratch, stay, evicted, accounts, launches, timeline, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -318,7 +324,7 @@ impl Live {
         let mut pumps = self.start_pumps(streams, out);
         let mut connected = true;
         let mut cancelled: Option<Failed> = None;
-        let mut misplaced = std::pin::pin!(misplaced(self.scratch.clone(), self.lane.clone()));
+        let mut misplaced = std::pin::pin!(misplaced(self.scratch.clone(), self.lane.clone(), self.launches.clone()));
         let ended = loop {
             tokio::select! {
                 event = self.guest.event() => {
@@ -337,17 +343,9 @@ impl Live {
                         break Some(ended);
                     }
                 }
-                why = &mut misplaced, if cancelled.is_none() => {
-                    cancelled = Some(trouble(why.into()));
-                    // It will start again: nobody must see how it dies.
-                    pumps.silence();
-                    self.kill();
-                }
-                Ok(why) = told(&mut self.evicted), if cancelled.is_none() => {
-                    cancelled = Some(why);
-                    pumps.silence();
-                    self.kill();
-                }
+                why = &mut misplaced, if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
+                Ok(why) = told(&mut self.evicted), if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
+                resting = rests(&mut self.stay), if cancelled.is_none() => out.say(OutputKind::Resting(resting)),
                 () = at(self.accounts.next()) => {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
                 }
@@ -381,8 +379,16 @@ impl Live {
         }
     }
 
+    /// It will start again elsewhere: nobody must see how it dies.
+    fn give_up(&self, why: Failed, pumps: &Pumps) -> Failed {
+        pumps.silence();
+        self.kill();
+        why
+    }
+
     fn kill(&self) {
         self.control.kill();
+        self.stay.iter().for_each(Stay::leaves);
         self.lane.cancel();
     }
 
@@ -446,6 +452,7 @@ impl Live {
         match kind {
             InputKind::Signal(signal) => {
                 self.control.signal(signal as u8, true);
+                self.stay.iter().for_each(|stay| stay.signalled(signal));
                 out.say(OutputKind::Signalled(signal));
             }
             InputKind::OutputClosed(1) => pumps.stdout.take().into_iter().for_each(|pump| pump.abort()),
@@ -551,7 +558,7 @@ impl Pumps {
     }
 
     /// Passes on no more output.
-    fn silence(&mut self) {
+    fn silence(&self) {
         let terminal = self.terminal.as_ref().map(|(_, pump)| pump);
         [&self.stdout, &self.stderr].into_iter().flatten().chain(terminal).for_each(|pump| pump.abort());
     }

@@ -1,6 +1,6 @@
 //! An owner's word on the guests of his machine.
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pool::{Pool, workers_in};
 use crate::process::{Ended, Outcome, Run, pause, wait_for};
 use crate::scenario::{END_BOUND, background};
@@ -34,6 +34,9 @@ fn found(pool: &Pool, program: &str) -> Option<(usize, f64)> {
 /// A guest rests at once when its host's owner says so, and goes on when he says that; or it leaves, and is done elsewhere.
 pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
+    // While the other one takes no tasks it has nowhere to go.
+    let other = pool.workers[1].name.clone();
+    pool.owner.gleaner(&["drain", &other])?.expect_ok("gleaner drain")?;
     // It has little of a processor, so that it does not stand aside beside what else this machine does.
     let work = "i=0; while [ $i -lt 150 ]; do sleep 0.03; i=$((i+1)); done; echo done > done";
     let mut child = background(pool, "guests", work)?;
@@ -62,22 +65,23 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if wait_for(END_BOUND, || state(pool).filter(|state| state == "resting")).is_none() {
         wrong.push(format!("the pool knows that it rests: {:?}", state(pool)));
     }
-    for _ in 0..3 {
-        let outcome = Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?;
-        if !outcome.ok() || pool.client.json(&["explain", "--json"])?["worker"] == name.as_str() {
-            wrong.push(format!("others run elsewhere: {}, {}", outcome.ended, outcome.said()));
-        }
-    }
     owner(pool, host, &["resume"])?.expect_ok("gleaner resume")?;
     let goes_on =
         || found(pool, "sh").is_none_or(|now| before.is_some_and(|before| now.1 > before.1 + 0.01)).then_some(());
     if wait_for(END_BOUND, goes_on).is_none() {
         wrong.push("it does not go on".to_owned());
     }
+    pool.owner.gleaner(&["drain", "--undo", &other])?.expect_ok("gleaner drain --undo")?;
     let evicted = owner(pool, host, &["pause", "--evict"])?;
     let there = wait_for(END_BOUND, || found(pool, "sh").filter(|(there, _)| *there != host));
     if !evicted.ok() || there.is_none() {
         wrong.push(format!("it is done elsewhere: {there:?}, {}", evicted.said()));
+    }
+    for _ in 0..3 {
+        let outcome = Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?;
+        if !outcome.ok() || pool.client.json(&["explain", "--json"])?["worker"] == name.as_str() {
+            wrong.push(format!("others run elsewhere: {}, {}", outcome.ended, outcome.said()));
+        }
     }
     wrong.extend(is_explained(pool)?);
     let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
@@ -96,6 +100,31 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push(format!("all is as before: {again}"));
     }
     wrong.extend(says_what_it_gives(pool)?);
+    Ok(wrong)
+}
+
+/// While its host is only paused, a guest that has another place goes there at once, and one that has none is done here.
+pub fn leave_when_paused(pool: &mut Pool) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (name, options) in [("there", &["--no-local"][..]), ("here", &[][..])] {
+        let place = crate::scenario::folder(pool, name)?;
+        let work = "echo $$ > begun; sleep 6.5; echo done > done";
+        let mut command = pool.client.remrun(&[options, &["sh", "-c", work]].concat());
+        command.current_dir(&place);
+        let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND).run());
+        let Some((host, _)) = wait_for(END_BOUND, || found(pool, "sh")) else { return Ok(vec!["no guest".into()]) };
+        if options.is_empty() {
+            pool.owner.gleaner(&["drain", &pool.workers[1 - host].name.clone()])?.expect_ok("gleaner drain")?;
+        }
+        pause(Duration::from_millis(400));
+        owner(pool, host, &["pause", "1h"])?.expect_ok("gleaner pause")?;
+        let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+        let took_s = outcome.elapsed.as_secs_f64();
+        if !outcome.ok() || !place.join("done").exists() || took_s > 12.0 {
+            wrong.push(format!("{name}: {} after {took_s:.1} s, {}", outcome.ended, outcome.said()));
+        }
+        owner(pool, host, &["resume"])?.expect_ok("gleaner resume")?;
+    }
     Ok(wrong)
 }
 

@@ -27,8 +27,10 @@ use wire::message::{Failed, FailedKind};
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// And while guests are on their way out.
 const SOON: Duration = Duration::from_millis(100);
-/// A guest that rests is done again elsewhere at the earliest after so long, in seconds.
+/// A guest that rests is done again elsewhere at the earliest after so long, in seconds, also if that may fail …
 const REST_S_MIN: f64 = 30.0;
+/// … and at once where that cannot, unless it has had more processor time than this: such a one rests for as long.
+const LITTLE_S: f64 = 60.0;
 /// How long is waited at most, before the owner is answered, until guests are frozen that were told so.
 const FREEZE_WAIT: Duration = Duration::from_millis(100);
 /// Guests wait for memory if they hold so much of what they may have, and come to its bound again and again.
@@ -72,6 +74,8 @@ struct State {
     frozen_since: Option<Instant>,
     /// They are frozen only because their owner has work for all processors, which may be over in a moment.
     is_aside: bool,
+    /// Groups of guests that got processor time to end.
+    hurried: Vec<String>,
     /// Guests that have made room for the owner.
     evicted: u64,
     /// What guests needed that have ended.
@@ -110,6 +114,7 @@ impl Keeper {
             paused,
             frozen_since: None,
             is_aside: false,
+            hurried: Vec::new(),
             evicted: 0,
             needs: Needs::default(),
             had: BTreeMap::new(),
@@ -154,11 +159,14 @@ impl State {
         let expected = self.shared.expected_now(expected);
         let rests = self.rests();
         self.freeze(rests || self.verdict.is_some_and(|verdict| verdict.freeze), now);
+        self.end_unwanted();
+        self.offer_resting(rests, now);
         self.evict_resting(now);
         self.move_on(&lot);
         self.hurry();
         let cpus = self.shared.settings.cpus;
         // Who rests for want of memory goes on soon; nobody knows how long the other reasons last.
+        let rests = rests || self.shared.leaves.load(Ordering::Relaxed);
         let (cpus, largest) = match (rests, self.frozen_since) {
             (true, _) => (0, 0),
             (false, Some(_)) => (0, cpus),
@@ -170,7 +178,7 @@ impl State {
         let lent = Lending { cpus, largest, expected, asks, rests };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent.clone()) != lent);
         let until = self.paused.and_then(|paused| paused.left(now));
-        let soon = if self.shared.guests.are_leaving() { SOON } else { LOOK_MAX };
+        let soon = if self.shared.hurries.load(Ordering::Relaxed) { SOON } else { LOOK_MAX };
         Duration::from_secs_f64(look_s).min(soon).min(until.unwrap_or(LOOK_MAX))
     }
 
@@ -303,6 +311,28 @@ impl State {
         }
     }
 
+    /// Guests that rest cannot take a signal. One that is to end them does.
+    fn end_unwanted(&mut self) {
+        if self.frozen_since.is_some() {
+            for guest in self.shared.guests.unwanted() {
+                let spent = self.shared.spent(&guest);
+                self.evict(&guest, "it was told to end while guests rest here", spent);
+            }
+        }
+    }
+
+    /// Says to guests that rest that they may be done again elsewhere, if their clients have a place where nothing is lost by that but what
+    /// they have had here.
+    fn offer_resting(&self, rests: bool, now: Instant) {
+        let rested_s = self.frozen_since.filter(|_| rests).map(|since| (now - since).as_secs_f64());
+        for guest in self.shared.guests.list() {
+            let spent_s = self.shared.spent(&guest).as_secs_f64();
+            let patience_s = if spent_s > LITTLE_S { spent_s } else { 0.0 };
+            let why = rested_s.filter(|rested_s| *rested_s >= patience_s).map(|_| self.reasons().join("; "));
+            self.shared.guests.offer(guest.number, why);
+        }
+    }
+
     /// Has guests done again elsewhere that have rested for longer than what they lose by that: as PM does.
     fn evict_resting(&mut self, now: Instant) {
         let Some(since) = self.frozen_since else { return };
@@ -355,9 +385,15 @@ impl State {
         self.evict(&known[at], &why, Duration::from_secs_f64(spent_s));
     }
 
-    /// While all are frozen, those that were ended die as fast as they can.
-    fn hurry(&self) {
-        let hurries = self.frozen_since.is_some() && self.shared.guests.are_leaving();
+    /// Those that were ended, or sent a signal, get processor time for that; the owner feels it for a moment. Without groups they have the
+    /// lowest priority themselves.
+    fn hurry(&mut self) {
+        let hurrying = self.shared.guests.hurrying();
+        let hurries = !hurrying.is_empty();
+        hurrying.iter().for_each(|guest| self.shared.levers.hurry_task(&guest.group, true));
+        let are_over = self.hurried.iter().filter(|before| !hurrying.iter().any(|guest| guest.group == **before));
+        are_over.for_each(|group| self.shared.levers.hurry_task(group, false));
+        self.hurried = hurrying.into_iter().map(|guest| guest.group).collect();
         if self.shared.hurries.swap(hurries, Ordering::Relaxed) == hurries {
             return;
         }
@@ -400,10 +436,10 @@ impl State {
     fn pause(&mut self, for_s: Option<f64>, evicts: bool) -> Value {
         let since = Instant::now();
         self.paused = Some(Paused::begin(for_s));
-        self.look();
         if evicts {
             self.end_all("the machine's owner wants it for himself");
         }
+        self.look();
         let is_quiet = self.wait_for_quiet(since);
         let took_ms = since.elapsed().as_secs_f64() * 1e3;
         // Guests rest by now: the disk may take its time.

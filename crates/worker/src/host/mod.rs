@@ -127,7 +127,7 @@ pub struct Shared {
     is_paced: AtomicBool,
     /// Guests that wait, for they have left too much unwritten.
     brake: Brake,
-    /// Guests that were ended get processor time to die, while the others are frozen.
+    /// Guests that were ended, or sent a signal, get processor time to end.
     hurries: AtomicBool,
     /// The owner has work for all processors.
     is_aside: AtomicBool,
@@ -138,6 +138,8 @@ pub struct Shared {
     /// What the hub has said of other workers.
     elsewhere: Mutex<Elsewhere>,
     has_ended: AtomicBool,
+    /// The worker is about to end: it takes no more tasks.
+    leaves: AtomicBool,
     /// Wakes the keeper.
     wake: OwnedFd,
 }
@@ -191,8 +193,12 @@ impl Host {
             aside_ns: AtomicU64::new(0),
             elsewhere: Mutex::default(),
             has_ended: AtomicBool::new(false),
+            leaves: AtomicBool::new(false),
             wake,
         });
+        if let Ok(wake) = shared.wake.try_clone() {
+            shared.guests.woken_by(wake);
+        }
         let (lending, told) = watch::channel(lent);
         let keeper = keeper::Keeper::new(shared.clone(), lending)?;
         let host = Self { shared: shared.clone(), lending: told };
@@ -229,6 +235,12 @@ impl Ear {
     /// A task would get this part of a processor on another worker.
     pub fn elsewhere(&self, share: f64) {
         *lock(&self.0.elsewhere) = Elsewhere::heard(share);
+        self.0.wake_keeper();
+    }
+
+    /// The worker is about to end: nothing is lent any more.
+    pub fn leaves(&self) {
+        self.0.leaves.store(true, Ordering::Relaxed);
         self.0.wake_keeper();
     }
 }

@@ -29,7 +29,7 @@ pub fn run(shared: &Shared) {
     while !shared.has_ended() && shared.levers.cpu_used().is_some() {
         let guests = shared.guests.list();
         let is_young = |guest: &Known| guest.since.elapsed() < YOUNG && shared.spent(guest) < LITTLE;
-        let is_young = guests.iter().any(|guest| guest.is_leaving || is_young(guest));
+        let is_young = guests.iter().any(is_young) || !shared.guests.hurrying().is_empty();
         let look = look(shared, &mut load, &mut guests_had);
         look.iter().for_each(|look| shared.note_recent(look));
         let is_aside = if guests.is_empty() {

@@ -8,8 +8,12 @@ use std::time::Duration;
 
 use rustix::process::Pid;
 
+use super::sys;
+
 /// How names of workers' groups begin.
 const WORKERS: &str = "gleaner-";
+/// Most threads of a task that are hurried.
+const HURRIED_MAX: usize = 1024;
 /// In which a bound on processor time holds, in microseconds: what kernels have by themselves.
 const QUOTA_PERIOD_US: u64 = 100_000;
 
@@ -216,12 +220,18 @@ impl Levers {
         groups.any(|group| is_idle(group) && group.parent().is_some_and(is_top))
     }
 
-    /// Has guests that were killed die soon: to die takes processor time, of which the lowest priority gets next to none while the owner
-    /// works, and what they hold is held till then. For a while, and only while all others are frozen.
+    /// Has guests that were killed or sent a signal end soon: that takes processor time, of which the lowest priority gets next to none while the
+    /// owner works, and what they hold is held till then. For a while only.
     pub fn hurry(&self) {
         if let Some(group) = &self.idle {
             let _ = fs::write(group.join("cpu.idle"), "0");
         }
+    }
+
+    /// Threads of this task come before those of other guests, or after all again.
+    pub fn hurry_task(&self, task: &str, hurries: bool) {
+        let threads = self.threads_of(task, HURRIED_MAX);
+        threads.into_iter().for_each(|thread| sys::set_idle(thread, !hurries));
     }
 
     /// The folder of version 2, whose files count what guests use.

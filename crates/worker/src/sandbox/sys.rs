@@ -170,6 +170,19 @@ pub fn be_idle() -> Result<()> {
     }
 }
 
+/// Has a thread run only when nobody else wants the processor, or as any other. Without the right to, it stays as it is.
+pub fn set_idle(thread: rustix::process::Pid, is_idle: bool) {
+    let policy = if is_idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
+    // SAFETY: the parameter outlives the calls; the rest are plain integers.
+    unsafe {
+        let thread = thread.as_raw_nonzero().get();
+        let parameter: libc::sched_param = std::mem::zeroed();
+        if libc::sched_getscheduler(thread) != policy {
+            libc::sched_setscheduler(thread, policy, &raw const parameter);
+        }
+    }
+}
+
 /// A resource limit, soft and hard; `u64::MAX` is none.
 pub fn limit(resource: u32) -> Option<(u64, u64)> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

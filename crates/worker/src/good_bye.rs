@@ -1,0 +1,88 @@
+//! The end of a worker that was told to end: it takes no more tasks, lets those end that are about to, and hands the others back, to be
+//! done elsewhere. Without this their clients would wait until the hub notices that nothing is heard of the worker any more.
+
+use crate::clients::Clients;
+use crate::host::Ear;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::watch;
+use wire::message::{Failed, FailedKind};
+
+/// For how long tasks may end by themselves.
+const GRACE: Duration = Duration::from_secs(1);
+/// And how long it may take to hand the others back. Somebody who stops a service waits.
+const HAND_BACK: Duration = Duration::from_secs(3);
+/// From look to look whether all are gone.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Launches that are here, from their arrival until their answers are at the hub.
+#[derive(Clone, Debug, Default)]
+pub struct Launches {
+    count: Arc<AtomicUsize>,
+    hands_back: watch::Sender<bool>,
+}
+
+/// One of them, until this is dropped.
+#[derive(Debug)]
+pub struct Present(Arc<AtomicUsize>);
+
+impl Launches {
+    /// One has come.
+    pub fn arrive(&self) -> Present {
+        self.count.fetch_add(1, Ordering::Relaxed);
+        Present(self.count.clone())
+    }
+
+    /// Waits until all are handed back: what their clients are told.
+    pub async fn handed_back(&self) -> Failed {
+        // The sender is ours, so that it cannot be gone.
+        let _ = self.hands_back.subscribe().wait_for(|hands_back| *hands_back).await;
+        FailedKind::Evicted.because("its worker was told to end")
+    }
+
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Present {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Returns when no task is left, or after a bounded time.
+pub async fn good_bye(clients: &Clients, ear: &Ear) {
+    ear.leaves();
+    let begun = Instant::now();
+    wait_for_end(&clients.launches, GRACE).await;
+    let handed_back = clients.launches.count();
+    clients.launches.hands_back.send_replace(true);
+    wait_for_end(&clients.launches, HAND_BACK).await;
+    let (left, took_ms) = (clients.launches.count(), begun.elapsed().as_millis() as u64);
+    tracing::info!(handed_back, left, took_ms, "the worker takes no more tasks, and ends");
+}
+
+async fn wait_for_end(launches: &Launches, limit: Duration) {
+    let begun = Instant::now();
+    while launches.count() > 0 && begun.elapsed() < limit {
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_launch_is_here_until_it_is_answered() {
+        let launches = Launches::default();
+        let present = [launches.arrive(), launches.arrive()];
+        assert_eq!(launches.count(), 2);
+        drop(present);
+        assert_eq!(launches.count(), 0);
+        launches.hands_back.send_replace(true);
+        assert_eq!(launches.handed_back().await.reason(), FailedKind::Evicted, "also one that comes late");
+    }
+}
