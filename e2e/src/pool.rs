@@ -77,6 +77,8 @@ pub struct Options {
     pub database: bool,
     /// More for the hub's environment.
     pub hub_env: Vec<(&'static str, String)>,
+    /// Commands go to the pool whatever it costs, unless they cannot.
+    pub prefers_pool: bool,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
     /// The suite's own binary, which makes empty roots.
@@ -99,6 +101,7 @@ impl Options {
             without: "",
             database: false,
             hub_env: Vec::new(),
+            prefers_pool: true,
             programs,
             suite,
         })
@@ -111,7 +114,7 @@ impl Options {
 
     /// The same, at the far end of a link.
     pub fn far(cpus: usize, link: Link) -> Result<Self> {
-        Ok(Self { link: Some(link), ..Self::together(cpus)? })
+        Ok(Self { link: Some(link), prefers_pool: false, ..Self::together(cpus)? })
     }
 }
 
@@ -186,7 +189,12 @@ impl Pool {
         let mut client = client_in(&root, "client", &bin, 0)?;
         client.host = apart.map(|apart| apart.client);
         client.env.extend(without);
-        let nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
+        let mut nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
+        // The suite keeps the machine busy: what is to be tried on the pool would run here.
+        if options.prefers_pool {
+            let clients = [Some(&mut client), nobody.as_mut()].into_iter().flatten();
+            clients.for_each(|client| client.env.push(("GLEANER_PREFER".into(), "there".into())));
+        }
         let mut pool = Self {
             scratch,
             hub,

@@ -437,8 +437,9 @@ fn never_slower(pool: &mut Pool) -> Result<Vec<String>> {
     pool.relink(Link::preset("cable")?)?;
     (0..3).try_for_each(|_| run(pool, &["true"]).map(drop))?;
     // It may be tried first; and a machine that is busy with others may seem slow.
-    let stays =
-        |pool: &Pool| Ok::<_, Error>(explained(pool)?["why"].as_str().is_some_and(|why| why.starts_with("short: ")));
+    let stays = |pool: &Pool| {
+        Ok::<_, Error>(explained(pool)?["why"].as_str().is_some_and(|why| why.starts_with("quicker here: ")))
+    };
     for _ in 0..5 {
         run(pool, &["true"])?;
         if stays(pool)? {
@@ -462,7 +463,7 @@ fn never_slower(pool: &mut Pool) -> Result<Vec<String>> {
     };
     expect("to a near hub it goes", place_of(&near) == "remote", &near);
     let why = here["why"].as_str().unwrap_or_default();
-    expect("it stays here", place_of(&here) == "local" && why.starts_with("short: "), &here);
+    expect("it stays here", place_of(&here) == "local" && why.starts_with("quicker here: "), &here);
     // It has 70, and on a busy machine some more.
     let round_trip = why.split_once("(round trip ").and_then(|(_, rest)| rest.split(' ').next()?.parse::<f64>().ok());
     let is_told = round_trip.is_some_and(|told| (70.0..140.0).contains(&told));

@@ -50,6 +50,7 @@ fn programs(scratch: &Scratch) -> Options {
         without: "",
         database: false,
         hub_env: Vec::new(),
+        prefers_pool: true,
         programs: bin,
         suite,
     }

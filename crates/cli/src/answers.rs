@@ -66,6 +66,8 @@ impl Render for Status {
             table.row(row);
         }
         let workers = table.text("no workers: `gleaner token` makes a token for `gleaner join`");
+        let why = self.workers.iter().filter_map(|worker| Some(format!("{}: {}\n", worker.name, worker.why.as_ref()?)));
+        let workers = workers + &why.collect::<String>();
         if self.clients.is_empty() {
             return format!("{}\n{workers}", facts.text());
         }
@@ -90,7 +92,9 @@ impl Render for Tasks {
                 command_line(&task.argv, COMMAND_WIDTH),
             ]);
         }
-        table.text("no tasks yet: remrun COMMAND starts one")
+        let table = table.text("no tasks yet: remrun COMMAND starts one");
+        let waits = self.tasks.iter().filter_map(|task| Some((short(&task.task), task.waits.as_ref()?)));
+        table + &waits.map(|(task, waits)| format!("{task} {waits}\n")).collect::<String>()
     }
 }
 
@@ -113,6 +117,9 @@ impl Render for TaskReport {
             .fact("because", &self.why);
         if let (Some(here), Some(there)) = (self.expected_here_us, self.expected_there_us) {
             facts.fact("expected", format!("{} here, {} there", micros(here), micros(there)));
+        }
+        if let Some(waits) = &self.waits {
+            facts.fact("waits", waits);
         }
         if let Some(again) = self.again_us {
             let again = micros(again);

@@ -239,6 +239,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             level: number(&worker["level"]),
             tags: worker["tags"].as_array().into_iter().flatten().map(text).collect(),
             expected: serde_json::from_value(worker["expected"].clone()).unwrap_or_default(),
+            why: worker["why"].as_str().map(str::to_owned),
             state: if busy >= cpus && cpus > 0 { "full".into() } else { text(&worker["state"]) },
         });
     }

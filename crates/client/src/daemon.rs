@@ -8,6 +8,7 @@ use crate::batch::{self, Batches};
 use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
 use crate::formats::Formats;
+use crate::hedge::Hedges;
 use crate::here::Here;
 use crate::history::History;
 use crate::jobs::Jobs;
@@ -107,6 +108,8 @@ pub struct Daemon {
     pub(crate) formats: Formats,
     /// What runs here by our word.
     pub here: Arc<Here>,
+    /// What was done twice.
+    pub hedges: Arc<Hedges>,
     link: Option<Arc<Link>>,
     recipes: Arc<Recipes>,
     stopping: tokio::sync::Notify,
@@ -252,6 +255,7 @@ impl Daemon {
             jobs: Jobs::default(),
             batches: Batches::load(&config.state_dir.join("batch")),
             here: Here::new(history.clone()),
+            hedges: Arc::default(),
             history,
             formats: Formats::default(),
             unable: Arc::new(Unable::load(&config.state_dir.join("unable.json"))),
@@ -282,6 +286,7 @@ impl Daemon {
             jobs: Jobs::default(),
             batches: Batches::default(),
             here: self.here.clone(),
+            hedges: self.hedges.clone(),
             history: self.history.clone(),
             formats: Formats::default(),
             unable: self.unable.clone(),

@@ -4,12 +4,13 @@
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
 use crate::ending::{ANSWER_LIMIT, Phase, cancelled, is_ending, until};
+use crate::hedge::{Watch, hedged};
 use crate::hold::Held;
 use crate::link_wait::LinkWait;
 use crate::outputs::{Differs, Stream};
 use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
-use crate::serve::CallOff;
+use crate::serve::Running;
 use crate::spool::Spool;
 use crate::stdio::{self, Done, READ_BYTES, Stop};
 use base::Stdin;
@@ -115,11 +116,11 @@ impl Input {
 
 /// The streams of one attempt.
 pub struct Exchange<'a> {
-    session: &'a mut Session,
+    pub(crate) session: &'a mut Session,
     to_task: Sender,
     from_task: Receiver,
-    record: &'a mut Record,
-    started: bool,
+    pub(crate) record: &'a mut Record,
+    pub(crate) started: bool,
     /// Input that waits for credit.
     unsent: VecDeque<Bytes>,
     end_sent: bool,
@@ -130,8 +131,6 @@ pub struct Exchange<'a> {
     held: Held,
     /// Why the task was called off, once it was.
     calls: watch::Receiver<Option<String>>,
-    /// To be told when somebody has heard of the task.
-    called_off: CallOff,
     arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
     signal: Option<u8>,
@@ -143,6 +142,9 @@ pub struct Exchange<'a> {
     behind: VecDeque<OutputKind>,
     behind_bytes: usize,
     link: LinkWait,
+    pub(crate) running: Arc<Running>,
+    pub(crate) watch: Watch,
+    pub(crate) round_trip: Duration,
 }
 
 /// What happens next.
@@ -163,16 +165,20 @@ enum Next {
     GivenUp,
     /// Nobody has said that a signal has reached the program.
     Unanswered,
+    /// It is time to look whether it is late.
+    Look,
+    /// Its run here has won, or has come to nothing.
+    Hedged(bool),
 }
 
 impl<'a> Exchange<'a> {
-    /// Over the two halves of a launch's stream. `called_off`: whether the task is to end where it is.
+    /// Over the two halves of a launch's stream.
     pub(crate) fn new(
         session: &'a mut Session,
         connection: &Connection,
         (to_task, from_task): (Sender, Receiver),
         record: &'a mut Record,
-        called_off: &CallOff,
+        running: &Arc<Running>,
     ) -> Self {
         let held = Held::new(session.hold);
         let daemon = &session.daemon;
@@ -191,8 +197,7 @@ impl<'a> Exchange<'a> {
             credit: 0,
             waiting: None,
             held,
-            calls: called_off.subscribe(),
-            called_off: called_off.clone(),
+            calls: running.called_off.subscribe(),
             arrivals: Some(arrivals),
             exited: None,
             signal: None,
@@ -201,6 +206,9 @@ impl<'a> Exchange<'a> {
             behind: VecDeque::new(),
             behind_bytes: 0,
             link,
+            running: running.clone(),
+            watch: Watch::begin(),
+            round_trip: connection.round_trip(),
         }
     }
 
@@ -217,7 +225,7 @@ impl<'a> Exchange<'a> {
         loop {
             self.feed().await;
             if self.session.is_noticed() {
-                self.called_off.note_noticed();
+                self.running.called_off.note_noticed();
             }
             let next = self.next(requests).await;
             let outcome = match next {
@@ -231,6 +239,8 @@ impl<'a> Exchange<'a> {
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read),
                 Next::Unanswered => Some(self.on_unanswered().await),
+                Next::Look => self.on_look(replies).await,
+                Next::Hedged(is_first) => self.on_hedged(is_first, (requests, replies)).await,
                 Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
                     Some(kind) if self.waiting.is_some() => self.on_behind(kind),
                     Some(kind) => self.on_output(kind, requests, replies).await,
@@ -262,6 +272,8 @@ impl<'a> Exchange<'a> {
             given_up = self.link.next() => if given_up { Next::GivenUp } else { Next::Link },
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             () = self.held.over() => Next::Deliver,
+            is_first = hedged(&mut session.hedge) => Next::Hedged(is_first),
+            () = until(Some(self.watch.next())) => Next::Look,
             frame = self.from_task.next::<TaskOutput>(), if goes_on => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
                 session.input.reading = None;
@@ -347,12 +359,15 @@ impl<'a> Exchange<'a> {
                     self.answer_by.get_or_insert_with(|| Instant::now() + ANSWER_LIMIT);
                 }
                 self.tell(InputKind::Signal(signal.into())).await;
+                if let Some(hedge) = &self.session.hedge {
+                    hedge.tell(&Request::Signal(signal)).await;
+                }
             }
         }
     }
 
     /// Nobody wants the task any more.
-    async fn cancel(&mut self) {
+    pub(crate) async fn cancel(&mut self) {
         let _ = tokio::time::timeout(CANCEL_LIMIT, self.tell(InputKind::Cancel(true))).await;
         self.to_task.finish();
     }
@@ -451,6 +466,7 @@ impl<'a> Exchange<'a> {
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
             OutputKind::Placed(placed) => {
                 self.record.placed(&placed);
+                self.watch.hear();
                 self.is_answered = placed.answers_signals;
                 self.session.daemon.records.tell(self.record);
             }
@@ -466,10 +482,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Signalled(_) => self.on_answer(),
             OutputKind::Resting(resting) => return self.on_resting(resting).await,
             OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
-            OutputKind::Progress(progress) => {
-                self.record.progress(&progress);
-                self.session.daemon.records.tell(self.record);
-            }
+            OutputKind::Progress(progress) => return self.on_progress(progress, replies).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
@@ -561,7 +574,7 @@ impl<'a> Exchange<'a> {
         match output.fresh(bytes) {
             Err(Differs) => return Some(Outcome::Refused(REPEATED_DIFFERENTLY.into())),
             Ok(fresh) if !fresh.is_empty() => {
-                self.called_off.note_noticed();
+                self.running.called_off.note_noticed();
                 self.waiting = output.sender().map(|writer| (writer, fresh));
             }
             Ok(_) => {}

@@ -4,6 +4,7 @@
 //! commands are told so at once.
 
 use crate::networks::{Networks, own_address};
+use crate::offers::{self, Offers};
 use crate::pulse::Pulse;
 use crate::serve::{Server, blocking};
 use crate::watch;
@@ -58,6 +59,8 @@ pub struct Link {
     pub(crate) woken: Notify,
     /// This machine's address towards the hub.
     own: Mutex<Option<IpAddr>>,
+    /// What the hub offers.
+    pub(crate) offers: Arc<Offers>,
 }
 
 /// How the link is.
@@ -124,6 +127,7 @@ impl Link {
             waiting: AtomicUsize::new(0),
             woken: Notify::new(),
             own: Mutex::default(),
+            offers: Arc::default(),
         });
         tokio::spawn(watch::routes(Arc::downgrade(&link)));
         Ok(link)
@@ -179,6 +183,7 @@ impl Link {
         *lock(&self.seen) = Some((joined.clone(), state.connects));
         tokio::spawn(answer(joined.clone(), self.server.clone()));
         tokio::spawn(learn(joined.clone(), self.networks.clone()));
+        tokio::spawn(offers::ask(Arc::downgrade(self), joined.clone()));
         tokio::spawn(watch::connection(self.clone(), joined.clone()));
         if joined.connection.carrier() == Carrier::Tcp {
             tokio::spawn(watch::way_back(Arc::downgrade(self), joined.clone()));

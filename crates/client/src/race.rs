@@ -10,6 +10,7 @@ use crate::record::Record;
 use crate::run::{CODE_FAILED, Call, carry_out};
 use crate::stdio;
 use base::door::{Reply, Request};
+use rustix::fd::OwnedFd;
 use std::io;
 use std::sync::Arc;
 use tokio::sync::{Notify, mpsc, watch};
@@ -31,6 +32,11 @@ impl Contestant {
     pub fn claim(&self) -> bool {
         self.first.send_if_modified(|first| first.replace(first.unwrap_or(self.side)).is_none());
         *self.first.borrow() == Some(self.side)
+    }
+
+    /// Who has claimed the race, now and later.
+    pub fn watch(&self) -> watch::Receiver<Option<Side>> {
+        self.first.subscribe()
     }
 
     /// Waits until somebody has claimed the race; whether it is ours.
@@ -55,17 +61,20 @@ pub(crate) fn cannot_race(daemon: &Daemon, call: &Call) -> Option<&'static str> 
         return Some("there is no pool to race with");
     }
     let [stdin, stdout, stderr] = call.descriptors.as_slice() else { return Some("the caller sent no descriptors") };
-    if [stdin, stdout, stderr].into_iter().any(stdio::is_terminal) {
+    once_only(&[stdin, stdout, stderr]).or(call.options.job.map(|_| "it belongs to a job"))
+}
+
+/// Why a command with these descriptors 0, 1 and 2 can run once only; `None` if it can run twice at a time.
+pub(crate) fn once_only(fds: &[impl std::ops::Deref<Target = OwnedFd>; 3]) -> Option<&'static str> {
+    if fds.iter().any(|fd| stdio::is_terminal(fd)) {
         return Some("it has a terminal, of which there is one");
     }
-    if !stdio::is_null(stdin) && stdio::regular_file(stdin).is_none() {
-        return Some("its standard input can be read once only");
-    }
-    call.options.job.map(|_| "it belongs to a job")
+    let is_read_once = !stdio::is_null(&fds[0]) && stdio::regular_file(&fds[0]).is_none();
+    is_read_once.then_some("its standard input can be read once only")
 }
 
 /// One run.
-struct Lane {
+pub(crate) struct Lane {
     /// None once it is called off.
     requests: Option<mpsc::Sender<Request>>,
     replies: mpsc::Receiver<Reply>,
@@ -75,7 +84,7 @@ struct Lane {
 
 impl Lane {
     /// Starts a run at the pool of the daemon that `daemon` comes to.
-    fn start(daemon: impl Future<Output = Result<Arc<Daemon>, String>> + Send + 'static, call: Call) -> Self {
+    pub fn start(daemon: impl Future<Output = Result<Arc<Daemon>, String>> + Send + 'static, call: Call) -> Self {
         let (Within { requests, replies }, mut said, mut answers) = within();
         let mut record = Record::new(call.task, &call.command);
         let end = tokio::spawn(async move {
@@ -89,7 +98,7 @@ impl Lane {
     }
 
     /// What it says to its caller; none of that is left once it has ended.
-    async fn next(&mut self) -> Option<Reply> {
+    pub async fn next(&mut self) -> Option<Reply> {
         if self.ended.is_some() {
             return std::future::pending().await;
         }
@@ -104,7 +113,18 @@ impl Lane {
         None
     }
 
-    async fn tell(&self, request: &Request) {
+    /// What it came to, once it has ended.
+    pub fn ended(&self) -> Option<&(Reply, Record)> {
+        self.ended.as_ref()
+    }
+
+    /// The same.
+    pub fn into_ended(self) -> Option<(Reply, Record)> {
+        self.ended
+    }
+
+    /// Passes on what the caller says.
+    pub async fn tell(&self, request: &Request) {
         if let Some(requests) = &self.requests {
             let _ = requests.send(request.clone()).await;
         }
@@ -260,7 +280,6 @@ impl Race {
 }
 
 /// The two of a race that nobody has won yet: here, and there.
-#[cfg(test)]
 pub(crate) fn contestants() -> (Contestant, Contestant) {
     let first = Arc::new(watch::Sender::new(None));
     (Contestant { side: Side::Here, first: first.clone() }, Contestant { side: Side::There, first })

@@ -20,7 +20,7 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use wire::message::{Exited, Placed, Progress};
 use wire::{Carrier, lock, now_millis};
@@ -43,6 +43,8 @@ pub struct Record {
     unreadable: Option<TreePath>,
     kept_back: Vec<KeptBack>,
     late_in_job: Option<String>,
+    /// For how long its last attempt waited for a processor, microseconds.
+    waited_us: u64,
     kind: Option<Kind>,
     /// It ran in the sandbox of this machine.
     is_here: bool,
@@ -67,6 +69,7 @@ impl Record {
             unreadable: None,
             kept_back: Vec::new(),
             late_in_job: None,
+            waited_us: 0,
             kind: None,
             is_here: false,
         }
@@ -121,6 +124,28 @@ impl Record {
         other.into_iter().for_each(|why| self.note(format!("no race: {why}")));
     }
 
+    /// It was late elsewhere, began here as well, and that run, whose record this is, was first.
+    pub fn was_hedged(&mut self, hedged: Record) {
+        let (argv, started_ms, why) = (self.report.argv.clone(), self.report.started_ms, self.report.why.clone());
+        let mut timeline = std::mem::take(&mut self.report.timeline);
+        timeline.extend(
+            hedged
+                .report
+                .timeline
+                .into_iter()
+                .map(|moment| Moment { what: format!("here: {}", moment.what), ..moment }),
+        );
+        self.report = TaskReport {
+            argv,
+            started_ms,
+            why: format!("{why}; it was late there, and ended here first"),
+            timeline,
+            ..hedged.report
+        };
+        self.is_here = true;
+        self.notes.extend(hedged.notes);
+    }
+
     /// By what its costs are known, if it could run elsewhere.
     pub fn kind(&self) -> Option<Kind> {
         self.kind
@@ -143,6 +168,7 @@ impl Record {
     /// How far it has come, by its worker's accounts.
     pub fn progress(&mut self, progress: &Progress) {
         self.report.cpu_us = Some(progress.cpu_us);
+        self.waited_us = progress.waited_us;
         let waits = waits(progress);
         if let Some(waits) = waits.as_ref().filter(|_| self.report.waits.is_none()) {
             self.at(waits.clone());
@@ -152,10 +178,7 @@ impl Record {
 
     /// What it waits for now, for a person.
     pub fn waits(&self) -> Option<String> {
-        match self.report.worker {
-            Some(_) => self.report.waits.clone(),
-            None => Some("waits for a place at the hub".into()),
-        }
+        waits_of(&self.report)
     }
 
     /// What crossed the link, and what was asked over it.
@@ -177,7 +200,8 @@ impl Record {
     pub(crate) fn ran<'a>(&self, exited: &'a Exited) -> Option<Ran<'a>> {
         let bytes = (self.report.bytes_up, self.report.bytes_down);
         let (took, questions) = (self.begun.elapsed(), self.report.faults);
-        (self.attempts == 1 && exited.signal == 0).then_some(Ran { exited, took, questions, bytes })
+        let waited = Duration::from_micros(self.waited_us);
+        (self.attempts == 1 && exited.signal == 0).then_some(Ran { exited, took, questions, bytes, waited })
     }
 
     /// What the last attempt could not be told, since it was no longer as at the start of its job.
@@ -281,6 +305,14 @@ impl Record {
     }
 }
 
+/// What a task that runs waits for now.
+fn waits_of(report: &TaskReport) -> Option<String> {
+    match report.worker {
+        Some(_) => report.waits.clone(),
+        None => Some("waits for a place at the hub".into()),
+    }
+}
+
 /// What a task waits for that has come so far, if it waits more than it runs.
 pub(crate) fn waits(progress: &Progress) -> Option<String> {
     const RAN_US_MIN: u64 = 200_000;
@@ -324,12 +356,14 @@ impl Running {
     fn report(&self) -> TaskReport {
         let now_us = self.begun.elapsed().as_micros() as u64;
         let placed = self.report.timeline.iter().rev().find(|moment| is_placed(moment));
-        TaskReport { again_us: placed.map(|moment| now_us - moment.at_us), ..self.report.clone() }
+        let (again_us, waits) = (placed.map(|moment| now_us - moment.at_us), waits_of(&self.report));
+        TaskReport { again_us, waits, ..self.report.clone() }
     }
 
     fn line(&self) -> TaskLine {
         let elapsed_us = self.begun.elapsed().as_micros() as u64;
-        TaskLine { place: "remote".into(), elapsed_us, ..line_of(&self.report) }
+        let waits = waits_of(&self.report);
+        TaskLine { place: "remote".into(), elapsed_us, waits, ..line_of(&self.report) }
     }
 }
 

@@ -222,6 +222,8 @@ pub struct WorkerStatus {
     pub expected: Option<ExpectedShare>,
     /// `ready`, `full`, `waiting for approval`, `gone`, and the like.
     pub state: String,
+    /// Why it gives nothing, for a person.
+    pub why: Option<String>,
 }
 
 /// What a task will get of a CPU in the next minutes, in thousandths of it.

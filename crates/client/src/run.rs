@@ -5,9 +5,10 @@
 
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, Prefer};
 use crate::ending::{Phase, heed};
 use crate::exchange::{Exchange, Input};
+use crate::hedge::{Again, Hedge};
 use crate::hold::Hold;
 use crate::link::{Link, Reach};
 use crate::outputs::{Differs, Output, Stream};
@@ -56,6 +57,8 @@ pub(crate) enum Outcome {
     Refused(String),
     /// The caller is gone, or a signal reached the task before it started.
     Cancelled(Option<u8>),
+    /// It was begun here as well, and that run came to this first.
+    Hedged(Box<(Reply, Record)>),
 }
 
 /// What is asked of the daemon.
@@ -155,6 +158,16 @@ pub(crate) struct Session {
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     pub(crate) caller_stopped: bool,
     pub(crate) contestant: Option<Contestant>,
+    /// Its run here, if it was late elsewhere and runs on both sides now.
+    pub(crate) hedge: Option<Hedge>,
+    /// It has waited for workers that rest for as long as it may.
+    pub(crate) rested: bool,
+    /// How often it has begun again because it was late.
+    pub(crate) moves: u32,
+    /// What another run needs.
+    pub(crate) again: Again,
+    /// Told of outputs that nobody reads any more.
+    pub(crate) closing: mpsc::UnboundedSender<Stream>,
     /// How long a young task's output is held back.
     pub(crate) hold: Hold,
 }
@@ -181,6 +194,7 @@ impl Session {
         };
         let failed = |error: std::io::Error| here(format!("this machine is short of resources: {error}"), no_local);
         let fds = [stdin, stdout, stderr].map(Arc::new);
+        let again = Again { command: command.clone(), window, fds: fds.clone() };
         let planned = {
             let (daemon, fds, options) = (daemon.clone(), fds.clone(), options.clone());
             blocking(move || {
@@ -225,6 +239,11 @@ impl Session {
             ending: None,
             caller_stopped: false,
             contestant,
+            hedge: None,
+            rested: false,
+            moves: 0,
+            again,
+            closing,
             daemon: daemon.clone(),
             plan,
             checked,
@@ -261,8 +280,17 @@ impl Session {
                 Outcome::NotExecuted(failed) => return self.not_executed(&failed),
                 Outcome::Cancelled(signal) => return self.cancelled(signal),
                 Outcome::Refused(why) => return self.fail(why),
-                Outcome::Unplaced(why) => return self.fall_back(why),
+                Outcome::Unplaced(why) => match self.wait_for_rest((requests, replies), record).await {
+                    Ok(true) => {
+                        attempt -= 1;
+                        trouble = why;
+                    }
+                    Ok(false) => return self.fall_back(why),
+                    Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
+                    Err(_) => return self.gone(),
+                },
                 Outcome::Unable(why) => return self.called_off(why, record),
+                Outcome::Hedged(ended) => return self.was_first_here(*ended, record),
                 Outcome::Lost(why) | Outcome::Evicted(why) => {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
                     record.note(format!("attempt {attempt} came to nothing: {why}"));
@@ -295,6 +323,39 @@ impl Session {
         let Some(signal) = signal else { return self.gone() };
         self.stop.stop();
         Reply::Done(ExitStatus::Signal(signal))
+    }
+
+    /// The run here of a command that was late elsewhere was first.
+    fn was_first_here(&mut self, (reply, hedged): (Reply, Record), record: &mut Record) -> Reply {
+        self.stop.stop();
+        record.was_hedged(hedged);
+        reply
+    }
+
+    /// Whether somebody sees what is said to the caller while the command runs.
+    pub(crate) fn stderr_is_terminal(&self) -> bool {
+        stdio::is_terminal(&self.again.fds[2])
+    }
+
+    /// Its number.
+    pub(crate) fn task(&self) -> TaskId {
+        self.task
+    }
+
+    /// Whether it is one of two runs.
+    pub(crate) fn is_contestant(&self) -> bool {
+        self.contestant.is_some()
+    }
+
+    /// From now on it is one of two.
+    pub(crate) fn becomes_contestant(&mut self, contestant: Contestant) {
+        self.contestant = Some(contestant);
+    }
+
+    /// Whether the caller lets it run here, and the pool is not preferred whatever it costs.
+    pub(crate) fn may_run_here(&self) -> bool {
+        let must_go = self.options.no_local || self.options.job.is_some();
+        !must_go && self.daemon.config.prefer == Prefer::Auto
     }
 
     /// The caller is gone.
@@ -404,8 +465,7 @@ impl Session {
             Ok(Err(error)) => return Outcome::Lost(error.to_string()),
             Err(ended) => return self.call_off(ended, &joined),
         };
-        let outcome =
-            Exchange::new(self, &joined.connection, streams, record, &running.called_off).pass(requests, replies).await;
+        let outcome = Exchange::new(self, &joined.connection, streams, record, &running).pass(requests, replies).await;
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         self.learn_from(&outcome, &joined, record);
@@ -435,6 +495,7 @@ impl Session {
                 self.daemon.server.note_sent(spool.digests());
                 if let Some(ran) = record.ran(exited) {
                     let (history, kind, run) = (&self.daemon.history, self.plan.kind(), run_there(&ran, joined));
+                    self.daemon.hedges.spent(run.cpu_us);
                     match self.contestant.as_ref().map(Contestant::side) {
                         Some(Side::Here) => history.ran_here(&kind, run.compute_us),
                         Some(Side::There) | None => history.ran_there(&kind, &run),
@@ -455,7 +516,13 @@ impl Session {
         record: &mut Record,
     ) -> Reply {
         if self.contestant.as_ref().is_some_and(|contestant| !contestant.claim()) {
-            return self.fail("the other run of the race was first".into());
+            return match self.hedge.take() {
+                Some(hedge) => match hedge.finish().await {
+                    Some(ended) => self.was_first_here(ended, record),
+                    None => self.fail("the run here was first, and came to nothing".into()),
+                },
+                None => self.fail("the other run of the race was first".into()),
+            };
         }
         let (stdout, stderr, terminal) = (self.stdout.finish(), self.stderr.finish(), self.terminal.finish());
         let finishing = async move { [stdout.await, stderr.await, terminal.await] };

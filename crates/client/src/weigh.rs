@@ -1,46 +1,53 @@
 //! Weighs where a command runs, and learns from how it went.
 
-use crate::choice::{Choice, Now, choose};
+use crate::choice::{Choice, Now, There, choose, choose_unknown};
 use crate::daemon::{Daemon, Prefer};
 use crate::history::RunThere;
 use crate::plan::Plan;
 use base::door::Options;
 use std::time::Duration;
 use wire::Joined;
-use wire::message::Exited;
+use wire::message::{Exited, Offer};
 
-/// Where a command is better run; `None` if that is not weighed: it must go, too little is known of it, the hub is near, or it is not
-/// heard now, which is found out when it is launched.
+/// Where a command is better run; `None` if that is not weighed: it must go, nothing speaks against it, or the hub is not heard now, which is
+/// found out when it is launched.
 pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> {
-    // Tasks of a job see one state of the files, which is to be had there alone. Who does not become the command cannot be watched.
-    // What races is not weighed.
-    let must_go = options.race || options.no_local || options.job.is_some() || !options.becomes;
+    // Tasks of a job see one state of the files, which is to be had there alone. What races is not weighed.
+    let must_go = options.race || options.no_local || options.job.is_some();
     if must_go || daemon.config.prefer == Prefer::There {
         return None;
     }
     let (joined, _) = daemon.link()?.current()?;
-    let expected = daemon.history.expected(&plan.kind())?;
+    let expected = daemon.history.expected(&plan.kind());
     // Another command of the tree runs there, and this one would not see its lock.
     if plan.alone_in.as_ref().is_some_and(|tree| daemon.tree(tree).try_lock().is_err()) {
         return None;
     }
     let paths = joined.paths();
-    let mut now = Now {
+    let now = Now {
         round_trip_us: joined.connection.round_trip().as_secs_f64() * 1e6,
         shortest_us: paths.up.map(|path| path.round_trip as f64 / 1e3),
         rate_up: paths.up.map(|path| path.rate),
         rate_down: paths.down.map(|path| path.rate),
         cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32),
-        runnable: 0,
+        runnable: daemon.here.runnable(),
         wanted: plan.command.needs.cpus,
+        there: daemon.link()?.offers.latest().map(|offer| offered(&offer)),
     };
-    if now.is_near() {
+    let Some(expected) = expected else { return choose_unknown(&now) };
+    let choice = choose(&expected, &now);
+    // Who does not become the command cannot be watched, so that trying it teaches nothing.
+    if choice.is_try && !options.becomes {
         return None;
     }
-    now.runnable = daemon.here.runnable();
-    let choice = choose(&expected, &now)?;
     daemon.history.chosen(&plan.kind(), &choice);
     Some(choice)
+}
+
+/// What the hub offers. On a worker of one's own a command gets what it gets here.
+fn offered(offer: &Offer) -> There {
+    let share = (!offer.own).then_some(f64::from(offer.share) / 1e3);
+    There { share, is_free: offer.is_free, waiting: offer.waiting, cpus: offer.cpus }
 }
 
 /// What one run there came to.
@@ -53,6 +60,8 @@ pub struct Ran<'a> {
     pub questions: u64,
     /// Bytes for it, up and down.
     pub bytes: (u64, u64),
+    /// For how long it was ready and had no processor.
+    pub waited: Duration,
 }
 
 /// Splits what a run there took into what depends on the link and what does not.
@@ -63,7 +72,7 @@ pub fn run_there(ran: &Ran<'_>, joined: &Joined) -> RunThere {
 }
 
 fn split(ran: &Ran<'_>, round_trip: Duration, (rate_up, rate_down): (Option<u64>, Option<u64>)) -> RunThere {
-    let Ran { exited, took, questions, bytes: (bytes_up, bytes_down) } = *ran;
+    let Ran { exited, took, questions, bytes: (bytes_up, bytes_down), waited } = *ran;
     let at = |what: &str| exited.timeline.iter().find(|moment| moment.what == what).map(|moment| moment.at_ns / 1000);
     let (begun, ended) = (at("program started").or_else(|| at("process made")), at("process ended"));
     let ran_us = begun.zip(ended).map_or(0, |(begun, ended)| ended.saturating_sub(begun));
@@ -73,9 +82,14 @@ fn split(ran: &Ran<'_>, round_trip: Duration, (rate_up, rate_down): (Option<u64>
     // Some questions come before the program starts, and some at once: it has computed at least as long as it had one CPU.
     let questions_us = trip_us.saturating_mul(questions);
     let cpu_us = (exited.user_us + exited.system_us).min(ran_us);
-    let compute_us = ran_us.saturating_sub(questions_us).max(cpu_us);
-    let known_us =
-        compute_us + questions_us + trip_us + travel_us(bytes_up, rate_up) + travel_us(bytes_down, rate_down);
+    let waited_us = waited.as_micros() as u64;
+    let compute_us = ran_us.saturating_sub(questions_us + waited_us).max(cpu_us);
+    let known_us = compute_us
+        + waited_us
+        + questions_us
+        + trip_us
+        + travel_us(bytes_up, rate_up)
+        + travel_us(bytes_down, rate_down);
     let other_us = (took.as_micros() as u64).saturating_sub(known_us);
     RunThere { compute_us, cpu_us, questions, bytes_up, bytes_down, other_us }
 }
@@ -91,7 +105,7 @@ mod tests {
         let timeline = vec![moment("process made", 2), moment("program started", 3), moment("process ended", 303)];
         let exited = Exited { timeline, user_us: 50_000, ..Exited::default() };
         let took = Duration::from_millis(480);
-        let ran = Ran { exited: &exited, took, questions: 2, bytes: (5_000, 20_000) };
+        let ran = Ran { exited: &exited, took, questions: 2, bytes: (5_000, 20_000), waited: Duration::ZERO };
         let got = split(&ran, Duration::from_millis(70), (Some(500_000), Some(2_000_000)));
         // 300 ms of which two questions took 140; and 70 + 10 + 10 on the way.
         let want = RunThere {

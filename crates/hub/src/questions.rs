@@ -6,6 +6,7 @@ use crate::server::Shared;
 use crate::session::ClientSession;
 use base::NodeId;
 use serde_json::{Value, json};
+use wire::message::Expected;
 use wire::{Role, lock};
 
 impl Shared {
@@ -112,6 +113,7 @@ impl Shared {
                     "expected": lent.expected.map(|told| json!({
                         "mean": told.mean, "low": told.low, "high": told.high, "error": told.error, "covered": told.covered,
                     })),
+                    "why": why_little(state.placement.why_resting(worker.node), lent.expected),
                     "round_trip_us": worker.connection.round_trip().as_micros() as u64,
                 })
             })
@@ -121,6 +123,19 @@ impl Shared {
             "hub": self.name, "hub_id": self.key.node().0.to_hex(), "workers": workers,
             "tasks_running": running, "tasks_queued": queued, "clients": clients, "hosts": hosts, "hosts_away": away,
         })
+    }
+}
+
+/// Why a worker gives nothing, or next to nothing.
+fn why_little(rests: &str, expected: Option<Expected>) -> Option<String> {
+    /// Less than this part of a processor is next to nothing, in thousandths.
+    const LITTLE: u32 = 100;
+    match expected {
+        _ if !rests.is_empty() => Some(format!("guests rest: {rests}")),
+        Some(expected) if expected.mean < LITTLE => {
+            Some(format!("its owner has work for all processors: a task gets {}% of one", expected.mean / 10))
+        }
+        _ => None,
     }
 }
 

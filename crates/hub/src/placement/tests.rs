@@ -117,7 +117,7 @@ fn a_drained_worker_goes_on_with_what_it_has_and_gets_no_more() {
     placement.join(node(2), Lent::by_machine(1), true);
     assert_eq!(
         placement.submit(Ticket(2), wanted(1)),
-        Err(Refused::NoWorker(drained(1))),
+        Err(Refused::NoWorker(drained(2))),
         "it is drained from the start"
     );
     assert_eq!(placement.counts(), (1, 0), "what runs goes on");
