@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(judge(&facts(50.0, Stage::Queued)), None);
         let idle = |elapsed_ms| Facts { share_here: 1.0, ..facts(elapsed_ms, Stage::Queued) };
         assert!(judge(&idle(250.0)).is_some(), "it would have ended here by now");
-        assert!(judge(&facts(2_250.0, Stage::Queued)).is_none() && judge(&facts(2_700.0, Stage::Queued)).is_some());
+        assert!(judge(&facts(2_700.0, Stage::Queued)).is_none() && judge(&facts(2_900.0, Stage::Queued)).is_some());
         assert!(judge(&Facts { expected_us: Some(60e6), ..idle(900.0) }).is_none());
         assert!(judge(&Facts { expected_us: Some(60e6), ..idle(1_100.0) }).is_some());
         assert_eq!(judge(&facts(900.0, Stage::Starting { quiet_us: 100.0 * MS })), None, "files are still asked for");
