@@ -13,6 +13,7 @@ use crate::here::Here;
 use crate::history::History;
 use crate::jobs::Jobs;
 use crate::link::{Caller, Link};
+use crate::locks::NewFiles;
 use crate::networks::Networks;
 use crate::own_pool::OwnPool;
 use crate::policy::Trust;
@@ -104,6 +105,8 @@ pub struct Daemon {
     pub history: Arc<History>,
     /// What cannot be done elsewhere, as was learnt from tasks that were called off.
     pub unable: Arc<Unable>,
+    /// What tasks have locked that is not here yet.
+    pub(crate) new_files: Arc<NewFiles>,
     /// The formats of programs that only this machine runs.
     pub(crate) formats: Formats,
     /// What runs here by our word.
@@ -257,6 +260,7 @@ impl Daemon {
             here: Here::new(history.clone()),
             hedges: Arc::default(),
             history,
+            new_files: Arc::default(),
             formats: Formats::default(),
             unable: Arc::new(Unable::load(&config.state_dir.join("unable.json"))),
             link,
@@ -288,6 +292,7 @@ impl Daemon {
             here: self.here.clone(),
             hedges: self.hedges.clone(),
             history: self.history.clone(),
+            new_files: self.new_files.clone(),
             formats: Formats::default(),
             unable: self.unable.clone(),
             link: Some(link),

@@ -28,9 +28,10 @@ pub(crate) fn is_ending(signal: u8) -> bool {
 /// What becomes of a command whose attempt came out like this after its caller sent `ending`.
 pub(crate) fn heed(outcome: Outcome, ending: Option<u8>) -> Outcome {
     match (outcome, ending) {
-        (Outcome::Lost(_) | Outcome::Evicted(_) | Outcome::Unplaced(_) | Outcome::Unable(_), Some(signal)) => {
-            Outcome::Cancelled(Some(signal))
-        }
+        (
+            Outcome::Lost(_) | Outcome::Evicted(_) | Outcome::Unplaced(_) | Outcome::Unable(_) | Outcome::Contended(_),
+            Some(signal),
+        ) => Outcome::Cancelled(Some(signal)),
         (outcome, _) => outcome,
     }
 }

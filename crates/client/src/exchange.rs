@@ -23,7 +23,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
-use wire::message::{Exited, Failed, FailedKind, InputKind, Object, OutputKind, Resting, TaskInput, TaskOutput};
+use wire::message::{
+    Exited, Failed, FailedKind, InputKind, LockRequest, Object, OutputKind, Resting, TaskInput, TaskOutput,
+};
 use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
 
 /// Most bytes of standard input that are kept for another attempt.
@@ -423,6 +425,21 @@ impl<'a> Exchange<'a> {
         Some(Outcome::Unable(why))
     }
 
+    /// The task waits for a lock. It gets it at once or not at all.
+    async fn on_lock(&mut self, request: LockRequest) -> Option<Outcome> {
+        let number = request.number;
+        match self.session.lock_for_task(request).await {
+            Ok(()) => {
+                self.tell(InputKind::Locked(number)).await;
+                None
+            }
+            Err(why) => {
+                self.cancel().await;
+                Some(Outcome::Contended(why))
+            }
+        }
+    }
+
     fn on_deliver(&mut self) -> Option<Outcome> {
         self.held.end();
         self.deliver_next()
@@ -483,8 +500,13 @@ impl<'a> Exchange<'a> {
             OutputKind::Resting(resting) => return self.on_resting(resting).await,
             OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
             OutputKind::Progress(progress) => return self.on_progress(progress, replies).await,
+            OutputKind::Lock(request) => return self.on_lock(request).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
+                if let Some(why) = self.session.locks.overtaken() {
+                    self.cancel().await;
+                    return Some(Outcome::Contended(why));
+                }
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
                 self.exited = Some(exited);
                 return kept.err().map(Outcome::Lost).or_else(|| self.on_deliver());

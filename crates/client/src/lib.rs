@@ -8,7 +8,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`write_rules`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
-//! * What can only run here: [`remote_ability`], `formats`, `listening`.
+//! * What can only run here: [`remote_ability`], `formats`, `listening`. What tasks lock: `locks`.
 //! * What was called off, since it cannot be done elsewhere: [`unable`]; what makes that possible: [`hold`].
 //! * A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
@@ -39,6 +39,7 @@ mod late;
 pub mod link;
 mod link_wait;
 mod listening;
+mod locks;
 mod mounts;
 pub mod networks;
 mod offers;

@@ -109,7 +109,7 @@ impl Plan {
             return Err(NotPlanned::Here(reason.text));
         }
         let formats = daemon.formats.now().to_vec();
-        let watch = Watch { locks: false, formats, ports: listening::ports() };
+        let watch = Watch { locks: job.is_none(), formats, ports: listening::ports() };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }

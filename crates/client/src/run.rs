@@ -11,6 +11,7 @@ use crate::exchange::{Exchange, Input};
 use crate::hedge::{Again, Hedge};
 use crate::hold::Hold;
 use crate::link::{Link, Reach};
+use crate::locks::TaskLocks;
 use crate::outputs::{Differs, Output, Stream};
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
@@ -53,6 +54,8 @@ pub(crate) enum Outcome {
     Unplaced(String),
     /// It was called off: it does what cannot be done elsewhere. Such commands are run here from now on.
     Unable(String),
+    /// It wants a lock that another command has, or had.
+    Contended(String),
     /// It came to nothing, for a reason that the caller must see.
     Refused(String),
     /// The caller is gone, or a signal reached the task before it started.
@@ -168,6 +171,8 @@ pub(crate) struct Session {
     pub(crate) again: Again,
     /// Told of outputs that nobody reads any more.
     pub(crate) closing: mpsc::UnboundedSender<Stream>,
+    /// What is locked for it here.
+    pub(crate) locks: TaskLocks,
     /// How long a young task's output is held back.
     pub(crate) hold: Hold,
 }
@@ -222,6 +227,7 @@ impl Session {
         };
         record.planned(&plan);
         choice.iter().for_each(|choice| record.weighed(plan.kind(), choice));
+        let launched = plan.launched();
         let stop = Stop::new().map_err(failed)?;
         let (closing, closed) = mpsc::unbounded_channel();
         let output = |stream, fd: &Arc<OwnedFd>| {
@@ -249,6 +255,7 @@ impl Session {
             checked,
             options,
             stop,
+            locks: TaskLocks::new(launched),
             hold: Hold::new(&fds),
         })
     }
@@ -261,9 +268,7 @@ impl Session {
         }
         let _alone = match self.wait_for_tree(requests, replies).await {
             Ok(alone) => alone,
-            Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
-            Err(Outcome::Refused(why)) => return self.fail(why),
-            Err(_) => return self.gone(),
+            Err(ended) => return self.ended(ended),
         };
         let mut trouble = String::new();
         let (mut attempt, mut evictions) = (0, 0);
@@ -289,6 +294,20 @@ impl Session {
                     Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
                     Err(_) => return self.gone(),
                 },
+                Outcome::Contended(why) => {
+                    record.note(format!("called off: {why}"));
+                    let again = self.options.no_local && !self.is_noticed() && evictions < EVICTIONS_MAX;
+                    if let Err(ended) = self.wait_for_lock(again, (requests, replies)).await {
+                        return self.ended(ended);
+                    }
+                    if !again {
+                        return self.fall_back(why);
+                    }
+                    evictions += 1;
+                    trouble = why;
+                    self.stdout.start_over();
+                    self.stderr.start_over();
+                }
                 Outcome::Unable(why) => return self.called_off(why, record),
                 Outcome::Hedged(ended) => return self.was_first_here(*ended, record),
                 Outcome::Lost(why) | Outcome::Evicted(why) => {
@@ -316,6 +335,15 @@ impl Session {
         let Some(tree) = &self.plan.alone_in else { return Ok(None) };
         let turn = self.daemon.tree(tree).lock_owned();
         self.hearing(Phase::BeforeStart, turn, (requests, replies)).await.map(Some)
+    }
+
+    /// What the caller is told who ended it while it waited.
+    fn ended(&self, ended: Outcome) -> Reply {
+        match ended {
+            Outcome::Cancelled(signal) => self.cancelled(signal),
+            Outcome::Refused(why) => self.fail(why),
+            _ => self.gone(),
+        }
     }
 
     /// The caller ended it: by this signal, or it is gone.
@@ -429,6 +457,9 @@ impl Session {
         };
         let _waiting = self.daemon.link().map(Link::waiting);
         let launched = Time(now_nanos());
+        if attempt > 1 {
+            self.locks.since = launched;
+        }
         let view = self.plan.view.clone();
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
         let reach = Reach::of(&joined);

@@ -377,7 +377,7 @@ pub struct Object {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskInput {
     /// Which kind.
-    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7")]
+    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
     pub kind: Option<InputKind>,
 }
 
@@ -405,13 +405,16 @@ pub enum InputKind {
     /// The client has all that it needs of the result.
     #[prost(bool, tag = "7")]
     Settled(bool),
+    /// The client has the lock of this number for the task. One that cannot be had has the task called off.
+    #[prost(fixed64, tag = "8")]
+    Locked(u64),
 }
 
 /// What comes from a task to its client.
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
     pub kind: Option<OutputKind>,
 }
 
@@ -460,6 +463,9 @@ pub enum OutputKind {
     /// Guests rest where it runs until the machine's owner says otherwise. It may be done elsewhere instead; said again now and then.
     #[prost(message, tag = "14")]
     Resting(Resting),
+    /// The task waits for a lock.
+    #[prost(message, tag = "15")]
+    Lock(LockRequest),
 }
 
 /// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
@@ -488,6 +494,29 @@ pub struct Resting {
     /// There is another worker that has room for it; set by the hub.
     #[prost(bool, tag = "2")]
     pub elsewhere: bool,
+}
+
+/// A lock that a task wants on a file of its client.
+#[derive(Clone, PartialEq, Message)]
+pub struct LockRequest {
+    /// By which it is answered.
+    #[prost(fixed64, tag = "1")]
+    pub number: u64,
+    /// The file.
+    #[prost(bytes = "vec", tag = "2")]
+    pub path: Vec<u8>,
+    /// For one alone.
+    #[prost(bool, tag = "3")]
+    pub is_exclusive: bool,
+    /// Of a range of bytes (`fcntl`), not of the file (`flock`).
+    #[prost(bool, tag = "4")]
+    pub is_range: bool,
+    /// Where it begins.
+    #[prost(sint64, tag = "5")]
+    pub start: i64,
+    /// Its length; 0: to the end.
+    #[prost(sint64, tag = "6")]
+    pub len: i64,
 }
 
 /// Where a task runs.

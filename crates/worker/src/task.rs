@@ -11,7 +11,7 @@ use crate::mirrors::ApplyError;
 use crate::progress::Accounts;
 use crate::request::Request;
 use crate::result::{Made, collect};
-use crate::sandbox::{Control, Event, Failure, Guest, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE};
+use crate::sandbox::{Control, Event, Failure, Guest, Lock, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
 use base::{Command, ExitStatus, Stdin, Time, TreePath, Usage};
@@ -21,7 +21,9 @@ use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use wire::message::{Exited, Failed, FailedKind, InputKind, Launch, Moment, Object, OutputKind, TaskInput, TaskOutput};
+use wire::message::{
+    Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput, TaskOutput,
+};
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// Launches of one view come over different streams: how long one waits for the one before it.
@@ -436,6 +438,7 @@ impl Live {
             }
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
             Event::Continued | Event::Unable(_) => {}
+            Event::Lock(lock) => out.say(OutputKind::Lock(lock_request(lock))),
             Event::Refused(what) => mark(&mut self.timeline, self.arrived, &what),
             Event::OthersRemain if request.linger => pumps.lingering = true,
             Event::OthersRemain => self.control.end_others(),
@@ -464,6 +467,7 @@ impl Live {
             }
             InputKind::Stdin(bytes) => pumps.feed(InputItem::Bytes(bytes)).await,
             InputKind::StdinEnd(_) => pumps.feed(InputItem::End).await,
+            InputKind::Locked(number) => self.control.locked(number),
             InputKind::Cancel(_) | InputKind::Settled(_) => {}
         }
     }
@@ -501,6 +505,12 @@ async fn told(evicted: &mut Option<oneshot::Receiver<Failed>>) -> Result<Failed,
         Some(evicted) => evicted.await,
         None => std::future::pending().await,
     }
+}
+
+fn lock_request(lock: Lock) -> LockRequest {
+    let Lock { number, path, is_exclusive, range } = lock;
+    let (start, len) = range.unwrap_or_default();
+    LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len }
 }
 
 fn not_started(failure: &Failure, command: &Command) -> Failed {

@@ -151,6 +151,8 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
             NotPlanned::Here(why) => Grounded::never(format!("it cannot run elsewhere: {why}")),
             NotPlanned::Better(_, choice) => Grounded::Trouble(choice.to_string()),
         })?;
+        // Its client may be gone when it wants a lock.
+        plan.watch.locks = false;
         (plan.stdin, plan.stdout, plan.stderr) = (Stdin::Null, Output::Stream, Output::Stream);
         Ok(plan)
     });

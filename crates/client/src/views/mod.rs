@@ -400,6 +400,14 @@ impl Views {
         }
     }
 
+    /// A path of the view that has changed since then, as far as that shows within the clock's grain. `/tmp` itself changes all the
+    /// time and says nothing: what is in it counts.
+    pub fn moved(&self, view: &View, since: Time) -> Option<TreePath> {
+        const GRAIN_NS: i64 = 10_000_000;
+        let since = Time(since.0 - GRAIN_NS);
+        lock(&view.table).moved(since, |path| path.as_bytes() != b"/tmp").cloned()
+    }
+
     /// Notes that a task used these paths, so that they outlive those that none uses.
     pub fn touched(&self, view: &View, paths: &[TreePath]) {
         let mut table = lock(&view.table);

@@ -9,7 +9,7 @@ use super::ledger::{Known, Ledger};
 use super::{PATHS_MAX, is_same};
 use crate::policy::{Access, FileFacts, Gate};
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, look_at_mounts, stat_at};
-use base::{Binding, Bound, Seq, TreePath, Version, ViewId, ViewUpdate};
+use base::{Binding, Bound, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Included, Unbounded};
@@ -163,6 +163,12 @@ impl Table {
         self.rebind_all(suspects, look);
         self.fingerprint = Some(fingerprint);
         self.age();
+    }
+
+    /// A path that may not be now what it was then, of those that `counts` has count.
+    pub fn moved(&self, since: Time, counts: impl Fn(&TreePath) -> bool) -> Option<&TreePath> {
+        let moved = |(path, entry): &(&TreePath, &Entry)| counts(path) && entry.has_moved(path, since);
+        self.entries.iter().find(moved).map(|(path, _)| path)
     }
 
     /// Adds paths and looks at them.
@@ -397,6 +403,16 @@ impl Entry {
     }
 
     /// Whether the path has to be bound anew: its stamp changed, or would not show it, or the policy has changed.
+    /// Whether what is at the path may have changed since then, whatever this entry has been told meanwhile.
+    fn has_moved(&self, path: &TreePath, since: Time) -> bool {
+        match (stat_at(path.as_bytes()).map(|stat| Stamp::of(&stat)), &self.stamp) {
+            (Ok(now), Some(stamp)) => now != *stamp || now.ctime > since,
+            (Ok(_), None) => self.binding == Binding::Absent,
+            (Err(_), Some(_)) => true,
+            (Err(_), None) => false,
+        }
+    }
+
     fn is_suspect(&self, path: &TreePath, policy: Option<&dyn Gate>) -> bool {
         if self.stale || !self.settled {
             return true;

@@ -13,7 +13,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::Error;
-use super::order::{Deliver, Failure, Report};
+use super::order::{Deliver, Failure, Lock, Report};
 use super::socket;
 
 /// How long a killed task may take to be gone: longer than a mirror takes to end a pending request.
@@ -61,6 +61,8 @@ pub enum Event {
     Unable(String),
     /// The task was refused something: what, for people.
     Refused(String),
+    /// The task waits for a lock, until [`Control::locked`].
+    Lock(Lock),
 }
 
 /// A task that was started. Dropping it kills the task.
@@ -125,6 +127,7 @@ impl Guest {
             Some((Report::Failed(failure), _)) => Event::Failed(failure),
             Some((Report::Unable(why), _)) => Event::Unable(why),
             Some((Report::Refused(what), _)) => Event::Refused(what),
+            Some((Report::Lock(lock), _)) => Event::Lock(lock),
             Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;
@@ -165,8 +168,14 @@ impl Drop for Guest {
 impl Control {
     /// Sends a signal to the program, or to its process group.
     pub fn signal(&self, number: u8, group: bool) {
-        let order = Deliver { signal: number, group };
+        let order = Deliver { signal: number, group, locked: None };
         // Without room in the socket there are hundreds of signals on their way; without a task there is no need.
+        let _ = socket::send(&*self.status, &order.to_bytes(), &[], false);
+    }
+
+    /// The task has the lock of this number.
+    pub fn locked(&self, number: u64) {
+        let order = Deliver { signal: 0, group: false, locked: Some(number) };
         let _ = socket::send(&*self.status, &order.to_bytes(), &[], false);
     }
 

@@ -364,6 +364,7 @@ impl Guest<'_> {
         match self.listener.as_mut().map(Listener::attend) {
             Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
             Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
+            Some(Decision::Ask(lock)) => self.report(&Report::Lock(lock), &[]),
             Some(Decision::Go | Decision::Fail(_)) | None => {}
         }
     }
@@ -389,7 +390,7 @@ impl Guest<'_> {
     }
 
     /// Carries out one order.
-    fn on_order(&self) -> Ordered {
+    fn on_order(&mut self) -> Ordered {
         let mut bytes = [0; 16];
         let (count, _) = match socket::receive(self.status, &mut bytes) {
             Ok(Some(received)) => received,
@@ -397,8 +398,11 @@ impl Guest<'_> {
             Ok(None) | Err(_) => return Ordered::Gone,
         };
         match Deliver::from_bytes(&bytes[..count]) {
+            Ok(Deliver { locked: Some(number), .. }) => {
+                self.listener.iter_mut().for_each(|listener| listener.grant(number));
+            }
             Ok(Deliver { signal: 0, .. }) => return Ordered::EndOthers,
-            Ok(Deliver { signal, group }) => {
+            Ok(Deliver { signal, group, .. }) => {
                 let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
             }
             Err(_) => {}

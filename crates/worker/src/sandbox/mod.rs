@@ -46,7 +46,7 @@ use rustix::thread::UnshareFlags;
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest};
 pub use levers::{Held, Levers, Waits};
-pub use order::{Failure, Input, Order, Priority, Sink};
+pub use order::{Failure, Input, Lock, Order, Priority, Sink};
 
 /// [`Failure::step`]: the program itself could not be executed.
 pub const STEP_EXECUTE: &str = "execute";

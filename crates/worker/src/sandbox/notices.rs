@@ -4,6 +4,7 @@
 //! Nothing here guards anything: the namespaces and the filter do that. So it does not matter that what is read of a stopped process
 //! can change behind the init's back, or cannot be read at all: then the call goes on as if nobody watched.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
@@ -15,10 +16,13 @@ use base::watch::HEAD_BYTES;
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
+use super::order::Lock;
 use super::seccomp::{self, Caller};
 
 /// Room for the kernel's structures, which newer kernels may make longer.
 const ROOM: usize = 512;
+/// Locks that are kept in mind.
+const LOCKS_MAX: usize = 1024;
 /// Longest path that is looked at, bytes.
 const PATH_BYTES_MAX: usize = 4096;
 /// The services by which the C library looks users up: it asks those of a machine that has none just as well.
@@ -35,6 +39,8 @@ pub enum Decision {
     FailAndTell(i32, String),
     /// The task is to be called off: why. The call waits for its end.
     CallOff(String),
+    /// It waits until the client has the lock.
+    Ask(Lock),
 }
 
 /// Where a watched task's calls arrive.
@@ -44,6 +50,9 @@ pub struct Listener {
     watch: Watch,
     is_root: bool,
     has_told: bool,
+    /// Locks that are waited for, and locks that the client has; their numbers do not count.
+    asked: Vec<Lock>,
+    granted: HashSet<Lock>,
 }
 
 /// A call that waits.
@@ -88,7 +97,7 @@ impl AsFd for Listener {
 impl Listener {
     /// Of a task that is watched for this.
     pub fn new(fd: OwnedFd, watch: Watch, is_root: bool) -> Self {
-        Self { fd, watch, is_root, has_told: false }
+        Self { fd, watch, is_root, has_told: false, asked: Vec::new(), granted: HashSet::new() }
     }
 
     /// Decides on one call that waits, and answers it unless the task is to be called off.
@@ -104,8 +113,29 @@ impl Listener {
             Decision::Go => self.answer(notice.id, None),
             Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(*errno)),
             Decision::CallOff(_) => {}
+            Decision::Ask(lock) if self.granted.contains(&Lock { number: 0, ..lock.clone() }) => {
+                self.answer(notice.id, None);
+                decision = Decision::Go;
+            }
+            Decision::Ask(lock) => {
+                // Who waits no longer, since a signal came, has asked again.
+                if self.asked.len() == LOCKS_MAX {
+                    self.asked.remove(0);
+                }
+                self.asked.push(lock.clone());
+            }
         }
         decision
+    }
+
+    /// The client has the lock of this number: who waits for it goes on.
+    pub fn grant(&mut self, number: u64) {
+        self.answer(number, None);
+        let Some(at) = self.asked.iter().position(|lock| lock.number == number) else { return };
+        let lock = self.asked.swap_remove(at);
+        if self.granted.len() < LOCKS_MAX {
+            self.granted.insert(Lock { number: 0, ..lock });
+        }
     }
 
     fn receive(&self) -> Option<Notice> {
@@ -142,9 +172,14 @@ impl Listener {
             libc::SYS_connect => self.on_address(notice, data.args[1], data.args[2]),
             libc::SYS_sendto => self.on_address(notice, data.args[4], data.args[5]),
             libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
-            libc::SYS_flock => self.on_lock(notice),
-            libc::SYS_fcntl if unlocks(notice) => Decision::Go,
-            libc::SYS_fcntl => self.on_lock(notice),
+            libc::SYS_flock => {
+                let is_exclusive = data.args[1] as i32 & libc::LOCK_SH == 0;
+                on_lock(notice, is_exclusive, None)
+            }
+            libc::SYS_fcntl => match range(notice) {
+                Some((is_exclusive, range)) => on_lock(notice, is_exclusive, Some(range)),
+                None => Decision::Go,
+            },
             libc::SYS_io_uring_setup => {
                 Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
             }
@@ -226,21 +261,20 @@ impl Listener {
         let next = deeper.checked_sub(1)?;
         self.format_of(Path::new(std::ffi::OsStr::from_bytes(interpreter)), next)
     }
+}
 
-    fn on_lock(&self, notice: &Notice) -> Decision {
-        let number = notice.data.args[0] as i32;
-        let Ok(path) = std::fs::read_link(format!("/proc/{}/fd/{number}", notice.process)) else {
-            return Decision::Go;
-        };
-        // What has no name, or lies in a place that is the task's own, no other command can lock.
-        let Ok(found) = std::fs::metadata(&path) else { return Decision::Go };
-        let is_own = [Path::new("/dev"), Path::new("/proc"), Path::new("/sys")].iter().any(|own| path.starts_with(own));
-        if is_own || !(found.is_file() || found.is_dir()) {
-            return Decision::Go;
-        }
-        let path = base::path::printable(path.as_os_str().as_bytes());
-        Decision::CallOff(format!("it locks {path}, and other commands on this machine would not see that"))
+/// A lock on a file that others may lock as well.
+fn on_lock(notice: &Notice, is_exclusive: bool, range: Option<(i64, i64)>) -> Decision {
+    let descriptor = notice.data.args[0] as i32;
+    let Ok(path) = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", notice.process)) else { return Decision::Go };
+    // What has no name, or lies in a place that is the task's own, no other command can lock.
+    let Ok(found) = std::fs::metadata(&path) else { return Decision::Go };
+    let is_own = ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own));
+    if is_own || !(found.is_file() || found.is_dir()) {
+        return Decision::Go;
     }
+    let path = path.into_os_string().into_encoded_bytes();
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range })
 }
 
 /// A socket in the tree at which nobody of the task listens is the client's.
@@ -272,11 +306,18 @@ fn is_mknod(number: libc::c_long) -> bool {
     number == libc::SYS_mknodat
 }
 
-/// Whether a lock of `fcntl` is let go.
-fn unlocks(notice: &Notice) -> bool {
-    let kind = read_memory(notice.process, notice.data.args[2], 2);
-    let kind = kind.and_then(|bytes| bytes.first_chunk().map(|kind| i32::from(i16::from_ne_bytes(*kind))));
-    kind == Some(libc::F_UNLCK)
+/// What a call of `fcntl` locks: whether for one alone, from where, and how many bytes. `None`: it lets go.
+fn range(notice: &Notice) -> Option<(bool, (i64, i64))> {
+    let bytes = read_memory(notice.process, notice.data.args[2], size_of::<libc::flock>())?;
+    if bytes.len() < size_of::<libc::flock>() {
+        return None;
+    }
+    // SAFETY: there are as many bytes as the structure has, which is of plain integers; it need not be aligned.
+    let lock: libc::flock = unsafe { bytes.as_ptr().cast::<libc::flock>().read_unaligned() };
+    // From where the file stands or ends: all of it is as good.
+    let (start, len) = if i32::from(lock.l_whence) == libc::SEEK_SET { (lock.l_start, lock.l_len) } else { (0, 0) };
+    let is_let_go = i32::from(lock.l_type) == libc::F_UNLCK;
+    (!is_let_go).then_some((i32::from(lock.l_type) == libc::F_WRLCK, (start, len)))
 }
 
 fn is_loopback(ip: &[u8]) -> bool {

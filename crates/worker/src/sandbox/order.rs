@@ -222,6 +222,21 @@ pub(super) enum Report {
     Unable(String),
     /// The task was refused something, which is worth telling.
     Refused(String),
+    /// The task waits for a lock.
+    Lock(Lock),
+}
+
+/// A lock that a task wants on a file.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lock {
+    /// By which it is granted.
+    pub number: u64,
+    /// The file, as the task sees it.
+    pub path: Vec<u8>,
+    /// For one alone.
+    pub is_exclusive: bool,
+    /// Of these bytes, from and how many (0: to the end); else of the file.
+    pub range: Option<(i64, i64)>,
 }
 
 /// Why a task could not be started.
@@ -277,6 +292,16 @@ impl Encode for Report {
                 out.u8(8);
                 out.bytes(what.as_bytes());
             }
+            Self::Lock(lock) => {
+                out.u8(9);
+                out.u64(lock.number);
+                out.bytes(&lock.path);
+                out.bool(lock.is_exclusive);
+                out.option(lock.range.as_ref(), |out, (start, len)| {
+                    out.u64(*start as u64);
+                    out.u64(*len as u64);
+                });
+            }
             Self::Exited { status, usage, stdin_offset } => {
                 out.u8(5);
                 status.encode(out);
@@ -299,6 +324,12 @@ impl Encode for Report {
             6 => Self::OthersRemain,
             7 => Self::Unable(text(from)?),
             8 => Self::Refused(text(from)?),
+            9 => Self::Lock(Lock {
+                number: from.u64()?,
+                path: from.bytes()?.to_vec(),
+                is_exclusive: from.bool()?,
+                range: from.option(|from| Ok((from.u64()? as i64, from.u64()? as i64)))?,
+            }),
             5 => Self::Exited {
                 status: ExitStatus::decode(from)?,
                 usage: Usage { user_us: from.u64()?, system_us: from.u64()?, max_rss_kib: from.u64()? },
@@ -316,16 +347,19 @@ pub(super) struct Deliver {
     pub signal: u8,
     /// For the program's process group rather than the program alone.
     pub group: bool,
+    /// Nothing of that: the lock of this number is the task's.
+    pub locked: Option<u64>,
 }
 
 impl Encode for Deliver {
     fn encode(&self, out: &mut Writer) {
         out.u8(self.signal);
         out.bool(self.group);
+        out.option(self.locked.as_ref(), |out, number| out.u64(*number));
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { signal: from.u8()?, group: from.bool()? })
+        Ok(Self { signal: from.u8()?, group: from.bool()?, locked: from.option(|from| from.u64())? })
     }
 }
 

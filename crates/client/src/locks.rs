@@ -1,0 +1,317 @@
+//! Locks that tasks take on files of this machine, taken here for them.
+//!
+//! A task that locks a file (`flock`, `fcntl`) waits until its client holds the same lock, which every program here sees. The client
+//! keeps it until the task's changes are committed, for before that nobody sees them. What the task has seen already must be what it
+//! is now: else, and where somebody else has the lock, the task is called off and run here, where it waits as it always did.
+//! A task never waits for a lock elsewhere, so no two can wait for each other.
+//!
+//! A file that only the task has made has no lock here: such paths are kept in a list of the daemon's, and the task's result does not
+//! count if somebody has made the file here meanwhile.
+
+use crate::caller::{Replies, Requests};
+use crate::ending::Phase;
+use crate::policy::{Access, FileFacts, Gate};
+use crate::run::{Outcome, Session};
+use crate::serve::blocking;
+use base::{Time, TreePath};
+use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::sync::OwnedMutexGuard;
+use wire::lock;
+use wire::message::LockRequest;
+
+/// Files that one task may lock; one with more is called off.
+const FILES_MAX: usize = 256;
+
+/// How often a lock that another program has is tried.
+const POLL_PAUSE: Duration = Duration::from_millis(20);
+
+/// Whose turn it is at a path.
+type Turn = Arc<tokio::sync::Mutex<()>>;
+
+/// Locked paths at which there is nothing here.
+#[derive(Debug, Default)]
+pub struct NewFiles(Mutex<HashMap<TreePath, Turn>>);
+
+impl NewFiles {
+    /// The turn at a path.
+    pub fn turn(&self, path: &TreePath) -> Turn {
+        let mut turns = lock(&self.0);
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(path.clone()).or_default().clone()
+    }
+}
+
+/// Why a task does not get a lock.
+#[derive(Debug)]
+pub struct NotLocked {
+    /// For people.
+    pub why: String,
+    /// Another command has it.
+    pub is_taken: bool,
+    /// What another task has, and there is nothing here to wait for it with.
+    pub turn: Option<Turn>,
+}
+
+/// What is locked for one command, over all its attempts.
+#[derive(Debug)]
+pub(crate) struct TaskLocks {
+    held: Locks,
+    /// Since when what the task sees must not have changed.
+    pub since: Time,
+    /// What it did not get last.
+    wanted: Option<LockRequest>,
+}
+
+impl TaskLocks {
+    /// None yet, of a task that was launched then.
+    pub fn new(launched: Time) -> Self {
+        Self { held: Locks::default(), since: launched, wanted: None }
+    }
+
+    /// Why the task's result does not count.
+    pub fn overtaken(&self) -> Option<String> {
+        let path = self.held.overtaken()?;
+        Some(format!("another command made {path} while this one had it locked elsewhere"))
+    }
+}
+
+impl Session {
+    /// Takes a lock for the task. The error is why it must not go on with what it has seen.
+    pub(crate) async fn lock_for_task(&mut self, request: LockRequest) -> Result<(), String> {
+        let (daemon, plan, since) = (self.daemon.clone(), self.plan.clone(), self.locks.since);
+        let mut held = std::mem::take(&mut self.locks.held);
+        let taken = blocking(move || {
+            let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
+            let moved = daemon.server.views().moved(&plan.view, since);
+            let moved = moved.map(|path| format!("{path} was changed by another command before it had its lock"));
+            (taken.and_then(|()| moved.map_or(Ok(()), Err)), held, request)
+        });
+        let Some((taken, held, request)) = taken.await else { return Err("the client daemon failed".into()) };
+        match taken {
+            Ok(()) => self.locks.held = held,
+            // Who waits holds nothing: so no two wait for each other.
+            Err(_) => self.locks.wanted = Some(request),
+        }
+        taken
+    }
+
+    /// Waits until the lock that the task did not get can be had, and takes it if the task is to begin `again`; who is to run here
+    /// waits for it there, unless there is nothing to wait for yet.
+    pub(crate) async fn wait_for_lock(
+        &mut self,
+        again: bool,
+        caller: (&mut Requests, &mut Replies),
+    ) -> Result<(), Outcome> {
+        let Some(request) = self.locks.wanted.take() else { return Ok(()) };
+        let (daemon, gate) = (self.daemon.clone(), self.plan.gate.clone());
+        let wait = async move {
+            let mut held = Locks::default();
+            loop {
+                let not = match held.take(&daemon.new_files, &*gate, &request) {
+                    Err(not) if not.is_taken => not,
+                    Ok(()) | Err(_) => return held,
+                };
+                match not.turn {
+                    Some(turn) => drop(turn.lock_owned().await),
+                    None if again => tokio::time::sleep(POLL_PAUSE).await,
+                    None => return held,
+                }
+            }
+        };
+        let held = self.hearing(Phase::BeforeStart, wait, caller).await?;
+        if again {
+            self.locks.held = held;
+        }
+        Ok(())
+    }
+}
+
+/// The locks that are held for one task. Dropping them lets go.
+#[derive(Debug, Default)]
+pub struct Locks {
+    files: HashMap<TreePath, File>,
+    new: HashMap<TreePath, OwnedMutexGuard<()>>,
+}
+
+#[derive(Debug)]
+struct File {
+    fd: OwnedFd,
+    held: Vec<Held>,
+}
+
+/// A lock that is held: of the whole file (`flock`), or of a range of bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    is_exclusive: bool,
+    range: Option<(i64, i64)>,
+}
+
+impl Locks {
+    /// Takes what a task wants, which the `gate` lets it read. Looks at the file system; does not wait.
+    ///
+    /// # Errors
+    /// Somebody else has it, or it cannot be had.
+    pub fn take(&mut self, new: &NewFiles, gate: &dyn Gate, request: &LockRequest) -> Result<(), NotLocked> {
+        let not = |why: String| NotLocked { why, is_taken: false, turn: None };
+        let path = TreePath::parse(&request.path).ok_or_else(|| not("it locks what has no path".into()))?;
+        if self.new.contains_key(&path) {
+            return Ok(());
+        }
+        if self.files.len() + self.new.len() >= FILES_MAX {
+            return Err(not(format!("it locks more than {FILES_MAX} files")));
+        }
+        let range = request.is_range.then_some((request.start, request.len));
+        let wanted = Held { is_exclusive: request.is_exclusive, range };
+        if !self.files.contains_key(&path) {
+            let stat = match rustix::fs::stat(path.as_bytes()) {
+                Err(Errno::NOENT | Errno::NOTDIR) => return self.take_new(new, &path),
+                found => {
+                    found.map_err(|error| not(format!("it locks {path}, which cannot be looked at here: {error}")))?
+                }
+            };
+            let directory = rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory;
+            let facts = FileFacts { uid: stat.st_uid, mode: stat.st_mode & 0o7777, directory };
+            if !matches!(gate.access(&path, &facts), Access::Allow) {
+                return Err(not(format!("it locks {path}, which the read policy keeps here")));
+            }
+            let fd =
+                open(&path).map_err(|error| not(format!("it locks {path}, which cannot be opened here: {error}")))?;
+            self.files.insert(path.clone(), File { fd, held: Vec::new() });
+        }
+        let Some(file) = self.files.get_mut(&path) else { return Ok(()) };
+        match file.take(wanted) {
+            Ok(()) => Ok(()),
+            Err(Errno::AGAIN | Errno::ACCESS) => Err(NotLocked { why: locked(&path), is_taken: true, turn: None }),
+            Err(error) => Err(not(format!("it locks {path}, which cannot be locked here: {error}"))),
+        }
+    }
+
+    fn take_new(&mut self, new: &NewFiles, path: &TreePath) -> Result<(), NotLocked> {
+        let turn = new.turn(path);
+        match turn.clone().try_lock_owned() {
+            Ok(guard) => {
+                self.new.insert(path.clone(), guard);
+                Ok(())
+            }
+            Err(_) => Err(NotLocked { why: locked(path), is_taken: true, turn: Some(turn) }),
+        }
+    }
+
+    /// A file that the task alone had when it locked it, and that is here now: others may have locked this one.
+    pub fn overtaken(&self) -> Option<&TreePath> {
+        self.new.keys().find(|path| rustix::fs::lstat(path.as_bytes()).is_ok())
+    }
+}
+
+fn locked(path: &TreePath) -> String {
+    format!("it locks {path}, which another command has locked")
+}
+
+impl File {
+    fn take(&mut self, wanted: Held) -> Result<(), Errno> {
+        let covers = |held: &Held| held.range == wanted.range && (held.is_exclusive || !wanted.is_exclusive);
+        if self.held.iter().any(covers) {
+            return Ok(());
+        }
+        match wanted.range {
+            None if wanted.is_exclusive => rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockExclusive),
+            None => rustix::fs::flock(&self.fd, FlockOperation::NonBlockingLockShared),
+            Some((start, len)) => lock_range(&self.fd, wanted.is_exclusive, start, len),
+        }?;
+        self.held.push(wanted);
+        Ok(())
+    }
+}
+
+/// For writing if that is allowed: locks of ranges want it.
+fn open(path: &TreePath) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |mode| rustix::fs::open(path.as_bytes(), mode | flags, Mode::empty());
+    open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))
+}
+
+/// Locks bytes of a file for this one opening of it, which locks of processes (`F_SETLK`) respect.
+fn lock_range(fd: &OwnedFd, is_exclusive: bool, start: i64, len: i64) -> Result<(), Errno> {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = if is_exclusive { libc::F_WRLCK } else { libc::F_RDLCK } as libc::c_short;
+    range.l_whence = libc::SEEK_SET as libc::c_short;
+    (range.l_start, range.l_len) = (start, len);
+    // SAFETY: the structure outlives the call.
+    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } {
+        0 => Ok(()),
+        _ => Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Open;
+
+    impl Gate for Open {
+        fn access(&self, _: &TreePath, _: &FileFacts) -> Access {
+            Access::Allow
+        }
+
+        fn fingerprint(&self) -> u64 {
+            0
+        }
+    }
+
+    fn request(path: &std::path::Path, is_exclusive: bool, range: Option<(i64, i64)>) -> LockRequest {
+        use std::os::unix::ffi::OsStrExt;
+        let (start, len) = range.unwrap_or_default();
+        let path = path.as_os_str().as_bytes().to_vec();
+        LockRequest { number: 1, path, is_exclusive, is_range: range.is_some(), start, len }
+    }
+
+    #[test]
+    fn tasks_and_programs_here_see_each_others_locks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, new) = (folder.path().join("f"), NewFiles::default());
+        let file = std::fs::File::create(&path).unwrap();
+        let exclusive = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        for range in [None, Some((0, 10))] {
+            let (mut one, mut other) = (Locks::default(), Locks::default());
+            let [shared, whole] = [false, true].map(|exclusive| request(&path, exclusive, range));
+            one.take(&new, &Open, &shared).unwrap();
+            other.take(&new, &Open, &shared).unwrap();
+            assert!(one.take(&new, &Open, &whole).is_err(), "the other one reads");
+            drop(other);
+            one.take(&new, &Open, &whole).unwrap();
+            one.take(&new, &Open, &shared).unwrap();
+            assert!(Locks::default().take(&new, &Open, &shared).is_err());
+            assert_eq!(exclusive().is_err(), range.is_none());
+        }
+        exclusive().unwrap();
+        let refused = Locks::default().take(&new, &Open, &request(&path, true, None)).unwrap_err();
+        assert!(refused.turn.is_none() && refused.why.contains("another command"), "{}", refused.why);
+        let mut apart = Locks::default();
+        apart.take(&new, &Open, &request(&path, true, Some((0, 10)))).unwrap();
+        Locks::default().take(&new, &Open, &request(&path, true, Some((10, 0)))).unwrap();
+    }
+
+    #[test]
+    fn files_that_only_a_task_has_are_locked_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, new) = (folder.path().join("f"), NewFiles::default());
+        let wanted = request(&path, true, None);
+        let mut one = Locks::default();
+        one.take(&new, &Open, &wanted).unwrap();
+        one.take(&new, &Open, &wanted).unwrap();
+        let refused = Locks::default().take(&new, &Open, &wanted).unwrap_err();
+        assert!(refused.turn.is_some_and(|turn| turn.try_lock().is_err()));
+        assert_eq!(one.overtaken(), None);
+        std::fs::write(&path, "").unwrap();
+        assert!(one.overtaken().is_some());
+        drop(one);
+        Locks::default().take(&new, &Open, &wanted).unwrap();
+    }
+}
