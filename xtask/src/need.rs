@@ -30,7 +30,7 @@ pub const MACHINE: [Need; 5] = [
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-pub const TESTS: [Need; 29] = [
+pub const TESTS: [Need; 30] = [
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
@@ -60,6 +60,7 @@ pub const TESTS: [Need; 29] = [
     ("meson", "meson"),
     ("cmake", "cmake"),
     ("rsync", "rsync"),
+    ("ccache", "ccache"),
 ];
 
 /// What the heavy tests on real input run.

@@ -29,6 +29,10 @@ pub const READY: &[u8] = b"ready\n";
 /// Path at which a guest finds out that it is one: `remrun` in a guest runs its command in place.
 pub const GUEST_MARK: &str = "/dev/gleaner";
 
+/// Why `ccache` runs here. The caller then has what it does not find in its cache compiled elsewhere.
+pub const CCACHE_HERE: &str = "ccache looks into its cache on this machine; what it does not find is compiled elsewhere, by \
+                               CCACHE_PREFIX=remrun unless that is set";
+
 /// What the caller allows and asks.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Options {

@@ -25,6 +25,9 @@ use wire::{Joined, now_nanos};
 /// Files that a command names and that are looked at before it starts; it asks for others when it wants them.
 const NAMED_MAX: usize = 512;
 
+/// Commands that run commands that run commands.
+const WRAPPERS_MAX: usize = 8;
+
 /// A command that can run elsewhere.
 #[derive(Clone)]
 pub struct Plan {
@@ -99,14 +102,8 @@ impl Plan {
         }
         command.argv = remote_ability::unwrap(&command.argv).to_vec();
         let program = profile::identify(&command.argv, &command.env, &cwd)?;
-        let surroundings = Surroundings {
-            set_id: remote_ability::changes_rights(&program.real),
-            stdin_terminal: stdio::is_terminal(&fds[0]),
-            device: fds.iter().any(|fd| stdio::is_device(fd)),
-        };
-        let cannot = remote_ability::cannot_run_remotely(&command.argv, &program, &command.env, &surroundings);
-        if let Some(reason) = cannot {
-            return Err(NotPlanned::Here(reason.text));
+        if let Some(why) = only_here(&command, &program, &cwd, fds) {
+            return Err(NotPlanned::Here(why));
         }
         let formats = daemon.formats.now().to_vec();
         let watch = Watch { locks: job.is_none(), formats, ports: listening::ports() };
@@ -219,6 +216,25 @@ impl Plan {
 /// Seconds since the epoch.
 pub(crate) fn now_seconds() -> u64 {
     now_nanos().max(0) as u64 / 1_000_000_000
+}
+
+/// Why a command, or one that it runs (`env`, `nice`, `timeout`), cannot be run elsewhere as if here.
+fn only_here(command: &Command, program: &profile::Program, cwd: &TreePath, fds: &[Arc<OwnedFd>; 3]) -> Option<String> {
+    let mut surroundings = Surroundings {
+        set_id: false,
+        stdin_terminal: stdio::is_terminal(&fds[0]),
+        device: fds.iter().any(|fd| stdio::is_device(fd)),
+    };
+    let (mut argv, mut program) = (command.argv.as_slice(), program.clone());
+    for _ in 0..WRAPPERS_MAX {
+        surroundings.set_id = remote_ability::changes_rights(&program.real);
+        if let Some(reason) = remote_ability::cannot_run_remotely(argv, &program, &command.env, &surroundings) {
+            return Some(reason.text);
+        }
+        argv = remote_ability::unwrap(remote_ability::inner(program.real.name(), argv)?);
+        program = profile::identify(argv, &command.env, cwd).ok()?;
+    }
+    None
 }
 
 /// What a command may change, where it is not to be planned. Looks at the file system.

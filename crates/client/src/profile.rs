@@ -1,6 +1,7 @@
 //! Which program a command is: the key under which its profile (the paths that it uses) is kept, and the program's file
 //! as the command's own environment finds it.
 
+use crate::remote_ability;
 use crate::snapshot::disk::walk;
 use base::TreePath;
 use rustix::fs::{Access, AtFlags, CWD};
@@ -56,8 +57,7 @@ pub fn identify(argv: &[Vec<u8>], env: &[Vec<u8>], cwd: &TreePath) -> Result<Pro
     let name = argv.first().map_or(&b""[..], |name| name);
     let path = find(name, env, cwd)?;
     let real = walk(&path, &mut |_| {}).unwrap_or_else(|| path.clone());
-    let called = if real.name() == b"env" { inner_of_env(argv) } else { None };
-    if let Some(inner) = called {
+    if let Some(inner) = remote_ability::inner(real.name(), argv) {
         // The key is the program's that env runs; what is executed is env.
         if let Ok(inner) = identify(inner, env, cwd) {
             return Ok(Program { key: inner.key, path, real, script: inner.script });
@@ -148,20 +148,6 @@ fn execution(path: &TreePath) -> Execution {
         Ok(()) => Execution::Yes,
         Err(_) => Execution::Closed,
     }
-}
-
-/// What `env` is told to run, with its arguments.
-fn inner_of_env(argv: &[Vec<u8>]) -> Option<&[Vec<u8>]> {
-    let mut at = 1;
-    while let Some(argument) = argv.get(at) {
-        match argument.as_slice() {
-            b"-u" | b"-C" | b"--unset" | b"--chdir" => at += 2,
-            option if option.starts_with(b"-") => at += 1,
-            assignment if assignment.contains(&b'=') => at += 1,
-            _ => return argv.get(at..),
-        }
-    }
-    None
 }
 
 /// Programs whose uses are as different as their scripts.
@@ -309,8 +295,9 @@ mod tests {
             assert_eq!(program.script, script.map(|name| tree.at(name)), "{command}");
         }
         assert_eq!(tree.identify("python3 -m pip list").unwrap().key.variant.as_deref(), Some(&b"-m pip"[..]));
-        let key = tree.identify("env A=1 -u B python3 tool.py").unwrap().key;
-        assert_eq!(key, tree.identify("python3 tool.py").unwrap().key);
+        let key = tree.identify("python3 tool.py").unwrap().key;
+        assert_eq!(tree.identify("env A=1 -u B python3 tool.py").unwrap().key, key);
+        assert_eq!(tree.identify("nice -n 3 timeout 9 python3 tool.py").unwrap().key, key);
     }
 
     #[test]

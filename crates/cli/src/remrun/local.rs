@@ -10,6 +10,17 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// Exit status when a command is not found.
 pub const NOT_FOUND: u8 = 127;
 
+/// What ccache does not find in its cache it has compiled by `remrun`, unless somebody has set another prefix.
+pub fn have_ccache_send() {
+    let Ok(own) = std::env::current_exe() else { return };
+    // ccache divides it at spaces.
+    let Some(own) = CString::new(own.as_os_str().as_bytes()).ok().filter(|own| !own.as_bytes().contains(&b' ')) else {
+        return;
+    };
+    // SAFETY: both are C strings, and `remrun` has no threads that could read the environment meanwhile.
+    unsafe { libc::setenv(c"CCACHE_PREFIX".as_ptr(), own.as_ptr(), 0) };
+}
+
 /// Becomes the command. Returns only if that fails: with what to say, and the status to exit with.
 pub fn become_command(argv: &[Vec<u8>]) -> (String, u8) {
     // The kernel passed these bytes as C strings, so there is no NUL in them.

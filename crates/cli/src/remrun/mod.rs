@@ -74,6 +74,9 @@ fn elsewhere(run: &Run) -> i32 {
                 if run.options.verbose {
                     say(&format!("runs here: {why}"));
                 }
+                if why == base::door::CCACHE_HERE {
+                    local::have_ccache_send();
+                }
                 return here(run);
             }
             Ok(End::Failed { message, code }) => {

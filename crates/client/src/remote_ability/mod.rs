@@ -5,7 +5,7 @@ mod programs;
 mod wrapping;
 
 pub use own_places::shared_memory;
-pub use wrapping::{drop_jobserver, unwrap};
+pub use wrapping::{drop_jobserver, inner, unwrap};
 
 use crate::profile::Program;
 use base::path::printable;
@@ -32,6 +32,8 @@ pub enum ReasonKind {
     Interactive,
     /// It stays, waits for changes, or talks to a process that stays.
     Daemon,
+    /// It keeps what compilers made in a cache here, or sends them elsewhere itself.
+    Compilations,
     /// It uses a device or descriptor that does not travel.
     Descriptor,
     /// It asks what processor it runs on: a worker with the same model would do.
@@ -194,6 +196,10 @@ mod tests {
     fn commands_that_stay() {
         use ReasonKind::*;
         for (command, want) in [
+            ("ccache gcc -c x.c", Compilations),
+            ("ccache -s", Compilations),
+            ("distcc gcc -c x.c", Compilations),
+            ("taskset -c 1 make", Machine),
             ("sudo make install", Privilege),
             ("ssh host ls", Network),
             ("gpg -d x", Network),

@@ -1,6 +1,6 @@
 //! Programs that stay at home by their names, or by what their arguments ask of them.
 
-use super::ReasonKind::{Daemon, Interactive, Machine, Network, Privilege};
+use super::ReasonKind::{Compilations, Daemon, Interactive, Machine, Network, Privilege};
 use super::{Reason, ReasonKind, Surroundings};
 
 /// Programs by name, separated by spaces, with the reason that each has.
@@ -10,6 +10,7 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
         "sudo sudoedit su doas pkexec runuser newgrp sg passwd chsh chfn useradd usermod userdel groupadd chroot \
         unshare nsenter bwrap setpriv capsh setcap fakeroot",
     ),
+    (Compilations, "ccache sccache distcc icecc icerun buildcache fastbuild fbuild goma gomacc"),
     (
         Network,
         "ssh scp sftp sshfs mosh ssh-add ssh-agent ssh-keygen ssh-copy-id telnet ftp lftp nc ncat socat curl \
@@ -22,7 +23,7 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
         lspci lsusb lsmem lshw dmidecode sensors nvidia-smi rocm-smi dmesg journalctl mount umount findmnt \
         swapon swapoff losetup fdisk parted ip ifconfig route ss netstat iptables nft arp ethtool nmcli who w \
         last users arch loginctl timedatectl hostnamectl localectl sysctl modprobe insmod rmmod lsmod \
-        pgrep pkill pidof kill killall pstree renice ionice chrt crontab at batch systemctl service initctl \
+        pgrep pkill pidof kill killall pstree renice ionice chrt taskset numactl crontab at batch systemctl service initctl \
         shutdown reboot poweroff halt hwclock apt apt-get apt-cache aptitude dpkg yum dnf rpm zypper pacman apk \
         snap flatpak brew emerge nix-env nixos-rebuild update-alternatives ldconfig docker docker-compose \
         podman nerdctl crictl ctr buildah skopeo lxc lxd incus vagrant virsh virt-install VBoxManage machinectl \
@@ -56,6 +57,8 @@ pub(super) fn sentence(kind: ReasonKind, name: &str) -> String {
         Network => format!("{name} needs the network or your keys, which commands elsewhere do not have"),
         Machine => format!("{name} is about this machine itself"),
         Interactive => format!("{name} works with your screen or with processes of this machine"),
+        Compilations if name == "ccache" => base::door::CCACHE_HERE.to_owned(),
+        Compilations => format!("{name} keeps what compilers made on this machine, or sends them elsewhere itself"),
         Daemon => format!("{name} keeps running, or talks to a process that does, on this machine"),
         _ => format!("{name} works only on this machine"),
     }

@@ -1,29 +1,64 @@
-//! What is taken off a command that runs elsewhere: compiler wrappers in front of it, and make's jobserver.
+//! Commands that run a command: which one, what of it has to be known before it runs elsewhere; and what is taken off a command that
+//! does: `remrun` in front of it, and make's jobserver.
 
-/// The command without wrappers in front of it that would cache or send it themselves, and without `remrun`.
+/// The command without `remrun` in front of it.
 pub fn unwrap(argv: &[Vec<u8>]) -> &[Vec<u8>] {
-    const WRAPPERS: &[&[u8]] = &[
-        b"ccache",
-        b"icecc",
-        b"icerun",
-        b"distcc",
-        b"sccache",
-        b"buildcache",
-        b"fastbuild",
-        b"goma",
-        b"gomacc",
-        b"remrun",
-    ];
     let mut argv = argv;
     while let [wrapper, program, ..] = argv {
-        let name = wrapper.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        // With an option first, the wrapper itself is meant: ccache --show-stats.
-        if !WRAPPERS.contains(&name) || program.starts_with(b"-") || program.contains(&b'=') {
+        // With an option first, `remrun` itself is meant.
+        if last_name(wrapper) != b"remrun" || program.starts_with(b"-") || program.contains(&b'=') {
             break;
         }
         argv = &argv[1..];
     }
     argv
+}
+
+/// A command that runs another one.
+struct Wrapper {
+    name: &'static [u8],
+    /// Options whose value is the next argument.
+    with_value: &'static [&'static [u8]],
+    /// Arguments of its own before the command.
+    own: usize,
+}
+
+const fn wrapper(name: &'static [u8], with_value: &'static [&'static [u8]], own: usize) -> Wrapper {
+    Wrapper { name, with_value, own }
+}
+
+const WRAPPERS: [Wrapper; 7] = [
+    wrapper(b"env", &[b"-u", b"-C", b"--unset", b"--chdir"], 0),
+    wrapper(b"nice", &[b"-n", b"--adjustment"], 0),
+    wrapper(b"nohup", &[], 0),
+    wrapper(b"setsid", &[], 0),
+    wrapper(b"time", &[b"-f", b"-o", b"--format", b"--output"], 0),
+    wrapper(b"timeout", &[b"-k", b"-s", b"--kill-after", b"--signal"], 1),
+    wrapper(b"stdbuf", &[b"-i", b"-o", b"-e", b"--input", b"--output", b"--error"], 0),
+];
+
+/// The command that a command runs, of which `name` is the program's; `None` if it is none of these, or runs nothing.
+pub fn inner<'a>(name: &[u8], argv: &'a [Vec<u8>]) -> Option<&'a [Vec<u8>]> {
+    let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == name)?;
+    let (mut at, mut own) = (1, wrapper.own);
+    while let Some(argument) = argv.get(at) {
+        match argument.as_slice() {
+            b"--" => at += 1,
+            option if wrapper.with_value.contains(&option) => at += 2,
+            option if option.starts_with(b"-") => at += 1,
+            assignment if name == b"env" && assignment.contains(&b'=') => at += 1,
+            _ if own > 0 => {
+                own -= 1;
+                at += 1;
+            }
+            _ => return argv.get(at..),
+        }
+    }
+    None
+}
+
+fn last_name(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 /// The environment without make's jobserver, whose descriptors do not travel; the rest of `MAKEFLAGS` is kept.
@@ -85,17 +120,37 @@ mod tests {
     }
 
     #[test]
-    fn wrappers_are_taken_off() {
+    fn remrun_is_taken_off() {
         for (command, want) in [
-            ("ccache gcc -c x.c", "gcc -c x.c"),
-            ("/usr/bin/icecc g++ x.c", "g++ x.c"),
+            ("ccache gcc -c x.c", "ccache gcc -c x.c"),
             ("remrun remrun gcc x.c", "gcc x.c"),
-            ("ccache distcc cc x.c", "cc x.c"),
-            ("ccache -s", "ccache -s"),
-            ("ccache", "ccache"),
+            ("/usr/bin/remrun gcc x.c", "gcc x.c"),
+            ("remrun --version", "remrun --version"),
             ("gcc x.c", "gcc x.c"),
         ] {
             assert_eq!(unwrap(&words(command)), words(want), "{command}");
+        }
+    }
+
+    #[test]
+    fn commands_in_commands() {
+        for (command, want) in [
+            ("env A=1 -u B python3 x.py", Some("python3 x.py")),
+            ("env -i A=1 sudo x", Some("sudo x")),
+            ("nice -n 5 ccache gcc x.c", Some("ccache gcc x.c")),
+            ("nice -5 gcc", Some("gcc")),
+            ("timeout -k 5 -s KILL 10 ssh host", Some("ssh host")),
+            ("timeout --foreground 10s make -j2", Some("make -j2")),
+            ("time -v -o log make", Some("make")),
+            ("setsid -w -- x", Some("x")),
+            ("stdbuf -oL grep x", Some("grep x")),
+            ("nohup sleep 1", Some("sleep 1")),
+            ("env", None),
+            ("timeout 10", None),
+            ("gcc -c x.c", None),
+        ] {
+            let argv = words(command);
+            assert_eq!(inner(&argv[0], &argv), want.map(words).as_deref(), "{command}");
         }
     }
 
