@@ -412,7 +412,7 @@ are left out. With `:::` behind it, every line is run for every argument. COMMAN
 give all combinations.
 
 Filled in: {} the argument, {.} without its extension, {/} its last part, {//} its folder, {/.} its last part without extension, {#} the task's \
-number, {2} {2.} {2/} {2//} {2/.} the same of the second argument. If no place is said, the argument goes to the end. What is filled into a \
+number from 1 (as GNU parallel counts; else tasks are counted from 0), {2} {2.} {2/} {2//} {2/.} the same of the second argument. If no place is said, the argument goes to the end. What is filled into a \
 command line is quoted.
 
 All tasks of a job see the files as they were when the job began, whatever others of its tasks changed since; a path that has been changed by \

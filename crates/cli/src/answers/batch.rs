@@ -2,6 +2,7 @@
 
 use super::{COMMAND_WIDTH, Render};
 use crate::render::{Facts, Table, age, command_line, time};
+use base::path::shown;
 use client::report::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, TaskReport, short};
 use wire::now_millis;
 
@@ -48,11 +49,11 @@ fn facts(job: &BatchLine) -> Facts {
     let mut facts = Facts::default();
     facts.fact("job", &job.job);
     if !job.name.is_empty() {
-        facts.fact("name", &job.name);
+        facts.fact("name", shown(&job.name));
     }
     facts.fact("state", format!("{}, {}", job.state, job.priority));
     if let Some(problem) = &job.problem {
-        facts.fact("because", problem);
+        facts.fact(if job.state == "done" { "note" } else { "because" }, problem);
     }
     let counts = format!("{} done, {} failed, {} running, {} waiting", job.done, job.failed, job.running, job.waiting);
     facts.fact("tasks", counts).fact("submitted", time(job.submitted_ms));

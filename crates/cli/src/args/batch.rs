@@ -60,7 +60,7 @@ pub struct Submit {
     /// Have its tasks wait here until `gleaner release`: the hub is not given them before, unless there is a --deadline
     #[arg(long)]
     pub hold: bool,
-    /// Wait until it is over; the status is then 1 if any task failed. Ctrl-C ends the waiting, not the job
+    /// Wait until it is over; the status is then 1 if any task failed or was cancelled. Ctrl-C ends the waiting, not the job
     #[arg(short, long)]
     pub wait: bool,
     /// Print JSON

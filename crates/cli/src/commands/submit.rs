@@ -164,7 +164,7 @@ impl Tasks {
     fn next(&mut self) -> Result<Option<BatchTask>> {
         let Some(source) = &mut self.source else { return Ok(self.single.take()) };
         let Some(item) = source.take()? else { return Ok(None) };
-        let origin = item.origin.clone().unwrap_or_else(|| format!("task {}", item.number));
+        let origin = item.origin.clone().unwrap_or_else(|| format!("task {}", item.index()));
         let task = self.task(item).map_err(|what| CliError::user(format!("{origin}: {what}")))?;
         match task.to_bytes().len() > TASK_BYTES_MAX {
             true => Err(CliError::user(format!("{origin}: a command of more than {} KiB", TASK_BYTES_MAX >> 10))
@@ -236,7 +236,7 @@ fn wait(job: &BatchLine) -> Result<BatchLine> {
                 (wait_ms, failed) = (LOOK_MS, 0);
                 if now.problem != said {
                     said = now.problem.clone();
-                    if let Some(problem) = said.as_ref().filter(|_| !now.is_over()) {
+                    if let Some(problem) = &said {
                         let text = format!("job {}: {problem}", report::short(&now.job));
                         progress.beside(|| render::say(&text));
                     }

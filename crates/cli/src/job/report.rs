@@ -19,7 +19,10 @@ const STATUS_MAX: u64 = 101;
 /// A task, as JSON.
 #[derive(Serialize)]
 struct TaskLine {
+    /// From 1, as `{#}`.
     task: u64,
+    /// From 0.
+    index: u64,
     origin: Option<String>,
     command: String,
     /// The exit status, if it exited.
@@ -122,7 +125,7 @@ fn to_json(value: &impl Serialize) -> Result<String> {
 
 /// `FILE:LINE: exited with status 1: COMMAND`.
 fn failure(finished: &Finished) -> String {
-    let origin = finished.item.origin.clone().unwrap_or_else(|| format!("task {}", finished.item.number));
+    let origin = finished.item.origin.clone().unwrap_or_else(|| format!("task {}", finished.item.index()));
     let how = match &finished.result {
         Ok(ended) => match ended.status {
             ExitStatus::Code(code) => format!("exited with status {code}"),
@@ -138,7 +141,7 @@ fn failure(finished: &Finished) -> String {
 
 /// What is to be said of a task at once, beside what it said itself.
 pub fn remarks(finished: &Finished) -> String {
-    let origin = finished.item.origin.clone().unwrap_or_else(|| format!("task {}", finished.item.number));
+    let origin = finished.item.origin.clone().unwrap_or_else(|| format!("task {}", finished.item.index()));
     let mut text = String::new();
     match &finished.result {
         Ok(ended) => {
@@ -163,6 +166,7 @@ pub fn json(finished: &mut Finished) -> Result<String> {
     let ((stdout, more_out), (stderr, more_err)) = (stdout.text()?, stderr.text()?);
     let mut line = TaskLine {
         task: finished.item.number,
+        index: finished.item.index(),
         origin: finished.item.origin.clone(),
         command: String::from_utf8_lossy(&finished.item.command.shown).into_owned(),
         status: None,

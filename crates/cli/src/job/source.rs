@@ -53,12 +53,19 @@ impl Typed {
 /// A task of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// Its number, from 1.
+    /// Its number from 1, as `{#}` has it and GNU parallel counts.
     pub number: u64,
     /// File and line that it comes from.
     pub origin: Option<String>,
     /// The command.
     pub command: Filled,
+}
+
+impl Item {
+    /// Its number from 0, as all of `gleaner` says it.
+    pub fn index(&self) -> u64 {
+        self.number - 1
+    }
 }
 
 /// The tasks of a job, one after the other.

@@ -177,6 +177,32 @@ fn refusals_say_what_and_whose() {
 }
 
 #[test]
+fn errors_are_json_for_a_program() {
+    let place = Place::new();
+    let answer = r#"{"error": {"kind": "user", "message": "no job `a\u001b[2J`", "hint": "gleaner jobs"}}"#;
+    let daemon = answering(&place, r#"{"ask":"job","job":"9","first":0,"count":50,"wait_ms":0}"#, answer);
+    let (status, stdout, stderr) = output(gleaner(&place).args(["jobs", "9", "--json"]));
+    daemon.join().expect("the daemon");
+    let error = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON")["error"].clone();
+    assert_eq!((status, stderr.as_str(), stdout.contains('\u{1b}')), (Some(2), "", false));
+    assert_eq!(
+        (error(&stdout)["message"].as_str(), error(&stdout)["exit_status"].as_u64()),
+        (Some("no job `a\u{1b}[2J`"), Some(2))
+    );
+    for wrong in [&["jobs", "--nosuch", "--json"][..], &["submit", "--json"], &["priority", "9", "what", "--json"]] {
+        let (status, stdout, stderr) = output(gleaner(&place).args(wrong));
+        assert_eq!(
+            (status, stderr.as_str(), error(&stdout)["kind"].as_str()),
+            (Some(2), "", Some("user")),
+            "{wrong:?}"
+        );
+    }
+    // The command's own words.
+    let (_, stdout, _) = output(gleaner(&place).args(["submit", "--", "x", "--json", ":::", "::::"]));
+    assert_eq!(stdout, "");
+}
+
+#[test]
 fn settings_and_their_sources() {
     let place = Place::new();
     std::fs::create_dir(place.path().join("config")).expect("a folder");

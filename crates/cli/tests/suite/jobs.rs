@@ -51,7 +51,7 @@ fn tasks_are_shown_apart_and_in_order() {
     daemon.join().expect("the daemon saw what it should");
     let shown: String = ["a", "b", "c", "d", "e", "f"].map(|name| format!("{name} begins\n{name} ends\n")).concat();
     let asked: String = ["a", "b", "c", "d", "e", "f"].map(|name| format!("{name}?\n")).concat();
-    let summary = "gleaner run: 1 of 6 tasks failed:\n  task 3: exited with status 7: do c\n";
+    let summary = "gleaner run: 1 of 6 tasks failed:\n  task 2: exited with status 7: do c\n";
     assert_eq!((code, out, err), (Some(1), shown, asked + summary));
     assert_eq!(most.load(Ordering::SeqCst), 3, "as many at once as was said");
 }
@@ -86,7 +86,7 @@ fn what_did_not_take_place_is_told() {
     daemon.join().expect("the daemon saw what it should");
     assert_eq!((code, out.as_str()), (Some(1), ""));
     let said = "nothing committed: /x is outside the write policy";
-    let want = format!("gleaner run: task 1: {said}\ngleaner run: 1 of 1 tasks failed:\n  task 1: {said}: x 1\n");
+    let want = format!("gleaner run: task 0: {said}\ngleaner run: 1 of 1 tasks failed:\n  task 0: {said}: x 1\n");
     assert_eq!(err, want);
 }
 

@@ -237,7 +237,11 @@ pub async fn change(daemon: &Arc<Daemon>, digits: &str, change: Change) -> Resul
     };
     let failed = |error: io::Error| problem(ProblemKind::Environment, format!("writing the job's log: {error}"), "");
     changed.await.map_err(failed)?;
-    let at_hub = until_told(&job, CHANGE_TIME_MAX).await;
+    let at_hub = tokio::select! {
+        told = until_told(&job, CHANGE_TIME_MAX) => told,
+        // One that was never begun ends without the hub.
+        () = job.until_over() => true,
+    };
     let line = job.line();
     let why_not = (!at_hub).then(|| why_not_told(daemon, &line));
     Ok(BatchChanged { job: line, at_hub, why_not })

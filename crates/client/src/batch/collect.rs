@@ -172,13 +172,19 @@ async fn end_of(way: &Arc<Way>, ended: &Ended, tries: u32) -> Result<Option<End>
     };
     end.worker = printable(result.worker.as_bytes());
     end.is_cut = result.is_cut;
+    end.own = result.exited.as_ref().map(|exited| exited.status().into());
     match put_in_place(way, ended, result, &mut end).await {
+        Ok(true) if ended.failure == CANCELLED => end.own = None,
         Ok(true) if ended.failure != 0 => end.how = failure(way, ended, end.own),
         Ok(true) => {}
         Ok(false) => return Ok(None),
         // Who has it no more will not have it again.
         Err(why) if tries >= FETCH_TRIES => {
-            end.how = How::Failed(shortened(&format!("its result cannot be had: {why}")))
+            end.how = How::Failed(shortened(&format!("what it made could not be put into place: {why}")));
+            // The disk may be full: what was written stays.
+            let written =
+                [1, 2].map(|stream| std::fs::metadata(way.job.output(index, stream)).map_or(0, |file| file.len()));
+            (end.said, end.is_cut) = (written, true);
         }
         Err(why) => return Err(why),
     }

@@ -3,14 +3,16 @@
 
 mod handing;
 mod lines;
+mod state;
 
 use super::folder::{self, Spec, Tasks};
 use super::log::{End, Entry, How, Log, shortened};
-use super::order::{Lost, Order};
+use super::order::Order;
 use crate::views::View;
 use crate::write_rules::WriteRules;
 use base::{BatchId, Digest, Priority, TaskId, Time};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use state::State;
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -82,84 +84,6 @@ impl Drop for Turn {
         lock(&self.job.taking).remove(&self.index);
         self.job.taken.notify_waiters();
     }
-}
-
-#[derive(Debug, Default)]
-struct State {
-    ends: BTreeMap<u32, End>,
-    /// Of a job in which some come after others.
-    order: Option<Order>,
-    /// Ends of tasks that will never run, which are not written down yet.
-    lost: Vec<End>,
-    /// Tasks after which what is to be run was.
-    assimilated: BTreeSet<u32>,
-    /// By task, with the numbers of the instances.
-    launched: BTreeMap<u32, Vec<(u32, Launched)>>,
-    /// Launches under way.
-    running: u32,
-    /// Tasks that the hub has.
-    at_hub: u32,
-    failed: u32,
-    /// Of these, tasks that were never run.
-    not_run: u32,
-    opened: bool,
-    collected: bool,
-    /// What hinders it now.
-    problem: Option<String>,
-    /// What went wrong last with tasks that have not ended.
-    troubles: HashMap<u32, String>,
-    /// Of these, tasks whose results cannot be put into place now.
-    stuck: BTreeMap<u32, String>,
-    /// How often tasks that have not ended took too long.
-    too_long: HashMap<u32, u32>,
-    /// How many workers can have its tasks, as the hub said last.
-    workers: Option<u32>,
-}
-
-impl State {
-    /// A task has ended: the first end counts.
-    fn end(&mut self, end: End) {
-        let index = end.index;
-        self.troubles.remove(&index);
-        self.too_long.remove(&index);
-        self.stuck.remove(&index);
-        self.launched.remove(&index);
-        if self.ends.contains_key(&index) {
-            return;
-        }
-        let is_good = end.how.is_good();
-        self.failed += u32::from(!is_good);
-        self.not_run += u32::from(matches!(end.how, How::NotRun(_)));
-        let lost = self.order.as_mut().map(|order| order.ended(index, is_good)).unwrap_or_default();
-        let end = self.ends.entry(index).or_insert(end);
-        self.lost.extend(lost.into_iter().map(|lost| End::of(lost.index, never_run(lost, end))));
-    }
-
-    /// An instance is launched, perhaps once more.
-    fn launch(&mut self, index: u32, number: u32, launched: Launched) {
-        let of_task = self.launched.entry(index).or_default();
-        of_task.retain(|(other, _)| *other != number);
-        of_task.push((number, launched));
-    }
-
-    fn taint(&mut self, index: u32, number: u32, why: String) {
-        let of_task = self.launched.get_mut(&index).into_iter().flatten();
-        for (_, launched) in of_task.filter(|(other, _)| *other == number) {
-            launched.tainted.get_or_insert_with(|| why.clone());
-        }
-    }
-}
-
-/// How a task ends that comes after one which did not end well, directly or not.
-fn never_run(lost: Lost, first: &End) -> How {
-    let what = match &first.how {
-        How::Cancelled => return How::Cancelled,
-        _ if lost.because != first.index => "was not run".to_owned(),
-        How::Exit(_) | How::Signal(_) => format!("failed ({})", first.how.name()),
-        How::NotCommitted(_) => "was not committed".to_owned(),
-        How::Failed(_) | How::NotRun(_) => "failed".to_owned(),
-    };
-    How::NotRun(format!("task {}, after which it comes, {what}", lost.because))
 }
 
 impl Job {
@@ -559,6 +483,7 @@ impl Job {
 mod tests {
     use super::super::folder::Draft;
     use super::super::folder::tests::{spec_of, task};
+    use super::super::log::Own;
     use super::*;
 
     fn job(folder: &Path, failures_max: Option<u32>) -> Arc<Job> {
@@ -605,6 +530,48 @@ mod tests {
         job.ended(end(1, How::Signal(9))).unwrap();
         assert_eq!(job.line().state, "cancelling");
         assert!(job.wanted().borrow().cancelled.as_deref().unwrap().contains("--max-failures 1"));
+    }
+
+    #[test]
+    fn what_hinders_a_job_and_what_was_cut_is_told() {
+        let above = tempfile::tempdir().unwrap();
+        let job = job(&above.path().join("job"), None);
+        job.stuck(1, "No space left on device");
+        assert!(
+            job.line().problem.unwrap().ends_with("task 1 made waits to be put into place: No space left on device")
+        );
+        job.ended(end(1, How::Exit(0))).unwrap();
+        assert_eq!(job.line().problem, None);
+        job.ended(End { is_cut: true, ..end(0, How::Exit(0)) }).unwrap();
+        job.ended(End { own: Some(Own::Signal(9)), ..end(2, How::NotCommitted("/x".into())) }).unwrap();
+        job.collected().unwrap();
+        assert!(job.line().problem.unwrap().contains("the output of a task was cut"));
+        let tasks = job.task_lines(0, 3);
+        assert!(tasks[0].why.as_ref().unwrap().contains("cut") && tasks[0].exit == Some(0));
+        assert_eq!((tasks[2].exit, tasks[2].signal, tasks[2].signal_name.as_deref()), (None, Some(9), Some("SIGKILL")));
+    }
+
+    #[test]
+    fn a_quorum_that_cannot_be_met_is_told() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        let mut draft = Draft::begin(&folder).unwrap();
+        draft.add(&[task("a")]).unwrap();
+        let mut spec = spec_of(1);
+        spec.batch.quorum = 2;
+        draft.finish(&spec).unwrap();
+        let job = Job::load(&folder).unwrap();
+        job.set_workers(2);
+        assert_eq!(job.line().problem, None);
+        job.set_workers(1);
+        assert!(job.line().problem.unwrap().starts_with("--quorum 2 needs 2 workers of different owners, and 1 "));
+        let launched = Launched { since: Time(1), view: None, tainted: None, is_over: false };
+        lock(&job.state).launch(0, 0, launched);
+        assert_eq!(job.task_lines(0, 1)[0].why, None);
+        job.landed(0, 0);
+        let task = &job.task_lines(0, 1)[0];
+        let why = "it has 1 of the 2 results that must agree, and the only worker that is here has run it: it waits for another one";
+        assert_eq!((task.status.as_str(), task.why.as_deref()), ("waiting", Some(why)));
     }
 
     #[test]

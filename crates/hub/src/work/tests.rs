@@ -147,6 +147,19 @@ async fn a_job_is_done_by_a_host_that_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_account_never_fills_the_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen::default()).await;
+    // There is room for 1,024.
+    let told = client.submit_launches(job, 0, 700).await;
+    assert_eq!((told.tasks, told.again_ms > 0), (512, true), "{told:?}");
+    assert!(told.refusal.contains("as many tasks at the hub as it may have: 512"), "{told:?}");
+    assert_eq!(client.submit_launches(job, 0, 512).await.refusal, "", "what is there is taken again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn figures_follow_a_job() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());

@@ -6,6 +6,8 @@ use crate::report::{self, BatchLine, BatchTaskLine};
 use base::path::{faithful, printable};
 use wire::lock;
 
+/// Of a task that said more than is kept.
+const CUT: &str = "its output was cut: of each stream the first 64 MiB are kept";
 /// Most tasks that are named as those after which one comes.
 const AFTER_SHOWN_MAX: usize = 64;
 
@@ -36,7 +38,8 @@ impl Job {
                 .clone()
                 .or_else(|| state.problem.clone())
                 .or_else(|| self.lacks_workers(&state))
-                .or_else(|| hindered(&state)),
+                .or_else(|| hindered(&state))
+                .or_else(|| cut(&state)),
             priority: wanted.priority.name().into(),
             tasks,
             done: ended - state.failed.min(ended),
@@ -83,7 +86,7 @@ impl Job {
         };
         let why = match end {
             Some(End { how: How::Cancelled, .. }) => self.wanted.borrow().cancelled.clone(),
-            Some(end) => end.how.why().map(str::to_owned),
+            Some(end) => end.how.why().map(str::to_owned).or_else(|| end.is_cut.then(|| CUT.to_owned())),
             None => state.troubles.get(&index).cloned().or_else(|| self.lacks_results(&state, index)),
         };
         let (exit, signal, signal_name) =
@@ -125,11 +128,21 @@ impl Job {
             false => format!("its {landed} results do not agree so far"),
         };
         Some(match state.workers {
+            Some(1) => format!("{lacks}, and the only worker that is here has run it: it waits for another one"),
             Some(workers) if landed >= workers => {
                 format!("{lacks}, and each of the {workers} workers that are here has run it: it waits for another one")
             }
             _ => format!("{lacks}: it waits for another worker's"),
         })
+    }
+}
+
+/// That not all is there of what tasks said.
+fn cut(state: &State) -> Option<String> {
+    match state.cut {
+        0 => None,
+        1 => Some("the output of a task was cut: gleaner jobs JOB shows which".into()),
+        tasks => Some(format!("the outputs of {tasks} tasks were cut: gleaner jobs JOB shows which")),
     }
 }
 
