@@ -5,7 +5,7 @@
 use crate::answer::{Invalidation, LaneNumber};
 use crate::lane::Told;
 use crate::lanes::Lanes;
-use crate::node::{DirShown, Node, NodeId, Seen};
+use crate::node::{self, DirShown, Node, NodeId, Seen};
 use crate::view::Known;
 use base::{Binding, Bound, Digest, TreePath};
 use std::collections::HashSet;
@@ -105,19 +105,24 @@ impl Lanes {
         }
     }
 
-    fn fate_of_node(&mut self, node: NodeId, known: Known) -> Fate {
+    fn fate_of_node(&mut self, id: NodeId, known: Known) -> Fate {
         let same = |bound: &Arc<Bound>, held: &Node| match held {
-            Node::Dir(dir) => dir.attached && matches!(bound.binding, Binding::Directory { .. }),
+            Node::Dir(dir) => match &bound.binding {
+                Binding::Directory { attr, .. } => {
+                    dir.attached && dir.rights.is_none_or(|known| known == node::rights(attr))
+                }
+                _ => false,
+            },
             Node::File(file) => file.data.is_of(&bound.binding),
         };
-        match (self.nodes.all_mut(node), known) {
+        match (self.nodes.all_mut(id), known) {
             // The kernel dropped the node, and with it every name of it.
             (None, _) => Fate::Drop,
             (Some(held), Known::Bound(bound)) if same(&bound, held) => {
                 if let Node::File(file) = held {
                     (file.path, file.seq) = (bound.path.clone(), bound.seq);
                 }
-                Fate::Keep(Told::Node { node, seq: bound.seq })
+                Fate::Keep(Told::Node { node: id, seq: bound.seq })
             }
             _ => Fate::Invalidate,
         }

@@ -448,7 +448,7 @@ impl Lanes {
         match self.nodes.all_mut(node) {
             Some(Node::Dir(dir)) => {
                 dir.lookups += 1;
-                dir.shown = DirShown::of(bound);
+                dir.show(DirShown::of(bound));
             }
             Some(Node::File(file)) => file.lookups += 1,
             None => {}
@@ -492,7 +492,7 @@ impl Lanes {
             return Attributes::Fault(Fault { lane: dir.lane, view, task, path });
         };
         let Some(shown) = DirShown::of(bound) else { return Attributes::Stale };
-        self.nodes.dir_mut(node).expect("found above").shown = Some(shown);
+        self.nodes.dir_mut(node).expect("found above").show(Some(shown));
         let attr = shown.attr;
         Attributes::Found(Shown { node, ino: self.ino(&attr), shape, attr })
     }

@@ -114,6 +114,9 @@ pub(crate) struct DirNode {
     pub(crate) attached: bool,
     /// The attributes that the kernel was last told; `None`: it will ask.
     pub(crate) shown: Option<DirShown>,
+    /// Mode, owner and group that the kernel was last told. It decides by them who may do what, and an overlay does so
+    /// without asking again: they end with the name only.
+    pub(crate) rights: Option<(u32, u32, u32)>,
     /// What the kernel was told of its names.
     pub(crate) told: HashMap<Box<[u8]>, Told>,
     /// The listings that the kernel was shown.
@@ -165,6 +168,19 @@ impl DirShown {
             _ => None,
         }
     }
+}
+
+impl DirNode {
+    /// Notes what the kernel is told of the directory.
+    pub(crate) fn show(&mut self, shown: Option<DirShown>) {
+        self.shown = shown;
+        self.rights = shown.map(|shown| rights(&shown.attr)).or(self.rights);
+    }
+}
+
+/// What of attributes decides who may do what.
+pub(crate) fn rights(attr: &Attr) -> (u32, u32, u32) {
+    (attr.mode, attr.uid, attr.gid)
 }
 
 #[derive(Debug)]
@@ -233,6 +249,7 @@ impl Nodes {
             lookups: 0,
             attached: true,
             shown: None,
+            rights: None,
             told: HashMap::new(),
             listed: Seen::Nothing,
             absences: Seen::Nothing,
