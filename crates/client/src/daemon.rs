@@ -226,8 +226,13 @@ impl Daemon {
     fn new(config: Config, lock: std::fs::File) -> Result<Arc<Self>, DaemonError> {
         let key = Key::load_or_create(&config.state_dir.join("client.key"))?;
         let committer = Arc::new(Committer::open(&config.state_dir.join("commit"))?);
-        for (task, why) in committer.recover()?.stuck {
-            tracing::error!(%task, why, "a commit that stopped in the middle could be neither finished nor undone");
+        let recovered = committer.recover()?;
+        for (task, why) in recovered.stuck {
+            tracing::warn!(%task, why, "a commit that stopped in the middle can be neither finished nor undone yet");
+        }
+        for (task, why) in recovered.set_aside {
+            let what = "a commit that stopped in the middle can be neither finished nor undone: it is kept for gleaner recover";
+            tracing::error!(%task, why, "{what}");
         }
         private_folder(&config.state_dir.join("spool"))?;
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));

@@ -578,9 +578,11 @@ impl Session {
         if let Some(why) = record.late_in_job() {
             return self.fail(format!("nothing committed: {why}"));
         }
-        match settle(&self.daemon, self.task, &self.plan, exited, spool, record).await {
+        let may_run_here = !self.is_noticed() && !self.options.no_local && self.contestant.is_none();
+        match settle(&self.daemon, self.task, &self.plan, exited, spool, record, may_run_here).await {
             Settled::Committed(status) => Reply::Done(status),
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
+            Settled::RefusedHere(why) => self.called_off(why, record),
         }
     }
 }

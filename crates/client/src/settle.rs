@@ -24,9 +24,11 @@ pub enum Settled {
     Committed(ExitStatus),
     /// Nothing was committed: a message for the caller.
     NotCommitted(String),
+    /// Nothing was committed nor kept: the system refuses here what it allowed there. Run here, the program will see that.
+    RefusedHere(String),
 }
 
-/// Commits the delta of a task that ended.
+/// Commits the delta of a task that ended. `may_run_here`: nobody has noticed yet that it ran elsewhere.
 pub async fn settle(
     daemon: &Arc<Daemon>,
     task: TaskId,
@@ -34,6 +36,7 @@ pub async fn settle(
     exited: Exited,
     spool: Spool,
     record: &mut Record,
+    may_run_here: bool,
 ) -> Settled {
     let status = exited.status();
     record.ended(&exited);
@@ -45,6 +48,7 @@ pub async fn settle(
         trust: record.unreadable().cloned().map_or(Trust::Views, Trust::ReadWhileChanged),
         durable: daemon.config.durable,
         keeps: true,
+        may_run_here,
     };
     match settle_ended(daemon, ended, exited, spool).await {
         Ok(None) => Settled::Committed(status),
@@ -52,11 +56,22 @@ pub async fn settle(
             record.committed(&report);
             Settled::Committed(status)
         }
-        Err((message, paths)) => {
+        Err(NotCommitted { message, paths, refused_here: false }) => {
             record.not_committed(&paths);
             Settled::NotCommitted(message)
         }
+        Err(NotCommitted { message, .. }) => Settled::RefusedHere(message),
     }
+}
+
+/// Why nothing was committed.
+pub(crate) struct NotCommitted {
+    /// For the caller.
+    pub message: String,
+    /// What it is about.
+    pub paths: Vec<TreePath>,
+    /// The system refuses here what it allowed there, and the command may be run here.
+    refused_here: bool,
 }
 
 /// A task that ended, as far as its commit goes.
@@ -75,6 +90,8 @@ pub(crate) struct Ended {
     pub durable: bool,
     /// Keep what cannot be committed for `gleaner recover`.
     pub keeps: bool,
+    /// It can be run here, where the system would refuse what it allowed there.
+    pub may_run_here: bool,
 }
 
 /// How what a task saw is known.
@@ -89,15 +106,18 @@ pub(crate) enum Trust {
     NotTold(String),
 }
 
-/// Commits the delta of such a task; `None` if it changed nothing. The error is a message and the paths that it is about.
+/// Commits the delta of such a task; `None` if it changed nothing.
 pub(crate) async fn settle_ended(
     daemon: &Arc<Daemon>,
     ended: Ended,
     exited: Exited,
     spool: Spool,
-) -> Result<Option<Report>, (String, Vec<TreePath>)> {
+) -> Result<Option<Report>, NotCommitted> {
     let status = exited.status();
-    let wrong = |what: String| (format!("nothing committed: {what}"), Vec::new());
+    let wrong = |what: String| {
+        let message = format!("nothing committed: {what}");
+        NotCommitted { message, paths: Vec::new(), refused_here: false }
+    };
     let delta = convert::delta(exited.changes);
     let delta = delta.map_err(|error| wrong(format!("the worker's result is no result: {error}")))?;
     if delta.changes.is_empty() {
@@ -123,7 +143,7 @@ pub(crate) async fn settle_ended(
 }
 
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.
-fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Result<Report, (String, Vec<TreePath>)> {
+fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Result<Report, NotCommitted> {
     let committer: &Committer = &daemon.committer;
     let views = daemon.server.views();
     let (seen, unchanged);
@@ -158,6 +178,9 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
             remember(views, spool, &report);
             Ok(report)
         }
+        Err(error) if ended.may_run_here && error.is_refusal_of_system() => {
+            Err(NotCommitted { message: error.to_string(), paths: Vec::new(), refused_here: true })
+        }
         Err(error) => {
             let may_be_kept = matches!(
                 error,
@@ -174,7 +197,8 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
             });
             let paths = error.paths().into_iter().cloned().collect();
             let message = error.explain(keep.task, daemon.config.home.as_ref(), kept);
-            Err((message.trim_start_matches("remrun: ").to_owned(), paths))
+            let message = message.trim_start_matches("remrun: ").to_owned();
+            Err(NotCommitted { message, paths, refused_here: false })
         }
     }
 }
@@ -244,6 +268,10 @@ impl Contents for Spooled<'_> {
 
     fn append_to(&self, content: &Content, from: u64, file: &File) -> io::Result<()> {
         self.0.write_from(content, from, file)
+    }
+
+    fn begins_as(&self, content: &Content, from: u64, file: &File) -> io::Result<bool> {
+        self.0.begins_as(content, from, file)
     }
 }
 

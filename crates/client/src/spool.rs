@@ -85,6 +85,39 @@ impl Spool {
         }
     }
 
+    /// Whether the first `from` bytes of a file's content are those of `file`. Only of the last piece are the bytes needed.
+    pub fn begins_as(&self, content: &Content, from: u64, file: &File) -> io::Result<bool> {
+        let pieces = match content {
+            Content::Empty => return Ok(from == 0),
+            Content::Block(digest) => vec![base::Piece { len: u64::MAX, block: Some(*digest) }],
+            other => self.recipe(other)?.pieces,
+        };
+        let mut at = 0;
+        for piece in pieces {
+            if at >= from {
+                break;
+            }
+            let mut there = vec![0; piece.len.min(from - at) as usize];
+            match file.read_exact_at(&mut there, at) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+                other => other?,
+            }
+            let same = match piece.block {
+                None => there.iter().all(|byte| *byte == 0),
+                Some(digest) if there.len() as u64 == piece.len => Digest::of(&there) == digest,
+                Some(digest) => match self.get(&digest) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+                    bytes => bytes?.starts_with(&there),
+                },
+            };
+            if !same {
+                return Ok(false);
+            }
+            at = at.saturating_add(piece.len);
+        }
+        Ok(true)
+    }
+
     /// Writes a file's bytes from its byte `from` on at `out`'s position; holes stay holes.
     pub fn write_from(&self, content: &Content, from: u64, out: &File) -> io::Result<()> {
         let mut out = out;
@@ -155,6 +188,17 @@ mod tests {
         File::open(&out).expect("there").read_to_end(&mut written).expect("read");
         assert_eq!(written.len() as u64, recipe.size - (1 << 20));
         assert!(written.starts_with(&blocks[1]) && written.ends_with(&[0; 5000]));
+
+        let whole = folder.path().join("whole");
+        let content = Content::Recipe(name);
+        spool.write_from(&content, 0, &File::create(&whole).expect("made")).expect("written");
+        let whole = File::options().read(true).write(true).open(&whole).expect("there");
+        let begins = |from| spool.begins_as(&content, from, &whole).expect("compared");
+        assert!(begins(0) && begins(1) && begins((3 << 20) + 7) && begins(recipe.size) && begins(recipe.size - 1));
+        whole.write_all_at(b"x", 3 << 20).expect("written");
+        assert!(begins(3 << 20) && !begins((3 << 20) + 7));
+        whole.set_len(5).expect("cut");
+        assert!(begins(5) && !begins(6));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn facts(path: &TreePath) -> WriteFacts {
     WriteFacts {
         owner: found.map(|stat| stat.st_uid),
         directory: found.is_some_and(is_directory),
-        may_write: may_write(path),
+        may_write: may_write(path) || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
     }
 }
@@ -53,6 +53,14 @@ fn may_write(path: &TreePath) -> bool {
     let nearest = above.find(is_directory);
     let rights = Access::WRITE_OK | Access::EXEC_OK;
     nearest.is_some_and(|directory| accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()).is_ok())
+}
+
+/// Whether the user may change what is at `path` itself. (Whether it can be removed or renamed depends on its directory: then
+/// the commit says so.)
+fn may_change(path: &TreePath, stat: &Stat) -> bool {
+    let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
+    let is_owned = stat.st_uid == rustix::process::geteuid().as_raw();
+    is_owned || (!is_link && accessat(CWD, path.as_bytes(), Access::WRITE_OK, AtFlags::empty()).is_ok())
 }
 
 /// Whether `path` lies in a `.git` that is not there yet.

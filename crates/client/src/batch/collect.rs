@@ -334,16 +334,17 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
     let (trust, launch) = trust(known.as_ref());
     let task = way.job.commit_task(ended.index);
     let can_run_again = way.job.is_ordered() && matches!(trust, Trust::Since(_));
-    let settling = settle::Ended { task, argv, write, launch, trust, durable: true, keeps: !can_run_again };
+    let settling =
+        settle::Ended { task, argv, write, launch, trust, durable: true, keeps: !can_run_again, may_run_here: false };
     let settled = settle_ended(&way.daemon, settling, exited, spool).await;
     drop(known);
     Ok(match settled {
         Ok(_) => Some(How::of_status(status)),
-        Err((why, _)) => match way.daemon.committer.outcome(task) {
+        Err(error) => match way.daemon.committer.outcome(task) {
             // Another try of ours, that was cut off, was faster.
             Some(status) => Some(How::of_status(status)),
             None if can_run_again => None,
-            None => Some(How::NotCommitted(shortened(&why))),
+            None => Some(How::NotCommitted(shortened(&error.message))),
         },
     })
 }

@@ -4,7 +4,8 @@ use super::crash;
 use super::error::CommitError;
 use super::files;
 use super::plan::{Plan, Step};
-use super::stage::{Slot, Stages, names_in};
+use super::rights;
+use super::stage::{Slot, Stages, StateFailure, names_in};
 use super::stamp::Seen;
 use super::tree::{self, Meta, Tree, os, set_meta};
 use base::{Digest, TreePath};
@@ -41,8 +42,12 @@ impl Failure {
     }
 }
 
-/// The error for a failed system call: no room, or what the system said.
+/// The error for a failed system call: no room, or what the system said; of the state folder, if that failed.
 pub(crate) fn io_error(what: &'static str, path: &TreePath, source: io::Error) -> CommitError {
+    let source = match StateFailure::within(source) {
+        Ok(failed) => return CommitError::State(failed),
+        Err(source) => source,
+    };
     match source.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOSPC | Errno::DQUOT) => CommitError::NoSpace(path.clone()),
         _ => CommitError::Io { what, path: path.clone(), source },
@@ -251,16 +256,26 @@ impl Applier<'_> {
         rename_to_new(self.stages.held(slot.folder), &self.stages.name(slot), parent.as_fd(), path.name())
     }
 
-    /// Opens the file at `path`, if it has this inode number, for writing, even where its mode forbids that to its owner.
-    fn open_to_write(&self, path: &TreePath, ino: u64) -> io::Result<File> {
-        let open = |tree: &Tree| tree.open_file(path, OFlags::RDWR);
-        let opened: OwnedFd = match open(self.tree) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+    /// Opens the file at `path`, if it has this inode number, for reading, if that is allowed, and writing, even where its
+    /// mode forbids that to its owner.
+    fn open_to_write(&self, path: &TreePath, ino: u64, how: OFlags) -> io::Result<File> {
+        let open = |rights: OFlags| self.tree.open_file(path, rights | how);
+        let denied = |error: &io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+        let opened = open(OFlags::RDWR);
+        let opened = match opened {
+            Err(error) if denied(&error) => open(OFlags::WRONLY),
+            other => other,
+        };
+        let opened: OwnedFd = match opened {
+            Err(error) if denied(&error) => {
                 let held = self.tree.hold(path)?;
                 let node = tree::node_of(&held)?;
+                if !rights::owns(&node) {
+                    return Err(error);
+                }
                 let mode = node.mode | 0o600;
                 set_meta(&held, &Meta { mode, uid: node.uid, gid: node.gid, mtime: node.mtime, xattrs: None })?;
-                open(self.tree)?
+                open(OFlags::RDWR)?
             }
             other => other?,
         };
@@ -272,7 +287,7 @@ impl Applier<'_> {
 
     fn overwrite(&self, path: &TreePath, slot: Slot, ino: u64, meta: &Meta) -> io::Result<()> {
         let from = self.stages.open(slot)?;
-        let to = self.open_to_write(path, ino)?;
+        let to = self.open_to_write(path, ino, OFlags::empty())?;
         files::copy_content(&from, &to)?;
         crash::point()?;
         set_meta(&to.into(), meta)
@@ -282,10 +297,24 @@ impl Applier<'_> {
     fn append(&self, path: &TreePath, slot: Slot, state: (u64, u64, u64), meta: &Meta) -> io::Result<()> {
         let (ino, at, len) = state;
         let from = self.stages.open(slot)?;
-        let to = self.open_to_write(path, ino)?;
+        let grows_only = self.tree.node(path)?.is_some_and(|node| node.append_only);
+        let how = if grows_only { OFlags::APPEND } else { OFlags::empty() };
+        let to = self.open_to_write(path, ino, how)?;
         let end = to.metadata()?.len();
-        let done = if self.recovering { added_before(&from, &to, at, len, end)? } else { 0 };
-        files::append_content(&from, &to, done, end, len)?;
+        let done = match self.recovering {
+            true => match added_before(&from, &to, at, len, end) {
+                // A file that may be written and not read: what was added is as much as it has grown.
+                Err(error) if error.raw_os_error() == Some(Errno::BADF.raw_os_error()) => {
+                    end.saturating_sub(at).min(len)
+                }
+                other => other?,
+            },
+            false => 0,
+        };
+        match grows_only {
+            true => files::append_bytes(&from, &to, done, len)?,
+            false => files::append_content(&from, &to, done, end, len)?,
+        }
         crash::point()?;
         set_meta(&to.into(), meta)
     }
@@ -297,7 +326,7 @@ impl Applier<'_> {
         if node.size <= at || node.size > at + len {
             return Ok(());
         }
-        let to = self.open_to_write(path, ino)?;
+        let to = self.open_to_write(path, ino, OFlags::empty())?;
         rustix::fs::ftruncate(&to, at)?;
         set_meta(&to.into(), old)
     }

@@ -12,7 +12,7 @@ use super::policy::Allowed;
 use super::stage::{FOLDER_PREFIX, Slot, Stages};
 use super::stamp::Stamp;
 use super::tree::{Meta, Node, Tree};
-use super::{Evidence, Note, NoteKind};
+use super::{Contents, Evidence, Note, NoteKind};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Change, TreePath, Xattr};
 use std::borrow::Cow;
@@ -39,6 +39,10 @@ pub(super) struct Parent {
     pub(super) writable: bool,
     /// Only owners may move entries away, and this user does not own the directory.
     pub(super) sticky: bool,
+    /// Its time can be set to what it was, so that an exchange of entries leaves no trace in it.
+    pub(super) owned: bool,
+    /// Entries can be added only.
+    pub(super) append_only: bool,
 }
 
 /// Makes the plan for one commit.
@@ -46,6 +50,7 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) tree: &'a Tree,
     pub(super) stages: &'a mut Stages<'b>,
     pub(super) evidence: &'a dyn Evidence,
+    pub(super) contents: &'a dyn Contents,
     pub(super) changes: &'a [Cow<'a, Change>],
     /// Targets of renames and links that are to be copies.
     pub(super) copied: &'a HashSet<TreePath>,
@@ -55,6 +60,10 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) renamed_to: HashMap<&'a TreePath, &'a TreePath>,
     /// Directories that this commit makes.
     pub(super) made: HashSet<TreePath>,
+    /// Those of them that hand their group down.
+    pub(super) handing_down: HashSet<TreePath>,
+    /// Whether directories, by what they are called now, hand access lists down.
+    pub(super) lists: HashMap<TreePath, bool>,
     /// What is moved into place from where.
     pub(super) placed: HashMap<TreePath, Slot>,
     /// Files that are renamed.
@@ -75,6 +84,8 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) place: Vec<Step>,
     pub(super) write: Vec<Step>,
     pub(super) append: Vec<Step>,
+    /// Appends to files that may only grow, which cannot be undone: after all that may fail.
+    pub(super) append_only: Vec<Step>,
     pub(super) attributes: Vec<Step>,
     pub(super) directories: Vec<Step>,
     pub(super) conflicts: Vec<Conflict>,
@@ -88,7 +99,7 @@ impl<'a, 'b> Planner<'a, 'b> {
     pub(crate) fn new(
         tree: &'a Tree,
         stages: &'a mut Stages<'b>,
-        evidence: &'a dyn Evidence,
+        (evidence, contents): (&'a dyn Evidence, &'a dyn Contents),
         allowed: &'a Allowed<'a>,
         staged: &'a Slots,
     ) -> Self {
@@ -115,6 +126,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             tree,
             stages,
             evidence,
+            contents,
             changes,
             copied: &allowed.copies,
             staged,
@@ -122,6 +134,8 @@ impl<'a, 'b> Planner<'a, 'b> {
             renamed,
             renamed_to,
             made: HashSet::new(),
+            handing_down: HashSet::new(),
+            lists: HashMap::new(),
             placed: HashMap::new(),
             moved_files: HashSet::new(),
             copies: HashMap::new(),
@@ -134,6 +148,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             place: Vec::new(),
             write: Vec::new(),
             append: Vec::new(),
+            append_only: Vec::new(),
             attributes: Vec::new(),
             directories: Vec::new(),
             conflicts: Vec::new(),
@@ -170,7 +185,15 @@ impl<'a, 'b> Planner<'a, 'b> {
         self.directories.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         let mut steps = std::mem::take(&mut self.open);
         steps.append(&mut self.detach);
-        for kind in [&mut self.place, &mut self.write, &mut self.attributes, &mut self.append, &mut self.directories] {
+        let kinds = [
+            &mut self.place,
+            &mut self.write,
+            &mut self.attributes,
+            &mut self.append,
+            &mut self.directories,
+            &mut self.append_only,
+        ];
+        for kind in kinds {
             steps.append(kind);
         }
         Ok(steps)
@@ -222,9 +245,12 @@ impl<'a, 'b> Planner<'a, 'b> {
             return Ok(());
         }
         match &change.action {
-            Action::File { attr, xattrs, change: how, .. } => match how {
+            Action::File { attr, xattrs, content, change: how } => match how {
                 FileChange::Written => self.plan_written(index, path, attr, xattrs, verdict),
-                FileChange::Appended { from } => self.plan_appended(index, path, attr, xattrs, *from, verdict),
+                FileChange::Appended { from } => {
+                    let verdict = self.seen_by_content(path, content, *from, verdict)?;
+                    self.plan_appended(index, path, attr, xattrs, *from, verdict)
+                }
                 FileChange::Attributes => self.plan_attributes(path, attr, xattrs, verdict),
             },
             action => self.plan_other(path, action, verdict),

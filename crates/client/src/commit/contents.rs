@@ -4,13 +4,22 @@ use super::apply::io_error;
 use super::check::{Checked, Planner, Verdict, changed_or_unknown, kept_mode, meta, meta_of};
 use super::error::ConflictKind;
 use super::plan::Step;
+use super::rights;
 use super::stage::Slot;
 use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node};
 use super::validate::committed_xattrs;
 use super::{NoteKind, files};
-use base::{Attr, TreePath, Xattr};
+use base::{Attr, Content, TreePath, Xattr};
 use rustix::fs::OFlags;
+
+/// An error like the kernel's if the file at `path` is `fixed`, so that it is known before anything is changed.
+pub(super) fn refuse_fixed(what: &'static str, path: &TreePath, fixed: bool) -> Checked<()> {
+    match fixed {
+        true => Err(io_error(what, path, std::io::Error::from_raw_os_error(rustix::io::Errno::PERM.raw_os_error()))),
+        false => Ok(()),
+    }
+}
 
 impl Planner<'_, '_> {
     pub(super) fn plan_written(
@@ -45,7 +54,8 @@ impl Planner<'_, '_> {
         if self.copies.contains_key(path) {
             return self.place_instead(path, slot);
         }
-        if node.is_file() && self.must_stay(path, &node)? {
+        if node.is_file() && self.must_stay(path, slot, &node, attr)? {
+            refuse_fixed("write", path, node.immutable || node.append_only)?;
             return self.overwrite(path, slot, &node, attr, xattrs);
         }
         if self.moved_files.contains(path) {
@@ -66,11 +76,19 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// Whether the file at `path` can only be written in place: it has other names, is a mount, or cannot be renamed.
-    fn must_stay(&mut self, path: &TreePath, node: &Node) -> Checked<bool> {
+    /// Whether the file at `path` can only be written in place: it has other names, is a mount, cannot be renamed, or a new
+    /// one could not have its owner and group.
+    fn must_stay(&mut self, path: &TreePath, slot: Slot, node: &Node, attr: &Attr) -> Checked<bool> {
         let parent = self.parent_of(path)?;
-        let foreign = parent.sticky && node.uid != rustix::process::geteuid().as_raw();
-        Ok(node.nlink > 1 || node.mount_root || !parent.writable || foreign)
+        let foreign = parent.sticky && !rights::owns(node);
+        let touched = path.parent().is_some_and(|parent| self.own_directories.contains(&parent));
+        let replaceable = parent.writable && (parent.owned || touched) && !parent.append_only;
+        let held = self.tree.hold(&self.origin(path).unwrap_or_else(|| path.clone()));
+        if held.is_ok_and(tree::has_access_list) {
+            return Ok(true);
+        }
+        let owned = rights::may_own(attr, self.stages.group(slot.folder));
+        Ok(node.nlink > 1 || node.mount_root || node.append_only || foreign || !replaceable || !owned)
     }
 
     fn is_identical(&mut self, path: &TreePath, slot: Slot, node: &Node) -> Checked<bool> {
@@ -85,6 +103,7 @@ impl Planner<'_, '_> {
     }
 
     pub(super) fn place_new(&mut self, path: &TreePath, slot: Slot) -> Checked<()> {
+        self.refuse_handed_down(path)?;
         self.parent_of(path)?;
         let ino = self.staged_ino(path, slot)?;
         self.placed.insert(path.clone(), slot);
@@ -106,7 +125,7 @@ impl Planner<'_, '_> {
             return Ok(());
         }
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
-        self.take_away(&origin, seen, None, false)?;
+        self.take_away(&origin, node, None, false)?;
         self.place.push(Step::Place { path: path.clone(), slot, ino, over: None, moved: false });
         Ok(())
     }
@@ -152,6 +171,8 @@ impl Planner<'_, '_> {
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
         let (old, new) = self.both_metas(&origin, node, attr, xattrs, kept_mode(attr.mode, node.mode))?;
         if old != new {
+            let only_time = Meta { mtime: old.mtime, ..new.clone() } == old;
+            refuse_fixed("change the attributes of", path, node.immutable || (node.append_only && !only_time))?;
             self.attributes.push(Step::Attributes { path: path.clone(), ino: node.ino, old, new });
         }
         Ok(())
@@ -187,6 +208,26 @@ impl Planner<'_, '_> {
                 Ok(())
             }
         }
+    }
+
+    /// Of a file that was added to: if what the task saw is not known, its content tells. A file that begins with it still is as
+    /// good as one that others added to.
+    pub(super) fn seen_by_content(
+        &mut self,
+        path: &TreePath,
+        content: &Content,
+        from: u64,
+        verdict: Verdict,
+    ) -> Checked<Verdict> {
+        let node = match verdict {
+            Verdict::Changed(node, None) if node.is_file() && node.size >= from => node,
+            other => return Ok(other),
+        };
+        let origin = self.origin(path).unwrap_or_else(|| path.clone());
+        let Ok(file) = self.tree.open_file(&origin, OFlags::RDONLY) else { return Ok(Verdict::Changed(node, None)) };
+        let same = self.contents.begins_as(content, from, &file.into());
+        let same = same.map_err(|source| io_error("compare", path, source))?;
+        Ok(Verdict::Changed(node, same.then(|| Stamp::of_node(&node))))
     }
 
     pub(super) fn plan_appended(
@@ -229,8 +270,10 @@ impl Planner<'_, '_> {
             files::append_content(&added, &copy, 0, node.size, attr.size - from).map_err(io)?;
             return tree::set_meta(&copy.into(), &meta).map_err(io);
         }
+        refuse_fixed("append to", path, node.immutable)?;
         let (at, len) = (node.size, attr.size - from);
-        self.append.push(Step::Append { path: path.clone(), slot, ino: node.ino, at, len, old, meta });
+        let steps = if node.append_only { &mut self.append_only } else { &mut self.append };
+        steps.push(Step::Append { path: path.clone(), slot, ino: node.ino, at, len, old, meta });
         Ok(())
     }
 }

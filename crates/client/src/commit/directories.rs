@@ -3,10 +3,10 @@
 use super::NoteKind;
 use super::apply::io_error;
 use super::check::{Checked, Parent, Planner, kept_mode, meta, meta_of};
-use super::error::ConflictKind;
+use super::error::{CommitError, ConflictKind};
 use super::plan::Step;
+use super::rights;
 use super::stage::Slot;
-use super::stamp::Seen;
 use super::tree::{self, Meta, Node, is_writable};
 use super::validate::committed_xattrs;
 use base::{Attr, Base, Change, TreePath, Xattr};
@@ -50,7 +50,7 @@ impl Planner<'_, '_> {
             Base::Absent if !self.evidence.may_replace_new() => self.conflict(path, ConflictKind::NoEvidence),
             Base::Absent => self.note(path, NoteKind::LastWins),
         }
-        self.take_away(&origin, Seen::of(&node), None, false)?;
+        self.take_away(&origin, &node, None, false)?;
         self.make_directory(path, attr, xattrs)
     }
 
@@ -58,9 +58,10 @@ impl Planner<'_, '_> {
         if !self.check_parent(path)? {
             return Ok(());
         }
+        self.refuse_handed_down(path)?;
         let mode = self.directory_mode(path, attr.mode)?;
         let io = |source| io_error("make directory", path, source);
-        let slot = self.slot_for(path)?;
+        let slot = self.slot_for(path, true)?;
         let new = Meta { xattrs: Some(committed_xattrs(xattrs)), ..meta(attr, mode) };
         let node = super::place::make_directory(self.stages, slot, &new).map_err(io)?;
         let old = meta_of(&node, None);
@@ -72,11 +73,18 @@ impl Planner<'_, '_> {
 
     /// The mode of a new directory: set-group-id only where the directory above hands it down.
     fn directory_mode(&mut self, path: &TreePath, mode: u32) -> Checked<u32> {
-        let parent = path.parent().and_then(|parent| self.origin(&parent));
+        let parent = path.parent().filter(|_| mode & 0o2000 != 0);
         let inherits = match parent {
-            Some(parent) if mode & 0o2000 != 0 => self.look(&parent)?.is_some_and(|node| node.mode & 0o2000 != 0),
-            _ => false,
+            Some(parent) if self.made.contains(&parent) => self.handing_down.contains(&parent),
+            Some(parent) => match self.origin(&parent) {
+                Some(origin) => self.look(&origin)?.is_some_and(|node| node.mode & 0o2000 != 0),
+                None => false,
+            },
+            None => false,
         };
+        if inherits {
+            self.handing_down.insert(path.clone());
+        }
         Ok(mode & if inherits { 0o3777 } else { 0o1777 })
     }
 
@@ -108,6 +116,18 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
+    /// An error if what is new at `path` would get an access list here.
+    pub(super) fn refuse_handed_down(&mut self, path: &TreePath) -> Checked<()> {
+        let Some(parent) = path.parent().filter(|parent| !self.made.contains(parent)) else { return Ok(()) };
+        let Some(origin) = self.origin(&parent) else { return Ok(()) };
+        if let Some(hands_down) = self.lists.get(&origin) {
+            return if *hands_down { Err(CommitError::HandsListDown(origin)) } else { Ok(()) };
+        }
+        let hands_down = self.tree.directory(&origin).is_ok_and(|held| tree::hands_list_down(&*held));
+        self.lists.insert(origin, hands_down);
+        self.refuse_handed_down(path)
+    }
+
     /// Whether there will be a directory for `path` to be in; else a conflict.
     pub(super) fn check_parent(&mut self, path: &TreePath) -> Checked<bool> {
         let Some(parent) = path.parent() else { return Ok(true) };
@@ -133,7 +153,7 @@ impl Planner<'_, '_> {
 
     /// What can be done with entries of the directory that `path` is in; opens it for the commit if need be.
     pub(super) fn parent_of(&mut self, path: &TreePath) -> Checked<Parent> {
-        let free = Parent { writable: true, sticky: false };
+        let free = Parent { writable: true, sticky: false, owned: true, append_only: false };
         let Some(parent) = path.parent() else { return Ok(free) };
         match if self.made.contains(&parent) { None } else { self.origin(&parent) } {
             None => Ok(free),
@@ -146,22 +166,25 @@ impl Planner<'_, '_> {
             return Ok(*known);
         }
         let io = |source| io_error("look at", path, source);
-        let Some(node) = self.look(path)? else { return Ok(Parent { writable: false, sticky: false }) };
-        let user = rustix::process::geteuid().as_raw();
-        let sticky = node.mode & 0o1000 != 0 && user != 0 && user != node.uid;
+        let absent = Parent { writable: false, sticky: false, owned: false, append_only: false };
+        let Some(node) = self.look(path)? else { return Ok(absent) };
+        let owned = rights::owns(&node);
         let held = self.tree.directory(path).map_err(io)?;
         let writable = is_writable(&*held) || self.open_if_needed(path, &node)?;
-        // Should all be undone, this comes last: the directory's mtime is what it was.
-        let (ino, old, new) = (node.ino, meta_of(&node, None), meta_of(&node, None));
-        self.open.insert(0, Step::Open { path: path.clone(), ino, old, new });
-        if let Some(after) = self.after(path) {
+        let as_it_is = meta_of(&node, None);
+        if owned {
+            // Should all be undone, this comes last: the directory's mtime is what it was.
+            let (ino, old, new) = (node.ino, as_it_is.clone(), as_it_is.clone());
+            self.open.insert(0, Step::Open { path: path.clone(), ino, old, new });
+        }
+        if let Some(after) = self.after(path).filter(|_| owned) {
             // The task's own entries would have changed its mtime, and the delta would say so: what changes it is the
             // way in which files are replaced.
-            let as_it_is = meta_of(&node, None);
             let (old, new) = (as_it_is.clone(), as_it_is);
             self.directories.push(Step::Attributes { path: after, ino: node.ino, old, new });
         }
-        let known = Parent { writable, sticky };
+        let known =
+            Parent { writable, sticky: node.mode & 0o1000 != 0 && !owned, owned, append_only: node.append_only };
         self.parents.insert(path.clone(), known);
         Ok(known)
     }
@@ -200,15 +223,16 @@ impl Planner<'_, '_> {
         (!self.own_directories.contains(&after) && !self.removed.contains_key(path)).then_some(after)
     }
 
-    /// A slot from which, and into which, an entry at `path` can be renamed.
-    pub(super) fn slot_for(&mut self, path: &TreePath) -> Checked<Slot> {
+    /// A slot from which, and into which, an entry at `path` can be renamed; if `is_new`, what is made in it gets the
+    /// group that it would get there.
+    pub(super) fn slot_for(&mut self, path: &TreePath, is_new: bool) -> Checked<Slot> {
         let mut at = path.parent();
         while let Some(parent) = at {
             let origin = if self.made.contains(&parent) { None } else { self.origin(&parent) };
             if let Some(origin) = origin
                 && self.look(&origin)?.is_some_and(|node| node.is_directory())
             {
-                let folder = self.stages.folder_for(self.tree, &origin);
+                let folder = self.stages.folder_for(self.tree, &origin, is_new);
                 let folder = folder.map_err(|source| io_error("make a staging folder for", path, source))?;
                 return Ok(self.stages.slot(folder));
             }

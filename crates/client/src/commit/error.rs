@@ -22,9 +22,12 @@ pub enum CommitError {
     /// The task asked what could not be told it: what it made of that is not to be trusted.
     #[error("nothing committed: {0}: run it again")]
     NotTold(String),
-    /// There is no room.
-    #[error("nothing committed: no room on the disk for {0}: make room, then: gleaner recover")]
+    /// There is no room where this is to be.
+    #[error("nothing committed: no room on the disk for {0}: make room there, and run it again")]
     NoSpace(TreePath),
+    /// There is no room for the daemon's own state, in this folder.
+    #[error("nothing committed: no room on the disk of gleaner's own state, {}: make room there, and run it again", .0.display())]
+    NoStateSpace(std::path::PathBuf),
     /// The bytes of a file could not be had, or are not what the delta says.
     #[error("nothing committed: the new content of {path} cannot be had: {why}")]
     Content {
@@ -46,6 +49,11 @@ pub enum CommitError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// What is new here gets an access list from its directory, and what list a program would have got is not known.
+    #[error(
+        "nothing committed: {0} hands an access list (ACL) down, which files made elsewhere cannot have: run it here"
+    )]
+    HandsListDown(TreePath),
     /// The daemon's own state folder failed.
     #[error("nothing committed: the state folder cannot be used: {0}")]
     State(#[source] std::io::Error),
@@ -66,8 +74,8 @@ pub enum CommitError {
     /// An earlier life of the daemon began to commit this, and it could be neither finished nor undone since, for this
     /// reason. Nothing was done now.
     #[error(
-        "an earlier commit of it stopped in the middle and could be neither finished nor undone ({0}); it is tried again \
-             when the daemon starts"
+        "an earlier commit of it stopped in the middle and could be neither finished nor undone ({0}): gleaner recover shows \
+             it, and --into FOLDER copies what there is of it"
     )]
     Stuck(String),
 }
@@ -137,14 +145,28 @@ impl CommitError {
             Self::Refused(refusals) => refusals.iter().map(|refusal| &refusal.path).collect(),
             Self::Conflict(conflicts) => conflicts.iter().map(|conflict| &conflict.path).collect(),
             Self::ReadWhileChanged(path)
+            | Self::HandsListDown(path)
             | Self::NoSpace(path)
             | Self::Content { path, .. }
             | Self::Io { path, .. }
             | Self::HalfUndone { path, .. } => vec![path],
-            Self::Invalid(_) | Self::NotTold(_) | Self::AlreadyCommitted(_) | Self::State(_) | Self::Stuck(_) => {
-                Vec::new()
-            }
+            Self::Invalid(_)
+            | Self::NotTold(_)
+            | Self::AlreadyCommitted(_)
+            | Self::NoStateSpace(_)
+            | Self::State(_)
+            | Self::Stuck(_) => Vec::new(),
         }
+    }
+
+    /// Whether this system refuses what the one where the task ran allowed: run here, the program itself would have been
+    /// refused.
+    pub fn is_refusal_of_system(&self) -> bool {
+        use rustix::io::Errno;
+        let Self::Io { source, .. } = self else { return matches!(self, Self::HandsListDown(_)) };
+        let refusals = [Errno::PERM, Errno::ACCESS, Errno::ROFS, Errno::BUSY, Errno::OPNOTSUPP, Errno::NAMETOOLONG];
+        let code = source.raw_os_error().map(Errno::from_raw_os_error);
+        code.is_some_and(|code| refusals.contains(&code))
     }
 
     /// What a user reads, with what to do next; `home` is shown as `~`, `kept` tells that [`super::Committer::keep`]

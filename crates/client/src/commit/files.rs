@@ -3,7 +3,7 @@
 use rustix::fs::{Mode, SeekFrom, ftruncate, seek};
 use rustix::io::Errno;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::Path;
 
@@ -38,6 +38,20 @@ pub(crate) fn append_content(from: &File, to: &File, done: u64, end: u64, len: u
         true => Ok(ftruncate(to, end + (len - done))?),
         false => Ok(()),
     }
+}
+
+/// Adds the bytes of `from` between `done` and `len` to the end of `to`, which is opened for appending and may not be cut:
+/// holes become zeros.
+pub(crate) fn append_bytes(from: &File, mut to: &File, done: u64, len: u64) -> io::Result<()> {
+    let mut buffer = vec![0u8; (len - done).min(1 << 18) as usize];
+    let mut at = done;
+    while at < len {
+        let want = buffer.len().min((len - at) as usize);
+        from.read_exact_at(&mut buffer[..want], at)?;
+        to.write_all(&buffer[..want])?;
+        at += want as u64;
+    }
+    Ok(())
 }
 
 /// The next run of data of `file` at or after `at`, as start and end.

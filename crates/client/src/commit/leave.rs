@@ -2,6 +2,7 @@
 
 use super::apply::{SubtreeSum, io_error};
 use super::check::{Checked, Planner, changed_or_unknown, meta_of};
+use super::contents::refuse_fixed;
 use super::error::ConflictKind;
 use super::plan::Step;
 use super::stage::{Slot, names_in};
@@ -50,7 +51,7 @@ impl<'a> Planner<'a, '_> {
                 None
             }
         };
-        self.take_away(path, Seen::of(&node), beneath, false).map(drop)
+        self.take_away(path, &node, beneath, false).map(drop)
     }
 
     /// Whether a file that is to go is still what the task saw.
@@ -126,7 +127,7 @@ impl<'a> Planner<'a, '_> {
             return Ok(());
         }
         self.open_if_needed(from, &node)?;
-        let slot = self.take_away(from, Seen::of(&node), None, true)?;
+        let slot = self.take_away(from, &node, None, true)?;
         self.place.push(Step::Place { path: to.clone(), slot, ino: node.ino, over: None, moved: true });
         Ok(())
     }
@@ -155,10 +156,10 @@ impl<'a> Planner<'a, '_> {
             return Ok(());
         }
         self.moved_files.insert(to);
-        let target = self.slot_for(to)?;
+        let target = self.slot_for(to, false)?;
         let taken = match self.copied.contains(to) {
             true => None,
-            false => Some(self.take_away(from, Seen::of(node), None, true)?),
+            false => Some(self.take_away(from, node, None, true)?),
         };
         let (slot, ino, moved) = match taken.filter(|taken| taken.folder == target.folder) {
             Some(slot) => (slot, node.ino, true),
@@ -181,7 +182,7 @@ impl<'a> Planner<'a, '_> {
                     self.place.push(step(Some(Seen::of(&there))));
                 } else {
                     self.place.push(step(None));
-                    self.take_away(&here, Seen::of(&there), None, false)?;
+                    self.take_away(&here, &there, None, false)?;
                 }
             }
         }
@@ -215,19 +216,37 @@ impl<'a> Planner<'a, '_> {
     pub(super) fn take_away(
         &mut self,
         path: &TreePath,
-        seen: Seen,
+        node: &Node,
         beneath: Option<Digest>,
         moves: bool,
     ) -> Checked<Slot> {
-        if self.look(path)?.is_some_and(|node| node.mount_root) {
+        if node.mount_root {
             // Renamed, the mount would go with it.
             self.conflict(path, ConflictKind::MountPoint);
         }
+        let io = |source| io_error("make a staging folder for", path, source);
         let parent = path.parent().unwrap_or_else(TreePath::root);
         self.inspect_parent(&parent)?;
-        let folder = self.stages.folder_for(self.tree, &parent);
-        let slot = self.stages.slot(folder.map_err(|source| io_error("make a staging folder for", path, source))?);
-        self.detach.push(Step::Detach { path: path.clone(), slot, seen, beneath, moves });
+        let what = if moves { "rename" } else { "remove" };
+        refuse_fixed(what, path, node.immutable || node.append_only)?;
+        let slot = match node.is_directory() && !self.may_change_parent(path)? {
+            true => self.stages.slot_beside(self.tree, &parent).map_err(io)?,
+            false => {
+                let folder = self.stages.folder_for(self.tree, &parent, false).map_err(io)?;
+                self.stages.slot(folder)
+            }
+        };
+        self.detach.push(Step::Detach { path: path.clone(), slot, seen: Seen::of(node), beneath, moves });
         Ok(slot)
+    }
+
+    /// Whether the directory at `path` can be moved to another one: that changes its entry `..`.
+    fn may_change_parent(&self, path: &TreePath) -> Checked<bool> {
+        let is_opened = |step: &Step| matches!(step, Step::Open { path: at, old, new, .. } if at == path && old != new);
+        if self.open.iter().any(is_opened) {
+            return Ok(true);
+        }
+        let held = self.tree.hold(path).map_err(|source| io_error("look at", path, source))?;
+        Ok(tree::is_writable(&held))
     }
 }

@@ -7,9 +7,14 @@
 //! somebody was faster, all is undone. What is displaced is kept until the record is closed. A local reader may see the
 //! tree in the middle of a commit; a crash leaves it there only until [`Committer::recover`].
 //!
-//! Not kept: POSIX access lists and security labels of files that are replaced; access times.
+//! A commit needs no more rights than a program that does the same here (`rights`): what cannot be replaced is written in
+//! place, and of what others own nothing is set that only owners may set. What could be neither finished nor undone is set
+//! aside after some starts (`aside`).
+//!
+//! Not kept: security labels of files that are replaced; access times.
 
 mod apply;
+mod aside;
 mod check;
 mod contents;
 mod crash;
@@ -23,6 +28,7 @@ mod place;
 mod plan;
 mod policy;
 mod recover;
+mod rights;
 mod stage;
 mod stamp;
 mod tree;
@@ -85,6 +91,9 @@ pub trait Contents {
 
     /// Writes the bytes of `content` from offset `from` on to the end of `file`.
     fn append_to(&self, content: &Content, from: u64, file: &File) -> io::Result<()>;
+
+    /// Whether the first `from` bytes of `content` are those of `file`, as far as that can be told.
+    fn begins_as(&self, content: &Content, from: u64, file: &File) -> io::Result<bool>;
 }
 
 /// What the write policy says of a path.
@@ -280,6 +289,13 @@ impl Committer {
     /// # Errors
     /// Says why nothing was committed.
     pub fn commit(&self, request: &Request<'_>) -> Result<Report, CommitError> {
+        self.commit_alone(request).map_err(|error| match error {
+            CommitError::State(source) if is_full(&source) => CommitError::NoStateSpace(self.state.clone()),
+            error => error,
+        })
+    }
+
+    fn commit_alone(&self, request: &Request<'_>) -> Result<Report, CommitError> {
         self.begun.store(true, Ordering::SeqCst);
         let _alone = self.alone(request.task);
         if let Some(status) = self.outcome(request.task) {
@@ -296,11 +312,12 @@ impl Committer {
             self.turn().add(request.task, request.status, request.durable).map_err(CommitError::State)?;
             return Ok(Report { scratch: allowed.scratch, ..Report::default() });
         }
+        self.yard.tidy(&tree);
         let mut stages = Stages::new(&self.yard, request.task).map_err(CommitError::State)?;
         let result = self.commit_staged(request, &tree, &mut stages, &allowed);
         let closed = !matches!(result, Err(CommitError::HalfUndone { .. })) && !crashed();
         if closed && let Err(error) = stages.clear(&tree) {
-            tracing::warn!(task = %request.task, %error, "the staging folder could not be cleared; it is at the next start");
+            tracing::warn!(task = %request.task, %error, "the staging folder could not be cleared; it is before the next commit");
         }
         let mut report = result?;
         report.scratch = allowed.scratch;
@@ -323,7 +340,7 @@ impl Committer {
         let mut tries = 1;
         loop {
             tree.forget();
-            let mut planner = Planner::new(tree, stages, request.evidence, allowed, &slots);
+            let mut planner = Planner::new(tree, stages, (request.evidence, request.contents), allowed, &slots);
             let steps = planner.plan()?;
             let notes = std::mem::take(&mut planner.notes);
             let (task, status, durable) = (request.task, request.status, request.durable);
@@ -453,6 +470,11 @@ fn crashed() -> bool {
     return crash::is_dead();
     #[cfg(not(test))]
     false
+}
+
+/// Whether an error tells of a disk or quota that has no room.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }
 
 fn path_within(root: &Path, path: &Path) -> Option<TreePath> {

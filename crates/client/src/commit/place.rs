@@ -9,10 +9,11 @@ use super::tree::{self, Meta, Node, Tree, node_of, os, set_meta};
 use super::validate::committed_xattrs;
 use super::{Contents, crash};
 use base::delta::FileChange;
-use base::{Action, Change, Content, Time, TreePath};
+use base::{Action, Attr, Base, Change, Content, Time, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -35,7 +36,9 @@ pub(crate) fn stage_files(
     contents: &dyn Contents,
 ) -> Result<Slots, CommitError> {
     let mut slots = Vec::with_capacity(changes.len());
-    let mut last: Option<(TreePath, u32)> = None;
+    let mut last: Option<(TreePath, bool, u32)> = None;
+    let removed = changes.iter().filter(|change| change.action == Action::Remove).map(|change| &change.path);
+    let removed: HashSet<&TreePath> = removed.collect();
     for change in changes {
         let Action::File { attr, xattrs, content, change: how } = &change.action else {
             slots.push(None);
@@ -49,11 +52,12 @@ pub(crate) fn stage_files(
         let io = |source| io_error("stage", path, source);
         crash::point().map_err(io)?;
         let parent = path.parent().unwrap_or_else(TreePath::root);
+        let is_new = change.base == Base::Absent || is_another(tree, path, attr).map_err(io)? || removed.contains(path);
         let folder = match &last {
-            Some((at, folder)) if *at == parent => *folder,
-            _ => folder_near(tree, stages, &parent, changes).map_err(io)?,
+            Some((at, new, folder)) if (at, *new) == (&parent, is_new) => *folder,
+            _ => folder_near(tree, stages, &parent, changes, is_new).map_err(io)?,
         };
-        last = Some((parent, folder));
+        last = Some((parent, is_new, folder));
         let slot = stages.slot(folder);
         let file = stages.create(slot).map_err(io)?;
         let want = fill(contents, content, how, attr.size, &file).map_err(|error| content_error(path, error))?;
@@ -67,6 +71,11 @@ pub(crate) fn stage_files(
         slots.push(Some(slot));
     }
     Ok(Slots(slots))
+}
+
+/// Whether what is at `path` belongs to somebody else than the file that is to be there, which thus is another one.
+fn is_another(tree: &Tree, path: &TreePath, attr: &Attr) -> io::Result<bool> {
+    Ok(tree.node(path)?.is_some_and(|node| node.uid != attr.uid))
 }
 
 /// Writes what a slot is to hold, and returns how much that should have been.
@@ -97,6 +106,7 @@ fn folder_near(
     stages: &mut Stages<'_>,
     directory: &TreePath,
     changes: &[Cow<'_, Change>],
+    is_new: bool,
 ) -> io::Result<u32> {
     let mut at = Some(directory.clone());
     while let Some(path) = at {
@@ -106,7 +116,7 @@ fn folder_near(
         });
         let here = renamed.clone().find(|(_, to)| **to == path).map_or(&path, |(from, _)| from);
         if tree.node(here)?.is_some_and(|node| node.is_directory()) {
-            return stages.folder_for(tree, here);
+            return stages.folder_for(tree, here, is_new);
         }
         at = path.parent();
     }
@@ -115,11 +125,29 @@ fn folder_near(
 
 /// Makes a directory in `slot`, open to this user until the commit's end.
 pub(crate) fn make_directory(stages: &Stages<'_>, slot: Slot, new: &Meta) -> io::Result<Node> {
-    rustix::fs::mkdirat(stages.held(slot.folder), os(&stages.name(slot)), Mode::from_raw_mode(0o700))?;
+    let mode = Mode::from_raw_mode((new.mode & 0o1777) | 0o700);
+    let make = || rustix::fs::mkdirat(stages.held(slot.folder), os(&stages.name(slot)), mode);
+    match stages.group(slot.folder) {
+        // Who is not in its group cannot give it a mode later without losing set-group-id.
+        Some(_) => without_umask(make)?,
+        None => make()?,
+    }
     crash::point()?;
     let held = stages.hold(slot)?;
     set_meta(&held, &Meta { mode: new.mode | 0o700, mtime: Time(0), ..new.clone() })?;
     node_of(&held)
+}
+
+/// Does `work` in a thread of its own that has no file mode creation mask.
+fn without_umask<T: Send>(work: impl FnOnce() -> rustix::io::Result<T> + Send) -> io::Result<T> {
+    let alone = || {
+        // SAFETY: the thread ends with `work`, and only its mask differs from that of the others until then.
+        unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::FS)? };
+        rustix::process::umask(Mode::empty());
+        Ok(work()?)
+    };
+    let ended = std::thread::scope(|scope| scope.spawn(alone).join());
+    ended.unwrap_or_else(|_| Err(io::Error::other("the thread that makes a directory failed")))
 }
 
 impl Planner<'_, '_> {
@@ -129,7 +157,7 @@ impl Planner<'_, '_> {
         if let Action::HardLink { to } = action {
             return self.make_hard_link(path, to);
         }
-        let slot = self.slot_for(path)?;
+        let slot = self.slot_for(path, true)?;
         let (held, name) = (self.stages.held(slot.folder), self.stages.name(slot));
         let attr = match action {
             Action::Symlink { attr, target } => {
@@ -151,7 +179,7 @@ impl Planner<'_, '_> {
 
     fn make_hard_link(&mut self, path: &TreePath, to: &TreePath) -> Result<Option<Slot>, CommitError> {
         let io = |source| io_error("link", path, source);
-        let slot = self.slot_for(path)?;
+        let slot = self.slot_for(path, false)?;
         let name = self.stages.name(slot);
         let into = self.stages.held(slot.folder);
         if let Some(from) = self.placed.get(to) {

@@ -71,6 +71,10 @@ impl Plan {
                 out.u8(1);
                 out.bytes(path.as_bytes());
             }
+            Site::Beside(path) => {
+                out.u8(2);
+                out.bytes(path.as_bytes());
+            }
         });
         out.list(&self.steps, put_step);
         let digest = Digest::of(&out.0);
@@ -95,6 +99,7 @@ impl Plan {
             sites: from.list(|from| match from.u8()? {
                 0 => Ok(Site::State),
                 1 => Ok(Site::Tree(get_path(from)?)),
+                2 => Ok(Site::Beside(get_path(from)?)),
                 _ => Err(Malformed("an unknown kind of staging folder")),
             })?,
             steps: from.list(get_step)?,

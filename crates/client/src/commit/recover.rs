@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use wire::lock;
 
 /// Largest redo record that is read, in bytes.
-const RECORD_BYTES_MAX: u64 = 4 << 30;
+pub(super) const RECORD_BYTES_MAX: u64 = 4 << 30;
 
 /// What [`Committer::recover`] did.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -20,8 +20,10 @@ pub struct Recovered {
     pub finished: Vec<TaskId>,
     /// Tasks whose commit was undone.
     pub undone: Vec<TaskId>,
-    /// Tasks whose commit could be neither finished nor undone, and why. Their records stay.
+    /// Tasks whose commit could be neither finished nor undone, and why. Their records stay, and are tried again.
     pub stuck: Vec<(TaskId, String)>,
+    /// Those of which that was found for the last time now: they are kept, and not tried any more.
+    pub set_aside: Vec<(TaskId, String)>,
 }
 
 impl Committer {
@@ -40,19 +42,37 @@ impl Committer {
         records.sort();
         for path in records {
             let extension = path.extension().and_then(|extension| extension.to_str());
+            if self.is_of_stuck(&path) {
+                continue;
+            }
             if !matches!(extension, Some("redo" | "undo")) {
                 // A record that was never completed, so that nothing of its commit was begun; or the spare one.
-                std::fs::remove_file(&path).map_err(CommitError::State)?;
+                match std::fs::remove_file(&path) {
+                    // A note on a commit that could be finished or undone now.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    other => other.map_err(CommitError::State)?,
+                }
                 continue;
             }
             self.recover_one(&tree, &path, extension == Some("redo"), &mut recovered)?;
         }
+        let mut stuck = recovered.stuck.clone();
+        stuck.extend(self.set_aside(&tree));
         if !self.begun.load(Ordering::SeqCst) {
-            let stuck: Vec<TaskId> = recovered.stuck.iter().map(|(task, _)| *task).collect();
-            self.yard.sweep(&tree, &stuck).map_err(CommitError::State)?;
+            let spared: Vec<TaskId> = stuck.iter().map(|(task, _)| *task).collect();
+            self.yard.sweep(&tree, &spared).map_err(CommitError::State)?;
         }
-        *lock(&self.stuck) = recovered.stuck.iter().cloned().collect();
+        *lock(&self.stuck) = stuck.into_iter().collect();
         Ok(recovered)
+    }
+
+    fn found_stuck(&self, task: TaskId, record: &Path, why: String, recovered: &mut Recovered) {
+        let aside = self.note_stuck(task, record, &why).unwrap_or_else(|error| {
+            tracing::warn!(%task, %error, "it could not be noted that a commit is stuck: it is tried again");
+            false
+        });
+        let found = if aside { &mut recovered.set_aside } else { &mut recovered.stuck };
+        found.push((task, why));
     }
 
     fn recover_one(
@@ -71,7 +91,7 @@ impl Committer {
         let mut stages = match Stages::reopen(&self.yard, &plan, tree) {
             Ok(stages) => stages,
             Err(error) => {
-                recovered.stuck.push((plan.task, error.to_string()));
+                self.found_stuck(plan.task, path, error.to_string(), recovered);
                 return Ok(());
             }
         };
@@ -90,8 +110,14 @@ impl Committer {
             }
         };
         match result {
-            Err(why) => recovered.stuck.push((plan.task, why)),
+            Err(why) => {
+                stages.leave();
+                let undo = self.record(plan.task, "undo");
+                let record = if undo.exists() { &undo } else { path };
+                self.found_stuck(plan.task, record, why, recovered);
+            }
             Ok(()) => {
+                self.forget_stuck(plan.task);
                 let tasks = if finished { &mut recovered.finished } else { &mut recovered.undone };
                 tasks.push(plan.task);
                 if let Err(error) = stages.clear(tree) {

@@ -5,8 +5,13 @@
 //! folder's own (`stage/`) where that is on the same device and mount; else a hidden folder `.gleaner-XXXXXXXX`, mode
 //! 0700, in the highest directory of the mount that can be written, made for one commit and removed with it. Its path is
 //! noted in the state folder (`folders`) before it is made, so that a crash leaves nothing behind for long.
+//!
+//! What is new in a directory that hands down a group which this user may not give is made in a folder within it. And a
+//! directory that this user may not write, so that it can be renamed in its own directory only, waits there, under a
+//! hidden name.
 
 use super::plan::Plan;
+use super::rights;
 use super::tree::{self, Tree, is_writable, node_at, node_of, os};
 use super::{crash, files};
 use base::{TaskId, TreePath};
@@ -18,6 +23,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use wire::lock;
+
+/// A failure of the state folder, not of the tree.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct StateFailure(io::Error);
+
+impl StateFailure {
+    fn of(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), Self(error))
+    }
+
+    /// What failed in the state folder, if `error` is such a failure; else `error` again.
+    pub(crate) fn within(error: io::Error) -> Result<io::Error, io::Error> {
+        error.downcast::<Self>().map(|failure| failure.0)
+    }
+}
 
 /// How files are made in staging folders.
 const NEW_FILE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
@@ -39,6 +60,8 @@ pub(crate) enum Site {
     State,
     /// This folder of the tree.
     Tree(TreePath),
+    /// This directory of the tree itself, under hidden names.
+    Beside(TreePath),
 }
 
 /// One staging folder, held.
@@ -47,6 +70,8 @@ struct Folder {
     held: OwnedFd,
     /// Device and mount.
     mount: (u64, u64),
+    /// The group that it hands down to what is made in it, if that is why it is where it is.
+    group: Option<u32>,
     /// Whether the file system can exchange two names.
     exchanges: bool,
 }
@@ -62,8 +87,10 @@ pub(crate) struct Yard {
 #[derive(Default)]
 struct Noted {
     in_use: usize,
-    /// Whether the list names folders of an earlier life as well.
-    inherited: bool,
+    /// The lines of the list that an earlier life wrote, and that are still needed.
+    inherited: String,
+    /// What commits could not remove, with their tasks.
+    left: Vec<(TaskId, Vec<TreePath>)>,
     /// What the state folder's file system can do, asked once.
     exchanges: Option<bool>,
 }
@@ -77,7 +104,7 @@ impl Yard {
         let stage = rustix::fs::open(&path, flags, Mode::empty())?;
         let node = node_of(&stage)?;
         let mount = (node.dev, node.mount);
-        let inherited = state.join("folders").try_exists()?;
+        let inherited = read_list(state)?;
         Ok(Self { state: state.to_owned(), stage, mount, noted: Mutex::new(Noted { inherited, ..Noted::default() }) })
     }
 
@@ -87,20 +114,59 @@ impl Yard {
 
     /// Notes that a folder is about to be made at `path`.
     fn note(&self, path: &TreePath) -> io::Result<()> {
-        let mut noted = self.noted();
-        let mut list = File::options().create(true).append(true).open(self.state.join("folders"))?;
-        list.write_all(format!("{}\n", base::digest::hex(path.as_bytes())).as_bytes())?;
-        noted.in_use += 1;
+        self.list(path)?;
+        self.noted().in_use += 1;
         Ok(())
+    }
+
+    /// Writes a path into the list of what is to be swept.
+    fn list(&self, path: &TreePath) -> io::Result<()> {
+        let _noted = self.noted();
+        let list = File::options().create(true).append(true).open(self.state.join("folders"));
+        let line = format!("{}\n", base::digest::hex(path.as_bytes()));
+        list.and_then(|mut list| list.write_all(line.as_bytes())).map_err(StateFailure::of)
+    }
+
+    /// Notes what a commit could not remove: it is tried again before the next one.
+    fn leave_behind(&self, task: TaskId, folders: Vec<TreePath>) {
+        self.noted().left.push((task, folders));
+    }
+
+    /// Removes what earlier commits could not.
+    pub(crate) fn tidy(&self, tree: &Tree) {
+        let left = std::mem::take(&mut self.noted().left);
+        for (task, mut folders) in left {
+            let remove = |path: &TreePath| remove_all(&*tree.parent(path)?, path.name());
+            folders.retain(|path| remove(path).map(|()| self.unnote()).is_err());
+            let slots = names_in(&self.stage).and_then(|names| {
+                let own = names.iter().filter(|name| name.starts_with(slot_prefix(task).as_bytes()));
+                own.map(|name| remove_all(&self.stage, name)).collect::<io::Result<()>>()
+            });
+            if slots.is_err() || !folders.is_empty() {
+                self.leave_behind(task, folders);
+            }
+        }
+        tree.forget();
     }
 
     /// Notes that a folder is gone; with the last one the list goes too.
     fn unnote(&self) {
         let mut noted = self.noted();
         noted.in_use = noted.in_use.saturating_sub(1);
-        if noted.in_use == 0 && !noted.inherited {
+        if noted.in_use == 0 {
             // A list that stays behind names folders that are gone: harmless.
-            let _ = std::fs::remove_file(self.state.join("folders"));
+            let _ = self.write_list(&noted.inherited);
+        }
+    }
+
+    fn write_list(&self, list: &str) -> io::Result<()> {
+        let path = self.state.join("folders");
+        match list {
+            "" => std::fs::remove_file(path).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+            list => std::fs::write(path, list),
         }
     }
 
@@ -112,27 +178,31 @@ impl Yard {
                 remove_all(&self.stage, &name)?;
             }
         }
-        let list = match std::fs::read_to_string(self.state.join("folders")) {
-            Ok(list) => list,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        for line in list.lines() {
+        let mut needed = String::new();
+        for line in read_list(&self.state)?.lines() {
             let path = base::digest::unhex(line).and_then(|bytes| TreePath::parse(&bytes));
             // Only our own folders: a torn line must not name something else.
             let Some(path) = path.filter(|path| path.name().starts_with(FOLDER_PREFIX)) else { continue };
             if spared.iter().any(|task| path.name().starts_with(&folder_prefix(*task))) {
+                needed += &format!("{line}\n");
                 continue;
             }
             if let Ok(parent) = tree.parent(&path) {
                 remove_all(&*parent, path.name())?;
             }
         }
-        if spared.is_empty() {
-            std::fs::remove_file(self.state.join("folders"))?;
-            self.noted().inherited = false;
-        }
+        let mut noted = self.noted();
+        self.write_list(&needed)?;
+        noted.inherited = needed;
         Ok(())
+    }
+}
+
+/// The list of folders in the tree, a line each.
+fn read_list(state: &Path) -> io::Result<String> {
+    match std::fs::read_to_string(state.join("folders")) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        other => other,
     }
 }
 
@@ -142,6 +212,16 @@ pub(crate) const FOLDER_PREFIX: &[u8] = b".gleaner-";
 /// Holds a staging folder, so that it can be listed.
 fn open_folder(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
     tree::open_beneath(parent.as_fd(), name, OFlags::RDONLY | OFlags::DIRECTORY)
+}
+
+/// Holds a staging folder that is this user's alone.
+fn open_own_folder(parent: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
+    let held = open_folder(parent, name)?;
+    let node = node_of(&held)?;
+    match node.uid != rustix::process::geteuid().as_raw() || node.mode & 0o077 != 0 {
+        true => Err(io::Error::other("a staging folder of this name belongs to somebody else")),
+        false => Ok(held),
+    }
 }
 
 /// How the names of a task's staging folders in the tree begin.
@@ -168,7 +248,8 @@ impl<'a> Stages<'a> {
         let mut stages = Self { yard, task, folders: Vec::new(), given: Vec::new() };
         let held = rustix::io::fcntl_dupfd_cloexec(&yard.stage, 3)?;
         let known = yard.noted().exchanges;
-        stages.folders.push(Folder { site: Site::State, held, mount: yard.mount, exchanges: known.unwrap_or(false) });
+        let (mount, exchanges) = (yard.mount, known.unwrap_or(false));
+        stages.folders.push(Folder { site: Site::State, held, mount, group: None, exchanges });
         if known.is_none() {
             let exchanges = stages.probe(0)?;
             stages.folders[0].exchanges = exchanges;
@@ -181,11 +262,14 @@ impl<'a> Stages<'a> {
     pub(crate) fn reopen(yard: &'a Yard, plan: &Plan, tree: &Tree) -> io::Result<Self> {
         let mut stages = Self::new(yard, plan.task)?;
         for site in plan.sites.iter().skip(1) {
-            let Site::Tree(path) = site else { return Err(io::ErrorKind::InvalidData.into()) };
-            let held = open_folder(&*tree.parent(path)?, path.name())?;
+            let (held, exchanges) = match site {
+                Site::State => return Err(io::ErrorKind::InvalidData.into()),
+                Site::Tree(path) => (open_folder(&*tree.parent(path)?, path.name())?, true),
+                Site::Beside(path) => (rustix::io::fcntl_dupfd_cloexec(&*tree.directory(path)?, 3)?, false),
+            };
             let node = node_of(&held)?;
             let mount = (node.dev, node.mount);
-            stages.folders.push(Folder { site: site.clone(), held, mount, exchanges: true });
+            stages.folders.push(Folder { site: site.clone(), held, mount, group: None, exchanges });
             yard.noted().in_use += 1;
         }
         tree.forget();
@@ -202,12 +286,21 @@ impl<'a> Stages<'a> {
     }
 
     /// The folder from which entries of `directory` (the nearest one that exists now) can be renamed; made if need be.
-    /// Where no directory of that mount can be written, it is the state folder's.
-    pub(crate) fn folder_for(&mut self, tree: &Tree, directory: &TreePath) -> io::Result<u32> {
-        let node = node_of(&*tree.directory(directory)?)?;
+    /// Where no directory of that mount can be written, it is the state folder's. If `is_new`, what is made in it gets the
+    /// group that it would get in `directory`, or this user may give it that.
+    pub(crate) fn folder_for(&mut self, tree: &Tree, directory: &TreePath, is_new: bool) -> io::Result<u32> {
+        let held = tree.directory(directory)?;
+        let node = node_of(&*held)?;
         let mount = (node.dev, node.mount);
-        if let Some(at) = self.folders.iter().position(|folder| folder.mount == mount) {
+        let hands_down = is_new && node.mode & 0o2000 != 0 && !rights::may_give_group(node.gid) && is_writable(&*held);
+        let group = hands_down.then_some(node.gid);
+        let fits =
+            |folder: &Folder| folder.mount == mount && folder.group == group && !matches!(folder.site, Site::Beside(_));
+        if let Some(at) = self.folders.iter().position(fits) {
             return Ok(at as u32);
+        }
+        if group.is_some() {
+            return self.make_folder(tree, directory, mount, group);
         }
         let mut highest = None;
         let mut at = Some(directory.clone());
@@ -223,28 +316,47 @@ impl<'a> Stages<'a> {
             at = path.parent();
         }
         tree.forget();
-        highest.map_or(Ok(0), |place| self.make_folder(tree, &place, mount))
+        highest.map_or(Ok(0), |place| self.make_folder(tree, &place, mount, None))
     }
 
-    fn make_folder(&mut self, tree: &Tree, place: &TreePath, mount: (u64, u64)) -> io::Result<u32> {
+    /// A new slot in `directory` itself, under a hidden name.
+    pub(crate) fn slot_beside(&mut self, tree: &Tree, directory: &TreePath) -> io::Result<Slot> {
+        let site = Site::Beside(directory.clone());
+        let folder = match self.folders.iter().position(|folder| folder.site == site) {
+            Some(at) => at,
+            None => {
+                let held = rustix::io::fcntl_dupfd_cloexec(&*tree.directory(directory)?, 3)?;
+                let node = node_of(&held)?;
+                let mount = (node.dev, node.mount);
+                self.yard.noted().in_use += 1;
+                self.folders.push(Folder { site, held, mount, group: None, exchanges: false });
+                self.folders.len() - 1
+            }
+        };
+        let slot = self.slot(folder as u32);
+        self.yard.list(&directory.join(&self.name(slot)))?;
+        Ok(slot)
+    }
+
+    fn make_folder(&mut self, tree: &Tree, place: &TreePath, mount: (u64, u64), group: Option<u32>) -> io::Result<u32> {
         let name = [folder_prefix(self.task), self.folders.len().to_string().into_bytes()].concat();
         let path = place.join(&name);
         self.yard.note(&path)?;
         crash::point()?;
         let parent = tree.directory(place)?;
-        match rustix::fs::mkdirat(&*parent, os(&name), Mode::from_raw_mode(0o700)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(error) => {
-                self.yard.unnote();
-                return Err(error.into());
+        let made = rustix::fs::mkdirat(&*parent, os(&name), Mode::from_raw_mode(0o700));
+        let held = match made {
+            Ok(()) | Err(Errno::EXIST) => open_own_folder(&*parent, &name),
+            Err(error) => Err(error.into()),
+        };
+        let held = held.inspect_err(|_| {
+            if made.is_ok() {
+                // It is empty. What stays is removed at the next start.
+                let _ = rustix::fs::unlinkat(&*parent, os(&name), AtFlags::REMOVEDIR);
             }
-        }
-        let held = open_folder(&*parent, &name)?;
-        let node = node_of(&held)?;
-        if node.uid != rustix::process::geteuid().as_raw() || node.mode & 0o077 != 0 {
-            return Err(io::Error::other("a staging folder of this name belongs to somebody else"));
-        }
-        self.folders.push(Folder { site: Site::Tree(path), held, mount, exchanges: false });
+            self.yard.unnote();
+        })?;
+        self.folders.push(Folder { site: Site::Tree(path), held, mount, group, exchanges: false });
         let at = self.folders.len() as u32 - 1;
         self.folders[at as usize].exchanges = self.probe(at)?;
         crash::point()?;
@@ -272,6 +384,11 @@ impl<'a> Stages<'a> {
         self.folders[folder as usize].exchanges
     }
 
+    /// The group that `folder` hands down, if it is where it is for that.
+    pub(crate) fn group(&self, folder: u32) -> Option<u32> {
+        self.folders[folder as usize].group
+    }
+
     /// A new, empty slot.
     pub(crate) fn slot(&mut self, folder: u32) -> Slot {
         let slot = Slot { folder, number: self.given.len() as u32 };
@@ -286,7 +403,10 @@ impl<'a> Stages<'a> {
 
     /// The name of `slot` in its folder.
     pub(crate) fn name(&self, slot: Slot) -> Vec<u8> {
-        format!("{}{}", slot_prefix(self.task), slot.number).into_bytes()
+        match self.folders[slot.folder as usize].site {
+            Site::Beside(_) => [&folder_prefix(self.task)[..], format!("b{}", slot.number).as_bytes()].concat(),
+            _ => format!("{}{}", slot_prefix(self.task), slot.number).into_bytes(),
+        }
     }
 
     /// Makes the file of `slot`.
@@ -325,27 +445,51 @@ impl<'a> Stages<'a> {
 
     /// Flushes all staging folders' file systems to disk.
     pub(crate) fn flush(&self) -> io::Result<()> {
-        self.folders.iter().try_for_each(|folder| Ok(rustix::fs::syncfs(&folder.held)?))
+        // What only changes its name is flushed with its directory.
+        let folders = self.folders.iter().filter(|folder| !matches!(folder.site, Site::Beside(_)));
+        folders.map(|folder| Ok(rustix::fs::syncfs(&folder.held)?)).collect()
     }
 
-    /// Empties all slots and removes the folders made for this commit. What cannot be removed is left to the sweep at
-    /// the daemon's next start.
+    /// Leaves all as it is, to be found again by the record.
+    pub(crate) fn leave(&mut self) {
+        self.given.clear();
+        while self.folders.len() > 1 {
+            self.folders.pop();
+            let mut noted = self.yard.noted();
+            noted.in_use = noted.in_use.saturating_sub(1);
+        }
+    }
+
+    /// Empties all slots and removes the folders made for this commit. What cannot be removed is tried again before the next
+    /// commit, and at the daemon's next start.
     pub(crate) fn clear(&mut self, tree: &Tree) -> io::Result<()> {
+        let folders = self.folders.iter().filter_map(|folder| match &folder.site {
+            Site::Tree(path) => Some(path.clone()),
+            _ => None,
+        });
+        let mut folders: Vec<TreePath> = folders.collect();
+        self.clear_slots(tree, &mut folders).inspect_err(|_| self.yard.leave_behind(self.task, folders))
+    }
+
+    fn clear_slots(&mut self, tree: &Tree, left: &mut Vec<TreePath>) -> io::Result<()> {
         for slot in std::mem::take(&mut self.given) {
             self.remove(slot)?;
             crash::point()?;
         }
         while self.folders.len() > 1 {
             let folder = self.folders.pop().expect("the length was just checked");
+            let Site::Tree(path) = &folder.site else {
+                self.yard.unnote();
+                continue;
+            };
             for name in names_in(&folder.held)? {
                 remove_all(&folder.held, &name)?;
             }
-            if let Site::Tree(path) = &folder.site {
-                match rustix::fs::unlinkat(&*tree.parent(path)?, os(path.name()), AtFlags::REMOVEDIR) {
-                    Ok(()) | Err(Errno::NOENT) => self.yard.unnote(),
-                    Err(error) => return Err(error.into()),
-                }
+            match rustix::fs::unlinkat(&*tree.parent(path)?, os(path.name()), AtFlags::REMOVEDIR) {
+                Ok(()) | Err(Errno::NOENT) => self.yard.unnote(),
+                Err(error) => return Err(error.into()),
             }
+            left.pop();
         }
         tree.forget();
         Ok(())
@@ -415,7 +559,7 @@ impl Emptied {
     }
 }
 
-/// Opens a directory that is to be emptied, and makes it writable.
+/// Opens a directory that is to be emptied, and makes it writable if there is something in it.
 fn open_to_empty(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let held = match tree::open_beneath(parent, name, flags) {
@@ -425,7 +569,7 @@ fn open_to_empty(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result
         }
         other => other?,
     };
-    if !is_writable(&held) {
+    if !is_writable(&held) && !names_in(&held)?.is_empty() {
         rustix::fs::fchmod(&held, Mode::from_raw_mode(0o700))?;
     }
     Ok(held)

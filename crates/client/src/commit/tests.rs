@@ -3,6 +3,7 @@
 mod conflicts;
 mod crashes;
 mod kept;
+mod others;
 mod places;
 
 use super::*;
@@ -34,6 +35,13 @@ impl Contents for Bytes {
         }
         let Content::Block(digest) = content else { return Err(io::ErrorKind::InvalidInput.into()) };
         file.write_all_at(&self.0[digest][from as usize..], file.metadata()?.len())
+    }
+
+    fn begins_as(&self, content: &Content, from: u64, file: &File) -> io::Result<bool> {
+        let Content::Block(digest) = content else { return Ok(from == 0) };
+        let mut there = vec![0; from as usize];
+        file.read_exact_at(&mut there, 0)?;
+        Ok(self.0[digest].starts_with(&there))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The client's tree, reached only through descriptors: every path is resolved beneath a held root, never through a
 //! symbolic link. Whoever swaps a directory for a link in mid-commit leads us nowhere.
 
+use super::rights;
 use crate::snapshot::{mount_of, wanted};
 use base::{Time, TreePath, Xattr};
 use rustix::fs::{
@@ -38,6 +39,10 @@ pub(crate) struct Node {
     pub mount: u64,
     /// Whether something is mounted right here.
     pub mount_root: bool,
+    /// Of a file: it may only grow. Of a directory: entries may only be added.
+    pub append_only: bool,
+    /// It may not change at all.
+    pub immutable: bool,
 }
 
 impl Node {
@@ -55,6 +60,8 @@ impl Node {
             kind: FileType::from_raw_mode(stat.stx_mode.into()),
             mount: mount_of(stat),
             mount_root: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
+            append_only: stat.stx_attributes.contains(StatxAttributes::APPEND),
+            immutable: stat.stx_attributes.contains(StatxAttributes::IMMUTABLE),
         }
     }
 
@@ -205,12 +212,14 @@ pub(crate) fn magic(held: impl AsFd) -> String {
     format!("/proc/self/fd/{}", held.as_fd().as_raw_fd())
 }
 
-/// Gives `meta` to what is held (an `O_PATH` descriptor will do). An owner that this process may not give is left.
+/// Gives `meta` to what is held (an `O_PATH` descriptor will do). An owner that this process may not give is left, and
+/// so are, of what others own, set-id bits and times that only the owner may set.
 pub(crate) fn set_meta(held: &OwnedFd, meta: &Meta) -> io::Result<()> {
     let now = node_of(held)?;
     let owned = set_owner(held, &now, meta)?;
     let link = now.kind == FileType::Symlink;
-    if !link && (owned || now.mode != meta.mode) {
+    let differs = (now.mode ^ meta.mode) & if rights::owns(&now) { 0o7777 } else { 0o1777 };
+    if !link && (owned || differs != 0) {
         rustix::fs::chmodat(CWD, magic(held), Mode::from_raw_mode(meta.mode), AtFlags::empty())?;
     }
     if let Some(xattrs) = &meta.xattrs
@@ -221,7 +230,7 @@ pub(crate) fn set_meta(held: &OwnedFd, meta: &Meta) -> io::Result<()> {
     set_mtime(held, meta.mtime)
 }
 
-/// Gives the owner and group of `meta` if they differ from those of `now` and this process may. Tells whether it tried:
+/// Gives the owner and group of `meta` if they differ from those of `now` and this process may. Tells whether it did:
 /// the kernel may then have cleared mode bits.
 fn set_owner(held: impl AsFd, now: &Node, meta: &Meta) -> io::Result<bool> {
     let uid = (now.uid != meta.uid).then(|| Uid::from_raw(meta.uid));
@@ -234,18 +243,31 @@ fn set_owner(held: impl AsFd, now: &Node, meta: &Meta) -> io::Result<bool> {
         result = rustix::fs::chownat(&held, "", None, gid, AtFlags::EMPTY_PATH);
     }
     match result {
-        Ok(()) | Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => Ok(true),
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::INVAL | Errno::OPNOTSUPP) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
-/// Sets the time of the last change of content.
+/// Sets the time of the last change of content: to `mtime`, or, where only the owner may do that, to now if it is earlier
+/// than `mtime` still. What was just written to has such a time already.
 pub(crate) fn set_mtime(held: impl AsFd, mtime: Time) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
         last_modification: Timespec { tv_sec: mtime.secs(), tv_nsec: mtime.nanos().into() },
     };
-    Ok(rustix::fs::utimensat(held, "", &times, AtFlags::EMPTY_PATH)?)
+    match rustix::fs::utimensat(&held, "", &times, AtFlags::EMPTY_PATH) {
+        Err(Errno::PERM | Errno::ACCESS) => {}
+        other => return Ok(other?),
+    }
+    if node_of(&held)?.mtime >= mtime {
+        return Ok(());
+    }
+    let now = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+    // Whoever may write to it may set both times to now; who may not has changed nothing in it.
+    let _ =
+        rustix::fs::utimensat(&held, "", &Timestamps { last_access: now, last_modification: now }, AtFlags::EMPTY_PATH);
+    Ok(())
 }
 
 /// The `user.` attributes of what is held, sorted; none where the file system has no such thing.
@@ -274,6 +296,16 @@ pub(crate) fn xattrs_of(held: &OwnedFd) -> io::Result<Vec<Xattr>> {
     }
     found.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(found)
+}
+
+/// Whether what is held has an access list.
+pub(crate) fn has_access_list(held: impl AsFd) -> bool {
+    rustix::fs::getxattr(magic(held).as_str(), "system.posix_acl_access", &mut [0u8; 0][..]).is_ok()
+}
+
+/// Whether the directory that is held hands an access list down to what is made in it.
+pub(crate) fn hands_list_down(held: impl AsFd) -> bool {
+    rustix::fs::getxattr(magic(held).as_str(), "system.posix_acl_default", &mut [0u8; 0][..]).is_ok()
 }
 
 /// Whether an attribute of this name is mirrored and committed.

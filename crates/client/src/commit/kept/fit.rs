@@ -72,6 +72,10 @@ impl Contents for Named<'_> {
         let len = whole.metadata()?.len();
         files::append_content(&whole, file, from, file.metadata()?.len(), len)
     }
+
+    fn begins_as(&self, content: &Content, from: u64, file: &File) -> io::Result<bool> {
+        files::same_beginning(&self.open(content)?, file, from)
+    }
 }
 
 /// Fits `delta`, whose contents are `kept`, to `tree`.

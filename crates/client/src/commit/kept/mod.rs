@@ -95,6 +95,7 @@ impl Committer {
             }
         }
         let mut kept = self.kept();
+        kept.retain(|info| !self.is_stuck(info.task));
         let mut count = kept.len();
         let mut sum = kept.iter().fold(bytes, |sum, info| sum.saturating_add(info.bytes));
         kept.retain(|info| Some(info.task) != spared);
@@ -108,7 +109,7 @@ impl Committer {
 
     /// All deltas that are kept, the newest first.
     pub fn kept(&self) -> Vec<KeptInfo> {
-        let Ok(entries) = std::fs::read_dir(self.kept_folder()) else { return Vec::new() };
+        let entries = std::fs::read_dir(self.kept_folder()).into_iter().flatten();
         let read = |path: PathBuf| {
             let bytes = files::read_bounded(&path.join("info"), 1 << 20).ok()?;
             KeptInfo::from_bytes(&bytes).ok()
@@ -116,6 +117,7 @@ impl Committer {
         let mut kept: Vec<KeptInfo> = entries
             .filter_map(|entry| Some(entry.ok()?.path()).filter(|path| path.extension().is_none()).and_then(read))
             .collect();
+        kept.extend(self.stuck_infos());
         kept.sort_by_key(|info| std::cmp::Reverse((info.at, info.task)));
         kept
     }
@@ -128,12 +130,16 @@ impl Committer {
     pub fn recover_kept(&self, task: TaskId, into: &Path) -> Result<(), CommitError> {
         let copy = || -> io::Result<()> {
             let kept = self.kept_folder().join(task.to_hex());
-            if !kept.join("info").exists() {
+            let stuck = self.is_stuck(task);
+            if !stuck && !kept.join("info").exists() {
                 return Err(nothing_kept());
             }
             std::fs::create_dir_all(into)?;
             if std::fs::read_dir(into)?.next().is_some() {
                 return Err(io::Error::other(format!("{} is not empty: name another folder", into.display())));
+            }
+            if stuck {
+                return self.copy_stuck(task, into);
             }
             std::fs::copy(kept.join("changes"), into.join("GLEANER-CHANGES"))?;
             copy_tree(&kept.join("files"), into)
@@ -156,7 +162,7 @@ fn remove(path: &Path) -> io::Result<()> {
     stage::remove_all(&File::open(parent)?, name)
 }
 
-fn nothing_kept() -> io::Error {
+pub(super) fn nothing_kept() -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, "nothing is kept for this task")
 }
 
@@ -228,7 +234,7 @@ fn make(tree: &Tree, path: &TreePath, action: &Action, contents: &dyn Contents) 
     }
 }
 
-fn make_folders(tree: &Tree, path: &TreePath) -> io::Result<()> {
+pub(super) fn make_folders(tree: &Tree, path: &TreePath) -> io::Result<()> {
     if tree.directory(path).is_ok() {
         return Ok(());
     }

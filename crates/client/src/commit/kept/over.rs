@@ -10,6 +10,7 @@ use base::{Action, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io;
+use wire::lock;
 
 /// Largest stored delta that is read, in bytes.
 const STORED_BYTES_MAX: u64 = 1 << 30;
@@ -44,6 +45,10 @@ impl Committer {
             // A crash came between the commit and this.
             self.drop_kept(task)?;
             return Ok(Recommitted::default());
+        }
+        if self.is_stuck(task) {
+            let why = lock(&self.stuck).get(&task).cloned();
+            return Err(CommitError::Stuck(why.unwrap_or_default()));
         }
         let stored = self.stored(task).map_err(CommitError::State)?;
         let write = as_decided(&stored, allowed);

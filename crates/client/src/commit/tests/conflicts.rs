@@ -279,3 +279,24 @@ fn a_result_that_comes_twice_at_once_is_committed_once() {
     assert!(late.iter().all(|one| one.as_ref().is_err_and(is_known)), "{late:?}");
     scene.assert_clean();
 }
+
+/// What a daemon that is no more let the task see is not known, but of a file that was added to its content tells.
+#[test]
+fn what_was_added_is_added_if_the_beginning_is_what_was_seen() {
+    let scene = Scene::new("echo a > log; echo b > other");
+    let saw = scene.saw();
+    let unknown = Saw(saw.0.iter().map(|(path, (seq, stamp))| (path.clone(), (Seq(seq.0 + 100), *stamp))).collect());
+    scene.shell("echo others >> log; echo x > other; echo more >> other");
+    let committer = scene.committer();
+    let mut task = Task::new(&saw).append("/log", "a\nmine\n", 2);
+    task.saw = &unknown;
+    task.commit(&committer, 1).expect("adds it at the end");
+    assert_eq!(scene.read("/log"), "a\nothers\nmine\n");
+    let mut task = Task::new(&saw).append("/other", "b\nmine\n", 2);
+    task.saw = &unknown;
+    let result = task.commit(&committer, 2);
+    assert!(
+        matches!(&result, Err(CommitError::Conflict(found)) if found[0].why == ConflictKind::NoEvidence),
+        "{result:?}"
+    );
+}

@@ -312,6 +312,95 @@ fn what_is_stuck_is_left_alone_and_stops_no_other() {
     assert_eq!(scene.read("/x"), "c");
     let kept = |folder: &str| std::fs::read_dir(scene.state().join(folder)).expect("lists").count();
     assert!(kept("redo") > 0 && scene.state().join("folders").exists(), "it can still be finished");
+    drop(committer);
+
+    let starts = |scene: &Scene| {
+        let committer = scene.committer();
+        let recovered = committer.recover().expect("recovers");
+        (committer, recovered.stuck.len(), recovered.set_aside.len())
+    };
+    assert_eq!(starts(&scene).1, 1, "tried again");
+    let (committer, stuck, aside) = starts(&scene);
+    assert_eq!((stuck, aside), (0, 1), "and given up");
+    let found = committer.kept();
+    assert_eq!(found.iter().map(|info| info.task).collect::<Vec<_>>(), [TaskId(ids[0])], "but kept");
+    assert!(matches!(tasks[0].commit(&committer, ids[0]), Err(CommitError::Stuck(_))));
+    drop(committer);
+    let (committer, stuck, aside) = starts(&scene);
+    assert_eq!((stuck, aside, committer.kept().len()), (0, 0, 1), "not a word more");
+}
+
+/// What there is of a commit that was given up can be had.
+#[test]
+fn a_commit_that_is_given_up_is_kept() {
+    let died_at = |point| {
+        let scene = Scene::new("mkdir d; echo a > d/x; echo b > y");
+        let saw = scene.saw();
+        let dying = scene.committer();
+        crash::arm(Some(point));
+        let _ = Task::new(&saw).remove("/d/x").write("/y", "new y").commit(&dying, 1);
+        assert!(crash::is_dead(), "died in the middle");
+        crash::arm(None);
+        scene
+    };
+    // It is taken away, and nothing is in place.
+    let mut scenes = (0..).map(died_at);
+    let scene = scenes.find(|scene| !scene.at("/d/x").exists()).expect("one of them");
+    assert_eq!(scene.read("/y"), "b\n");
+    let set = |flag: &str| {
+        let done = Command::new("chattr").args([flag, "d"]).current_dir(scene.root()).status();
+        done.is_ok_and(|status| status.success())
+    };
+    if !set("+i") {
+        println!("SKIPPED: no such attributes here");
+        return;
+    }
+    scene.shell("rm y; mkdir y");
+    let starts = || {
+        let committer = scene.committer();
+        let recovered = committer.recover().expect("recovers");
+        (recovered.stuck.len(), recovered.set_aside.len())
+    };
+    assert_eq!([starts(), starts(), starts(), starts()], [(1, 0), (1, 0), (0, 1), (0, 0)]);
+    let committer = scene.committer();
+    committer.recover().expect("recovers");
+    let kept = committer.kept();
+    assert_eq!((kept.len(), kept[0].task), (1, TaskId(1)));
+    assert!(kept[0].shown.iter().any(|change| change.path == path("/d/x")), "{kept:?}");
+    let into = scene.folder.path().join("into");
+    committer.recover_kept(TaskId(1), &into).expect("copies");
+    let copied = |at: &str| std::fs::read_to_string(into.join(at)).expect("is there");
+    assert_eq!((copied("d/x"), copied("y")), ("a\n".into(), "new y".into()));
+    assert!(copied("GLEANER-CHANGES").contains("/d/x"));
+    set("-i");
+}
+
+/// What is mounted in a folder must not go where the folder goes.
+#[test]
+fn what_is_mounted_is_neither_removed_nor_moved() {
+    let scene = Scene::new("mkdir -p d/m e; echo a > d/a; echo s > source; echo b > bound; echo o > other");
+    let Some(mounted) = Mounted::tmpfs(scene.at("/d/m"), "size=1m") else { return };
+    mount_bind(scene.at("/source"), scene.at("/bound")).expect("binds");
+    let bound = Mounted(scene.at("/bound"));
+    let saw = scene.saw();
+    let before = scene.describe();
+    let committer = scene.committer();
+    let tasks = [
+        Task::new(&saw).remove("/d/m").remove("/d/a").remove("/d").write("/e/new", "new"),
+        Task::new(&saw).rename("/d/m", "/e/m").write("/e/new", "new"),
+        Task::new(&saw).remove("/bound").write("/e/new", "new"),
+        Task::new(&saw).rename("/other", "/bound").remove("/bound"),
+        Task::new(&saw).symlink("/bound", "elsewhere"),
+    ];
+    for (id, task) in tasks.iter().enumerate() {
+        let result = task.commit(&committer, id as u128);
+        let Err(CommitError::Conflict(found)) = &result else { panic!("{id}: {result:?}") };
+        assert!(found.iter().any(|conflict| conflict.why == ConflictKind::MountPoint), "{id}: {found:?}");
+        assert_eq!(scene.describe(), before);
+        scene.assert_clean();
+    }
+    drop((mounted, bound));
+    assert!(std::fs::read_dir(scene.state().join("stage")).expect("lists").next().is_none());
 }
 
 #[test]
