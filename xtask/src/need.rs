@@ -38,6 +38,7 @@ pub const TESTS: [Need; 30] = [
     ("perl", "perl"),
     ("git", "git"),
     ("setfattr", "attr"),
+    ("setfacl", "acl"),
     ("patch", "patch"),
     ("bc", "bc"),
     ("m4", "m4"),

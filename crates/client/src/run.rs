@@ -464,6 +464,9 @@ impl Session {
         let (gate, asked) = (self.plan.gate.clone(), Default::default());
         let reach = Reach::of(&joined);
         let called_off = CallOff::default();
+        if let Some(why) = daemon.server.views().snapshot().access_lists().why_here(|path| view.has(path)) {
+            called_off.call(why);
+        }
         let running =
             Running { view: view.clone(), gate, launched, connection, reach, asked, tainted: None, called_off };
         let running = self.daemon.server.begin(self.task, running);

@@ -288,6 +288,10 @@ impl Server {
         if !bounds.iter().any(|bound| bound.path == faulted.bound.path) {
             bounds.push(faulted.bound);
         }
+        let uses = |path: &TreePath| bounds.iter().any(|bound| bound.path == *path);
+        if let Some(why) = self.snapshot().access_lists().why_here(uses) {
+            task.call_off(why);
+        }
         task.view.note_told(task.connection, &bounds);
         let bytes_max = match (faulted.brings, task.reach.near) {
             (false, _) => FAULT_BYTES,

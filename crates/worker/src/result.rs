@@ -2,7 +2,7 @@
 
 use crate::backlog::Backlog;
 use crate::clients::{Client, Clients};
-use crate::delta::{self, Lens, Options};
+use crate::delta::{self, DeltaError, Lens, Options};
 use crate::fuse::LaneGuard;
 use base::delta::FileChange;
 use base::{Action, Base, Binding, Content, Delta, Digest, Recipe, Tenant, Time, TreePath, codec::Encode};
@@ -42,14 +42,22 @@ pub struct Made {
     _pin: Pin,
 }
 
-/// Reads a task's upper layer. The error is for a person.
+/// Why there is no result.
+pub struct NotRead {
+    /// For a person.
+    pub why: String,
+    /// The task did what cannot be done elsewhere.
+    pub is_unable: bool,
+}
+
+/// Reads a task's upper layer.
 pub async fn collect(
     clients: &Arc<Clients>,
     client: &Arc<Client>,
     lane: &Arc<LaneGuard>,
     scratch: &Path,
     clock: &Clock,
-) -> Result<Made, String> {
+) -> Result<Made, NotRead> {
     let options = Options {
         id_base: client.id_base,
         clock_offset_ns: clock.to_client,
@@ -63,7 +71,7 @@ pub async fn collect(
     let upper = scratch.join("upper");
     let collected =
         tokio::task::spawn_blocking(move || collect_blocking(&store, &backlog, tenant, &seen, &upper, &options));
-    collected.await.map_err(|error| format!("the worker failed: {error}"))?
+    collected.await.map_err(|error| NotRead { why: format!("the worker failed: {error}"), is_unable: false })?
 }
 
 fn collect_blocking(
@@ -73,11 +81,14 @@ fn collect_blocking(
     seen: &Seen,
     upper: &Path,
     options: &Options,
-) -> Result<Made, String> {
+) -> Result<Made, NotRead> {
     let mut keeper = Keeper::new(store, backlog, tenant);
     let mut cutter = Cutter::default();
     let collected = delta::collect(upper, seen, options, &mut |file, size| keeper.keep(&mut cutter, file, size));
-    let collected = collected.map_err(|error| error.to_string())?;
+    let collected = collected.map_err(|error| NotRead {
+        is_unable: matches!(error, DeltaError::AccessList { .. }),
+        why: error.to_string(),
+    })?;
     let wanted = wanted(&collected.delta, &keeper.recipes);
     keeper.small.retain(|(digest, _)| wanted.contains(digest));
     keeper.large.retain(|digest| wanted.contains(digest));

@@ -10,7 +10,7 @@ use crate::host::guests::{Stay, rests};
 use crate::mirrors::ApplyError;
 use crate::progress::Accounts;
 use crate::request::Request;
-use crate::result::{Made, collect};
+use crate::result::{Made, NotRead, collect};
 use crate::sandbox::{Control, Event, Failure, Guest, Lock, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
@@ -199,9 +199,9 @@ async fn carry(
     let made = collect(clients, client, &live.lane, &live.scratch.folder, &request.clock(started_at, ended_at)).await;
     let made = match made {
         Ok(made) => made,
-        Err(why) => {
+        Err(NotRead { why, is_unable }) => {
             live.wind_up(clients.clone());
-            return Err(trouble(why));
+            return Err(if is_unable { FailedKind::Unable.because(why) } else { trouble(why) });
         }
     };
     mark(&mut live.timeline, arrived, "result read");

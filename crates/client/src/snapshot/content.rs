@@ -1,6 +1,5 @@
 //! Regular files: contents by hash, never torn.
 
-use super::directory::user_xattrs;
 use super::stamp::{is_open_to_write, stat_open};
 use super::{Grain, Snapshot, Stamp, attr_of, now, open, pause_nanos};
 use base::{Attr, Binding, Content, Digest, TreePath};
@@ -29,7 +28,7 @@ impl Snapshot {
         if Stamp::of(&stat_open(&file)?) != stamp {
             return Ok(None);
         }
-        let xattrs = user_xattrs(&file);
+        let xattrs = self.xattrs(path, &file);
         if let Some(cut) = self.recipes.get(path, &stamp) {
             self.sources_of_cut(path, stamp, &cut);
             return Ok(bind(cut.content, xattrs));

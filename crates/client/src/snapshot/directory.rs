@@ -7,7 +7,7 @@ use base::{Binding, Listing, ListingEntry, NodeKind, TreePath, Xattr};
 use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Statx};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// Attributes of one file that are read; the kernel's own bound on their names together is 64 KiB.
 const XATTRS_MAX: usize = 256;
@@ -32,7 +32,7 @@ impl Snapshot {
         if Stamp::of(&stat_open(&directory)?) != stamp {
             return Ok(None);
         }
-        let xattrs = user_xattrs(&directory);
+        let xattrs = self.xattrs(path, &directory);
         let place = self.places.of(&stamp, &directory);
         let proves = place.lists_all
             && !places::is_hidden_folder(path)
@@ -100,21 +100,33 @@ fn node_kind(kind: FileType) -> NodeKind {
     }
 }
 
-/// The attributes in the `user.` namespace of an open file, sorted by name. What cannot be read is left out.
-pub(super) fn user_xattrs(file: impl AsFd) -> Vec<Xattr> {
-    let file = file.as_fd();
+/// The names of the attributes of an open file, each with a zero byte behind it; none if they cannot be read.
+fn names_of_xattrs(file: BorrowedFd<'_>) -> Vec<u8> {
     let mut names = [0u8; 4096];
-    let found = match rustix::fs::flistxattr(file, &mut names[..]) {
-        Ok(0) => return Vec::new(),
+    match rustix::fs::flistxattr(file, &mut names[..]) {
         Ok(len) => names[..len].to_vec(),
         Err(Errno::RANGE) => {
             let mut names = vec![0u8; 64 << 10];
-            let Ok(len) = rustix::fs::flistxattr(file, &mut names[..]) else { return Vec::new() };
+            let len = rustix::fs::flistxattr(file, &mut names[..]).unwrap_or(0);
             names.truncate(len);
             names
         }
-        Err(_) => return Vec::new(),
-    };
+        Err(_) => Vec::new(),
+    }
+}
+
+impl Snapshot {
+    /// The attributes in the `user.` namespace of the open file at `path`, sorted by name. What cannot be read is left out.
+    /// Notes whether it has an access list.
+    pub(super) fn xattrs(&self, path: &TreePath, file: impl AsFd) -> Vec<Xattr> {
+        let found = names_of_xattrs(file.as_fd());
+        let is_list = |name: &[u8]| name.starts_with(b"system.posix_acl_");
+        self.access_lists.note(path, found.split(|byte| *byte == 0).any(is_list));
+        user_xattrs(file.as_fd(), &found)
+    }
+}
+
+fn user_xattrs(file: BorrowedFd<'_>, found: &[u8]) -> Vec<Xattr> {
     let mirrored = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     let mut xattrs: Vec<Xattr> = found
         .split(|byte| *byte == 0)

@@ -4,6 +4,7 @@
 //! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the
 //! network.
 
+mod access_lists;
 mod content;
 mod directory;
 pub(crate) mod disk;
@@ -13,6 +14,7 @@ mod read;
 mod sources;
 mod stamp;
 
+pub use access_lists::AccessLists;
 pub use disk::Disk;
 pub use read::ReadError;
 pub use stamp::{Grain, Stamp, attr_of, now};
@@ -106,6 +108,7 @@ pub struct Snapshot {
     places: Places,
     sources: Sources,
     hashes: Hashes,
+    access_lists: AccessLists,
 }
 
 /// Largest file of the user that is hashed where the hub is far: 0.05 s, and then only its changes go.
@@ -129,7 +132,15 @@ impl Default for Hashes {
 impl Snapshot {
     /// Files are cut by `cutter`, unless `recipes` knows them.
     pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>) -> Self {
-        Self { cutter, recipes, places: Places::new(), sources: Sources::new(), hashes: Hashes::default() }
+        let access_lists = AccessLists::default();
+        Self {
+            cutter,
+            recipes,
+            places: Places::new(),
+            sources: Sources::new(),
+            hashes: Hashes::default(),
+            access_lists,
+        }
     }
 
     /// Hashes larger files where that saves sending them: the user's, of which a far hub may have most, and the distribution's, where
@@ -138,6 +149,11 @@ impl Snapshot {
         let bytes = |more: bool, bytes| if more { bytes } else { EAGER_FILE_BYTES_MAX };
         self.hashes.users.store(bytes(reach.far, FAR_BYTES_MAX), Ordering::Relaxed);
         self.hashes.system.store(bytes(reach.names_system, NAMED_BYTES_MAX), Ordering::Relaxed);
+    }
+
+    /// The files and directories that have an access list, as far as they were bound.
+    pub fn access_lists(&self) -> &AccessLists {
+        &self.access_lists
     }
 
     /// The recipe cache, to be saved from time to time.
@@ -158,7 +174,12 @@ impl Snapshot {
         for attempt in 0..ATTEMPTS_MAX {
             pause(attempt);
             match self.bind_once(path, gate) {
-                Ok(Some(observed)) => return Ok(observed),
+                Ok(Some(observed)) => {
+                    if observed.binding == Binding::Absent {
+                        self.access_lists.note(path, false);
+                    }
+                    return Ok(observed);
+                }
                 Ok(None) | Err(Errno::INTR | Errno::AGAIN) => {}
                 Err(errno) => return Err(BindError::Io { path: path.clone(), source: errno.into() }),
             }

@@ -179,6 +179,12 @@ pub enum DeltaError {
         /// Where.
         path: TreePath,
     },
+    /// The task gave it an access list, which results do not carry.
+    #[error("{path} was given an access list (ACL), which results do not carry")]
+    AccessList {
+        /// Where.
+        path: TreePath,
+    },
     /// The file system failed.
     #[error("cannot {what} {path} of the task's results: {source}")]
     Io {

@@ -82,8 +82,11 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = Rc::new(rustix::fs::open(upper, flags, Mode::empty()).map_err(io)?);
     let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
-    let mut walker = Walker { lens, options, prefix, origins: false, walked: Walked::default(), count: 0 };
+    let mut walker =
+        Walker { lens, options, prefix, origins: false, lists_tell: false, walked: Walked::default(), count: 0 };
     let notes = walker.notes_of(&TreePath::root(), &root)?;
+    // A scratch folder that hands a list down gives one to all that is in it.
+    walker.lists_tell = !notes.lists;
     // Without an index, files of several names are copied up without such a note.
     walker.origins = options.privileged && notes.origin.is_some();
     let mut pending = Vec::new();
@@ -107,7 +110,8 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
         other => Rc::new(other.map_err(io)?),
     };
     let prefix: &[u8] = b"trusted.overlay.";
-    let walker = Walker { lens, options, prefix, origins: true, walked: Walked::default(), count: 0 };
+    let walker =
+        Walker { lens, options, prefix, origins: true, lists_tell: false, walked: Walked::default(), count: 0 };
     let mut found = Vec::new();
     for entry in Dir::read_from(&*held).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -140,6 +144,8 @@ struct Walker<'a> {
     prefix: &'static [u8],
     /// The overlay notes of each copied file where it came from.
     origins: bool,
+    /// Access lists are the task's own.
+    lists_tell: bool,
     walked: Walked,
     count: usize,
 }
@@ -154,6 +160,8 @@ struct Notes {
     origin: Option<Vec<u8>>,
     /// It has attributes only.
     bare: bool,
+    /// It has an access list, which only the task can have given it: the mirror shows none.
+    lists: bool,
     xattrs: Vec<Xattr>,
 }
 
@@ -351,8 +359,11 @@ impl Walker<'_> {
                 None if name.starts_with(b"user.") => {
                     notes.xattrs.push(Xattr { name: name.to_vec(), value: value_of(name)? });
                 }
-                None => {}
+                None => notes.lists |= name.starts_with(b"system.posix_acl_"),
             }
+        }
+        if notes.lists && self.lists_tell {
+            return Err(DeltaError::AccessList { path: path.clone() });
         }
         notes.xattrs.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(notes)
