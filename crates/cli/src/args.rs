@@ -360,7 +360,9 @@ pub struct Run {
     /// Print a line of JSON for each task of a job, and one for all at the end
     #[arg(long)]
     pub json: bool,
-    /// CPUs that each command asks for
+    /// CPUs that each command asks for, and sees on another's machine
+    ///
+    /// `nproc`, OpenMP, Java, Rust's and Go's thread pools go by the CPUs that they may use.
     #[arg(short, long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub cpus: u32,
     /// What else they ask for.

@@ -12,7 +12,8 @@ Run a command on the pool's machines as if it ran here.
 Usage: remrun [OPTIONS] COMMAND [ARGUMENT...]
 
 Options:
-  -c, --cpus N            CPUs that the command asks for (default 1)
+  -c, --cpus N            CPUs that the command asks for, and sees on another's machine: nproc, OpenMP
+                          and Java go by it (default 1)
       --memory SIZE       only on a worker that lends as much memory, such as 8G, or here
       --tag NAME          only on a worker that has this tag, and not here; may be repeated
       --no-local          fail rather than run the command on this machine

@@ -356,6 +356,11 @@ fn writing_from_a_project() {
     assert_eq!(becomes(&policy, "/home/u/proj/x", &WriteFacts { may_write: false, ..NEW }), Becomes::Refused);
     let directory = WriteFacts { directory: true, ..NEW };
     assert_eq!(becomes(&policy, "/home/u/Videos", &directory), Becomes::Kept, "made on the way to an output");
+}
+
+#[test]
+fn a_new_repository_has_samples_of_hooks() {
+    let policy = WritePolicy::new(scope("/home/u", 1000, "/home/u/proj/src", "git init x", &[]), Vec::new());
     let new = WriteFacts { new_repository: true, ..NEW };
     assert_eq!(becomes(&policy, "/home/u/proj/.git/hooks/x.sample", &new), Becomes::Kept);
     assert_eq!(becomes(&policy, "/home/u/proj/.git/hooks/x.sample", &NEW), Becomes::Refused);
