@@ -120,7 +120,7 @@ impl Encode for Batch {
     fn encode(&self, out: &mut Writer) {
         out.u128(self.id.0);
         out.bytes(self.name.as_bytes());
-        self.surroundings.encode(out);
+        self.surroundings.encode_kept(out);
         out.list(&self.allow_write, |out, path| out.bytes(path));
         out.u8(self.priority.number());
         out.bool(self.is_held);
@@ -139,7 +139,7 @@ impl Encode for Batch {
         Ok(Self {
             id: BatchId(from.u128()?),
             name: text(from)?,
-            surroundings: Command::decode(from)?,
+            surroundings: Command::decode_kept(from)?,
             allow_write: from.list(|from| Ok(from.bytes()?.to_vec()))?,
             priority: Priority::of_number(from.u8()?).ok_or(Malformed("an unknown priority"))?,
             is_held: from.bool()?,

@@ -27,6 +27,18 @@ pub struct Command {
     pub needs: Needs,
     /// Signals that the caller ignores, and so the command from its start: bit `n - 1` for signal `n`.
     pub ignored_signals: u64,
+    /// Signals that the caller blocks, and so the command from its start, in the same way. Not kept with batch jobs.
+    pub blocked_signals: u64,
+}
+
+impl Command {
+    /// Whether this signal ends the command if it comes before the program can have said what it makes of it.
+    pub fn is_ended_by(&self, signal: u8) -> bool {
+        // SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG, SIGWINCH.
+        const HARMLESS: [u8; 8] = [17, 18, 19, 20, 21, 22, 23, 28];
+        let kept_off = self.ignored_signals | self.blocked_signals;
+        (1..=64).contains(&signal) && !HARMLESS.contains(&signal) && kept_off & 1 << (signal - 1) == 0
+    }
 }
 
 /// Most tags that a command asks for, or that a machine has.
@@ -169,6 +181,19 @@ pub struct Usage {
 
 impl Encode for Command {
     fn encode(&self, out: &mut Writer) {
+        self.encode_kept(out);
+        out.u64(self.blocked_signals);
+    }
+
+    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let kept = Self::decode_kept(from)?;
+        Ok(Self { blocked_signals: from.u64()?, ..kept })
+    }
+}
+
+impl Command {
+    /// What is kept of it with a batch job.
+    pub(crate) fn encode_kept(&self, out: &mut Writer) {
         out.list(&self.argv, |out, item| out.bytes(item));
         out.list(&self.env, |out, item| out.bytes(item));
         out.bytes(&self.cwd);
@@ -186,7 +211,8 @@ impl Encode for Command {
         out.u64(self.ignored_signals);
     }
 
-    fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
+    /// A command as [`Self::encode_kept`] has written it.
+    pub(crate) fn decode_kept(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let command = Self {
             argv: from.list(|from| Ok(from.bytes()?.to_vec()))?,
             env: from.list(|from| Ok(from.bytes()?.to_vec()))?,
@@ -199,6 +225,7 @@ impl Encode for Command {
             hostname: from.bytes()?.to_vec(),
             needs: Needs::decode(from)?,
             ignored_signals: from.u64()?,
+            blocked_signals: 0,
         };
         if command.argv.is_empty() { Err(Malformed("a command without a program")) } else { Ok(command) }
     }
@@ -255,9 +282,17 @@ mod tests {
             limits: vec![Limit { resource: 7, soft: 1024, hard: u64::MAX }],
             groups: vec![0, 27],
             needs: Needs { cpus: 2, memory_mib: 300, level: 3, tags: vec!["gpu".into(), "site:a".into()] },
+            blocked_signals: 1 << 63,
             ..Command::default()
         };
         assert_eq!(Command::from_bytes(&command.to_bytes()), Ok(command));
+    }
+
+    #[test]
+    fn signals_that_end_a_command_at_its_start() {
+        let command = Command { ignored_signals: 1, blocked_signals: 1 << 63, ..Command::default() };
+        assert!([2, 9, 15, 27, 29, 34].into_iter().all(|signal| command.is_ended_by(signal)));
+        assert!(![0, 1, 17, 18, 20, 23, 28, 64, 65].into_iter().any(|signal| command.is_ended_by(signal)));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The door: what `remrun` and `gleaner` say to the client daemon over its Unix socket, and what it answers.
 //!
 //! Each message is a 32-bit little-endian length and that many bytes. `remrun`'s first message carries its descriptors
-//! 0, 1 and 2 beside the bytes (`SCM_RIGHTS`); a closed descriptor is replaced by `/dev/null`.
+//! 0, 1 and 2 beside the bytes (`SCM_RIGHTS`); a closed descriptor is replaced by `/dev/null`, and keeps the command here.
 //!
 //! A daemon that meets another [`VERSION`] gives up its socket (removes the name), closes the connection and ends when
 //! its tasks have: the caller then starts a daemon of its own version.
@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -50,6 +50,8 @@ pub struct Options {
     pub becomes: bool,
     /// Run it here as well, in a sandbox, and commit the result of the one that ends first (`--race`).
     pub race: bool,
+    /// Why the caller has to run the command itself: what surrounds it there cannot be had elsewhere.
+    pub here: Option<String>,
 }
 
 /// Where the caller stands: a daemon that stands elsewhere would take other files for the caller's.
@@ -222,6 +224,7 @@ impl Encode for Request {
                 out.u32(options.rank);
                 out.bool(options.becomes);
                 out.bool(options.race);
+                out.option(options.here.as_ref(), |out, why| out.bytes(why.as_bytes()));
                 out.option(window.as_ref(), write_window);
                 world.encode(out);
             }
@@ -273,6 +276,7 @@ impl Encode for Request {
                     rank: from.u32()?,
                     becomes: from.bool()?,
                     race: from.bool()?,
+                    here: from.option(read_text)?,
                 },
                 window: from.option(read_window)?,
                 world: World::decode(from)?,
@@ -410,6 +414,7 @@ mod tests {
                 rank: 6,
                 becomes: true,
                 race: true,
+                here: Some("its standard output is closed".into()),
             },
             window: Some(WindowSize { rows: 24, columns: 80 }),
             world: World { root_mount: 1, root_inode: 2, users: 3, personality: 4, capabilities: 5 },

@@ -275,17 +275,16 @@ pub enum ClientEnd {
 }
 
 /// Runs the client daemon until [`client::report::Question::Stop`] or SIGTERM. `ready`: where it writes
-/// [`base::door::READY`] once it listens, or why it cannot. `is_current`: whether the configuration still is what it was when
+/// [`base::door::READY`] once it listens. `is_current`: whether the configuration still is what it was when
 /// the daemon listens; who changes it later will find the daemon, and tell it.
 pub fn run_client(
     client: ClientConfig,
     ready: Option<OwnedFd>,
     is_current: impl FnOnce() -> bool,
 ) -> Result<ClientEnd, PartError> {
-    let told = ready.as_ref().and_then(|ready| ready.try_clone().ok());
     // What takes time runs on threads of its own; one for the rest spares launches the changes between threads.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let ended = run_in(runtime, async move {
+    run_in(runtime, async move {
         let hub = match &client.hub {
             Some(hub) => Some(find(hub, &client.state_dir).await?),
             None => None,
@@ -318,11 +317,7 @@ pub fn run_client(
             ended = client::daemon::run(config, listens) => ended.map_err(failed)?,
         }
         Ok(end)
-    });
-    if let (Err(error), Some(told)) = (&ended, told) {
-        let _ = rustix::io::write(&told, error.to_string().as_bytes());
-    }
-    ended
+    })
 }
 
 /// Redeems a token: makes this machine's key in `state_dir` if there is none, binds it at the hub, and tells which hub

@@ -7,6 +7,47 @@ pub fn prepare() {
     open_many_files();
 }
 
+/// Gives up what the process that started this one had set for itself and its commands: this one stays for others. What cannot be
+/// undone without rights stays as it is. Call it before any thread exists.
+pub fn leave_caller() {
+    raise_limits();
+    // SAFETY: plain calls on this process, with numbers and with a structure that lives on this stack.
+    unsafe {
+        // A write beyond a limit of file size is an error, and not the end: a handler, for what is executed later not to ignore it.
+        libc::signal(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t);
+        let ordinary = libc::sched_param { sched_priority: 0 };
+        libc::sched_setscheduler(0, libc::SCHED_OTHER, &ordinary);
+        libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        const OF_PROCESS: libc::c_int = 1;
+        libc::syscall(libc::SYS_ioprio_set, OF_PROCESS, 0, 0);
+        libc::prctl(libc::PR_SET_TIMERSLACK, 0);
+        libc::personality(0);
+    }
+    let mut all = rustix::thread::CpuSet::new();
+    (0..rustix::thread::CpuSet::MAX_CPU).for_each(|cpu| all.set(cpu));
+    let _ = rustix::thread::sched_setaffinity(None, &all);
+    let _ = std::fs::write("/proc/self/oom_score_adj", "0");
+}
+
+extern "C" fn nothing(_signal: libc::c_int) {}
+
+/// Raises each limit as far as that may be. That of stacks decides how memory is laid out, and core files are no matter of limits.
+fn raise_limits() {
+    const LIMITS: u32 = 16;
+    for resource in
+        (0..LIMITS).filter(|resource| ![libc::RLIMIT_STACK as u32, libc::RLIMIT_CORE as u32].contains(resource))
+    {
+        let mut value = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+        // SAFETY: reads and writes one structure. Resources that this kernel does not have give an error.
+        unsafe {
+            if libc::getrlimit64(resource as _, &mut value) == 0 {
+                value.rlim_cur = value.rlim_max;
+                libc::setrlimit64(resource as _, &value);
+            }
+        }
+    }
+}
+
 /// Has the allocator use freed memory again instead of giving it back to the kernel at once: contents pass in pieces of some
 /// hundred kilobytes, and getting the memory for each anew from the kernel took a fifth of the time of a first use.
 #[cfg(target_env = "gnu")]

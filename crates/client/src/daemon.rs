@@ -7,6 +7,7 @@ use crate::ask;
 use crate::batch::{self, Batches};
 use crate::caller::{First, Replies, Requests, receive_first};
 use crate::commit::Committer;
+use crate::doorway::{self, Door, Held};
 use crate::formats::Formats;
 use crate::hedge::Hedges;
 use crate::here::Here;
@@ -17,23 +18,25 @@ use crate::locks::NewFiles;
 use crate::networks::Networks;
 use crate::own_pool::OwnPool;
 use crate::policy::Trust;
+use crate::process_numbers::ProcessNumbers;
 use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
 use crate::serve::{Server, blocking};
 use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
+use crate::standing::{Callers, Standing};
 use crate::unable::Unable;
 use crate::views::Views;
 use crate::world;
 use base::TreePath;
-use base::door::{self, Reply, Request};
+use base::door::{Reply, Request};
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
 use wire::{Joined, Key, Whereabouts, lock};
 
@@ -41,9 +44,8 @@ use wire::{Joined, Key, Whereabouts, lock};
 const SAVE_INTERVAL: Duration = Duration::from_secs(30);
 /// In the folder of the door: which start of the daemon this is.
 const INSTANCE: &str = "instance";
-/// How long an earlier daemon may take to end, and how often it is looked whether it has.
-const PREDECESSOR_TIME_MAX: Duration = Duration::from_secs(4);
-const PREDECESSOR_PAUSE: Duration = Duration::from_millis(10);
+/// How often it is looked whether callers still find the daemon.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Memory for recipes, bytes.
 const RECIPE_BYTES_MAX: usize = 64 << 20;
 
@@ -113,11 +115,16 @@ pub struct Daemon {
     pub here: Arc<Here>,
     /// What was done twice.
     pub hedges: Arc<Hedges>,
+    /// What its commands' processes are called.
+    pub process_numbers: Arc<ProcessNumbers>,
     link: Option<Arc<Link>>,
     recipes: Arc<Recipes>,
     stopping: tokio::sync::Notify,
     /// Held for the daemon's life.
-    _lock: Option<std::fs::File>,
+    _locks: Vec<std::fs::File>,
+    /// What it cannot change of itself.
+    standing: Standing,
+    callers: Callers,
     trees: Arc<Trees>,
     /// This machine as a pool of its own, for races.
     pub(crate) own_pool: OwnPool,
@@ -164,22 +171,30 @@ pub enum DaemonError {
 pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), DaemonError> {
     private_folder(&config.runtime_dir)?;
     private_folder(&config.state_dir)?;
-    let lock = take_lock(&config.runtime_dir).await?;
-    let socket = config.runtime_dir.join(door::SOCKET_NAME);
-    let daemon = Daemon::new(config, lock)?;
-    let failed = |source| DaemonError::Listen { path: socket.clone(), source };
-    match std::fs::remove_file(&socket) {
-        Ok(()) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed(error)),
+    // First: a daemon that has the state, and whose runtime folder was emptied, comes back to it meanwhile.
+    let state = doorway::take_state(&config.state_dir).await?;
+    if let Held::Elsewhere(door) = &state
+        && door.parent() == Some(&config.runtime_dir)
+    {
+        ready();
+        return Ok(());
     }
-    let listener = UnixListener::bind(&socket).map_err(failed)?;
-    std::fs::set_permissions(&socket, PermissionsExt::from_mode(0o600)).map_err(failed)?;
+    let lock = doorway::take_lock(&config.runtime_dir).await?;
+    let state_lock = match state {
+        Held::Here(lock) => lock,
+        Held::Elsewhere(door) => {
+            doorway::point_to(&config.runtime_dir, &door)?;
+            ready();
+            return Ok(());
+        }
+    };
+    let daemon = Daemon::new(config, vec![lock, state_lock])?;
+    let (door, listener) = Door::open(&daemon.config.runtime_dir, &daemon.config.state_dir)?;
     if !ready() {
         return Ok(());
     }
     Batches::start(&daemon);
-    daemon.serve(listener, &socket).await;
+    daemon.serve(door, listener).await;
     daemon.save().await;
     Ok(())
 }
@@ -206,24 +221,26 @@ fn private_folder(path: &Path) -> Result<(), DaemonError> {
     std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)).map_err(folder)
 }
 
-/// Waits for a daemon that was told to end, and writes down what it knows.
-async fn take_lock(runtime_dir: &Path) -> Result<std::fs::File, DaemonError> {
-    use rustix::fs::{FlockOperation, flock};
-    let path = runtime_dir.join("daemon.lock");
-    let opened = std::fs::File::options().create(true).truncate(false).write(true).open(&path);
-    let file = opened.map_err(|source| DaemonError::Folder { path: path.clone(), source })?;
-    let give_up = Instant::now() + PREDECESSOR_TIME_MAX;
-    while flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        if Instant::now() > give_up {
-            return Err(DaemonError::Running(path));
-        }
-        tokio::time::sleep(PREDECESSOR_PAUSE).await;
+/// A caller that is served.
+struct Served(Arc<Daemon>);
+
+impl Served {
+    fn new(daemon: &Arc<Daemon>) -> Self {
+        daemon.callers.enter();
+        Self(daemon.clone())
     }
-    Ok(file)
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.0.callers.leave() && self.0.batches.open() == 0 {
+            self.0.stop();
+        }
+    }
 }
 
 impl Daemon {
-    fn new(config: Config, lock: std::fs::File) -> Result<Arc<Self>, DaemonError> {
+    fn new(config: Config, locks: Vec<std::fs::File>) -> Result<Arc<Self>, DaemonError> {
         let key = Key::load_or_create(&config.state_dir.join("client.key"))?;
         let committer = Arc::new(Committer::open(&config.state_dir.join("commit"))?);
         let recovered = committer.recover()?;
@@ -264,6 +281,7 @@ impl Daemon {
             batches: Batches::load(&config.state_dir.join("batch")),
             here: Here::new(history.clone()),
             hedges: Arc::default(),
+            process_numbers: Arc::new(ProcessNumbers::of_machine()),
             history,
             new_files: Arc::default(),
             formats: Formats::default(),
@@ -271,7 +289,9 @@ impl Daemon {
             link,
             recipes,
             stopping: tokio::sync::Notify::new(),
-            _lock: Some(lock),
+            _locks: locks,
+            standing: Standing::of_process(),
+            callers: Callers::default(),
             trees: Arc::default(),
             own_pool: OwnPool::default(),
             config,
@@ -296,6 +316,7 @@ impl Daemon {
             batches: Batches::default(),
             here: self.here.clone(),
             hedges: self.hedges.clone(),
+            process_numbers: self.process_numbers.clone(),
             history: self.history.clone(),
             new_files: self.new_files.clone(),
             formats: Formats::default(),
@@ -303,15 +324,20 @@ impl Daemon {
             link: Some(link),
             recipes: self.recipes.clone(),
             stopping: tokio::sync::Notify::new(),
-            _lock: None,
+            _locks: Vec::new(),
+            standing: Standing::of_process(),
+            callers: Callers::default(),
             trees: self.trees.clone(),
             own_pool: OwnPool::default(),
             config: Config { state_dir, hub: Some(hub), ..self.config.clone() },
         }))
     }
 
-    async fn serve(self: &Arc<Self>, listener: UnixListener, socket: &Path) {
+    async fn serve(self: &Arc<Self>, mut door: Door, mut listener: UnixListener) {
         let mut save = tokio::time::interval(SAVE_INTERVAL);
+        let mut look = tokio::time::interval(LOOK_INTERVAL);
+        // Of the runtime folder, should it have been made anew.
+        let mut lock = None;
         loop {
             tokio::select! {
                 accepted = listener.accept() => {
@@ -321,15 +347,71 @@ impl Daemon {
                     }
                 }
                 _ = save.tick() => self.save().await,
+                _ = look.tick() => {
+                    if !door.is_there() {
+                        match self.come_back() {
+                            Some(again) => (door, listener, lock) = (again.0, again.1, Some(again.2)),
+                            None => self.make_way(),
+                        }
+                    }
+                }
                 () = self.stopping.notified() => break,
             }
         }
+        // Who comes now starts the next daemon, which waits for the end of this one.
+        door.close();
         self.own_pool.stop().await;
         if let Some(link) = &self.link {
             link.close().await;
             let _ = std::fs::remove_file(self.config.runtime_dir.join(INSTANCE));
         }
-        let _ = std::fs::remove_file(socket);
+        drop(lock);
+    }
+
+    /// Opens the door again in a runtime folder that somebody has emptied; `None` if that cannot be, or another daemon has.
+    fn come_back(&self) -> Option<(Door, UnixListener, std::fs::File)> {
+        let runtime_dir = &self.config.runtime_dir;
+        private_folder(runtime_dir).ok()?;
+        let lock = doorway::take_lock_again(runtime_dir)?;
+        let opened = Door::open(runtime_dir, &self.config.state_dir);
+        let (door, listener) =
+            opened.inspect_err(|error| tracing::warn!(%error, "callers do not find this daemon")).ok()?;
+        tracing::info!("the runtime folder was emptied; the door is open again");
+        Some((door, listener, lock))
+    }
+
+    /// Ends once nobody is served, for another daemon to start.
+    fn make_way(&self) {
+        if self.callers.make_way() && self.batches.open() == 0 {
+            self.stop();
+        }
+    }
+
+    /// Serves a command, unless this daemon was started under limits that would bind it and not its caller. Then the caller is to
+    /// start another one, or to run it itself if this one has others to serve.
+    async fn serve_command(self: Arc<Self>, first: First, process: Option<i32>) {
+        let First { request, descriptors, requests, mut replies } = first;
+        let Request::Run { command, options, window, world, .. } = request else { return };
+        if process.is_some_and(|process| self.standing.is_nicer_than(process)) {
+            self.make_way();
+        }
+        if let Some(what) = self.standing.lower_limit(&command.limits) {
+            let is_free = self.callers.make_way() && self.batches.open() == 0;
+            if is_free {
+                return self.stop();
+            }
+            if !options.no_local {
+                let why =
+                    format!("the client daemon was started under a lower limit of {what}, and has others to serve");
+                let _ = replies.send(&Reply::RunHere { why }).await;
+                return;
+            }
+        }
+        let _served = Served::new(&self);
+        match world::obstacle(world, process, command.uid).await {
+            None => run::run(self, *command, options, window, descriptors, requests, replies).await,
+            Some(why) => world::send_back(&self, &command, &options, why, &mut replies).await,
+        }
     }
 
     async fn serve_caller(self: Arc<Self>, stream: UnixStream) {
@@ -339,18 +421,22 @@ impl Daemon {
             Ok(first) => first,
             Err(error) => {
                 tracing::warn!(%error, "a caller was not understood");
+                // It may be of another version, and starts a daemon of its own when this one has ended.
+                if error.kind() == io::ErrorKind::InvalidData {
+                    self.make_way();
+                }
                 return;
             }
         };
-        let First { request, descriptors, mut requests, mut replies } = first;
+        if matches!(first.request, Request::Run { .. }) {
+            return self.serve_command(first, peer.pid()).await;
+        }
+        let First { request, mut requests, mut replies, .. } = first;
         match request {
-            Request::Run { command, options, window, world, .. } => {
-                match world::obstacle(world, peer.pid(), command.uid).await {
-                    None => run::run(self, *command, options, window, descriptors, requests, replies).await,
-                    Some(why) => world::send_back(&self, &command, &options, why, &mut replies).await,
-                }
+            Request::Job { .. } => {
+                let _served = Served::new(&self);
+                self.hold_job(&mut requests, &mut replies).await;
             }
-            Request::Job { .. } => self.hold_job(&mut requests, &mut replies).await,
             Request::Outcome(task) => {
                 let outcome = self.committer.outcome(task);
                 let _ = replies.send(&Reply::Outcome(outcome)).await;
@@ -363,7 +449,8 @@ impl Daemon {
                 let why = world::obstacle(world, peer.pid(), own).await;
                 batch::answer::submit(self, *batch, why, requests, replies).await;
             }
-            Request::Tasks(_)
+            Request::Run { .. }
+            | Request::Tasks(_)
             | Request::Submitted
             | Request::Signal(_)
             | Request::Resize(_)

@@ -3,13 +3,17 @@
 
 use crate::caller::{Replies, Requests};
 use crate::exchange::{SIGCONT, SIGTSTP, asked};
-use crate::run::{Outcome, Session};
+use crate::run::{CODE_FAILED, Outcome, Session};
+use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(4);
+
+/// Signals that are kept for a command that does not run yet.
+const SIGNALS_HELD_MAX: usize = 256;
 
 /// How a wait takes a signal that would end the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,14 +76,40 @@ impl Session {
                 Some(Request::Signal(signal)) if phase == Phase::BeforeStart => match signal {
                     SIGTSTP => self.stop_caller(signal, replies).await,
                     SIGCONT => self.caller_stopped = false,
-                    signal => return Err(Outcome::Cancelled(Some(signal))),
+                    signal if self.plan.command.is_ended_by(signal) => return Err(Outcome::Cancelled(Some(signal))),
+                    signal => self.hold(signal),
                 },
-                Some(Request::Signal(signal)) if is_ending(signal) => {
+                Some(Request::Signal(signal)) if self.is_told_to_end(signal) => {
                     self.ending.get_or_insert(signal);
                     limit.get_or_insert_with(|| Instant::now() + ANSWER_LIMIT);
                 }
                 Some(_) => {}
             }
+        }
+    }
+
+    /// Whether the caller wants the command to end by this signal, which the command does not ignore from its start.
+    pub(crate) fn is_told_to_end(&self, signal: u8) -> bool {
+        is_ending(signal) && self.plan.command.is_ended_by(signal)
+    }
+
+    /// The caller ended it: by this signal, or it is gone.
+    pub(crate) fn cancelled(&self, signal: Option<u8>) -> Reply {
+        let Some(signal) = signal else { return self.gone() };
+        self.stop.stop();
+        Reply::Done(ExitStatus::Signal(signal))
+    }
+
+    /// The caller is gone.
+    pub(crate) fn gone(&self) -> Reply {
+        self.stop.stop();
+        Reply::Failed { message: "cancelled: its caller is gone".into(), code: CODE_FAILED }
+    }
+
+    /// Keeps a signal for the command until it runs.
+    pub(crate) fn hold(&mut self, signal: u8) {
+        if self.held_signals.len() < SIGNALS_HELD_MAX {
+            self.held_signals.push(signal);
         }
     }
 

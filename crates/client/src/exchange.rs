@@ -3,118 +3,35 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
-use crate::ending::{ANSWER_LIMIT, Phase, cancelled, is_ending, until};
+use crate::ending::{ANSWER_LIMIT, Phase, cancelled, until};
 use crate::hedge::{Watch, hedged};
 use crate::hold::Held;
+use crate::input::finished;
 use crate::link_wait::LinkWait;
 use crate::outputs::{Differs, Stream};
 use crate::record::Record;
 use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
 use crate::serve::Running;
 use crate::spool::Spool;
-use crate::stdio::{self, Done, READ_BYTES, Stop};
+use crate::stdio::{Done, READ_BYTES};
 use base::Stdin;
 use base::door::Request;
 use bytes::Bytes;
 use prost::Message as _;
-use rustix::fd::OwnedFd;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinHandle;
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, LockRequest, Object, OutputKind, Resting, TaskInput, TaskOutput,
 };
 use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
-
-/// Most bytes of standard input that are kept for another attempt.
-const REPLAY_BYTES_MAX: usize = 1 << 20;
 
 /// Most bytes of output that are taken while their reader does not, to find the answer to a signal behind them.
 const BEHIND_BYTES_MAX: usize = 1 << 20;
 
 /// How long it may take to hand over that a task is cancelled; the stream's end says the same.
 const CANCEL_LIMIT: Duration = Duration::from_millis(100);
-
-/// Standard input, over all attempts of a task.
-pub struct Input {
-    fd: Arc<OwnedFd>,
-    /// All that was read, while it is little.
-    kept: Vec<u8>,
-    consumed: u64,
-    ended: bool,
-    /// Whether the caller owns its terminal.
-    foreground: bool,
-    /// Calls off what is being read of a terminal.
-    pause: Option<Stop>,
-    reading: Option<JoinHandle<Done<Vec<u8>>>>,
-}
-
-impl Input {
-    /// Nothing read yet.
-    pub fn new(fd: Arc<OwnedFd>) -> Self {
-        Self { fd, kept: Vec::new(), consumed: 0, ended: false, foreground: true, pause: None, reading: None }
-    }
-
-    /// The caller's descriptor.
-    pub fn fd(&self) -> &OwnedFd {
-        &self.fd
-    }
-
-    /// Whether all that was read can be sent to another attempt.
-    pub fn can_repeat(&self) -> bool {
-        self.consumed == self.kept.len() as u64
-    }
-
-    /// Whether anything was read.
-    pub fn is_touched(&self) -> bool {
-        self.consumed > 0
-    }
-
-    fn keep(&mut self, bytes: &[u8]) {
-        if self.can_repeat() && self.kept.len() + bytes.len() <= REPLAY_BYTES_MAX {
-            self.kept.extend_from_slice(bytes);
-        }
-        self.consumed += bytes.len() as u64;
-    }
-
-    fn start_reading(&mut self, stop: &Stop, bytes_max: usize) {
-        let terminal = stdio::is_terminal(&self.fd);
-        if self.reading.is_some() || self.ended || (terminal && !self.foreground) {
-            return;
-        }
-        // Without an event of its own a read cannot be called off, and the terminal is shared as well as it can be.
-        self.pause = if terminal { Stop::new().ok() } else { None };
-        let (fd, stop, pause) = (self.fd.clone(), stop.clone(), self.pause.clone());
-        self.reading = Some(tokio::task::spawn_blocking(move || {
-            let stops: Vec<&Stop> = [Some(&stop), pause.as_ref()].into_iter().flatten().collect();
-            stdio::read_some(&fd, &stops, bytes_max)
-        }));
-    }
-
-    /// Whether the caller owns its terminal: while it does not, what is typed there is for others.
-    pub(crate) fn set_foreground(&mut self, owned: bool) {
-        self.foreground = owned;
-        if let Some(pause) = self.pause.take_if(|_| !owned) {
-            pause.stop();
-        }
-    }
-
-    /// Takes what was read; returns what is to be sent.
-    fn take(&mut self, read: Done<Vec<u8>>) -> Option<Bytes> {
-        let paused = self.pause.take().is_none() && stdio::is_terminal(&self.fd);
-        match read {
-            Done::Ok(bytes) if !bytes.is_empty() => {
-                self.keep(&bytes);
-                return Some(bytes.into());
-            }
-            Done::Stopped if paused => {}
-            Done::Ok(_) | Done::Closed | Done::Stopped => self.ended = true,
-        }
-        None
-    }
-}
 
 /// The streams of one attempt.
 pub struct Exchange<'a> {
@@ -239,7 +156,7 @@ impl<'a> Exchange<'a> {
                 Next::Link => self.on_link(),
                 Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
-                Next::Input(read) => self.on_input(read),
+                Next::Input(read) => self.on_input(read).await,
                 Next::Unanswered => Some(self.on_unanswered().await),
                 Next::Look => self.on_look(replies).await,
                 Next::Hedged(is_first) => self.on_hedged(is_first, (requests, replies)).await,
@@ -351,13 +268,14 @@ impl<'a> Exchange<'a> {
             // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
             SIGTSTP if !self.started => self.session.stop_caller(signal, replies).await,
             SIGCONT if !self.started => self.session.caller_stopped = false,
+            signal if !self.started && !self.session.plan.command.is_ended_by(signal) => self.session.hold(signal),
             signal => {
                 self.signal = Some(signal);
                 self.session.caller_stopped &= signal != SIGCONT;
-                if is_ending(signal) {
+                if self.session.is_told_to_end(signal) {
                     self.session.ending.get_or_insert(signal);
                 }
-                if ![SIGCONT, SIGTSTP].contains(&signal) {
+                if self.session.plan.command.is_ended_by(signal) {
                     self.answer_by.get_or_insert_with(|| Instant::now() + ANSWER_LIMIT);
                 }
                 self.tell(InputKind::Signal(signal.into())).await;
@@ -446,13 +364,21 @@ impl<'a> Exchange<'a> {
     }
 
     async fn on_closed(&mut self, stream: Stream) -> Option<Outcome> {
+        self.session.unread.push(stream);
+        // Before the start any word but of the terminal's size would end the task.
+        if self.started {
+            self.tell_unread(stream).await;
+        }
+        None
+    }
+
+    async fn tell_unread(&mut self, stream: Stream) {
         match stream {
             Stream::Stdout => self.tell(InputKind::OutputClosed(1)).await,
             Stream::Stderr => self.tell(InputKind::OutputClosed(2)).await,
             // A terminal that is gone hangs up, as it would here.
             Stream::Terminal => self.tell(InputKind::Signal(SIGHUP)).await,
         }
-        None
     }
 
     /// Who has not been placed can as well run here; who has, waits for the link.
@@ -470,9 +396,13 @@ impl<'a> Exchange<'a> {
         self.deliver_next()
     }
 
-    fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
+    /// Input that cannot be read is not at its end: the task must not take it for that.
+    async fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
         self.unsent.extend(self.session.input.take(read));
-        None
+        let errno = self.session.input.failed?;
+        self.tell(InputKind::Cancel(true)).await;
+        self.to_task.finish();
+        Some(Outcome::Unplaced(format!("standard input cannot be read: {errno}")))
     }
 
     async fn on_output(&mut self, kind: OutputKind, requests: &mut Requests, replies: &mut Replies) -> Option<Outcome> {
@@ -492,9 +422,7 @@ impl<'a> Exchange<'a> {
                 self.held.start(tokio::time::Instant::now());
                 self.answer_by = self.answer_by.filter(|_| self.is_answered);
                 self.record.moment("command started");
-                if self.session.caller_stopped {
-                    self.tell(InputKind::Signal(SIGTSTP.into())).await;
-                }
+                self.on_started().await;
             }
             OutputKind::Signalled(_) => self.on_answer(),
             OutputKind::Resting(resting) => return self.on_resting(resting).await,
@@ -529,6 +457,19 @@ impl<'a> Exchange<'a> {
         let why = format!("guests rest where it ran: {}", resting.why);
         self.cancel().await;
         Some(if resting.elsewhere { Outcome::Evicted(why) } else { Outcome::Unplaced(why) })
+    }
+
+    /// Says what had to wait for the start.
+    async fn on_started(&mut self) {
+        for stream in self.session.unread.clone() {
+            self.tell_unread(stream).await;
+        }
+        for signal in std::mem::take(&mut self.session.held_signals) {
+            self.tell(InputKind::Signal(signal.into())).await;
+        }
+        if self.session.caller_stopped {
+            self.tell(InputKind::Signal(SIGTSTP.into())).await;
+        }
     }
 
     async fn on_end(&mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
@@ -623,13 +564,6 @@ pub(crate) async fn asked(cancel: &Option<Arc<Notify>>) {
 async fn called(calls: &mut watch::Receiver<Option<String>>) -> String {
     match calls.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
         Some(why) => why,
-        None => std::future::pending().await,
-    }
-}
-
-async fn finished(reading: &mut Option<JoinHandle<Done<Vec<u8>>>>) -> Done<Vec<u8>> {
-    match reading {
-        Some(reading) => reading.await.unwrap_or(Done::Closed),
         None => std::future::pending().await,
     }
 }

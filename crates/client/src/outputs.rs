@@ -2,15 +2,23 @@
 //!
 //! Each stream has its own writer, so that a reader that has stopped reading one of them holds up neither the other nor
 //! signals. What was delivered is remembered by its hash: a task that is run again must repeat it exactly, and is then
-//! heard from where the first run fell silent.
+//! heard from where the first run fell silent. A write that fails is told to the task as far as that can be done, and to the
+//! caller in any case: no status may hide that a byte was lost.
 
+use crate::caller::Replies;
 use crate::race::Contestant;
+use crate::run::CODE_FAILED;
 use crate::serve::blocking;
-use crate::stdio::{Done, Stop, write_all};
-use base::Digest;
+use crate::stdio::{Done, Stop, flush_error, is_unnamed_pipe, write_all};
+use base::door::Reply;
+use base::{Digest, ExitStatus};
 use bytes::Bytes;
 use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::io;
 use std::sync::Arc;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
@@ -28,10 +36,21 @@ pub enum Stream {
     Terminal,
 }
 
+impl Stream {
+    /// What a person calls it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Stdout => "standard output",
+            Self::Stderr => "standard error",
+            Self::Terminal => "the terminal",
+        }
+    }
+}
+
 /// One output of a task, over all its attempts.
 pub struct Output {
     sender: Option<mpsc::Sender<Bytes>>,
-    writer: Option<JoinHandle<()>>,
+    writer: Option<JoinHandle<Option<Errno>>>,
     delivered: u64,
     hasher: blake3::Hasher,
     repeat: Option<Repeat>,
@@ -65,8 +84,11 @@ impl Output {
                 None => Some(Vec::new()),
             };
             // What a run says that has lost is not for anybody.
-            let Some(held) = held else { return while receiver.recv().await.is_some() {} };
-            write_frames(stream, fd, stop, closed, held, receiver).await;
+            let Some(held) = held else {
+                while receiver.recv().await.is_some() {}
+                return None;
+            };
+            write_frames(stream, fd, stop, closed, held, receiver).await
         });
         Self { sender: Some(sender), writer: Some(writer), delivered: 0, hasher: blake3::Hasher::new(), repeat: None }
     }
@@ -107,18 +129,40 @@ impl Output {
         self.sender.clone()
     }
 
-    /// The task has ended: waits until all is written. An error if a repeated task said less than the first time.
-    pub fn finish(&mut self) -> impl Future<Output = Result<(), Differs>> + use<> {
+    /// The task has ended: waits until all is written, and returns why a part of it could not be. An error if a repeated task
+    /// said less than the first time.
+    pub fn finish(&mut self) -> impl Future<Output = Result<Option<Errno>, Differs>> + use<> {
         self.sender = None;
         let (writer, differs) = (self.writer.take(), self.repeat.is_some());
         async move {
-            if let Some(writer) = writer {
-                let _ = writer.await;
-            }
-            if differs { Err(Differs) } else { Ok(()) }
+            let lost = match writer {
+                Some(writer) => writer.await.unwrap_or(Some(Errno::IO)),
+                None => None,
+            };
+            if differs { Err(Differs) } else { Ok(lost) }
         }
     }
 }
+
+/// The answer to a caller whose command ended, and perhaps could not say all that it said. Its own status stands unless that would hide the loss, or
+/// is no more than the loss's consequence.
+pub(crate) async fn with_lost_output(
+    status: ExitStatus,
+    lost: Option<(Stream, Errno)>,
+    replies: &mut Replies,
+) -> Reply {
+    let Some((stream, errno)) = lost else { return Reply::Done(status) };
+    let what = format!("{}: {errno}: a part of what the command said there is lost", stream.name());
+    let hidden = [ExitStatus::Code(0), ExitStatus::Signal(SIGPIPE)].contains(&status);
+    if hidden {
+        let message = format!("{what}\n  what it did to files is committed");
+        return Reply::Failed { message, code: CODE_FAILED };
+    }
+    let _ = replies.send(&Reply::Note(what)).await;
+    Reply::Done(status)
+}
+
+const SIGPIPE: u8 = 13;
 
 /// Most bytes of one output that a run in a race may hold back: with more it has won, if the other one has not.
 const HELD_BYTES_MAX: usize = 8 << 20;
@@ -142,6 +186,7 @@ async fn hold(contestant: &Contestant, frames: &mut mpsc::Receiver<Bytes>) -> Op
     }
 }
 
+/// Writes frames until the task has ended. Returns the error of the first write that failed, other than for want of a reader.
 async fn write_frames(
     stream: Stream,
     fd: Arc<OwnedFd>,
@@ -149,25 +194,65 @@ async fn write_frames(
     closed: mpsc::UnboundedSender<Stream>,
     held: Vec<Bytes>,
     mut frames: mpsc::Receiver<Bytes>,
-) {
-    let mut open = true;
+) -> Option<Errno> {
+    let (mut open, mut written, mut lost) = (true, false, None);
     let mut held = held.into_iter();
-    while let Some(frame) = next(&mut held, &mut frames).await {
+    let watched = watched(&fd);
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = next(&mut held, &mut frames) => frame,
+            () = unread(watched.as_ref()), if open => {
+                open = false;
+                let _ = closed.send(stream);
+                continue;
+            }
+        };
+        let Some(frame) = frame else { break };
         if !open {
             continue;
         }
-        let (fd, stop) = (fd.clone(), stop.clone());
-        if blocking(move || write_all(&fd, &stop, &frame)).await != Some(Done::Ok(())) {
-            open = false;
+        let (to, stop) = (fd.clone(), stop.clone());
+        match blocking(move || write_all(&to, &stop, &frame)).await {
+            Some(Done::Ok(())) => {
+                written = true;
+                continue;
+            }
+            Some(Done::Failed(errno)) => lost = Some(errno),
+            Some(Done::Closed | Done::Stopped) => {}
+            None => lost = Some(Errno::IO),
+        }
+        open = false;
+        // Programs go on when they cannot complain. A signal would end them; what is lost is told at the end.
+        if !(stream == Stream::Stderr && lost.is_some()) {
             let _ = closed.send(stream);
         }
     }
+    if written && lost.is_none() {
+        lost = blocking(move || flush_error(&fd)).await.flatten();
+    }
+    lost
 }
 
 async fn next(held: &mut impl Iterator<Item = Bytes>, frames: &mut mpsc::Receiver<Bytes>) -> Option<Bytes> {
     match held.next() {
         Some(frame) => Some(frame),
         None => frames.recv().await,
+    }
+}
+
+/// A pipe, to be noticed when its reader goes: then the task's next write must fail, and not the one after the next.
+fn watched(fd: &Arc<OwnedFd>) -> Option<AsyncFd<Arc<OwnedFd>>> {
+    // SAFETY: the descriptor is owned by what is registered, and stays open and the same for as long as that lives.
+    is_unnamed_pipe(fd).then(|| unsafe { AsyncFd::register_with_interest(fd.clone(), Interest::ERROR) }.ok())?
+}
+
+/// Returns once nobody reads the pipe any more; never where none is watched.
+async fn unread(pipe: Option<&AsyncFd<Arc<OwnedFd>>>) {
+    let Some(pipe) = pipe else { return std::future::pending().await };
+    let ready: io::Result<_> = pipe.ready(Interest::ERROR).await;
+    if ready.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -200,6 +285,30 @@ mod tests {
         let mut text = String::new();
         reader.read_to_string(&mut text).expect("read");
         assert_eq!(text, "one two three");
+    }
+
+    #[tokio::test]
+    async fn a_reader_that_goes_is_noticed_without_a_write() {
+        let (reader, writer) = rustix::pipe::pipe().expect("a pipe");
+        let (closed, mut told) = mpsc::unbounded_channel();
+        let stop = Stop::new().expect("an event");
+        let mut output = Output::new(Stream::Stdout, Arc::new(writer), stop, closed, None);
+        drop(reader);
+        assert_eq!(told.recv().await, Some(Stream::Stdout));
+        assert_eq!(output.finish().await, Ok(None), "what nobody reads is not lost");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_written_is_told_at_the_end() {
+        for (stream, is_closed) in [(Stream::Stdout, true), (Stream::Stderr, false)] {
+            let full = std::fs::File::options().write(true).open("/dev/full").expect("a device");
+            let (closed, mut told) = mpsc::unbounded_channel();
+            let stop = Stop::new().expect("an event");
+            let mut output = Output::new(stream, Arc::new(full.into()), stop, closed, None);
+            output.sender().expect("open").send(Bytes::from_static(b"x")).await.expect("the writer lives");
+            assert_eq!(output.finish().await, Ok(Some(Errno::NOSPC)));
+            assert_eq!(told.recv().await.is_some(), is_closed);
+        }
     }
 
     fn of_race(contestant: Contestant) -> (Output, std::fs::File) {

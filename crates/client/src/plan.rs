@@ -43,6 +43,8 @@ pub struct Plan {
     pub linger: bool,
     /// Size of the terminal.
     pub window: WindowSize,
+    /// Number of the command's process.
+    pub first_process: u32,
     /// The program's view.
     pub view: Arc<View>,
     /// What may be read.
@@ -102,6 +104,9 @@ impl Plan {
         }
         command.argv = remote_ability::unwrap(&command.argv).to_vec();
         let program = profile::identify(&command.argv, &command.env, &cwd)?;
+        if !is_open(&program.real) {
+            return Err(NotPlanned::Here(format!("{} may be executed and not read", program.real)));
+        }
         if let Some(why) = only_here(&command, &program, &cwd, fds) {
             return Err(NotPlanned::Here(why));
         }
@@ -146,6 +151,7 @@ impl Plan {
             stderr,
             linger: fds[1..].iter().any(|fd| stdio::is_pipe(fd)),
             window: window.unwrap_or_default(),
+            first_process: daemon.process_numbers.next(),
             view,
             gate: Arc::new(read),
             write,
@@ -338,6 +344,12 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
 
 fn is_mirrored_file(path: &[u8]) -> bool {
     TreePath::parse(path).is_some_and(|path| is_mirrored(&path))
+}
+
+/// Whether this user may read a program, as is needed to send it.
+fn is_open(program: &TreePath) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    accessat(CWD, program.as_bytes(), Access::READ_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn is_readable(path: &[u8], read: &ReadPolicy) -> bool {

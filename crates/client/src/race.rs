@@ -60,6 +60,9 @@ pub(crate) fn cannot_race(daemon: &Daemon, call: &Call) -> Option<&'static str> 
     if daemon.link().is_none() {
         return Some("there is no pool to race with");
     }
+    if call.options.here.is_some() {
+        return Some("it has to run here");
+    }
     let [stdin, stdout, stderr] = call.descriptors.as_slice() else { return Some("the caller sent no descriptors") };
     once_only(&[stdin, stdout, stderr]).or(call.options.job.map(|_| "it belongs to a job"))
 }

@@ -7,12 +7,14 @@ use crate::caller::{Replies, Requests};
 use crate::choice::Side;
 use crate::daemon::{Daemon, Prefer};
 use crate::ending::{Phase, heed};
-use crate::exchange::{Exchange, Input};
+use crate::endpoints;
+use crate::exchange::Exchange;
 use crate::hedge::{Again, Hedge};
 use crate::hold::Hold;
+use crate::input::Input;
 use crate::link::{Link, Reach};
 use crate::locks::TaskLocks;
-use crate::outputs::{Differs, Output, Stream};
+use crate::outputs::{Differs, Output, Stream, with_lost_output};
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
 use crate::record::Record;
@@ -23,7 +25,7 @@ use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::weigh::{run_there, weigh};
 use base::door::{Options, Reply};
-use base::{Command, ExitStatus, Stdin, TaskId, Time, WindowSize};
+use base::{Command, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -173,6 +175,10 @@ pub(crate) struct Session {
     pub(crate) closing: mpsc::UnboundedSender<Stream>,
     /// What is locked for it here.
     pub(crate) locks: TaskLocks,
+    /// Signals that came before the command ran, and do not end it.
+    pub(crate) held_signals: Vec<u8>,
+    /// Outputs that nobody reads any more: each attempt is told when it has started.
+    pub(crate) unread: Vec<Stream>,
     /// How long a young task's output is held back.
     pub(crate) hold: Hold,
 }
@@ -198,11 +204,17 @@ impl Session {
             None => None,
         };
         let failed = |error: std::io::Error| here(format!("this machine is short of resources: {error}"), no_local);
+        if let Some(why) = options.here.clone() {
+            return Err(here(why, no_local));
+        }
         let fds = [stdin, stdout, stderr].map(Arc::new);
         let again = Again { command: command.clone(), window, fds: fds.clone() };
         let planned = {
             let (daemon, fds, options) = (daemon.clone(), fds.clone(), options.clone());
             blocking(move || {
+                if let Some(why) = endpoints::keeps_here(&fds, &command.limits) {
+                    return Err(NotPlanned::Here(why));
+                }
                 let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
                 let choice = weigh(&daemon, &plan, &options);
                 match choice.filter(|choice| choice.side == Side::Here) {
@@ -244,6 +256,8 @@ impl Session {
             cancel: None,
             ending: None,
             caller_stopped: false,
+            held_signals: Vec::new(),
+            unread: Vec::new(),
             contestant,
             hedge: None,
             rested: false,
@@ -346,13 +360,6 @@ impl Session {
         }
     }
 
-    /// The caller ended it: by this signal, or it is gone.
-    fn cancelled(&self, signal: Option<u8>) -> Reply {
-        let Some(signal) = signal else { return self.gone() };
-        self.stop.stop();
-        Reply::Done(ExitStatus::Signal(signal))
-    }
-
     /// The run here of a command that was late elsewhere was first.
     fn was_first_here(&mut self, (reply, hedged): (Reply, Record), record: &mut Record) -> Reply {
         self.stop.stop();
@@ -384,12 +391,6 @@ impl Session {
     pub(crate) fn may_run_here(&self) -> bool {
         let must_go = self.options.no_local || self.options.job.is_some();
         !must_go && self.daemon.config.prefer == Prefer::Auto
-    }
-
-    /// The caller is gone.
-    fn gone(&self) -> Reply {
-        self.stop.stop();
-        Reply::Failed { message: "cancelled: its caller is gone".into(), code: CODE_FAILED }
     }
 
     fn fail(&self, why: String) -> Reply {
@@ -559,17 +560,21 @@ impl Session {
             };
         }
         let (stdout, stderr, terminal) = (self.stdout.finish(), self.stderr.finish(), self.terminal.finish());
-        let finishing = async move { [stdout.await, stderr.await, terminal.await] };
-        let finished = match self.hearing(Phase::AfterEnd, finishing, caller).await {
+        let finishing = async move {
+            [(Stream::Stdout, stdout.await), (Stream::Stderr, stderr.await), (Stream::Terminal, terminal.await)]
+        };
+        let (requests, replies) = caller;
+        let finished = match self.hearing(Phase::AfterEnd, finishing, (requests, replies)).await {
             Ok(finished) => finished,
             Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
             Err(Outcome::Refused(why)) => return self.fail(why),
             Err(_) => return self.gone(),
         };
         self.stop.stop();
-        if finished.contains(&Err(Differs)) {
+        if finished.iter().any(|(_, written)| *written == Err(Differs)) {
             return self.fail(REPEATED_DIFFERENTLY.into());
         }
+        let lost = finished.into_iter().find_map(|(stream, written)| Some((stream, written.ok()??)));
         if let Stdin::File { .. } = self.plan.stdin {
             stdio::set_offset(self.input.fd(), exited.stdin_offset);
         }
@@ -583,7 +588,7 @@ impl Session {
         }
         let may_run_here = !self.is_noticed() && !self.options.no_local && self.contestant.is_none();
         match settle(&self.daemon, self.task, &self.plan, exited, spool, record, may_run_here).await {
-            Settled::Committed(status) => Reply::Done(status),
+            Settled::Committed(status) => with_lost_output(status, lost, replies).await,
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
             Settled::RefusedHere(why) => self.called_off(why, record),
         }

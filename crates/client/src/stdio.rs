@@ -7,7 +7,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, seek, stat};
 use rustix::io::{Errno, read, write};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -31,8 +31,10 @@ struct StopInner {
 pub enum Done<T> {
     /// It succeeded.
     Ok(T),
-    /// The other end is gone, or the descriptor cannot be used this way.
+    /// The other end is gone.
     Closed,
+    /// The system refused it for this reason.
+    Failed(Errno),
     /// It was called off.
     Stopped,
 }
@@ -83,7 +85,7 @@ pub fn read_some(fd: &OwnedFd, stops: &[&Stop], bytes_max: usize) -> Done<Vec<u8
                 return Done::Ok(buffer);
             }
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(_) => return Done::Closed,
+            Err(errno) => return Done::Failed(errno),
         }
     }
 }
@@ -102,14 +104,36 @@ pub fn write_all(fd: &OwnedFd, stop: &Stop, mut bytes: &[u8]) -> Done<()> {
         match write(fd, portion) {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
-            Err(_) => return Done::Closed,
+            Err(Errno::PIPE | Errno::CONNRESET) => return Done::Closed,
+            Err(errno) => return Done::Failed(errno),
         }
     }
     Done::Ok(())
 }
 
+/// The error with which a regular file is closed after it was written to. A network file system writes what it holds back
+/// when a descriptor is closed, and only then notices that the disk is full.
+pub fn flush_error(fd: &OwnedFd) -> Option<Errno> {
+    if kind(fd) != Some(FileType::RegularFile) {
+        return None;
+    }
+    let copy = rustix::io::fcntl_dupfd_cloexec(fd, 0).ok()?;
+    // SAFETY: the copy is owned here, and given up by this call alone.
+    match unsafe { libc::close(copy.into_raw_fd()) } {
+        0 => None,
+        _ => Errno::from_io_error(&std::io::Error::last_os_error()).filter(|errno| *errno != Errno::INTR),
+    }
+}
+
+/// Whether `fd` is an unnamed pipe. A named one may get another reader later.
+pub fn is_unnamed_pipe(fd: &OwnedFd) -> bool {
+    const PIPE_FILE_SYSTEM: i64 = 0x5049_5045;
+    kind(fd) == Some(FileType::Fifo)
+        && rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as i64 == PIPE_FILE_SYSTEM)
+}
+
 /// What kind of file a descriptor is.
-fn kind(fd: &OwnedFd) -> Option<FileType> {
+pub fn kind(fd: &OwnedFd) -> Option<FileType> {
     fstat(fd).ok().map(|found| FileType::from_raw_mode(found.st_mode))
 }
 
@@ -192,6 +216,20 @@ mod tests {
         drop(reader);
         let stop = Stop::new().expect("an event");
         assert_eq!(write_all(&writer, &stop, b"x"), Done::Closed);
+    }
+
+    #[test]
+    fn what_the_system_refuses_is_told_by_its_error() {
+        let stop = Stop::new().expect("an event");
+        let open = |path: &str, write| {
+            OwnedFd::from(std::fs::File::options().read(!write).write(write).open(path).expect("it opens"))
+        };
+        assert_eq!(write_all(&open("/dev/full", true), &stop, b"x"), Done::Failed(Errno::NOSPC));
+        assert_eq!(write_all(&open("/dev/null", false), &stop, b"x"), Done::Failed(Errno::BADF));
+        assert_eq!(read_some(&open("/", false), &[&stop], 10), Done::Failed(Errno::ISDIR));
+        let file = OwnedFd::from(tempfile::tempfile().expect("a file"));
+        assert_eq!((flush_error(&file), is_unnamed_pipe(&file)), (None, false));
+        assert!(is_unnamed_pipe(&pipe().expect("a pipe").1));
     }
 
     #[test]

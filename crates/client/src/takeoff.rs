@@ -123,6 +123,7 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         rank,
         owner_proof: owner_proof(task),
         watch: Some((&plan.watch).into()),
+        first_process: plan.first_process,
         ..Launch::default()
     }
 }

@@ -4,6 +4,7 @@ use crate::door::{DoorError, system};
 use base::door::World;
 use base::{Command, Limit, Needs};
 use rustix::fs::{AtFlags, CWD, Mode, StatxFlags};
+use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int};
 use std::mem::MaybeUninit;
 
@@ -29,7 +30,10 @@ pub fn command_among_threads(argv: Vec<Vec<u8>>, needs: Needs) -> Result<Command
 }
 
 fn with_umask(argv: Vec<Vec<u8>>, needs: Needs, umask: u32) -> Result<Command, DoorError> {
-    let cwd = rustix::process::getcwd(Vec::new()).map_err(system("finding the working directory"))?;
+    let cwd = rustix::process::getcwd(Vec::new()).map_err(DoorError::Directory)?;
+    if !is_here(&cwd) {
+        return Err(DoorError::Directory(Errno::STALE));
+    }
     Ok(Command {
         argv,
         env: environment(),
@@ -42,6 +46,7 @@ fn with_umask(argv: Vec<Vec<u8>>, needs: Needs, umask: u32) -> Result<Command, D
         hostname: rustix::system::uname().nodename().to_bytes().to_vec(),
         needs,
         ignored_signals: ignored_signals(),
+        blocked_signals: blocked_signals(),
     })
 }
 
@@ -62,7 +67,18 @@ pub fn world() -> World {
     }
 }
 
-fn environment() -> Vec<Vec<u8>> {
+/// Whether this path names the working directory: something may have been mounted over it, or it was moved away.
+fn is_here(path: &CStr) -> bool {
+    let identity = |path: &CStr| rustix::fs::stat(path).map(|found| (found.st_dev, found.st_ino));
+    match (identity(path), identity(c".")) {
+        (Ok(by_path), Ok(by_process)) => by_path == by_process,
+        // Folders above it may be closed to this user: then nobody can say.
+        _ => path.to_bytes().starts_with(b"/"),
+    }
+}
+
+/// The environment that this process was started with.
+pub fn environment() -> Vec<Vec<u8>> {
     let mut all = Vec::new();
     // SAFETY: the C library keeps `environ` as a null-terminated array of strings; nobody changes the environment
     // meanwhile, as callers are told.
@@ -93,6 +109,18 @@ fn umask_of_status() -> u32 {
 /// The signals that this process was started to ignore: bit `n - 1` for signal `n`.
 fn ignored_signals() -> u64 {
     (1..=64).filter(|signal| is_ignored(*signal)).fold(0, |set, signal| set | 1 << (signal - 1))
+}
+
+/// The signals that this thread was started to block, in the same way.
+fn blocked_signals() -> u64 {
+    let mut set = MaybeUninit::<libc::sigset_t>::zeroed();
+    // SAFETY: only asks for the mask, which fills the set.
+    unsafe {
+        libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), set.as_mut_ptr());
+        (1..=64)
+            .filter(|signal| libc::sigismember(set.as_ptr(), *signal) == 1)
+            .fold(0, |all, signal| all | 1 << (signal - 1))
+    }
 }
 
 /// Whether this process ignores `signal`.

@@ -23,6 +23,7 @@
 //! than its output. [`door`] and [`gather`] are what `remrun` itself uses: they hold no thread and start in no time.
 
 mod cancel;
+pub mod descriptors;
 pub mod door;
 mod elsewhere;
 mod error;

@@ -67,7 +67,7 @@ impl Session {
             true => Err(GUEST.to_owned()),
             false => match self.open_job() {
                 Ok(opened) => Ok(opened),
-                Err(Error::Door(error)) if !is_untrusted(&error) => Err(error.to_string()),
+                Err(Error::Door(error)) => Err(error.to_string()),
                 Err(error) => return Err(error),
             },
         };
@@ -131,6 +131,7 @@ impl Session {
             rank,
             becomes: false,
             race: false,
+            here: None,
         };
         let (command_sent, world) = (Box::new(command.clone()), crate::gather::world());
         let request = Request::Run { version: VERSION, command: command_sent, options, window: None, world };
@@ -138,17 +139,12 @@ impl Session {
         match elsewhere::run(&self.0.folder, &request, streams, cancel, &mut notes)? {
             Sent::Ended(status, task) => Ok(Ended { status, place: Place::Pool(task), notes }),
             Sent::RunHere(why) => here(why, notes),
-            Sent::NoDaemon(error) if is_untrusted(&error) => Err(error.into()),
             Sent::NoDaemon(error) => unless_forbidden(error.to_string(), notes),
         }
     }
 }
 
 const GUEST: &str = "this is a task already, and its commands run where it runs";
-
-fn is_untrusted(error: &DoorError) -> bool {
-    matches!(error, DoorError::Folder { .. } | DoorError::Stranger { .. })
-}
 
 impl Job {
     /// As [`Session::run`], in this job.

@@ -87,6 +87,7 @@ impl From<&Command> for proto::Command {
             memory_mib: command.needs.memory_mib,
             level: command.needs.level.into(),
             tags: command.needs.tags.clone(),
+            blocked_signals: command.blocked_signals,
         }
     }
 }
@@ -120,6 +121,7 @@ impl TryFrom<proto::Command> for Command {
             hostname: command.hostname,
             needs,
             ignored_signals: command.ignored_signals,
+            blocked_signals: command.blocked_signals,
         })
     }
 }

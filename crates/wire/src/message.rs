@@ -164,6 +164,9 @@ pub struct Launch {
     /// What the task is watched for; none: what it may not do is refused, and it goes on.
     #[prost(message, optional, tag = "23")]
     pub watch: Option<Watch>,
+    /// Number that the command's process is to have; 0: any. Names made of process numbers must not collide.
+    #[prost(uint32, tag = "24")]
+    pub first_process: u32,
 }
 
 /// What a task may do that has to be done at its client. It is called off then ([`FailedKind::Unable`]).
@@ -256,6 +259,9 @@ pub struct Command {
     /// Names that the machine's owner has given it.
     #[prost(string, repeated, tag = "14")]
     pub tags: Vec<String>,
+    /// Signals that are blocked from the start: bit `n - 1` for signal `n`.
+    #[prost(uint64, tag = "15")]
+    pub blocked_signals: u64,
 }
 
 /// Standard input: `base::Stdin`.

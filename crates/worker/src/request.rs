@@ -35,6 +35,8 @@ pub(crate) struct Request {
     pub owner_proof: Bytes,
     /// What it is watched for.
     pub watch: Option<Watch>,
+    /// Number of the program's process; 0: the next one.
+    pub first_process: u32,
     /// Processes that outlive the program and hold its output are waited for.
     pub linger: bool,
     /// Nanoseconds to add to this machine's clock to get the client's.
@@ -57,6 +59,7 @@ impl Request {
             owner_proof: launch.owner_proof,
             linger: launch.linger,
             watch: launch.watch.map(TryInto::try_into).transpose()?,
+            first_process: launch.first_process,
             to_client_clock: to_hub_clock - launch.client_to_hub,
         })
     }

@@ -165,6 +165,7 @@ async fn carry(
         terminal: request.has_terminal().then_some(request.window),
         id_base: client.id_base,
         cpus: if priority == Priority::Owner { Vec::new() } else { cpus.numbers() },
+        first_process: request.first_process,
         memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
         pids_max: Some(PIDS_MAX),
         priority,

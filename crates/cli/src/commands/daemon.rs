@@ -15,6 +15,7 @@ use std::time::Duration;
 /// Runs the client daemon until it is told to stop.
 pub fn run(arguments: Daemon) -> Result {
     let ready = arguments.ready_fd.map(take_ready_descriptor).transpose()?;
+    crate::resident::leave_caller();
     crate::resident::prepare();
     let started = serve(ready.as_ref());
     if let (Err(error), Some(ready)) = (&started, ready) {

@@ -13,7 +13,7 @@ pub mod terminal;
 use base::ExitStatus;
 use base::door::{GUEST_MARK, Request, VERSION};
 use gleaner_client::door::{Door, DoorError, Folder};
-use gleaner_client::{START_TIME_MAX, TRIES_MAX, gather};
+use gleaner_client::{START_TIME_MAX, TRIES_MAX, descriptors, gather};
 use options::{Line, Run};
 use rustix::io::Errno;
 use session::{End, Session};
@@ -35,9 +35,14 @@ pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
     if rustix::fs::access(GUEST_MARK, rustix::fs::Access::EXISTS).is_ok() {
         return here(&run);
     }
-    if let Err(error) = streams::open_closed_streams() {
-        return fail(&format!("opening /dev/null: {error}"), FAILED);
-    }
+    let closed = match streams::open_closed_streams() {
+        Ok(closed) => closed,
+        Err(error) => return fail(&format!("opening /dev/null: {error}"), FAILED),
+    };
+    let mut run = run;
+    run.options.here = closed
+        .map(|stream| format!("its standard {} is closed", streams::NAMES[stream]))
+        .or_else(|| descriptors::keep_here(&run.argv, &gather::environment()));
     elsewhere(&run)
 }
 
@@ -57,6 +62,12 @@ fn elsewhere(run: &Run) -> i32 {
             window: streams::window(),
             world: gather::world(),
         },
+        Err(error @ DoorError::Directory(_)) if !run.options.no_local => {
+            if run.options.verbose {
+                say(&format!("runs here: {error}"));
+            }
+            return here(run);
+        }
         Err(error) => return fail(&error.to_string(), FAILED),
     };
     let signals = match Signals::take_over() {
@@ -110,8 +121,7 @@ fn elsewhere(run: &Run) -> i32 {
 
 /// The daemon cannot be had: runs the command here, if the caller allows that.
 fn without_daemon(run: &Run, error: &DoorError) -> i32 {
-    let untrusted = matches!(error, DoorError::Folder { .. } | DoorError::Stranger { .. });
-    if run.options.no_local || untrusted {
+    if run.options.no_local {
         return fail(&error.to_string(), FAILED);
     }
     say(&format!("{error}; running here"));

@@ -4,7 +4,7 @@ use super::signals::Signals;
 use super::terminal::Terminal;
 use super::{say_lines, streams};
 use base::door::{Reply, Request};
-use base::{ExitStatus, TaskId};
+use base::{ExitStatus, TaskId, WindowSize};
 use gleaner_client::door::{Door, DoorError, Folder, Received, system, timespec_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -50,6 +50,8 @@ pub struct Session<'a> {
     launched: Option<(TaskId, bool)>,
     /// What the daemon was last told by [`Request::Foreground`].
     told_foreground: bool,
+    /// The size of the terminal that the daemon knows.
+    told_window: Option<WindowSize>,
     /// A signal that would have ended us came before the launch: when to stop waiting, and which.
     interrupted: Option<(Instant, u8)>,
     /// SIGTSTP came before the launch, which is waited for until then: the daemon is to stop the task as well.
@@ -60,7 +62,16 @@ impl<'a> Session<'a> {
     /// A session whose locks are in `folder`.
     pub fn new(folder: &'a Folder, signals: &'a Signals) -> Self {
         let terminal = Terminal::new(streams::standard_streams()[0]);
-        Self { folder, signals, terminal, launched: None, told_foreground: true, interrupted: None, stopping: None }
+        Self {
+            folder,
+            signals,
+            terminal,
+            launched: None,
+            told_foreground: true,
+            told_window: streams::window(),
+            interrupted: None,
+            stopping: None,
+        }
     }
 
     /// The task, if it was launched.
@@ -128,9 +139,10 @@ impl<'a> Session<'a> {
 
     fn on_signal(&mut self, door: &mut Door, signal: c_int) -> Result<(), DoorError> {
         match signal {
-            libc::SIGWINCH => match streams::window() {
-                Some(window) => tell(door, &Request::Resize(window)),
-                None => Ok(()),
+            libc::SIGWINCH => match streams::window().filter(|window| self.told_window != Some(*window)) {
+                Some(window) => self.tell_window(door, window),
+                // It was sent by hand: the terminal of the task would not tell it of a size that it has.
+                None => tell(door, &Request::Signal(signal as u8)),
             },
             libc::SIGCONT => {
                 self.stopping = None;
@@ -143,10 +155,9 @@ impl<'a> Session<'a> {
                 Ok(())
             }
             signal => {
-                // The numbers that are taken over are below 32.
+                // The numbers are 1 to 64.
                 let number = signal as u8;
-                let ends_us = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&signal);
-                if ends_us && self.launched.is_none() && self.interrupted.is_none() {
+                if self.signals.would_end(signal) && self.launched.is_none() && self.interrupted.is_none() {
                     self.interrupted = Some((Instant::now() + INTERRUPT_TIME_MAX, number));
                 }
                 tell(door, &Request::Signal(number))
@@ -208,7 +219,7 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         if let Some(window) = streams::window() {
-            tell(door, &Request::Resize(window))?;
+            self.tell_window(door, window)?;
         }
         tell(door, &Request::Signal(libc::SIGCONT as u8))
     }
@@ -225,6 +236,11 @@ impl<'a> Session<'a> {
             self.tell_foreground(door, acquired)?;
         }
         Ok(())
+    }
+
+    fn tell_window(&mut self, door: &Door, window: WindowSize) -> Result<(), DoorError> {
+        self.told_window = Some(window);
+        tell(door, &Request::Resize(window))
     }
 
     fn tell_foreground(&mut self, door: &Door, foreground: bool) -> Result<(), DoorError> {

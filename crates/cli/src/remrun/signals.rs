@@ -7,19 +7,25 @@ use std::ffi::c_int;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// The signals that are taken over.
-const TAKEN: [c_int; 10] = [
-    libc::SIGINT,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGQUIT,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGALRM,
-    libc::SIGCONT,
-    libc::SIGTSTP,
-    libc::SIGWINCH,
+/// The signals that are not taken over: those that cannot be, those by which a terminal stops a process in the background, those
+/// of a fault of our own, SIGPIPE of what we say ourselves, and the two that the C library keeps for itself.
+const LEFT: [c_int; 13] = [
+    libc::SIGKILL,
+    libc::SIGSTOP,
+    libc::SIGTTIN,
+    libc::SIGTTOU,
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+    libc::SIGSYS,
+    libc::SIGPIPE,
+    32,
+    33,
 ];
+/// Signals that do nothing to a process that does not take them over.
+const HARMLESS: [c_int; 5] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH, libc::SIGTSTP];
 
 /// Those that end a process that does not take them over.
 const ENDING: [c_int; 4] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
@@ -32,25 +38,27 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks the signals and opens a descriptor for them. Signals that the caller ignores or blocks stay so: a command
-    /// under `nohup` does not hear SIGHUP.
+    /// Blocks the signals and opens a descriptor for them. Those that the caller ignores or blocks are taken over as well: the
+    /// command ignores or blocks them from its start, and may change its mind.
     pub fn take_over() -> Result<Self, Errno> {
-        Self::take_over_these(&TAKEN)
+        let all: Vec<c_int> = (1..=64).filter(|signal| !LEFT.contains(signal)).collect();
+        Self::take_over_these(&all, true)
     }
 
-    /// The same for the signals that would end this process, alone.
+    /// Takes over the signals that would end this process, alone, unless the caller ignores or blocks them.
     pub fn take_over_to_end() -> Result<Self, Errno> {
-        Self::take_over_these(&ENDING)
+        Self::take_over_these(&ENDING, false)
     }
 
-    fn take_over_these(signals: &[c_int]) -> Result<Self, Errno> {
+    fn take_over_these(signals: &[c_int], with_ignored: bool) -> Result<Self, Errno> {
         // SAFETY: plain calls on sets that live on this stack, in a process of one thread.
         unsafe {
             let mut original = MaybeUninit::<libc::sigset_t>::zeroed().assume_init();
             libc::sigprocmask(libc::SIG_BLOCK, std::ptr::null(), &mut original);
             let mut taken = empty();
             for &signal in signals {
-                if libc::sigismember(&original, signal) == 0 && !is_ignored(signal) {
+                // Linux keeps a blocked signal even if it is ignored.
+                if with_ignored || (libc::sigismember(&original, signal) == 0 && !is_ignored(signal)) {
                     libc::sigaddset(&mut taken, signal);
                 }
             }
@@ -67,6 +75,13 @@ impl Signals {
             }
             Ok(Self { original, descriptor })
         }
+    }
+
+    /// Whether `signal` would have ended this process if it had not been taken over.
+    pub fn would_end(&self, signal: c_int) -> bool {
+        // SAFETY: looks into a set that was filled.
+        let blocked = unsafe { libc::sigismember(&self.original, signal) } == 1;
+        !blocked && !HARMLESS.contains(&signal) && !is_ignored(signal)
     }
 
     /// The next signal that came, if any.

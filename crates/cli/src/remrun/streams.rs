@@ -19,16 +19,21 @@ pub fn standard_streams() -> [BorrowedFd<'static>; 3] {
     unsafe { [BorrowedFd::borrow_raw(0), BorrowedFd::borrow_raw(1), BorrowedFd::borrow_raw(2)] }
 }
 
-/// Opens `/dev/null` in place of standard streams that are closed. The replacements vanish when a command is executed in
-/// place, which then sees them closed, as it would without us.
-pub fn open_closed_streams() -> Result<(), Errno> {
+/// What the three standard streams are called.
+pub const NAMES: [&str; 3] = ["input", "output", "error"];
+
+/// Opens `/dev/null` in place of standard streams that are closed, and returns the first that was. The replacements vanish when
+/// a command is executed in place, which then sees them closed, as it would without us.
+pub fn open_closed_streams() -> Result<Option<usize>, Errno> {
+    let mut first = None;
     for stream in 0..3 {
         // SAFETY: F_GETFD only looks.
         if unsafe { libc::fcntl(stream, libc::F_GETFD) } == -1 {
             // The lowest free number is this one: those below are open.
             let null = rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
             std::mem::forget(null);
+            first.get_or_insert(stream as usize);
         }
     }
-    Ok(())
+    Ok(first)
 }

@@ -7,14 +7,14 @@ use base::codec::{Encode, Malformed};
 use base::door::{self, Reply, Request};
 use base::path::printable;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{AtFlags, CWD, FileType, Mode};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags};
 use rustix::net::{SocketAddrUnix, SocketType, sockopt};
 use std::ffi::OsStr;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -55,6 +55,9 @@ pub enum DoorError {
         /// Why it failed.
         source: Errno,
     },
+    /// The working directory cannot be named.
+    #[error("the working directory has no path any more: {0}")]
+    Directory(Errno),
     /// The daemon could not be started.
     #[error("the client daemon did not start: {0}")]
     NotStarted(String),
@@ -102,7 +105,7 @@ impl Folder {
     /// Makes the folder if it is missing, and sees that it is a real folder, ours, and closed to others.
     pub fn secure(&self) -> Result<(), DoorError> {
         let refuse = |why: String| DoorError::Folder { path: self.0.clone(), why };
-        match rustix::fs::mkdir(&self.0, Mode::RWXU) {
+        match make_folder(&self.0) {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(error) => return Err(refuse(format!("cannot make this folder ({error}): set GLEANER_RUNTIME_DIR"))),
         }
@@ -120,6 +123,39 @@ impl Folder {
             return Err(refuse(format!("is open to others (mode {:o}): chmod 700 it", stat.st_mode & 0o7777)));
         }
         Ok(())
+    }
+}
+
+/// Makes a folder, and those above it that are missing.
+fn make_folder(path: &Path) -> Result<(), Errno> {
+    match (rustix::fs::mkdir(path, Mode::RWXU), path.parent()) {
+        (Err(Errno::NOENT), Some(parent)) if !parent.as_os_str().is_empty() => {
+            make_folder(parent)?;
+            rustix::fs::mkdir(path, Mode::RWXU)
+        }
+        (made, _) => made,
+    }
+}
+
+/// The socket's path, by way of a descriptor where it would be too long for a socket.
+struct Near {
+    socket: PathBuf,
+    _folder: Option<OwnedFd>,
+}
+
+impl Near {
+    /// Longest path of a socket.
+    const PATH_BYTES_MAX: usize = 107;
+
+    fn new(folder: &Folder) -> Result<Self, DoorError> {
+        let socket = folder.socket();
+        if socket.as_os_str().len() <= Self::PATH_BYTES_MAX {
+            return Ok(Self { socket, _folder: None });
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&folder.0, flags, Mode::empty()).map_err(system("opening the runtime folder"))?;
+        let socket = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd())).join(door::SOCKET_NAME);
+        Ok(Self { socket, _folder: Some(opened) })
     }
 }
 
@@ -145,11 +181,9 @@ impl Door {
     /// Connects to the daemon that listens in `folder`, and sees that it is this user's.
     pub fn open(folder: &Folder) -> Result<Self, DoorError> {
         let path = folder.socket();
-        let address = SocketAddrUnix::new(&path).map_err(|_| DoorError::Folder {
-            path: folder.0.clone(),
-            why: "too long for a socket's path (at most 102 bytes): set GLEANER_RUNTIME_DIR to a shorter one".into(),
-        })?;
         folder.secure()?;
+        let near = Near::new(folder)?;
+        let address = SocketAddrUnix::new(&near.socket).map_err(system("naming the client daemon's socket"))?;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
             .map_err(system("making a socket"))?;
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(SEND_TIME_MAX))
@@ -287,6 +321,8 @@ mod tests {
         let folder = Folder(dir.path().join("run"));
         assert!(matches!(Door::open(&folder), Err(DoorError::NotListening)));
         let long = Folder(dir.path().join("x".repeat(120)));
-        assert!(matches!(Door::open(&long), Err(DoorError::Folder { .. })));
+        assert!(matches!(Door::open(&long), Err(DoorError::NotListening)), "a long path is as good");
+        let deep = Folder(dir.path().join("a/b/c"));
+        assert!(matches!(Door::open(&deep), Err(DoorError::NotListening)), "what is missing is made");
     }
 }

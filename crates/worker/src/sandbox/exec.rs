@@ -26,6 +26,7 @@ pub struct Program {
     cwd: CString,
     umask: u32,
     ignored_signals: u64,
+    blocked_signals: u64,
     /// Already within what the worker itself may have.
     limits: Vec<Limit>,
     cpus: Option<rustix::thread::CpuSet>,
@@ -56,6 +57,7 @@ impl Program {
             cwd: CString::new(command.cwd).ok()?,
             umask: command.umask,
             ignored_signals: command.ignored_signals,
+            blocked_signals: command.blocked_signals,
             limits,
             cpus: (set.count() > 0).then_some(set),
             priority,
@@ -74,7 +76,7 @@ impl Program {
             return (2, errno);
         }
         sys::ignore_signals(self.ignored_signals);
-        sys::block_signals(false);
+        sys::set_blocked_signals(self.blocked_signals);
         (3, self.execute())
     }
 

@@ -111,6 +111,10 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     }
     // Out of memory, guests go first. Before the credentials change, for the file is root's.
     let _ = std::fs::write("/proc/self/oom_score_adj", "1000");
+    if setup.order.first_process > 1 {
+        // As well while the credentials are root's. A kernel without it gives the next number.
+        let _ = std::fs::write("/proc/sys/kernel/ns_last_pid", (setup.order.first_process - 1).to_string());
+    }
     let network = Some(LinkNameSpaceType::Network);
     rustix::thread::move_into_link_name_space(setup.network.as_fd(), network).map_err(step("network namespace"))?;
     rustix::process::setsid().map_err(step("session"))?;

@@ -32,6 +32,8 @@ pub struct Order {
     pub id_base: u32,
     /// CPUs that the task is to use, and that `nproc` shows; empty: all. A program can undo this.
     pub cpus: Vec<u32>,
+    /// Number of the program's process inside; 0: the next one.
+    pub first_process: u32,
     /// Most memory in bytes; `None`: unlimited.
     pub memory_bytes_max: Option<u64>,
     /// Most processes and threads; `None`: unlimited.
@@ -123,6 +125,7 @@ impl Order {
         });
         out.u32(self.id_base);
         out.list(&self.cpus, |out, cpu| out.u32(*cpu));
+        out.u32(self.first_process);
         out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
         out.bool(self.priority == Priority::Owner);
@@ -169,6 +172,7 @@ impl Order {
             terminal,
             id_base: from.u32()?,
             cpus: from.list(|from| from.u32())?,
+            first_process: from.u32()?,
             memory_bytes_max: from.option(|from| from.u64())?,
             pids_max: from.option(|from| from.u32())?,
             priority: if from.bool()? { Priority::Owner } else { Priority::Guest },
@@ -380,6 +384,7 @@ mod tests {
             terminal: Some(WindowSize { rows: 2, columns: 3 }),
             id_base: 7,
             cpus: vec![1],
+            first_process: 3000,
             memory_bytes_max: Some(9),
             pids_max: None,
             priority: Priority::Owner,

@@ -126,6 +126,19 @@ pub fn block_signals(all: bool) {
     }
 }
 
+/// Blocks the signals of this set, and no others: bit `n - 1` for signal `n`.
+pub fn set_blocked_signals(set: u64) {
+    // SAFETY: the set is filled before it is used; what cannot be blocked is left out by the kernel.
+    unsafe {
+        let mut signals: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut signals);
+        for signal in (1..=64).filter(|signal| set & 1 << (signal - 1) != 0) {
+            libc::sigaddset(&raw mut signals, signal);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const signals, std::ptr::null_mut());
+    }
+}
+
 /// Ignores the signals of this set: bit `n - 1` for signal `n`.
 pub fn ignore_signals(set: u64) {
     for signal in (1..=64).filter(|signal| set & 1 << (signal - 1) != 0) {

@@ -46,6 +46,7 @@ impl World {
         Order {
             command: Command {
                 ignored_signals: 0,
+                blocked_signals: 0,
                 argv: argv.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
                 env: vec![b"PATH=/usr/bin:/bin".to_vec(), b"LC_ALL=C".to_vec()],
                 cwd: b"/tmp".to_vec(),
@@ -65,6 +66,7 @@ impl World {
             terminal: None,
             id_base: BASE,
             cpus: Vec::new(),
+            first_process: 0,
             memory_bytes_max: None,
             pids_max: None,
             priority: Priority::Guest,
