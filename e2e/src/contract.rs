@@ -36,8 +36,6 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/a revoked client runs nothing more", revoked::client),
     ("contract/an account's limits hold", limits::hold),
     ("contract/commands go to workers that have what they ask for, or nowhere", needs::met),
-    ("contract/guests rest, or leave, when the owner of their host says so", guests::rest_and_leave),
-    ("contract/guests of a host that is paused are done elsewhere at once, or here", guests::leave_when_paused),
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),
@@ -56,6 +54,12 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/batch jobs whose results cannot agree say why", reasons::quorum),
     ("contract/batch jobs whose scripts are edited while they wait run one state of them, or say so", edited::scripts),
     ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),
+];
+
+/// What is done to a pool whose workers are other people's.
+const GUESTS: [Scenario; 2] = [
+    ("contract/guests rest, or leave, when the owner of their host says so", guests::rest_and_leave),
+    ("contract/guests of a host that is paused are done elsewhere at once, or here", guests::leave_when_paused),
 ];
 
 /// What is done to a pool of one process.
@@ -80,6 +84,7 @@ const STANDBY: [Scenario; 3] = [
 /// Runs the scenarios whose name contains `filter` on pools of this kind.
 pub fn run(options: &Options, filter: &str, report: &Report) {
     scenario::run(SCENARIOS, options, filter, report);
+    scenario::run(&GUESTS, &Options { guests: true, ..options.clone() }, filter, report);
     let in_one_process = Options { workers: 0, together: true, ..options.clone() };
     let with_database = Options { database: true, ..options.clone() };
     scenario::run(&STANDBY, &with_database, filter, report);

@@ -21,7 +21,7 @@ pub fn run(keep: bool) -> Result<bool> {
         }
     };
     say("starting a hub and two workers with empty roots …");
-    let pool = Pool::start(Options::new(2, 2)?)?;
+    let pool = Pool::start(Options { guests: false, ..Options::new(2, 2)? })?;
     let input = pool.scratch.path().join("input");
     std::fs::create_dir_all(&input).at("create", &input)?;
     say("fetching the source of GNU hello …");

@@ -270,7 +270,7 @@ fn suite_with(remrun: &Path, filter: &str, jobs: usize, verbose: bool) -> Result
 fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result<bool> {
     let report = Report::new(verbose);
     let mut options = Options::new(2, 2)?;
-    options.nobody = true;
+    (options.nobody, options.guests) = (true, false);
     let pool = Pool::start(options)?;
     let place = pool.place("");
     std::fs::create_dir_all(&place).map_err(|source| Error::Io { what: "cannot make the place".into(), source })?;
@@ -284,7 +284,7 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     let wrong = pool.stop(keep)?;
     let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
     report.add("pool/stops and leaves nothing", verdict, started.elapsed().max(Duration::from_millis(1)));
-    let options = Options::new(2, 2)?;
+    let options = Options { guests: false, ..Options::new(2, 2)? };
     for run in [contract::run, failure::run, cut::run, slow::run, roam::run, hubs::run] {
         run(&options, filter, &report);
     }

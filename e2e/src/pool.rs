@@ -8,7 +8,7 @@ mod standby;
 pub use other::OtherHub;
 
 use crate::client::{Client, NOBODY};
-use crate::empty_root::EmptyRoot;
+use crate::empty_root::{EmptyRoot, OWNERS};
 use crate::error::{Context, Error, Result};
 use crate::leftovers::{self, Before};
 use crate::process::{Daemon, tail, wait_for};
@@ -79,6 +79,8 @@ pub struct Options {
     pub hub_env: Vec<(&'static str, String)>,
     /// Commands go to the pool whatever it costs, unless they cannot.
     pub prefers_pool: bool,
+    /// Tasks are guests, as on machines of others. Otherwise they have the priority of any process, so that a busy machine does not stop them.
+    pub guests: bool,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
     /// The suite's own binary, which makes empty roots.
@@ -102,6 +104,7 @@ impl Options {
             database: false,
             hub_env: Vec::new(),
             prefers_pool: true,
+            guests: true,
             programs,
             suite,
         })
@@ -449,6 +452,9 @@ fn in_empty_root(root: &Path, name: &str, begin: &[&str], options: &Options) -> 
     let rest = ["--state", "/state", "--cpus", &options.cpus.to_string(), "--name", name, "--tag", name];
     let mut command = place.command(&options.suite, &[begin, &rest].concat());
     command.env(WITHOUT, options.without);
+    if !options.guests {
+        command.env(OWNERS, "1");
+    }
     Ok(command)
 }
 

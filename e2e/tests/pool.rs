@@ -51,6 +51,7 @@ fn programs(scratch: &Scratch) -> Options {
         database: false,
         hub_env: Vec::new(),
         prefers_pool: true,
+        guests: true,
         programs: bin,
         suite,
     }
