@@ -29,6 +29,9 @@ pub struct EmptyRoot {
 /// In its environment: the machine's shared memory is there as well, so that a worker knows tasks of its own account for its owner's.
 pub const OWNERS: &str = "GLEANER_E2E_OWNERS";
 
+/// In its environment: the control group of version 1 for processors that is the whole machine to the worker. It is in it.
+pub const MACHINE: &str = "GLEANER_E2E_MACHINE";
+
 /// First argument with which the suite's binary calls [`EmptyRoot::exec`].
 pub const SUBCOMMAND: &str = "empty-root";
 
@@ -95,6 +98,10 @@ impl EmptyRoot {
         }
         if std::env::var_os(OWNERS).is_some() {
             rustix::mount::mount_bind("/dev/shm", root.join("dev/shm")).at("bind /dev/shm in", root)?;
+        }
+        if let Some(group) = std::env::var_os(MACHINE).map(PathBuf::from) {
+            std::fs::write(group.join("cgroup.procs"), std::process::id().to_string()).at("join", &group)?;
+            rustix::mount::mount_bind(&group, inside(root, Path::new("/sys/fs/cgroup/cpu"))).at("bind", &group)?;
         }
         rustix::mount::mount_bind(&self.state, root.join("state")).at("bind", &self.state)?;
         rustix::process::pivot_root(root, root.join("old")).at("pivot to", root)?;

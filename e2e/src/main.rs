@@ -22,6 +22,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e bench forecast [--json] [--quick] [--alone] [--only PART] [--load NAME] [--rounds N] [--seed N]
                           [--traces FOLDER]
        e2e bench library [--json] [--quick] [--only OWNERS] [--rounds N] [--work SECONDS] [--link NAME] [--seed N]
+       e2e bench busy [--json] [--rounds N] [--long-rounds N] [--no-demo]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -147,6 +148,8 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 bench_forecast(rest)?;
             } else if rest.flag("library") {
                 bench_library(rest)?;
+            } else if rest.flag("busy") {
+                bench_busy(rest)?;
             } else if rest.flag("launch") {
                 bench_launch(rest)?;
             } else {
@@ -169,6 +172,17 @@ fn bench_launch(mut rest: Arguments) -> Result<()> {
     };
     rest.end()?;
     bench::launch::run(&options)
+}
+
+fn bench_busy(mut rest: Arguments) -> Result<()> {
+    let options = bench::busy::Options {
+        json: rest.flag("--json"),
+        rounds: rest.number("--rounds", 20)?,
+        long_rounds: rest.number("--long-rounds", 3)?,
+        no_demo: rest.flag("--no-demo"),
+    };
+    rest.end()?;
+    bench::busy::run(&options)
 }
 
 fn bench_library(mut rest: Arguments) -> Result<()> {

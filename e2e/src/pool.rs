@@ -8,7 +8,7 @@ mod standby;
 pub use other::OtherHub;
 
 use crate::client::{Client, NOBODY};
-use crate::empty_root::{EmptyRoot, OWNERS};
+use crate::empty_root::{EmptyRoot, MACHINE, OWNERS};
 use crate::error::{Context, Error, Result};
 use crate::leftovers::{self, Before};
 use crate::process::{Daemon, tail, wait_for};
@@ -81,6 +81,8 @@ pub struct Options {
     pub prefers_pool: bool,
     /// Tasks are guests, as on machines of others. Otherwise they have the priority of any process, so that a busy machine does not stop them.
     pub guests: bool,
+    /// For each worker the control group of version 1 for processors that is all the machine to it; none: it has the whole machine.
+    pub groups: Vec<String>,
     /// Folder with `gleaner` and `remrun`.
     pub programs: PathBuf,
     /// The suite's own binary, which makes empty roots.
@@ -105,6 +107,7 @@ impl Options {
             hub_env: Vec::new(),
             prefers_pool: true,
             guests: true,
+            groups: Vec::new(),
             programs,
             suite,
         })
@@ -451,6 +454,10 @@ fn in_empty_root(root: &Path, name: &str, begin: &[&str], options: &Options) -> 
     // What is to run on a certain one asks for it by its name.
     let rest = ["--state", "/state", "--cpus", &options.cpus.to_string(), "--name", name, "--tag", name];
     let mut command = place.command(&options.suite, &[begin, &rest].concat());
+    let number = name.strip_prefix("worker").and_then(|number| number.parse::<usize>().ok());
+    if let Some(group) = number.and_then(|number| options.groups.get(number)) {
+        command.env(MACHINE, group);
+    }
     command.env(WITHOUT, options.without);
     if !options.guests {
         command.env(OWNERS, "1");

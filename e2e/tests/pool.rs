@@ -52,6 +52,7 @@ fn programs(scratch: &Scratch) -> Options {
         hub_env: Vec::new(),
         prefers_pool: true,
         guests: true,
+        groups: Vec::new(),
         programs: bin,
         suite,
     }

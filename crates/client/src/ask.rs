@@ -217,6 +217,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
     let Some(link) = daemon.link() else { return Status::default() };
     let address = link.hub().addresses().first().map(ToString::to_string).unwrap_or_default();
     let mut status = Status { hub: Some(address), ..Status::default() };
+    (status.work_us, status.hedge_us, status.hedges) = daemon.hedges.counts();
     let answer = match ask_hub(daemon, json!({"ask": "status"})).await {
         Ok(answer) => answer,
         Err(problem) => return Status { problem: Some(problem.message), ..status },

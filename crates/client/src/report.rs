@@ -186,6 +186,12 @@ pub struct Status {
     pub tasks_running: u64,
     /// Tasks that wait for a worker.
     pub tasks_queued: u64,
+    /// Processor time of commands that ran elsewhere since the client daemon started, in microseconds …
+    pub work_us: u64,
+    /// … what of it was done a second time, because they were late …
+    pub hedge_us: u64,
+    /// … and how often that was.
+    pub hedges: u64,
 }
 
 /// How everything is, as this client sees it.

@@ -10,10 +10,27 @@ const MEAN_S: f64 = 1.5;
 /// What is left now counts as soon as it is less than this part of what is expected: a forecast differs from a moment all the time.
 const PART: f64 = 0.5;
 
+/// Guests that waited for so much of the time starve …
+const WAITS: f64 = 0.5;
+/// … which is believed for so long after the last of them, in seconds. A machine may be a part of another one: what it has left, its counters do not
+/// tell, but guests do.
+const BELIEVED_S: f64 = 10.0;
+
 /// What was left over the last seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Recent {
     left: Option<f64>,
+    /// What each of the guests got that waited last, and how long ago that was, in seconds.
+    starved: Option<(f64, f64)>,
+}
+
+/// How guests fared since the last look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fared {
+    /// How many there are.
+    pub guests: usize,
+    /// For which part of the time one of them was ready and had no processor.
+    pub waited: f64,
 }
 
 impl Recent {
@@ -22,11 +39,25 @@ impl Recent {
         let left = (look.processors - look.owner).max(0.0);
         let weight = (look.seconds / MEAN_S).clamp(0.0, 1.0);
         self.left = Some(self.left.map_or(left, |before| before + weight * (left - before)));
+        self.starved =
+            self.starved.map(|(share, ago_s)| (share, ago_s + look.seconds)).filter(|(_, ago_s)| *ago_s < BELIEVED_S);
+    }
+
+    /// Takes into account how guests fared in the time of that look.
+    pub fn guests_fared(&mut self, look: &Look, fared: &Fared) {
+        let share = look.guests / fared.guests.max(1) as f64;
+        let wait = fared.guests > 0 && fared.waited > WAITS && share < PART;
+        if wait {
+            self.starved = Some((share, 0.0));
+        } else if fared.guests > 0 && share >= PART {
+            self.starved = None;
+        }
     }
 
     /// What a task would have got of one processor (0 to 1), once that is known.
     pub fn share(&self) -> Option<f64> {
-        self.left.map(|left| left.min(1.0))
+        let starved = self.starved.map_or(1.0, |(share, _)| share);
+        self.left.map(|left| left.min(1.0).min(starved))
     }
 
     /// What a task will get, if `expected` of a processor is forecast; `None`: the forecast holds.
@@ -62,6 +93,24 @@ mod tests {
             recent.bounds(1.0).is_none()
         });
         assert!(calm.is_some_and(|looks| looks <= 3), "{calm:?}");
+    }
+
+    #[test]
+    fn guests_that_starve_tell_what_counters_do_not() {
+        let mut recent = Recent::default();
+        let calm = Look { guests: 0.05, ..look(0.5) };
+        let mut go = |guests: usize, waited: f64, used: f64| {
+            let look = Look { guests: used, ..calm };
+            recent.observe(&look);
+            recent.guests_fared(&look, &Fared { guests, waited });
+            recent.share().expect("known")
+        };
+        assert_eq!(go(0, 0.0, 0.0), 1.0);
+        assert_eq!(go(1, 0.9, 0.05), 0.05);
+        assert_eq!(go(0, 0.0, 0.0), 0.05, "believed for a while");
+        assert!((0..30).map(|_| go(0, 0.0, 0.0)).next_back().is_some_and(|share| share == 1.0), "and then not");
+        assert!(go(2, 0.8, 0.2) < 0.2);
+        assert_eq!(go(1, 0.1, 0.9), 1.0, "one that gets a processor");
     }
 
     #[test]

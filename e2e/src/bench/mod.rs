@@ -1,6 +1,7 @@
 //! What a launch costs, measured in interleaved rounds, beside the same work run locally and by the peers that install here; and
 //! what parts of the product can do by themselves, what owners notice of guests, and what forecasts are good for.
 
+pub mod busy;
 pub mod forecast;
 pub mod group;
 pub mod guest;

@@ -44,7 +44,7 @@ use rustix::time::Timespec;
 use sched::aside::Look;
 use sched::linger::outlook::Outlook;
 use sched::memory::Marks;
-use sched::recent::Recent;
+use sched::recent::{Fared, Recent};
 use sched::rest::{Reason, Rules};
 use sensing::Sensing;
 use std::io;
@@ -264,7 +264,7 @@ impl Shared {
     }
 
     /// Another look at the processors: what is left at this moment may bound what is expected.
-    fn note_recent(&self, look: &Look) {
+    fn note_recent(&self, look: &Look, fared: &Fared) {
         // More than this many steps from the last that was told, the hub is told again.
         const STEPS: f64 = 8.0;
         let step = |recent: &Recent| recent.share().map(|share| (share * STEPS).round() as i32);
@@ -272,6 +272,7 @@ impl Shared {
             let mut recent = lock(&self.recent);
             let before = step(&recent);
             recent.observe(look);
+            recent.guests_fared(look, fared);
             (before, step(&recent))
         };
         if before != now {

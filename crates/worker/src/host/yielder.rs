@@ -6,6 +6,7 @@ use super::mover::Mover;
 use super::presence::Load;
 use super::{Shared, own_time, wait};
 use sched::aside::{Aside, Look};
+use sched::recent::Fared;
 use std::fs;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -24,14 +25,19 @@ const YOUNG: Duration = Duration::from_secs(60);
 /// Looks until the worker ends.
 pub fn run(shared: &Shared) {
     let (mut aside, mut load, mut mover) = (Aside::default(), Load::default(), Mover::default());
-    let mut guests_had = Duration::ZERO;
+    let (mut guests_had, mut guests_waited) = (Duration::ZERO, Duration::ZERO);
     // Without a way to freeze guests, or to count what they use, they are left to their priority.
     while !shared.has_ended() && shared.levers.cpu_used().is_some() {
         let guests = shared.guests.list();
         let is_young = |guest: &Known| guest.since.elapsed() < YOUNG && shared.spent(guest) < LITTLE;
         let is_young = guests.iter().any(is_young) || !shared.guests.hurrying().is_empty();
         let look = look(shared, &mut load, &mut guests_had);
-        look.iter().for_each(|look| shared.note_recent(look));
+        let waited = shared.levers.waited_by("").unwrap_or_default();
+        let waited_s = waited.saturating_sub(std::mem::replace(&mut guests_waited, waited)).as_secs_f64();
+        look.iter().for_each(|look| {
+            let waited = waited_s / look.seconds.max(f64::MIN_POSITIVE);
+            shared.note_recent(look, &Fared { guests: guests.len(), waited });
+        });
         let is_aside = if guests.is_empty() {
             // What comes of others is not known.
             aside = Aside::default();
