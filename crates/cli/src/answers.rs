@@ -272,6 +272,7 @@ mod tests {
             clients: vec![ClientStatus { name: "ada".into(), id: "4f0c11d2".into(), connected: true }],
             tasks_running: 16,
             tasks_queued: 2,
+            ..Status::default()
         };
         let want = "\
 hub           rack:7433, connected, round trip 310 us

@@ -129,7 +129,7 @@ fn pairs(pool: &Pool, place: &Path, sent: &str, options: &Options, samples: &mut
             samples.add(&format!("{sent} {name}"), timed(pool, place, script, sent)?);
         }
     }
-    let make = "cd tree && make -s clean && make -s -j8 CC=\"$R gcc\"";
+    let make = "cd tree && rm -f *.o program && make -s -j8 CC=\"$R gcc\"";
     let job = |sent: &str| match sent {
         "" => "for i in $(seq 16); do python3 work.py & done; wait".to_owned(),
         sent => format!("gleaner run -j 16 {} python3 work.py {{}} ::: $(seq 16)", sent.trim_start_matches("remrun")),
@@ -168,7 +168,7 @@ impl Load {
                 let script = "cp -a tree load";
                 pool.client.script(place, script, "", Duration::from_secs(60))?.expect_ok(script)?;
             }
-            let build = format!("cd '{}' && while :; do make -s clean; make -s -j{cpus} CC=gcc; done", copy.display());
+            let build = format!("cd '{}' && while :; do rm -f *.o program; make -s -j{cpus} CC=gcc; done", copy.display());
             children.0.push(spin(&build)?);
         }
         std::thread::sleep(SETTLE);
