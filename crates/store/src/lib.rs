@@ -26,6 +26,7 @@ mod intake;
 mod options;
 mod pins;
 mod private_file;
+mod recent;
 mod record;
 mod segment;
 pub mod shrink;

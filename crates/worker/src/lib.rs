@@ -6,7 +6,7 @@
 //!
 //! * [`clients`]: whose tasks run here, their [`mirrors`] and user ids; [`cpus`]: which processors each task is to use.
 //! * `request`: a launch, checked; `progress`: how far its task has come.
-//! * [`scratch`]: where tasks write.
+//! * [`scratch`]: where tasks write; [`room`]: whether there is room.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
@@ -26,6 +26,7 @@ pub mod net;
 mod progress;
 mod request;
 pub mod result;
+pub mod room;
 pub mod sandbox;
 pub mod scratch;
 pub mod streams;

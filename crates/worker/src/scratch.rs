@@ -4,6 +4,8 @@
 //! that as memory does. What a mounted overlay writes cannot be moved: a task that fills memory starts again on disk, as
 //! do later ones of its kind.
 
+use crate::host::guests::Guests;
+use crate::room::Room;
 use base::ViewId;
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
@@ -19,13 +21,19 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::shrink::PIECE_BYTES;
 use wire::lock;
+use wire::message::{Failed, FailedKind};
 
 /// The part of the machine's memory that tasks may fill before some must go on disk; the file system takes twice that.
 const MEMORY_PART: u64 = 8;
 /// Files in memory at most, each of which takes about a KiB beside its contents.
 const FILES_MAX: u64 = 1 << 20;
-/// How often it is looked how full memory is.
+/// How often it is looked how full memory is …
 const TICK: Duration = Duration::from_millis(100);
+/// … and the disk, while a task writes there: from one look to the next it does not fill what must be left.
+const DISK_TICK: Duration = Duration::from_millis(20);
+const CRAMPED: &str = "what it writes fills this worker's memory: it must start again on disk";
+/// How long a task that found no room waits to say so: meanwhile the hub hears that the worker takes none.
+const SAY_SO: Duration = Duration::from_millis(100);
 /// Kinds of tasks that are known to write much; beyond, they are found out anew.
 const LARGE_MAX: usize = 10_000;
 
@@ -43,6 +51,7 @@ pub struct Scratches {
     disk: PathBuf,
     memory: Option<Arc<Memory>>,
     next: AtomicU64,
+    room: Arc<Room>,
 }
 
 /// A file system in memory.
@@ -62,6 +71,9 @@ pub struct Scratch {
     /// Where.
     pub folder: PathBuf,
     memory: Option<(Arc<Memory>, Writer)>,
+    room: Arc<Room>,
+    /// How often the disk had been short of room before.
+    shortages: u64,
 }
 
 impl Scratches {
@@ -69,12 +81,29 @@ impl Scratches {
     pub fn new(folder: &Path, privileged: bool) -> Self {
         let memory = Memory::mount(folder.join("memory"), privileged);
         let memory = memory.inspect_err(|error| tracing::info!(%error, "tasks write to disk only")).ok();
-        Self { disk: folder.join("tasks"), memory: memory.map(Arc::new), next: AtomicU64::new(0) }
+        let (disk, room) = (folder.join("tasks"), Arc::new(Room::new(folder)));
+        Self { disk, memory: memory.map(Arc::new), next: AtomicU64::new(0), room }
+    }
+
+    /// What the client of a task that came to nothing is told: if there is no room on the disk, that was why, and it must be done elsewhere.
+    pub async fn explain(&self, failed: Failed, guests: &Guests) -> Failed {
+        let may_be = matches!(failed.reason(), FailedKind::Trouble | FailedKind::Evicted);
+        let why = if may_be { self.room.shortage() } else { None };
+        let Some(why) = why else { return failed };
+        guests.wake();
+        tokio::time::sleep(SAY_SO).await;
+        FailedKind::Evicted.because(format!("{why} ({})", failed.message))
     }
 
     /// An empty one. `again`: the task came to nothing before, perhaps for want of memory.
     pub fn take(&self, writer: Writer, again: bool) -> io::Result<Scratch> {
         let memory = self.memory.as_ref().filter(|memory| !again && !lock(&memory.large).contains(&writer));
+        let shortages = self.room.shortages();
+        if memory.is_none()
+            && let Some(why) = self.room.shortage()
+        {
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed).to_string();
         let folder = memory.map_or(&self.disk, |memory| &memory.folder).join(number);
         std::fs::create_dir(&folder)?;
@@ -82,7 +111,7 @@ impl Scratches {
             memory.tasks.fetch_add(1, Ordering::Relaxed);
             (memory.clone(), writer)
         });
-        let scratch = Scratch { folder, memory };
+        let scratch = Scratch { folder, memory, room: self.room.clone(), shortages };
         for name in ["upper", "work", "root"] {
             std::fs::create_dir(scratch.folder.join(name))?;
         }
@@ -122,9 +151,10 @@ impl Memory {
 }
 
 impl Scratch {
-    /// Returns when memory is full and this task is one of those that fill it: it must start again on disk.
-    pub async fn outgrown(&self) {
-        let Some((memory, writer)) = &self.memory else { return std::future::pending().await };
+    /// Returns when memory is full and this task is one of those that fill it: it must start again on disk; or when it writes to disk, and
+    /// there is no room.
+    pub async fn outgrown(&self) -> Failed {
+        let Some((memory, writer)) = &self.memory else { return self.disk_is_short().await };
         loop {
             tokio::time::sleep(TICK).await;
             let tasks = memory.tasks.load(Ordering::Relaxed).max(1);
@@ -136,19 +166,32 @@ impl Scratch {
             let tasks = u64::from(tasks);
             if bytes >= memory.bytes_max / tasks || files >= FILES_MAX / 2 / tasks {
                 memory.note_large(writer);
-                return;
+                return FailedKind::Trouble.because(CRAMPED);
             }
         }
     }
 
-    /// Whether memory is so full that the task may have found no room in it.
-    pub fn is_cramped(&self) -> bool {
-        let Some((memory, writer)) = &self.memory else { return false };
-        let cramped = memory.fullness() > 1.9;
-        if cramped {
+    async fn disk_is_short(&self) -> Failed {
+        loop {
+            tokio::time::sleep(DISK_TICK).await;
+            if let Some(why) = self.room.shortage() {
+                return FailedKind::Trouble.because(why);
+            }
+        }
+    }
+
+    /// Whether memory, or the disk, is or was so full that the task may have found no room there: then its result does not count.
+    pub fn cramped(&self) -> Option<Failed> {
+        let Some((memory, writer)) = &self.memory else {
+            let was_short =
+                || (self.room.shortages() != self.shortages).then(|| "its disk was full for a while".into());
+            return self.room.shortage().or_else(was_short).map(|why| FailedKind::Evicted.because(why));
+        };
+        let is_cramped = memory.fullness() > 1.9;
+        if is_cramped {
             memory.note_large(writer);
         }
-        cramped
+        is_cramped.then(|| FailedKind::Trouble.because(CRAMPED))
     }
 }
 
@@ -258,13 +301,38 @@ mod tests {
     fn each_task_has_a_folder_until_it_ends() {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::create_dir(folder.path().join("tasks")).expect("a folder");
-        let scratches = Scratches { disk: folder.path().join("tasks"), memory: None, next: AtomicU64::new(0) };
+        let room = Arc::new(Room::new(folder.path()));
+        let scratches = Scratches { disk: folder.path().join("tasks"), memory: None, next: AtomicU64::new(0), room };
         let (one, two) = (scratches.take(writer(), false).expect("one"), scratches.take(writer(), false).expect("two"));
         assert_ne!(one.folder, two.folder);
         std::fs::write(two.folder.join("upper/f"), "x").expect("a file");
         let gone = two.folder.clone();
         drop(two);
         assert!(one.folder.join("work").is_dir() && !gone.exists());
+    }
+
+    #[test]
+    fn nothing_is_begun_on_a_full_disk() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // There is no room in /proc.
+        let room = Arc::new(Room::new(Path::new("/proc")));
+        let scratches = Scratches { disk: folder.path().to_owned(), memory: None, next: AtomicU64::new(0), room };
+        let refused = scratches.take(writer(), false).expect_err("no room");
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn what_ran_while_the_disk_was_full_does_not_count() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let room = Arc::new(Room::new(folder.path()));
+        let scratches =
+            Scratches { disk: folder.path().to_owned(), memory: None, next: AtomicU64::new(0), room: room.clone() };
+        let scratch = scratches.take(writer(), false).expect("room");
+        assert!(scratch.cramped().is_none());
+        room.note_shortage();
+        assert_eq!(scratch.cramped().expect("was full").reason(), FailedKind::Evicted);
+        assert!(scratches.take(writer(), false).expect("room again").cramped().is_none());
     }
 
     #[test]
@@ -276,9 +344,10 @@ mod tests {
         let memory = folder.path().join("memory");
         let memory = Memory { folder: memory, bytes_max: 1, tasks: AtomicU32::new(0), large: Mutex::default() };
         let memory = Some(Arc::new(memory));
-        let scratches = Scratches { disk: folder.path().join("tasks"), memory, next: AtomicU64::new(0) };
+        let room = Arc::new(Room::new(folder.path()));
+        let scratches = Scratches { disk: folder.path().join("tasks"), memory, next: AtomicU64::new(0), room };
         let first = scratches.take(writer(), false).expect("first");
-        assert!(first.folder.starts_with(folder.path().join("memory")) && first.is_cramped());
+        assert!(first.folder.starts_with(folder.path().join("memory")) && first.cramped().is_some());
         let on_disk = folder.path().join("tasks");
         assert!(scratches.take(writer(), false).expect("later").folder.starts_with(&on_disk));
         let other = (Bytes::from_static(b"other"), ViewId(1));

@@ -58,7 +58,7 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
         }
     };
     if let Err(failed) = outcome {
-        out.say(OutputKind::Failed(failed));
+        out.say(OutputKind::Failed(clients.scratches.explain(failed, &clients.guests).await));
     }
     drop(out);
     let _ = writer.await;
@@ -108,14 +108,12 @@ async fn write_out(
     to_hub.stopped().await;
 }
 
-const CRAMPED: &str = "what it writes fills this worker's memory: it must start again on disk";
-
 const XATTRS: &str = "a file with extended attributes came up: it must start again where they are shown";
 
 /// Returns when the task must start again, elsewhere on this machine or on another: why.
 async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>, launches: Launches) -> Failed {
     tokio::select! {
-        () = scratch.outgrown() => trouble(CRAMPED.into()),
+        why = scratch.outgrown() => why,
         () = lane.xattrs_missed() => trouble(XATTRS.into()),
         why = launches.handed_back() => why,
     }
@@ -367,9 +365,7 @@ impl Live {
                 },
             }
         };
-        if self.scratch.is_cramped() {
-            cancelled.get_or_insert_with(|| trouble(CRAMPED.into()));
-        }
+        let cancelled = cancelled.or_else(|| self.scratch.cramped());
         match (ended, cancelled) {
             (Some(ended), None) => {
                 pumps.drain().await;

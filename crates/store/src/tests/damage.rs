@@ -99,6 +99,31 @@ fn damage_in_an_old_segment_is_found_when_the_block_is_read_and_healed_when_it_i
 }
 
 #[test]
+fn damage_is_found_while_the_store_is_open_and_healed_when_the_block_is_put() {
+    for reads_part in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = BlockStore::open(folder.path(), small(16 << 10)).unwrap();
+        let digests = put_all(&store, 0..3);
+        let read = |at: usize| match reads_part {
+            false => store.get(A, &digests[at]).unwrap().map(|bytes| bytes[..8].to_vec()),
+            true => {
+                let mut part = vec![0; 8];
+                store.read_at(A, &digests[at], 0, &mut part).unwrap().map(|_| part)
+            }
+        };
+        assert!((1..3).all(|at| read(at).is_some()));
+        let (path, _) = segment_files(folder.path()).remove(0);
+        // Behind the part that is read: nothing of a damaged block is shown.
+        OpenOptions::new().write(true).open(path).unwrap().write_at(b"!", 56 + 499).unwrap();
+        assert_eq!(read(0), None);
+        assert_eq!(store.stats().blocks_damaged, 1);
+        store.put(A, &noise(0, 500)).unwrap();
+        assert_eq!(read(0).as_deref(), Some(&noise(0, 500)[..8]));
+        assert!((1..3).all(|at| read(at).is_some()));
+    }
+}
+
+#[test]
 fn a_damaged_header_in_an_old_segment_hides_what_follows_there_and_nothing_else() {
     let folder = tempfile::tempdir().unwrap();
     let options = small(16 << 10);

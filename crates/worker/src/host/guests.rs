@@ -105,6 +105,13 @@ impl Guests {
         let _ = self.wake.set(event);
     }
 
+    /// Has who looks after them look now.
+    pub fn wake(&self) {
+        if let Some(wake) = self.wake.get() {
+            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
+        }
+    }
+
     /// Those that are to end soon: told to end, or sent a signal just now.
     pub fn hurrying(&self) -> Vec<Known> {
         let hurries = |present: &&Present| {
@@ -184,9 +191,7 @@ impl Stay {
         if let Some(present) = lock(&self.guests.table).present.get_mut(&self.number) {
             change(present);
         }
-        if let Some(wake) = self.guests.wake.get() {
-            let _ = rustix::io::write(wake, &1u64.to_ne_bytes());
-        }
+        self.guests.wake();
     }
 
     /// Waits until it is to be said that it rests: when it begins to, and now and then while it does.

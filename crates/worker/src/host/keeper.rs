@@ -6,6 +6,7 @@ use super::lingering::{Lot, STAY_MIN};
 use super::memory::{Memory, shortage};
 use super::pause::Paused;
 use super::{Lending, Shared};
+use crate::room::Room;
 use crate::sandbox::{Held, Waits};
 use rustix::event::{PollFd, PollFlags};
 use sched::linger::foresight::Guest;
@@ -68,6 +69,9 @@ struct State {
     /// How often guests have come to it, where that is counted, and when they did last.
     came: (u64, Option<Instant>),
     paused: Option<Paused>,
+    room: Room,
+    /// No task can write here.
+    is_full: bool,
     /// The kernel tells when memory is short.
     tells_shortage: bool,
     /// Since when guests rest: for as long as they do they are frozen.
@@ -101,6 +105,7 @@ impl Keeper {
         if paused.is_some() {
             tracing::warn!("guests rest here, as was said before this start: `gleaner resume` lets them go on");
         }
+        let room = Room::new(&shared.settings.folder);
         let state = State {
             tells_shortage: shortage.is_some(),
             shared,
@@ -112,6 +117,8 @@ impl Keeper {
             limit: u64::MAX,
             came: (0, None),
             paused,
+            room,
+            is_full: false,
             frozen_since: None,
             is_aside: false,
             hurried: Vec::new(),
@@ -166,7 +173,8 @@ impl State {
         self.hurry();
         let cpus = self.shared.settings.cpus;
         // Who rests for want of memory goes on soon; nobody knows how long the other reasons last.
-        let rests = rests || self.shared.leaves.load(Ordering::Relaxed);
+        let is_full = self.full_disk();
+        let rests = rests || is_full.is_some() || self.shared.leaves.load(Ordering::Relaxed);
         let (cpus, largest) = match (rests, self.frozen_since) {
             (true, _) => (0, 0),
             (false, Some(_)) => (0, cpus),
@@ -175,11 +183,23 @@ impl State {
         let asks = lot.asks() && self.frozen_since.is_none() && self.shared.guests.count() > 0;
         let rests = if self.frozen_since.is_some() { self.reasons().join("; ") } else { String::new() };
         self.shared.guests.rest(if self.is_aside { ASIDE } else { &rests });
+        let rests = is_full.filter(|_| rests.is_empty()).unwrap_or(rests);
         let lent = Lending { cpus, largest, expected, asks, rests };
         self.lending.send_if_modified(|lending| std::mem::replace(lending, lent.clone()) != lent);
         let until = self.paused.and_then(|paused| paused.left(now));
         let soon = if self.shared.hurries.load(Ordering::Relaxed) { SOON } else { LOOK_MAX };
         Duration::from_secs_f64(look_s).min(soon).min(until.unwrap_or(LOOK_MAX))
+    }
+
+    /// Why no task can write here, if so.
+    fn full_disk(&mut self) -> Option<String> {
+        let why = self.room.shortage();
+        if why.is_some() != self.is_full {
+            self.is_full = why.is_some();
+            let what = why.as_deref().unwrap_or("there is room on its disk again");
+            tracing::warn!(takes_tasks = why.is_none(), "{what}");
+        }
+        why
     }
 
     /// Whether guests rest until their owner, or what he has settled, says otherwise.
