@@ -46,6 +46,13 @@ impl Shared {
             let (shared, connection, hello) = (self.clone(), connection.clone(), hello.clone());
             blocking(move || shared.admit(&connection, &hello)).await?
         };
+        let admitted = match admitted {
+            Ok((Role::Worker, _)) if !hello.asks => match self.twin_of(&connection, &hello).await {
+                Some(why) => Err(why),
+                None => admitted,
+            },
+            admitted => admitted,
+        };
         let launches = admitted.as_ref().is_ok_and(|(role, _)| role.launches());
         let held = launches.then(|| lock(&self.state).come_back(&connection, &hello)).flatten();
         if admitted.is_ok() && !hello.asks {

@@ -36,6 +36,7 @@ pub mod shared;
 mod state;
 #[cfg(test)]
 mod testing;
+mod twins;
 pub mod views;
 pub mod work;
 pub mod workers;

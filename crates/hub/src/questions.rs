@@ -6,6 +6,7 @@ use crate::server::Shared;
 use crate::session::ClientSession;
 use base::NodeId;
 use serde_json::{Value, json};
+use std::time::Instant;
 use wire::message::Expected;
 use wire::{Role, lock};
 
@@ -92,6 +93,7 @@ impl Shared {
             .into_iter()
             .map(|(node, name)| json!({"name": name, "id": node.0.to_hex(), "connected": is_here(node)}))
             .collect();
+        let now = Instant::now();
         let (running, queued) = state.placement.counts();
         let (hosts, away) = state.work.hosts.counts();
         let mut workers: Vec<Value> = state
@@ -104,6 +106,7 @@ impl Shared {
                 let told = match (state.drained.contains(&worker.node), cpus) {
                     (true, _) => "drained",
                     (false, 0) => "resting",
+                    (false, _) if state.twins.has(worker.node, now) => "ready, key used twice",
                     (false, _) => "ready",
                 };
                 json!({

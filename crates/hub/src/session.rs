@@ -477,6 +477,8 @@ pub struct WorkerSession {
     pub is_hub: bool,
     /// Instruction set and CPU model.
     pub platform: String,
+    /// Names this start of its program; 0: it did not say.
+    pub instance: u64,
     /// It says when a signal has reached a task.
     pub answers_signals: bool,
     /// Its connection.
@@ -491,7 +493,8 @@ impl WorkerSession {
         let (node, is_hub) = (connection.peer(), hello.behind.is_some());
         let (name, platform) = (hello.name.clone(), hello.platform.clone());
         let answers_signals = hello.answers_signals;
-        Arc::new(Self { node, name, is_hub, platform, answers_signals, connection, sent: Mutex::default() })
+        let instance = hello.instance;
+        Arc::new(Self { node, name, is_hub, platform, instance, answers_signals, connection, sent: Mutex::default() })
     }
 
     /// The update that this worker needs before it runs a task in `view`; noted as sent.

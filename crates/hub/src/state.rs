@@ -5,6 +5,7 @@ use crate::held::{Departed, Held, PiecesKept};
 use crate::needs::Lent;
 use crate::placement::{Assignment, Placement, Ticket};
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
+use crate::twins::Twins;
 use crate::work::Work;
 use base::NodeId;
 use std::collections::{HashMap, HashSet};
@@ -27,6 +28,8 @@ pub(crate) struct State {
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
     /// What all workers lend together, for the hub above.
     pub lent: watch::Sender<Lent>,
+    /// Workers whose keys others have, too.
+    pub twins: Twins,
     /// The hubs above this one, the nearest first, as far as is known.
     pub above: Vec<NodeId>,
     /// Clients whose launches come through the hub above: when the last one came.
@@ -51,6 +54,7 @@ impl State {
             work: Work::default(),
             waiting: HashMap::new(),
             lent: watch::Sender::default(),
+            twins: Twins::default(),
             above: Vec::new(),
             behind: HashMap::new(),
         };
