@@ -12,6 +12,7 @@ pub mod delta;
 pub mod digest;
 pub mod door;
 pub mod id;
+pub mod mount;
 pub mod path;
 pub mod time;
 pub mod view;
@@ -24,6 +25,7 @@ pub use command::{Command, ExitStatus, Limit, Needs, Output, Stdin, Usage, Windo
 pub use delta::{Action, Base, Change, Delta};
 pub use digest::Digest;
 pub use id::{BatchId, JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};
+pub use mount::Mount;
 pub use path::TreePath;
 pub use time::Time;
 pub use view::{Bound, ViewUpdate};

@@ -28,13 +28,30 @@ pub(crate) struct Mount {
     pub options: Vec<u8>,
     /// Kind of its file system.
     pub kind: Vec<u8>,
+    /// How the file system is mounted, whoever shows it.
+    super_options: Vec<u8>,
+}
+
+/// What a task may change, by path.
+#[derive(Debug)]
+pub(crate) struct Places<'a> {
+    /// Folders and files: whatever is mounted there, above or beneath matters.
+    pub trees: &'a [&'a TreePath],
+    /// Folders in which it has its own files only.
+    pub folders: &'a [TreePath],
 }
 
 impl Mount {
-    /// Whether it was mounted with this option.
-    #[cfg(test)]
-    pub fn has(&self, option: &str) -> bool {
-        self.options.split(|byte| *byte == b',').any(|other| other == option.as_bytes())
+    /// Whether it, or its file system, was mounted with this option.
+    fn has(&self, option: &str) -> bool {
+        let options = self.options.split(|byte| *byte == b',').chain(self.super_options.split(|byte| *byte == b','));
+        options.into_iter().any(|other| other == option.as_bytes())
+    }
+
+    /// Whether it is of no matter for a task: what each machine has of its own, names of namespaces, what is mounted at
+    /// first use only.
+    fn is_irrelevant(&self) -> bool {
+        self.is_machines_own() || matches!(&self.kind[..], b"nsfs" | b"autofs")
     }
 
     /// Whether it is in a folder that every worker has of its own.
@@ -80,7 +97,8 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     let mount = |line: &[u8]| {
         let fields: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         let [id, parent, device, folder, at, options, rest @ ..] = &fields[..] else { return None };
-        let kind = rest.iter().skip_while(|field| **field != b"-").nth(1)?;
+        let mut rest = rest.iter().skip_while(|field| **field != b"-").skip(1);
+        let kind = rest.next()?;
         Some(Mount {
             number: number(id)?,
             parent: number(parent)?,
@@ -89,9 +107,36 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
             folder: folder.to_vec(),
             options: options.to_vec(),
             kind: kind.to_vec(),
+            super_options: rest.nth(1).map(|options| options.to_vec()).unwrap_or_default(),
         })
     };
     text.split(|byte| *byte == b'\n').filter_map(mount).collect()
+}
+
+/// The mounts among `mounts` that a task about these places must be shown; none if all of it is on the file system of
+/// the root. The error says why it cannot be shown them.
+pub(crate) fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base::Mount>, String> {
+    let holder = |place: &TreePath| {
+        let holders = mounts.iter().filter(|mount| place.is_within(&mount.at));
+        holders.max_by_key(|mount| mount.at.as_bytes().len())
+    };
+    let holders = places.trees.iter().copied().chain(places.folders).filter_map(holder);
+    let is_beneath = |mount: &&Mount| places.trees.iter().any(|place| mount.at.is_within(place));
+    let mut shown: Vec<&Mount> = holders.chain(mounts.iter().filter(is_beneath)).collect();
+    shown.sort_by(|a, b| a.at.cmp(&b.at));
+    shown.dedup_by(|a, b| a.at == b.at);
+    let flagged = |mount: &Mount| mount.has("ro") || mount.has("noexec");
+    shown.retain(|mount| !mount.is_irrelevant() && (!mount.at.is_root() || flagged(mount)));
+    if shown.len() > base::mount::MOUNTS_MAX {
+        let (first, max) = (&shown[0].at, base::mount::MOUNTS_MAX);
+        return Err(format!(
+            "{first} and {} other mounts are in what it may change (more than {max})",
+            shown.len() - 1
+        ));
+    }
+    let of =
+        |mount: &Mount| base::Mount { at: mount.at.clone(), read_only: mount.has("ro"), no_exec: mount.has("noexec") };
+    Ok(shown.into_iter().map(of).collect())
 }
 
 /// Spaces, tabs, line feeds and backslashes are written as three octal digits.
@@ -168,6 +213,33 @@ mod tests {
         let first = visible().unwrap();
         assert!(first[0].at.is_root());
         assert!(Arc::ptr_eq(&first, &visible().unwrap()) || !first.is_empty(), "others may mount at any time");
+    }
+
+    #[test]
+    fn a_task_is_shown_what_is_in_its_reach() {
+        let path = |text: &str| TreePath::parse(text.as_bytes()).unwrap();
+        let seen = uncovered(&parse(LIST.as_bytes()));
+        let shown = |trees: &[&str], folders: &[&str]| {
+            let trees: Vec<TreePath> = trees.iter().map(|text| path(text)).collect();
+            let folders: Vec<TreePath> = folders.iter().map(|text| path(text)).collect();
+            let places = Places { trees: &trees.iter().collect::<Vec<_>>(), folders: &folders };
+            let shown = relevant(&seen, &places).unwrap();
+            shown.into_iter().map(|mount| (mount.at.to_string(), mount.read_only)).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(&["/srv/project"], &["/tmp"]), []);
+        assert_eq!(shown(&["/home/u/project"], &["/tmp"]), [("/home".to_owned(), true)]);
+        assert_eq!(shown(&["/home"], &[]), [("/home".to_owned(), true), ("/home/a b".to_owned(), false)]);
+        assert_eq!(
+            shown(&["/home/a b/x/y"], &["/home"]),
+            [("/home".to_owned(), true), ("/home/a b".to_owned(), false)]
+        );
+        assert_eq!(shown(&["/srv"], &["/home"]), [("/home".to_owned(), true)], "others' mounts in /tmp do not matter");
+        let many = (0..20).map(|at| format!("{} 1 0:{at} / /m/{at} rw - tmpfs t rw\n", at + 2));
+        let many = format!("1 0 0:0 / / ro - ext4 t rw\n{}", many.collect::<String>());
+        let (many, all) = (uncovered(&parse(many.as_bytes())), [&path("/m")]);
+        assert!(relevant(&many, &Places { trees: &all, folders: &[] }).is_err());
+        let none = relevant(&many, &Places { trees: &[], folders: &[path("/tmp")] }).unwrap();
+        assert!(none.len() == 1 && none[0].at.is_root() && none[0].read_only);
     }
 
     #[test]

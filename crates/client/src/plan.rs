@@ -8,6 +8,7 @@ use crate::formats;
 use crate::history::Kind;
 use crate::link::Reach;
 use crate::listening;
+use crate::mounts;
 use crate::policy::{Access, FileFacts, Gate, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, Surroundings};
@@ -53,6 +54,8 @@ pub struct Plan {
     pub write: WriteRules,
     /// The tree in which no other command of this kind may run meanwhile.
     pub alone_in: Option<TreePath>,
+    /// The mounts that it is shown.
+    pub mounts: Vec<base::Mount>,
     /// Paths that are in the view whatever the profile says.
     include: Vec<TreePath>,
     /// By what its costs are known.
@@ -126,6 +129,8 @@ impl Plan {
         let kind = Kind::new(&program.key, &command.argv, &command.cwd, named_bytes);
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
+        let mounts = shown_mounts(&scope, &cwd, allow_write).map_err(NotPlanned::Here)?;
+        include.extend(mounts.iter().map(|mount| mount.at.clone()));
         let write = rules(scope.clone(), &cwd, allow_write);
         let read = ReadPolicy::new(scope);
         let (stdin, stdout, stderr) = streams(fds, &read);
@@ -156,6 +161,7 @@ impl Plan {
             gate: Arc::new(read),
             write,
             alone_in,
+            mounts,
             include,
             kind,
             watch,
@@ -340,6 +346,21 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
         other => other,
     };
     (stdin, stdout, stderr)
+}
+
+/// The mounts of this machine that a command about `scope` must be shown. The error is why it is kept here.
+fn shown_mounts(scope: &Scope, cwd: &TreePath, allow_write: &[Vec<u8>]) -> Result<Vec<base::Mount>, String> {
+    let known = mounts::visible().map_err(|error| format!("the mounts of this machine cannot be listed: {error}"))?;
+    if known.iter().all(|mount| mount.at.is_root() || mount.is_machines_own()) && !known[..].is_empty() {
+        // The root alone: only its flags matter.
+        return mounts::relevant(&known, &mounts::Places { trees: &[cwd], folders: &[] });
+    }
+    let allowed: Vec<TreePath> = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
+    let project = scope.project.as_ref().map(|project| &project.root);
+    let trees: Vec<&TreePath> =
+        [cwd].into_iter().chain(project).chain(&scope.named).chain(&scope.environments).chain(&allowed).collect();
+    let temporary = [&b"/tmp"[..], b"/var/tmp"].into_iter().filter_map(TreePath::parse).collect::<Vec<_>>();
+    mounts::relevant(&known, &mounts::Places { trees: &trees, folders: &temporary })
 }
 
 fn is_mirrored_file(path: &[u8]) -> bool {

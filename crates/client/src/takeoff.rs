@@ -124,6 +124,7 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         owner_proof: owner_proof(task),
         watch: Some((&plan.watch).into()),
         first_process: plan.first_process,
+        mounts: plan.mounts.iter().map(mount).collect(),
         ..Launch::default()
     }
 }
@@ -131,6 +132,11 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
 /// What shows a worker of this machine and account that the task is its owner's; empty where there is no such worker.
 fn owner_proof(task: TaskId) -> bytes::Bytes {
     wire::owner::Secret::read().map(|secret| bytes::Bytes::copy_from_slice(&secret.proof(task).0)).unwrap_or_default()
+}
+
+fn mount(mount: &base::Mount) -> wire::message::Mount {
+    let at = mount.at.as_bytes().to_vec();
+    wire::message::Mount { at, read_only: mount.read_only, no_exec: mount.no_exec }
 }
 
 /// Sends a launch on a stream of its own, or on the one on which contents went ahead of it.

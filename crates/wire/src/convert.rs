@@ -43,6 +43,21 @@ pub fn path(bytes: &[u8]) -> Parsed<TreePath> {
     TreePath::parse(bytes).ok_or(Invalid("a path that is not absolute and normal"))
 }
 
+/// Mounts, in order of their paths.
+pub fn mounts(mounts: Vec<proto::Mount>) -> Parsed<Vec<base::Mount>> {
+    if mounts.len() > base::mount::MOUNTS_MAX {
+        return Err(Invalid("too many mounts"));
+    }
+    let mount = |mount: proto::Mount| {
+        Ok(base::Mount { at: path(&mount.at)?, read_only: mount.read_only, no_exec: mount.no_exec })
+    };
+    let mounts = mounts.into_iter().map(mount).collect::<Parsed<Vec<_>>>()?;
+    match mounts.windows(2).all(|pair| pair[0].at < pair[1].at) {
+        true => Ok(mounts),
+        false => Err(Invalid("mounts out of order")),
+    }
+}
+
 /// A terminal's size as one number.
 pub fn window_number(window: WindowSize) -> u32 {
     u32::from(window.rows) << 16 | u32::from(window.columns)

@@ -167,6 +167,23 @@ pub struct Launch {
     /// Number that the command's process is to have; 0: any. Names made of process numbers must not collide.
     #[prost(uint32, tag = "24")]
     pub first_process: u32,
+    /// Mounts of the client's, in order of their paths. The file system of its root is only named if it has flags.
+    #[prost(message, repeated, tag = "30")]
+    pub mounts: Vec<Mount>,
+}
+
+/// A mount of the client's.
+#[derive(Clone, PartialEq, Message)]
+pub struct Mount {
+    /// Where.
+    #[prost(bytes = "vec", tag = "1")]
+    pub at: Vec<u8>,
+    /// Nothing can be changed there.
+    #[prost(bool, tag = "2")]
+    pub read_only: bool,
+    /// No program there can be executed.
+    #[prost(bool, tag = "3")]
+    pub no_exec: bool,
 }
 
 /// What a task may do that has to be done at its client. It is called off then ([`FailedKind::Unable`]).

@@ -2,14 +2,14 @@
 
 use crate::cpus::Share;
 use crate::host::guests::Known;
-use crate::sandbox::{Guest, SandboxServer};
+use crate::sandbox::{Failure, Guest, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer};
 use crate::scratch::Scratch;
-use base::{Command, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
+use base::{Command, Mount, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Instant;
 use wire::convert;
-use wire::message::Launch;
+use wire::message::{Failed, FailedKind, Launch};
 
 /// A launch, checked.
 pub(crate) struct Request {
@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub watch: Option<Watch>,
     /// Number of the program's process; 0: the next one.
     pub first_process: u32,
+    /// The client's mounts that it is shown.
+    pub mounts: Vec<Mount>,
     /// Processes that outlive the program and hold its output are waited for.
     pub linger: bool,
     /// Nanoseconds to add to this machine's clock to get the client's.
@@ -58,6 +60,7 @@ impl Request {
             launched: Time(launch.launched),
             owner_proof: launch.owner_proof,
             linger: launch.linger,
+            mounts: convert::mounts(launch.mounts)?,
             watch: launch.watch.map(TryInto::try_into).transpose()?,
             first_process: launch.first_process,
             to_client_clock: to_hub_clock - launch.client_to_hub,
@@ -87,5 +90,23 @@ impl Request {
     /// The clocks by which its result is dated.
     pub fn clock(&self, started: Time, ended: Time) -> crate::result::Clock {
         crate::result::Clock { started, ended, launched: self.launched, to_client: self.to_client_clock }
+    }
+
+    /// What its client is told of a program that could not be started.
+    pub fn not_started(&self, failure: &Failure) -> Failed {
+        let program = base::path::printable(&self.command.argv[0]);
+        if failure.step == STEP_EXECUTE || failure.step == STEP_DIRECTORY {
+            let message = match failure.errno {
+                libc::ENOENT if failure.step == STEP_EXECUTE => format!("{program}: command not found"),
+                _ if failure.step == STEP_EXECUTE => format!("{program}: {}", failure.message),
+                _ => format!("{}: {}", base::path::printable(&self.command.cwd), failure.message),
+            };
+            return Failed { errno: failure.errno, ..FailedKind::Exec.because(message) };
+        }
+        if failure.step == STEP_MOUNTS {
+            return FailedKind::Unable
+                .because(format!("{} cannot be shown it on a worker: {}", failure.step, failure.message));
+        }
+        FailedKind::Trouble.because(format!("the sandbox failed: {failure}"))
     }
 }

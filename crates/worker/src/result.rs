@@ -4,11 +4,15 @@ use crate::backlog::Backlog;
 use crate::clients::{Client, Clients};
 use crate::delta::{self, DeltaError, Lens, Options};
 use crate::fuse::LaneGuard;
+use crate::sandbox::mount_folder;
 use base::delta::FileChange;
-use base::{Action, Base, Binding, Content, Delta, Digest, Recipe, Tenant, Time, TreePath, codec::Encode};
+use base::{
+    Action, Base, Binding, Change, Content, Delta, Digest, Mount, Recipe, Tenant, Time, TreePath, codec::Encode,
+};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use store::{BlockStore, CutError, Cutter, Pin};
@@ -50,12 +54,42 @@ pub struct NotRead {
     pub is_unable: bool,
 }
 
-/// Reads a task's upper layer.
+/// Where a task wrote.
+pub struct Written<'a> {
+    /// Its folder.
+    pub scratch: &'a Path,
+    /// The client's mounts that it was shown.
+    pub mounts: &'a [Mount],
+    /// The folder of shared memory, if something is left in it.
+    pub shared: Option<&'a OwnedFd>,
+}
+
+impl Written<'_> {
+    /// The upper directories, with where they are in the task's tree, and the index of each overlay.
+    fn uppers(&self) -> Vec<(PathBuf, TreePath, Option<PathBuf>)> {
+        let of = |folder: &Path, at| (folder.join("upper"), at, Some(folder.join("work/index")));
+        let mut uppers = vec![of(self.scratch, TreePath::root())];
+        for (index, mount) in self.mounts.iter().enumerate().filter(|(_, mount)| !mount.read_only) {
+            let folder = mount_folder(self.scratch, index);
+            // Mounts that are single files have none, nor has the root.
+            if folder.is_dir() {
+                uppers.push(of(&folder, mount.at.clone()));
+            }
+        }
+        if let Some(shared) = self.shared {
+            let at = TreePath::parse(b"/dev/shm").expect("a literal in normal form");
+            uppers.push((format!("/proc/self/fd/{}", shared.as_raw_fd()).into(), at, None));
+        }
+        uppers
+    }
+}
+
+/// Reads a task's upper layers.
 pub async fn collect(
     clients: &Arc<Clients>,
     client: &Arc<Client>,
     lane: &Arc<LaneGuard>,
-    scratch: &Path,
+    written: &Written<'_>,
     clock: &Clock,
 ) -> Result<Made, NotRead> {
     let options = Options {
@@ -63,14 +97,13 @@ pub async fn collect(
         clock_offset_ns: clock.to_client,
         privileged: clients.sandbox.privileged(),
         xattrs_mirrored: lane.with_xattrs(),
-        index: Some(scratch.join("work/index")),
         ..Options::new(clock.started, clock.ended, clock.launched)
     };
     let (store, backlog, tenant) = (clients.store.clone(), clients.backlog.clone(), client.tenant);
     let seen = Seen { lane: lane.clone(), lower: lane.path() };
-    let upper = scratch.join("upper");
+    let uppers = written.uppers();
     let collected =
-        tokio::task::spawn_blocking(move || collect_blocking(&store, &backlog, tenant, &seen, &upper, &options));
+        tokio::task::spawn_blocking(move || collect_blocking(&store, &backlog, tenant, &seen, uppers, &options));
     collected.await.map_err(|error| NotRead { why: format!("the worker failed: {error}"), is_unable: false })?
 }
 
@@ -79,16 +112,21 @@ fn collect_blocking(
     backlog: &Backlog,
     tenant: Tenant,
     seen: &Seen,
-    upper: &Path,
+    uppers: Vec<(PathBuf, TreePath, Option<PathBuf>)>,
     options: &Options,
 ) -> Result<Made, NotRead> {
     let mut keeper = Keeper::new(store, backlog, tenant);
     let mut cutter = Cutter::default();
-    let collected = delta::collect(upper, seen, options, &mut |file, size| keeper.keep(&mut cutter, file, size));
-    let collected = collected.map_err(|error| NotRead {
-        is_unable: matches!(error, DeltaError::AccessList { .. }),
-        why: error.to_string(),
-    })?;
+    let mut parts = Vec::new();
+    for (upper, at, index) in uppers {
+        let options = Options { at, index, ..options.clone() };
+        let part = delta::collect(&upper, seen, &options, &mut |file, size| keeper.keep(&mut cutter, file, size));
+        parts.push(part.map_err(|error| NotRead {
+            is_unable: matches!(error, DeltaError::AccessList { .. }),
+            why: error.to_string(),
+        })?);
+    }
+    let collected = delta::join(parts);
     let wanted = wanted(&collected.delta, &keeper.recipes);
     keeper.small.retain(|(digest, _)| wanted.contains(digest));
     keeper.large.retain(|digest| wanted.contains(digest));
@@ -102,6 +140,18 @@ fn collect_blocking(
         large: keeper.large,
         _pin: keeper.pin,
     })
+}
+
+impl Made {
+    /// Why it cannot be committed, if a folder was renamed that holds a mount: it would have to go with it.
+    pub fn moved_mount(&self, mounts: &[Mount]) -> Option<String> {
+        let moved = |change: &Change| match &change.action {
+            Action::Rename { from } if mounts.iter().any(|mount| mount.at.is_within(from)) => Some(from.clone()),
+            _ => None,
+        };
+        let from = self.delta.changes.iter().find_map(moved)?;
+        Some(format!("it renamed {from}, in which something is mounted"))
+    }
 }
 
 /// The objects that the client needs: not those of files of which only attributes changed.

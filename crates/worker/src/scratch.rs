@@ -161,8 +161,8 @@ impl Scratch {
             if memory.fullness() <= 1.0 {
                 continue;
             }
-            let folder = self.folder.join("upper");
-            let (bytes, files) = tokio::task::spawn_blocking(move || weigh(&folder)).await.unwrap_or_default();
+            let folder = self.folder.clone();
+            let (bytes, files) = tokio::task::spawn_blocking(move || weigh_all(&folder)).await.unwrap_or_default();
             let tasks = u64::from(tasks);
             if bytes >= memory.bytes_max / tasks || files >= FILES_MAX / 2 / tasks {
                 memory.note_large(writer);
@@ -210,7 +210,7 @@ impl Drop for Scratch {
         if let Some((memory, _)) = &self.memory {
             memory.tasks.fetch_sub(1, Ordering::Relaxed);
         } else {
-            shrink(&self.folder.join("upper"));
+            uppers(&self.folder).iter().for_each(|upper| shrink(upper));
         }
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");
@@ -245,6 +245,19 @@ fn find_large(folder: &Path, large: &mut Vec<(File, u64)>) {
             }
         }
     }
+}
+
+/// The upper layers in a task's folder: its own, and those of the client's mounts.
+fn uppers(folder: &Path) -> Vec<PathBuf> {
+    let mounts = (0..base::mount::MOUNTS_MAX).map(|index| crate::sandbox::mount_folder(folder, index));
+    let mounts = mounts.filter(|folder| folder.is_dir());
+    std::iter::once(folder.to_owned()).chain(mounts).map(|folder| folder.join("upper")).collect()
+}
+
+/// Bytes and number of files in all of them.
+fn weigh_all(folder: &Path) -> (u64, u64) {
+    let each = uppers(folder).into_iter().map(|upper| weigh(&upper));
+    each.fold((0, 0), |(bytes, files), (more_bytes, more_files)| (bytes + more_bytes, files + more_files))
 }
 
 /// Bytes and number of files beneath `folder`. What vanishes meanwhile is not counted.

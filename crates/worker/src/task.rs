@@ -10,12 +10,13 @@ use crate::host::guests::{Stay, rests};
 use crate::mirrors::ApplyError;
 use crate::progress::Accounts;
 use crate::request::Request;
-use crate::result::{Made, NotRead, collect};
-use crate::sandbox::{Control, Event, Failure, Guest, Lock, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE};
+use crate::result::{Made, NotRead, Written, collect};
+use crate::sandbox::{Control, Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
-use base::{Command, ExitStatus, Stdin, Time, TreePath, Usage};
+use base::{ExitStatus, Stdin, Time, TreePath, Usage};
 use bytes::{Bytes, BytesMut};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
@@ -156,6 +157,7 @@ async fn carry(
     let order = Order {
         command: request.command.clone(),
         lower: lane.path(),
+        mounts: request.mounts.clone(),
         scratch: scratch.folder.clone(),
         stdin: std::mem::take(&mut streams.stdin),
         stdout: std::mem::take(&mut streams.stdout),
@@ -195,12 +197,18 @@ async fn carry(
     };
     mark(&mut live.timeline, arrived, "process ended");
     let ended_at = Time(now_nanos());
-    let made = collect(clients, client, &live.lane, &live.scratch.folder, &request.clock(started_at, ended_at)).await;
+    let written = Written { scratch: &live.scratch.folder, mounts: &request.mounts, shared: end.shared.as_ref() };
+    let made = collect(clients, client, &live.lane, &written, &request.clock(started_at, ended_at)).await;
+    let not_read = |NotRead { why, is_unable }| if is_unable { FailedKind::Unable.because(why) } else { trouble(why) };
+    let made = made.map_err(not_read).and_then(|made| match made.moved_mount(&request.mounts) {
+        Some(why) => Err(FailedKind::Unable.because(why)),
+        None => Ok(made),
+    });
     let made = match made {
         Ok(made) => made,
-        Err(NotRead { why, is_unable }) => {
+        Err(failed) => {
             live.wind_up(clients.clone());
-            return Err(if is_unable { FailedKind::Unable.because(why) } else { trouble(why) });
+            return Err(failed);
         }
     };
     mark(&mut live.timeline, arrived, "result read");
@@ -281,6 +289,8 @@ struct End {
     status: ExitStatus,
     usage: Usage,
     stdin_offset: u64,
+    /// The folder of shared memory, if something is left in it.
+    shared: Option<OwnedFd>,
 }
 
 /// The tasks that carry a program's streams.
@@ -439,11 +449,15 @@ impl Live {
             Event::Refused(what) => mark(&mut self.timeline, self.arrived, &what),
             Event::OthersRemain if request.linger => pumps.lingering = true,
             Event::OthersRemain => self.control.end_others(),
-            Event::Exited { status, usage, stdin_offset } => {
-                return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0) }));
+            Event::Exited { left: Some(what), .. } => {
+                let why = format!("it left {what} (System V), which belongs to the machine that it runs on");
+                return Err(FailedKind::Unable.because(why));
+            }
+            Event::Exited { status, usage, stdin_offset, shared, .. } => {
+                return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0), shared }));
             }
             Event::Killed => return Err(trouble("the task was killed with all its processes".into())),
-            Event::Failed(failure) => return Err(not_started(&failure, &request.command)),
+            Event::Failed(failure) => return Err(request.not_started(&failure)),
         }
         Ok(None)
     }
@@ -508,19 +522,6 @@ fn lock_request(lock: Lock) -> LockRequest {
     let Lock { number, path, is_exclusive, range } = lock;
     let (start, len) = range.unwrap_or_default();
     LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len }
-}
-
-fn not_started(failure: &Failure, command: &Command) -> Failed {
-    let program = base::path::printable(&command.argv[0]);
-    if failure.step == STEP_EXECUTE || failure.step == STEP_DIRECTORY {
-        let message = match failure.errno {
-            libc::ENOENT if failure.step == STEP_EXECUTE => format!("{program}: command not found"),
-            _ if failure.step == STEP_EXECUTE => format!("{program}: {}", failure.message),
-            _ => format!("{}: {}", base::path::printable(&command.cwd), failure.message),
-        };
-        return Failed { errno: failure.errno, ..FailedKind::Exec.because(message) };
-    }
-    trouble(format!("the sandbox failed: {failure}"))
 }
 
 impl Pumps {

@@ -168,7 +168,8 @@ impl Load {
                 let script = "cp -a tree load";
                 pool.client.script(place, script, "", Duration::from_secs(60))?.expect_ok(script)?;
             }
-            let build = format!("cd '{}' && while :; do rm -f *.o program; make -s -j{cpus} CC=gcc; done", copy.display());
+            let build =
+                format!("cd '{}' && while :; do rm -f *.o program; make -s -j{cpus} CC=gcc; done", copy.display());
             children.0.push(spin(&build)?);
         }
         std::thread::sleep(SETTLE);

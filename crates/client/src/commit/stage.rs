@@ -344,7 +344,7 @@ impl<'a> Stages<'a> {
         self.yard.note(&path)?;
         crash::point()?;
         let parent = tree.directory(place)?;
-        let made = rustix::fs::mkdirat(&*parent, os(&name), Mode::from_raw_mode(0o700));
+        let made = keeping_time(&parent, || rustix::fs::mkdirat(&*parent, os(&name), Mode::from_raw_mode(0o700)));
         let held = match made {
             Ok(()) | Err(Errno::EXIST) => open_own_folder(&*parent, &name),
             Err(error) => Err(error.into()),
@@ -352,7 +352,7 @@ impl<'a> Stages<'a> {
         let held = held.inspect_err(|_| {
             if made.is_ok() {
                 // It is empty. What stays is removed at the next start.
-                let _ = rustix::fs::unlinkat(&*parent, os(&name), AtFlags::REMOVEDIR);
+                let _ = keeping_time(&parent, || rustix::fs::unlinkat(&*parent, os(&name), AtFlags::REMOVEDIR));
             }
             self.yard.unnote();
         })?;
@@ -485,7 +485,8 @@ impl<'a> Stages<'a> {
             for name in names_in(&folder.held)? {
                 remove_all(&folder.held, &name)?;
             }
-            match rustix::fs::unlinkat(&*tree.parent(path)?, os(path.name()), AtFlags::REMOVEDIR) {
+            let parent = tree.parent(path)?;
+            match keeping_time(&parent, || rustix::fs::unlinkat(&*parent, os(path.name()), AtFlags::REMOVEDIR)) {
                 Ok(()) | Err(Errno::NOENT) => self.yard.unnote(),
                 Err(error) => return Err(error.into()),
             }
@@ -494,6 +495,18 @@ impl<'a> Stages<'a> {
         tree.forget();
         Ok(())
     }
+}
+
+/// Makes or removes a staging folder in `parent`, and gives that the time back that it had: on a mount of its own the task
+/// may have changed, or set the time of, this very directory.
+fn keeping_time<T>(parent: &OwnedFd, change: impl FnOnce() -> T) -> T {
+    let before = node_of(parent).ok();
+    let changed = change();
+    if let Some(before) = before {
+        // Of another's directory it cannot be set, which shows in that time only.
+        let _ = tree::set_mtime(parent, before.mtime);
+    }
+    changed
 }
 
 /// A held folder, lent.

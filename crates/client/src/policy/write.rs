@@ -31,7 +31,7 @@ pub enum WriteDecision {
 
 /// Decides what one command may change.
 ///
-/// Committed are changes in the project and the active environment, in `/tmp` and `/var/tmp` to what is new or the
+/// Committed are changes in the project and the active environment, in `/tmp`, `/var/tmp` and `/dev/shm` to what is new or the
 /// user's own, and to what arguments name, with all beneath and with what stands beside it under the same stem; never
 /// to dot-files of a home (but in a project that has a marker and lies in one). Where the home itself is the working
 /// directory, new files and folders in it are committed too, and `a.out` and its like may be replaced.
@@ -117,7 +117,9 @@ impl WritePolicy {
             // Made on the way to what is named.
             return true;
         }
-        let temporary = path.components().next() == Some(b"tmp") || path.as_bytes().starts_with(b"/var/tmp/");
+        let temporary = path.components().next() == Some(b"tmp")
+            || path.as_bytes().starts_with(b"/var/tmp/")
+            || path.as_bytes().starts_with(b"/dev/shm/");
         temporary && path.components().count() > 1 && facts.owner.is_none_or(|owner| owner == self.scope.uid)
     }
 

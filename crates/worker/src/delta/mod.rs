@@ -7,6 +7,8 @@
 //! Files keep their identity: a name that the task moved or added is said as such, so that at the client it is the same
 //! file still, and of a file of which only names or attributes changed no byte is read (`metacopy`).
 //!
+//! Where the client has mounts, the task has an upper directory for each ([`Options::at`]).
+//!
 //! Limits: attributes of the root directory are not reported. A change through a name that was then removed reaches the
 //! file's other names only if one of them is in the directory of a removed one. Symbolic links and pipes have no such
 //! identity: renamed, they are removed and made anew, and other names that they had before stay behind. Without privilege (`userxattr`) a file that
@@ -89,6 +91,8 @@ pub struct Options {
     /// The `index` folder in the overlay's work folder, if it was mounted with `index=on`: changes of files whose changed
     /// names are all gone are there only.
     pub index: Option<PathBuf>,
+    /// Where the upper directory is in the task's tree: the root, or what the client has mounted there.
+    pub at: TreePath,
     /// Paths that are not part of the client's tree, with all beneath.
     pub ignore: Vec<TreePath>,
     /// Most entries of the upper directory and most removals, each.
@@ -108,6 +112,7 @@ impl Options {
             privileged: true,
             xattrs_mirrored: true,
             index: None,
+            at: TreePath::root(),
             ignore: vec![path(b"/proc"), path(b"/sys"), path(b"/dev")],
             entries_max: ENTRIES_MAX,
         }
@@ -204,4 +209,23 @@ pub enum DeltaError {
 pub fn collect(upper: &Path, lens: &dyn Lens, options: &Options, cut: Cut<'_>) -> Result<Collected, DeltaError> {
     let walked = upper::walk(upper, lens, options)?;
     emit::Emitter::new(lens, options, cut).emit(&walked)
+}
+
+/// What a task left in several upper directories, those of folders before those of what is mounted in them. Nothing is
+/// renamed or linked from one to another.
+pub fn join(parts: Vec<Collected>) -> Collected {
+    let place = |change: &base::Change| match change.action {
+        base::Action::Rename { .. } => 0,
+        base::Action::Remove => 1,
+        base::Action::HardLink { .. } => 3,
+        _ => 2,
+    };
+    let mut all = Collected::default();
+    for part in parts {
+        all.delta.changes.extend(part.delta.changes);
+        all.skipped.extend(part.skipped);
+    }
+    // Stable: within each kind the order stays.
+    all.delta.changes.sort_by_key(place);
+    all
 }

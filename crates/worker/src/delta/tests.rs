@@ -3,6 +3,7 @@
 use super::*;
 use base::{Attr, Digest, Seq, Xattr};
 use client::commit::{Contents, Evidence, Stamp};
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::collections::HashMap;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::PathBuf;
@@ -77,7 +78,9 @@ fn look(path: &Path) -> (Binding, Stamp) {
         mtime,
         ctime,
     };
-    let stamp = Stamp { dev: meta.dev(), ino: meta.ino(), size: meta.size(), mtime, ctime, mount: 0 };
+    // With the mount that it is on, by its number that is never used again.
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | StatxFlags::from_bits_retain(0x4000);
+    let stamp = Stamp::of(&rustix::fs::statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, wanted).expect("is there"));
     let kind = meta.file_type();
     let binding = if kind.is_dir() {
         Binding::Directory { attr, listing: None, xattrs: xattrs(path) }

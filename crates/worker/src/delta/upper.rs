@@ -84,13 +84,21 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
     let mut walker =
         Walker { lens, options, prefix, origins: false, lists_tell: false, walked: Walked::default(), count: 0 };
-    let notes = walker.notes_of(&TreePath::root(), &root)?;
+    let at = &options.at;
+    let notes = walker.notes_of(at, &root)?;
     // A scratch folder that hands a list down gives one to all that is in it.
     walker.lists_tell = !notes.lists;
     // Without an index, files of several names are copied up without such a note.
     walker.origins = options.privileged && notes.origin.is_some();
     let mut pending = Vec::new();
-    walker.list(&root, &TreePath::root(), Some(&TreePath::root()), 1, &mut pending)?;
+    if let Some(binding @ Binding::Directory { .. }) = lens.binding_of(at).filter(|_| !at.is_root()) {
+        let io = |source: Errno| DeltaError::Io { what: "read", path: at.clone(), source: source.into() };
+        let stat = rustix::fs::fstat(&*root).map_err(io)?;
+        let (path, parent, lower) = (at.clone(), root.clone(), Some((at.clone(), binding)));
+        let (name, kind) = (b".".to_vec(), Kind::Directory { opaque: false });
+        walker.walked.entries.push(Entry { path, parent, name, stat, lower, xattrs: notes.xattrs, kind });
+    }
+    walker.list(&root, at, Some(at), 1, &mut pending)?;
     while let Some(next) = pending.pop() {
         let io = |source: Errno| DeltaError::Io { what: "open", path: next.path.clone(), source: source.into() };
         let held = rustix::fs::openat(&*next.parent, os(&next.name), flags | OFlags::NOFOLLOW, Mode::empty());
@@ -271,7 +279,7 @@ impl Walker<'_> {
         let bad = || DeltaError::BadNote { path: path.clone() };
         let from = match notes.redirect.as_deref() {
             None => None,
-            Some(redirect) if redirect.starts_with(b"/") => Some(TreePath::parse(redirect).ok_or_else(bad)?),
+            Some(redirect) if redirect.starts_with(b"/") => Some(self.within(redirect).ok_or_else(bad)?),
             // Another name in the directory that its parent is merged with. Of a file that has its bytes the overlay does
             // not keep such a note up to date.
             Some(_) if !notes.bare => None,
@@ -295,7 +303,7 @@ impl Walker<'_> {
         };
         let from = match redirect.first() {
             // From the root of the lower directory.
-            Some(b'/') => TreePath::parse(redirect).ok_or_else(bad)?,
+            Some(b'/') => self.within(redirect).ok_or_else(bad)?,
             // Another name in the directory that this one's parent is merged with.
             _ if base::path::is_plain_name(redirect) => {
                 let parent = lower.and_then(TreePath::parent).ok_or_else(bad)?;
@@ -308,6 +316,12 @@ impl Walker<'_> {
             Some(Binding::Directory { .. }) => Ok(Kind::Renamed { from }),
             _ => Err(bad()),
         }
+    }
+
+    /// A path that the overlay notes, from its own root.
+    fn within(&self, noted: &[u8]) -> Option<TreePath> {
+        let noted = TreePath::parse(noted)?;
+        Some(noted.components().fold(self.options.at.clone(), |path, name| path.join(name)))
     }
 
     /// What the task saw at a path of the lower directory, if anything.

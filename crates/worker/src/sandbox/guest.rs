@@ -51,6 +51,10 @@ pub enum Event {
         usage: Usage,
         /// Where a standard input that is a file was left.
         stdin_offset: Option<u64>,
+        /// An object of System V's that is left, for people: nothing of it goes to the client.
+        left: Option<String>,
+        /// The folder of shared memory, if something is left in it.
+        shared: Option<OwnedFd>,
     },
     /// The task was killed as a whole: by [`Control::kill`], with its zygote, or for want of memory. No process of it is
     /// left.
@@ -123,7 +127,9 @@ impl Guest {
             Some((Report::Stopped(signal), _)) => Event::Stopped(signal),
             Some((Report::Continued, _)) => Event::Continued,
             Some((Report::OthersRemain, _)) => Event::OthersRemain,
-            Some((Report::Exited { status, usage, stdin_offset }, _)) => Event::Exited { status, usage, stdin_offset },
+            Some((Report::Exited { status, usage, stdin_offset, left }, descriptors)) => {
+                Event::Exited { status, usage, stdin_offset, left, shared: descriptors.into_iter().next() }
+            }
             Some((Report::Failed(failure), _)) => Event::Failed(failure),
             Some((Report::Unable(why), _)) => Event::Unable(why),
             Some((Report::Refused(what), _)) => Event::Refused(what),

@@ -66,9 +66,32 @@ pub fn run(setup: Setup<'_>) -> ! {
         Err(failure) => Some(Report::Failed(failure)),
     };
     if let Some(report) = report {
-        let _ = socket::send(status, &report.to_bytes(), &[], true);
+        let shared = if matches!(report, Report::Exited { .. }) { left_in_shared_memory() } else { None };
+        let shared: Vec<BorrowedFd<'_>> = shared.iter().map(|folder| folder.as_fd()).collect();
+        let _ = socket::send(status, &report.to_bytes(), &shared, true);
     }
     sys::exit_now(0)
+}
+
+/// The folder of shared memory, if something is left in it.
+fn left_in_shared_memory() -> Option<OwnedFd> {
+    let folder =
+        rustix::fs::open("/dev/shm", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut entries = rustix::fs::Dir::read_from(&folder).ok()?;
+    let is_entry = |name: &[u8]| name != b"." && name != b"..";
+    entries.any(|entry| entry.is_ok_and(|entry| is_entry(entry.file_name().to_bytes()))).then_some(folder)
+}
+
+/// An object of System V's that is left: what it is, for people.
+fn left_of_system_v() -> Option<String> {
+    const KINDS: [(&str, &str); 3] =
+        [("shm", "a segment of shared memory"), ("msg", "a queue of messages"), ("sem", "a set of semaphores")];
+    let is_left = |(list, _): &&(&str, &str)| {
+        let text = std::fs::read(format!("/proc/sysvipc/{list}")).unwrap_or_default();
+        // The first line is a heading.
+        text.iter().filter(|byte| **byte == b'\n').count() > 1
+    };
+    KINDS.iter().find(is_left).map(|(_, what)| (*what).to_owned())
 }
 
 /// The running task as its init sees it.
@@ -449,6 +472,7 @@ impl Guest<'_> {
             status: ExitStatus::from_wait(status),
             usage: sys::usage_of_children(),
             stdin_offset: self.stdin.and_then(|stdin| rustix::fs::tell(stdin).ok()),
+            left: left_of_system_v(),
         }
     }
 

@@ -23,6 +23,7 @@ mod exec;
 mod guest;
 mod init;
 mod levers;
+mod mounts;
 mod namespaces;
 mod notices;
 mod order;
@@ -46,12 +47,16 @@ use rustix::thread::UnshareFlags;
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest};
 pub use levers::{Held, Levers, Waits};
+pub use mounts::folder as mount_folder;
 pub use order::{Failure, Input, Lock, Order, Priority, Sink};
 
 /// [`Failure::step`]: the program itself could not be executed.
 pub const STEP_EXECUTE: &str = "execute";
 /// [`Failure::step`]: the working directory could not be entered.
 pub const STEP_DIRECTORY: &str = "working directory";
+
+/// [`Failure::step`]: the client's mounts could not be made.
+pub const STEP_MOUNTS: &str = "the client's mounts";
 
 /// How long an order may wait for a zygote that is behind.
 const SEND_TRIES: u32 = 2_000;

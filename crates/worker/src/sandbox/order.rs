@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
 use base::codec::{Encode, Malformed, Reader, Writer};
-use base::{Command, ExitStatus, Usage, Watch, WindowSize};
+use base::{Command, ExitStatus, Mount, Usage, Watch, WindowSize};
 
 /// Longest order in bytes: arguments and environment.
 const ORDER_BYTES_MAX: u64 = 32 << 20;
@@ -18,6 +18,8 @@ pub struct Order {
     pub command: Command,
     /// Folder that is the lower layer of the task's root: a lane of a mirror, mounted where the worker sees it.
     pub lower: PathBuf,
+    /// Mounts of the client's that the task is shown, in order of their paths: each is a file system of its own there.
+    pub mounts: Vec<Mount>,
     /// Folder that holds the empty folders `upper`, `work` and `root`; made by the caller, never used twice.
     pub scratch: PathBuf,
     /// Standard input.
@@ -130,6 +132,7 @@ impl Order {
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
         out.bool(self.priority == Priority::Owner);
         out.option(self.watch.as_ref(), |out, watch| watch.encode(out));
+        out.list(&self.mounts, |out, mount| mount.encode(out));
         (out.0, descriptors)
     }
 
@@ -177,6 +180,7 @@ impl Order {
             pids_max: from.option(|from| from.u32())?,
             priority: if from.bool()? { Priority::Owner } else { Priority::Guest },
             watch: from.option(Watch::decode)?,
+            mounts: from.list(Mount::decode)?,
         };
         if from.is_empty() { Ok(order) } else { Err(Malformed("bytes left over")) }
     }
@@ -221,6 +225,9 @@ pub(super) enum Report {
         usage: Usage,
         /// Where a standard input that is a file was left.
         stdin_offset: Option<u64>,
+        /// An object of System V's that is left, of which nothing goes to the client: what it is, for people. The folder of
+        /// shared memory, if something is left in it, comes with this.
+        left: Option<String>,
     },
     /// The task does what has to be done at its client: what that is, for people. It is to be ended.
     Unable(String),
@@ -306,13 +313,14 @@ impl Encode for Report {
                     out.u64(*len as u64);
                 });
             }
-            Self::Exited { status, usage, stdin_offset } => {
+            Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
                 status.encode(out);
                 out.u64(usage.user_us);
                 out.u64(usage.system_us);
                 out.u64(usage.max_rss_kib);
                 out.option(stdin_offset.as_ref(), |out, offset| out.u64(*offset));
+                out.option(left.as_ref(), |out, left| out.bytes(left.as_bytes()));
             }
         }
     }
@@ -338,6 +346,7 @@ impl Encode for Report {
                 status: ExitStatus::decode(from)?,
                 usage: Usage { user_us: from.u64()?, system_us: from.u64()?, max_rss_kib: from.u64()? },
                 stdin_offset: from.option(|from| from.u64())?,
+                left: from.option(text)?,
             },
             _ => return Err(Malformed("an unknown report")),
         })
@@ -389,6 +398,11 @@ mod tests {
             pids_max: None,
             priority: Priority::Owner,
             watch: Some(Watch::default()),
+            mounts: vec![Mount {
+                at: base::TreePath::parse(b"/m").expect("a normal path"),
+                read_only: true,
+                no_exec: false,
+            }],
         };
         let (bytes, descriptors) = order.pack();
         let copies = descriptors.iter().map(|fd| fd.try_clone_to_owned().expect("a copy")).collect();
@@ -396,7 +410,8 @@ mod tests {
         assert_eq!(again.pack().0, bytes);
         assert!(Order::unpack(&bytes, Vec::new()).is_err(), "descriptors are missing");
 
-        let report = Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4) };
+        let report =
+            Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4), left: None };
         assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
     }
 

@@ -11,7 +11,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount};
 
+use super::mounts;
 use super::order::Failure;
+use base::Mount;
+use std::os::fd::AsFd;
 
 /// Overlay options as root: all that keeps renames, hard links and inode numbers as they are on one file system. With
 /// `metacopy` a file of which the task changes only attributes or names is not read.
@@ -30,6 +33,8 @@ pub struct Root<'a> {
     pub lower: &'a Path,
     /// Holds `upper`, `work` and `root`.
     pub scratch: &'a Path,
+    /// The client's mounts.
+    pub mounts: &'a [Mount],
     /// The template of `/dev`, and whether it has mounts beneath it.
     pub devices: &'a (PathBuf, bool),
     /// The template of `/sys`.
@@ -46,10 +51,18 @@ pub struct Root<'a> {
 pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
     let step = |step: &'static str| move |errno: Errno| Failure::new(step, errno);
     rustix::process::chdir(root.scratch).map_err(step("scratch folder"))?;
-    mount_overlay(root).map_err(step("overlay"))?;
-    rustix::process::chdir("root").map_err(step("overlay"))?;
-
+    let upper = Some((PathBuf::from("upper"), PathBuf::from("work")));
+    let layers = Layers { lower: escape(root.lower.as_os_str()), upper };
     let plain = MountFlags::NOSUID | MountFlags::NODEV;
+    mount_overlay(&layers, "root", plain, root.privileged).map_err(step("overlay"))?;
+    rustix::process::chdir("root").map_err(step("overlay"))?;
+    if !root.mounts.is_empty() {
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let made = rustix::fs::open(".", flags, Mode::empty()).map_err(step("overlay"))?;
+        mounts::add_all(made.as_fd(), root).map_err(step(super::STEP_MOUNTS))?;
+        rustix::process::fchdir(&made).map_err(step("overlay"))?;
+    }
+
     make_folder("proc").map_err(step("/proc"))?;
     mount("proc", "proc", "proc", plain | MountFlags::NOEXEC, None).map_err(step("/proc"))?;
     if let Some(system) = root.system {
@@ -67,22 +80,44 @@ pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
     let silent = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount("devpts", "dev/pts", "devpts", silent, Some(&*options)).map_err(step("/dev/pts"))?;
 
+    if let Some(mount) = root.mounts.iter().find(|mount| mount.at.is_root()) {
+        let flags = MountFlags::BIND | mounts::flags_of(mount);
+        rustix::mount::mount_remount(".", flags, "").map_err(step(super::STEP_MOUNTS))?;
+    }
+
     // The new root covers the old one, and the old one, then on top, is detached.
     rustix::process::pivot_root(".", ".").map_err(step("pivot_root"))?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(step("pivot_root"))?;
     rustix::process::chdir("/").map_err(step("pivot_root"))
 }
 
-fn mount_overlay(root: &Root<'_>) -> Result<(), Errno> {
+/// What an overlay is made of.
+#[derive(Debug)]
+pub struct Layers {
+    /// The lower layers, escaped.
+    pub lower: Vec<u8>,
+    /// The upper layer and its work folder; `None`: it is read-only.
+    pub upper: Option<(PathBuf, PathBuf)>,
+}
+
+/// Mounts an overlay. Whatever its lower layer holds: no set-user-id programs and no devices work in a guest, as `flags` say.
+pub fn mount_overlay(layers: &Layers, at: &str, flags: MountFlags, privileged: bool) -> Result<(), Errno> {
     let mut last = Errno::INVAL;
-    for options in if root.privileged { &OPTIONS[..] } else { &OPTIONS_UNPRIVILEGED } {
-        let mut data = b"lowerdir=".to_vec();
-        data.extend(escape(root.lower.as_os_str()));
-        data.extend(b",upperdir=upper,workdir=work");
+    let all: &[&str] = match (&layers.upper, privileged) {
+        (Some(_), true) => &OPTIONS,
+        (Some(_), false) => &OPTIONS_UNPRIVILEGED,
+        (None, true) => &[",xino=on"],
+        (None, false) => &[",userxattr"],
+    };
+    for options in all {
+        let mut data = [b"lowerdir=", &layers.lower[..]].concat();
+        if let Some((upper, work)) = &layers.upper {
+            data.extend([b",upperdir=", &escape(upper.as_os_str())[..]].concat());
+            data.extend([b",workdir=", &escape(work.as_os_str())[..]].concat());
+        }
         data.extend(options.as_bytes());
         let data = CString::new(data).map_err(|_| Errno::INVAL)?;
-        // Whatever the lower layer holds: no set-user-id programs and no devices work in a guest.
-        match mount("gleaner", "root", "overlay", MountFlags::NOSUID | MountFlags::NODEV, Some(&*data)) {
+        match mount("gleaner", at, "overlay", flags, Some(&*data)) {
             Ok(()) => return Ok(()),
             Err(error) => last = error,
         }
@@ -91,7 +126,7 @@ fn mount_overlay(root: &Root<'_>) -> Result<(), Errno> {
 }
 
 /// The overlay's options are separated by commas, its layers by colons.
-fn escape(path: &OsStr) -> Vec<u8> {
+pub fn escape(path: &OsStr) -> Vec<u8> {
     let mut escaped = Vec::new();
     for byte in path.as_bytes() {
         if matches!(byte, b'\\' | b':' | b',') {

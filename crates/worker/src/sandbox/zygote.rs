@@ -192,10 +192,11 @@ impl State {
         match unsafe { sys::fork_into(NAMESPACES, group) } {
             Ok(Fork::Parent(id, process)) => Ok((id, process, network)),
             Ok(Fork::Child) => {
-                let (lower, scratch) = (order.lower.clone(), order.scratch.clone());
+                let (lower, scratch, mounts) = (order.lower.clone(), order.scratch.clone(), order.mounts.clone());
                 let root = Root {
                     lower: &lower,
                     scratch: &scratch,
+                    mounts: &mounts,
                     devices: &client.devices,
                     system: self.zygote.system.as_deref(),
                     id_base,

@@ -59,6 +59,7 @@ impl World {
                 needs: base::Needs::default(),
             },
             lower: "/".into(),
+            mounts: Vec::new(),
             scratch,
             stdin: Input::Null,
             stdout: Sink::Null,

@@ -1,0 +1,109 @@
+//! The client's mounts in a task's root. Each is an overlay of its own on its part of the mirror, so that the kernel itself
+//! tells one file system from the next: other device numbers, EXDEV between them, EBUSY for a mount point, EROFS and
+//! EACCES by the mount's flags.
+//!
+//! The tree is the client's: no path in it is followed through a link.
+
+use super::rootfs::{Layers, Root, escape, mount_overlay};
+use base::Mount;
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags};
+use rustix::io::Errno;
+use rustix::mount::MountFlags;
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Longest value of an attribute that is copied, in bytes.
+const XATTR_BYTES_MAX: usize = 64 << 10;
+
+/// Where the layers of the mount with this index are, in a task's folder.
+pub fn folder(scratch: &Path, index: usize) -> PathBuf {
+    scratch.join(format!("mount-{index}"))
+}
+
+/// Adds all mounts of a root that was just made, held as `made`. The working directory is another afterwards.
+pub fn add_all(made: BorrowedFd<'_>, root: &Root<'_>) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let lower = rustix::fs::open(root.lower, flags, Mode::empty())?;
+    for (index, mount) in root.mounts.iter().enumerate().filter(|(_, mount)| !mount.at.is_root()) {
+        let node = open(lower.as_fd(), mount, OFlags::PATH | OFlags::NOFOLLOW)?;
+        let found = rustix::fs::fstat(&node)?;
+        match FileType::from_raw_mode(found.st_mode) {
+            FileType::Directory => add_folder(made, lower.as_fd(), &found, index, mount, root)?,
+            _ => add_file(made, mount)?,
+        }
+    }
+    Ok(())
+}
+
+/// The flags of a mount in a task's root: no set-user-id programs and no devices work in a guest.
+pub fn flags_of(mount: &Mount) -> MountFlags {
+    let flag = |is_set, flag| if is_set { flag } else { MountFlags::empty() };
+    let flags = flag(mount.read_only, MountFlags::RDONLY) | flag(mount.no_exec, MountFlags::NOEXEC);
+    flags | MountFlags::NOSUID | MountFlags::NODEV
+}
+
+fn open(root: BorrowedFd<'_>, mount: &Mount, flags: OFlags) -> Result<OwnedFd, Errno> {
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let relative = OsStr::from_bytes(&mount.at.as_bytes()[1..]);
+    rustix::fs::openat2(root, relative, flags | OFlags::CLOEXEC, Mode::empty(), within)
+}
+
+fn add_folder(
+    made: BorrowedFd<'_>,
+    lower: BorrowedFd<'_>,
+    found: &Stat,
+    index: usize,
+    mount: &Mount,
+    root: &Root<'_>,
+) -> Result<(), Errno> {
+    let folder = folder(root.scratch, index);
+    let (upper, work) = (folder.join("upper"), folder.join("work"));
+    for path in [&folder, &upper, &work] {
+        rustix::fs::mkdir(path, Mode::RWXU)?;
+    }
+    let below = open(lower, mount, OFlags::RDONLY | OFlags::DIRECTORY)?;
+    // The overlay's root has the attributes of its upper layer.
+    take_over(&upper, found, &below)?;
+    let below = format!("/proc/self/fd/{}", below.as_raw_fd()).into_bytes();
+    let layers = match mount.read_only {
+        false => Layers { lower: below, upper: Some((upper, work)) },
+        // Without an upper layer there must be two others.
+        true => Layers { lower: [below, b":".to_vec(), escape(work.as_os_str())].concat(), upper: None },
+    };
+    rustix::process::fchdir(open(made, mount, OFlags::PATH | OFlags::DIRECTORY)?)?;
+    mount_overlay(&layers, ".", flags_of(mount), root.privileged)
+}
+
+/// Gives a new folder the attributes of what was found at its place.
+fn take_over(upper: &Path, found: &Stat, below: &OwnedFd) -> Result<(), Errno> {
+    let held = rustix::fs::open(upper, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut names = vec![0u8; XATTR_BYTES_MAX];
+    let count = rustix::fs::flistxattr(below, &mut names[..]).unwrap_or(0);
+    let is_own = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    for name in names[..count].split(|byte| *byte == 0).filter(is_own) {
+        let mut value = vec![0u8; XATTR_BYTES_MAX];
+        let len = rustix::fs::fgetxattr(below, OsStr::from_bytes(name), &mut value[..])?;
+        rustix::fs::fsetxattr(&held, OsStr::from_bytes(name), &value[..len], XattrFlags::empty())?;
+    }
+    let (uid, gid) = (rustix::fs::Uid::from_raw(found.st_uid), rustix::fs::Gid::from_raw(found.st_gid));
+    rustix::fs::fchown(&held, Some(uid), Some(gid))?;
+    rustix::fs::fchmod(&held, Mode::from_raw_mode(found.st_mode & 0o7777))?;
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: found.st_atime, tv_nsec: found.st_atime_nsec as _ },
+        last_modification: Timespec { tv_sec: found.st_mtime, tv_nsec: found.st_mtime_nsec as _ },
+    };
+    rustix::fs::futimens(&held, &times)
+}
+
+/// A single file that is a mount stays a file of the overlay that it is in, which nobody can rename or remove.
+fn add_file(made: BorrowedFd<'_>, mount: &Mount) -> Result<(), Errno> {
+    let file = open(made, mount, OFlags::PATH | OFlags::NOFOLLOW)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::mount::mount_bind(path.as_str(), path.as_str())?;
+    // The name leads to the new mount only now.
+    let file = open(made, mount, OFlags::PATH | OFlags::NOFOLLOW)?;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    rustix::mount::mount_remount(path.as_str(), MountFlags::BIND | flags_of(mount), "")
+}
