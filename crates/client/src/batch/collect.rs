@@ -205,6 +205,7 @@ fn failure(way: &Way, ended: &Ended, own: Option<Own>) -> How {
         }),
         runs: ended.runs,
         results: ended.results,
+        is_held: way.job.wanted().borrow().is_held == Some(true),
         too_long: way.job.count_too_long(ended.index),
         trouble: way.job.last_trouble(ended.index),
     };

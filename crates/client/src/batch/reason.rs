@@ -19,6 +19,8 @@ pub struct Known {
     pub runs: u32,
     /// How many of these had a result that counts.
     pub results: u32,
+    /// Its job is held.
+    pub is_held: bool,
     /// How many of its runs took too long.
     pub too_long: u32,
     /// What went wrong last, otherwise.
@@ -43,6 +45,9 @@ pub fn why(batch: &Batch, known: &Known) -> String {
         2 | 3 if known.results > 0 => no_agreement(batch, known),
         2 => with_last(format!("it was run {}, and had no result", times(known.runs)), known),
         3 => with_last("its results do not agree".into(), known),
+        4 if known.runs == 0 && known.is_held => {
+            "it was not done by its deadline: it never ran, for its job was held".into()
+        }
         4 if known.runs == 0 => "it was not done by its deadline: it never ran, for no worker had room for it".into(),
         4 => with_last("it was not done by its deadline".into(), known),
         _ => with_last("the hub has no result of it".into(), known),
@@ -205,7 +210,8 @@ mod tests {
     #[test]
     fn deadlines_and_limits_are_named() {
         let known = |runs| Known { failure: 4, runs, ..Known::default() };
-        assert!(why(&batch(|_| {}), &known(0)).contains("never ran"));
+        assert!(why(&batch(|_| {}), &known(0)).contains("never ran, for no worker"));
+        assert!(why(&batch(|_| {}), &Known { is_held: true, ..known(0) }).contains("its job was held"));
         assert_eq!(why(&batch(|_| {}), &known(2)), "it was not done by its deadline");
         let limited = batch(|batch| batch.time_limit_ms = Some(90_000));
         assert_eq!(too_long(&limited, Duration::from_secs(90)), "it ran longer than --time-limit 90 s");
