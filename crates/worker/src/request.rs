@@ -1,13 +1,14 @@
 //! A launch as it came, checked: what a task is to run, over which files, for whom.
 
 use crate::cpus::Share;
+use crate::delta::SAME_CLOCK_NS;
 use crate::host::guests::Known;
 use crate::sandbox::{Failure, Guest, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer};
 use crate::scratch::Scratch;
 use base::{Command, Mount, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
 use bytes::Bytes;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use wire::convert;
 use wire::message::{Failed, FailedKind, Launch};
 
@@ -87,6 +88,11 @@ impl Request {
         self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
     }
 
+    /// Why it cannot run here for the difference between this machine's clock and the client's.
+    pub fn clock_trouble(&self) -> Option<String> {
+        clock_trouble(&self.command.argv, self.to_client_clock)
+    }
+
     /// The clocks by which its result is dated.
     pub fn clock(&self, started: Time, ended: Time) -> crate::result::Clock {
         crate::result::Clock { started, ended, launched: self.launched, to_client: self.to_client_clock }
@@ -108,5 +114,46 @@ impl Request {
                 .because(format!("{} cannot be shown it on a worker: {}", failure.step, failure.message));
         }
         FailedKind::Trouble.because(format!("the sandbox failed: {failure}"))
+    }
+}
+
+/// Why a program that notes what times its results have is of no use here: they will have others at the client.
+fn clock_trouble(argv: &[Vec<u8>], to_client: i64) -> Option<String> {
+    let name = argv.first().and_then(|name| name.rsplit(|byte| *byte == b'/').next())?;
+    let has = |word: &[u8]| argv.iter().any(|argument| argument == word);
+    let notes = match name {
+        b"ninja" | b"ninja-build" | b"samu" => true,
+        b"cmake" => has(b"--build"),
+        b"meson" => has(b"compile"),
+        _ => false,
+    };
+    if !notes || to_client.unsigned_abs() <= SAME_CLOCK_NS.unsigned_abs() {
+        return None;
+    }
+    let (name, seconds) = (base::path::printable(name), Duration::from_nanos(to_client.unsigned_abs()).as_secs_f64());
+    Some(format!(
+        "{name} notes the times of what it builds, and the worker's clock is {seconds:.2} s off this machine's: have NTP set both"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_notes_times_wants_the_clocks_to_agree() {
+        for (command, off, is_trouble) in [
+            ("ninja -C b", SAME_CLOCK_NS, false),
+            ("ninja -C b", -SAME_CLOCK_NS - 1, true),
+            ("/usr/bin/ninja", 3_000_000_000, true),
+            ("cmake --build b", 3_000_000_000, true),
+            ("cmake -S .", 3_000_000_000, false),
+            ("make", 3_000_000_000, false),
+        ] {
+            let argv: Vec<Vec<u8>> = command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let why = clock_trouble(&argv, off);
+            assert_eq!(why.is_some(), is_trouble, "{command} {off}");
+            assert!(why.is_none_or(|why| why.contains(" s off")));
+        }
     }
 }

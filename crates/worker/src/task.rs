@@ -143,6 +143,9 @@ async fn carry(
     out: &Out,
     from_hub: Receiver,
 ) -> Result<(), Failed> {
+    if let Some(why) = request.clock_trouble() {
+        return Err(FailedKind::Unable.because(why));
+    }
     let fetched_before = client.contents.fetched_bytes();
     let lane = Arc::new(take_lane(client, &request).await?);
     let mut timeline = Vec::new();

@@ -13,7 +13,7 @@ pub(crate) const COMPARED_BYTES_MAX: u64 = 64 << 20;
 const CLOCK_GRAIN_NS: i64 = 10_000_000;
 /// Clocks that differ by no more than this, in nanoseconds, are taken for the same one. What `stat` showed the task is then
 /// what the client gets, to the nanosecond: ninja, for one, writes it down, and builds all again if it does not fit.
-const SAME_CLOCK_NS: i64 = 50_000_000;
+pub(crate) const SAME_CLOCK_NS: i64 = 50_000_000;
 /// A difference between clocks of one machine: so much the way to the client errs.
 const SAME_MACHINE_NS: i64 = 500_000;
 /// User and group ids of one client.

@@ -26,6 +26,7 @@ mod differential;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use compare::SAME_CLOCK_NS;
 pub use handle::Handle;
 
 use base::{Base, Binding, Content, Delta, Time, TreePath};
