@@ -100,7 +100,7 @@ pub enum Names {
         ino: u64,
         /// The inode number of the directory above, to show.
         parent_ino: u64,
-        /// What to combine with the entries' inode numbers, by exclusive or, to show them.
+        /// What to combine with the entries' inode numbers to show them: see [`shown_ino`].
         ino_mark: u64,
     },
     /// The path must be bound first.
@@ -170,4 +170,31 @@ pub enum NoLane {
         /// The version that is held.
         held: Version,
     },
+}
+
+/// Bits of an inode number that can be shown: an overlay that keeps device numbers equal has the others for itself.
+const INO_BITS: u32 = 62;
+
+/// The inode number to show for `ino`, where `mark` tells devices apart. What file systems set of the highest bits (network and
+/// FUSE file systems, overlays) is folded into lower ones.
+pub fn shown_ino(ino: u64, mark: u64) -> u64 {
+    let low = ino & ((1 << INO_BITS) - 1);
+    // Beyond the bits of a mark.
+    (low ^ ((ino >> INO_BITS) << 57)) ^ mark
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_inode_numbers_fit_and_stay_apart() {
+        let numbers = [1, 1 << 40, u64::MAX, 1 << 63, (1 << 63) + 1, (1 << 62) + 1, u64::MAX >> 1];
+        let mut shown: Vec<u64> = numbers.iter().map(|ino| shown_ino(*ino, 3 << 40)).collect();
+        assert!(shown.iter().all(|ino| ino >> 62 == 0), "{shown:?}");
+        assert_eq!(shown[0], 1 ^ (3 << 40));
+        shown.sort_unstable();
+        shown.dedup();
+        assert_eq!(shown.len(), numbers.len());
+    }
 }

@@ -3,7 +3,9 @@
 //! A kernel keeps every name, attribute, absence and page that it is told, without limit of time. That is right while a
 //! lane stays at one version; when it is taken to another ([`Lanes::take`]), what no longer holds is invalidated.
 
-use crate::answer::{Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken};
+use crate::answer::{
+    Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken, shown_ino,
+};
 use crate::cache::Cache;
 use crate::lane::{Lane, Told};
 use crate::node::{Body, DirShown, FileData, Node, NodeId, NodeShape, Nodes, ROOT};
@@ -275,7 +277,7 @@ impl Lanes {
         self.nodes.dir_mut(node).expect("found above").listed.add(digest);
         let ino = self.ino(&attr);
         let parent_ino = above.map_or(ino, |above| self.ino(&above));
-        Names::Found { listing, ino, parent_ino, ino_mark: ino ^ attr.ino }
+        Names::Found { listing, ino, parent_ino, ino_mark: shown_ino(attr.ino, ino) }
     }
 
     /// Where the link `node` points.
@@ -507,6 +509,6 @@ impl Lanes {
             }
             None => self.devices.len(),
         };
-        attr.ino ^ ((at as u64) << 40)
+        shown_ino(attr.ino, (at as u64) << 40)
     }
 }

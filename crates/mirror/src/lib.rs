@@ -15,7 +15,9 @@ mod node;
 mod record;
 mod view;
 
-pub use answer::{Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken};
+pub use answer::{
+    Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken, shown_ino,
+};
 pub use cache::Cache;
 pub use lanes::Lanes;
 pub use node::{NodeId, NodeShape, ROOT};

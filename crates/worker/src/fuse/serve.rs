@@ -10,7 +10,7 @@ use super::pending::{Call, Key, Op, Pending, Wait};
 use super::protocol::{self, Header, Ids, Request};
 use super::{Counters, MountOptions, decode_or_io};
 use base::{Bound, Content, Digest, NodeKind, Recipe, ViewId};
-use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT};
+use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT, shown_ino};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -334,7 +334,8 @@ impl Shared {
                 NodeKind::Socket => libc::DT_SOCK,
                 NodeKind::Device => libc::DT_CHR,
             };
-            if !protocol::put_entry(&mut out, size, entry.ino ^ mark, at as u64 + 3, kind.into(), &entry.name) {
+            if !protocol::put_entry(&mut out, size, shown_ino(entry.ino, mark), at as u64 + 3, kind.into(), &entry.name)
+            {
                 break;
             }
         }
