@@ -9,7 +9,7 @@ use super::stage::{Slot, Stages, StateFailure, names_in};
 use super::stamp::Seen;
 use super::tree::{self, Meta, Tree, os, set_meta};
 use base::{Digest, TreePath};
-use rustix::fs::{AtFlags, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io;
@@ -107,6 +107,7 @@ impl Applier<'_> {
                 }
             }
             Step::Detach { path, slot, seen, beneath, moves } => self.detach(path, *slot, seen, beneath, *moves),
+            Step::RemoveDirectory { path, ino, .. } => self.remove_directory(path, *ino),
             Step::Place { path, slot, ino, over, .. } => self.place(path, *slot, *ino, over.as_ref()),
             Step::Overwrite { path, slot, seen, meta, .. } => {
                 if !self.recovering && self.look(path).map_err(io("look at"))? != Some(*seen) {
@@ -131,6 +132,7 @@ impl Applier<'_> {
                 Some(node) if node.ino == seen.ino => self.take_out_of_slot(*slot, path).map_err(io),
                 _ => Ok(()),
             },
+            Step::RemoveDirectory { path, old, .. } => self.remake_directory(path, old).map_err(io),
             Step::Place { path, slot, ino, over, moved } => {
                 let Some(node) = self.tree.node(path).map_err(io)?.filter(|node| node.ino == *ino) else {
                     return Ok(());
@@ -209,6 +211,31 @@ impl Applier<'_> {
         }
         self.take_out_of_slot(slot, path).map_err(io)?;
         Err(Failure::Late(path.clone()))
+    }
+
+    fn remove_directory(&self, path: &TreePath, ino: u64) -> Done {
+        let io = |source| Failure::Io { what: "remove", path: path.clone(), source };
+        if self.look(path).map_err(io)?.is_none_or(|there| there.ino != ino) {
+            return if self.recovering { Ok(()) } else { Err(Failure::Late(path.clone())) };
+        }
+        let parent = self.tree.parent(path).map_err(io)?;
+        self.tree.forget();
+        match rustix::fs::unlinkat(&*parent, os(path.name()), AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Err(Failure::Late(path.clone())),
+            Err(error) => Err(io(error.into())),
+        }
+    }
+
+    /// Makes a directory that was removed again, so that what was in it can come back.
+    fn remake_directory(&self, path: &TreePath, old: &Meta) -> io::Result<()> {
+        if self.tree.node(path)?.is_some() {
+            return Ok(());
+        }
+        let parent = self.tree.parent(path)?;
+        rustix::fs::mkdirat(&*parent, os(path.name()), Mode::from_raw_mode(0o700))?;
+        crash::point()?;
+        set_meta(&self.tree.hold(path)?, &Meta { mode: old.mode | 0o300, ..old.clone() })
     }
 
     fn place(&self, path: &TreePath, slot: Slot, ino: u64, over: Option<&Seen>) -> Done {

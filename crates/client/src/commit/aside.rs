@@ -154,7 +154,7 @@ fn info_of(stuck: &Stuck) -> KeptInfo {
 /// The slots of a step, and what is in them while the step is not done.
 fn slots_of(step: &Step) -> Vec<(Slot, &'static str)> {
     match step {
-        Step::Open { .. } | Step::Attributes { .. } => Vec::new(),
+        Step::Open { .. } | Step::Attributes { .. } | Step::RemoveDirectory { .. } => Vec::new(),
         Step::Detach { slot, .. } => vec![(*slot, "was at")],
         Step::Place { slot, .. } => vec![(*slot, "belongs to, or was at,")],
         Step::Append { slot, .. } => vec![(*slot, "is to be added to")],

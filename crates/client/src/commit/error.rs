@@ -164,7 +164,8 @@ impl CommitError {
     pub fn is_refusal_of_system(&self) -> bool {
         use rustix::io::Errno;
         let Self::Io { source, .. } = self else { return matches!(self, Self::HandsListDown(_)) };
-        let refusals = [Errno::PERM, Errno::ACCESS, Errno::ROFS, Errno::BUSY, Errno::OPNOTSUPP, Errno::NAMETOOLONG];
+        let refusals =
+            [Errno::PERM, Errno::ACCESS, Errno::ROFS, Errno::BUSY, Errno::XDEV, Errno::OPNOTSUPP, Errno::NAMETOOLONG];
         let code = source.raw_os_error().map(Errno::from_raw_os_error);
         code.is_some_and(|code| refusals.contains(&code))
     }

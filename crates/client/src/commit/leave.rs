@@ -44,6 +44,9 @@ impl<'a> Planner<'a, '_> {
             self.note(path, NoteKind::AlreadyGone);
             return Ok(());
         };
+        if node.is_directory() && self.is_layered(path)? {
+            return self.plan_piecewise(path);
+        }
         let beneath = match node.is_directory() {
             true => Some(self.check_beneath(path)?),
             false => {
@@ -52,6 +55,39 @@ impl<'a> Planner<'a, '_> {
             }
         };
         self.take_away(path, &node, beneath, false).map(drop)
+    }
+
+    /// Whether `path` is on an overlay file system: most of these cannot rename directories of their lower layers.
+    fn is_layered(&self, path: &TreePath) -> Checked<bool> {
+        const OVERLAY: i64 = 0x794c_7630;
+        let io = |source| io_error("look at", path, source);
+        let held = self.tree.directory(path).map_err(io)?;
+        let system = rustix::fs::fstatfs(&*held).map_err(|error| io(error.into()))?;
+        Ok(i64::from(system.f_type) == OVERLAY)
+    }
+
+    /// Plans the removal of a directory by that of all that is in it.
+    fn plan_piecewise(&mut self, top: &TreePath) -> Checked<()> {
+        self.check_beneath(top)?;
+        let mut open = vec![top.clone()];
+        while let Some(at) = open.pop() {
+            let Some(node) = self.look(&at)? else { continue };
+            let held = self.open_directory(&at)?;
+            for name in names_in(&held).map_err(|source| io_error("list", &at, source))? {
+                let path = at.join(&name);
+                match self.look(&path)? {
+                    Some(_) if self.renamed.contains_key(&path) => {}
+                    Some(node) if node.is_directory() => open.push(path),
+                    Some(node) => drop(self.take_away(&path, &node, None, false)?),
+                    None => {}
+                }
+            }
+            self.inspect_parent(&at.parent().unwrap_or_else(TreePath::root))?;
+            let xattrs = tree::xattrs_of(&held).map_err(|source| io_error("look at", &at, source))?;
+            let old = meta_of(&node, Some(xattrs));
+            self.detach.push(Step::RemoveDirectory { path: at, ino: node.ino, old });
+        }
+        Ok(())
     }
 
     /// Whether a file that is to go is still what the task saw.

@@ -521,7 +521,7 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
     let mut directories = BTreeSet::new();
     for step in &plan.steps {
         match step {
-            Step::Detach { path, .. } => {
+            Step::Detach { path, .. } | Step::RemoveDirectory { path, .. } => {
                 report.removed.push(path.clone());
                 directories.extend(path.parent());
             }

@@ -24,6 +24,8 @@ pub(crate) enum Step {
     Overwrite { path: TreePath, slot: Slot, undo: Slot, seen: Seen, old: Meta, meta: Meta },
     /// Gives what is at `path` new attributes.
     Attributes { path: TreePath, ino: u64, old: Meta, new: Meta },
+    /// Removes the directory at `path`, which steps before this one have emptied: where directories cannot be renamed.
+    RemoveDirectory { path: TreePath, ino: u64, old: Meta },
     /// Adds the content of `slot` to the end of the file at `path`, which was at `at` when this was written.
     Append { path: TreePath, slot: Slot, ino: u64, at: u64, len: u64, old: Meta, meta: Meta },
 }
@@ -37,6 +39,7 @@ impl Step {
             | Self::Place { path, .. }
             | Self::Overwrite { path, .. }
             | Self::Attributes { path, .. }
+            | Self::RemoveDirectory { path, .. }
             | Self::Append { path, .. } => path,
         }
     }
@@ -112,7 +115,7 @@ impl Plan {
         let mut slots = Vec::new();
         for step in &self.steps {
             match step {
-                Step::Open { .. } | Step::Attributes { .. } => {}
+                Step::Open { .. } | Step::Attributes { .. } | Step::RemoveDirectory { .. } => {}
                 Step::Detach { slot, .. } | Step::Place { slot, .. } | Step::Append { slot, .. } => slots.push(*slot),
                 Step::Overwrite { slot, undo, .. } => slots.extend([*slot, *undo]),
             }
@@ -154,6 +157,12 @@ fn put_step(out: &mut Writer, step: &Step) {
             put_seen(out, seen);
             put_meta(out, old);
             put_meta(out, meta);
+        }
+        Step::RemoveDirectory { path, ino, old } => {
+            out.u8(6);
+            out.bytes(path.as_bytes());
+            out.u64(*ino);
+            put_meta(out, old);
         }
         Step::Append { path, slot, ino, at, len, old, meta } => {
             out.u8(5);
@@ -205,6 +214,7 @@ fn get_step(from: &mut Reader<'_>) -> Result<Step, Malformed> {
             old: get_meta(from)?,
             meta: get_meta(from)?,
         },
+        6 => Step::RemoveDirectory { path, ino: from.u64()?, old: get_meta(from)? },
         _ => return Err(Malformed("an unknown kind of step")),
     })
 }
@@ -268,12 +278,16 @@ pub(crate) fn get_xattrs(from: &mut Reader<'_>) -> Result<Vec<Xattr>, Malformed>
 mod tests {
     use super::*;
 
+    fn plain() -> Meta {
+        Meta { mode: 0o644, uid: 6, gid: 7, mtime: Time(-8), xattrs: None }
+    }
+
     fn every_step() -> Vec<Step> {
         let path = TreePath::parse(b"/a").expect("a normal path");
         let slot = Slot { folder: 1, number: 2 };
         let seen = Seen { ino: 3, size: 4, mtime: Time(5) };
         let xattrs = Some(vec![Xattr { name: b"user.a".to_vec(), value: b"v".to_vec() }]);
-        let old = Meta { mode: 0o644, uid: 6, gid: 7, mtime: Time(-8), xattrs: None };
+        let old = plain();
         let new = Meta { xattrs, ..old.clone() };
         let (path_, old_, new_) = (path.clone(), old.clone(), new.clone());
         vec![
@@ -297,6 +311,11 @@ mod tests {
             digest, "c00225014afb76762b753f0e20c1fa25df0a40e78ede24c7b52204e6ad063879",
             "the stored format changed: raise VERSION and keep a reader"
         );
+        let (path, meta) = (TreePath::parse(b"/d").expect("a normal path"), Meta { mode: 0o700, ..plain() });
+        let steps = vec![Step::RemoveDirectory { path: path.clone(), ino: u64::MAX, old: meta }];
+        let sites = vec![Site::State, Site::Beside(path)];
+        let later = Plan { task: TaskId(2), status: ExitStatus::Code(0), durable: false, sites, steps };
+        assert_eq!(Plan::from_record(&later.to_record()), Ok(later));
         for cut in 0..bytes.len() {
             assert!(Plan::from_record(&bytes[..cut]).is_err(), "a record of {cut} bytes");
         }

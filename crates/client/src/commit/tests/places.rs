@@ -375,6 +375,46 @@ fn a_commit_that_is_given_up_is_kept() {
     set("-i");
 }
 
+/// Of directories in the lower layers of an overlay most kernels refuse the renaming.
+#[test]
+fn directories_of_an_overlay_are_removed() {
+    for point in [None].into_iter().chain((0..120).step_by(3).map(Some)) {
+        let scene = Scene::new("mkdir o disk");
+        let Some(_disk) = Mounted::tmpfs(scene.at("/disk"), "size=5m") else { return };
+        scene.shell(
+            "cd disk; mkdir -p lower/d/e/f upper work; echo a > lower/d/a; echo b > lower/d/e/b; ln -s x lower/d/l",
+        );
+        scene.shell("find disk/lower -depth -exec touch -h -d @1000000000 {} +; echo x > x; touch -d @1000000000 x");
+        let at = |name: &str| scene.at(&format!("/disk/{name}")).display().to_string();
+        let options =
+            format!("lowerdir={},upperdir={},workdir={},redirect_dir=off", at("lower"), at("upper"), at("work"));
+        let options = std::ffi::CString::new(options).expect("no NUL");
+        if let Err(error) = mount("o", scene.at("/o"), "overlay", MountFlags::empty(), Some(options.as_c_str())) {
+            println!("SKIPPED: no overlay here: {error}");
+            return;
+        }
+        let _overlay = Mounted(scene.at("/o"));
+        scene.shell("echo new > o/d/e/upper");
+        let saw = scene.saw();
+        let task = ["/o/d/e/upper", "/o/d/e/b", "/o/d/e/f", "/o/d/e", "/o/d/a", "/o/d/l", "/o/d"];
+        let task = task.into_iter().fold(Task::new(&saw), Task::remove).directory("/o", 0o755).write("/x", "y");
+        crash::arm(point);
+        let result = task.commit(&scene.committer(), 1);
+        let died = crash::is_dead();
+        crash::arm(None);
+        let committer = scene.committer();
+        assert_eq!(committer.recover().expect("recovers").stuck, vec![], "died at {point:?}");
+        let committed = committer.outcome(TaskId(1)).is_some();
+        assert!(died || (committed && result.is_ok()), "{result:?}");
+        assert_eq!((scene.at("/o/d").exists(), scene.read("/x") == "y"), (!committed, committed), "died at {point:?}");
+        if !committed {
+            assert_eq!((scene.read("/o/d/e/b"), scene.read("/o/d/e/upper")), ("b\n".into(), "new\n".into()));
+            assert!(scene.at("/o/d/e/f").is_dir() && scene.at("/o/d/l").is_symlink(), "died at {point:?}");
+        }
+        scene.assert_clean();
+    }
+}
+
 /// What is mounted in a folder must not go where the folder goes.
 #[test]
 fn what_is_mounted_is_neither_removed_nor_moved() {
