@@ -152,4 +152,10 @@ impl Contents for Blocks {
         let end = file.metadata()?.len();
         file.write_all_at(&self.get(content)[from as usize..], end)
     }
+
+    fn begins_as(&self, content: &Content, from: u64, file: &File) -> io::Result<bool> {
+        let mut begins = vec![0; from as usize];
+        file.read_exact_at(&mut begins, 0)?;
+        Ok(self.get(content).starts_with(&begins))
+    }
 }
