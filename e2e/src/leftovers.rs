@@ -53,6 +53,7 @@ impl Before {
 /// The first digits of a worker's key, after which its control group is named.
 fn named_after(group: &Path) -> Option<String> {
     let name = group.file_name()?.to_string_lossy().into_owned();
+    let name = name.strip_prefix("own-").unwrap_or(&name);
     let digits: String = name.strip_prefix("gleaner-")?.chars().take_while(char::is_ascii_hexdigit).collect();
     (digits.len() >= 8).then_some(digits)
 }

@@ -3,7 +3,7 @@
 //! A [`pool::Pool`] is a hub, workers whose root is empty ([`empty_root`]) and clients, all in one temporary folder. The
 //! [`differential`] harness runs a [`case::Case`] once locally and once through `remrun`, at the same path, and compares
 //! everything that can be seen. Beside the table of cases (`cases/*.case`) there are [`scenario`]s on pools of their own
-//! ([`contract`], [`failure`], [`cut`]), tests on [`real`] input, a [`demo`] and the [`bench`] of launches.
+//! ([`contract`], [`failure`], [`cut`]), scripts of what went wrong once ([`situations`]), tests on [`real`] input, a [`demo`] and the [`bench`] of launches.
 
 pub mod bench;
 pub mod case;
@@ -26,6 +26,7 @@ pub mod report;
 pub mod roam;
 pub mod scenario;
 pub mod scratch;
+pub mod situations;
 pub mod slow;
 pub mod source;
 pub mod suite;

@@ -5,7 +5,10 @@ use e2e::empty_root::{self, EmptyRoot};
 use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
-use e2e::{bench, contract, cut, demo, failure, hubs, machine, real, roam, scratch::Scratch, slow, suite, supervise};
+use e2e::{
+    bench, contract, cut, demo, failure, hubs, machine, real, roam, scratch::Scratch, situations, slow, suite,
+    supervise,
+};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -299,7 +302,7 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
     report.add("pool/stops and leaves nothing", verdict, started.elapsed().max(Duration::from_millis(1)));
     let options = Options { guests: false, ..Options::new(2, 2)? };
-    for run in [contract::run, failure::run, cut::run, slow::run, roam::run, hubs::run] {
+    for run in [contract::run, failure::run, cut::run, slow::run, roam::run, hubs::run, situations::run] {
         run(&options, filter, &report);
     }
     Ok(report.close())

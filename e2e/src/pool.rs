@@ -518,7 +518,7 @@ fn wait_for_hub(root: &Path, name: &str, command: Command) -> Result<Daemon> {
 }
 
 /// An address of this machine whose port nobody uses for UDP now.
-fn free_address() -> String {
+pub(crate) fn free_address() -> String {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());
     socket.map_or_else(|_| "127.0.0.1:0".to_owned(), |address| address.to_string())
 }

@@ -30,7 +30,8 @@ pub const MACHINE: [Need; 5] = [
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-pub const TESTS: [Need; 30] = [
+pub const TESTS: [Need; 32] = [
+    ("chattr", "e2fsprogs"),
     ("ip", "iproute2"),
     ("g++", "g++"),
     ("ar", "binutils"),
