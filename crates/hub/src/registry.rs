@@ -186,7 +186,11 @@ impl Registry {
             let hash = Digest::of(secret).to_hex();
             let invitation = self.kept.tokens.get(&hash).filter(|invitation| invitation.expires > now);
             if let Some(invitation) = invitation {
-                let role = invitation.role.clone();
+                // The hub's owner who redeems a client's token goes on as its owner, who may do all that a client may.
+                let is = |role: Role| self.kept.nodes.get(&key).is_some_and(|known| known.role == role.name());
+                let is_owner = is(Role::Admin) && !self.kept.revoked.contains_key(&key);
+                let client = invitation.role == Role::Client.name();
+                let role = if client && is_owner { Role::Admin.name().into() } else { invitation.role.clone() };
                 self.kept.tokens.remove(&hash);
                 self.kept.revoked.remove(&key);
                 self.add(node, &role, name, now)?;
@@ -366,6 +370,13 @@ mod tests {
         assert!(matches!(registry.admit(node(1), Role::Client, "c", &[1; 16], 161), Err(RegistryError::Stale)));
         registry.add(node(1), "admin", "owner", 100).expect("kept");
         registry.admit(node(1), Role::Client, "owner", &[], 100).expect("an admin is a client too");
+        registry.invite(&[2; 16], Role::Client, 60, 100).expect("kept");
+        registry.admit(node(1), Role::Client, "owner", &[2; 16], 100).expect("redeemed");
+        assert_eq!(
+            registry.role(node(1)),
+            Some(Role::Admin),
+            "whoever redeems a client's token keeps what they may do"
+        );
         assert_eq!(registry.revoke("owner").expect("known"), node(1));
         registry.add(node(2), "worker", "desk", 100).expect("kept");
         registry.add(node(3), "client", "desk", 100).expect("kept");
