@@ -11,7 +11,7 @@ use crate::roaming::{Routes, SleepWatch};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
-use wire::endpoint::NoDetour;
+use wire::endpoint::{NoDetour, is_too_narrow};
 use wire::{Joined, lock};
 
 /// While the hub is silent a way around is looked for this often.
@@ -37,7 +37,9 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
         }
         tell(&link, look.silent);
         silent = look.silent.and(silent.or_else(|| Some(Instant::now())));
-        if look.silent.is_some() && detoured.is_none_or(|at| at.elapsed() >= DETOUR_INTERVAL) {
+        if (look.silent.is_some() || is_narrow(&link, &joined))
+            && detoured.is_none_or(|at| at.elapsed() >= DETOUR_INTERVAL)
+        {
             detoured = Some(Instant::now());
             tokio::spawn(detour(link.clone(), joined.clone()));
             let is_long = silent.is_some_and(|since| since.elapsed() >= ELSEWHERE_AFTER);
@@ -64,6 +66,12 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
     if link.current_or_silent().is_none() {
         link.condition.send_modify(|condition| (condition.silent, condition.ended) = (None, true));
     }
+}
+
+/// What is small passes, and nothing else: commands wait for contents, and yet the hub is heard.
+fn is_narrow(link: &Link, joined: &Joined) -> bool {
+    let address = joined.connection.address().filter(|_| link.is_waited_for());
+    address.is_some_and(|address| !link.endpoint.is_detoured(address) && is_too_narrow(address))
 }
 
 fn look(link: &Link, joined: &Joined) -> Look {

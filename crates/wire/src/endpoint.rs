@@ -12,8 +12,10 @@ use crate::transport::{self, Hold};
 use crate::tunnel::{self, NoTunnel};
 use base::NodeId;
 use quinn::crypto::rustls::QuicClientConfig;
+use rustix::net::sockopt;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpStream, UdpSocket};
@@ -21,6 +23,10 @@ use tokio_rustls::client::TlsStream;
 
 /// Head start of UDP over a tunnel; three round trips where more are known.
 const HEAD_START: Duration = Duration::from_millis(600);
+/// QUIC's packets are at least this wide (RFC 9000, section 14), bytes of UDP payload; and the headers of UDP and IP.
+const PACKET_BYTES_MIN: usize = 1200;
+const HEADERS_FOUR: usize = 28;
+const HEADERS_SIX: usize = 48;
 /// A closing packet is sent within this time.
 const CLOSE_TIME: Duration = Duration::from_millis(5);
 /// How long an answer to a probe by UDP may take.
@@ -226,12 +232,14 @@ fn strange_packet() -> Vec<u8> {
     packet.push(8);
     packet.extend(rand::random::<[u8; 8]>());
     // Shorter ones are not answered.
-    packet.resize(1200, 0);
+    packet.resize(PACKET_BYTES_MIN, 0);
     packet
 }
 
 async fn is_udp_answered(address: SocketAddr, limit: Duration) -> io::Result<bool> {
     let socket = UdpSocket::bind(any(address.is_ipv4())).await?;
+    // What passes in fragments only does not pass: QUIC does not fragment.
+    forbid_fragments(&socket, address)?;
     socket.connect(address).await?;
     socket.send(&strange_packet()).await?;
     let answered = tokio::time::timeout(limit, socket.recv(&mut [0; 1500])).await;
@@ -239,6 +247,28 @@ async fn is_udp_answered(address: SocketAddr, limit: Duration) -> io::Result<boo
         Ok(received) => received.map(|length| length > 0),
         Err(_) => Ok(false),
     }
+}
+
+fn forbid_fragments(socket: impl AsFd, address: SocketAddr) -> io::Result<()> {
+    match address.is_ipv4() {
+        true => sockopt::set_ip_mtu_discover(socket, sockopt::Ipv4PathMtuDiscovery::DO)?,
+        false => sockopt::set_ipv6_mtu_discover(socket, sockopt::Ipv6PathMtuDiscovery::DO)?,
+    }
+    Ok(())
+}
+
+/// Whether QUIC's packets are too wide for the way to `address`, as far as this machine's kernel knows: what is small passes, so that this does not
+/// show as silence.
+pub fn is_too_narrow(address: SocketAddr) -> bool {
+    let width = || {
+        let socket = std::net::UdpSocket::bind(any(address.is_ipv4()))?;
+        forbid_fragments(&socket, address)?;
+        socket.connect(address)?;
+        let width = if address.is_ipv4() { sockopt::ip_mtu(&socket)? } else { sockopt::ipv6_mtu(&socket)? };
+        Ok::<_, io::Error>(width as usize)
+    };
+    // Who cannot be asked lets all pass.
+    width().is_ok_and(|width| width < PACKET_BYTES_MIN + if address.is_ipv4() { HEADERS_FOUR } else { HEADERS_SIX })
 }
 
 async fn is_udp_refused(address: SocketAddr) -> bool {

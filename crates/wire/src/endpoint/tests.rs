@@ -295,3 +295,9 @@ async fn of_many_that_come_at_once_some_are_told_to_come_again() {
     tokio::spawn(attempts.recv().await.expect("another").finish());
     last.await.expect("no panic").expect("connected");
 }
+
+#[test]
+fn loopback_is_wide_enough() {
+    assert!(!is_too_narrow("127.0.0.1:9".parse().expect("an address")));
+    assert!(!is_too_narrow("[2001:db8::1]:9".parse().expect("an address")), "where no way is known nothing is said");
+}
