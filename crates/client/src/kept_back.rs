@@ -29,8 +29,14 @@ pub struct KeptBack {
 
 impl fmt::Display for KeptBack {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, denial } = self;
-        write!(out, "{path} was kept back by the read policy ({}); {}", denial.reason(), denial.remedy())
+        write!(out, "{}; {}", self.why(), self.denial.remedy())
+    }
+}
+
+impl KeptBack {
+    /// The same without what to do: for who learns that the command runs here for it.
+    pub fn why(&self) -> String {
+        format!("{} was kept back by the read policy ({})", self.path, self.denial.reason())
     }
 }
 
@@ -42,7 +48,7 @@ impl Server {
         for (task, running) in self.tasks_with(path) {
             let Some(denial) = denial(&running, path) else { continue };
             let kept = KeptBack { path: path.clone(), denial };
-            let why = kept.to_string();
+            let why = kept.why();
             let mut asked = lock(&running.asked);
             if asked.kept_back.len() < PATHS_MAX && !asked.kept_back.contains(&kept) {
                 asked.kept_back.push(kept);

@@ -106,7 +106,8 @@ pub async fn run(
         no_race.into_iter().for_each(|why| record.note(format!("no race: {why}")));
         carry_out(&daemon, call, &mut requests, &mut replies, &mut record, Some(cancel)).await
     };
-    if !matches!(reply, Reply::RunHere { .. }) {
+    // Who runs it himself is kept from nothing, and a failure for it says so.
+    if matches!(reply, Reply::Done(_)) {
         for kept in record.kept_back().iter().take(NOTES_MAX) {
             let _ = replies.send(&Reply::Note(kept.to_string())).await;
         }
@@ -581,7 +582,7 @@ impl Session {
         record.moment("output delivered");
         if let Some(kept) = record.kept_back().first() {
             // It has noticed, or may have: the next one of the kind is to find everything open.
-            self.daemon.unable.note(&self.plan.unable, &kept.to_string(), true, now_seconds());
+            self.daemon.unable.note(&self.plan.unable, &kept.why(), true, now_seconds());
         }
         if let Some(why) = record.late_in_job() {
             return self.fail(format!("nothing committed: {why}"));
