@@ -200,14 +200,7 @@ async fn carry(
     };
     mark(&mut live.timeline, arrived, "process ended");
     let ended_at = Time(now_nanos());
-    let written = Written { scratch: &live.scratch.folder, mounts: &request.mounts, shared: end.shared.as_ref() };
-    let made = collect(clients, client, &live.lane, &written, &request.clock(started_at, ended_at)).await;
-    let not_read = |NotRead { why, is_unable }| if is_unable { FailedKind::Unable.because(why) } else { trouble(why) };
-    let made = made.map_err(not_read).and_then(|made| match made.moved_mount(&request.mounts) {
-        Some(why) => Err(FailedKind::Unable.because(why)),
-        None => Ok(made),
-    });
-    let made = match made {
+    let made = match read_result(clients, client, &live, &request, &end, (started_at, ended_at)).await {
         Ok(made) => made,
         Err(failed) => {
             live.wind_up(clients.clone());
@@ -219,6 +212,25 @@ async fn carry(
     let exited = Exited { fetched_bytes, ..live.told(&end, &made) };
     live.wind_up(clients.clone());
     send_result(clients, client, exited, made, out).await
+}
+
+/// Reads what a task that has ended left in all its upper layers.
+async fn read_result(
+    clients: &Arc<Clients>,
+    client: &Arc<Client>,
+    live: &Live,
+    request: &Request,
+    end: &End,
+    (started, ended): (Time, Time),
+) -> Result<Made, Failed> {
+    let written = Written { scratch: &live.scratch.folder, mounts: &request.mounts, shared: end.shared.as_ref() };
+    let made = collect(clients, client, &live.lane, &written, &request.clock(started, ended)).await;
+    let not_read = |NotRead { why, is_unable }| if is_unable { FailedKind::Unable.because(why) } else { trouble(why) };
+    let made = made.map_err(not_read)?;
+    match made.moved_mount(&request.mounts) {
+        Some(why) => Err(FailedKind::Unable.because(why)),
+        None => Ok(made),
+    }
 }
 
 /// Sends the end of a task, and the larger objects of its delta after it.
