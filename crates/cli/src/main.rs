@@ -1,5 +1,8 @@
 //! The `gleaner` binary.
 
+#[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
+mod old_glibc;
+
 use clap::Parser;
 use cli::args::{Arguments, may_want_json};
 use cli::error::CliError;

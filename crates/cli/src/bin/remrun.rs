@@ -2,6 +2,10 @@
 //! ignores SIGPIPE and opens `/dev/null` in place of closed descriptors.
 #![no_main]
 
+#[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
+#[path = "../old_glibc.rs"]
+mod old_glibc;
+
 use std::ffi::{CStr, c_char, c_int};
 
 /// Entry point.

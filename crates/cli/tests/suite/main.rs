@@ -4,6 +4,7 @@ mod fake;
 mod gleaner;
 mod jobs;
 mod journal;
+mod old_glibc;
 mod remrun;
 mod terminal;
 mod top;
