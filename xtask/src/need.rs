@@ -30,7 +30,7 @@ pub const MACHINE: [Need; 5] = [
 pub const TRACING: [Need; 1] = [("povray", "povray")];
 
 /// What the tests run.
-pub const TESTS: [Need; 32] = [
+pub const TESTS: &[Need] = &[
     ("chattr", "e2fsprogs"),
     ("ip", "iproute2"),
     ("g++", "g++"),

@@ -44,7 +44,7 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     let mut sections = Sections::default();
     if need::is_root() {
         sections.time("prerequisites", || {
-            need::programs(&[&need::DEMO[..], &need::TESTS[..]].concat())?;
+            need::programs(&[&need::DEMO[..], need::TESTS].concat())?;
             if real || real_only { need::programs(&need::REAL) } else { Ok(()) }
         })?;
     } else {

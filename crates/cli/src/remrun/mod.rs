@@ -62,12 +62,7 @@ fn elsewhere(run: &Run) -> i32 {
             window: streams::window(),
             world: gather::world(),
         },
-        Err(error @ DoorError::Directory(_)) if !run.options.no_local => {
-            if run.options.verbose {
-                say(&format!("runs here: {error}"));
-            }
-            return here(run);
-        }
+        Err(error @ DoorError::Directory(_)) if !run.options.no_local => return stays_here(run, &error),
         Err(error) => return fail(&error.to_string(), FAILED),
     };
     let signals = match Signals::take_over() {
@@ -125,6 +120,14 @@ fn without_daemon(run: &Run, error: &DoorError) -> i32 {
         return fail(&error.to_string(), FAILED);
     }
     say(&format!("{error}; running here"));
+    here(run)
+}
+
+/// Runs the command here, for this reason.
+fn stays_here(run: &Run, why: &DoorError) -> i32 {
+    if run.options.verbose {
+        say(&format!("runs here: {why}"));
+    }
     here(run)
 }
 
