@@ -5,13 +5,13 @@
 //! It must be a module of the program itself: what is in a library is linked only where a name is still open.
 
 use std::arch::global_asm;
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
-/// `"name" is "older name" "version"`, and if the older function takes other arguments, `after` the moves.
+/// `"name" in "version"`, and if the older function takes other arguments, `after` what moves them.
 macro_rules! older {
-    ($($name:literal is $older:literal $version:literal $(after $moves:literal)?;)*) => {
+    ($($name:literal in $version:literal $(after $moves:literal)?;)*) => {
         $(global_asm!(
-            concat!(".symver older_", $name, ", ", $older, "@", $version, ", remove"),
+            concat!(".symver older_", $name, ", ", $name, "@", $version, ", remove"),
             concat!(".pushsection .text.older_", $name, ",\"ax\",@progbits"),
             concat!(".globl ", $name),
             concat!(".hidden ", $name),
@@ -27,41 +27,77 @@ macro_rules! older {
 }
 
 older! {
-    "pthread_create" is "pthread_create" "GLIBC_2.2.5";
-    "pthread_join" is "pthread_join" "GLIBC_2.2.5";
-    "pthread_detach" is "pthread_detach" "GLIBC_2.2.5";
-    "pthread_attr_setstacksize" is "pthread_attr_setstacksize" "GLIBC_2.2.5";
-    "pthread_attr_getguardsize" is "pthread_attr_getguardsize" "GLIBC_2.2.5";
-    "pthread_attr_getstack" is "pthread_attr_getstack" "GLIBC_2.2.5";
-    "pthread_getattr_np" is "pthread_getattr_np" "GLIBC_2.2.5";
-    "pthread_key_create" is "pthread_key_create" "GLIBC_2.2.5";
-    "pthread_key_delete" is "pthread_key_delete" "GLIBC_2.2.5";
-    "pthread_getspecific" is "pthread_getspecific" "GLIBC_2.2.5";
-    "pthread_setspecific" is "pthread_setspecific" "GLIBC_2.2.5";
-    "pthread_sigmask" is "pthread_sigmask" "GLIBC_2.2.5";
-    "pthread_kill" is "pthread_kill" "GLIBC_2.2.5";
-    "pthread_once" is "pthread_once" "GLIBC_2.2.5";
-    "pthread_setname_np" is "pthread_setname_np" "GLIBC_2.12";
-    "sem_init" is "sem_init" "GLIBC_2.2.5";
-    "sem_post" is "sem_post" "GLIBC_2.2.5";
-    "sem_wait" is "sem_wait" "GLIBC_2.2.5";
-    "sem_destroy" is "sem_destroy" "GLIBC_2.2.5";
-    "dlsym" is "dlsym" "GLIBC_2.2.5";
-    "dlopen" is "dlopen" "GLIBC_2.2.5";
-    "dlclose" is "dlclose" "GLIBC_2.2.5";
-    "dlerror" is "dlerror" "GLIBC_2.2.5";
-    "hypot" is "hypot" "GLIBC_2.2.5";
-    // These were macros, over functions whose first argument is the version of the structure: 1.
-    "stat64" is "__xstat64" "GLIBC_2.2.5" after "movq %rsi, %rdx; movq %rdi, %rsi; movl $1, %edi";
-    "lstat64" is "__lxstat64" "GLIBC_2.2.5" after "movq %rsi, %rdx; movq %rdi, %rsi; movl $1, %edi";
-    "stat" is "__xstat" "GLIBC_2.2.5" after "movq %rsi, %rdx; movq %rdi, %rsi; movl $1, %edi";
-    "lstat" is "__lxstat" "GLIBC_2.2.5" after "movq %rsi, %rdx; movq %rdi, %rsi; movl $1, %edi";
-    "fstat64" is "__fxstat64" "GLIBC_2.2.5" after "movq %rsi, %rdx; movl %edi, %esi; movl $1, %edi";
-    "fstat" is "__fxstat" "GLIBC_2.2.5" after "movq %rsi, %rdx; movl %edi, %esi; movl $1, %edi";
-    "fstatat64" is "__fxstatat64" "GLIBC_2.4"
-        after "movl %ecx, %r8d; movq %rdx, %rcx; movq %rsi, %rdx; movl %edi, %esi; movl $1, %edi";
+    "pthread_create" in "GLIBC_2.2.5";
+    "pthread_join" in "GLIBC_2.2.5";
+    "pthread_detach" in "GLIBC_2.2.5";
+    "pthread_attr_setstacksize" in "GLIBC_2.2.5";
+    "pthread_attr_getguardsize" in "GLIBC_2.2.5";
+    "pthread_attr_getstack" in "GLIBC_2.2.5";
+    "pthread_getattr_np" in "GLIBC_2.2.5";
+    "pthread_key_create" in "GLIBC_2.2.5";
+    "pthread_key_delete" in "GLIBC_2.2.5";
+    "pthread_getspecific" in "GLIBC_2.2.5";
+    "pthread_setspecific" in "GLIBC_2.2.5";
+    "pthread_sigmask" in "GLIBC_2.2.5";
+    "pthread_kill" in "GLIBC_2.2.5";
+    "pthread_once" in "GLIBC_2.2.5";
+    "pthread_setname_np" in "GLIBC_2.12";
+    "sem_init" in "GLIBC_2.2.5";
+    "sem_post" in "GLIBC_2.2.5";
+    "sem_wait" in "GLIBC_2.2.5";
+    "sem_destroy" in "GLIBC_2.2.5";
+    "dlsym" in "GLIBC_2.2.5";
+    "dlopen" in "GLIBC_2.2.5";
+    "dlclose" in "GLIBC_2.2.5";
+    "dlerror" in "GLIBC_2.2.5";
+    "hypot" in "GLIBC_2.2.5";
     // What was before 2.34 has the program run its constructors itself, by the fourth argument.
-    "__libc_start_main" is "__libc_start_main" "GLIBC_2.2.5" after "leaq gleaner_run_constructors(%rip), %rcx";
+    "__libc_start_main" in "GLIBC_2.2.5" after "leaq gleaner_run_constructors(%rip), %rcx";
+}
+
+// These were macros until 2.33, over functions that not every linker finds by their version. The kernel's structure is the C
+// library's.
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stat64(path: *const c_char, found: *mut c_void) -> c_int {
+    // SAFETY: the caller passes what the kernel wants.
+    unsafe { libc::syscall(libc::SYS_stat, path, found) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lstat64(path: *const c_char, found: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_lstat, path, found) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstat64(fd: c_int, found: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_fstat, fd, found) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstatat64(folder: c_int, path: *const c_char, found: *mut c_void, flags: c_int) -> c_int {
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_newfstatat, folder, path, found, flags) as c_int }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn stat(path: *const c_char, found: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { stat64(path, found) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn lstat(path: *const c_char, found: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { lstat64(path, found) }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn fstat(fd: c_int, found: *mut c_void) -> c_int {
+    // SAFETY: as above.
+    unsafe { fstat64(fd, found) }
 }
 
 // Numbers of half precision, which nothing here has: the standard library can show them, by functions that only the libgcc of
