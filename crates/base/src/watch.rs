@@ -12,6 +12,8 @@ pub const HEAD_BYTES: usize = 256;
 pub struct Watch {
     /// Locks on files.
     pub locks: bool,
+    /// Files, folders and links that it makes to lock something, by their names: scripts do.
+    pub lock_files: bool,
     /// Formats of programs that the client runs by an interpreter of its own choice (binfmt_misc).
     pub formats: Vec<Format>,
     /// TCP ports on which somebody listens at the client's loopback address, sorted.
@@ -68,6 +70,12 @@ impl Watch {
     }
 }
 
+/// Whether a file of this name is made to lock something.
+pub fn is_lock_name(name: &[u8]) -> bool {
+    let name = name.to_ascii_lowercase();
+    [&b"lock"[..], b"lck"].iter().any(|part| name.windows(part.len()).any(|found| found == *part))
+}
+
 /// Whether a program with this beginning is for processors of 32 bits: the kernel of its client may run it, a task's may not.
 pub fn is_narrow(head: &[u8]) -> bool {
     const CLASS_32: u8 = 1;
@@ -77,6 +85,7 @@ pub fn is_narrow(head: &[u8]) -> bool {
 impl Encode for Watch {
     fn encode(&self, out: &mut Writer) {
         out.bool(self.locks);
+        out.bool(self.lock_files);
         out.list(&self.formats, |out, format| {
             out.bytes(&format.name);
             match &format.sign {
@@ -106,7 +115,7 @@ impl Encode for Watch {
             Ok(Format { name, sign })
         };
         let port = |from: &mut Reader<'_>| u16::try_from(from.u32()?).map_err(|_| Malformed("a port beyond 65535"));
-        Ok(Self { locks: from.bool()?, formats: from.list(format)?, ports: from.list(port)? })
+        Ok(Self { locks: from.bool()?, lock_files: from.bool()?, formats: from.list(format)?, ports: from.list(port)? })
     }
 }
 
@@ -125,13 +134,19 @@ mod tests {
         assert!(magic(0, b"\x7f\0L", b"\xff\0\xff").is_of(b"/x", b"\x7fELF"), "masked");
         let jar = Format { name: b"jar".to_vec(), sign: Sign::Extension(b"jar".to_vec()) };
         assert!(jar.is_of(b"/a.b/x.jar", b"") && !jar.is_of(b"/a.jar/x", b"") && !jar.is_of(b"/jar", b""));
+        assert!(is_lock_name(b"index.lock") && is_lock_name(b".LCK-x") && !is_lock_name(b"tmp.Xy"));
         assert!(is_narrow(b"\x7fELF\x01") && !is_narrow(b"\x7fELF\x02") && !is_narrow(b"\x7fELF"));
     }
 
     #[test]
     fn a_watch_round_trips() {
         let jar = Format { name: b"jar".to_vec(), sign: Sign::Extension(b"jar".to_vec()) };
-        let watch = Watch { locks: true, formats: vec![jar, magic(3, b"a", b"\xf0")], ports: vec![80, 65535] };
+        let watch = Watch {
+            locks: true,
+            lock_files: true,
+            formats: vec![jar, magic(3, b"a", b"\xf0")],
+            ports: vec![80, 65535],
+        };
         let mut out = Writer::default();
         watch.encode(&mut out);
         assert_eq!(Watch::decode(&mut Reader::new(&out.0)), Ok(watch));

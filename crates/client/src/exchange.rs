@@ -27,6 +27,8 @@ use wire::message::{
 };
 use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
 
+/// How long a cancelled task may take to end before it begins again.
+const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Most bytes of output that are taken while their reader does not, to find the answer to a signal behind them.
 const BEHIND_BYTES_MAX: usize = 1 << 20;
 
@@ -343,6 +345,19 @@ impl<'a> Exchange<'a> {
         Some(Outcome::Unable(why))
     }
 
+    /// Cancels the task and waits until the hub has let go of it: it may begin again at once, under the same number.
+    async fn cancel_to_the_end(&mut self) {
+        self.cancel().await;
+        let ended = async {
+            while let Ok(Some(TaskOutput { kind })) = self.from_task.next::<TaskOutput>().await {
+                if matches!(kind, Some(OutputKind::End(_) | OutputKind::Failed(_))) {
+                    break;
+                }
+            }
+        };
+        let _ = tokio::time::timeout(CANCEL_TIME_MAX, ended).await;
+    }
+
     /// The task waits for a lock. It gets it at once or not at all.
     async fn on_lock(&mut self, request: LockRequest) -> Option<Outcome> {
         let number = request.number;
@@ -352,10 +367,20 @@ impl<'a> Exchange<'a> {
                 None
             }
             Err(why) => {
-                self.cancel().await;
+                self.cancel_to_the_end().await;
                 Some(Outcome::Contended(why))
             }
         }
+    }
+
+    /// What becomes of a task that has ended and whose result is not that of a run here.
+    async fn disqualified(&self, exited: &Exited) -> Option<Outcome> {
+        if let Some(why) = self.session.overtaken().await {
+            return Some(Outcome::Contended(why));
+        }
+        let name = exited.left.first().filter(|_| !self.session.options.no_local && !self.session.is_noticed())?;
+        let name = base::path::printable(name.as_bytes());
+        Some(Outcome::Unable(format!("it leaves {name} running behind it, which elsewhere would end with it")))
     }
 
     fn on_deliver(&mut self) -> Option<Outcome> {
@@ -431,9 +456,9 @@ impl<'a> Exchange<'a> {
             OutputKind::Lock(request) => return self.on_lock(request).await,
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
-                if let Some(why) = self.session.locks.overtaken() {
-                    self.cancel().await;
-                    return Some(Outcome::Contended(why));
+                if let Some(outcome) = self.disqualified(&exited).await {
+                    self.cancel_to_the_end().await;
+                    return Some(outcome);
                 }
                 let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
                 self.exited = Some(exited);

@@ -72,12 +72,6 @@ impl TaskLocks {
     pub fn new(launched: Time) -> Self {
         Self { held: Locks::default(), since: launched, wanted: None }
     }
-
-    /// Why the task's result does not count.
-    pub fn overtaken(&self) -> Option<String> {
-        let path = self.held.overtaken()?;
-        Some(format!("another command made {path} while this one had it locked elsewhere"))
-    }
 }
 
 impl Session {
@@ -98,6 +92,21 @@ impl Session {
             Err(_) => self.locks.wanted = Some(request),
         }
         taken
+    }
+
+    /// Why the result of a task that has ended does not count: somebody here has made what it had locked as its own, or, as far as
+    /// that can still be mended, has changed something that it used.
+    pub(crate) async fn overtaken(&self) -> Option<String> {
+        if self.locks.held.new.is_empty() {
+            return None;
+        }
+        if let Some(path) = self.locks.held.overtaken() {
+            return Some(format!("another command made {path} while this one had it locked elsewhere"));
+        }
+        let (daemon, view, since) = (self.daemon.clone(), self.plan.view.clone(), self.locks.since);
+        let moved =
+            if self.is_noticed() { None } else { blocking(move || daemon.server.views().moved(&view, since)).await? };
+        Some(format!("{} was changed by another command while this one had a lock", moved?))
     }
 
     /// Waits until the lock that the task did not get can be had, and takes it if the task is to begin `again`; who is to run here
@@ -161,6 +170,12 @@ impl Locks {
         let path = TreePath::parse(&request.path).ok_or_else(|| not("it locks what has no path".into()))?;
         if self.new.contains_key(&path) {
             return Ok(());
+        }
+        if request.is_made {
+            return match rustix::fs::lstat(path.as_bytes()) {
+                Ok(_) => Err(NotLocked { why: locked(&path), is_taken: true, turn: None }),
+                Err(_) => self.take_new(new, &path),
+            };
         }
         if self.files.len() + self.new.len() >= FILES_MAX {
             return Err(not(format!("it locks more than {FILES_MAX} files")));
@@ -269,7 +284,7 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let (start, len) = range.unwrap_or_default();
         let path = path.as_os_str().as_bytes().to_vec();
-        LockRequest { number: 1, path, is_exclusive, is_range: range.is_some(), start, len }
+        LockRequest { number: 1, path, is_exclusive, is_range: range.is_some(), start, len, is_made: false }
     }
 
     #[test]

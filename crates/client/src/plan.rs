@@ -114,7 +114,9 @@ impl Plan {
             return Err(NotPlanned::Here(why));
         }
         let formats = daemon.formats.now().to_vec();
-        let watch = Watch { locks: job.is_none(), formats, ports: listening::ports() };
+        let locks = job.is_none();
+        let lock_files = locks && profile::is_interpreter(program.real.name());
+        let watch = Watch { locks, lock_files, formats, ports: listening::ports() };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }

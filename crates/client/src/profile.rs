@@ -151,7 +151,7 @@ fn execution(path: &TreePath) -> Execution {
 }
 
 /// Programs whose uses are as different as their scripts.
-fn is_interpreter(name: &[u8]) -> bool {
+pub(crate) fn is_interpreter(name: &[u8]) -> bool {
     const NAMES: &[&[u8]] = &[
         b"sh", b"bash", b"dash", b"zsh", b"ksh", b"fish", b"busybox", b"node", b"nodejs", b"deno", b"bun", b"lua",
         b"luajit", b"php", b"Rscript", b"R", b"guile", b"java", b"awk", b"gawk", b"mawk", b"wish", b"expect", b"sbcl",

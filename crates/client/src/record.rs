@@ -42,6 +42,8 @@ pub struct Record {
     notes: Vec<String>,
     unreadable: Option<TreePath>,
     kept_back: Vec<KeptBack>,
+    /// What it left and is not here.
+    left_behind: Vec<String>,
     late_in_job: Option<String>,
     /// For how long its last attempt waited for a processor, microseconds.
     waited_us: u64,
@@ -68,6 +70,7 @@ impl Record {
             notes: Vec::new(),
             unreadable: None,
             kept_back: Vec::new(),
+            left_behind: Vec::new(),
             late_in_job: None,
             waited_us: 0,
             kind: None,
@@ -214,6 +217,11 @@ impl Record {
         &self.kept_back
     }
 
+    /// What the command left and is not here, for its caller.
+    pub fn left_behind(&self) -> &[String] {
+        &self.left_behind
+    }
+
     /// What carried the link.
     pub fn carried_by(&mut self, carrier: Carrier) {
         self.report.carrier = Some(carrier.name().to_owned());
@@ -234,8 +242,14 @@ impl Record {
         }
         self.report.timeline.sort_by_key(|moment| moment.at_us);
         for path in &exited.skipped {
-            self.notes.push(format!("{} does not travel: a socket or device", printable(path)));
+            self.left_behind.push(format!("{} was not brought back: it is a socket or a device", printable(path)));
         }
+        for name in &exited.left {
+            let name = printable(name.as_bytes());
+            self.left_behind
+                .push(format!("{name} was left running, and ended with the command: run it without remrun to keep it"));
+        }
+        self.notes.extend(self.left_behind.iter().cloned());
     }
 
     /// Its result is in the tree.

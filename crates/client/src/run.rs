@@ -111,6 +111,9 @@ pub async fn run(
         for kept in record.kept_back().iter().take(NOTES_MAX) {
             let _ = replies.send(&Reply::Note(kept.to_string())).await;
         }
+        for left in record.left_behind().iter().take(NOTES_MAX) {
+            let _ = replies.send(&Reply::Note(left.clone())).await;
+        }
     }
     if verbose {
         let _ = replies.send(&Reply::Note(record.summary())).await;

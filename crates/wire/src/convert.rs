@@ -153,7 +153,12 @@ impl From<&Watch> for proto::Watch {
             }
         };
         let ports = watch.ports.iter().map(|port| (*port).into()).collect();
-        Self { locks: watch.locks, formats: watch.formats.iter().map(format).collect(), ports }
+        Self {
+            locks: watch.locks,
+            lock_files: watch.lock_files,
+            formats: watch.formats.iter().map(format).collect(),
+            ports,
+        }
     }
 }
 
@@ -170,7 +175,12 @@ impl TryFrom<proto::Watch> for Watch {
         };
         let port = |port| u16::try_from(port).map_err(|_| Invalid("a port beyond 65535"));
         let ports = watch.ports.into_iter().map(port).collect::<Parsed<_>>()?;
-        Ok(Self { locks: watch.locks, formats: watch.formats.into_iter().map(format).collect(), ports })
+        Ok(Self {
+            locks: watch.locks,
+            lock_files: watch.lock_files,
+            formats: watch.formats.into_iter().map(format).collect(),
+            ports,
+        })
     }
 }
 

@@ -203,6 +203,9 @@ pub struct Watch {
     /// TCP ports on which somebody listens at the client's loopback address.
     #[prost(uint32, repeated, tag = "3")]
     pub ports: Vec<u32>,
+    /// Files that are made to lock something count.
+    #[prost(bool, tag = "4")]
+    pub lock_files: bool,
 }
 
 /// A format of programs, known by the end of a name or by bytes of the file.

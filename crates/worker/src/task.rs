@@ -132,6 +132,8 @@ struct Live {
     accounts: Accounts,
     launches: Launches,
     timeline: Vec<Moment>,
+    /// Names of processes that had left its session.
+    left: Vec<String>,
     arrived: Instant,
 }
 
@@ -189,7 +191,8 @@ async fn carry(
     };
     let accounts = Accounts::begin(accounts.0.clone(), guest.group().to_owned(), accounts.1);
     let launches = clients.launches.clone();
-    let mut live = Live { guest, control, lane, scratch, stay, evicted, accounts, launches, timeline, arrived };
+    let mut live =
+        Live { guest, control, lane, scratch, stay, evicted, accounts, launches, timeline, left: Vec::new(), arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -335,6 +338,7 @@ impl Live {
             skipped: bytes(&made.skipped),
             is_unanswered: self.lane.is_unanswered(),
             timeline: std::mem::take(&mut self.timeline),
+            left: std::mem::take(&mut self.left),
             ..Exited::default()
         }
     }
@@ -461,6 +465,7 @@ impl Live {
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
             Event::Continued | Event::Unable(_) => {}
             Event::Lock(lock) => out.say(OutputKind::Lock(lock_request(lock))),
+            Event::Left(name) => self.left.push(name),
             Event::Refused(what) => mark(&mut self.timeline, self.arrived, &what),
             Event::OthersRemain if request.linger => pumps.lingering = true,
             Event::OthersRemain => self.control.end_others(),
@@ -534,9 +539,9 @@ async fn told(evicted: &mut Option<oneshot::Receiver<Failed>>) -> Result<Failed,
 }
 
 fn lock_request(lock: Lock) -> LockRequest {
-    let Lock { number, path, is_exclusive, range } = lock;
+    let Lock { number, path, is_exclusive, range, is_made } = lock;
     let (start, len) = range.unwrap_or_default();
-    LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len }
+    LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len, is_made }
 }
 
 impl Pumps {

@@ -152,7 +152,7 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
             NotPlanned::Better(_, choice) => Grounded::Trouble(choice.to_string()),
         })?;
         // Its client may be gone when it wants a lock.
-        plan.watch.locks = false;
+        (plan.watch.locks, plan.watch.lock_files) = (false, false);
         (plan.stdin, plan.stdout, plan.stderr) = (Stdin::Null, Output::Stream, Output::Stream);
         Ok(plan)
     });

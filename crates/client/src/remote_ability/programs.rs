@@ -27,7 +27,7 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
         shutdown reboot poweroff halt hwclock apt apt-get apt-cache aptitude dpkg yum dnf rpm zypper pacman apk \
         snap flatpak brew emerge nix-env nixos-rebuild update-alternatives ldconfig docker docker-compose \
         podman nerdctl crictl ctr buildah skopeo lxc lxd incus vagrant virsh virt-install VBoxManage machinectl \
-        ipcs ipcrm tty gleaner",
+        ipcs ipcrm tty logger gleaner",
     ),
     (
         Interactive,
@@ -77,6 +77,10 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
             reason(Interactive, "without a script is a conversation on this machine")
         }
         "git" => git(arguments, surroundings),
+        _ if fetches(name, arguments) => reason(Network, "fetches over the network"),
+        _ if name.starts_with("python") && module(arguments).is_some_and(|(name, rest)| fetches(&name, rest)) => {
+            reason(Network, "fetches over the network")
+        }
         "uname" if arguments.iter().any(|argument| tells_release(argument)) => {
             reason(Machine, "tells which kernel this machine runs")
         }
@@ -114,6 +118,39 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
         }
         _ => None,
     }
+}
+
+/// Whether a package manager is told to fetch what it installs. What it finds out later calls it off ([`base::Watch`]), but only
+/// before it has said anything.
+fn fetches(name: &str, arguments: &[Vec<u8>]) -> bool {
+    let words: &[&str] = match name {
+        "npx" | "bunx" | "pipx" | "uvx" => return true,
+        _ if name.starts_with("pip") => &["install", "download", "wheel", "index", "search"],
+        "npm" | "pnpm" | "yarn" | "bun" => &[
+            "install", "i", "ci", "add", "update", "upgrade", "up", "outdated", "audit", "view", "info", "exec", "dlx",
+            "create",
+        ],
+        "uv" => &["pip", "sync", "add", "lock", "tool"],
+        "poetry" | "pipenv" | "pdm" => &["install", "add", "update", "lock", "sync"],
+        "cargo" => &["fetch", "update", "add"],
+        "go" => &["get", "install", "mod"],
+        "gem" => &["install", "update", "fetch"],
+        "bundle" | "bundler" | "composer" => &["install", "update", "require", "outdated"],
+        "conda" | "mamba" | "micromamba" => &["install", "create", "update", "search"],
+        "rustup" => &["update", "install", "toolchain", "component", "target"],
+        _ => return false,
+    };
+    let stays = [&b"--no-index"[..], b"--offline"];
+    let first = arguments.iter().find(|argument| !argument.starts_with(b"-"));
+    first.is_some_and(|first| words.iter().any(|word| word.as_bytes() == first))
+        && !arguments.iter().any(|argument| stays.contains(&argument.as_slice()))
+}
+
+/// The module that Python is to run, and its arguments.
+fn module(arguments: &[Vec<u8>]) -> Option<(String, &[Vec<u8>])> {
+    let at = arguments.iter().position(|argument| argument == b"-m")?;
+    let name = String::from_utf8_lossy(arguments.get(at + 1)?).into_owned();
+    Some((name, &arguments[at + 2..]))
 }
 
 /// `git` commands that need the network, a conversation, or write what only this machine may.

@@ -148,6 +148,9 @@ pub struct LockRequest {
     /// Its length; 0: to the end.
     #[prost(sint64, tag = "6")]
     pub len: i64,
+    /// The file itself is the lock: the task makes it, and nobody else may have.
+    #[prost(bool, tag = "7")]
+    pub is_made: bool,
 }
 
 /// Where a task runs.
@@ -215,6 +218,9 @@ pub struct Exited {
     /// It used what nobody could be asked about: the client was gone, or did not answer. What it makes of that is not to be trusted.
     #[prost(bool, tag = "14")]
     pub is_unanswered: bool,
+    /// Names of processes that had left its session, and ended with it.
+    #[prost(string, repeated, tag = "15")]
+    pub left: Vec<String>,
 }
 
 /// One step of a task's time line.

@@ -67,6 +67,8 @@ pub enum Event {
     Refused(String),
     /// The task waits for a lock, until [`Control::locked`].
     Lock(Lock),
+    /// A process of this name had left the task's session, and ends with it.
+    Left(String),
 }
 
 /// A task that was started. Dropping it kills the task.
@@ -134,6 +136,7 @@ impl Guest {
             Some((Report::Unable(why), _)) => Event::Unable(why),
             Some((Report::Refused(what), _)) => Event::Refused(what),
             Some((Report::Lock(lock), _)) => Event::Lock(lock),
+            Some((Report::Left(name), _)) => Event::Left(name),
             Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;

@@ -35,6 +35,8 @@ const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
 /// Largest id that is mapped, and what stands for those above.
 const ID_MAX: u32 = 65_535;
 const ID_OVERFLOW: u32 = 65_534;
+/// Processes that are named which had left the session.
+const LEFT_MAX: usize = 8;
 /// How long a task's last processes may take to die, in seconds. Longer than a mirror answers.
 const KILL_SECONDS_MAX: u32 = 40;
 
@@ -158,7 +160,7 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
 /// Where the calls arrive that the filter has this process decide, if the task is watched and this kernel can do that.
 fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failure> {
     if let Some(watch) = &setup.order.watch {
-        let variant = Variant { programs: !watch.formats.is_empty(), locks: watch.locks };
+        let variant = Variant { programs: !watch.formats.is_empty(), locks: watch.locks, lock_files: watch.lock_files };
         if let Ok(listener) = notices::install(setup.filters.watched(variant)) {
             return Ok(Some(Listener::new(listener, watch.clone(), uid == 0)));
         }
@@ -464,6 +466,9 @@ impl Guest<'_> {
     }
 
     fn on_end(&self, status: i32) -> Report {
+        if others_remain() {
+            sessions_left().iter().take(LEFT_MAX).for_each(|name| self.report(&Report::Left(name.clone()), &[]));
+        }
         if !self.end_all() {
             let message = format!("processes of the task do not die within {KILL_SECONDS_MAX} s");
             return Report::Failed(Failure { step: "end".into(), errno: 0, message });
@@ -495,6 +500,22 @@ impl Guest<'_> {
         }
         false
     }
+}
+
+/// Names of the processes that have left this session: they are meant to outlive the command.
+fn sessions_left() -> Vec<String> {
+    let own = rustix::process::getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
+    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let stat = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("stat")).ok();
+    let left = processes.flatten().filter_map(stat).filter_map(|stat| {
+        // Its name, in parentheses, can be anything; behind that: state, parent, group, session.
+        let (name, rest) = (stat.split_once('(')?.1.rsplit_once(')')?.0, stat.rsplit_once(')')?.1);
+        let mut fields = rest.split_whitespace();
+        let is_alive = fields.next().is_some_and(|state| state != "Z" && state != "X");
+        let session: i32 = fields.nth(2)?.parse().ok()?;
+        (is_alive && session != own).then(|| name.to_owned())
+    });
+    left.collect()
 }
 
 /// Whether this process has children still: orphans of the task become its children.

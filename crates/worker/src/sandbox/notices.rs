@@ -12,7 +12,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base::Watch;
-use base::watch::HEAD_BYTES;
+use base::watch::{HEAD_BYTES, is_lock_name};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
@@ -176,6 +176,13 @@ impl Listener {
                 let is_exclusive = data.args[1] as i32 & libc::LOCK_SH == 0;
                 on_lock(notice, is_exclusive, None)
             }
+            libc::SYS_openat => on_made(notice, data.args[0] as i32, data.args[1]),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_open => on_made(notice, libc::AT_FDCWD, data.args[0]),
+            _ if let Some((folder, name)) = seccomp::makes(number) => {
+                let folder = folder.map_or(libc::AT_FDCWD, |at| data.args[at] as i32);
+                on_made(notice, folder, data.args[name])
+            }
             libc::SYS_fcntl => match range(notice) {
                 Some((is_exclusive, range)) => on_lock(notice, is_exclusive, Some(range)),
                 None => Decision::Go,
@@ -269,12 +276,29 @@ fn on_lock(notice: &Notice, is_exclusive: bool, range: Option<(i64, i64)>) -> De
     let Ok(path) = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", notice.process)) else { return Decision::Go };
     // What has no name, or lies in a place that is the task's own, no other command can lock.
     let Ok(found) = std::fs::metadata(&path) else { return Decision::Go };
-    let is_own = ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own));
-    if is_own || !(found.is_file() || found.is_dir()) {
+    if is_own(&path) || !(found.is_file() || found.is_dir()) {
         return Decision::Go;
     }
     let path = path.into_os_string().into_encoded_bytes();
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range })
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false })
+}
+
+/// A file, folder or link that must not be there yet, as locks are made.
+fn on_made(notice: &Notice, folder: i32, path: u64) -> Decision {
+    let Some(path) = read_text(notice.process, path) else { return Decision::Go };
+    let path = located(notice.process, folder, &path);
+    let Some(name) = path.file_name().filter(|name| is_lock_name(name.as_bytes())) else { return Decision::Go };
+    let Some(Ok(folder)) = path.parent().map(std::fs::canonicalize) else { return Decision::Go };
+    if is_own(&folder) {
+        return Decision::Go;
+    }
+    let path = folder.join(name).into_os_string().into_encoded_bytes();
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true })
+}
+
+/// Whether a path lies in a place that the task has for itself.
+fn is_own(path: &Path) -> bool {
+    ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own))
 }
 
 /// A socket in the tree at which nobody of the task listens is the client's.

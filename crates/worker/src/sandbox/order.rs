@@ -235,6 +235,8 @@ pub(super) enum Report {
     Refused(String),
     /// The task waits for a lock.
     Lock(Lock),
+    /// A process of this name had left the task's session, and ends with it.
+    Left(String),
 }
 
 /// A lock that a task wants on a file.
@@ -248,6 +250,8 @@ pub struct Lock {
     pub is_exclusive: bool,
     /// Of these bytes, from and how many (0: to the end); else of the file.
     pub range: Option<(i64, i64)>,
+    /// The file itself is the lock, and the task makes it.
+    pub is_made: bool,
 }
 
 /// Why a task could not be started.
@@ -312,6 +316,11 @@ impl Encode for Report {
                     out.u64(*start as u64);
                     out.u64(*len as u64);
                 });
+                out.bool(lock.is_made);
+            }
+            Self::Left(name) => {
+                out.u8(10);
+                out.bytes(name.as_bytes());
             }
             Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
@@ -336,11 +345,13 @@ impl Encode for Report {
             6 => Self::OthersRemain,
             7 => Self::Unable(text(from)?),
             8 => Self::Refused(text(from)?),
+            10 => Self::Left(text(from)?),
             9 => Self::Lock(Lock {
                 number: from.u64()?,
                 path: from.bytes()?.to_vec(),
                 is_exclusive: from.bool()?,
                 range: from.option(|from| Ok((from.u64()? as i64, from.u64()? as i64)))?,
+                is_made: from.bool()?,
             }),
             5 => Self::Exited {
                 status: ExitStatus::decode(from)?,

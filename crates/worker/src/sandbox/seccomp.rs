@@ -165,23 +165,28 @@ pub struct Variant {
     pub programs: bool,
     /// Locks on files.
     pub locks: bool,
+    /// What is made to lock something.
+    pub lock_files: bool,
 }
 
 /// The filters of all tasks.
 #[derive(Debug)]
 pub struct Filters {
     plain: BpfProgram,
-    watched: [BpfProgram; 4],
+    watched: [BpfProgram; 8],
+}
+
+impl Variant {
+    fn of([programs, locks, lock_files]: [bool; 3]) -> Self {
+        Self { programs, locks, lock_files }
+    }
 }
 
 impl Filters {
     /// Compiles them.
     pub fn compile() -> Self {
-        let variants = [(false, false), (false, true), (true, false), (true, true)];
-        Self {
-            plain: compile(None),
-            watched: variants.map(|(programs, locks)| compile(Some(Variant { programs, locks }))),
-        }
+        let variant = |bits: usize| Variant::of([bits & 1 != 0, bits & 2 != 0, bits & 4 != 0]);
+        Self { plain: compile(None), watched: std::array::from_fn(|bits| compile(Some(variant(bits)))) }
     }
 
     /// The one that refuses without a question.
@@ -191,7 +196,8 @@ impl Filters {
 
     /// The one that has the init decide.
     pub fn watched(&self, variant: Variant) -> &BpfProgram {
-        &self.watched[usize::from(variant.programs) * 2 + usize::from(variant.locks)]
+        let Variant { programs, locks, lock_files } = variant;
+        &self.watched[usize::from(programs) + 2 * usize::from(locks) + 4 * usize::from(lock_files)]
     }
 }
 
@@ -209,6 +215,8 @@ enum Verdict {
     LockFile,
     /// What locks.
     Control,
+    /// What must not be there; the flags are this argument.
+    Open(u32),
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
     /// No typing into terminals.
@@ -238,10 +246,30 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         }
         _ if IO_URING.contains(&number) && watched.is_none() => Verdict::Return(REFUSE),
         _ if number == SYS_io_uring_setup => Verdict::Return(NOTIFY),
+        _ if number == SYS_openat && is_watched(|variant| variant.lock_files) => Verdict::Open(2),
+        #[cfg(target_arch = "x86_64")]
+        _ if number == SYS_open && is_watched(|variant| variant.lock_files) => Verdict::Open(1),
+        _ if makes(number).is_some() && is_watched(|variant| variant.lock_files) => Verdict::Return(NOTIFY),
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
         _ if refused(number).is_some() => Verdict::Return(no(watched)),
         // clone3 too: its flags are out of a filter's sight, and libc falls back to clone.
         _ => Verdict::Return(UNKNOWN),
+    }
+}
+
+/// Which arguments of a call that makes a folder or a link are the folder that the name is relative to, if there is one, and the name.
+pub fn makes(number: c_long) -> Option<(Option<usize>, usize)> {
+    #[cfg(target_arch = "x86_64")]
+    match number {
+        _ if number == SYS_mkdir => return Some((None, 0)),
+        _ if number == SYS_link || number == SYS_symlink => return Some((None, 1)),
+        _ => {}
+    }
+    match number {
+        _ if number == SYS_mkdirat => Some((Some(0), 1)),
+        _ if number == SYS_linkat => Some((Some(2), 3)),
+        _ if number == SYS_symlinkat => Some((Some(1), 2)),
+        _ => None,
     }
 }
 
@@ -323,6 +351,12 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(NOTIFY),
             answer(ALLOW),
         ]),
+        Verdict::Open(at) => program.extend([
+            instruction(LOAD, 0, 0, argument(at)),
+            instruction(JUMP_ANY_BIT, 0, 1, O_EXCL as u32),
+            answer(NOTIFY),
+            answer(ALLOW),
+        ]),
         Verdict::LockFile => program.extend([
             instruction(LOAD, 0, 0, argument(1)),
             instruction(JUMP_ANY_BIT, 1, 0, LOCK_UN as u32),
@@ -398,11 +432,12 @@ mod tests {
         panic!("the filter does not end");
     }
 
-    const ALL: Variant = Variant { programs: true, locks: true };
+    const ALL: Variant = Variant { programs: true, locks: true, lock_files: true };
+    const NONE: Variant = Variant { programs: false, locks: false, lock_files: false };
 
     #[test]
     fn filter_agrees_with_the_lists() {
-        for watched in [None, Some(Variant { programs: false, locks: false }), Some(ALL)] {
+        for watched in [None, Some(NONE), Some(ALL)] {
             let program = compile(watched);
             assert!(program.len() < 1024, "{} instructions", program.len());
             for number in 0..1000 {
@@ -450,13 +485,15 @@ mod tests {
     #[test]
     fn a_watched_task_stops_where_its_init_decides() {
         let (plain, watched) = (compile(None), compile(Some(ALL)));
-        let calm = compile(Some(Variant { programs: false, locks: false }));
+        let calm = compile(Some(NONE));
         for (number, arguments, in_plain, in_calm) in [
             (SYS_mount, &[][..], REFUSE, NOTIFY),
             (SYS_io_uring_setup, &[], REFUSE, NOTIFY),
             (SYS_connect, &[], ALLOW, NOTIFY),
             (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
             (SYS_execve, &[], ALLOW, ALLOW),
+            (SYS_mkdirat, &[], ALLOW, ALLOW),
+            (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
             (SYS_flock, &[0, (LOCK_EX | LOCK_NB) as u32], ALLOW, ALLOW),
             (SYS_fcntl, &[0, F_SETLK as u32], ALLOW, ALLOW),
             (SYS_fcntl, &[0, F_OFD_SETLKW as u32], ALLOW, ALLOW),
@@ -464,9 +501,12 @@ mod tests {
             let of = |program| run(program, NATIVE, number as u32, arguments);
             assert_eq!([of(&plain), of(&calm), of(&watched)], [in_plain, in_calm, NOTIFY], "call {number}");
         }
-        for (number, arguments) in
-            [(SYS_sendto, &[1, 2, 3, 4, 0][..]), (SYS_flock, &[0, LOCK_UN as u32]), (SYS_fcntl, &[0, F_GETFD as u32])]
-        {
+        for (number, arguments) in [
+            (SYS_sendto, &[1, 2, 3, 4, 0][..]),
+            (SYS_openat, &[0, 0, O_CREAT as u32]),
+            (SYS_flock, &[0, LOCK_UN as u32]),
+            (SYS_fcntl, &[0, F_GETFD as u32]),
+        ] {
             assert_eq!(run(&watched, NATIVE, number as u32, arguments), ALLOW, "call {number}");
         }
         for (architecture, number) in [(0x4000_0003, 1), (NATIVE, X32 | 1)] {
