@@ -542,7 +542,7 @@ impl<'a> Exchange<'a> {
     /// Delivers what is not held back, until a writer makes it wait.
     fn deliver_next(&mut self) -> Option<Outcome> {
         while self.waiting.is_none()
-            && let Some((stream, bytes)) = self.held.next()
+            && let Some((stream, bytes)) = self.held.next_due()
         {
             let outcome = self.hand_over(stream, bytes);
             if outcome.is_some() {

@@ -57,7 +57,7 @@ impl Held {
         self.is_over = true;
     }
 
-    /// Takes a frame; what is to be delivered now comes out of [`Held::next`].
+    /// Takes a frame; what is to be delivered now comes out of [`Held::next_due`].
     pub fn push(&mut self, stream: Stream, frame: Bytes) {
         self.bytes += frame.len();
         self.frames.push_back((stream, frame));
@@ -65,7 +65,7 @@ impl Held {
     }
 
     /// The next frame that is to be delivered.
-    pub fn next(&mut self) -> Option<(Stream, Bytes)> {
+    pub fn next_due(&mut self) -> Option<(Stream, Bytes)> {
         if self.is_over { self.frames.pop_front() } else { None }
     }
 
@@ -88,27 +88,27 @@ mod tests {
         held.start(Instant::now());
         held.push(Stream::Stdout, Bytes::from_static(b"one"));
         held.push(Stream::Stderr, Bytes::from_static(b"two"));
-        assert_eq!(held.next(), None);
+        assert_eq!(held.next_due(), None);
         let begun = Instant::now();
         held.over().await;
         assert_eq!(begun.elapsed().as_millis(), READER_TIME.as_millis());
         held.end();
         assert_eq!(
-            held.next(),
+            held.next_due(),
             Some((Stream::Stdout, Bytes::from_static(b"one"))),
             "in the order in which it was said"
         );
-        assert_eq!(held.next(), Some((Stream::Stderr, Bytes::from_static(b"two"))));
+        assert_eq!(held.next_due(), Some((Stream::Stderr, Bytes::from_static(b"two"))));
         held.push(Stream::Stdout, Bytes::from_static(b"three"));
-        assert!(held.next().is_some());
+        assert!(held.next_due().is_some());
     }
 
     #[test]
     fn much_is_not_held_back() {
         let mut held = Held::new(Hold(FILE_TIME));
         held.push(Stream::Stdout, vec![0; BYTES_MAX].into());
-        assert_eq!(held.next(), None);
+        assert_eq!(held.next_due(), None);
         held.push(Stream::Stdout, vec![0; 1].into());
-        assert!(held.next().is_some() && held.next().is_some());
+        assert!(held.next_due().is_some() && held.next_due().is_some());
     }
 }

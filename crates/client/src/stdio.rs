@@ -128,8 +128,7 @@ pub fn flush_error(fd: &OwnedFd) -> Option<Errno> {
 /// Whether `fd` is an unnamed pipe. A named one may get another reader later.
 pub fn is_unnamed_pipe(fd: &OwnedFd) -> bool {
     const PIPE_FILE_SYSTEM: i64 = 0x5049_5045;
-    kind(fd) == Some(FileType::Fifo)
-        && rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as i64 == PIPE_FILE_SYSTEM)
+    kind(fd) == Some(FileType::Fifo) && rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type == PIPE_FILE_SYSTEM)
 }
 
 /// What kind of file a descriptor is.

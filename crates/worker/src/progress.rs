@@ -45,6 +45,14 @@ impl Accounts {
         (!self.group.is_empty()).then(|| self.since + FIRST.get(self.looks).copied().unwrap_or_else(later))
     }
 
+    /// Waits until then.
+    pub async fn due(&self) {
+        match self.next() {
+            Some(moment) => tokio::time::sleep_until(moment.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
     /// Looks; `None` if nothing is counted here.
     pub fn look(&mut self) -> Option<Progress> {
         // After a look that came late, no others are made up for.

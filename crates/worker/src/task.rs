@@ -376,7 +376,7 @@ impl Live {
                 why = &mut misplaced, if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
                 Ok(why) = told(&mut self.evicted), if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
                 resting = rests(&mut self.stay), if cancelled.is_none() => out.say(OutputKind::Resting(resting)),
-                () = at(self.accounts.next()) => {
+                () = self.accounts.due() => {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
                 }
                 () = pumps.finished(), if pumps.lingering => {
@@ -519,14 +519,6 @@ impl Live {
             }
             drop(clients);
         });
-    }
-}
-
-/// Waits for that moment, or for ever.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
     }
 }
 

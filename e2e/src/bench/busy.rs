@@ -7,6 +7,7 @@ use super::samples::{Figures, Samples};
 use super::stop;
 use crate::error::{Context, Error, Result};
 use crate::pool::{Options as PoolOptions, Pool};
+use crate::process::pause;
 use crate::source;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -172,7 +173,7 @@ impl Load {
                 format!("cd '{}' && while :; do rm -f *.o program; make -s -j{cpus} CC=gcc; done", copy.display());
             children.0.push(spin(&build)?);
         }
-        std::thread::sleep(SETTLE);
+        pause(SETTLE);
         Ok(children)
     }
 }
@@ -224,7 +225,7 @@ fn three_machines(options: &Options, figures: &mut Figures, say: &dyn Fn(&str)) 
             loops.0.push(child);
         }
     }
-    std::thread::sleep(SETTLE);
+    pause(SETTLE);
     measure(&mut busy)?;
     drop(loops);
     let mut worst = 1.0f64;
@@ -268,7 +269,7 @@ impl Drop for Groups {
                 if std::fs::remove_dir(group).is_ok() {
                     break;
                 }
-                std::thread::sleep(Duration::from_millis(50));
+                pause(Duration::from_millis(50));
             }
         }
     }

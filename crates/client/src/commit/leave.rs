@@ -63,7 +63,7 @@ impl<'a> Planner<'a, '_> {
         let io = |source| io_error("look at", path, source);
         let held = self.tree.directory(path).map_err(io)?;
         let system = rustix::fs::fstatfs(&*held).map_err(|error| io(error.into()))?;
-        Ok(i64::from(system.f_type) == OVERLAY)
+        Ok(system.f_type == OVERLAY)
     }
 
     /// Plans the removal of a directory by that of all that is in it.

@@ -139,8 +139,8 @@ impl Yard {
             let remove = |path: &TreePath| remove_all(&*tree.parent(path)?, path.name());
             folders.retain(|path| remove(path).map(|()| self.unnote()).is_err());
             let slots = names_in(&self.stage).and_then(|names| {
-                let own = names.iter().filter(|name| name.starts_with(slot_prefix(task).as_bytes()));
-                own.map(|name| remove_all(&self.stage, name)).collect::<io::Result<()>>()
+                let mut own = names.iter().filter(|name| name.starts_with(slot_prefix(task).as_bytes()));
+                own.try_for_each(|name| remove_all(&self.stage, name))
             });
             if slots.is_err() || !folders.is_empty() {
                 self.leave_behind(task, folders);
@@ -446,8 +446,8 @@ impl<'a> Stages<'a> {
     /// Flushes all staging folders' file systems to disk.
     pub(crate) fn flush(&self) -> io::Result<()> {
         // What only changes its name is flushed with its directory.
-        let folders = self.folders.iter().filter(|folder| !matches!(folder.site, Site::Beside(_)));
-        folders.map(|folder| Ok(rustix::fs::syncfs(&folder.held)?)).collect()
+        let mut folders = self.folders.iter().filter(|folder| !matches!(folder.site, Site::Beside(_)));
+        folders.try_for_each(|folder| Ok(rustix::fs::syncfs(&folder.held)?))
     }
 
     /// Leaves all as it is, to be found again by the record.

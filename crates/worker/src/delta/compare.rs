@@ -44,11 +44,13 @@ pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> 
 /// the task (`touch -d`, `cp -p`, `tar`) and are kept.
 fn client_time(time: Time, options: &Options) -> Time {
     let within = time.since(options.task_start) >= -CLOCK_GRAIN_NS && time <= options.task_end;
-    match options.clock_offset_ns.abs() {
-        _ if !within => time,
-        ..=SAME_MACHINE_NS => time,
-        ..=SAME_CLOCK_NS => time.max(options.launch),
-        _ => time.plus(options.clock_offset_ns).max(options.launch),
+    let offset_ns = options.clock_offset_ns.abs();
+    if !within || offset_ns <= SAME_MACHINE_NS {
+        time
+    } else if offset_ns <= SAME_CLOCK_NS {
+        time.max(options.launch)
+    } else {
+        time.plus(options.clock_offset_ns).max(options.launch)
     }
 }
 
