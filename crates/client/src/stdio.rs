@@ -220,7 +220,7 @@ mod tests {
     #[test]
     fn what_the_system_refuses_is_told_by_its_error() {
         let stop = Stop::new().expect("an event");
-        let open = |path: &str, write| {
+        let open = |path: &str, write: bool| {
             OwnedFd::from(std::fs::File::options().read(!write).write(write).open(path).expect("it opens"))
         };
         assert_eq!(write_all(&open("/dev/full", true), &stop, b"x"), Done::Failed(Errno::NOSPC));
