@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Args)]
 #[command(after_long_help = HELP)]
 pub struct Forecast {
-    /// A series to forecast: a file with a value a line, or a table in CSV
+    /// A series to forecast: a file with a value a line, or a table; `-` for standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
     /// Sense for so many seconds what this machine has to spare, where no worker does
@@ -29,10 +29,10 @@ pub struct Forecast {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub from: usize,
     /// Show the pox plot whose slope is the Hurst parameter
-    #[arg(long)]
+    #[arg(long, requires = "trace")]
     pub pox: bool,
-    /// Draw it into a file, as SVG
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    /// Draw series, forecasts and intervals into a file, as SVG; with --pox, the pox plot
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, requires = "trace")]
     pub draw: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -55,9 +55,13 @@ Examples:
   gleaner forecast --trace vm.csv --column 'CPU usage [%]'  one of several
   gleaner forecast --trace load.csv --from 100 --json
   gleaner forecast --trace load.csv --horizon 6 --pox       the mean of the next six values
+  sar -u 1 600 | awk '/all/ {print 100 - $NF}' | gleaner forecast --trace -
+  gleaner forecast --trace load.csv --draw load.svg         series, forecasts and intervals
   gleaner forecast --live 60 --every 2                      what this machine has to spare
 
-Columns are apart by a comma, a semicolon or a tab; a first line without numbers has their names. Each value is foretold from those before it, and \
+Columns are apart by commas, semicolons, tabs or spaces; a first line without numbers has their names. Numbers may have decimal commas: in a table \
+apart by semicolons, tabs or spaces, in quotes, or where each line is one number. Columns whose name begins with `time` or `date` are not meant, nor a \
+first one without a name that grows from line to line. Comments begin with #. Rows without a number are left out, and it is said why. Each value is foretold from those before it, and \
 the mean of the next 30: five minutes, of values that are ten seconds apart. Shown are what comes next with the interval in which it lies nine times in ten, and how \
 good forecasts were: MAE is the mean absolute error, in the unit of the series. \
 `all, weighed` is the forecast that is shown; `NWS` are the choices of the Network Weather Service among the same forecasters. HURST above 0.5 means that \

@@ -22,6 +22,7 @@ mod sim;
 pub mod status;
 pub mod stop;
 pub mod submit;
+mod svg;
 pub mod tasks;
 pub mod token;
 pub mod top;

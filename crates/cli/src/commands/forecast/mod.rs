@@ -1,5 +1,6 @@
 //! `gleaner forecast`: what will come of a series, and how good that was foretold so far.
 
+mod drawing;
 mod follow;
 mod live;
 mod pox;
@@ -22,13 +23,14 @@ pub fn run(arguments: &Forecast) -> Result {
         return if arguments.live.is_some() { live::run(arguments) } else { live::show(arguments) };
     };
     let trace = trace::read(path, arguments.column.as_deref())?;
-    if trace.values.is_empty() {
-        let what = format!("{}: there is no number in it", path.display());
-        return Err(CliError::user(what).hint("gleaner forecast --help"));
-    }
     let points = series::pox(&trace.values);
-    if let Some(path) = &arguments.draw {
-        std::fs::write(path, pox::svg(&points)).map_err(|error| CliError::file("writing", path, error))?;
+    if let Some(drawing) = &arguments.draw {
+        let name = trace.column.name.clone().unwrap_or_else(|| trace::name(path));
+        let svg = match arguments.pox {
+            true => pox::svg(&points),
+            false => drawing::svg(&name, &trace.values, &arguments.horizon),
+        };
+        std::fs::write(drawing, svg).map_err(|error| CliError::file("writing", drawing, error))?;
     }
     let answer = follow(trace, &arguments.horizon, arguments.from);
     if arguments.json {
@@ -41,11 +43,17 @@ pub fn run(arguments: &Forecast) -> Result {
 /// What is said of a trace.
 #[derive(Clone, Debug, Serialize)]
 struct Followed {
-    /// Name of the column.
+    /// Name of the column, if it has one; which it is, from 1; and of how many.
     column: Option<String>,
+    column_number: usize,
+    columns: usize,
+    /// What these are apart by.
+    separator: Option<&'static str>,
+    decimal_commas: bool,
     values: usize,
-    /// Lines without a number there.
+    /// Rows without a number there; and the same by why.
     left_out: usize,
+    left_out_rows: Vec<trace::LeftOut>,
     last: f64,
     /// At the first horizon.
     #[serde(flatten)]
@@ -61,15 +69,38 @@ fn follow(trace: trace::Trace, horizons: &[usize], from: usize) -> Followed {
     let lags = LAGS.min(trace.values.len() - 1);
     let mut all = horizons.iter().map(|horizon| follow::follow(&trace.values, *horizon, from));
     Followed {
-        column: trace.column,
+        column_number: trace.column.number,
+        columns: trace.column.of,
+        separator: trace.column.separator,
+        decimal_commas: trace.column.has_decimal_commas,
         values: trace.values.len(),
-        left_out: trace.left_out,
+        left_out: trace.rows_left_out(),
+        left_out_rows: trace.left_out,
+        column: trace.column.name,
         last: trace.values[trace.values.len() - 1],
         first: all.next().unwrap_or_else(|| follow::follow(&trace.values, 1, from)),
         further: all.collect(),
         autocorrelations: series::autocorrelations(&trace.values, lags).split_off(1),
         hurst: series::hurst(&series::pox(&trace.values)),
     }
+}
+
+impl Followed {
+    /// Which column it is; nothing if there is but one without a name.
+    fn column_told(&self) -> Option<String> {
+        let separator = self.separator.unwrap_or("commas");
+        match (&self.column, self.columns) {
+            (name, 0..=1) => name.clone(),
+            (Some(name), of) => Some(format!("{name} ({} of {of}, apart by {separator})", self.column_number)),
+            (None, of) => Some(format!("{} of {of}, apart by {separator}", self.column_number)),
+        }
+    }
+}
+
+fn left_out_told(left_out: &trace::LeftOut) -> String {
+    let trace::LeftOut { why, rows, first_line, first_cell } = left_out;
+    let cell = if first_cell.is_empty() { String::new() } else { format!(", `{first_cell}`") };
+    format!("{rows} rows that {why}: first line {first_line}{cell}")
 }
 
 /// A number with as many digits as matter.
@@ -84,10 +115,14 @@ fn number(value: f64) -> String {
 impl Render for Followed {
     fn render(&self) -> String {
         let mut facts = Facts::default();
-        if let Some(column) = &self.column {
+        if let Some(column) = self.column_told() {
             facts.fact("column", column);
         }
+        if self.decimal_commas {
+            facts.fact("numbers", "with decimal commas");
+        }
         let left_out = if self.left_out > 0 { format!(", {} lines without one", self.left_out) } else { String::new() };
+        facts.list("left out", &self.left_out_rows.iter().map(left_out_told).collect::<Vec<_>>());
         facts.fact("values", format!("{}{left_out}", self.values)).fact("last", number(self.last));
         let correlation = self.autocorrelations.first().map(|one| format!("{one:.2} from one to the next"));
         let hurst = self.hurst.map(|hurst| format!("HURST {hurst:.2}"));
@@ -131,12 +166,15 @@ mod tests {
     #[test]
     fn a_saw_is_followed() {
         let values = (0..400).map(|at| f64::from(at % 4)).collect();
-        let followed = follow(trace::Trace { column: Some("load".into()), values, left_out: 1 }, &[1, 30], 100);
+        let column = trace::Column { name: Some("load".into()), number: 1, of: 1, ..Default::default() };
+        let why = trace::LeftOut { why: "have no number there", rows: 1, first_line: 7, first_cell: "full".into() };
+        let followed = follow(trace::Trace { column, values, left_out: vec![why] }, &[1, 30], 100);
         assert_eq!((followed.values, followed.first.scored, followed.first.nws.len()), (400, 300, 2));
         let text = followed.render();
         for part in [
             "column        load\n",
             "400, 1 lines without one",
+            "left out      1 rows that have no number there: first line 7, `full`\n",
             "nine times in ten",
             "last value",
             "all, weighed",
@@ -150,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_single_value_says_little() {
-        let followed = follow(trace::Trace { column: None, values: vec![3.0], left_out: 0 }, &[1, 30], 0);
+        let followed = follow(trace::Trace { values: vec![3.0], ..Default::default() }, &[1, 30], 0);
         assert_eq!((followed.first.scored, followed.first.coverage, followed.hurst), (0, None, None));
         assert!(followed.render().ends_with("no forecast was scored yet\n"));
     }

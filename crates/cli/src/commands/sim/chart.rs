@@ -1,6 +1,6 @@
 //! Figures of simulations: bars beside what was published, and curves, told apart without colour.
 
-use super::svg::{Anchor, Svg};
+use crate::commands::svg::{Anchor, Svg};
 
 /// A figure on a page.
 #[derive(Clone, Debug)]

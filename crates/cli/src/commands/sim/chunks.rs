@@ -68,7 +68,7 @@ pub fn run(arguments: &Chunks) -> Result {
 fn answer(arguments: &Chunks) -> Result<Answer> {
     let setting = setting(arguments)?;
     let ways: Vec<(String, Way)> = ways(&arguments.fixed);
-    let worlds = on_all_processors(arguments.replicates.into(), |number| {
+    let worlds = on_all_processors("worlds", arguments.replicates.into(), |number| {
         let mut world = World::new(&setting, arguments.seed.wrapping_add(number));
         let mut all = |overhead_s: &f64| ways.iter().map(|(_, way)| world.run(*way, *overhead_s)).collect();
         arguments.overhead_s.iter().map(&mut all).collect::<Vec<Vec<Outcome>>>()

@@ -99,9 +99,15 @@ pub fn manners(linger: &Linger, parameters: &Parameters) -> Vec<(&'static str, M
     all.filter(|(name, _)| linger.policies.is_empty() || is_asked(name)).collect()
 }
 
-/// All replicates of a load, on all processors.
-pub fn worlds(linger: &Linger, parameters: &Parameters, manner: Manner, source: Option<&Source>) -> Vec<Measures> {
-    on_all_processors(linger.replicates.into(), |number| {
+/// All replicates of a load, on all processors; `what` they are is shown on a terminal.
+pub fn worlds(
+    what: &str,
+    linger: &Linger,
+    parameters: &Parameters,
+    manner: Manner,
+    source: Option<&Source>,
+) -> Vec<Measures> {
+    on_all_processors(what, linger.replicates.into(), |number| {
         replicate(parameters, manner, source, linger.seed.wrapping_add(number))
     })
 }
@@ -162,7 +168,7 @@ fn study(linger: &Linger, parameters: &Parameters, source: Option<&Source>) -> S
             if !manners(linger, &with).iter().any(|(asked, _)| *asked == name) {
                 continue;
             }
-            let worlds = worlds(linger, &with, manner, source);
+            let worlds = worlds(&format!("{load}, {name}"), linger, &with, manner, source);
             let told = published.and_then(|load| PUBLISHED[load].get(at));
             figures.extend(MEASURES.iter().map(|measure| figure(load, name, *measure, &worlds, told)));
             given_up = worlds.iter().map(|world| world.given_up).fold(given_up, f64::max);

@@ -6,7 +6,7 @@ mod chunks;
 mod linger;
 mod owners;
 mod parallel;
-mod svg;
+mod progress;
 mod sweep;
 
 use crate::answers::Render;
@@ -46,8 +46,9 @@ fn show(answer: &(impl Render + Serialize), is_json: bool, drawing: Option<(&Pat
     if is_json { render::print_json(answer) } else { render::print(&answer.render()) }
 }
 
-/// Something for each number below `count`, made on all processors, in order.
-fn on_all_processors<T: Send>(count: u64, make: impl Fn(u64) -> T + Sync) -> Vec<T> {
+/// Something for each number below `count`, made on all processors, in order. A terminal shows how far it is, and `what` it is of.
+fn on_all_processors<T: Send>(what: &str, count: u64, make: impl Fn(u64) -> T + Sync) -> Vec<T> {
+    let progress = progress::Progress::new(what, count);
     let next = AtomicU64::new(0);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     let work = || {
@@ -58,6 +59,7 @@ fn on_all_processors<T: Send>(count: u64, make: impl Fn(u64) -> T + Sync) -> Vec
                 return done;
             }
             done.push((number, make(number)));
+            progress.done();
         }
     };
     let mut all: Vec<(u64, T)> = std::thread::scope(|scope| {
@@ -105,6 +107,9 @@ mod tests {
 
     #[test]
     fn numbers_come_in_order() {
-        assert_eq!(on_all_processors(100, |number| number * 2), (0..100).map(|at| at * 2).collect::<Vec<u64>>());
+        assert_eq!(
+            on_all_processors("numbers", 100, |number| number * 2),
+            (0..100).map(|at| at * 2).collect::<Vec<u64>>()
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! Owners from files: measurements of processors' use.
 
 use crate::args::{Measured as Files, Unit};
-use crate::commands::forecast::trace::{choose, separator, value};
+use crate::commands::forecast::trace::{Separator, choose, value};
 use crate::error::{CliError, Result};
 use csv::{ReaderBuilder, StringRecord, Trim};
 use sim::cluster::Source;
@@ -74,7 +74,11 @@ fn trace(path: &Path, file: &Measured, interval_s: f64, is_percent: bool) -> Res
 fn table(path: &Path, bytes: &[u8], column: Option<&str>) -> Result<Measured> {
     let wrong = |what: String| CliError::user(format!("{}{what}", path.display())).hint(HINT);
     let mut reader = ReaderBuilder::new();
-    reader.delimiter(separator(bytes)).has_headers(false).flexible(true).trim(Trim::All);
+    reader
+        .delimiter(Separator::of(&String::from_utf8_lossy(bytes)).byte())
+        .has_headers(false)
+        .flexible(true)
+        .trim(Trim::All);
     let mut measured = Measured { values: Vec::new(), input: Vec::new(), lines: Vec::new(), is_percent: false };
     let mut names: Option<StringRecord> = None;
     let mut places: Option<(usize, Option<usize>)> = None;
@@ -123,9 +127,9 @@ fn columns(
     // Beside input there may be one more column alone.
     let rest: StringRecord =
         values.iter().enumerate().map(|(at, cell)| if Some(at) == input { "" } else { cell }).collect();
-    let at = match (choose(names, &rest, None), asked) {
+    let at = match (choose(names, &[&rest], None), asked) {
         (Ok(only), _) => only,
-        (Err(_), Some(asked)) => choose(names, &rest, Some(asked))?,
+        (Err(_), Some(asked)) => choose(names, &[&rest], Some(asked))?,
         (Err(why), None) => named(COLUMN).ok_or(why)?,
     };
     Ok((at, input))

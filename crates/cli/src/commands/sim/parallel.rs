@@ -50,9 +50,10 @@ fn answer(arguments: &Parallel) -> Result<Answer> {
     let mut rows = Vec::new();
     for shape in shapes(arguments)? {
         for in_use in 0..=all {
-            let runs = on_all_processors(arguments.replicates.into(), |number| {
-                explicit(&shape, all, in_use, &bursts, used, arguments.phases, arguments.seed.wrapping_add(number))
-            });
+            let runs =
+                on_all_processors(&format!("{}, {in_use} in use", shape.name), arguments.replicates.into(), |number| {
+                    explicit(&shape, all, in_use, &bursts, used, arguments.phases, arguments.seed.wrapping_add(number))
+                });
             let found = Mean::of(&runs);
             let free = all - in_use;
             let power = free.checked_ilog2().map(|power| 1 << power);

@@ -51,7 +51,8 @@ fn swept_through(linger: &Linger, parameters: &Parameters, source: Option<&Sourc
         for (load, mut with) in loads(linger, parameters) {
             set(&mut with, &swept.name, *value)?;
             for (policy, manner) in manners(linger, &with) {
-                let worlds = worlds(linger, &with, manner, source);
+                let worlds =
+                    worlds(&format!("{} {value}, {load}, {policy}", swept.name), linger, &with, manner, source);
                 points.extend(MEASURES.iter().map(|(measure, part)| {
                     let mean = mean(&worlds, *part);
                     let (within, one_within) = (mean.within, mean.one_within);

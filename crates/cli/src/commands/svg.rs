@@ -50,6 +50,12 @@ impl Svg {
         ));
     }
 
+    /// The area between points, without a border.
+    pub fn area(&mut self, points: &[(f64, f64)], fill: &str) {
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        self.add(format_args!(r#"<polygon points="{}" fill="{fill}"/>"#, points.join(" ")));
+    }
+
     /// A rectangle from its upper left.
     pub fn rectangle(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str) {
         self.add(format_args!(
