@@ -106,24 +106,24 @@ impl Rule {
 
 /// Weights by the regret for not having followed a forecaster, and by how much that varied.
 #[derive(Clone, Debug)]
-struct Polynomial {
+pub struct Polynomial {
     regrets: Vec<f64>,
     squares: Vec<f64>,
 }
 
 impl Polynomial {
     /// Of so many forecasters.
-    fn new(count: usize) -> Self {
+    pub fn new(count: usize) -> Self {
         Self { regrets: vec![0.0; count], squares: vec![0.0; count] }
     }
 
     /// One forecast of all.
-    fn combine(&self, each: &[f64]) -> f64 {
+    pub fn combine(&self, each: &[f64]) -> f64 {
         mean(each, |at| if self.squares[at] > 0.0 { self.regrets[at].max(0.0) / self.squares[at] } else { 0.0 })
     }
 
     /// What came of these forecasts.
-    fn learn(&mut self, each: &[f64], value: f64) {
+    pub fn learn(&mut self, each: &[f64], value: f64) {
         let own = self.combine(each);
         // The absolute error's slope: how much less it had been, to first order, had one been followed a little more.
         let slope = if own == value { 0.0 } else { (own - value).signum() };

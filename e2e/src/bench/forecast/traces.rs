@@ -1,4 +1,5 @@
-//! Loads of real hosts, from files: each forecaster's mean absolute error, that of all weighed, and what intervals hold.
+//! Loads of real hosts, from files: each forecaster's mean absolute error, that of all weighed, and what intervals hold; of the whole series,
+//! and of each day by itself.
 
 use super::{Options, at_most};
 use crate::bench::samples::Figures;
@@ -11,6 +12,8 @@ use std::path::{Path, PathBuf};
 const BEGINS: usize = 100;
 /// Steps over which coverage is looked at for its worst part.
 const PART: usize = 360;
+/// Values of a day of five-minute ones.
+const DAY: usize = 288;
 /// Which columns are looked for in tables of several.
 const COLUMNS: [&str; 2] = ["CPU usage [%]", "cpu"];
 
@@ -34,14 +37,15 @@ pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
     files.retain(|path| path.extension().is_some_and(|ending| ending == "csv"));
     files.sort();
     for (horizon, suffix) in [(1, ""), (30, "_30")] {
-        let mut all = Vec::new();
+        let (mut all, mut days) = (Vec::new(), Vec::new());
         eprintln!(
             "bench: {:<24} {:>5} {:>10} {:>10} {:>7} {:>9} {:>7} {:>10}  best alone",
             "trace", "ahead", "MAE", "best", "ratio", "coverage", "worst", "width"
         );
         for path in &files {
             let values = read(path)?;
-            let judged = judge(&values, horizon);
+            let judged = judge(&values, horizon, BEGINS);
+            days.extend(values.chunks_exact(DAY).map(|day| judge(day, horizon, 0)));
             let name = path.file_stem().unwrap_or_default().to_string_lossy();
             let Judged { own, best, coverage, coverage_worst, width, .. } = judged;
             eprintln!(
@@ -57,6 +61,7 @@ pub fn run(options: &Options, figures: &mut Figures) -> Result<()> {
             all.push(judged);
         }
         whole(&all, horizon, suffix, figures);
+        each_day(&days, suffix, figures);
     }
     Ok(())
 }
@@ -91,15 +96,32 @@ fn whole(all: &[Judged], horizon: usize, suffix: &str, figures: &mut Figures) {
     );
 }
 
-fn judge(values: &[f64], horizon: usize) -> Judged {
+/// The same of each day by itself, from its first value on: the ratio's geometric mean, and 95% of days.
+fn each_day(days: &[Judged], suffix: &str, figures: &mut Figures) {
+    // Of what never changes all is known.
+    let mut ratios: Vec<f64> = days.iter().filter(|day| day.best > 0.0).map(|day| day.own / day.best).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let count = ratios.len().max(1) as f64;
+    let geomean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / count).exp();
+    let most = ratios.get((0.95 * count) as usize).copied();
+    let covered = days.iter().map(|day| day.coverage).sum::<f64>() / days.len().max(1) as f64;
+    let (mean_target, most_target) = if suffix.is_empty() { (1.0, 1.03) } else { (1.01, 1.05) };
+    at_most(figures, &format!("day_mae_ratio_geomean{suffix}"), most.map(|_| geomean), mean_target);
+    at_most(figures, &format!("day_mae_ratio_p95{suffix}"), most, most_target);
+    figures.add(&format!("day_coverage90{suffix}"), most.map(|_| covered));
+    eprintln!("bench: {} days by themselves{suffix}: {:.1}% covered", days.len(), covered * 100.0);
+}
+
+/// Errors count from value `from` on.
+fn judge(values: &[f64], horizon: usize, from: usize) -> Judged {
     let mut forecaster = Forecaster::over(horizon);
     let (mut made, mut held) = (Vec::with_capacity(values.len()), Vec::new());
     for (step, value) in values.iter().enumerate() {
-        if step == BEGINS {
+        if step == from {
             forecaster.count_anew();
         }
         if let Some(came) = forecaster.observe(*value)
-            && step + 1 >= BEGINS + horizon
+            && step + 1 >= from + horizon
         {
             let next: Option<sched::forecast::Forecast> = made[step - horizon];
             held.extend(next.map(|next| f64::from((next.low..=next.high).contains(&came))));
