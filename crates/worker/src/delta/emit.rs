@@ -1,7 +1,8 @@
 //! From what is in the upper directory to changes.
 
 use super::compare::{
-    COMPARED_BYTES_MAX, attr_of, same_attributes, same_beginning, same_content, with_old_xattrs, xattrs_before,
+    COMPARED_BYTES_MAX, attr_of, is_accessed_elsewhen, same_attributes, same_beginning, same_content, with_old_xattrs,
+    xattrs_before,
 };
 use super::left::{self, Moved};
 use super::names::{NameChange, Names, Role};
@@ -244,7 +245,10 @@ impl<'a> Emitter<'a> {
             }
         };
         if change == FileChange::Attributes && same_attributes(&attr, &before, &xattrs, &old_xattrs) {
-            return Ok(());
+            return match is_accessed_elsewhen(&entry.stat, before.mtime, self.options) {
+                true => Err(DeltaError::AccessTime { path: entry.path.clone() }),
+                false => Ok(()),
+            };
         }
         let base = self.base(Some(lower))?;
         self.rest.push(Change {
