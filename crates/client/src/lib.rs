@@ -20,6 +20,7 @@ pub mod ahead;
 pub mod arrivals;
 pub mod ask;
 pub mod batch;
+mod call;
 pub mod caller;
 pub mod choice;
 pub mod commit;

@@ -3,6 +3,7 @@
 //! The way of a command: [`run`] decides whether it can run elsewhere; [`attempt`] launches it at the hub and passes its
 //! streams both ways; [`settle`] commits what it left behind. A task that came to nothing is tried again, then run here.
 
+pub use crate::call::Call;
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
 use crate::daemon::{Daemon, Prefer};
@@ -64,22 +65,6 @@ pub(crate) enum Outcome {
     Cancelled(Option<u8>),
     /// It was begun here as well, and that run came to this first.
     Hedged(Box<(Reply, Record)>),
-}
-
-/// What is asked of the daemon.
-pub struct Call {
-    /// The task's number.
-    pub task: TaskId,
-    /// What to run.
-    pub command: Command,
-    /// What the caller allows.
-    pub options: Options,
-    /// Size of the caller's terminal.
-    pub window: Option<WindowSize>,
-    /// The caller's descriptors 0, 1 and 2.
-    pub descriptors: Vec<OwnedFd>,
-    /// The race that this is a part of.
-    pub(crate) contestant: Option<Contestant>,
 }
 
 /// Runs a command for a caller, and answers it in any case.

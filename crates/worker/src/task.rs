@@ -6,7 +6,7 @@
 use crate::clients::{Client, Clients};
 use crate::fuse::{LaneError, LaneGuard};
 use crate::good_bye::Launches;
-use crate::host::guests::{Stay, rests};
+use crate::host::guests::{Stay, rests, told};
 use crate::mirrors::ApplyError;
 use crate::progress::Accounts;
 use crate::request::Request;
@@ -519,14 +519,6 @@ impl Live {
             }
             drop(clients);
         });
-    }
-}
-
-/// What a guest is told; nothing, ever, if it is none.
-async fn told(evicted: &mut Option<oneshot::Receiver<Failed>>) -> Result<Failed, oneshot::error::RecvError> {
-    match evicted {
-        Some(evicted) => evicted.await,
-        None => std::future::pending().await,
     }
 }
 

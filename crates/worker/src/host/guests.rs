@@ -225,6 +225,14 @@ pub async fn rests(stay: &mut Option<Stay>) -> Resting {
     }
 }
 
+/// What a guest is told; nothing, ever, if it is none.
+pub async fn told(evicted: &mut Option<oneshot::Receiver<Failed>>) -> Result<Failed, oneshot::error::RecvError> {
+    match evicted {
+        Some(evicted) => evicted.await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Drop for Stay {
     fn drop(&mut self) {
         lock(&self.guests.table).present.remove(&self.number);
