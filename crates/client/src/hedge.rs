@@ -212,11 +212,11 @@ pub(crate) enum Remedy {
 }
 
 impl Session {
-    /// What to do about the command now, if it is late. `is_placed`, `is_started`: how far its launch has come.
+    /// What to do about the command now, if it is late. `worker`: where it was placed, if it was.
     pub(crate) fn remedy(
         &self,
         watch: &Watch,
-        is_placed: bool,
+        worker: Option<&str>,
         is_started: bool,
         round_trip: Duration,
     ) -> Option<Remedy> {
@@ -224,9 +224,12 @@ impl Session {
             return None;
         }
         let may_here = self.may_run_here() && !self.is_noticed();
-        let may_elsewhere = is_placed && self.moves < MOVES_MAX && self.can_repeat();
-        let stage = watch.stage(is_placed, is_started);
+        let stage = watch.stage(worker.is_some(), is_started);
         let offer = self.daemon.link().and_then(|link| link.offers.latest()).unwrap_or_default();
+        // The offer is a moment old: it may be of the same worker. Where guests rest, the hub itself says whether there is another place.
+        let is_another =
+            worker.is_some_and(|worker| worker != offer.name) && !matches!(stage, Stage::Runs { rests: true, .. });
+        let may_elsewhere = is_another && self.moves < MOVES_MAX && self.can_repeat();
         let facts = Facts {
             elapsed_us: watch.launched.elapsed().as_micros() as f64,
             stage,
@@ -290,7 +293,18 @@ impl Session {
             let offer = daemon.link()?.offers.latest()?;
             (offer.cpus == 0 && !offer.resting.is_empty()).then(|| offer.resting.join(", "))
         };
-        let Some(who) = resting(&daemon).filter(|_| self.options.no_local && !self.rested) else { return Ok(false) };
+        if !self.options.no_local || self.rested {
+            return Ok(false);
+        }
+        // What was offered before it was refused says nothing.
+        let offers = daemon.link().map(|link| link.offers.clone());
+        let asking = async {
+            if let Some(offers) = offers {
+                offers.renewed().await;
+            }
+        };
+        self.hearing(Phase::BeforeStart, asking, (&mut *caller.0, &mut *caller.1)).await?;
+        let Some(who) = resting(&daemon) else { return Ok(false) };
         record.note(format!("waits until a worker takes tasks again: {who}"));
         self.daemon.records.tell(record);
         if self.stderr_is_terminal() {
@@ -331,8 +345,8 @@ impl Exchange<'_> {
                 let _ = replies.send(&Reply::Note(line)).await;
             }
         }
-        let (is_placed, is_started) = (self.record.worker().is_some(), self.started);
-        let remedy = self.session.remedy(&self.watch, is_placed, is_started, self.round_trip)?;
+        let (worker, is_started) = (self.record.worker(), self.started);
+        let remedy = self.session.remedy(&self.watch, worker, is_started, self.round_trip)?;
         let waits = self.record.waits().unwrap_or_else(|| "nothing is heard of it".into());
         match remedy {
             Remedy::Here(late) => {

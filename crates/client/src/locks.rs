@@ -81,7 +81,7 @@ impl Session {
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
             let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
-            let moved = daemon.server.views().moved(&plan.view, since);
+            let moved = daemon.server.views().moved(&plan.view, since, &plan.folder());
             let moved = moved.map(|path| format!("{path} was changed by another command before it had its lock"));
             (taken.and_then(|()| moved.map_or(Ok(()), Err)), held, request)
         });
@@ -103,9 +103,9 @@ impl Session {
         if let Some(path) = self.locks.held.overtaken() {
             return Some(format!("another command made {path} while this one had it locked elsewhere"));
         }
-        let (daemon, view, since) = (self.daemon.clone(), self.plan.view.clone(), self.locks.since);
-        let moved =
-            if self.is_noticed() { None } else { blocking(move || daemon.server.views().moved(&view, since)).await? };
+        let (daemon, plan, since) = (self.daemon.clone(), self.plan.clone(), self.locks.since);
+        let look = move || daemon.server.views().moved(&plan.view, since, &plan.folder());
+        let moved = if self.is_noticed() { None } else { blocking(look).await? };
         Some(format!("{} was changed by another command while this one had a lock", moved?))
     }
 

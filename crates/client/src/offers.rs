@@ -40,6 +40,16 @@ impl Offers {
         state.offer.as_ref().filter(|(at, _)| now - *at < FRESH).map(|(_, offer)| offer.clone())
     }
 
+    /// Waits for an answer to a question that is asked from now on, for a bounded time.
+    pub async fn renewed(&self) {
+        let since = Instant::now();
+        let is_old = || lock(&self.state).offer.as_ref().is_none_or(|(at, _)| *at < since + EVERY / 8);
+        drop(self.latest());
+        while is_old() && since.elapsed() < FRESH {
+            tokio::time::sleep(EVERY / 8).await;
+        }
+    }
+
     fn is_wanted(&self) -> bool {
         lock(&self.state).wanted_at.is_some_and(|at| at.elapsed() < IDLE)
     }

@@ -177,6 +177,11 @@ impl Plan {
         self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
     }
 
+    /// Its working folder.
+    pub fn folder(&self) -> TreePath {
+        TreePath::parse(&self.command.cwd).unwrap_or_else(TreePath::root)
+    }
+
     /// By what its costs are known.
     pub fn kind(&self) -> Kind {
         self.kind

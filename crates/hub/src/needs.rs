@@ -218,6 +218,8 @@ impl Tags {
     pub fn lent_by(&mut self, hello: &Hello) -> Lent {
         match &hello.behind {
             Some(lends) => self.lent_behind(lends),
+            // It only redeems its token, and comes back.
+            None if hello.cpus == 0 => Lent::default(),
             None => Lent {
                 memory_mib: memory(hello.memory_bytes),
                 level: wire::convert::level(hello.level),
@@ -329,6 +331,7 @@ mod tests {
         let all = lent.and(Lent { level: 2, ..Lent::by_machine(8) });
         let lends = tags.lends(all);
         assert_eq!((lends.cpus, lends.largest, lends.memory_mib, lends.level), (12, 8, 768, 4));
+        assert_eq!(Tags::default().lent_by(&Hello::default()), Lent::default());
         let above = Hello { behind: Some(lends), ..Hello::default() };
         assert_eq!(Tags::default().lent_by(&above), all);
     }

@@ -402,10 +402,12 @@ impl Views {
 
     /// A path of the view that has changed since then, as far as that shows within the clock's grain. `/tmp` itself changes all the
     /// time and says nothing: what is in it counts.
-    pub fn moved(&self, view: &View, since: Time) -> Option<TreePath> {
+    pub fn moved(&self, view: &View, since: Time, cwd: &TreePath) -> Option<TreePath> {
         const GRAIN_NS: i64 = 10_000_000;
         let since = Time(since.0 - GRAIN_NS);
-        lock(&view.table).moved(since, |path| path.as_bytes() != b"/tmp").cloned()
+        // What comes and goes beside the working folder is others' business, and does so all the time.
+        let counts = |path: &TreePath| path.as_bytes() != b"/tmp" && (path == cwd || !cwd.is_within(path));
+        lock(&view.table).moved(since, counts).cloned()
     }
 
     /// Notes that a task used these paths, so that they outlive those that none uses.

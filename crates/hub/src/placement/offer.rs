@@ -49,7 +49,8 @@ impl Placement {
         let best = if is_free { free } else { full };
         let is_own = |worker: &&Worker| !mark.is_empty() && worker.about.owner == mark;
         let (own, others): (Vec<_>, Vec<_>) = best.into_iter().map(|(_, worker)| worker).partition(is_own);
-        let share = others.iter().map(|worker| worker.lent.speed_permille()).max().unwrap_or(0);
+        let best = others.iter().max_by_key(|worker| worker.lent.speed_permille());
+        let (share, name) = best.map_or((0, ""), |worker| (worker.lent.speed_permille(), &worker.about.name));
         Offer {
             share,
             own: !own.is_empty(),
@@ -58,6 +59,7 @@ impl Placement {
             workers: self.workers.len().try_into().unwrap_or(u32::MAX),
             cpus,
             is_free,
+            name: name.to_owned(),
         }
     }
 

@@ -18,7 +18,9 @@ struct Judged {
 
 fn judge(values: &[f64], horizon: usize) -> Judged {
     let mut forecaster = Forecaster::over(horizon);
-    values.iter().for_each(|value| drop(forecaster.observe(*value)));
+    for value in values {
+        let _ = forecaster.observe(*value);
+    }
     let each: Vec<f64> = forecaster.scores().iter().map(|score| score.mae).collect();
     let (own, best) = (forecaster.own_score().mae, each.iter().copied().fold(f64::INFINITY, f64::min));
     let ratio = |to: f64| if own <= to + 1e-9 && to < 1e-9 { 1.0 } else { own / to.max(1e-9) };

@@ -140,6 +140,9 @@ pub struct Offer {
     /// A CPU is free. Where none is, `share` and `own` are of the workers that have tasks.
     #[prost(bool, tag = "7")]
     pub is_free: bool,
+    /// Name of the worker whose `share` it is; empty: there is none.
+    #[prost(string, tag = "8")]
+    pub name: String,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].

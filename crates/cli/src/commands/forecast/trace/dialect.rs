@@ -117,7 +117,7 @@ pub fn is_missing(cell: &str) -> bool {
 
 /// Whether a cell is a number only if its comma is a decimal one.
 pub fn has_decimal_comma(cell: &str) -> bool {
-    cell.contains(',') && !cell.rfind('.').is_some_and(|dot| cell.rfind(',').is_some_and(|comma| comma < dot))
+    cell.contains(',') && cell.rfind('.').is_none_or(|dot| cell.rfind(',').is_none_or(|comma| comma >= dot))
 }
 
 /// A number that is finite; with a decimal comma, marks between thousands, or a sign of per cent as well.
@@ -125,7 +125,7 @@ pub fn value(cell: &str) -> Option<f64> {
     let cell = cell.trim();
     let cell = cell.strip_suffix('%').map_or(cell, str::trim_end);
     let is_digit = |byte: &u8| byte.is_ascii_digit();
-    if !cell.as_bytes().iter().any(|byte| is_digit(byte)) {
+    if !cell.as_bytes().iter().any(is_digit) {
         return None;
     }
     let finite = |text: &str| text.parse().ok().filter(|value: &f64| value.is_finite());
