@@ -196,8 +196,8 @@ impl Pool {
         client.host = apart.map(|apart| apart.client);
         client.env.extend(without);
         let mut nobody = if options.nobody { Some(client_in(&root, "nobody", &bin, NOBODY)?) } else { None };
-        // The suite keeps the machine busy: what is to be tried on the pool would run here. Over a link, where it runs is what is tried.
-        if options.prefers_pool && options.link.is_none() {
+        // The suite keeps the machine busy: what is to be tried on the pool would run here.
+        if options.prefers_pool {
             let clients = [Some(&mut client), nobody.as_mut()].into_iter().flatten();
             clients.for_each(|client| client.env.push(("GLEANER_PREFER".into(), "there".into())));
         }

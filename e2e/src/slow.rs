@@ -49,7 +49,8 @@ const LAUNCHES: usize = 16;
 /// Runs the scenarios whose name contains `filter`.
 pub fn run(options: &Options, filter: &str, report: &Report) {
     let link = Link::preset("lan").expect("it is a preset");
-    let far = Options { workers: 0, together: true, link: Some(link), ..options.clone() };
+    // Where a command runs is what some of them try.
+    let far = Options { workers: 0, together: true, link: Some(link), prefers_pool: false, ..options.clone() };
     scenario::run(&SCENARIOS, &far, filter, report);
     // A hub apart from its workers has this machine's files; only the workers' roots are empty.
     let alike = Options { workers: 1, together: false, ..far };
