@@ -122,7 +122,7 @@ fn collect_blocking(
         let options = Options { at, index, ..options.clone() };
         let part = delta::collect(&upper, seen, &options, &mut |file, size| keeper.keep(&mut cutter, file, size));
         parts.push(part.map_err(|error| NotRead {
-            is_unable: matches!(error, DeltaError::AccessList { .. } | DeltaError::AccessTime { .. }),
+            is_unable: matches!(error, DeltaError::AccessList { .. }),
             why: error.to_string(),
         })?);
     }

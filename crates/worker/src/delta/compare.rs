@@ -54,12 +54,6 @@ fn client_time(time: Time, options: &Options) -> Time {
     }
 }
 
-/// Whether the task gave a file an access time: it is neither the one that the mirror shows (`shown`) nor from the run.
-pub(crate) fn is_accessed_elsewhen(stat: &Stat, shown: Time, options: &Options) -> bool {
-    let time = Time::from_parts(stat.st_atime, stat.st_atime_nsec as i64);
-    time != shown && (time.since(options.task_start) < -CLOCK_GRAIN_NS || time > options.task_end)
-}
-
 /// An id as the client has it. Ids that do not fit into the task's range are shown to it as 65534: then what was before
 /// is still so.
 fn client_id(id: u32, before: Option<u32>, base: u32) -> u32 {

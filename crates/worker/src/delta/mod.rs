@@ -191,12 +191,6 @@ pub enum DeltaError {
         /// Where.
         path: TreePath,
     },
-    /// The task gave it an access time and changed nothing else, which results do not carry.
-    #[error("{path} was given an access time, which results do not carry")]
-    AccessTime {
-        /// Where.
-        path: TreePath,
-    },
     /// The file system failed.
     #[error("cannot {what} {path} of the task's results: {source}")]
     Io {
