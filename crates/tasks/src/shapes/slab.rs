@@ -1,4 +1,5 @@
-//! Records of one kind, in an array that is as large as it will ever be.
+//! Records of one kind, in an array whose room is set aside at once. What was never used is not written to: a table with room for
+//! many costs the memory of those that it has had.
 
 use super::NIL;
 use super::keys::Keys;
@@ -22,24 +23,43 @@ pub(crate) trait Named: Item {
 /// An array that counts what is looked at.
 #[derive(Debug)]
 pub(crate) struct Column<T> {
+    /// With room for all from the start, so that none is ever moved.
     items: Vec<T>,
+    capacity: usize,
     pub meter: Meter,
 }
 
 impl<T: Default + Clone> Column<T> {
     /// All records are made here, and none later.
     pub fn new(capacity: usize) -> Self {
+        let mut column = Self::empty(capacity);
+        column.items.resize(capacity, T::default());
+        column
+    }
+
+    /// Has room for so many records, which are made one after the other.
+    pub fn empty(capacity: usize) -> Self {
         assert!(capacity < NIL as usize, "an index has 32 bits");
-        Self { items: vec![T::default(); capacity], meter: Meter::default() }
+        Self { items: Vec::with_capacity(capacity), capacity, meter: Meter::default() }
     }
 
-    pub fn len(&self) -> usize {
-        self.items.len()
+    /// Writes a record, and makes those before it that are not made yet. Records are used in their order: there are none, or one.
+    pub fn put(&mut self, at: u32, item: T) {
+        assert!((at as usize) < self.capacity, "a record beyond the array");
+        if self.items.len() <= at as usize {
+            self.items.resize(at as usize + 1, T::default());
+        }
+        self[at] = item;
     }
 
-    /// Bytes of memory that it holds.
+    /// How many records there is room for.
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Bytes of memory that it holds when all records are used.
     pub fn bytes(&self) -> usize {
-        self.items.len() * size_of::<T>()
+        self.capacity * size_of::<T>()
     }
 
     /// Has the processor get a record that is needed soon, while something else is done.
@@ -62,7 +82,7 @@ impl<T: Default + Clone> Column<T> {
 }
 
 impl<T: Saved + Default + Clone> Column<T> {
-    /// Saves the first `count` records. The others must be as they were made.
+    /// Saves the first `count` records. The others are as they were made, or not made yet.
     pub fn save(&self, count: u32, out: &mut Saver<'_>) -> Result<(), Stopped> {
         out.all(&self.items[..count as usize])
     }
@@ -76,9 +96,7 @@ impl<T: Saved + Default + Clone> Column<T> {
 impl<T: Default + Clone> Column<T> {
     /// The same of records that were saved as `S`.
     fn load_as<S: Saved + Into<T>>(capacity: usize, count: u32, from: &mut Loader<'_>) -> Result<Self, Malformed> {
-        let mut items = from.all_as::<S, T>(count as usize, capacity)?;
-        items.resize(capacity, T::default());
-        Ok(Self { items, meter: Meter::default() })
+        Ok(Self { items: from.all_as::<S, T>(count as usize, capacity)?, capacity, meter: Meter::default() })
     }
 }
 
@@ -97,7 +115,7 @@ impl<T: Saved + PartialEq + Clone> Column<T> {
     ) -> Result<Self, Malformed> {
         let mut items = vec![empty.clone(); capacity];
         from.runs(&mut items, each)?;
-        Ok(Self { items, meter: Meter::default() })
+        Ok(Self { items, capacity, meter: Meter::default() })
     }
 }
 
@@ -131,9 +149,9 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T: Item> Slab<T> {
-    /// All records are made here, and none later.
+    /// Has room for so many records; each is made when it is first used.
     pub fn new(capacity: usize) -> Self {
-        Self { column: Column::new(capacity), free: NIL, fresh: 0, used: 0 }
+        Self { column: Column::empty(capacity), free: NIL, fresh: 0, used: 0 }
     }
 
     pub fn used(&self) -> usize {
@@ -146,7 +164,7 @@ impl<T: Item> Slab<T> {
     }
 
     pub fn room(&self) -> usize {
-        self.column.len() - self.used as usize
+        self.column.capacity() - self.used as usize
     }
 
     /// The record that is taken next, if any is.
@@ -162,7 +180,8 @@ impl<T: Item> Slab<T> {
             // Whoever takes the next one.
             self.column.prefetch(self.free);
             at
-        } else if (self.fresh as usize) < self.column.len() {
+        } else if (self.fresh as usize) < self.column.capacity() {
+            self.column.items.push(T::default());
             self.fresh += 1;
             self.fresh - 1
         } else {
@@ -227,7 +246,7 @@ impl<T: Item> Slab<T> {
 impl<T: Named> Slab<T> {
     /// The index of the record with this name, if it is there.
     pub fn find(&self, at: u32, generation: u32) -> Option<u32> {
-        let is_it = generation % 2 == 1 && (at as usize) < self.column.len() && self[at].generation() == generation;
+        let is_it = generation % 2 == 1 && at < self.fresh && self[at].generation() == generation;
         is_it.then_some(at)
     }
 }
@@ -245,5 +264,30 @@ impl<T> IndexMut<u32> for Slab<T> {
     #[inline]
     fn index_mut(&mut self, at: u32) -> &mut T {
         &mut self.column[at]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    impl Item for u32 {
+        fn next_free(&mut self) -> &mut u32 {
+            self
+        }
+    }
+
+    #[test]
+    fn records_are_made_when_they_are_used() {
+        let (mut slab, mut beside) = (Slab::<u32>::new(1000), Column::<u32>::empty(1000));
+        assert_eq!((slab.room(), slab.column.capacity(), slab.column.items.len()), (1000, 1000, 0));
+        let place = slab.column.items.as_ptr();
+        for want in 0..1000 {
+            assert_eq!(slab.take(), Some(want));
+            beside.put(want, want);
+        }
+        assert_eq!((slab.take(), slab.room()), (None, 0));
+        assert_eq!(slab.column.items.as_ptr(), place, "none was moved");
+        assert_eq!((beside[999], beside.get(1000)), (999, None));
     }
 }

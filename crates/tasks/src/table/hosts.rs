@@ -106,7 +106,8 @@ impl Table {
             redundancy: spec.shape.redundancy,
             ..Host::default()
         };
-        self.host_more[at] = HostMore { key: spec.key, speed_permille: spec.speed_permille, ..HostMore::default() };
+        let more = HostMore { key: spec.key, speed_permille: spec.speed_permille, ..HostMore::default() };
+        self.host_more.put(at, more);
         self.supplies(kind, spec.speed_permille, true);
         self.totals.hosts += 1;
         effects.push(Effect::Host(self.hosts[at].name(at)));

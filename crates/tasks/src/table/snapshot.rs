@@ -71,13 +71,13 @@ impl Table {
     /// How much it can hold.
     pub fn capacity(&self) -> Capacity {
         Capacity {
-            accounts: self.accounts.column.len(),
-            hosts: self.hosts.column.len(),
-            jobs: self.jobs.column.len(),
-            groups: self.groups.column.len(),
-            tasks: self.tasks.column.len(),
-            instances: self.instances.column.len(),
-            nodes: self.tries.nodes.column.len(),
+            accounts: self.accounts.column.capacity(),
+            hosts: self.hosts.column.capacity(),
+            jobs: self.jobs.column.capacity(),
+            groups: self.groups.column.capacity(),
+            tasks: self.tasks.column.capacity(),
+            instances: self.instances.column.capacity(),
+            nodes: self.tries.nodes.column.capacity(),
         }
     }
 

@@ -182,7 +182,7 @@ impl Table {
             set_aside: policy.target,
             ..Task::default()
         };
-        self.tags[at] = Tags::default();
+        self.tags.put(at, Tags::default());
         self.set_aside += u32::from(policy.target);
         push_back::<Siblings, _>(&mut self.tasks, &mut self.jobs[job_at].tasks, at);
         self.groups[group_at].unfinished += 1;
