@@ -3,14 +3,19 @@
 use crate::cpus::Share;
 use crate::delta::SAME_CLOCK_NS;
 use crate::host::guests::Known;
-use crate::sandbox::{Failure, Guest, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer};
+use crate::sandbox::{Failure, Guest, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer};
 use crate::scratch::Scratch;
+use crate::streams::Streams;
 use base::{Command, Mount, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
 use bytes::Bytes;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::convert;
 use wire::message::{Failed, FailedKind, Launch};
+
+/// Most processes and threads of one task.
+const PIDS_MAX: u32 = 8192;
 
 /// A launch, checked.
 pub(crate) struct Request {
@@ -47,6 +52,32 @@ pub(crate) struct Request {
 }
 
 impl Request {
+    /// What the sandbox is to start, without bounds on processors and memory.
+    pub fn order(
+        &self,
+        streams: &mut Streams,
+        (lower, scratch, id_base): (PathBuf, &Scratch, u32),
+        priority: Priority,
+    ) -> Order {
+        Order {
+            command: self.command.clone(),
+            lower,
+            mounts: self.mounts.clone(),
+            scratch: scratch.folder.clone(),
+            stdin: std::mem::take(&mut streams.stdin),
+            stdout: std::mem::take(&mut streams.stdout),
+            stderr: std::mem::take(&mut streams.stderr),
+            terminal: self.has_terminal().then_some(self.window),
+            id_base,
+            cpus: Vec::new(),
+            first_process: self.first_process,
+            memory_bytes_max: None,
+            pids_max: Some(PIDS_MAX),
+            priority,
+            watch: self.watch.clone(),
+        }
+    }
+
     pub fn new(launch: Launch, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
         let missing = || wire::Invalid("a launch without command, input or view");
         Ok(Self {

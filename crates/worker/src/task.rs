@@ -38,8 +38,6 @@ const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 const FRAMES_WAITING: usize = 8;
 /// How long after its end a task's output may take to come out of its pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
-/// Most processes and threads of one task.
-const PIDS_MAX: u32 = 8192;
 
 /// Runs a launch, and answers it on `to_hub` in any case.
 pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
@@ -160,21 +158,9 @@ async fn carry(
     let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
     let priority = clients.priority(request.task, &request.owner_proof);
     let order = Order {
-        command: request.command.clone(),
-        lower: lane.path(),
-        mounts: request.mounts.clone(),
-        scratch: scratch.folder.clone(),
-        stdin: std::mem::take(&mut streams.stdin),
-        stdout: std::mem::take(&mut streams.stdout),
-        stderr: std::mem::take(&mut streams.stderr),
-        terminal: request.has_terminal().then_some(request.window),
-        id_base: client.id_base,
         cpus: if priority == Priority::Owner { Vec::new() } else { cpus.numbers() },
-        first_process: request.first_process,
         memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
-        pids_max: Some(PIDS_MAX),
-        priority,
-        watch: request.watch.clone(),
+        ..request.order(&mut streams, (lane.path(), &scratch, client.id_base), priority)
     };
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
