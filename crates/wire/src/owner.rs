@@ -9,7 +9,9 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 /// Where the secrets of all accounts are, each readable by its own account alone.
 const FOLDER: &str = "/dev/shm";
@@ -33,9 +35,10 @@ impl Secret {
         Self::keep_in(Path::new(FOLDER))
     }
 
-    /// This account's secret, if a worker of it has made one.
+    /// This account's secret, if a worker of it has made one. It is read again only when the file was changed: each launch asks for it.
     pub fn read() -> Option<Self> {
-        read(&place(Path::new(FOLDER))).ok()
+        static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+        read_known(&place(Path::new(FOLDER)), &mut crate::lock(&KNOWN))
     }
 
     fn keep_in(folder: &Path) -> io::Result<Self> {
@@ -77,6 +80,30 @@ fn place(folder: &Path) -> PathBuf {
     folder.join(format!("gleaner-{}", rustix::process::getuid().as_raw()))
 }
 
+/// A secret, and the file that it was read from, by which a change is noticed.
+struct Known {
+    secret: Secret,
+    stamp: Stamp,
+}
+
+type Stamp = (u64, u64, i64, i64, u32, u32);
+
+fn stamp(place: &Path) -> io::Result<Stamp> {
+    let stat = std::fs::symlink_metadata(place)?;
+    Ok((stat.dev(), stat.ino(), stat.ctime(), stat.ctime_nsec(), stat.uid(), stat.mode()))
+}
+
+/// The secret as it was read last, if the file is still the same; it is looked at by one system call.
+fn read_known(place: &Path, known: &mut Option<Known>) -> Option<Secret> {
+    // Before it is read: what is changed meanwhile is read again the next time.
+    let stamp = stamp(place).ok();
+    let is_same = known.as_ref().is_some_and(|known| Some(known.stamp) == stamp);
+    if !is_same {
+        *known = stamp.and_then(|stamp| Some(Known { secret: read(place).ok()?, stamp }));
+    }
+    known.as_ref().map(|known| known.secret.clone())
+}
+
 /// The folder is everybody's: the file counts only if nobody else can have written or read it.
 fn read(place: &Path) -> io::Result<Secret> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -109,6 +136,24 @@ mod tests {
         let other = tempfile::tempdir().expect("a folder");
         assert!(!Secret::keep_in(other.path()).expect("made").is_proved(TaskId(7), &proof.0));
         assert_eq!(std::fs::read_dir(folder.path()).expect("listed").count(), 1, "no draft is left");
+    }
+
+    #[test]
+    fn a_secret_that_was_read_counts_until_its_file_changes() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = place(folder.path());
+        let mut known = None;
+        assert!(read_known(&file, &mut known).is_none());
+        let first = Secret::keep_in(folder.path()).expect("made");
+        let is = |known: &mut _, secret: &Secret| read_known(&file, known).is_some_and(|read| read.0 == secret.0);
+        assert!(is(&mut known, &first) && is(&mut known, &first));
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("changed");
+        assert!(read_known(&file, &mut known).is_none(), "others can read it");
+        std::fs::remove_file(&file).expect("removed");
+        let second = Secret::keep_in(folder.path()).expect("made anew");
+        assert!(is(&mut known, &second));
+        std::fs::remove_file(&file).expect("removed");
+        assert!(read_known(&file, &mut known).is_none());
     }
 
     #[test]
