@@ -2,7 +2,8 @@
 //! system. A script ends with 0 where all is right, 1 where it is not, and 77 where it cannot be tried.
 //!
 //! Each runs on a machine that is client, hub and worker, made by `gleaner up` as anybody makes it, and finds `gleaner` and `remrun` in its PATH,
-//! and a token for another client in `TOKEN`. Those that lose machines make pools of their own, with `casepool.sh`.
+//! and a token for another client in `TOKEN`. Those that lose machines make pools of their own, with `casepool.sh`; `ordinaryuser.sh` makes a user
+//! who is not root.
 
 use crate::client::Client;
 use crate::error::{Context, Result};
@@ -22,7 +23,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// What a script says that cannot be tried here.
 const CANNOT: i32 = 77;
 /// What others are made of.
-const HELPER: &str = "casepool.sh";
+const HELPERS: [&str; 2] = ["casepool.sh", "ordinaryuser.sh"];
 
 /// Runs those whose name contains `filter`.
 pub fn run(options: &Options, filter: &str, report: &Report) {
@@ -48,7 +49,8 @@ fn scripts() -> Result<Vec<PathBuf>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("situations");
     let entries = std::fs::read_dir(&folder).at("list", &folder)?;
     let mut scripts: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
-    scripts.retain(|path| path.extension().is_some_and(|ending| ending == "sh") && !path.ends_with(HELPER));
+    let is_helper = |path: &Path| HELPERS.iter().any(|helper| path.ends_with(helper));
+    scripts.retain(|path| path.extension().is_some_and(|ending| ending == "sh") && !is_helper(path));
     scripts.sort();
     Ok(scripts)
 }
