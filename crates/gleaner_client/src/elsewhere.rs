@@ -1,6 +1,7 @@
 //! One task at the client daemon, from handing it over until its end.
 
 use crate::cancel::{Cancel, Woken};
+use crate::door::pulse::{Life, Pulse};
 use crate::door::{Door, DoorError, Folder, Received};
 use crate::error::Error;
 use crate::task::Streams;
@@ -50,6 +51,9 @@ pub fn run(
             Ok(door) => door,
             Err(error) => return Ok(Sent::NoDaemon(error)),
         };
+        if let Err(stopped) = door.wait_while_stopped(|_| {}) {
+            return Ok(Sent::NoDaemon(stopped));
+        }
         match talk(&mut door, request, streams, cancel, notes) {
             Ok(Talk::Sent(sent)) => return Ok(sent),
             Ok(Talk::Lost(Some(task))) => return outcome(folder, task),
@@ -74,14 +78,17 @@ fn talk(
         Ok(()) | Err(DoorError::System { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    let mut launched = None;
+    let (mut launched, mut pulse) = (None, Pulse::new());
     loop {
         match door.receive_now()? {
             Received::End => return Ok(Talk::Lost(launched)),
             Received::Nothing => {
                 // The daemon ends what it runs for a caller that is gone.
-                if cancel.wait(door.as_fd(), None)? == Woken::Cancelled {
+                if cancel.wait(door.as_fd(), Some(pulse.timeout()))? == Woken::Cancelled {
                     return Err(Error::Cancelled);
+                }
+                if pulse.look(door, launched.is_some()) == Life::GivenUp {
+                    return given_up(door.stopped(), launched);
                 }
             }
             Received::Reply(Reply::Launched { task, .. }) => launched = Some(task),
@@ -98,6 +105,19 @@ fn talk(
             }
         }
     }
+}
+
+/// The daemon is stopped: a task that it has not launched runs here, and of another one it is not known what becomes.
+fn given_up(why: DoorError, launched: Option<TaskId>) -> Result<Talk, Error> {
+    match launched {
+        None => Ok(Talk::Sent(Sent::NoDaemon(why))),
+        Some(task) => Err(Error::NotRun { message: unknown_end(&why, task), code: 125 }),
+    }
+}
+
+/// What to say of a command whose daemon was stopped.
+pub fn unknown_end(why: &DoorError, task: TaskId) -> String {
+    format!("{why}; what becomes of the command is not known\n  once it goes on: gleaner explain {task}")
 }
 
 /// The daemon died while the task ran: a new one knows from its journal whether the end was committed.

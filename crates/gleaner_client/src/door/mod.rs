@@ -1,6 +1,7 @@
 //! The caller's side of the door (`base::door`): finds the daemon's socket, connects, starts the daemon if nobody
 //! listens ([`start`]), and passes messages. Synchronous, and without threads of its own.
 
+pub mod pulse;
 pub mod start;
 
 use base::codec::{Encode, Malformed};
@@ -64,6 +65,9 @@ pub enum DoorError {
     /// What came is not of this protocol.
     #[error("the client daemon does not speak this version's language ({0}): `gleaner stop`, then try again")]
     Malformed(#[from] Malformed),
+    /// It does not run on.
+    #[error("the client daemon (process {0}) is stopped: `kill -CONT {0}` has it go on")]
+    Stopped(i32),
     /// No answer in time.
     #[error("the client daemon gave no answer within {0} s: `gleaner stop`, then try again")]
     Silent(u64),
@@ -164,6 +168,8 @@ impl Near {
 pub struct Door {
     socket: OwnedFd,
     received: Vec<u8>,
+    /// The daemon's, if it is to be seen from here.
+    process: Option<i32>,
 }
 
 /// What a look at the connection found.
@@ -197,7 +203,7 @@ impl Door {
         }
         let peer = sockopt::socket_peercred(&socket).map_err(system("asking who listens"))?;
         match peer.uid == rustix::process::geteuid() {
-            true => Ok(Self { socket, received: Vec::new() }),
+            true => Ok(Self { socket, received: Vec::new(), process: Some(peer.pid.as_raw_nonzero().get()) }),
             false => Err(DoorError::Stranger { path, uid: peer.uid.as_raw() }),
         }
     }
@@ -254,6 +260,9 @@ impl Door {
                 Received::Nothing => {}
             }
             if !wait_readable(self.socket.as_fd(), deadline)? {
+                if self.process.is_some_and(pulse::is_stopped) {
+                    return Err(self.stopped());
+                }
                 return Err(DoorError::Silent(deadline.duration_since(begun).as_secs()));
             }
         }
@@ -271,6 +280,11 @@ impl Door {
                 None => return Err(DoorError::NotListening),
             }
         }
+    }
+
+    /// That the daemon is stopped.
+    pub fn stopped(&self) -> DoorError {
+        DoorError::Stopped(self.process.unwrap_or_default())
     }
 
     /// The socket, to be waited for together with other things.
