@@ -15,6 +15,7 @@ pub mod id;
 pub mod mount;
 pub mod path;
 pub mod time;
+pub mod units;
 pub mod view;
 pub mod watch;
 

@@ -14,8 +14,13 @@ const COMMAND_WIDTH: usize = 60;
 
 /// An answer that people can read.
 pub trait Render {
-    /// The answer as lines of text.
+    /// The answer as lines of text, whole.
     fn render(&self) -> String;
+
+    /// The same for a terminal of so many columns, if it is one.
+    fn render_in(&self, _columns: Option<usize>) -> String {
+        self.render()
+    }
 }
 
 /// What there is to say of what carries the link.
@@ -25,6 +30,10 @@ fn over_tcp(carrier: Option<&str>) -> &'static str {
 
 impl Render for Status {
     fn render(&self) -> String {
+        self.render_in(None)
+    }
+
+    fn render_in(&self, columns: Option<usize>) -> String {
         let mut facts = Facts::default();
         match (&self.hub, self.connected) {
             (None, _) => {
@@ -48,9 +57,9 @@ impl Render for Status {
             return facts.text().to_owned();
         }
         let has_tags = self.workers.iter().any(|worker| !worker.tags.is_empty());
-        let columns = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "GIVES", "TAGS"];
-        let columns = if has_tags { &columns[..] } else { &columns[..6] };
-        let mut table = Table::new(columns);
+        let headings = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "GIVES", "TAGS"];
+        let headings = if has_tags { &headings[..] } else { &headings[..6] };
+        let mut table = Table::new(headings);
         let gives = |expected: ExpectedShare| format!("{}-{}%", expected.low / 10, expected.high / 10);
         for worker in &self.workers {
             let mut row = vec![
@@ -62,10 +71,10 @@ impl Render for Status {
                 worker.expected.map_or(String::new(), gives),
                 worker.tags.join(" "),
             ];
-            row.truncate(columns.len());
+            row.truncate(headings.len());
             table.row(row);
         }
-        let workers = table.text("no workers: `gleaner token` makes a token for `gleaner join`");
+        let workers = table.text_in("no workers: `gleaner token` makes a token for `gleaner join`", columns);
         let why = self.workers.iter().filter_map(|worker| Some(format!("{}: {}\n", worker.name, worker.why.as_ref()?)));
         let workers = workers + &why.collect::<String>();
         if self.clients.is_empty() {
@@ -76,12 +85,16 @@ impl Render for Status {
             let state = if client.connected { "connected" } else { "away" };
             table.row(vec![client.name.clone(), client.id.clone(), state.to_owned()]);
         }
-        format!("{}\n{workers}\n{}", facts.text(), table.text(""))
+        format!("{}\n{workers}\n{}", facts.text(), table.text_in("", columns))
     }
 }
 
 impl Render for Tasks {
     fn render(&self) -> String {
+        self.render_in(None)
+    }
+
+    fn render_in(&self, columns: Option<usize>) -> String {
         let mut table = Table::new(&["TASK", "STATUS", "TIME", "PLACE", "COMMAND"]);
         for task in &self.tasks {
             table.row(vec![
@@ -89,10 +102,10 @@ impl Render for Tasks {
                 task.status.clone(),
                 micros(task.elapsed_us),
                 task.worker.clone().unwrap_or_else(|| task.place.clone()),
-                command_line(&task.argv, COMMAND_WIDTH),
+                command_line(&task.argv, usize::MAX),
             ]);
         }
-        let table = table.text("no tasks yet: remrun COMMAND starts one");
+        let table = table.text_in("no tasks yet: remrun COMMAND starts one", columns);
         let waits = self.tasks.iter().filter_map(|task| Some((short(&task.task), task.waits.as_ref()?)));
         table + &waits.map(|(task, waits)| format!("{task} {waits}\n")).collect::<String>()
     }

@@ -2,13 +2,16 @@
 
 mod accounts;
 mod batch;
+mod completions;
 mod forecast;
 mod guests;
 mod journal;
+pub mod remrun;
 mod sim;
 
 pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
+pub use completions::{Completions, Program};
 pub use forecast::Forecast;
 pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
@@ -113,7 +116,7 @@ pub enum Command {
     Stop(Stop),
     /// Find out what is missing on this machine, and what to do about it
     Doctor(Json),
-    /// Print the completions for a shell
+    /// Print the completions for a shell: of `gleaner`, or of `remrun`
     Completions(Completions),
     /// Write the manual pages into a folder
     Man(Man),
@@ -498,13 +501,6 @@ pub struct Stop {
     /// Folder of what is to be stopped, if it was started with another [env: GLEANER_STATE_DIR]
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-}
-
-/// `gleaner completions`.
-#[derive(Clone, Copy, Debug, Args)]
-pub struct Completions {
-    /// The shell
-    pub shell: clap_complete::Shell,
 }
 
 /// `gleaner man`.

@@ -13,6 +13,7 @@ pub mod detach;
 pub mod error;
 pub mod job;
 pub mod logging;
+pub mod machine;
 pub mod parts;
 pub mod remrun;
 pub mod render;

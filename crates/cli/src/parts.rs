@@ -3,10 +3,13 @@
 //!
 //! [`prepare_sandbox`] must come before any thread: the others start an async runtime of their own.
 
+mod ending;
+
 use crate::config::KnownHub;
 use crate::whereabouts::{advertised, find};
 use base::TreePath;
-use client::daemon::Prefer;
+use client::settings::{Choices, Prefer, Source};
+use ending::{end_of_stdin, log_end, told_to_end};
 use hub::desk::Room;
 use hub::shared::addresses_for_others;
 use std::future::Future;
@@ -20,7 +23,6 @@ use store::BlockStore;
 use store::journal::Options;
 use store::pg_journal::{Lease, Place};
 use tokio::runtime::Runtime;
-use tokio::signal::unix::{SignalKind, signal};
 use wire::flow::Paths;
 use wire::owner::Secret;
 use wire::{Hold, Key, Role, Token};
@@ -128,6 +130,13 @@ pub struct ClientConfig {
     pub prefers_there: bool,
 }
 
+impl ClientConfig {
+    /// What may change while the daemon runs.
+    pub fn choices(&self) -> Choices {
+        Choices { link_wait: self.link_wait, prefer: if self.prefers_there { Prefer::There } else { Prefer::Auto } }
+    }
+}
+
 /// What a hub says once it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HubReady {
@@ -201,8 +210,8 @@ pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError
         announce(&running, ready);
         let above = work_above(&running, hub.above, &hub.state_dir).await?;
         tokio::select! {
-            ended = running.run(stop) => ended.map_err(failed),
-            ended = above => ended,
+            ended = running.run(stop) => log_end("hub", ended.map_err(failed)),
+            ended = above => log_end("hub", ended),
         }
     })
 }
@@ -235,12 +244,13 @@ pub fn run_both(
         let stop = async { drop(has_left.await) };
         announce(&running, ready);
         let above = work_above(&running, hub.above, &hub.state_dir).await?;
-        tokio::select! {
+        let ended = tokio::select! {
             ended = running.run(stop) => ended.map_err(failed),
             ended = working => ended,
             gone = end_of_stdin(), if while_stdin => gone,
             ended = above => ended,
-        }
+        };
+        log_end("hub and worker", ended)
     })
 }
 
@@ -261,7 +271,7 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
         };
         let ended = work(worker, hub, sandbox, store, tell, told_to_end()?).await;
         endpoint.close().await;
-        ended
+        log_end("worker", ended)
     })
 }
 
@@ -276,15 +286,17 @@ pub enum ClientEnd {
 
 /// Runs the client daemon until [`client::report::Question::Stop`] or SIGTERM. `ready`: where it writes
 /// [`base::door::READY`] once it listens. `is_current`: whether the configuration still is what it was when
-/// the daemon listens; who changes it later will find the daemon, and tell it.
+/// the daemon listens; who changes it later will find the daemon, and tell it. `settings`: where what may change at any time is read again.
 pub fn run_client(
     client: ClientConfig,
+    settings: Source,
     ready: Option<OwnedFd>,
     is_current: impl FnOnce() -> bool,
 ) -> Result<ClientEnd, PartError> {
     // What takes time runs on threads of its own; one for the rest spares launches the changes between threads.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     run_in(runtime, async move {
+        let choices = client.choices();
         let hub = match &client.hub {
             Some(hub) => Some(find(hub, &client.state_dir).await?),
             None => None,
@@ -297,8 +309,8 @@ pub fn run_client(
             name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             hub,
             durable: false,
-            link_wait: client.link_wait,
-            prefer: if client.prefers_there { Prefer::There } else { Prefer::Auto },
+            choices,
+            settings: Some(settings),
             own_workers: true,
         };
         let mut end = ClientEnd::Told;
@@ -389,29 +401,6 @@ fn run_in<T>(
     let result = runtime.block_on(work);
     runtime.shutdown_timeout(WIND_UP);
     result
-}
-
-/// Completes at SIGTERM or SIGINT.
-fn told_to_end() -> Result<impl Future<Output = ()>, PartError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    Ok(async move {
-        let signal = tokio::select! {
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        };
-        tracing::info!(signal, "told to end");
-    })
-}
-
-/// Completes when standard input, a pipe, ends.
-async fn end_of_stdin() -> Result<(), PartError> {
-    use tokio::io::AsyncReadExt;
-    let stdin = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3).map_err(failed)?;
-    let mut stdin = tokio::net::unix::pipe::Receiver::from_owned_fd(stdin).map_err(failed)?;
-    let mut ignored = [0; 64];
-    while stdin.read(&mut ignored).await.map_err(failed)? > 0 {}
-    Ok(())
 }
 
 fn open_store(state_dir: &Path) -> Result<Arc<BlockStore>, PartError> {

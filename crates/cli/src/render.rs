@@ -2,6 +2,8 @@
 
 use crate::error::{CliError, Result};
 use base::path::{is_unseen, shown, shown_lines};
+pub use base::units::{bytes, micros};
+use std::borrow::Cow;
 use std::io::Write;
 
 /// Rows of text under headings, with columns that line up.
@@ -26,6 +28,11 @@ impl Table {
     /// The table as text, or `empty` on a line of its own if it has no rows. Columns of numbers (and not ids) are aligned to the
     /// right.
     pub fn text(&self, empty: &str) -> String {
+        self.text_in(empty, None)
+    }
+
+    /// The same for a terminal of so many columns, if it is one: what is too long for its lines is cut, the longest cells first.
+    pub fn text_in(&self, empty: &str, columns: Option<usize>) -> String {
         if self.rows.is_empty() {
             return format!("{empty}\n");
         }
@@ -33,20 +40,24 @@ impl Table {
             let cells = self.rows.iter().map(|row| row[column].chars().count());
             cells.chain([self.headings[column].len()]).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
+        let mut widths: Vec<usize> = (0..self.headings.len()).map(width).collect();
         let is_number = |cell: &String| cell.starts_with(|first: char| first.is_ascii_digit()) && !cell.contains('-');
         let numbers: Vec<bool> = (0..widths.len())
             .map(|column| {
                 !["TASK", "ID"].contains(&self.headings[column]) && self.rows.iter().all(|row| is_number(&row[column]))
             })
             .collect();
+        if let Some(columns) = columns {
+            fit(&mut widths, &numbers, columns);
+        }
         let mut text = String::new();
         let headings: Vec<String> = self.headings.iter().map(|heading| heading.to_string()).collect();
         for row in [&headings].into_iter().chain(&self.rows) {
             let mut line = String::new();
             for ((cell, width), number) in row.iter().zip(&widths).zip(&numbers) {
+                let cell = cut(cell, *width);
                 let pad = " ".repeat(width - cell.chars().count());
-                let parts = if *number { [&pad, cell.as_str(), "  "] } else { [cell.as_str(), &pad, "  "] };
+                let parts = if *number { [&pad, &*cell, "  "] } else { [&*cell, &pad, "  "] };
                 line.extend(parts);
             }
             text.push_str(line.trim_end());
@@ -54,6 +65,31 @@ impl Table {
         }
         text
     }
+}
+
+/// Makes the widest columns narrower, but for those of numbers, until a line has room; none beyond what still tells something.
+fn fit(widths: &mut [usize], numbers: &[bool], columns: usize) {
+    const LEAST: usize = 8;
+    let all = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
+    while all(widths) > columns {
+        let texts = widths.iter_mut().zip(numbers).filter(|(width, number)| !**number && **width > LEAST);
+        let Some((widest, _)) = texts.max_by_key(|(width, _)| **width) else { return };
+        *widest -= 1;
+    }
+}
+
+/// As much of a text as there is room for.
+fn cut(text: &str, width: usize) -> Cow<'_, str> {
+    match text.chars().count() > width {
+        true => text.chars().take(width.saturating_sub(3)).chain("...".chars()).collect(),
+        false => text.into(),
+    }
+}
+
+/// Columns of the terminal that standard output is; `None` where it is no terminal, and all is to be shown.
+pub fn columns() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
 }
 
 /// Named facts, one to a line; lists go below their name, and are cut after some lines.
@@ -98,32 +134,6 @@ impl Facts {
     }
 }
 
-/// A number of bytes with a unit.
-pub fn bytes(count: u64) -> String {
-    let units = ["B", "KB", "MB", "GB", "TB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 999.5 && unit + 1 < units.len() {
-        value /= 1000.0;
-        unit += 1;
-    }
-    if unit == 0 || value >= 99.5 {
-        format!("{value:.0} {}", units[unit])
-    } else {
-        format!("{value:.1} {}", units[unit])
-    }
-}
-
-/// A time span in microseconds with a unit.
-pub fn micros(count: u64) -> String {
-    match count {
-        0..1_000 => format!("{count} us"),
-        1_000..1_000_000 => format!("{:.1} ms", count as f64 / 1e3),
-        1_000_000..120_000_000 => format!("{:.2} s", count as f64 / 1e6),
-        _ => format!("{} min {} s", count / 60_000_000, count / 1_000_000 % 60),
-    }
-}
-
 /// How long something has been, in seconds, by its largest unit.
 pub fn age(seconds: u64) -> String {
     match seconds {
@@ -152,11 +162,7 @@ pub fn time(millis: i64) -> String {
 /// The command as a line, cut after `width` characters.
 pub fn command_line(argv: &[String], width: usize) -> String {
     let words: Vec<_> = argv.iter().map(|word| shown(word)).collect();
-    let line = words.join(" ");
-    match line.chars().count() > width {
-        true => line.chars().take(width.saturating_sub(3)).chain("...".chars()).collect(),
-        false => line,
-    }
+    cut(&words.join(" "), width).into_owned()
 }
 
 /// Prints text for people to standard output: see [`shown_lines`]. A reader that went away early is no error.
@@ -212,6 +218,19 @@ mod tests {
     }
 
     #[test]
+    fn a_table_is_cut_where_the_terminal_ends() {
+        let mut table = Table::new(&["TASK", "TIME", "PLACE", "COMMAND"]);
+        let command = "gcc -O2 -c parser.c";
+        table.row(["8f3a1234", "1.50 s", "a-machine-with-a-long-name", command].map(str::to_owned).to_vec());
+        let whole = table.text_in("", None);
+        assert!(whole.contains("a-machine-with-a-long-name  gcc -O2 -c parser.c\n"), "{whole}");
+        assert_eq!(table.text_in("", Some(80)), whole, "it has room");
+        let want = "TASK        TIME  PLACE            COMMAND\n8f3a1234  1.50 s  a-machine-wi...  gcc -O2 -c p...\n";
+        assert_eq!(table.text_in("", Some(50)), want);
+        assert!(table.text_in("", Some(3)).contains("a-mac...  gcc -..."), "no narrower");
+    }
+
+    #[test]
     fn what_others_are_called_moves_no_cursor() {
         let mut table = Table::new(&["NAME"]);
         table.row(vec!["a\u{1b}[31mb\r\nc\u{9b}1m\u{7f}".into()]);
@@ -236,14 +255,6 @@ mod tests {
 
     #[test]
     fn units() {
-        assert_eq!(
-            [bytes(0), bytes(999), bytes(1000), bytes(123_456), bytes(999_999)].join(", "),
-            "0 B, 999 B, 1.0 KB, 123 KB, 1.0 MB"
-        );
-        assert_eq!(
-            [micros(7), micros(9_300), micros(2_500_000), micros(125_000_000)].join(", "),
-            "7 us, 9.3 ms, 2.50 s, 2 min 5 s"
-        );
         assert_eq!([age(7), age(7199), age(172_799), age(172_800)].join(", "), "7 s, 119 min, 47 h, 2 days");
         assert_eq!(time(0), "1970-01-01 00:00:00 UTC");
         assert_eq!(time(951_827_696_000), "2000-02-29 12:34:56 UTC");

@@ -35,6 +35,11 @@ pub async fn answer(daemon: &Arc<Daemon>, question: &[u8]) -> Vec<u8> {
     text.unwrap_or_default()
 }
 
+/// Whether a question is that the daemon end.
+pub fn ends_daemon(question: &[u8]) -> bool {
+    matches!(serde_json::from_slice(question), Ok(Question::Reload | Question::Stop))
+}
+
 fn problem(kind: ProblemKind, message: impl Into<String>) -> Problem {
     Problem { kind, message: message.into(), hint: None }
 }
@@ -214,9 +219,10 @@ fn unknown_task(digits: &str) -> Problem {
 }
 
 async fn status(daemon: &Arc<Daemon>) -> Status {
-    let Some(link) = daemon.link() else { return Status::default() };
+    let settings_problem = daemon.settings.problem();
+    let Some(link) = daemon.link() else { return Status { problem: settings_problem, ..Status::default() } };
     let address = link.hub().addresses().first().map(ToString::to_string).unwrap_or_default();
-    let mut status = Status { hub: Some(address), ..Status::default() };
+    let mut status = Status { hub: Some(address), problem: settings_problem, ..Status::default() };
     (status.work_us, status.hedge_us, status.hedges) = daemon.hedges.counts();
     let answer = match ask_hub(daemon, json!({"ask": "status"})).await {
         Ok(answer) => answer,

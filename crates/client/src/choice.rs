@@ -109,8 +109,7 @@ impl Now {
 
     /// How much longer a command takes here for what else runs.
     fn crowding(&self) -> f64 {
-        let wanting = f64::from(self.runnable) + f64::from(self.wanted.max(1));
-        (wanting / f64::from(self.cpus.max(1))).max(1.0)
+        crowding(self.runnable, self.wanted, self.cpus)
     }
 
     /// What a command gets of a processor there.
@@ -126,6 +125,11 @@ impl Now {
             _ => 0.0,
         }
     }
+}
+
+/// How many times longer a command that asks for `wanted` CPUs takes than on an idle machine, where so many others want one.
+pub(crate) fn crowding(runnable: u32, wanted: u32, cpus: u32) -> f64 {
+    ((f64::from(runnable) + f64::from(wanted.max(1))) / f64::from(cpus.max(1))).max(1.0)
 }
 
 /// How long something takes that computes for `cpu_us` of `all_us` on a whole processor, where it gets this share of one.
@@ -240,7 +244,7 @@ impl fmt::Display for Choice {
             (Side::Here, false) => f.write_str("quicker here: ")?,
             (Side::There, false) => {}
         }
-        let (here, there, trip) = (Time(self.here_us), Time(self.there_us), Time(self.round_trip_us));
+        let (here, there, trip) = (seconds(self.here_us), seconds(self.there_us), seconds(self.round_trip_us));
         write!(f, "{here} here")?;
         if self.crowding > 1.05 {
             write!(f, " ({:.1} times as long as on an idle machine)", self.crowding)?;
@@ -254,20 +258,8 @@ impl fmt::Display for Choice {
 }
 
 /// Microseconds, for a person.
-pub(crate) fn seconds(us: f64) -> impl fmt::Display {
-    Time(us)
-}
-
-struct Time(f64);
-
-impl fmt::Display for Time {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            short if short < 10_000.0 => write!(f, "{:.1} ms", short / 1e3),
-            middling if middling < 1e6 => write!(f, "{:.0} ms", middling / 1e3),
-            long => write!(f, "{:.1} s", long / 1e6),
-        }
-    }
+pub(crate) fn seconds(us: f64) -> String {
+    base::units::micros(us.max(0.0).round() as u64)
 }
 
 #[cfg(test)]
@@ -402,7 +394,7 @@ mod tests {
         assert_eq!(side(&cold, &cable()), Some(Side::Here));
         let choice = choose(&Expected { untried: 32, ..cold }, &cable());
         assert!(choice.side == Side::There && choice.is_try, "{choice:?}");
-        assert!(choice.to_string().starts_with("tried, to know how long it takes: 2.0 s here"), "{choice}");
+        assert!(choice.to_string().starts_with("tried, to know how long it takes: 2.00 s here"), "{choice}");
         assert_eq!(side(&Expected { untried: 100, tries: 2, ..cold }, &cable()), Some(Side::Here));
         assert_eq!(side(&Expected { untried: 128, tries: 2, ..cold }, &cable()), Some(Side::There));
         let never = Expected { untried: u32::MAX, ..expected(Some(1.0), 1.0) };

@@ -23,6 +23,7 @@ use crate::recipes::Recipes;
 use crate::record::Records;
 use crate::run;
 use crate::serve::{Server, blocking};
+use crate::settings::{Choices, Look, Settings, Source};
 use crate::shadow::Shadow;
 use crate::snapshot::Snapshot;
 use crate::standing::{Callers, Standing};
@@ -64,10 +65,10 @@ pub struct Config {
     pub hub: Option<Arc<Whereabouts>>,
     /// Flush commits to disk.
     pub durable: bool,
-    /// How long commands that run wait for a link that is down; those that have run for longer wait for as long as that.
-    pub link_wait: Duration,
-    /// Where commands run that could run here as well.
-    pub prefer: Prefer,
+    /// What the user has chosen, …
+    pub choices: Choices,
+    /// … and where that is read again.
+    pub settings: Option<Source>,
     /// The workers are the user's own: all but secrets may go there.
     pub own_workers: bool,
 }
@@ -79,20 +80,12 @@ impl Config {
     }
 }
 
-/// Where commands run that could run here as well.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Prefer {
-    /// Where they are expected to end first.
-    #[default]
-    Auto,
-    /// On the pool, whatever it costs.
-    There,
-}
-
 /// All that callers share.
 pub struct Daemon {
     /// How it is set up.
     pub config: Config,
+    /// What the user has chosen, as it is now.
+    pub(crate) settings: Arc<Settings>,
     /// Answers the hub.
     pub server: Arc<Server>,
     /// Changes the user's files.
@@ -274,6 +267,7 @@ impl Daemon {
         let records = Arc::new(Records::open(&config.state_dir));
         let history = Arc::new(History::load(&config.state_dir.join("history.json")));
         Ok(Arc::new(Self {
+            settings: Arc::new(Settings::new(config.choices, config.settings.clone())),
             server,
             committer,
             records,
@@ -309,6 +303,7 @@ impl Daemon {
         let caller = Caller { name: self.config.name.clone(), instance: rand::random(), replaces: 0 };
         let link = Link::new(hub.clone(), &key, caller, server.clone(), networks)?;
         Ok(Arc::new(Self {
+            settings: self.settings.clone(),
             server,
             committer: self.committer.clone(),
             records: self.records.clone(),
@@ -387,11 +382,31 @@ impl Daemon {
         }
     }
 
+    /// Takes over what was changed in the settings; returns what is wrong with them, if that is new. If only another daemon can take them
+    /// over, this one ends as soon as it serves nobody, and a caller who finds it so comes again to the next one.
+    async fn look_at_settings(&self) -> Option<String> {
+        match self.settings.look() {
+            Look::Settled => None,
+            Look::Wrong(why) => Some(why),
+            Look::Outdated => {
+                if self.callers.make_way() {
+                    self.stop();
+                    // Until the end of this process: who came earlier would find the door still open.
+                    std::future::pending::<()>().await;
+                }
+                None
+            }
+        }
+    }
+
     /// Serves a command, unless this daemon was started under limits that would bind it and not its caller. Then the caller is to
     /// start another one, or to run it itself if this one has others to serve.
     async fn serve_command(self: Arc<Self>, first: First, process: Option<i32>) {
         let First { request, descriptors, requests, mut replies } = first;
         let Request::Run { command, options, window, world, .. } = request else { return };
+        if let Some(wrong) = self.look_at_settings().await {
+            let _ = replies.send(&Reply::Note(wrong)).await;
+        }
         if process.is_some_and(|process| self.standing.is_nicer_than(process)) {
             self.make_way();
         }
@@ -442,6 +457,9 @@ impl Daemon {
                 let _ = replies.send(&Reply::Outcome(outcome)).await;
             }
             Request::Ask(question) => {
+                if !ask::ends_daemon(&question) {
+                    self.look_at_settings().await;
+                }
                 let answer = ask::answer(&self, &question).await;
                 let _ = replies.send(&Reply::Answer(answer)).await;
             }

@@ -4,7 +4,7 @@
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
 use crate::ending::{ANSWER_LIMIT, Phase, cancelled, until};
-use crate::hedge::{Watch, hedged};
+use crate::hedge::{Headway, hedged};
 use crate::hold::Held;
 use crate::input::finished;
 use crate::link_wait::LinkWait;
@@ -64,7 +64,7 @@ pub struct Exchange<'a> {
     behind_bytes: usize,
     link: LinkWait,
     pub(crate) running: Arc<Running>,
-    pub(crate) watch: Watch,
+    pub(crate) headway: Headway,
     pub(crate) round_trip: Duration,
 }
 
@@ -104,7 +104,7 @@ impl<'a> Exchange<'a> {
         let held = Held::new(session.hold);
         let daemon = &session.daemon;
         let arrivals = Arrivals::new(Spool::new(daemon.spool_folder()), daemon.server.clone(), connection.clone());
-        let link = LinkWait::new(daemon.link(), daemon.config.link_wait);
+        let link = LinkWait::new(daemon.link(), daemon.settings.choices().link_wait);
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
         Self {
@@ -128,7 +128,7 @@ impl<'a> Exchange<'a> {
             behind_bytes: 0,
             link,
             running: running.clone(),
-            watch: Watch::begin(),
+            headway: Headway::begin(),
             round_trip: connection.round_trip(),
         }
     }
@@ -194,7 +194,7 @@ impl<'a> Exchange<'a> {
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             () = self.held.over() => Next::Deliver,
             is_first = hedged(&mut session.hedge) => Next::Hedged(is_first),
-            () = until(Some(self.watch.next())) => Next::Look,
+            () = until(Some(self.headway.next())) => Next::Look,
             frame = self.from_task.next::<TaskOutput>(), if goes_on => Next::Frame(frame),
             read = finished(&mut session.input.reading), if session.input.reading.is_some() => {
                 session.input.reading = None;
@@ -438,7 +438,7 @@ impl<'a> Exchange<'a> {
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
             OutputKind::Placed(placed) => {
                 self.record.placed(&placed);
-                self.watch.hear();
+                self.headway.hear();
                 self.is_answered = placed.answers_signals;
                 self.session.daemon.records.tell(self.record);
             }

@@ -8,7 +8,7 @@ use crate::choice::Side;
 use crate::daemon::Daemon;
 use crate::ending::Phase;
 use crate::exchange::Exchange;
-use crate::late::{Facts, Late, Stage, judge};
+use crate::late::{Facts, Late, Stage, judge, waits};
 use crate::outputs::{Output, Stream};
 use crate::race::{Contestant, Lane, contestants, once_only};
 use crate::record::Record;
@@ -138,7 +138,7 @@ impl Hedge {
 
 /// How a launched command comes along.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct Headway {
     launched: Instant,
     looks: usize,
     /// When something was heard or asked on its behalf last.
@@ -148,7 +148,7 @@ pub(crate) struct Watch {
     is_told: bool,
 }
 
-impl Watch {
+impl Headway {
     /// From its launch on.
     pub fn begin() -> Self {
         let now = Instant::now();
@@ -215,7 +215,7 @@ impl Session {
     /// What to do about the command now, if it is late. `worker`: where it was placed, if it was.
     pub(crate) fn remedy(
         &self,
-        watch: &Watch,
+        headway: &Headway,
         worker: Option<&str>,
         is_started: bool,
         round_trip: Duration,
@@ -223,20 +223,25 @@ impl Session {
         if self.is_contestant() || self.hedge.is_some() || self.ending.is_some() {
             return None;
         }
+        let stage = headway.stage(worker.is_some(), is_started);
+        let (elapsed_us, round_trip_us) =
+            (headway.launched.elapsed().as_micros() as f64, round_trip.as_micros() as f64);
+        if !waits(elapsed_us, stage, round_trip_us) {
+            return None;
+        }
         let may_here = self.may_run_here() && !self.is_noticed();
-        let stage = watch.stage(worker.is_some(), is_started);
         let offer = self.daemon.link().and_then(|link| link.offers.latest()).unwrap_or_default();
         // The offer is a moment old: it may be of the same worker. Where guests rest, the hub itself says whether there is another place.
         let is_another =
             worker.is_some_and(|worker| worker != offer.name) && !matches!(stage, Stage::Runs { rests: true, .. });
         let may_elsewhere = is_another && self.moves < MOVES_MAX && self.can_repeat();
         let facts = Facts {
-            elapsed_us: watch.launched.elapsed().as_micros() as f64,
+            elapsed_us,
             stage,
             expected_us: self.daemon.history.expected(&self.plan.kind()).map(|expected| expected.cpu_us),
             share_here: if may_here { 1.0 / self.daemon.here.crowding(self.plan.command.needs.cpus) } else { 0.0 },
             share_elsewhere: if may_elsewhere && offer.is_free { f64::from(offer.share) / 1e3 } else { 0.0 },
-            round_trip_us: round_trip.as_micros() as f64,
+            round_trip_us,
         };
         let late = judge(&facts)?;
         match (late.is_better_here, late.is_lost_little()) {
@@ -329,14 +334,14 @@ impl Exchange<'_> {
     /// Its worker says how far it has come.
     pub(crate) async fn on_progress(&mut self, progress: Progress, replies: &mut Replies) -> Option<Outcome> {
         self.record.progress(&progress);
-        self.watch.progress(progress);
+        self.headway.progress(progress);
         self.session.daemon.records.tell(self.record);
         self.on_look(replies).await
     }
 
     /// Looks whether the command is late, and does what is to be done about it. Its caller learns once what it waits for.
     pub(crate) async fn on_look(&mut self, replies: &mut Replies) -> Option<Outcome> {
-        let is_due = self.watch.look(lock(&self.running.asked).questions);
+        let is_due = self.headway.look(lock(&self.running.asked).questions);
         if is_due && self.session.stderr_is_terminal() {
             let waits = self.record.waits().unwrap_or_else(|| "runs".into());
             let place = self.record.worker().map(|worker| format!(" on {worker}")).unwrap_or_default();
@@ -346,7 +351,7 @@ impl Exchange<'_> {
             }
         }
         let (worker, is_started) = (self.record.worker(), self.started);
-        let remedy = self.session.remedy(&self.watch, worker, is_started, self.round_trip)?;
+        let remedy = self.session.remedy(&self.headway, worker, is_started, self.round_trip)?;
         let waits = self.record.waits().unwrap_or_else(|| "nothing is heard of it".into());
         match remedy {
             Remedy::Here(late) => {
@@ -423,30 +428,30 @@ mod tests {
 
     #[test]
     fn a_command_is_looked_at_ever_more_rarely_and_its_caller_is_told_once() {
-        let mut watch = Watch::begin();
-        assert_eq!(watch.next() - watch.launched, LOOKS[0]);
-        watch.looks = LOOKS.len();
-        assert_eq!(watch.next() - watch.launched, Duration::from_secs(2));
-        watch.looks += 1;
-        assert_eq!(watch.next() - watch.launched, Duration::from_secs(3));
-        assert!(!watch.look(0));
-        watch.launched = Instant::now().checked_sub(SAY_AFTER).expect("a moment ago");
-        assert!(watch.look(0) && !watch.look(0));
+        let mut headway = Headway::begin();
+        assert_eq!(headway.next() - headway.launched, LOOKS[0]);
+        headway.looks = LOOKS.len();
+        assert_eq!(headway.next() - headway.launched, Duration::from_secs(2));
+        headway.looks += 1;
+        assert_eq!(headway.next() - headway.launched, Duration::from_secs(3));
+        assert!(!headway.look(0));
+        headway.launched = Instant::now().checked_sub(SAY_AFTER).expect("a moment ago");
+        assert!(headway.look(0) && !headway.look(0));
     }
 
     #[test]
     fn questions_and_words_are_signs_of_life() {
-        let mut watch = Watch::begin();
-        watch.heard = Instant::now().checked_sub(Duration::from_secs(1)).expect("a moment ago");
-        let quiet = |watch: &Watch| match watch.stage(true, false) {
+        let mut headway = Headway::begin();
+        headway.heard = Instant::now().checked_sub(Duration::from_secs(1)).expect("a moment ago");
+        let quiet = |headway: &Headway| match headway.stage(true, false) {
             Stage::Starting { quiet_us } => quiet_us,
             other => panic!("{other:?}"),
         };
-        assert!(quiet(&watch) >= 1e6);
-        watch.look(3);
-        assert!(quiet(&watch) < 1e6);
-        assert_eq!(watch.stage(false, false), Stage::Queued);
-        watch.progress(Progress { ran_us: 9, cpu_us: 4, waited_us: 5, rests: String::new() });
-        assert!(matches!(watch.stage(true, true), Stage::Runs { cpu_us, rests: false, .. } if cpu_us == 4.0));
+        assert!(quiet(&headway) >= 1e6);
+        headway.look(3);
+        assert!(quiet(&headway) < 1e6);
+        assert_eq!(headway.stage(false, false), Stage::Queued);
+        headway.progress(Progress { ran_us: 9, cpu_us: 4, waited_us: 5, rests: String::new() });
+        assert!(matches!(headway.stage(true, true), Stage::Runs { cpu_us, rests: false, .. } if cpu_us == 4.0));
     }
 }

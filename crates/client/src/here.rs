@@ -3,6 +3,7 @@
 //! A command that is to run here is `remrun` itself, become that command: the daemon watches the process until its end, which costs
 //! the command nothing.
 
+use crate::choice::crowding;
 use crate::history::{History, Kind};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -59,8 +60,8 @@ impl Here {
 
     /// How many times longer a command that asks for so many CPUs takes here than on an idle machine.
     pub fn crowding(&self, wanted: u32) -> f64 {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from) as f64;
-        ((f64::from(self.runnable()) + f64::from(wanted.max(1))) / cpus).max(1.0)
+        let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+        crowding(self.runnable(), wanted, cpus)
     }
 
     /// How many processes or threads want a CPU of this machine, as far as is known. Commands that have just been sent here may not

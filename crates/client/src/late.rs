@@ -96,11 +96,27 @@ impl std::fmt::Display for Late {
     }
 }
 
+fn patience_us(round_trip_us: f64) -> f64 {
+    PATIENCE_US + PATIENCE_ROUND_TRIPS * round_trip_us
+}
+
+/// Whether a command waits rather than computes, so that it may be late: what it would get elsewhere matters only then.
+pub fn waits(elapsed_us: f64, stage: Stage, round_trip_us: f64) -> bool {
+    let patience_us = patience_us(round_trip_us);
+    elapsed_us >= patience_us
+        && match stage {
+            Stage::Queued | Stage::Runs { rests: true, .. } => true,
+            Stage::Starting { quiet_us } => quiet_us > patience_us * 2.0,
+            Stage::Runs { ran_us, cpu_us, waited_us, rests: false } => {
+                ran_us >= RAN_US_MIN && waited_us >= ran_us / 2.0 && cpu_us <= ran_us / 2.0
+            }
+        }
+}
+
 /// Whether the command is late; `None`: it is not, or nothing else would be quicker.
 pub fn judge(facts: &Facts) -> Option<Late> {
     let share = facts.share_here.max(facts.share_elsewhere);
-    let patience_us = PATIENCE_US + PATIENCE_ROUND_TRIPS * facts.round_trip_us;
-    if facts.elapsed_us < patience_us || share < SHARE_WORTH {
+    if !waits(facts.elapsed_us, facts.stage, facts.round_trip_us) || share < SHARE_WORTH {
         return None;
     }
     let known_us = facts.expected_us.unwrap_or(UNKNOWN_US).max(1_000.0);
@@ -113,14 +129,11 @@ pub fn judge(facts: &Facts) -> Option<Late> {
         Stage::Queued => {
             let late = late(0.0, f64::INFINITY, known_us);
             let busy = if share < SHARE_QUEUED { late.again_us * 3.0 + 2e6 } else { 0.0 };
-            (facts.elapsed_us > late.again_us.min(1e6).max(patience_us) + busy).then_some(late)
+            (facts.elapsed_us > late.again_us.min(1e6).max(patience_us(facts.round_trip_us)) + busy).then_some(late)
         }
-        Stage::Starting { quiet_us } => (quiet_us > patience_us * 2.0).then(|| late(0.0, f64::INFINITY, known_us)),
+        Stage::Starting { .. } => Some(late(0.0, f64::INFINITY, known_us)),
         Stage::Runs { cpu_us, rests: true, .. } => Some(late(cpu_us, f64::INFINITY, known_us.max(cpu_us * 1.5))),
-        Stage::Runs { ran_us, cpu_us, waited_us, rests: false } => {
-            if ran_us < RAN_US_MIN || waited_us < ran_us / 2.0 || cpu_us > ran_us / 2.0 {
-                return None;
-            }
+        Stage::Runs { ran_us, cpu_us, rests: false, .. } => {
             // Who has had more than was expected needs, as a rule, about half as much again.
             let needs_us = known_us.max(cpu_us * 1.5);
             let left_us = (needs_us - cpu_us) / (cpu_us / ran_us).max(SHARE_MIN);

@@ -14,6 +14,7 @@ use crate::small_file;
 use crate::weigh::Ran;
 use base::door::Reply;
 use base::path::{faithful, printable};
+use base::units::{bytes, micros, of};
 use base::{Command, ExitStatus, TaskId, TreePath};
 use std::collections::{HashMap, VecDeque};
 use std::io::Write;
@@ -165,7 +166,7 @@ impl Record {
         self.report.place = "remote".into();
         self.report.worker = Some(placed.name.clone());
         self.report.why = placed.why.clone();
-        self.at(format!("placed after {} us in the hub's queue", placed.queued_ns / 1000));
+        self.at(format!("placed after {} in the hub's queue", micros(placed.queued_ns / 1000)));
     }
 
     /// How far it has come, by its worker's accounts.
@@ -306,16 +307,11 @@ impl Record {
     pub fn summary(&self) -> String {
         let report = &self.report;
         let place = report.worker.as_ref().map_or("not placed".into(), |worker| format!("ran on {worker}"));
-        let ms = self.begun.elapsed().as_secs_f64() * 1e3;
-        format!(
-            "{place} in {ms:.1} ms: {} round trips, {} bytes up, {} down, {} faults, {} paths; gleaner explain {}",
-            report.round_trips,
-            report.bytes_up,
-            report.bytes_down,
-            report.faults,
-            report.paths_in_view,
-            self.task.short()
-        )
+        let took = micros(self.begun.elapsed().as_micros() as u64);
+        let (trips, faults) = (of(report.round_trips, "round trip"), of(report.faults, "fault"));
+        let (up, down, paths) = (bytes(report.bytes_up), bytes(report.bytes_down), of(report.paths_in_view, "path"));
+        let task = self.task.short();
+        format!("{place} in {took}: {trips}, {up} up, {down} down, {faults}, {paths}; gleaner explain {task}")
     }
 }
 

@@ -6,9 +6,8 @@
 pub use crate::call::Call;
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
-use crate::daemon::{Daemon, Prefer};
+use crate::daemon::Daemon;
 use crate::ending::{Phase, heed};
-use crate::endpoints;
 use crate::exchange::Exchange;
 use crate::hedge::{Again, Hedge};
 use crate::hold::Hold;
@@ -20,11 +19,12 @@ use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
 use crate::record::Record;
 use crate::serve::{CallOff, Running, blocking};
+use crate::settings::Prefer;
 use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
-use crate::weigh::{run_there, weigh};
+use crate::weigh::{plan_and_weigh, run_there};
 use base::door::{Options, Reply};
 use base::{Command, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
@@ -131,6 +131,30 @@ pub(crate) async fn carry_out(
     }
 }
 
+/// The answer to a caller whose command does not go, for this reason.
+fn here(why: String, no_local: bool) -> Reply {
+    match no_local {
+        false => Reply::RunHere { why },
+        true => Reply::Failed { message: format!("{why}, and --no-local forbids to run it here"), code: CODE_FAILED },
+    }
+}
+
+/// The answer to a caller whose command was not planned.
+fn not_planned(why: Option<NotPlanned>, no_local: bool, record: &mut Record) -> Reply {
+    match why {
+        None => here("the client daemon failed".into(), no_local),
+        Some(NotPlanned::NotFound(missing)) if no_local => {
+            Reply::Failed { code: missing.exit_code(), message: missing.to_string() }
+        }
+        Some(why) => {
+            if let NotPlanned::Better(kind, choice) = &why {
+                record.weighed(*kind, choice);
+            }
+            here(why.to_string(), no_local)
+        }
+    }
+}
+
 /// A command on its way.
 pub(crate) struct Session {
     pub(crate) daemon: Arc<Daemon>,
@@ -176,12 +200,6 @@ impl Session {
     /// Decides whether the command can run elsewhere. The error is the answer to a caller whose command cannot.
     async fn prepare(daemon: &Arc<Daemon>, call: Call, record: &mut Record) -> Result<Self, Reply> {
         let Call { task, command, options, window, descriptors, contestant } = call;
-        let here = |why: String, no_local: bool| match no_local {
-            false => Reply::RunHere { why },
-            true => {
-                Reply::Failed { message: format!("{why}, and --no-local forbids to run it here"), code: CODE_FAILED }
-            }
-        };
         let no_local = options.no_local;
         let [stdin, stdout, stderr]: [OwnedFd; 3] = match descriptors.try_into() {
             Ok(three) => three,
@@ -198,34 +216,8 @@ impl Session {
         }
         let fds = [stdin, stdout, stderr].map(Arc::new);
         let again = Again { command: command.clone(), window, fds: fds.clone() };
-        let planned = {
-            let (daemon, fds, options) = (daemon.clone(), fds.clone(), options.clone());
-            blocking(move || {
-                if let Some(why) = endpoints::keeps_here(&fds, &command.limits) {
-                    return Err(NotPlanned::Here(why));
-                }
-                let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
-                let choice = weigh(&daemon, &plan, &options);
-                match choice.filter(|choice| choice.side == Side::Here) {
-                    Some(choice) => Err(NotPlanned::Better(plan.kind(), choice)),
-                    None => Ok((Checked::at_once(&plan, &daemon), plan, choice)),
-                }
-            })
-            .await
-        };
-        let (checked, plan, choice) = match planned {
-            Some(Ok(planned)) => planned,
-            Some(Err(NotPlanned::NotFound(missing))) if no_local => {
-                return Err(Reply::Failed { code: missing.exit_code(), message: missing.to_string() });
-            }
-            Some(Err(why)) => {
-                if let NotPlanned::Better(kind, choice) = &why {
-                    record.weighed(*kind, choice);
-                }
-                return Err(here(why.to_string(), no_local));
-            }
-            None => return Err(here("the client daemon failed".into(), no_local)),
-        };
+        let planned = plan_and_weigh(daemon, command, (&options, window, job), &fds).await;
+        let (checked, plan, choice) = planned.map_err(|why| not_planned(why, no_local, record))?;
         record.planned(&plan);
         choice.iter().for_each(|choice| record.weighed(plan.kind(), choice));
         let launched = plan.launched();
@@ -379,7 +371,7 @@ impl Session {
     /// Whether the caller lets it run here, and the pool is not preferred whatever it costs.
     pub(crate) fn may_run_here(&self) -> bool {
         let must_go = self.options.no_local || self.options.job.is_some();
-        !must_go && self.daemon.config.prefer == Prefer::Auto
+        !must_go && self.daemon.settings.choices().prefer == Prefer::Auto
     }
 
     fn fail(&self, why: String) -> Reply {
@@ -437,7 +429,7 @@ impl Session {
         replies: &mut Replies,
         record: &mut Record,
     ) -> Outcome {
-        let patience = if self.options.no_local { self.daemon.config.link_wait } else { Duration::ZERO };
+        let patience = if self.options.no_local { self.daemon.settings.choices().link_wait } else { Duration::ZERO };
         let daemon = self.daemon.clone();
         let connecting = daemon.connect(patience);
         let (joined, connection) = match self.hearing(Phase::BeforeStart, connecting, (requests, replies)).await {

@@ -1,20 +1,53 @@
 //! Weighs where a command runs, and learns from how it went.
 
-use crate::choice::{Choice, Now, There, choose, choose_unknown};
-use crate::daemon::{Daemon, Prefer};
+use crate::choice::{Choice, Now, Side, There, choose, choose_unknown};
+use crate::daemon::Daemon;
+use crate::endpoints;
 use crate::history::RunThere;
-use crate::plan::Plan;
+use crate::plan::{NotPlanned, Plan};
+use crate::serve::blocking;
+use crate::settings::Prefer;
+use crate::takeoff::Checked;
+use crate::views::JobViews;
 use base::door::Options;
+use base::{Command, WindowSize};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 use wire::Joined;
 use wire::message::{Exited, Offer};
+
+/// A command that goes: with its files if they were checked already, and what was chosen from if it was weighed.
+pub(crate) type Planned = (Option<Checked>, Plan, Option<Choice>);
+
+/// Plans a command, and weighs where it runs. `Err(None)`: the daemon failed.
+pub(crate) async fn plan_and_weigh(
+    daemon: &Arc<Daemon>,
+    command: Command,
+    (options, window, job): (&Options, Option<WindowSize>, Option<Arc<JobViews>>),
+    fds: &[Arc<OwnedFd>; 3],
+) -> Result<Planned, Option<NotPlanned>> {
+    let (daemon, fds, options) = (daemon.clone(), fds.clone(), options.clone());
+    let planned = blocking(move || {
+        if let Some(why) = endpoints::keeps_here(&fds, &command.limits) {
+            return Err(NotPlanned::Here(why));
+        }
+        let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
+        let choice = weigh(&daemon, &plan, &options);
+        match choice.filter(|choice| choice.side == Side::Here) {
+            Some(choice) => Err(NotPlanned::Better(plan.kind(), choice)),
+            None => Ok((Checked::at_once(&plan, &daemon), plan, choice)),
+        }
+    });
+    planned.await.ok_or(None)?.map_err(Some)
+}
 
 /// Where a command is better run; `None` if that is not weighed: it must go, nothing speaks against it, or the hub is not heard now, which is
 /// found out when it is launched.
 pub fn weigh(daemon: &Daemon, plan: &Plan, options: &Options) -> Option<Choice> {
     // Tasks of a job see one state of the files, which is to be had there alone. What races is not weighed.
     let must_go = options.race || options.no_local || options.job.is_some();
-    if must_go || daemon.config.prefer == Prefer::There {
+    if must_go || daemon.settings.choices().prefer == Prefer::There {
         return None;
     }
     let (joined, _) = daemon.link()?.current()?;

@@ -23,6 +23,10 @@ fn joined(account: &Account, what: impl Fn(&client::report::AccountNode) -> Stri
 
 impl Render for Accounts {
     fn render(&self) -> String {
+        self.render_in(None)
+    }
+
+    fn render_in(&self, columns: Option<usize>) -> String {
         let mut table = Table::new(&[
             "NAME", "ID", "ROLE", "WEIGHT", "SHARE", "TASKS", "RUNNING", "USED", "GIVEN", "MET", "MISSED", "DONE",
             "FAILED",
@@ -45,7 +49,7 @@ impl Render for Accounts {
                 account.failed.to_string(),
             ]);
         }
-        let mut text = table.text("no accounts on this page");
+        let mut text = table.text_in("no accounts on this page", columns);
         if self.more > 0 {
             text.push_str(&format!("... and {} more (--page shows them)\n", self.more));
         }
@@ -72,6 +76,10 @@ impl Render for Account {
 
 impl Render for EveryonesJobs {
     fn render(&self) -> String {
+        self.render_in(None)
+    }
+
+    fn render_in(&self, columns: Option<usize>) -> String {
         let headings =
             ["ID", "ACCOUNT", "STATE", "PRIORITY", "TASKS", "ENDED", "FAILED", "RUNNING", "DEADLINE", "NAME"];
         let mut table = Table::new(&headings);
@@ -89,7 +97,7 @@ impl Render for EveryonesJobs {
                 job.name.clone(),
             ]);
         }
-        let mut text = table.text("no jobs on this page");
+        let mut text = table.text_in("no jobs on this page", columns);
         if self.more {
             text.push_str("... and more (--page shows them)\n");
         }
@@ -121,9 +129,9 @@ mod tests {
     fn accounts_in_a_list() {
         let gone = Account { weight: 1, ..Account::default() };
         let want = "\
-NAME       ID        ROLE    WEIGHT  SHARE      TASKS  RUNNING     USED  GIVEN  MET  MISSED  DONE  FAILED
-ada        4f0c11d2  client       3  12.5%  7 of 5000        2  93.50 s   0 us    4       0    40       0
-(revoked)                         1     0%          0        0     0 us   0 us    0       0     0       0
+NAME       ID        ROLE    WEIGHT  SHARE      TASKS  RUNNING    USED  GIVEN  MET  MISSED  DONE  FAILED
+ada        4f0c11d2  client       3  12.5%  7 of 5000        2  93.5 s   0 us    4       0    40       0
+(revoked)                         1     0%          0        0    0 us   0 us    0       0     0       0
 ... and 3 more (--page shows them)
 ";
         assert_eq!(Accounts { accounts: vec![ada(), gone], more: 3 }.render(), want);

@@ -15,11 +15,15 @@ fn age_at(now_ms: i64, then_ms: i64) -> String {
 
 impl Render for Batches {
     fn render(&self) -> String {
-        list(self, now_millis())
+        self.render_in(None)
+    }
+
+    fn render_in(&self, columns: Option<usize>) -> String {
+        list(self, now_millis(), columns)
     }
 }
 
-fn list(batches: &Batches, now_ms: i64) -> String {
+fn list(batches: &Batches, now_ms: i64, columns: Option<usize>) -> String {
     let mut table = Table::new(&["ID", "STATE", "DONE", "FAILED", "RUNNING", "WAITING", "AGE", "NAME"]);
     for job in &batches.jobs {
         table.row(vec![
@@ -33,7 +37,7 @@ fn list(batches: &Batches, now_ms: i64) -> String {
             job.name.clone(),
         ]);
     }
-    let mut text = table.text("no batch jobs: gleaner submit hands one over");
+    let mut text = table.text_in("no batch jobs: gleaner submit hands one over", columns);
     for job in batches.jobs.iter().filter(|job| !job.is_over()) {
         if let Some(problem) = &job.problem {
             text.push_str(&format!("{}: {problem}\n", short(&job.job)));
@@ -87,19 +91,22 @@ fn task_facts(report: &TaskReport) -> Facts {
 
 impl Render for BatchReport {
     fn render(&self) -> String {
+        self.render_in(None)
+    }
+
+    fn render_in(&self, columns: Option<usize>) -> String {
         let mut facts = facts(&self.job);
         facts.fact("folder", &self.cwd).fact("kept in", &self.job.folder);
         let mut text = facts.text().to_owned();
         // Only where some wait for others.
         let is_ordered = self.tasks.iter().any(|task| !task.waits_for.is_empty());
-        let mut columns = vec!["TASK", "STATUS", "WORKER", "COMMAND"];
+        let mut headings = vec!["TASK", "STATUS", "WORKER", "COMMAND"];
         if is_ordered {
-            columns.insert(2, "WAITS FOR");
+            headings.insert(2, "WAITS FOR");
         }
-        let mut table = Table::new(&columns);
+        let mut table = Table::new(&headings);
         for task in &self.tasks {
-            let command =
-                if task.name.is_empty() { command_line(&task.argv, COMMAND_WIDTH) } else { task.name.clone() };
+            let command = if task.name.is_empty() { command_line(&task.argv, usize::MAX) } else { task.name.clone() };
             let worker = task.worker.clone().unwrap_or_default();
             let mut row = vec![task.index.to_string(), task.status.clone(), worker, command];
             if is_ordered {
@@ -107,7 +114,7 @@ impl Render for BatchReport {
             }
             table.row(row);
         }
-        text.push_str(&format!("\n{}", table.text("no tasks on this page")));
+        text.push_str(&format!("\n{}", table.text_in("no tasks on this page", columns)));
         // Why tasks were cancelled is among the facts.
         for task in self.tasks.iter().filter(|task| task.why.is_some() && task.status != "cancelled") {
             text.push_str(&task.render());
@@ -177,7 +184,7 @@ ID        STATE    DONE  FAILED  RUNNING  WAITING  AGE  NAME
 8f3a1234: no hub
 ... and 3 older ones (--all shows them)
 ";
-        assert_eq!(list(&Batches { jobs: vec![job(), held], older: 3 }, 7_500_000), want);
+        assert_eq!(list(&Batches { jobs: vec![job(), held], older: 3 }, 7_500_000, None), want);
     }
 
     #[test]

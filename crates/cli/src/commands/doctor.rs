@@ -2,7 +2,9 @@
 //!
 //! [`look`] gathers facts, [`judge`] decides on them: only the first touches the machine.
 
+mod keys;
 mod priority;
+mod roles;
 
 use crate::args::Json;
 use crate::config::{Config, Flags, Surroundings};
@@ -10,6 +12,7 @@ use crate::error::{CliError, Result};
 use crate::render::{print, print_json};
 use gleaner_client::door::Folder;
 use priority::Priority;
+use roles::Roles;
 use serde::Serialize;
 
 /// How a finding bears on its roles.
@@ -35,7 +38,7 @@ pub struct Finding {
     pub verdict: Verdict,
     /// What was found.
     pub found: String,
-    /// What to do, unless it is as it should be.
+    /// What to do, unless it is as it should be or nothing can be done.
     pub remedy: Option<String>,
 }
 
@@ -68,17 +71,25 @@ pub struct Facts {
     pub priority: Priority,
     /// Whether `remrun` lies beside this program or in PATH.
     pub has_remrun: bool,
+    /// What this machine is.
+    pub roles: Roles,
+    /// Whether it is a container, whose kernel and devices are its host's to change.
+    pub is_container: bool,
+    /// What speaks for a key that was copied.
+    pub copied_key: Option<String>,
 }
 
-/// Looks, and prints what was found. Fails if a role cannot work.
+/// Looks, and prints what was found. Fails if a role cannot work that this machine has.
 pub fn run(arguments: Json) -> Result {
-    let findings = judge(&look());
+    let facts = look();
+    let findings = judge(&facts);
     if arguments.json {
         print_json(&serde_json::json!({ "findings": findings }))?;
     } else {
-        print(&text(&findings))?;
+        print(&text(&findings, facts.roles))?;
     }
-    let missing = findings.iter().filter(|finding| finding.verdict == Verdict::Missing).count();
+    let is_missing = |finding: &&Finding| finding.verdict == Verdict::Missing && facts.roles.has(&finding.roles);
+    let missing = findings.iter().filter(is_missing).count();
     match missing {
         0 => Ok(()),
         count => Err(CliError::environment(format!("{count} of {} findings must be mended", findings.len()))
@@ -93,7 +104,7 @@ pub fn look() -> Facts {
     let fuse = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let switch = |path: &str, forbidding: &str| !is_root && read(path).trim() == forbidding;
     let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok();
-    let config = Config::load(&Surroundings::of_process(), Flags::default());
+    let config = Config::load(&Surroundings::of_process(), Flags::default()).ok();
     let access = |path: &str| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     Facts {
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
@@ -113,7 +124,10 @@ pub fn look() -> Facts {
         subordinate_ids: (subordinate(&read("/etc/subuid")), subordinate(&read("/etc/subgid"))),
         has_idmap_tools: in_path("newuidmap") && in_path("newgidmap"),
         runtime_problem: Folder::of_environment().secure().err().map(|error| error.to_string()),
-        priority: priority::look(config.ok().map(|config| config.state_dir.value.join("worker")).as_deref()),
+        priority: priority::look(config.as_ref().map(|config| config.state_dir.value.join("worker")).as_deref()),
+        roles: config.as_ref().map(Roles::look).unwrap_or_default(),
+        is_container: roles::is_container(),
+        copied_key: keys::look(config.as_ref()),
         has_remrun: std::env::current_exe().is_ok_and(|exe| exe.with_file_name("remrun").exists()) || in_path("remrun"),
     }
 }
@@ -145,7 +159,7 @@ const WORKER: &[&str] = &["worker"];
 const CLIENT: &[&str] = &["client"];
 
 fn finding(subject: &'static str, roles: &[&'static str], verdict: Verdict, found: String, remedy: &str) -> Finding {
-    let remedy = (verdict != Verdict::Ok).then(|| remedy.to_owned());
+    let remedy = (verdict != Verdict::Ok && !remedy.is_empty()).then(|| remedy.to_owned());
     Finding { subject, roles: roles.to_vec(), verdict, found, remedy }
 }
 
@@ -155,7 +169,8 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     if !facts.is_root {
         all.push(subordinate_ids(facts));
     }
-    all.extend(priority::judge(&facts.priority));
+    all.extend(priority::judge(&facts.priority, roles::place(facts)));
+    all.extend(keys::judge(facts.copied_key.as_deref()));
     let (verdict, found) = match &facts.runtime_problem {
         None => (Verdict::Ok, format!("{}", Folder::of_environment().path().display())),
         Some(problem) => (Verdict::Missing, problem.clone()),
@@ -188,14 +203,22 @@ fn fuse(facts: &Facts) -> Finding {
         Some(libc::ENOENT) => (
             Verdict::Missing,
             "/dev/fuse is not there",
-            "modprobe fuse; in a container, start it with --device /dev/fuse",
+            match facts.is_container {
+                true => "start the container with --device /dev/fuse --cap-add SYS_ADMIN",
+                false => "as root: modprobe fuse",
+            },
         ),
         Some(libc::EACCES | libc::EPERM) => (
             Verdict::Missing,
             "/dev/fuse may not be opened",
-            "as root: chmod 666 /dev/fuse; in a container, start it with --device /dev/fuse --cap-add SYS_ADMIN",
+            match facts.is_container {
+                true => "start the container with --device /dev/fuse --cap-add SYS_ADMIN",
+                false => "as root: chmod 666 /dev/fuse",
+            },
         ),
-        Some(_) => (Verdict::Missing, "/dev/fuse does not open", "modprobe fuse"),
+        Some(_) => {
+            (Verdict::Missing, "/dev/fuse does not open", "as root, on the host if this is a container: modprobe fuse")
+        }
     };
     finding("/dev/fuse", WORKER, verdict, found.into(), remedy)
 }
@@ -233,7 +256,10 @@ fn cgroup(facts: &Facts) -> Finding {
         if limits.cpu_idle && limits.memory && limits.pids {
             return finding("cgroups", WORKER, Verdict::Ok, "version 1, which does as well".into(), "");
         }
-        let remedy = "boot with systemd.unified_cgroup_hierarchy=1; without it tasks have no memory limits";
+        let remedy = match facts.is_container {
+            true => "start the container with its own control groups (--cgroupns=private, /sys/fs/cgroup writable)",
+            false => "boot with systemd.unified_cgroup_hierarchy=1; without it tasks have no memory limits",
+        };
         return finding("cgroup v2", WORKER, Verdict::Weak, "not mounted at /sys/fs/cgroup".into(), remedy);
     };
     let has = |name: &str| controllers.split_whitespace().any(|controller| controller == name);
@@ -243,8 +269,7 @@ fn cgroup(facts: &Facts) -> Finding {
         (false, _) => (Verdict::Weak, format!("lacks {}", lacking.join(", "))),
         (true, false) => (Verdict::Weak, "this process may make no groups".into()),
     };
-    let remedy =
-        "start the worker as a systemd unit with Delegate=yes (systemd-run --user -p Delegate=yes gleaner worker)";
+    let remedy = roles::place(facts).groups();
     finding("cgroup v2", WORKER, verdict, found, remedy)
 }
 
@@ -256,15 +281,17 @@ fn subordinate_ids(facts: &Facts) -> Finding {
         return finding("subordinate ids", WORKER, Verdict::Missing, found, remedy);
     }
     let verdict = if uids >= 65_536 && gids >= 65_536 { Verdict::Ok } else { Verdict::Missing };
-    let remedy =
-        "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER; or run the worker as root";
-    finding("subordinate ids", WORKER, verdict, format!("{uids} user ids, {gids} group ids (65536 wanted)"), remedy)
+    let account = std::env::var("USER").unwrap_or_else(|_| "USER".into());
+    let remedy = format!(
+        "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 {account}; or run the worker as root"
+    );
+    finding("subordinate ids", WORKER, verdict, format!("{uids} user ids, {gids} group ids (65536 wanted)"), &remedy)
 }
 
-/// The findings as text.
-fn text(findings: &[Finding]) -> String {
+/// The findings as text. Of a role that this machine does not have a line tells what it would lack.
+fn text(findings: &[Finding], has: Roles) -> String {
     let mut text = String::new();
-    for finding in findings {
+    for finding in findings.iter().filter(|finding| has.has(&finding.roles)) {
         let verdict = match finding.verdict {
             Verdict::Ok => "ok",
             Verdict::Weak => "weak",
@@ -275,6 +302,15 @@ fn text(findings: &[Finding]) -> String {
         if let Some(remedy) = &finding.remedy {
             text.push_str(&format!("{:8}do: {remedy}\n", ""));
         }
+    }
+    if !has.worker {
+        let lacks = findings.iter().filter(|finding| !has.has(&finding.roles) && finding.verdict == Verdict::Missing);
+        let lacks: Vec<&str> = lacks.map(|finding| finding.subject).collect();
+        let what = match lacks.is_empty() {
+            true => "it could: gleaner join TOKEN".to_owned(),
+            false => format!("to do so it lacks {}", lacks.join(", ")),
+        };
+        text.push_str(&format!("{:8}{:17}this machine lends nothing; {what}\n", "", "worker"));
     }
     text
 }
@@ -337,10 +373,30 @@ mod tests {
             assert_eq!((bad[0].subject, bad[0].verdict, bad[0].remedy.is_some()), (subject, Verdict::Missing, true));
         }
         let weak = judge(&Facts { cgroup_writable: false, ..sound() });
-        assert!(
-            text(&weak)
-                .contains("weak    cgroup v2        this process may make no groups (for: worker)\n        do: ")
-        );
+        let text = text(&weak, Roles::default());
+        let want = "weak    cgroup v2        this process may make no groups (for: worker)\n        do: ";
+        assert!(text.contains(want), "{text}");
+    }
+
+    #[test]
+    fn a_machine_that_only_sends_is_told_nothing_of_what_workers_need() {
+        let lacking = Facts { fuse_error: Some(libc::ENOENT), filesystems: String::new(), ..sound() };
+        let client = Roles { worker: false };
+        let findings = judge(&Facts { roles: client, ..lacking });
+        let text = text(&findings, client);
+        assert!(!text.contains("do: ") && !text.contains("MISSING"), "{text}");
+        let want = "worker           this machine lends nothing; to do so it lacks /dev/fuse, overlayfs\n";
+        assert!(text.contains(want), "{text}");
+        let counts =
+            |has: Roles| findings.iter().any(|found| found.verdict == Verdict::Missing && has.has(&found.roles));
+        assert!(!counts(client) && counts(Roles::default()));
+    }
+
+    #[test]
+    fn a_copied_key_is_told() {
+        let findings = judge(&Facts { copied_key: Some("worker.key was made on another machine".into()), ..sound() });
+        let found: Vec<_> = findings.iter().filter(|finding| finding.verdict != Verdict::Ok).collect();
+        assert_eq!((found.len(), found[0].subject), (1, "keys"));
     }
 
     #[test]

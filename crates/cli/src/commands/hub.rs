@@ -44,6 +44,7 @@ pub fn flags(node: NodeFlags, serve: Serve) -> Flags {
 pub fn own_config(config: &Config) -> Result<HubConfig> {
     let state_dir = config.state_dir.value.join("hub");
     make_private_folder(&state_dir)?;
+    crate::machine::mark(&state_dir);
     let above = config.hub_above.as_ref().map(|above| above.value.clone());
     Ok(HubConfig {
         listen: config.listen.value,

@@ -135,7 +135,7 @@ fn understand<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {
 /// Asks, and prints the answer as text or JSON.
 fn ask_and_print<T: DeserializeOwned + Serialize + Render>(question: &Question, json: bool) -> Result {
     let answer: T = ask(question)?;
-    if json { render::print_json(&answer) } else { render::print(&answer.render()) }
+    if json { render::print_json(&answer) } else { render::print(&answer.render_in(render::columns())) }
 }
 
 /// The token that was given, or read from standard input for `-`.

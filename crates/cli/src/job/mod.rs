@@ -14,12 +14,13 @@ pub mod worker;
 use crate::args::{Halt, Run};
 use crate::error::{CliError, Result};
 use crate::remrun::signals::{Signals, die_by};
-use gleaner_client::{Cancel, Session};
+use gleaner_client::{Cancel, Session, descriptors, gather};
 use progress::Progress;
 use report::Tally;
 use source::{Source, Typed};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write};
+use std::os::unix::ffi::OsStringExt;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -39,10 +40,11 @@ const DESCRIPTORS: u64 = 8192;
 
 /// Runs a job to its end. The process must have a single thread.
 pub fn run(arguments: &Run, typed: Typed) -> Result<ExitCode> {
+    let here = kept_here(arguments)?;
     let source = Source::new(arguments.job.as_deref(), typed)?;
     // Before it is changed for this process: tasks have what it was.
     let session = Session::open().map_err(failed)?;
-    let way = match arguments.no_remote {
+    let way = match here {
         true => Way::Here(session, Cancel::new().map_err(failed)?),
         false => Way::Job(session.job().map_err(failed)?),
     };
@@ -52,7 +54,7 @@ pub fn run(arguments: &Run, typed: Typed) -> Result<ExitCode> {
     let settings = Settings {
         needs: arguments.needs.with_cpus(arguments.cpus),
         no_local: arguments.no_local,
-        no_remote: arguments.no_remote,
+        no_remote: here,
         verbose: arguments.verbose,
         allow_write: arguments.allow_write.clone(),
         retries: arguments.retries,
@@ -78,6 +80,20 @@ pub fn run(arguments: &Run, typed: Typed) -> Result<ExitCode> {
         trouble: None,
     };
     runner.run(&arriving)
+}
+
+/// Whether the tasks run here: it was asked for, or descriptors are open for them that do not travel.
+fn kept_here(arguments: &Run) -> Result<bool> {
+    let words: Vec<Vec<u8>> = arguments.command.iter().map(|word| word.clone().into_vec()).collect();
+    let Some(why) = descriptors::keep_here(&words, &gather::environment()) else { return Ok(arguments.no_remote) };
+    if arguments.no_local || !arguments.needs.tag.is_empty() {
+        return Err(CliError::user(format!("{why}, and --no-local or --tag forbids to run it here"))
+            .hint("close it for the job, such as with 3<&-"));
+    }
+    if arguments.verbose && !arguments.no_remote {
+        crate::render::say(&format!("the job runs here: {why}"));
+    }
+    Ok(true)
 }
 
 fn failed(error: gleaner_client::Error) -> CliError {

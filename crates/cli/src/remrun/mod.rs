@@ -3,6 +3,7 @@
 //! [`options`] reads the line, `gleaner_client` knocks at the door and collects what the command sees of this process,
 //! [`session`] talks with the daemon, [`local`] runs the command here when it is to run here.
 
+pub mod definition;
 pub mod local;
 pub mod options;
 pub mod session;
@@ -27,7 +28,7 @@ pub const FAILED: u8 = 125;
 pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
     let run = match options::parse(arguments) {
         Ok(Line::Run(run)) => run,
-        Ok(Line::Help) => return print(options::HELP),
+        Ok(Line::Help) => return print(&definition::help()),
         Ok(Line::Version) => return print(concat!("remrun ", env!("CARGO_PKG_VERSION"), "\n")),
         Err(what) => return fail(&format!("{what}\n  help: remrun --help"), FAILED),
     };
@@ -54,6 +55,14 @@ fn elsewhere(run: &Run) -> i32 {
         Ok(door) => door,
         Err(error) => return without_daemon(run, &error),
     };
+    let tell = |why: &DoorError| {
+        if rustix::termios::isatty(streams::standard_streams()[2]) {
+            say(&format!("waits: {why}, Ctrl-C ends this command"));
+        }
+    };
+    if let Err(stopped) = door.wait_while_stopped(tell) {
+        return without_daemon(run, &stopped);
+    }
     let request = match gather::command(run.argv.clone(), run.needs.clone()) {
         Ok(command) => Request::Run {
             version: VERSION,
@@ -72,26 +81,10 @@ fn elsewhere(run: &Run) -> i32 {
     let mut session = Session::new(&folder, &signals);
     let mut tries = TRIES_MAX;
     loop {
-        let lost = match session.run(&mut door, &request) {
-            Ok(End::Done(status)) => return end_as(status, session.close()),
-            Ok(End::RunHere(why)) => {
-                session.close();
-                signals.restore();
-                if run.options.verbose {
-                    say(&format!("runs here: {why}"));
-                }
-                if why == base::door::CCACHE_HERE {
-                    local::have_ccache_send();
-                }
-                return here(run);
-            }
-            Ok(End::Failed { message, code }) => {
-                session.close();
-                return fail(&message, code);
-            }
-            Ok(End::Interrupted(signal)) => return end_as(ExitStatus::Signal(signal), session.close()),
-            Ok(End::Lost) => DoorError::NotListening,
-            Err(error) => error,
+        let ended = session.run(&mut door, &request);
+        let lost = match ended.and_then(|end| conclude(run, end, &mut session, &signals, &door)) {
+            Ok(status) => return status,
+            Err(lost) => lost,
         };
         if let Some(task) = session.launched() {
             session.close();
@@ -111,6 +104,39 @@ fn elsewhere(run: &Run) -> i32 {
                 return without_daemon(run, &error);
             }
         };
+    }
+}
+
+/// Ends as the talk with the daemon ended. The error is that the daemon is gone.
+fn conclude(run: &Run, end: End, session: &mut Session<'_>, signals: &Signals, door: &Door) -> Result<i32, DoorError> {
+    let terminal_was_raw = session.close();
+    match end {
+        End::Done(status) => Ok(end_as(status, terminal_was_raw)),
+        End::RunHere(why) => {
+            signals.restore();
+            if run.options.verbose {
+                say(&format!("runs here: {why}"));
+            }
+            if why == base::door::CCACHE_HERE {
+                local::have_ccache_send();
+            }
+            Ok(here(run))
+        }
+        End::Failed { message, code } => Ok(fail(&message, code)),
+        End::Interrupted(signal) => Ok(end_as(ExitStatus::Signal(signal), terminal_was_raw)),
+        End::Stopped => Ok(stopped(run, session.launched(), signals, &door.stopped())),
+        End::Lost => Err(DoorError::NotListening),
+    }
+}
+
+/// The daemon is stopped: what it has not launched runs here.
+fn stopped(run: &Run, launched: Option<base::TaskId>, signals: &Signals, why: &DoorError) -> i32 {
+    match launched {
+        Some(task) => fail(&gleaner_client::unknown_end(why, task), FAILED),
+        None => {
+            signals.restore();
+            without_daemon(run, why)
+        }
     }
 }
 

@@ -1,35 +1,9 @@
-//! What stands before the command on `remrun`'s line. By hand: an argument parser would cost more than all the rest.
+//! What stands before the command on `remrun`'s line. By hand, see [`super::definition`].
 
 use base::Needs;
 use base::command::{TAGS_MAX, is_tag, memory_mib};
 use base::path::printable;
 use std::string::FromUtf8Error;
-
-/// Text of `--help`.
-pub const HELP: &str = "\
-Run a command on the pool's machines as if it ran here.
-
-Usage: remrun [OPTIONS] COMMAND [ARGUMENT...]
-
-Options:
-  -c, --cpus N            CPUs that the command asks for, and sees on another's machine: nproc, OpenMP
-                          and Java go by it (default 1)
-      --memory SIZE       only on a worker that lends as much memory, such as 8G, or here
-      --tag NAME          only on a worker that has this tag, and not here; may be repeated
-      --no-local          fail rather than run the command on this machine
-      --race              run it here as well, in a sandbox, and keep the result of the one that ends
-                          first; not if it reads a terminal or a pipe
-      --allow-write PATH  let this command change PATH too; may be repeated
-  -v, --verbose           say on standard error where it ran, and why
-      --help              print this help
-      --version           print the version
-      --                  end of the options
-
-Exit status: that of the command; death by a signal is passed on as such.
-  125  remrun itself failed, and nothing was committed
-  126  the command cannot be executed
-  127  the command was not found
-";
 
 /// A line of `remrun`, understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,8 +35,8 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
     while let Some(argument) = rest.next() {
         let (name, attached) = split(&argument);
         match name {
-            b"--help" if attached.is_none() => return Ok(Line::Help),
-            b"--version" if attached.is_none() => return Ok(Line::Version),
+            b"-h" | b"--help" if attached.is_none() => return Ok(Line::Help),
+            b"-V" | b"--version" if attached.is_none() => return Ok(Line::Version),
             b"-v" | b"--verbose" if attached.is_none() => run.options.verbose = true,
             b"--no-local" if attached.is_none() => run.options.no_local = true,
             b"--race" if attached.is_none() => run.options.race = true,
@@ -186,5 +160,6 @@ mod tests {
         }
         assert_eq!(parsed("-v --help"), Ok(Line::Help));
         assert_eq!(parsed("--version gcc"), Ok(Line::Version));
+        assert_eq!((parsed("-h"), parsed("-c 2 -V")), (Ok(Line::Help), Ok(Line::Version)));
     }
 }

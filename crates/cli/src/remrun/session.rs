@@ -5,6 +5,7 @@ use super::terminal::Terminal;
 use super::{say_lines, streams};
 use base::door::{Reply, Request};
 use base::{ExitStatus, TaskId, WindowSize};
+use gleaner_client::door::pulse::{Life, Pulse};
 use gleaner_client::door::{Door, DoorError, Folder, Received, system, timespec_until};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -38,6 +39,8 @@ pub enum End {
     Interrupted(u8),
     /// The daemon is gone.
     Lost,
+    /// The daemon is stopped, and was waited for long enough.
+    Stopped,
 }
 
 /// The state of one command's run.
@@ -54,6 +57,12 @@ pub struct Session<'a> {
     told_window: Option<WindowSize>,
     /// A signal that would have ended us came before the launch: when to stop waiting, and which.
     interrupted: Option<(Instant, u8)>,
+    /// A signal that would have ended us came since the launch.
+    asked_to_end: Option<u8>,
+    /// Whether the daemon lives on.
+    pulse: Pulse,
+    /// It was told that it does not.
+    told_stopped: bool,
     /// SIGTSTP came before the launch, which is waited for until then: the daemon is to stop the task as well.
     stopping: Option<Instant>,
 }
@@ -70,6 +79,9 @@ impl<'a> Session<'a> {
             told_foreground: true,
             told_window: streams::window(),
             interrupted: None,
+            asked_to_end: None,
+            pulse: Pulse::new(),
+            told_stopped: false,
             stopping: None,
         }
     }
@@ -113,6 +125,9 @@ impl<'a> Session<'a> {
             {
                 return Ok(End::Interrupted(signal));
             }
+            if let Some(end) = self.look_at_daemon(door) {
+                return Ok(end);
+            }
             if self.stopping.is_some_and(|deadline| Instant::now() >= deadline) {
                 self.stop_alone();
                 self.continue_task(door)?;
@@ -122,6 +137,24 @@ impl<'a> Session<'a> {
         }
     }
 
+    /// Sees whether the daemon lives on: it may be stopped, and then neither answers nor closes the connection.
+    fn look_at_daemon(&mut self, door: &Door) -> Option<End> {
+        match self.pulse.look(door, self.launched.is_some()) {
+            Life::Lives => return None,
+            Life::GivenUp => return Some(End::Stopped),
+            Life::Stopped => {}
+        }
+        if let Some(signal) = self.asked_to_end {
+            self.note(&door.stopped().to_string());
+            return Some(End::Interrupted(signal));
+        }
+        if !self.told_stopped && rustix::termios::isatty(streams::standard_streams()[2]) {
+            self.told_stopped = true;
+            self.note(&format!("waits: {}, Ctrl-C ends this command", door.stopped()));
+        }
+        None
+    }
+
     fn wait(&self, door: &Door) -> Result<(), DoorError> {
         let mut polled = [
             PollFd::from_borrowed_fd(door.as_fd(), PollFlags::IN),
@@ -129,8 +162,13 @@ impl<'a> Session<'a> {
         ];
         let look = self.wants_terminal().then(|| Instant::now() + TERMINAL_LOOK);
         let interrupted = self.interrupted.map(|(deadline, _)| deadline);
-        let timeout: Option<Timespec> =
-            look.into_iter().chain(interrupted).chain(self.stopping).min().map(timespec_until);
+        let timeout: Option<Timespec> = look
+            .into_iter()
+            .chain(interrupted)
+            .chain(self.stopping)
+            .chain([self.pulse.next()])
+            .min()
+            .map(timespec_until);
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(system("waiting for the client daemon")(error)),
@@ -157,8 +195,12 @@ impl<'a> Session<'a> {
             signal => {
                 // The numbers are 1 to 64.
                 let number = signal as u8;
-                if self.signals.would_end(signal) && self.launched.is_none() && self.interrupted.is_none() {
-                    self.interrupted = Some((Instant::now() + INTERRUPT_TIME_MAX, number));
+                match (self.signals.would_end(signal), self.launched) {
+                    (true, None) => {
+                        self.interrupted.get_or_insert((Instant::now() + INTERRUPT_TIME_MAX, number));
+                    }
+                    (true, Some(_)) => self.asked_to_end = Some(number),
+                    (false, _) => {}
                 }
                 tell(door, &Request::Signal(number))
             }

@@ -85,6 +85,49 @@ fn manual_and_completions_know_every_subcommand() {
 }
 
 #[test]
+fn remrun_has_a_manual_page_and_completions() {
+    let place = Place::new();
+    let dir = place.path().join("man");
+    assert_eq!(output(gleaner(&place).arg("man").arg(&dir)).0, Some(0));
+    let page = std::fs::read_to_string(dir.join("remrun.1")).expect("a page");
+    let (code, help, _) = output(place.remrun().arg("-h"));
+    assert_eq!(code, Some(0));
+    assert_eq!(output(place.remrun().arg("--help")).1, help);
+    for option in ["cpus", "memory", "tag", "no-local", "race", "allow-write", "verbose", "help", "version"] {
+        assert!(help.contains(&format!("--{option}")), "{option}: {help}");
+        assert!(page.contains(&option.replace('-', "\\-")), "{option}: {page}");
+        for shell in ["bash", "zsh", "fish"] {
+            let (code, script, _) = output(gleaner(&place).args(["completions", shell, "remrun"]));
+            assert!(code == Some(0) && script.contains(option), "{shell}: {option}: {script}");
+        }
+    }
+    assert_eq!(output(place.remrun().arg("-V")).1, output(place.remrun().arg("--version")).1);
+    assert_eq!(output(gleaner(&place).args(["completions", "elvish", "remrun"])).0, Some(2));
+}
+
+/// What bash offers for these words, the last of which is to be completed.
+fn offered_by_bash(script: &str, words: &[&str]) -> String {
+    let set = format!("COMP_WORDS=({}); COMP_CWORD={}", words.join(" "), words.len() - 1);
+    let line = format!("compopt() {{ :; }}\n{script}\n{set}\n_remrun\nprintf '%s\\n' \"${{COMPREPLY[@]}}\"");
+    let ran = std::process::Command::new("bash").args(["--norc", "-c", &line]).output().expect("bash runs");
+    String::from_utf8(ran.stdout).expect("text")
+}
+
+#[test]
+fn bash_completes_options_commands_and_files() {
+    let place = Place::new();
+    let (_, script, _) = output(gleaner(&place).args(["completions", "bash", "remrun"]));
+    let offered = |words: &[&str]| offered_by_bash(&script, words);
+    assert_eq!(offered(&["remrun", "--no"]), "--no-local\n");
+    assert!(offered(&["remrun", "-c", "2", "bas"]).lines().any(|line| line == "bash"));
+    assert!(offered(&["remrun", "--cpus", "=", "2", "bas"]).lines().any(|line| line == "bash"));
+    assert!(offered(&["remrun", "cat", "/etc/passw"]).lines().any(|line| line == "/etc/passwd"));
+    assert!(offered(&["remrun", "--allow-write", "/et"]).lines().any(|line| line == "/etc"));
+    assert_eq!(offered(&["remrun", "-c", ""]).trim(), "", "a number");
+    assert!(!offered(&["remrun", "ls", "--no"]).contains("--no-local"), "the command's own");
+}
+
+#[test]
 fn answers_as_text_and_as_json() {
     let place = Place::new();
     let answer = r#"{"tasks": [{"task": "8f3a1234", "argv": ["make"], "place": "local", "status": "exit 2"}]}"#;
@@ -200,6 +243,24 @@ fn errors_are_json_for_a_program() {
             "{wrong:?}"
         );
     }
+}
+
+#[test]
+fn units_for_systemd_start_what_there_is() {
+    use clap::Parser;
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/systemd");
+    let mut started = Vec::new();
+    for entry in std::fs::read_dir(folder).expect("units") {
+        let text = std::fs::read_to_string(entry.expect("a unit").path()).expect("text");
+        let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).expect("a command");
+        let arguments = cli::args::Arguments::try_parse_from(line.split(' ')).expect(line);
+        started.push(format!("{:?}", arguments.command).split('(').next().unwrap_or_default().to_owned());
+        for wanted in ["[Unit]", "[Service]", "[Install]", "Restart=on-failure"] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
+        }
+    }
+    started.sort();
+    assert_eq!(started, ["Hub", "Worker"]);
 }
 
 #[test]

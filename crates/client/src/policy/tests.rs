@@ -285,13 +285,16 @@ fn becomes(policy: &WritePolicy, text: &str, facts: &WriteFacts) -> Becomes {
     }
 }
 
-#[test]
-fn writing_from_a_project() {
+fn writing_policy_of_a_project() -> WritePolicy {
     let env = ["VIRTUAL_ENV=/home/u/envs/x"];
     let argv =
         "ffmpeg -i /home/u/in/a.mov -o /home/u/Videos/x.mp4 --log=/srv/log/y.log /home/u/.bashrc /home/u/docs/p.tex";
-    let policy =
-        WritePolicy::new(scope("/home/u", 1000, "/home/u/proj/src", argv, &env), vec![path("/home/u/.allowed")]);
+    WritePolicy::new(scope("/home/u", 1000, "/home/u/proj/src", argv, &env), vec![path("/home/u/.allowed")])
+}
+
+#[test]
+fn what_a_project_makes_is_kept_and_caches_are_dropped() {
+    let policy = writing_policy_of_a_project();
     for kept in [
         "/home/u/proj/a.o",
         "/home/u/proj/.git/index",
@@ -325,6 +328,13 @@ fn writing_from_a_project() {
     ] {
         assert_eq!(becomes(&policy, dropped, &NEW), Becomes::Dropped, "{dropped}");
     }
+    let directory = WriteFacts { directory: true, ..NEW };
+    assert_eq!(becomes(&policy, "/home/u/Videos", &directory), Becomes::Kept, "made on the way to an output");
+}
+
+#[test]
+fn what_runs_later_and_what_is_elsewhere_is_refused() {
+    let policy = writing_policy_of_a_project();
     for refused in [
         "/home/u/.bashrc",
         "/home/u/notes.txt",
@@ -354,8 +364,6 @@ fn writing_from_a_project() {
     }
     assert_eq!(becomes(&policy, "/tmp/others", &WriteFacts { owner: Some(0), ..NEW }), Becomes::Refused);
     assert_eq!(becomes(&policy, "/home/u/proj/x", &WriteFacts { may_write: false, ..NEW }), Becomes::Refused);
-    let directory = WriteFacts { directory: true, ..NEW };
-    assert_eq!(becomes(&policy, "/home/u/Videos", &directory), Becomes::Kept, "made on the way to an output");
 }
 
 #[test]

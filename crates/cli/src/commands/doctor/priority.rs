@@ -1,6 +1,7 @@
 //! What this machine's owner is spared: which of the means are in force at the worker that runs here, or would be at one that is started
 //! as who asks.
 
+use super::roles::Place;
 use super::{Finding, Verdict, WORKER, finding};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -50,12 +51,14 @@ fn of(told: &Value) -> Priority {
     }
 }
 
-const GROUPS: &str = "run the worker as root, or where this account may make control groups: systemd-run --user -p Delegate=yes gleaner worker";
-
-const TOP: &str = "run the worker as root, and outside of containers: examples/systemd/gleaner-worker.service";
-
-/// Decides what that means.
-pub fn judge(priority: &Priority) -> Vec<Finding> {
+/// Decides what that means, at such a place.
+pub fn judge(priority: &Priority, place: Place) -> Vec<Finding> {
+    let groups = place.groups();
+    let top = match place {
+        Place::Container => "run the worker outside of the container",
+        Place::Root => "run the worker by a unit of its own: examples/systemd/gleaner-worker.service",
+        Place::Account => "run the worker as root: examples/systemd/gleaner-worker.service",
+    };
     let limits = priority.limits;
     let now = if priority.is_in_force { "in force" } else { "possible" };
     let judged = |subject, holds: bool, good: String, bad: &str, remedy: &str| match holds {
@@ -72,14 +75,14 @@ pub fn judge(priority: &Priority) -> Vec<Finding> {
             } else {
                 "guests are SCHED_IDLE, but a group beside the owner's takes its share"
             },
-            if limits.cpu_idle { TOP } else { GROUPS },
+            if limits.cpu_idle { top } else { groups },
         ),
         judged(
             "resting",
             limits.freeze,
             format!("{now}: guests are frozen; one that must leave is begun again elsewhere"),
             "guests cannot be frozen: they end instead",
-            GROUPS,
+            groups,
         ),
         judged(
             "owner's memory",
@@ -90,21 +93,28 @@ pub fn judge(priority: &Priority) -> Vec<Finding> {
             } else {
                 "guests are not bounded"
             },
-            if limits.memory { "boot with psi=1" } else { GROUPS },
+            if !limits.memory {
+                groups
+            } else if place == Place::Container {
+                ""
+            } else {
+                "boot with psi=1"
+            },
         ),
         judged(
             "owner's disk",
             limits.memory && limits.freeze,
             format!("{now}: what guests write is bounded and paced"),
             "guests' writes are of the idle class only, which spares no fsync",
-            GROUPS,
+            groups,
         ),
         judged(
             "owner's presence",
             priority.sees_input,
             format!("{now}: input is seen"),
             "only the load of other programs tells whether the owner is there",
-            "add the worker's account to the group input, or run it as root",
+            // Without input devices there is nothing to be seen.
+            if place == Place::Account { "add the worker's account to the group input, or run it as root" } else { "" },
         ),
     ]
 }
@@ -120,11 +130,11 @@ mod tests {
 
     #[test]
     fn all_means_are_fine_and_each_that_is_missing_is_told() {
-        assert!(judge(&all()).iter().all(|finding| finding.verdict == Verdict::Ok));
+        assert!(judge(&all(), Place::Root).iter().all(|finding| finding.verdict == Verdict::Ok));
         let without = |change: fn(&mut Priority)| {
             let mut priority = all();
             change(&mut priority);
-            let weak = judge(&priority).into_iter().filter(|finding| finding.verdict == Verdict::Weak);
+            let weak = judge(&priority, Place::Root).into_iter().filter(|finding| finding.verdict == Verdict::Weak);
             weak.map(|finding| finding.subject).collect::<Vec<_>>()
         };
         assert_eq!(without(|priority| priority.limits.cpu_idle = false), ["CPU priority"]);

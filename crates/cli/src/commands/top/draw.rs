@@ -15,6 +15,8 @@ use ratatui::widgets::{Block, Clear, Paragraph, Row, Sparkline, Table};
 const SILENCE_MS: u64 = 2_500;
 /// Characters of a bar.
 const BAR: usize = 10;
+/// Times are shown on a terminal of so many lines.
+const TIMES_FROM: u16 = 27;
 /// Characters before a line of sparks.
 const RATE_WIDTH: u16 = 22;
 /// A line of sparks has so many steps.
@@ -37,10 +39,12 @@ const HELP: &[&str] = &[
 
 /// Draws everything as it is at `now_ms`.
 pub fn draw(frame: &mut Frame<'_>, view: &View, now_ms: u64) {
+    // On a low terminal workers and jobs matter more.
+    let times_height = if frame.area().height < TIMES_FROM { 0 } else { 6 };
     let [head, queues, times, lists, keys] = Layout::vertical([
         Constraint::Length(2),
         Constraint::Length(8),
-        Constraint::Length(6),
+        Constraint::Length(times_height),
         Constraint::Min(0),
         Constraint::Length(1),
     ])
@@ -52,11 +56,14 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now_ms: u64) {
     draw_tasks(frame, tasks, figures);
     draw_rates(frame, rates, view);
     draw_times(frame, times, figures);
-    let workers = view.workers();
-    let wanted = (workers.len() as u16).saturating_add(3).clamp(4, 4.max(lists.height * 3 / 5));
+    let (workers, jobs) = (view.workers(), view.jobs());
+    let room = if jobs.is_empty() { lists.height } else { 4.max(lists.height * 3 / 5) };
+    let wanted = (workers.len() as u16).saturating_add(3).clamp(4, room.max(4));
     let [upper, lower] = Layout::vertical([Constraint::Length(wanted), Constraint::Min(0)]).areas(lists);
     draw_workers(frame, upper, &workers, view.by_name);
-    draw_jobs(frame, lower, &view.jobs());
+    if !jobs.is_empty() {
+        draw_jobs(frame, lower, &jobs);
+    }
     frame.render_widget(Line::from("q end   c busiest   n by name   ? help").dim(), keys);
     if view.helps {
         draw_help(frame);
@@ -83,15 +90,23 @@ fn draw_head(frame: &mut Frame<'_>, area: Rect, view: &View, now_ms: u64) {
         second.push(Span::from(format!("no answer since {}{what}", age(silent_ms / 1000))).red().bold());
     } else if let Some(figures) = &view.figures {
         let (busy, lent) = (figures.cpus_busy, figures.cpus_lent);
+        let away = match figures.hosts_away {
+            0 => String::new(),
+            away => format!(", {} away", count(away)),
+        };
+        let rest = format!(
+            " {} of {} busy  workers {}  hosts {}{away}  clients {}",
+            count(busy),
+            count(lent),
+            count(figures.workers),
+            count(figures.hosts_here),
+            count(figures.clients)
+        );
+        // The bar takes what the numbers leave.
+        let room = usize::from(area.width).saturating_sub("CPUs ".len() + rest.chars().count());
         second.push(Span::from("CPUs "));
-        second.push(Span::from(bar(busy, lent, 2 * BAR)).green());
-        second.push(Span::from(format!(" {} of {} busy", count(busy), count(lent))));
-        second.push(Span::from(format!("  workers {}", count(figures.workers))));
-        second.push(Span::from(format!("  hosts {}", count(figures.hosts_here))));
-        if figures.hosts_away > 0 {
-            second.push(Span::from(format!(", {} away", count(figures.hosts_away))));
-        }
-        second.push(Span::from(format!("  clients {}", count(figures.clients))));
+        second.push(Span::from(bar(busy, lent, room.min(2 * BAR))).green());
+        second.push(Span::from(rest));
     }
     frame.render_widget(Paragraph::new(vec![Line::from(first), Line::from(second)]), area);
 }
@@ -180,6 +195,8 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by
         0 => format!(" workers, {order} "),
         more => format!(" workers, {order}: {more} more "),
     };
+    let longest = workers.iter().take(room).map(|worker| worker.state.chars().count()).max().unwrap_or(0);
+    let state = (longest as u16).clamp(10, 30);
     let row = |worker: &&WorkerStatus| {
         Row::new([
             Line::from(shown(&worker.name).into_owned()),
@@ -194,7 +211,7 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by
         Constraint::Length(5),
         Constraint::Length(5),
         Constraint::Length(BAR as u16),
-        Constraint::Length(10),
+        Constraint::Length(state),
     ];
     let table = Table::new(workers.iter().take(room).map(row), widths)
         .header(Row::new(["NAME".into(), right("CPUS"), right("BUSY"), "".into(), "STATE".into()]).dim())
@@ -256,7 +273,7 @@ fn bar(part: u64, whole: u64, width: usize) -> String {
         whole => (u128::from(part.min(whole)) * 8 * width as u128 / u128::from(whole)) as usize,
     };
     // A little is not nothing.
-    let eighths = if part > 0 && whole > 0 { eighths.max(1) } else { eighths };
+    let eighths = if part > 0 && whole > 0 && width > 0 { eighths.max(1) } else { eighths };
     let partial = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let mut text = "█".repeat(eighths / 8);
     if eighths % 8 > 0 {
@@ -368,8 +385,8 @@ CPUs ██████████▎········· 33 of 64 busy  workers 
 └────────────────────────────┘└────────────────────────────────────────────────┘
 ┌ journal: 12.3 MB of 4.3 GB, 9,876 records, 0 B buffered, epoch 2 ────────────┐
 │                half   99 of 100       longest         times                  │
-│sync          1.2 ms      4.1 ms       20.0 ms         1,204                  │
-│told          1.2 ms      4.1 ms       20.0 ms         1,204                  │
+│sync          1.2 ms      4.1 ms         20 ms         1,204                  │
+│told          1.2 ms      4.1 ms         20 ms         1,204                  │
 │placed             -           -             -             0                  │
 └──────────────────────────────────────────────────────────────────────────────┘
 ┌ workers, busiest first ──────────────────────────────────────────────────────┐
@@ -386,6 +403,21 @@ q end   c busiest   n by name   ? help
 ";
         let found = drawn(&view(), 2_100, 80, 27);
         assert_eq!(found, want, "\n{found}");
+    }
+
+    #[test]
+    fn a_terminal_of_80_by_24_shows_workers_and_jobs() {
+        let mut view = view();
+        view.overview.status.workers[0].state = "ready, key used twice".into();
+        if let Some(figures) = &mut view.figures {
+            (figures.cpus_lent, figures.cpus_busy, figures.hosts_here) = (123_456, 100_000, 12_345);
+        }
+        let found = drawn(&view, 2_100, 80, 24);
+        for wanted in ["rack  ", "desk  ", "ready, key used twice", "30 of 60", "night", "clients 1\n", "q end"] {
+            assert!(found.contains(wanted), "{wanted}:\n{found}");
+        }
+        view.overview.jobs.jobs.clear();
+        assert!(!drawn(&view, 2_100, 80, 24).contains("my batch jobs"));
     }
 
     #[test]
