@@ -396,7 +396,11 @@ impl Session {
     fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
         record.note(format!("called off: {why}"));
         self.daemon.unable.note(&self.plan.unable, &why, self.is_noticed(), now_seconds());
-        self.fall_back(why)
+        let mut reply = self.fall_back(why);
+        if let (Reply::Failed { message, .. }, Some(kept)) = (&mut reply, record.kept_back().last()) {
+            message.push_str(&format!("; {}", kept.denial.remedy()));
+        }
+        reply
     }
 
     /// Whether anybody can know that it ran elsewhere.
