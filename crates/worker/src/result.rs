@@ -122,7 +122,10 @@ fn collect_blocking(
         let options = Options { at, index, ..options.clone() };
         let part = delta::collect(&upper, seen, &options, &mut |file, size| keeper.keep(&mut cutter, file, size));
         parts.push(part.map_err(|error| NotRead {
-            is_unable: matches!(error, DeltaError::AccessList { .. }),
+            is_unable: matches!(
+                error,
+                DeltaError::AccessList { .. } | DeltaError::TooDeep { .. } | DeltaError::TooMany { .. }
+            ),
             why: error.to_string(),
         })?);
     }

@@ -31,8 +31,10 @@ pub use handle::Handle;
 
 use base::{Base, Binding, Content, Delta, Time, TreePath};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -50,24 +52,34 @@ pub trait Lens {
     /// Opens what is at `path` in the lower directory for reading, following no link.
     fn open_base(&self, path: &TreePath) -> io::Result<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let lower = rustix::fs::open(self.lower(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
         let relative = path.relative_to(&TreePath::root()).filter(|relative| !relative.is_empty()).unwrap_or(b".");
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let name = std::ffi::OsStr::from_bytes(relative);
-        Ok(rustix::fs::openat2(lower, name, flags, Mode::empty(), within)?.into())
+        Ok(open_within(self.lower(), relative, flags)?.into())
     }
 
     /// The handle by which the kernel knows what is at `path` in the lower directory: overlays note it of each file that
     /// they copy up. `None` if there is nothing, or the file system has no handles.
     fn handle_of(&self, path: &TreePath) -> Option<Handle> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let lower = rustix::fs::open(self.lower(), OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
         let relative = path.relative_to(&TreePath::root()).filter(|relative| !relative.is_empty())?;
-        let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let name = std::ffi::OsStr::from_bytes(relative);
-        let held = rustix::fs::openat2(lower, name, flags, Mode::empty(), within).ok()?;
-        Handle::of(&held)
+        Handle::of(&open_within(self.lower(), relative, flags).ok()?)
     }
+}
+
+/// Opens what is at a path in `folder`, following no link; in steps where the path is longer than the kernel takes at once.
+fn open_within(folder: &Path, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    const AT_ONCE_BYTES_MAX: usize = 4000;
+    const STEP: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
+    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let open = |at: &OwnedFd, path: &[u8], flags| {
+        rustix::fs::openat2(at, std::ffi::OsStr::from_bytes(path), flags, Mode::empty(), within)
+    };
+    let (mut at, mut rest) = (rustix::fs::open(folder, STEP, Mode::empty())?, path);
+    while rest.len() > AT_ONCE_BYTES_MAX {
+        // A name has at most 255 bytes, so there is a slash.
+        let cut = rest[..AT_ONCE_BYTES_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
+        (at, rest) = (open(&at, &rest[..cut], STEP)?, &rest[cut + 1..]);
+    }
+    open(&at, rest, flags)
 }
 
 /// How a task's upper directory is to be read.
@@ -229,4 +241,27 @@ pub fn join(parts: Vec<Collected>) -> Collected {
     // Stable: within each kind the order stays.
     all.delta.changes.sort_by_key(place);
     all
+}
+
+#[cfg(test)]
+mod opening {
+    use super::*;
+
+    #[test]
+    fn a_path_is_opened_however_long_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let name = "d".repeat(200);
+        let mut at = rustix::fs::open(folder.path(), OFlags::PATH, Mode::empty()).expect("it is there");
+        for _ in 0..50 {
+            rustix::fs::mkdirat(&at, &*name, Mode::RWXU).expect("makes");
+            at = rustix::fs::openat(&at, &*name, OFlags::PATH, Mode::empty()).expect("it is there");
+        }
+        let flags = OFlags::RDWR | OFlags::CREATE;
+        let made = rustix::fs::openat(&at, "f", flags, Mode::RUSR | Mode::WUSR).expect("makes");
+        rustix::io::write(&made, b"deep").expect("writes");
+        let path = [vec![name.as_str(); 50].join("/"), "f".into()].join("/");
+        let opened = open_within(folder.path(), path.as_bytes(), OFlags::RDONLY).expect("opens");
+        assert_eq!(io::read_to_string(File::from(opened)).expect("reads"), "deep");
+        assert_eq!(open_within(folder.path(), b"../x", OFlags::PATH).err(), Some(Errno::XDEV));
+    }
 }
