@@ -36,6 +36,9 @@ impl fmt::Display for KeptBack {
 impl KeptBack {
     /// The same without what to do: for who learns that the command runs here for it.
     pub fn why(&self) -> String {
+        if self.denial == Denial::Rights {
+            return format!("{} may not be read by you, so it cannot be sent", self.path);
+        }
         format!("{} was kept back by the read policy ({})", self.path, self.denial.reason())
     }
 }
@@ -67,12 +70,19 @@ impl Server {
     }
 }
 
+/// Whether this user may read what is there.
+fn is_readable(path: &TreePath) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    accessat(CWD, path.as_bytes(), Access::READ_OK, AtFlags::EACCESS).is_ok()
+}
+
 fn denial(running: &Arc<Running>, path: &TreePath) -> Option<Denial> {
     let stat = stat_at(path.as_bytes()).ok()?;
     let facts = FileFacts { uid: stat.stx_uid, mode: u32::from(stat.stx_mode) & 0o7777, directory: false };
     match running.gate.access(path, &facts) {
         Access::Deny(denial) => Some(denial),
         Access::Pass => Some(Denial::Home),
+        Access::Allow if !is_readable(path) => Some(Denial::Rights),
         Access::Allow => None,
     }
 }

@@ -23,6 +23,8 @@ impl Snapshot {
         let file = match open(path, OFlags::RDONLY) {
             Ok(file) => File::from(file),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
+            // Who may only execute it, or write into it, can do that here.
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some((self.keep_back(path, stat, stamp), true))),
             Err(errno) => return Ok(bind(Content::Unreadable(errno.raw_os_error()), Vec::new())),
         };
         if Stamp::of(&stat_open(&file)?) != stamp {

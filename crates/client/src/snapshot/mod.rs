@@ -252,9 +252,9 @@ impl Snapshot {
         })
     }
 
-    /// A file whose contents the policy keeps here: whoever reads it asks for its pieces, and that is noticed. It has a
-    /// name of its own, so that nobody has them under the name that other policies give it.
-    fn keep_back(&self, path: &TreePath, stat: &Statx, stamp: Stamp) -> Binding {
+    /// A file whose contents the policy or the user's own rights keep here: whoever reads it asks for its pieces, and that is
+    /// noticed. It has a name of its own, so that nobody has them under the name that other policies give it.
+    pub(super) fn keep_back(&self, path: &TreePath, stat: &Statx, stamp: Stamp) -> Binding {
         let attr = attr_of(stat);
         let content = match attr.size {
             0 => Content::Empty,
