@@ -33,8 +33,10 @@ extern "C" fn nothing(_signal: libc::c_int) {}
 
 /// Raises each limit as far as that may be. That of stacks decides how memory is laid out, and core files are no matter of limits.
 fn raise_limits() {
+    use rustix::process::Resource;
     const LIMITS: u32 = 16;
-    for resource in (0..LIMITS).filter(|resource| ![libc::RLIMIT_STACK, libc::RLIMIT_CORE].contains(resource)) {
+    const NOT_THESE: [u32; 2] = [Resource::Stack as u32, Resource::Core as u32];
+    for resource in (0..LIMITS).filter(|resource| !NOT_THESE.contains(resource)) {
         let mut value = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: reads and writes one structure. Resources that this kernel does not have give an error.
         unsafe {

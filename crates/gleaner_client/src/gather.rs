@@ -151,7 +151,7 @@ fn groups() -> Result<Vec<u32>, DoorError> {
 fn limit(resource: u32) -> Option<Limit> {
     let mut value = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: writes one structure. Resources that this kernel does not have give an error.
-    match unsafe { libc::getrlimit64(resource, &mut value) } {
+    match unsafe { libc::getrlimit64(resource as _, &mut value) } {
         0 => Some(Limit { resource, soft: value.rlim_cur, hard: value.rlim_max }),
         _ => None,
     }

@@ -65,7 +65,7 @@ fn spawn(command: &Command, streams: Streams<'_>, own_group: bool) -> Result<Chi
 /// What a task of this machine is to have: no more descriptors than it would have had (a process that runs many tasks needs
 /// more), and no longer a life than the thread that waits for it.
 fn prepare(process: &mut std::process::Command, command: &Command) {
-    let resource = libc::RLIMIT_NOFILE;
+    let resource = rustix::process::Resource::Nofile as u32;
     let limit = command.limits.iter().find(|limit| limit.resource == resource).copied();
     // SAFETY: both are single system calls, and safe between fork and exec.
     unsafe {
@@ -73,7 +73,7 @@ fn prepare(process: &mut std::process::Command, command: &Command) {
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGTERM);
             let Some(limit) = limit else { return Ok(()) };
             let value = libc::rlimit64 { rlim_cur: limit.soft, rlim_max: limit.hard };
-            match libc::setrlimit64(resource, &value) {
+            match libc::setrlimit64(resource as _, &value) {
                 0 => Ok(()),
                 _ => Err(std::io::Error::last_os_error()),
             }
