@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -52,6 +52,8 @@ pub struct Options {
     pub race: bool,
     /// Why the caller has to run the command itself: what surrounds it there cannot be had elsewhere.
     pub here: Option<String>,
+    /// Descriptors above standard error that the caller has open for the command: their numbers, and what is open there, for people.
+    pub descriptors: Vec<(u32, String)>,
 }
 
 /// Where the caller stands: a daemon that stands elsewhere would take other files for the caller's.
@@ -225,6 +227,10 @@ impl Encode for Request {
                 out.bool(options.becomes);
                 out.bool(options.race);
                 out.option(options.here.as_ref(), |out, why| out.bytes(why.as_bytes()));
+                out.list(&options.descriptors, |out, (number, what)| {
+                    out.u32(*number);
+                    out.bytes(what.as_bytes());
+                });
                 out.option(window.as_ref(), write_window);
                 world.encode(out);
             }
@@ -277,6 +283,7 @@ impl Encode for Request {
                     becomes: from.bool()?,
                     race: from.bool()?,
                     here: from.option(read_text)?,
+                    descriptors: from.list(|from| Ok((from.u32()?, read_text(from)?)))?,
                 },
                 window: from.option(read_window)?,
                 world: World::decode(from)?,
@@ -415,6 +422,7 @@ mod tests {
                 becomes: true,
                 race: true,
                 here: Some("its standard output is closed".into()),
+                descriptors: vec![(5, "a file, /x".into())],
             },
             window: Some(WindowSize { rows: 24, columns: 80 }),
             world: World { root_mount: 1, root_inode: 2, users: 3, personality: 4, capabilities: 5 },

@@ -7,6 +7,11 @@ pub const FORMATS_MAX: usize = 256;
 /// How much of the beginning of a program counts for its format, bytes: as much as the kernel looks at.
 pub const HEAD_BYTES: usize = 256;
 
+/// Descriptors that a watch has at most.
+pub const DESCRIPTORS_MAX: usize = 16;
+/// The lowest and the highest that can be watched.
+pub const DESCRIPTOR_NUMBERS: std::ops::RangeInclusive<u32> = 3..=63;
+
 /// What a task is watched for. A task that does any of it is called off, and run at its client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
@@ -18,6 +23,10 @@ pub struct Watch {
     pub formats: Vec<Format>,
     /// TCP ports on which somebody listens at the client's loopback address, sorted.
     pub ports: Vec<u16>,
+    /// Descriptors above standard error that are open for the command at the client, sorted: the task has stand-ins there.
+    pub descriptors: Vec<u32>,
+    /// The file system that its client has in the command's folder clones files.
+    pub clones: bool,
 }
 
 /// A format of programs, as Linux's `binfmt_misc` has them.
@@ -70,6 +79,18 @@ impl Watch {
     }
 }
 
+/// Why a task is called off that uses the stand-in of a descriptor.
+pub fn uses_descriptor(number: u32) -> String {
+    format!("{USES_DESCRIPTOR}{number}, which is open on this machine alone")
+}
+
+/// The descriptor of which [`uses_descriptor`] speaks.
+pub fn used_descriptor(why: &str) -> Option<u32> {
+    why.strip_prefix(USES_DESCRIPTOR)?.split(',').next()?.parse().ok()
+}
+
+const USES_DESCRIPTOR: &str = "it uses descriptor ";
+
 /// Whether a file of this name is made to lock something.
 pub fn is_lock_name(name: &[u8]) -> bool {
     let name = name.to_ascii_lowercase();
@@ -102,6 +123,8 @@ impl Encode for Watch {
             }
         });
         out.list(&self.ports, |out, port| out.u32((*port).into()));
+        out.list(&self.descriptors, |out, number| out.u32(*number));
+        out.bool(self.clones);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -115,7 +138,14 @@ impl Encode for Watch {
             Ok(Format { name, sign })
         };
         let port = |from: &mut Reader<'_>| u16::try_from(from.u32()?).map_err(|_| Malformed("a port beyond 65535"));
-        Ok(Self { locks: from.bool()?, lock_files: from.bool()?, formats: from.list(format)?, ports: from.list(port)? })
+        Ok(Self {
+            locks: from.bool()?,
+            lock_files: from.bool()?,
+            formats: from.list(format)?,
+            ports: from.list(port)?,
+            descriptors: from.list(|from| from.u32())?,
+            clones: from.bool()?,
+        })
     }
 }
 
@@ -139,6 +169,12 @@ mod tests {
     }
 
     #[test]
+    fn a_reason_names_its_descriptor() {
+        assert_eq!(used_descriptor(&uses_descriptor(37)), Some(37));
+        assert_eq!(used_descriptor("it uses the network: 1.2.3.4"), None);
+    }
+
+    #[test]
     fn a_watch_round_trips() {
         let jar = Format { name: b"jar".to_vec(), sign: Sign::Extension(b"jar".to_vec()) };
         let watch = Watch {
@@ -146,6 +182,8 @@ mod tests {
             lock_files: true,
             formats: vec![jar, magic(3, b"a", b"\xf0")],
             ports: vec![80, 65535],
+            descriptors: vec![3, 9],
+            clones: true,
         };
         let mut out = Writer::default();
         watch.encode(&mut out);

@@ -6,6 +6,7 @@
 use crate::ask;
 use crate::batch::{self, Batches};
 use crate::caller::{First, Replies, Requests, receive_first};
+use crate::clones::Clones;
 use crate::commit::Committer;
 use crate::doorway::{self, Door, Held};
 use crate::formats::Formats;
@@ -104,6 +105,8 @@ pub struct Daemon {
     pub(crate) new_files: Arc<NewFiles>,
     /// The formats of programs that only this machine runs.
     pub(crate) formats: Formats,
+    /// The file systems that clone files.
+    pub(crate) clones: Arc<Clones>,
     /// What runs here by our word.
     pub here: Arc<Here>,
     /// What was done twice.
@@ -279,6 +282,7 @@ impl Daemon {
             history,
             new_files: Arc::default(),
             formats: Formats::default(),
+            clones: Arc::default(),
             unable: Arc::new(Unable::load(&config.state_dir.join("unable.json"))),
             link,
             recipes,
@@ -315,6 +319,7 @@ impl Daemon {
             history: self.history.clone(),
             new_files: self.new_files.clone(),
             formats: Formats::default(),
+            clones: self.clones.clone(),
             unable: self.unable.clone(),
             link: Some(link),
             recipes: self.recipes.clone(),

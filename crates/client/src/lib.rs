@@ -8,7 +8,7 @@
 //!   (which paths a program uses).
 //! * What it allows: [`plan`], [`policy`], [`write_rules`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
-//! * What can only run here: [`remote_ability`], `formats`, `listening`. What tasks lock: `locks`.
+//! * What can only run here: [`remote_ability`], `formats`, `listening`, `clones`. What tasks lock: `locks`.
 //! * What was called off, since it cannot be done elsewhere: [`unable`]; what makes that possible: [`hold`].
 //! * A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
@@ -23,6 +23,7 @@ pub mod batch;
 mod call;
 pub mod caller;
 pub mod choice;
+mod clones;
 pub mod commit;
 pub mod cutter;
 pub mod daemon;

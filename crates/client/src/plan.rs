@@ -116,7 +116,8 @@ impl Plan {
         let formats = daemon.formats.now().to_vec();
         let locks = job.is_none();
         let lock_files = locks && profile::is_interpreter(program.real.name());
-        let watch = Watch { locks, lock_files, formats, ports: listening::ports() };
+        let clones = daemon.clones.of(&cwd);
+        let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors: Vec::new(), clones };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }
@@ -170,6 +171,18 @@ impl Plan {
             unable,
             launched: Time(now_nanos()),
         })
+    }
+
+    /// The same plan for a caller with these descriptors above standard error. They do not travel.
+    pub fn with_descriptors(mut self, daemon: &Daemon, descriptors: &[(u32, String)]) -> Result<Self, NotPlanned> {
+        if descriptors.is_empty() {
+            return Ok(self);
+        }
+        if let Some(why) = daemon.unable.why(&self.unable.with_descriptors(), now_seconds()) {
+            return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
+        }
+        self.watch.descriptors = descriptors.iter().map(|(number, _)| *number).collect();
+        Ok(self)
     }
 
     /// Whether the task has a terminal.

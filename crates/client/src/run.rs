@@ -24,6 +24,7 @@ use crate::settle::{Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
+use crate::unable;
 use crate::weigh::{plan_and_weigh, run_there};
 use base::door::{Options, Reply};
 use base::{Command, Stdin, TaskId, Time, WindowSize};
@@ -394,8 +395,14 @@ impl Session {
 
     /// It cannot be done elsewhere, which the next one of the kind knows.
     fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
+        let (kind, why) = match base::watch::used_descriptor(&why) {
+            Some(number) => {
+                (self.plan.unable.with_descriptors(), unable::naming(&why, number, &self.options.descriptors))
+            }
+            None => (self.plan.unable, why),
+        };
         record.note(format!("called off: {why}"));
-        self.daemon.unable.note(&self.plan.unable, &why, self.is_noticed(), now_seconds());
+        self.daemon.unable.note(&kind, &why, self.is_noticed(), now_seconds());
         let mut reply = self.fall_back(why);
         if let (Reply::Failed { message, .. }, Some(kept)) = (&mut reply, record.kept_back().last()) {
             message.push_str(&format!("; {}", kept.denial.remedy()));

@@ -47,6 +47,19 @@ impl Kind {
         let stamps: Vec<Vec<u8>> = files.into_iter().flatten().map(stamp).collect();
         Self { key: hash(parts), program: hash(stamps.iter().map(Vec::as_slice)) }
     }
+
+    /// The kind of the same commands where descriptors above standard error are open for them.
+    pub fn with_descriptors(self) -> Self {
+        Self { key: hash([&b"descriptors"[..], &self.key.to_le_bytes()]), ..self }
+    }
+}
+
+/// A reason with what is open at the descriptor of which it speaks. That did not travel, so who called the command off does not know.
+pub fn naming(why: &str, number: u32, open: &[(u32, String)]) -> String {
+    match open.iter().find(|(open, _)| *open == number) {
+        Some((_, what)) => why.replacen(&format!("descriptor {number}"), &format!("descriptor {number} ({what})"), 1),
+        None => why.to_owned(),
+    }
 }
 
 /// Whether a first argument says which of its commands a program is to do, as in `pip install`.
@@ -199,6 +212,17 @@ mod tests {
         unable.note(&of("tool ./one"), "it locks", false, 7);
         assert_eq!(unable.why(&of("tool ./other"), 8), None);
         assert!(unable.why(&of("tool ./one"), 8).is_some());
+    }
+
+    #[test]
+    fn what_uses_descriptors_is_kept_here_only_with_them() {
+        let (folder, unable) = unable();
+        let one = kind(folder.path(), "tool x");
+        unable.note(&one.with_descriptors(), "it uses descriptor 5", false, 7);
+        assert!(unable.why(&one.with_descriptors(), 8).is_some());
+        assert_eq!(unable.why(&one, 8), None);
+        let named = naming(&base::watch::uses_descriptor(5), 5, &[(5, "a file, /log".into())]);
+        assert_eq!(named, "it uses descriptor 5 (a file, /log), which is open on this machine alone");
     }
 
     #[test]

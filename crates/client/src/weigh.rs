@@ -33,6 +33,7 @@ pub(crate) async fn plan_and_weigh(
             return Err(NotPlanned::Here(why));
         }
         let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
+        let plan = plan.with_descriptors(&daemon, &options.descriptors)?;
         let choice = weigh(&daemon, &plan, &options);
         match choice.filter(|choice| choice.side == Side::Here) {
             Some(choice) => Err(NotPlanned::Better(plan.kind(), choice)),

@@ -1,7 +1,9 @@
-//! The descriptors above standard error that the caller left open for the command. They do not travel: a command that uses one
-//! runs here. Some are open by accident, for terminals, editors and build services forget to close theirs. These are told apart
-//! by what they are, and a pipe or terminal by how far it came: the caller has it from its own parent. A file counts in any case.
+//! The descriptors above standard error that the caller left open for the command. They do not travel: a command that names one
+//! runs here, and one that turns out to use one is called off. Some are open by accident, for terminals, editors and build services
+//! forget to close theirs. These are told apart by what they are, and a pipe or terminal by how far it came: the caller has it from
+//! its own parent. A file counts in any case.
 
+use base::watch::{DESCRIPTOR_NUMBERS, DESCRIPTORS_MAX};
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -22,31 +24,70 @@ const FORGOTTEN: [&[u8]; 7] = [
     b"/memfd:",
 ];
 
-/// Why a command of these words, in this environment, is to run here: a sentence, or `None`.
+/// What the descriptors above standard error mean for a command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Inherited {
+    /// It is to run here: why, a sentence.
+    Here(String),
+    /// It may go elsewhere. If it uses one of these there, it is called off: their numbers, and what is open there.
+    Watched(Vec<(u32, String)>),
+}
+
+/// A descriptor that a command may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Usable {
+    what: String,
+    /// The command's words or variables speak of it.
+    is_named: bool,
+    /// It is a copy of a standard stream, which shells keep for themselves.
+    is_copy: bool,
+}
+
+/// What those that this process would pass on mean for a command of these words, in this environment.
+pub fn look(argv: &[Vec<u8>], env: &[Vec<u8>]) -> Inherited {
+    judge(usable(argv, env))
+}
+
+/// Why a command is to run here that nobody would watch: a sentence, or `None`.
 pub fn keep_here(argv: &[Vec<u8>], env: &[Vec<u8>]) -> Option<String> {
+    usable(argv, env).find(|(_, usable)| !usable.is_copy).map(|(fd, usable)| does_not_travel(fd, &usable.what))
+}
+
+fn usable(argv: &[Vec<u8>], env: &[Vec<u8>]) -> impl Iterator<Item = (RawFd, Usable)> {
     let inherited = inherited();
-    if inherited.is_empty() {
-        return None;
+    let jobserver = if inherited.is_empty() { Vec::new() } else { jobserver(env) };
+    inherited.into_iter().filter_map(move |fd| Some((fd, of_use(fd, argv, env, &jobserver)?)))
+}
+
+fn does_not_travel(fd: RawFd, what: &str) -> String {
+    format!("descriptor {fd} is open for it ({what}), and does not travel")
+}
+
+fn judge(usable: impl Iterator<Item = (RawFd, Usable)>) -> Inherited {
+    let mut watched = Vec::new();
+    for (fd, Usable { what, is_named, is_copy }) in usable {
+        let number = u32::try_from(fd).ok().filter(|number| DESCRIPTOR_NUMBERS.contains(number));
+        match number.filter(|_| !is_named && watched.len() < DESCRIPTORS_MAX) {
+            Some(number) => watched.push((number, what)),
+            None if is_copy => {}
+            None => return Inherited::Here(does_not_travel(fd, &what)),
+        }
     }
-    let jobserver = jobserver(env);
-    inherited.into_iter().find_map(|fd| {
-        let what = of_use(fd, argv, env, &jobserver)?;
-        Some(format!("descriptor {fd} is open for it ({what}), and does not travel"))
-    })
+    Inherited::Watched(watched)
 }
 
 /// What is open there, if the command may use it.
-fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> Option<String> {
+fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> Option<Usable> {
     // SAFETY: this process of one thread has just found it open, and closes none of those that it inherited.
     let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
     let stat = rustix::fs::fstat(borrowed).ok()?;
     let kind = FileType::from_raw_mode(stat.st_mode);
     let is_named = is_named_by_words(fd, argv) || is_named_by_variables(fd, env);
-    if !is_named {
-        let is_job_pipe = kind == FileType::Fifo && jobserver.contains(&fd);
-        if is_job_pipe || (0..3).any(|stream| is_same_open_file(stream, fd)) {
-            return None;
-        }
+    if !is_named && kind == FileType::Fifo && jobserver.contains(&fd) {
+        return None;
+    }
+    if !is_named && (0..3).any(|stream| is_same_open_file(stream, fd)) {
+        return Some(Usable { what: "a copy of a standard stream".into(), is_named, is_copy: true });
     }
     let of_kind = match kind {
         FileType::RegularFile => "a file",
@@ -66,10 +107,11 @@ fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> 
     if is_by_accident && !is_named {
         return None;
     }
-    match path.starts_with(b"/") {
-        true => Some(format!("{of_kind}, {}", base::path::printable(&path))),
-        false => Some(of_kind.to_owned()),
-    }
+    let what = match path.starts_with(b"/") {
+        true => format!("{of_kind}, {}", base::path::printable(&path)),
+        false => of_kind.to_owned(),
+    };
+    Some(Usable { what, is_named, is_copy: false })
 }
 
 /// Descriptors above 2 that a program executed by this process would have.
@@ -238,7 +280,7 @@ mod tests {
 
     fn why(fd: impl AsFd, argv: &str, env: &[&str]) -> Option<String> {
         let env: Vec<Vec<u8>> = env.iter().map(|entry| entry.as_bytes().to_vec()).collect();
-        of_use(fd.as_fd().as_raw_fd(), &words(argv), &env, &jobserver(&env))
+        of_use(fd.as_fd().as_raw_fd(), &words(argv), &env, &jobserver(&env)).map(|usable| usable.what)
     }
 
     #[test]
@@ -256,6 +298,18 @@ mod tests {
         assert!(why(&reader, &redirected, &[&auth]).is_some());
         let folder = std::fs::File::open("/").expect("a folder");
         assert!(why(&folder, "make", &[]).expect("a reason").starts_with("a folder"));
+    }
+
+    #[test]
+    fn what_is_not_named_is_watched_as_far_as_that_goes() {
+        let usable = |is_named, is_copy| Usable { what: "a file".into(), is_named, is_copy };
+        let plain = || usable(false, false);
+        let watched = judge([(3, plain()), (63, usable(false, true))].into_iter());
+        assert_eq!(watched, Inherited::Watched(vec![(3, "a file".into()), (63, "a file".into())]));
+        assert!(matches!(judge([(3, usable(true, false))].into_iter()), Inherited::Here(_)));
+        assert!(matches!(judge([(64, plain())].into_iter()), Inherited::Here(_)));
+        assert_eq!(judge([(64, usable(false, true))].into_iter()), Inherited::Watched(Vec::new()));
+        assert!(matches!(judge((3..20).map(|fd| (fd, plain()))), Inherited::Here(_)), "too many");
     }
 
     #[test]

@@ -132,6 +132,7 @@ impl Session {
             becomes: false,
             race: false,
             here: None,
+            descriptors: Vec::new(),
         };
         let (command_sent, world) = (Box::new(command.clone()), crate::gather::world());
         let request = Request::Run { version: VERSION, command: command_sent, options, window: None, world };

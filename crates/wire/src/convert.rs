@@ -3,7 +3,7 @@
 
 use crate::message as proto;
 use base::command::are_tags;
-use base::watch::{FORMATS_MAX, Format, Sign};
+use base::watch::{DESCRIPTOR_NUMBERS, DESCRIPTORS_MAX, FORMATS_MAX, Format, Sign};
 use base::{
     Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, Needs, NodeId,
     Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, Watch, WindowSize, Xattr,
@@ -158,6 +158,8 @@ impl From<&Watch> for proto::Watch {
             lock_files: watch.lock_files,
             formats: watch.formats.iter().map(format).collect(),
             ports,
+            descriptors: watch.descriptors.clone(),
+            clones: watch.clones,
         }
     }
 }
@@ -168,6 +170,11 @@ impl TryFrom<proto::Watch> for Watch {
     fn try_from(watch: proto::Watch) -> Parsed<Self> {
         if watch.formats.len() > FORMATS_MAX {
             return Err(Invalid("a watch for too many formats"));
+        }
+        if watch.descriptors.len() > DESCRIPTORS_MAX
+            || watch.descriptors.iter().any(|number| !DESCRIPTOR_NUMBERS.contains(number))
+        {
+            return Err(Invalid("a watch for descriptors that cannot be watched"));
         }
         let format = |proto::Format { name, extension, offset, magic, mask }| {
             let sign = extension.map_or(Sign::Magic { offset, magic, mask }, Sign::Extension);
@@ -180,6 +187,8 @@ impl TryFrom<proto::Watch> for Watch {
             lock_files: watch.lock_files,
             formats: watch.formats.into_iter().map(format).collect(),
             ports,
+            descriptors: watch.descriptors,
+            clones: watch.clones,
         })
     }
 }

@@ -206,6 +206,12 @@ pub struct Watch {
     /// Files that are made to lock something count.
     #[prost(bool, tag = "4")]
     pub lock_files: bool,
+    /// Descriptors above standard error that are open for the command at the client, sorted: from 3 to 63, and 16 at most.
+    #[prost(uint32, repeated, tag = "5")]
+    pub descriptors: Vec<u32>,
+    /// The file system that the client has in the command's folder clones files.
+    #[prost(bool, tag = "6")]
+    pub clones: bool,
 }
 
 /// A format of programs, known by the end of a name or by bytes of the file.

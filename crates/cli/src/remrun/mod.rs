@@ -13,6 +13,7 @@ pub mod terminal;
 
 use base::ExitStatus;
 use base::door::{GUEST_MARK, Request, VERSION};
+use gleaner_client::descriptors::Inherited;
 use gleaner_client::door::{Door, DoorError, Folder};
 use gleaner_client::{START_TIME_MAX, TRIES_MAX, descriptors, gather};
 use options::{Line, Run};
@@ -41,9 +42,11 @@ pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
         Err(error) => return fail(&format!("opening /dev/null: {error}"), FAILED),
     };
     let mut run = run;
-    run.options.here = closed
-        .map(|stream| format!("its standard {} is closed", streams::NAMES[stream]))
-        .or_else(|| descriptors::keep_here(&run.argv, &gather::environment()));
+    run.options.here = closed.map(|stream| format!("its standard {} is closed", streams::NAMES[stream]));
+    match descriptors::look(&run.argv, &gather::environment()) {
+        Inherited::Here(why) => run.options.here = run.options.here.or(Some(why)),
+        Inherited::Watched(watched) => run.options.descriptors = watched,
+    }
     elsewhere(&run)
 }
 

@@ -12,7 +12,7 @@ use base::{ExitStatus, Limit};
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::process::{DumpableBehavior, Signal};
+use rustix::process::{DumpableBehavior, Resource, Signal};
 use rustix::pty::OpenptFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid};
 
@@ -20,8 +20,10 @@ use super::cgroup::Limits;
 use super::exec::{Program, STEPS};
 use super::notices::{self, Decision, Listener};
 use super::order::{Deliver, Failure, Input, Order, Report, Sink};
+use super::others::{self, Others};
 use super::rootfs::{self, Root};
 use super::seccomp::{Filters, Variant};
+use super::stand_ins::{self, StandIns};
 use super::{socket, sys};
 
 /// What root keeps over the task's own files and processes: as the same command has it at the client.
@@ -35,8 +37,6 @@ const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
 /// Largest id that is mapped, and what stands for those above.
 const ID_MAX: u32 = 65_535;
 const ID_OVERFLOW: u32 = 65_534;
-/// Processes that are named which had left the session.
-const LEFT_MAX: usize = 8;
 /// How long a task's last processes may take to die, in seconds. Longer than a mirror answers.
 const KILL_SECONDS_MAX: u32 = 40;
 
@@ -61,7 +61,10 @@ pub struct Setup<'a> {
 }
 
 /// Runs the task to its end, and ends this process.
-pub fn run(setup: Setup<'_>) -> ! {
+pub fn run(mut setup: Setup<'_>) -> ! {
+    if setup.order.watch.as_ref().is_some_and(|watch| !watch.descriptors.is_empty()) {
+        make_room(&mut setup);
+    }
     let status = setup.status;
     let report = match start(setup) {
         Ok(guest) => guest.supervise(),
@@ -73,6 +76,25 @@ pub fn run(setup: Setup<'_>) -> ! {
         let _ = socket::send(status, &report.to_bytes(), &shared, true);
     }
     sys::exit_now(0)
+}
+
+/// Moves what is needed as long as the task lives out of the way of stand-ins. What cannot be moved fails when it is used.
+fn make_room(setup: &mut Setup<'_>) {
+    // It must live as long as the process, so nothing is dropped.
+    let moved = |own: &OwnedFd| stand_ins::out_of_the_way(own).ok().map(|moved| &*Box::leak(Box::new(moved)));
+    setup.status = moved(setup.status).unwrap_or(setup.status);
+    setup.idle = setup.idle.and_then(|idle| moved(idle).or(Some(idle)));
+    let Order { stdin, stdout, stderr, .. } = &mut setup.order;
+    let mut streams = Vec::new();
+    streams.extend(if let Input::Stream(stream) = stdin { Some(stream) } else { None });
+    for sink in [stdout, stderr] {
+        streams.extend(if let Sink::Stream(stream) = sink { Some(stream) } else { None });
+    }
+    for stream in streams {
+        if let Ok(moved) = stand_ins::out_of_the_way(&*stream) {
+            *stream = moved;
+        }
+    }
 }
 
 /// The folder of shared memory, if something is left in it.
@@ -112,6 +134,8 @@ struct Guest<'a> {
     listener: Option<Listener>,
     /// The raw status of the program, once it has ended and others go on.
     outlived: Option<i32>,
+    /// What outlived it is to end.
+    others: Option<Others>,
 }
 
 /// What an order says.
@@ -161,8 +185,17 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
 fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failure> {
     if let Some(watch) = &setup.order.watch {
         let variant = Variant { programs: !watch.formats.is_empty(), locks: watch.locks, lock_files: watch.lock_files };
-        if let Ok(listener) = notices::install(setup.filters.watched(variant)) {
-            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0)));
+        let ordinary = setup.filters.watched(variant);
+        let (installed, stand_ins) = match watch.descriptors.as_slice() {
+            [] => (notices::install(ordinary), None),
+            numbers => {
+                let placed = StandIns::place(numbers, ordinary.clone()).map_err(step("descriptors"))?;
+                let filter = setup.filters.with_stand_ins(variant, numbers);
+                (Ok(notices::install(&filter).map_err(step("descriptors"))?), Some(placed))
+            }
+        };
+        if let Ok(listener) = installed {
+            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins)));
         }
     }
     match seccompiler::apply_filter(setup.filters.plain()) {
@@ -257,6 +290,8 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
     };
     let mut keep = vec![setup.status.as_raw_fd(), signals.as_raw_fd(), exec.as_raw_fd()];
     keep.extend(listener.iter().map(|listener| listener.as_fd().as_raw_fd()));
+    let stand_ins = listener.as_ref().and_then(Listener::stand_ins);
+    keep.extend(stand_ins.iter().flat_map(|stand_ins| stand_ins.numbers().chain([stand_ins.events().as_raw_fd()])));
     keep.extend(stdin.iter().chain(&terminal.as_ref()).map(|fd| fd.as_raw_fd()));
     std::mem::forget(tell);
     sys::close_all_but(&mut keep);
@@ -270,6 +305,7 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
         has_terminal,
         listener,
         outlived: None,
+        others: None,
     })
 }
 
@@ -277,9 +313,9 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
 /// all of them.
 fn bounds(order: &Order, limits: Limits) -> Vec<Limit> {
     let bound = |resource: u32, value: u64| Limit { resource, soft: value, hard: value };
-    let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(libc::RLIMIT_DATA, bytes));
-    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(libc::RLIMIT_NPROC, pids.into()));
-    let priority = [libc::RLIMIT_NICE, libc::RLIMIT_RTPRIO].map(|resource| bound(resource, 0));
+    let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(Resource::Data as u32, bytes));
+    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(Resource::Nproc as u32, pids.into()));
+    let priority = [Resource::Nice, Resource::Rtprio].map(|resource| bound(resource as u32, 0));
     priority.into_iter().chain(memory).chain(pids).collect()
 }
 
@@ -344,7 +380,7 @@ impl Guest<'_> {
     /// Until the program has ended: the last report. `None`: the worker is gone, or wants no more of this task.
     fn supervise(mut self) -> Option<Report> {
         loop {
-            let [told, ordered, signalled, noticed] = self.wait();
+            let [told, ordered, signalled, noticed, used] = self.wait();
             // First, for exec comes before the end.
             if told && let Some(failure) = self.on_exec() {
                 return Some(Report::Failed(failure));
@@ -352,30 +388,41 @@ impl Guest<'_> {
             if noticed {
                 self.on_notice();
             }
+            if used && let Some(why) = self.stand_ins().and_then(StandIns::why_used) {
+                self.report(&Report::Unable(why), &[]);
+            }
             if ordered {
                 match (self.on_order(), self.outlived) {
                     (Ordered::Gone, _) => {
                         self.end_all();
                         return None;
                     }
-                    (Ordered::EndOthers, Some(status)) => return Some(self.on_end(status)),
+                    (Ordered::EndOthers, Some(_)) => self.others = self.others.take().or_else(|| Some(Others::begin())),
                     _ => {}
                 }
             }
             if signalled {
                 let ended = self.on_signal();
-                if ended.is_some() && !self.has_terminal && others_remain() {
+                if ended.is_some() && others::remain() {
                     self.outlived = ended;
-                    self.report(&Report::OthersRemain, &[]);
-                } else if let Some(status) = ended.or(self.outlived.filter(|_| !others_remain())) {
+                    match self.has_terminal {
+                        true => self.others = Some(Others::begin()),
+                        false => self.report(&Report::OthersRemain, &[]),
+                    }
+                } else if let Some(status) = ended.or(self.outlived.filter(|_| !others::remain())) {
                     return Some(self.on_end(status));
                 }
+            }
+            if let (Some(status), Some(others)) = (self.outlived, &mut self.others)
+                && (others::was_interrupted(status) || others.are_left())
+            {
+                return Some(self.on_end(status));
             }
         }
     }
 
-    /// Waits for exec, the worker, a signal or a call to decide on: which of them have something.
-    fn wait(&self) -> [bool; 4] {
+    /// Waits for exec, the worker, a signal, a call to decide on or a stand-in's use: which of them have something.
+    fn wait(&self) -> [bool; 5] {
         let mut poll = vec![PollFd::new(self.status, PollFlags::IN), PollFd::new(&self.signals, PollFlags::IN)];
         let exec = self.exec.as_ref().map(|exec| PollFd::new(exec, PollFlags::IN));
         let listener = self.listener.as_ref().map(|listener| PollFd::new(listener, PollFlags::IN));
@@ -383,10 +430,18 @@ impl Guest<'_> {
         poll.extend(exec);
         let at = [at, listener.as_ref().map(|_| poll.len())];
         poll.extend(listener);
+        let stand_ins = self.stand_ins();
+        let used = stand_ins.map(|_| poll.len());
+        poll.extend(stand_ins.map(|stand_ins| PollFd::from_borrowed_fd(stand_ins.events(), PollFlags::IN)));
         // Without an end of its own: a task may run for ever, and its worker's death closes the status socket.
-        let _ = rustix::event::poll(&mut poll, None);
+        let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: others::LOOK_MS * 1_000_000 };
+        let _ = sys::poll(&mut poll, self.others.as_ref().map(|_| &soon));
         let ready = |at: Option<usize>| at.is_some_and(|at| !poll[at].revents().is_empty());
-        [ready(at[0]), ready(Some(0)), ready(Some(1)), ready(at[1])]
+        [ready(at[0]), ready(Some(0)), ready(Some(1)), ready(at[1]), ready(used)]
+    }
+
+    fn stand_ins(&self) -> Option<&StandIns> {
+        self.listener.as_ref().and_then(Listener::stand_ins)
     }
 
     fn on_notice(&mut self) {
@@ -394,7 +449,7 @@ impl Guest<'_> {
             Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
             Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
             Some(Decision::Ask(lock)) => self.report(&Report::Lock(lock), &[]),
-            Some(Decision::Go | Decision::Fail(_)) | None => {}
+            Some(Decision::Go | Decision::Return(_) | Decision::Fail(_)) | None => {}
         }
     }
 
@@ -466,8 +521,8 @@ impl Guest<'_> {
     }
 
     fn on_end(&self, status: i32) -> Report {
-        if others_remain() {
-            sessions_left().iter().take(LEFT_MAX).for_each(|name| self.report(&Report::Left(name.clone()), &[]));
+        if others::remain() {
+            others::names(status).into_iter().for_each(|name| self.report(&Report::Left(name), &[]));
         }
         if !self.end_all() {
             let message = format!("processes of the task do not die within {KILL_SECONDS_MAX} s");
@@ -495,36 +550,9 @@ impl Guest<'_> {
             let _ = sys::kill(-1, libc::SIGKILL);
             let mut poll = [PollFd::new(&self.signals, PollFlags::IN)];
             let second = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
-            let _ = rustix::event::poll(&mut poll, Some(&second));
+            let _ = sys::poll(&mut poll, Some(&second));
             while sys::read_signal(&self.signals).is_some() {}
         }
         false
-    }
-}
-
-/// Names of the processes that have left this session: they are meant to outlive the command.
-fn sessions_left() -> Vec<String> {
-    let own = rustix::process::getsid(None).map_or(0, |session| session.as_raw_nonzero().get());
-    let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
-    let stat = |entry: std::fs::DirEntry| std::fs::read_to_string(entry.path().join("stat")).ok();
-    let left = processes.flatten().filter_map(stat).filter_map(|stat| {
-        // Its name, in parentheses, can be anything; behind that: state, parent, group, session.
-        let (name, rest) = (stat.split_once('(')?.1.rsplit_once(')')?.0, stat.rsplit_once(')')?.1);
-        let mut fields = rest.split_whitespace();
-        let is_alive = fields.next().is_some_and(|state| state != "Z" && state != "X");
-        let session: i32 = fields.nth(2)?.parse().ok()?;
-        (is_alive && session != own).then(|| name.to_owned())
-    });
-    left.collect()
-}
-
-/// Whether this process has children still: orphans of the task become its children.
-fn others_remain() -> bool {
-    loop {
-        match sys::wait_any(libc::WNOHANG) {
-            Ok(Some(_)) => {}
-            Err(Errno::CHILD) => return false,
-            Ok(None) | Err(_) => return true,
-        }
     }
 }

@@ -19,6 +19,7 @@
 //! become 65534. No network but a loopback interface of the client's own.
 
 mod cgroup;
+mod copying;
 mod exec;
 mod guest;
 mod init;
@@ -27,9 +28,11 @@ mod mounts;
 mod namespaces;
 mod notices;
 mod order;
+mod others;
 mod rootfs;
 mod seccomp;
 mod socket;
+mod stand_ins;
 mod sys;
 mod user;
 mod zygote;

@@ -16,8 +16,10 @@ use base::watch::{HEAD_BYTES, is_lock_name};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
+use super::copying;
 use super::order::Lock;
 use super::seccomp::{self, Caller};
+use super::stand_ins::StandIns;
 
 /// Room for the kernel's structures, which newer kernels may make longer.
 const ROOM: usize = 512;
@@ -33,6 +35,8 @@ const LOOKUPS: [&[u8]; 3] = [b"nscd/socket", b"io.systemd.DynamicUser", b"system
 pub enum Decision {
     /// It goes on.
     Go,
+    /// It was carried out, and returns this.
+    Return(i64),
     /// It fails.
     Fail(i32),
     /// It fails, which people may want to know.
@@ -53,6 +57,7 @@ pub struct Listener {
     /// Locks that are waited for, and locks that the client has; their numbers do not count.
     asked: Vec<Lock>,
     granted: HashSet<Lock>,
+    stand_ins: Option<StandIns>,
 }
 
 /// A call that waits.
@@ -96,8 +101,13 @@ impl AsFd for Listener {
 
 impl Listener {
     /// Of a task that is watched for this.
-    pub fn new(fd: OwnedFd, watch: Watch, is_root: bool) -> Self {
-        Self { fd, watch, is_root, has_told: false, asked: Vec::new(), granted: HashSet::new() }
+    pub fn new(fd: OwnedFd, watch: Watch, is_root: bool, stand_ins: Option<StandIns>) -> Self {
+        Self { fd, watch, is_root, has_told: false, asked: Vec::new(), granted: HashSet::new(), stand_ins }
+    }
+
+    /// What stands for its client's descriptors.
+    pub fn stand_ins(&self) -> Option<&StandIns> {
+        self.stand_ins.as_ref()
     }
 
     /// Decides on one call that waits, and answers it unless the task is to be called off.
@@ -111,7 +121,8 @@ impl Listener {
         }
         match &decision {
             Decision::Go => self.answer(notice.id, None),
-            Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(*errno)),
+            Decision::Return(value) => self.answer(notice.id, Some(Ok(*value))),
+            Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(Err(*errno))),
             Decision::CallOff(_) => {}
             Decision::Ask(lock) if self.granted.contains(&Lock { number: 0, ..lock.clone() }) => {
                 self.answer(notice.id, None);
@@ -154,10 +165,15 @@ impl Listener {
         Some(Notice { id: notif.id, process: notif.pid, data: notif.data })
     }
 
-    /// The call fails with `errno`, or goes on.
-    fn answer(&self, id: u64, errno: Option<i32>) {
-        let flags = if errno.is_none() { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 };
-        let answer = libc::seccomp_notif_resp { id, val: 0, error: -errno.unwrap_or(0), flags };
+    /// The call returns this or fails with this error number; `None`: it goes on.
+    fn answer(&self, id: u64, result: Option<Result<i64, i32>>) {
+        let flags = if result.is_none() { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32 } else { 0 };
+        let (val, error) = match result {
+            Some(Ok(value)) => (value, 0),
+            Some(Err(errno)) => (0, -errno),
+            None => (0, 0),
+        };
+        let answer = libc::seccomp_notif_resp { id, val, error, flags };
         // SAFETY: the structure outlives the call. A caller that is gone meanwhile needs no answer.
         let _ = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
     }
@@ -168,9 +184,14 @@ impl Listener {
         if data.arch != seccomp::NATIVE {
             return Decision::CallOff("a program of it is for 32-bit processors, which workers do not run".into());
         }
+        if let Some(decision) = self.stand_ins.as_ref().and_then(|stand_ins| stand_ins.decide(notice.process, data)) {
+            return decision;
+        }
         match number {
             libc::SYS_connect => self.on_address(notice, data.args[1], data.args[2]),
             libc::SYS_sendto => self.on_address(notice, data.args[4], data.args[5]),
+            libc::SYS_copy_file_range => copying::on_copy(notice.process, &data.args),
+            libc::SYS_ioctl => copying::on_clone(notice.process, &data.args, self.watch.clones),
             libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
             libc::SYS_flock => {
                 let is_exclusive = data.args[1] as i32 & libc::LOCK_SH == 0;
@@ -404,7 +425,7 @@ fn read_text(process: u32, mut address: u64) -> Option<Vec<u8>> {
 }
 
 /// Bytes of another process's memory; fewer where there are no more.
-fn read_memory(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
+pub fn read_memory(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0; len];
     let ours = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: len };
     let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: len };
@@ -412,6 +433,14 @@ fn read_memory(process: u32, address: u64, len: usize) -> Option<Vec<u8>> {
     let count = unsafe { libc::process_vm_readv(process as i32, &raw const ours, 1, &raw const theirs, 1, 0) };
     bytes.truncate(usize::try_from(count).ok().filter(|count| *count > 0)?);
     Some(bytes)
+}
+
+/// Writes into another process's memory, as far as it is there.
+pub fn write_memory(process: u32, address: u64, bytes: &[u8]) {
+    let ours = libc::iovec { iov_base: bytes.as_ptr() as *mut libc::c_void, iov_len: bytes.len() };
+    let theirs = libc::iovec { iov_base: address as *mut libc::c_void, iov_len: bytes.len() };
+    // SAFETY: our buffer is as long as is said, and only read; the other address is written by the kernel, in a process that waits.
+    let _ = unsafe { libc::process_vm_writev(process as i32, &raw const ours, 1, &raw const theirs, 1, 0) };
 }
 
 #[cfg(test)]

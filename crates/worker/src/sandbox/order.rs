@@ -235,7 +235,7 @@ pub(super) enum Report {
     Refused(String),
     /// The task waits for a lock.
     Lock(Lock),
-    /// A process of this name had left the task's session, and ends with it.
+    /// A process of this name would have outlived the program, and ends with it.
     Left(String),
 }
 

@@ -14,6 +14,8 @@ use seccompiler::{BpfProgram, sock_filter};
 
 use libc::*;
 
+use super::{copying, stand_ins, sys};
+
 const LOAD: u16 = 0x20;
 const JUMP_ALWAYS: u16 = 0x05;
 const JUMP_EQUAL: u16 = 0x15;
@@ -33,8 +35,8 @@ const fn argument(index: u32) -> u32 {
 const IO_PGETEVENTS: c_long = 333;
 #[cfg(target_arch = "aarch64")]
 const IO_PGETEVENTS: c_long = 292;
-const CACHESTAT: c_long = 451;
-const FCHMODAT2: c_long = 452;
+pub const CACHESTAT: c_long = 451;
+pub const FCHMODAT2: c_long = 452;
 
 const ALLOW: u32 = SECCOMP_RET_ALLOW;
 const REFUSE: u32 = SECCOMP_RET_ERRNO | EPERM as u32;
@@ -186,7 +188,7 @@ impl Filters {
     /// Compiles them.
     pub fn compile() -> Self {
         let variant = |bits: usize| Variant::of([bits & 1 != 0, bits & 2 != 0, bits & 4 != 0]);
-        Self { plain: compile(None), watched: std::array::from_fn(|bits| compile(Some(variant(bits)))) }
+        Self { plain: compile(None, &[]), watched: std::array::from_fn(|bits| compile(Some(variant(bits)), &[])) }
     }
 
     /// The one that refuses without a question.
@@ -194,11 +196,26 @@ impl Filters {
         &self.plain
     }
 
+    /// The one that has the init decide also on the use of these descriptors. Made for the task.
+    pub fn with_stand_ins(&self, variant: Variant, descriptors: &[u32]) -> BpfProgram {
+        compile(Some(variant), descriptors)
+    }
+
     /// The one that has the init decide.
     pub fn watched(&self, variant: Variant) -> &BpfProgram {
         let Variant { programs, locks, lock_files } = variant;
         &self.watched[usize::from(programs) + 2 * usize::from(locks) + 4 * usize::from(lock_files)]
     }
+}
+
+/// What becomes of one call in a filter.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Rule {
+    verdict: Verdict,
+    /// Arguments that are descriptors: init decides if there is a stand-in at one.
+    uses: &'static [u32],
+    /// Unless the second argument is one of these.
+    harmless: &'static [u32],
 }
 
 /// What becomes of one call.
@@ -219,10 +236,13 @@ enum Verdict {
     Open(u32),
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
-    /// No typing into terminals.
+    /// No typing into terminals; clones of files, if init makes them.
     Ioctl,
+    IoctlOfWatched,
     /// What changes nothing about the security of a program.
     Personality,
+    /// Those of the init itself go on ([`sys::poll`]).
+    Poll,
 }
 
 /// What becomes of a call; for a task that nobody watches, of all that is refused.
@@ -235,7 +255,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         #[cfg(target_arch = "x86_64")]
         _ if number == SYS_mknod => Verdict::MakeNode(1),
         _ if number == SYS_socket => Verdict::Socket,
+        _ if number == SYS_ioctl && watched.is_some() => Verdict::IoctlOfWatched,
         _ if number == SYS_ioctl => Verdict::Ioctl,
+        _ if number == SYS_copy_file_range && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_personality => Verdict::Personality,
         _ if number == SYS_connect && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_sendto && watched.is_some() => Verdict::SendTo,
@@ -278,16 +300,28 @@ fn no(watched: Option<Variant>) -> u32 {
     if watched.is_some() { NOTIFY } else { REFUSE }
 }
 
-/// Compiles the filter of a task whose init decides on this; `None`: nothing is decided, what is refused returns an error.
-fn compile(watched: Option<Variant>) -> BpfProgram {
+/// Compiles the filter of a task whose init decides on this; `None`: nothing is decided, what is refused returns an error. Of a watched
+/// task init decides also on calls that use one of these `descriptors`.
+fn compile(watched: Option<Variant>, descriptors: &[u32]) -> BpfProgram {
     let numbers = ALLOWED.iter().chain(ALLOWED_HERE).copied();
     let numbers = numbers.chain(REFUSED.iter().chain(REFUSED_HERE).map(|(number, ..)| *number));
     let beyond = 1 + numbers.max().expect("the lists are not empty");
-    let mut ranges: Vec<(u32, Verdict)> = Vec::new();
+    let mut ranges: Vec<(u32, Rule)> = Vec::new();
     for number in 0..=beyond {
-        let verdict = verdict(number, watched);
-        if ranges.last().is_none_or(|(_, last)| *last != verdict) {
-            ranges.push((number as u32, verdict));
+        let rule = match descriptors {
+            [] => Rule { verdict: verdict(number, watched), uses: &[], harmless: &[] },
+            _ if number == SYS_ppoll => Rule { verdict: Verdict::Poll, uses: &[], harmless: &[] },
+            _ if stand_ins::names_in_memory(number) => {
+                Rule { verdict: Verdict::Return(NOTIFY), uses: &[], harmless: &[] }
+            }
+            _ => Rule {
+                verdict: verdict(number, watched),
+                uses: stand_ins::arguments(number),
+                harmless: stand_ins::harmless(number),
+            },
+        };
+        if ranges.last().is_none_or(|(_, last)| *last != rule) {
+            ranges.push((number as u32, rule));
         }
     }
     let foreign = if watched.is_some() { NOTIFY } else { SECCOMP_RET_KILL_PROCESS };
@@ -301,8 +335,40 @@ fn compile(watched: Option<Variant>) -> BpfProgram {
         instruction(JUMP_AT_LEAST, 0, 1, X32),
         instruction(RETURN, 0, 0, x32),
     ];
-    search(&ranges, no(watched), &mut program);
+    search(&ranges, descriptors, no(watched), &mut program);
     program
+}
+
+/// What a filter answers to a call, found as the kernel does it.
+pub fn evaluate(program: &BpfProgram, data: &seccomp_data) -> u32 {
+    let (mut at, mut value) = (0, 0);
+    while let Some(step) = program.get(at) {
+        at += 1;
+        let jump = |is_so: bool| usize::from(if is_so { step.jt } else { step.jf });
+        match step.code {
+            LOAD => value = field(data, step.k),
+            JUMP_ALWAYS => at += step.k as usize,
+            JUMP_EQUAL => at += jump(value == step.k),
+            JUMP_AT_LEAST => at += jump(value >= step.k),
+            JUMP_ANY_BIT => at += jump(value & step.k != 0),
+            _ => return step.k,
+        }
+    }
+    NOTIFY
+}
+
+/// The 32 bits at an offset of what a filter sees.
+fn field(data: &seccomp_data, offset: u32) -> u32 {
+    match offset {
+        NUMBER => data.nr as u32,
+        ARCHITECTURE => data.arch,
+        _ => {
+            let argument =
+                data.args.get((offset.saturating_sub(argument(0)) / 8) as usize).copied().unwrap_or_default();
+            // Both architectures have the lower half first.
+            if offset % 8 == 4 { (argument >> 32) as u32 } else { argument as u32 }
+        }
+    }
 }
 
 fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
@@ -310,18 +376,43 @@ fn instruction(code: u16, jt: u8, jf: u8, k: u32) -> sock_filter {
 }
 
 /// Appends the search among `ranges`, each from its number up to the next one's.
-fn search(ranges: &[(u32, Verdict)], no: u32, program: &mut BpfProgram) {
-    if let [(_, verdict)] = ranges {
-        return leaf(*verdict, no, program);
+fn search(ranges: &[(u32, Rule)], descriptors: &[u32], no: u32, program: &mut BpfProgram) {
+    if let [(_, rule)] = ranges {
+        look_for(rule, descriptors, program);
+        return leaf(rule.verdict, no, program);
     }
     let (low, high) = ranges.split_at(ranges.len() / 2);
     let at = program.len();
     program.push(instruction(JUMP_AT_LEAST, 0, 1, high[0].0));
     // A conditional jump reaches 255 instructions, so the way up goes over an unconditional one.
     program.push(instruction(JUMP_ALWAYS, 0, 0, 0));
-    search(low, no, program);
+    search(low, descriptors, no, program);
     program[at + 1].k = (program.len() - at - 2) as u32;
-    search(high, no, program);
+    search(high, descriptors, no, program);
+}
+
+/// Has init decide on a call that uses one of these descriptors.
+fn look_for(rule: &Rule, descriptors: &[u32], program: &mut BpfProgram) {
+    if rule.uses.is_empty() {
+        return;
+    }
+    let checks = rule.uses.len() * (1 + descriptors.len());
+    if !rule.harmless.is_empty() {
+        program.push(instruction(LOAD, 0, 0, argument(1)));
+        for (at, value) in rule.harmless.iter().enumerate() {
+            // Over the rest of these, the checks, the jump and the answer.
+            program.push(instruction(JUMP_EQUAL, (rule.harmless.len() - at - 1 + checks + 2) as u8, 0, *value));
+        }
+    }
+    let end = program.len() + checks;
+    for at in rule.uses {
+        program.push(instruction(LOAD, 0, 0, argument(*at)));
+        for number in descriptors {
+            // To the answer, which is behind the jump.
+            program.push(instruction(JUMP_EQUAL, (end - program.len()) as u8, 0, *number));
+        }
+    }
+    program.extend([instruction(JUMP_ALWAYS, 0, 0, 1), instruction(RETURN, 0, 0, NOTIFY)]);
 }
 
 /// `no`: what becomes of calls that are refused for their arguments.
@@ -390,6 +481,22 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(ALLOW),
             answer(REFUSE),
         ]),
+        Verdict::IoctlOfWatched => program.extend([
+            instruction(LOAD, 0, 0, argument(1)),
+            instruction(JUMP_EQUAL, 4, 0, TIOCSTI as u32),
+            instruction(JUMP_EQUAL, 3, 0, TIOCLINUX as u32),
+            instruction(JUMP_EQUAL, 3, 0, copying::CLONE_FILE),
+            instruction(JUMP_EQUAL, 2, 0, copying::CLONE_RANGE),
+            answer(ALLOW),
+            answer(REFUSE),
+            answer(NOTIFY),
+        ]),
+        Verdict::Poll => program.extend([
+            instruction(LOAD, 0, 0, argument(sys::POLL_SIGN_AT)),
+            instruction(JUMP_EQUAL, 0, 1, sys::POLL_SIGN),
+            answer(ALLOW),
+            answer(NOTIFY),
+        ]),
         Verdict::Personality => program.extend([
             // Only asking, or Linux with or without: UNAME26 0x20000, ADDR_NO_RANDOMIZE 0x40000, PER_LINUX32 8.
             instruction(LOAD, 0, 0, argument(0)),
@@ -402,117 +509,4 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What the filter answers, by interpreting it as the kernel does.
-    fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: &[u32]) -> u32 {
-        let (mut at, mut value) = (0, 0);
-        for _ in 0..program.len() {
-            let step = &program[at];
-            at += 1;
-            match step.code {
-                LOAD => {
-                    value = match step.k {
-                        NUMBER => number,
-                        ARCHITECTURE => architecture,
-                        // Arguments are small: their upper halves are 0.
-                        offset if offset % 8 == 4 => 0,
-                        offset => arguments.get((offset as usize - 16) / 8).copied().unwrap_or_default(),
-                    }
-                }
-                JUMP_ALWAYS => at += step.k as usize,
-                JUMP_EQUAL => at += usize::from(if value == step.k { step.jt } else { step.jf }),
-                JUMP_AT_LEAST => at += usize::from(if value >= step.k { step.jt } else { step.jf }),
-                JUMP_ANY_BIT => at += usize::from(if value & step.k != 0 { step.jt } else { step.jf }),
-                RETURN => return step.k,
-                other => panic!("an instruction of an unknown kind: {other}"),
-            }
-        }
-        panic!("the filter does not end");
-    }
-
-    const ALL: Variant = Variant { programs: true, locks: true, lock_files: true };
-    const NONE: Variant = Variant { programs: false, locks: false, lock_files: false };
-
-    #[test]
-    fn filter_agrees_with_the_lists() {
-        for watched in [None, Some(NONE), Some(ALL)] {
-            let program = compile(watched);
-            assert!(program.len() < 1024, "{} instructions", program.len());
-            for number in 0..1000 {
-                let got = run(&program, NATIVE, number, &[0, 0, 9]);
-                match verdict(number.into(), watched) {
-                    Verdict::Return(value) => assert_eq!(got, value, "call {number}"),
-                    Verdict::Socket => assert_eq!(got, NO_FAMILY, "call {number}"),
-                    Verdict::LockFile => assert_eq!(got, NOTIFY, "call {number}"),
-                    _ => assert_eq!(got, ALLOW, "call {number}"),
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn filter_looks_at_arguments() {
-        for watched in [None, Some(ALL)] {
-            let (program, no) = (compile(watched), no(watched));
-            let call = |number: c_long, arguments: &[u32]| run(&program, NATIVE, number as u32, arguments);
-            for flag in [CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWCGROUP] {
-                assert_eq!(call(SYS_clone, &[flag as u32 | SIGCHLD as u32]), no);
-                assert_eq!(call(SYS_unshare, &[flag as u32]), no);
-            }
-            assert_eq!(call(SYS_clone, &[(CLONE_VM | CLONE_THREAD | CLONE_SIGHAND) as u32]), ALLOW);
-            assert_eq!(call(SYS_unshare, &[CLONE_FS as u32]), ALLOW);
-            for family in [AF_UNIX, AF_INET, AF_INET6] {
-                assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), ALLOW);
-            }
-            for family in [AF_ALG, AF_VSOCK, AF_PACKET] {
-                assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), NO_FAMILY);
-            }
-            assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_ROUTE as u32]), ALLOW);
-            assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_AUDIT as u32]), NO_FAMILY);
-            assert_eq!(call(SYS_ioctl, &[0, TIOCSTI as u32]), REFUSE);
-            assert_eq!(call(SYS_ioctl, &[0, TIOCGWINSZ as u32]), ALLOW);
-            assert_eq!(call(SYS_personality, &[u32::MAX]), ALLOW);
-            assert_eq!(call(SYS_personality, &[0x0040_0000]), REFUSE, "READ_IMPLIES_EXEC");
-            assert_eq!(call(SYS_clone3, &[]), UNKNOWN);
-            for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, ALLOW), (S_IFREG, ALLOW), (S_IFSOCK, ALLOW)] {
-                assert_eq!(call(SYS_mknodat, &[0, 0, kind | 0o644]), want, "{kind:o}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_watched_task_stops_where_its_init_decides() {
-        let (plain, watched) = (compile(None), compile(Some(ALL)));
-        let calm = compile(Some(NONE));
-        for (number, arguments, in_plain, in_calm) in [
-            (SYS_mount, &[][..], REFUSE, NOTIFY),
-            (SYS_io_uring_setup, &[], REFUSE, NOTIFY),
-            (SYS_connect, &[], ALLOW, NOTIFY),
-            (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
-            (SYS_execve, &[], ALLOW, ALLOW),
-            (SYS_mkdirat, &[], ALLOW, ALLOW),
-            (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
-            (SYS_flock, &[0, (LOCK_EX | LOCK_NB) as u32], ALLOW, ALLOW),
-            (SYS_fcntl, &[0, F_SETLK as u32], ALLOW, ALLOW),
-            (SYS_fcntl, &[0, F_OFD_SETLKW as u32], ALLOW, ALLOW),
-        ] {
-            let of = |program| run(program, NATIVE, number as u32, arguments);
-            assert_eq!([of(&plain), of(&calm), of(&watched)], [in_plain, in_calm, NOTIFY], "call {number}");
-        }
-        for (number, arguments) in [
-            (SYS_sendto, &[1, 2, 3, 4, 0][..]),
-            (SYS_openat, &[0, 0, O_CREAT as u32]),
-            (SYS_flock, &[0, LOCK_UN as u32]),
-            (SYS_fcntl, &[0, F_GETFD as u32]),
-        ] {
-            assert_eq!(run(&watched, NATIVE, number as u32, arguments), ALLOW, "call {number}");
-        }
-        for (architecture, number) in [(0x4000_0003, 1), (NATIVE, X32 | 1)] {
-            assert_eq!(run(&watched, architecture, number, &[]), NOTIFY);
-        }
-        assert_eq!(run(&plain, 0x4000_0003, 1, &[]), SECCOMP_RET_KILL_PROCESS, "32-bit");
-        assert_eq!(run(&plain, NATIVE, X32 | 1, &[]), UNKNOWN, "x32");
-    }
-}
+mod tests;

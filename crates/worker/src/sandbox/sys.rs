@@ -4,6 +4,7 @@
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use rustix::event::{PollFd, Timespec};
 use rustix::io::Errno;
 
 /// Result of a system call.
@@ -234,6 +235,22 @@ pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
     }
     // SAFETY: the caller owns what is at `to`, and gives it up.
     check(unsafe { libc::dup2(from, to) }.into()).map(drop)
+}
+
+/// By this a filter knows a [`poll`] of a task's init, and in which argument it is. Without a signal mask the kernel does not look at
+/// the mask's length.
+pub const POLL_SIGN: u32 = 0x696e_6974;
+pub const POLL_SIGN_AT: u32 = 4;
+
+/// Waits as `poll` does, also where a filter has init decide on those of its task: it must not wait for itself.
+pub fn poll(descriptors: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
+    let mut timeout = timeout.map(|timeout| libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec });
+    let timeout = timeout.as_mut().map_or(std::ptr::null_mut(), std::ptr::from_mut);
+    let (first, count) = (descriptors.as_mut_ptr(), descriptors.len());
+    let no_mask = std::ptr::null::<libc::sigset_t>();
+    // SAFETY: the list is as long as is said and laid out as the kernel's; list and time outlive the call.
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, first, count, timeout, no_mask, POLL_SIGN as usize) };
+    check(ready).map(|ready| ready as usize)
 }
 
 /// Replaces this process; returns only to say why it could not. The lists end in a null pointer.

@@ -1,0 +1,129 @@
+use super::*;
+
+/// What the filter answers. The arguments' upper halves are 0.
+fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: &[u32]) -> u32 {
+    let args = std::array::from_fn(|at| arguments.get(at).copied().unwrap_or_default().into());
+    evaluate(program, &seccomp_data { nr: number as i32, arch: architecture, instruction_pointer: 0, args })
+}
+
+const ALL: Variant = Variant { programs: true, locks: true, lock_files: true };
+const NONE: Variant = Variant { programs: false, locks: false, lock_files: false };
+
+#[test]
+fn filter_agrees_with_the_lists() {
+    for watched in [None, Some(NONE), Some(ALL)] {
+        let program = compile(watched, &[]);
+        assert!(program.len() < 1024, "{} instructions", program.len());
+        for number in 0..1000 {
+            let got = run(&program, NATIVE, number, &[0, 0, 9]);
+            match verdict(number.into(), watched) {
+                Verdict::Return(value) => assert_eq!(got, value, "call {number}"),
+                Verdict::Socket => assert_eq!(got, NO_FAMILY, "call {number}"),
+                Verdict::LockFile => assert_eq!(got, NOTIFY, "call {number}"),
+                _ => assert_eq!(got, ALLOW, "call {number}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn filter_looks_at_arguments() {
+    for watched in [None, Some(ALL)] {
+        let (program, no) = (compile(watched, &[]), no(watched));
+        let call = |number: c_long, arguments: &[u32]| run(&program, NATIVE, number as u32, arguments);
+        for flag in [CLONE_NEWUSER, CLONE_NEWNS, CLONE_NEWNET, CLONE_NEWCGROUP] {
+            assert_eq!(call(SYS_clone, &[flag as u32 | SIGCHLD as u32]), no);
+            assert_eq!(call(SYS_unshare, &[flag as u32]), no);
+        }
+        assert_eq!(call(SYS_clone, &[(CLONE_VM | CLONE_THREAD | CLONE_SIGHAND) as u32]), ALLOW);
+        assert_eq!(call(SYS_unshare, &[CLONE_FS as u32]), ALLOW);
+        for family in [AF_UNIX, AF_INET, AF_INET6] {
+            assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), ALLOW);
+        }
+        for family in [AF_ALG, AF_VSOCK, AF_PACKET] {
+            assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), NO_FAMILY);
+        }
+        assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_ROUTE as u32]), ALLOW);
+        assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_AUDIT as u32]), NO_FAMILY);
+        assert_eq!(call(SYS_ioctl, &[0, TIOCSTI as u32]), REFUSE);
+        assert_eq!(call(SYS_ioctl, &[0, TIOCGWINSZ as u32]), ALLOW);
+        assert_eq!(call(SYS_personality, &[u32::MAX]), ALLOW);
+        assert_eq!(call(SYS_personality, &[0x0040_0000]), REFUSE, "READ_IMPLIES_EXEC");
+        assert_eq!(call(SYS_clone3, &[]), UNKNOWN);
+        for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, ALLOW), (S_IFREG, ALLOW), (S_IFSOCK, ALLOW)] {
+            assert_eq!(call(SYS_mknodat, &[0, 0, kind | 0o644]), want, "{kind:o}");
+        }
+    }
+}
+
+#[test]
+fn a_watched_task_stops_where_its_init_decides() {
+    let (plain, watched) = (compile(None, &[]), compile(Some(ALL), &[]));
+    let calm = compile(Some(NONE), &[]);
+    for (number, arguments, in_plain, in_calm) in [
+        (SYS_mount, &[][..], REFUSE, NOTIFY),
+        (SYS_io_uring_setup, &[], REFUSE, NOTIFY),
+        (SYS_connect, &[], ALLOW, NOTIFY),
+        (SYS_copy_file_range, &[], ALLOW, NOTIFY),
+        (SYS_ioctl, &[0, copying::CLONE_FILE], ALLOW, NOTIFY),
+        (SYS_ioctl, &[0, copying::CLONE_RANGE], ALLOW, NOTIFY),
+        (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
+        (SYS_execve, &[], ALLOW, ALLOW),
+        (SYS_mkdirat, &[], ALLOW, ALLOW),
+        (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
+        (SYS_flock, &[0, (LOCK_EX | LOCK_NB) as u32], ALLOW, ALLOW),
+        (SYS_fcntl, &[0, F_SETLK as u32], ALLOW, ALLOW),
+        (SYS_fcntl, &[0, F_OFD_SETLKW as u32], ALLOW, ALLOW),
+    ] {
+        let of = |program| run(program, NATIVE, number as u32, arguments);
+        assert_eq!([of(&plain), of(&calm), of(&watched)], [in_plain, in_calm, NOTIFY], "call {number}");
+    }
+    for (number, arguments) in [
+        (SYS_sendto, &[1, 2, 3, 4, 0][..]),
+        (SYS_openat, &[0, 0, O_CREAT as u32]),
+        (SYS_flock, &[0, LOCK_UN as u32]),
+        (SYS_fcntl, &[0, F_GETFD as u32]),
+    ] {
+        assert_eq!(run(&watched, NATIVE, number as u32, arguments), ALLOW, "call {number}");
+    }
+    for (architecture, number) in [(0x4000_0003, 1), (NATIVE, X32 | 1)] {
+        assert_eq!(run(&watched, architecture, number, &[]), NOTIFY);
+    }
+    assert_eq!(run(&plain, 0x4000_0003, 1, &[]), SECCOMP_RET_KILL_PROCESS, "32-bit");
+    assert_eq!(run(&plain, NATIVE, X32 | 1, &[]), UNKNOWN, "x32");
+}
+
+#[test]
+fn uses_of_descriptors_stop_and_all_else_goes_on() {
+    let many: Vec<u32> = (48..64).collect();
+    assert!(compile(Some(ALL), &many).len() < 4096);
+    for (numbers, used) in [(&[5, 7][..], 7), (&many, 63)] {
+        let program = compile(Some(NONE), numbers);
+        for (number, arguments, want) in [
+            (SYS_read, &[used, 0, 1][..], NOTIFY),
+            (SYS_read, &[4, used, used], ALLOW),
+            (SYS_close, &[used], ALLOW),
+            (SYS_fcntl, &[used, F_GETFD as u32], ALLOW),
+            (SYS_fcntl, &[used, F_SETFD as u32, 1], ALLOW),
+            (SYS_fcntl, &[used, F_GETFL as u32], NOTIFY),
+            (SYS_ioctl, &[used, FIOCLEX as u32], ALLOW),
+            (SYS_ioctl, &[used, TCGETS as u32], NOTIFY),
+            (SYS_ioctl, &[1, TIOCSTI as u32], REFUSE),
+            (SYS_dup3, &[used, 1], NOTIFY),
+            (SYS_dup3, &[1, used], ALLOW),
+            (SYS_mmap, &[0, 9, 1, 2, used], NOTIFY),
+            (SYS_mmap, &[0, 9, 1, 2, u32::MAX], ALLOW),
+            (SYS_splice, &[1, 0, used], NOTIFY),
+            (SYS_openat, &[AT_FDCWD as u32, 0, used], ALLOW),
+            (SYS_openat, &[used, 0, 0], NOTIFY),
+            (SYS_ppoll, &[], NOTIFY),
+            (SYS_ppoll, &[1, 1, 0, 0, sys::POLL_SIGN], ALLOW),
+            (SYS_flock, &[used, LOCK_EX as u32], NOTIFY),
+            (SYS_flock, &[1, LOCK_EX as u32], ALLOW),
+            (SYS_mount, &[], NOTIFY),
+            (SYS_getpid, &[used], ALLOW),
+        ] {
+            assert_eq!(run(&program, NATIVE, number as u32, arguments), want, "call {number} with {arguments:?}");
+        }
+    }
+}
