@@ -24,13 +24,15 @@ fn states(pool: &Pool, word: &str) -> String {
     below.filter(|pid| String::from_utf8_lossy(&line(pid)).contains(word)).filter_map(state).collect()
 }
 
-/// The signal that stopped a child, within a bound.
-fn stopped_by(child: &Child) -> Option<i32> {
+/// Waits until a child is stopped by SIGTSTP, within a bound; what happened instead.
+fn until_stopped(child: &Child) -> std::result::Result<(), String> {
     let options = WaitOptions::UNTRACED | WaitOptions::NOHANG;
-    wait_for(GUEST_BOUND, || {
-        let (_, status) = rustix::process::waitpid(Some(Pid::from_child(child)), options).ok()??;
-        status.stopping_signal()
-    })
+    let waited = || rustix::process::waitpid(Some(Pid::from_child(child)), options).ok().flatten();
+    match wait_for(GUEST_BOUND, waited) {
+        Some((_, status)) if status.stopping_signal() == Some(libc::SIGTSTP) => Ok(()),
+        Some((_, status)) => Err(format!("{status:?}")),
+        None => Err("it goes on".to_owned()),
+    }
 }
 
 /// `kill -TSTP` and `kill -CONT`, as a shell's job control sends them.
@@ -39,15 +41,18 @@ pub fn stopped(pool: &mut Pool) -> Result<Vec<String>> {
     for moment in MOMENTS_MS {
         let (word, place) = (format!("0.7{moment}"), folder(pool, &format!("stopped-{moment}"))?);
         let mut command = pool.client.remrun(&["--no-local", "sh", "-c", &format!("sleep {word}; echo end | tee out")]);
-        command.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+        command.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
         let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
         pause(Duration::from_millis(moment));
         let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TSTP);
-        let stopped = stopped_by(&child);
-        if stopped != Some(libc::SIGTSTP) {
+        if let Err(instead) = until_stopped(&child) {
+            let states = states(pool, &word);
             let _ = child.kill();
-            let _ = child.wait();
-            wrong.push(format!("stopped after {moment} ms: {stopped:?}, not by SIGTSTP"));
+            let output = child.wait_with_output().map(|output| output.stderr).unwrap_or_default();
+            let said = String::from_utf8_lossy(&output);
+            wrong.push(format!(
+                "after {moment} ms SIGTSTP did not stop it: {instead}, its processes {states:?}, {said:?}"
+            ));
             continue;
         }
         let rests =
