@@ -117,7 +117,8 @@ fn judge(case: &Case, local: &Half, remote: &Half) -> Vec<String> {
     found
 }
 
-fn streams(name: &str, here: &[u8], there: &[u8], any_order: bool) -> Option<String> {
+/// How two streams differ, in words.
+pub(crate) fn streams(name: &str, here: &[u8], there: &[u8], any_order: bool) -> Option<String> {
     if here == there || (any_order && sorted(here) == sorted(there)) {
         return None;
     }
@@ -133,7 +134,8 @@ fn sorted(bytes: &[u8]) -> Vec<&[u8]> {
     lines
 }
 
-fn excerpt(bytes: &[u8], from: usize) -> String {
+/// Some bytes from a place on, as text.
+pub(crate) fn excerpt(bytes: &[u8], from: usize) -> String {
     let from = from.min(bytes.len());
     String::from_utf8_lossy(&bytes[from..bytes.len().min(from + 160)]).into_owned()
 }

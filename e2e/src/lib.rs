@@ -2,7 +2,7 @@
 //!
 //! A [`pool::Pool`] is a hub, workers whose root is empty ([`empty_root`]) and clients, all in one temporary folder. The
 //! [`differential`] harness runs a [`case::Case`] once locally and once through `remrun`, at the same path, and compares
-//! everything that can be seen. Beside the table of cases (`cases/*.case`) there are [`scenario`]s on pools of their own
+//! everything that can be seen; [`differ`] does so with programs drawn by chance. Beside the table of cases (`cases/*.case`) there are [`scenario`]s on pools of their own
 //! ([`contract`], [`failure`], [`cut`]), scripts of what went wrong once ([`situations`]), tests on [`real`] input, a [`demo`] and the [`bench`] of launches.
 
 pub mod bench;
@@ -11,6 +11,8 @@ pub mod client;
 pub mod contract;
 pub mod cut;
 pub mod demo;
+pub(crate) mod dice;
+pub mod differ;
 pub mod differential;
 pub mod empty_root;
 pub mod error;

@@ -6,7 +6,7 @@ use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
 use e2e::{
-    bench, contract, cut, demo, failure, hubs, machine, real, roam, scratch::Scratch, situations, slow, suite,
+    bench, contract, cut, demo, differ, failure, hubs, machine, real, roam, scratch::Scratch, situations, slow, suite,
     supervise,
 };
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
        e2e machine [--filter TEXT]
+       e2e differ [--seed N] [--programs N] [--minutes M] [--program FILE] [--jobs N] [--no-shrink] [--json] [--keep]
        e2e demo [--keep]
        e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
        e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
@@ -135,6 +136,7 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
             machine::run(&filter, &report)?;
             report.close()
         }
+        Some("differ") => differ_by_chance(rest)?,
         Some("demo") => {
             let keep = rest.flag("--keep");
             rest.end()?;
@@ -163,6 +165,24 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
         _ => return Err(Error::Missing(USAGE.to_owned())),
     };
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn differ_by_chance(mut rest: Arguments) -> Result<bool> {
+    let minutes: Option<u64> = rest.number_if_given("--minutes")?;
+    let seed = if minutes.is_some() { differ::Options::seed_of_today() } else { 1 };
+    let usual = differ::Options::suite();
+    let options = differ::Options {
+        seed: rest.number("--seed", seed)?,
+        programs: rest.number("--programs", usual.programs)?,
+        time: minutes.map(|minutes| Duration::from_secs(minutes * 60)),
+        file: rest.value("--program")?.map(PathBuf::from),
+        jobs: rest.number("--jobs", usual.jobs)?,
+        shrink: !rest.flag("--no-shrink"),
+        json: rest.flag("--json"),
+        keep: rest.flag("--keep"),
+    };
+    rest.end()?;
+    differ::run(&options)
 }
 
 fn bench_launch(mut rest: Arguments) -> Result<()> {
@@ -302,7 +322,9 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
     report.add("pool/stops and leaves nothing", verdict, started.elapsed().max(Duration::from_millis(1)));
     let options = Options { guests: false, ..Options::new(2, 2)? };
-    for run in [contract::run, failure::run, cut::run, slow::run, roam::run, hubs::run, situations::run] {
+    for run in
+        [contract::run, failure::run, cut::run, slow::run, roam::run, hubs::run, situations::run, differ::run_in_suite]
+    {
         run(&options, filter, &report);
     }
     Ok(report.close())

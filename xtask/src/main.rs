@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `bench`, `machine`, `fuzz`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `bench`, `machine`, `fuzz`, `tidy`.
 
 mod fuzz;
 mod machine;
@@ -14,6 +14,8 @@ const USAGE: &str = "usage: cargo xtask <command>
   demo [--keep]                      the main job on real input: build it on workers with empty roots, compare, clean up
   test [--real | --real-only]        all tests, then the end-to-end suite; --real adds the heavy ones on real input
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
+  differ [--minutes M] [--seed N]    programs drawn by chance, run here and remotely, and compared; a failure is shrunk
+         [--programs N] [--program FILE] [--jobs N] [--json]
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
        [--rounds N] [--no-build] [--no-peers] [--apart]
   bench slow-link [--json]           what commands and jobs cost over links with delay and little rate, made by the testbed
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["demo", rest @ ..] => demo(rest),
         ["test", rest @ ..] => test::run(rest),
+        ["differ", rest @ ..] => differ(rest),
         ["bench", rest @ ..] => bench(rest),
         ["machine", rest @ ..] => machine::run(rest),
         ["fuzz", rest @ ..] => need::programs(&need::FUZZ).and_then(|()| fuzz::run(rest)),
@@ -69,6 +72,13 @@ fn demo(rest: &[&str]) -> Result<(), String> {
     need::programs(&need::DEMO)?;
     let programs = run::build(true)?;
     run::e2e(&programs, &[&["demo"], rest].concat())
+}
+
+fn differ(rest: &[&str]) -> Result<(), String> {
+    need::root("the harness")?;
+    need::programs(need::TESTS)?;
+    let programs = run::build(false)?;
+    run::e2e(&programs, &[&["differ"], rest].concat())
 }
 
 fn bench(rest: &[&str]) -> Result<(), String> {

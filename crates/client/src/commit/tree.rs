@@ -218,14 +218,23 @@ pub(crate) fn set_meta(held: &OwnedFd, meta: &Meta) -> io::Result<()> {
     let now = node_of(held)?;
     let owned = set_owner(held, &now, meta)?;
     let link = now.kind == FileType::Symlink;
-    let differs = (now.mode ^ meta.mode) & if rights::owns(&now) { 0o7777 } else { 0o1777 };
-    if !link && (owned || differs != 0) {
-        rustix::fs::chmodat(CWD, magic(held), Mode::from_raw_mode(meta.mode), AtFlags::empty())?;
-    }
+    let chmod = |mode| rustix::fs::chmodat(CWD, magic(held), Mode::from_raw_mode(mode), AtFlags::empty());
+    let mut differs = owned || (now.mode ^ meta.mode) & if rights::owns(&now) { 0o7777 } else { 0o1777 } != 0;
+    // Before the mode, which may take away the right to change them.
     if let Some(xattrs) = &meta.xattrs
         && (now.is_file() || now.is_directory())
     {
-        set_xattrs(held, xattrs)?;
+        match set_xattrs(held, xattrs) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied && rights::owns(&now) => {
+                chmod(now.mode | 0o600)?;
+                differs = true;
+                set_xattrs(held, xattrs)?;
+            }
+            other => other?,
+        }
+    }
+    if !link && differs {
+        chmod(meta.mode)?;
     }
     set_mtime(held, meta.mtime)
 }

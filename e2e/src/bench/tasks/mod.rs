@@ -11,7 +11,6 @@
 mod admission;
 mod clock;
 mod crowd;
-pub(super) mod dice;
 mod life;
 mod micro;
 mod others;
@@ -22,7 +21,7 @@ mod steps;
 mod takeover;
 mod world;
 
-pub(super) use dice::Dice;
+pub(super) use crate::dice::{self, Dice};
 pub use replay::{REPLAY_SUBCOMMAND, replay};
 
 use super::samples::Figures;

@@ -1,0 +1,275 @@
+//! The differential harness by chance: programs drawn from a grammar run here and remotely, and all that can be seen is compared.
+//!
+//! A seed is a program ([`grammar`]), which is plain data ([`program`]). Its commands are scripts, or operations that a small program,
+//! the [`actor`], executes. [`world`] runs it on both sides and compares; what differs is made smaller ([`shrink`]) and printed
+//! with what runs it again. [`tally`] counts what ran elsewhere: if too little did, that is a failure as well.
+
+pub mod actor;
+pub mod grammar;
+pub mod program;
+pub mod shrink;
+mod tally;
+mod world;
+
+use crate::error::{Context, Error, Result};
+use crate::pool::{self, Pool};
+use crate::report::{Report, Verdict};
+use program::Program;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tally::Tally;
+use world::{Clients, Comparison};
+
+/// Programs of the suite, from the same seeds each time.
+pub const SUITE_PROGRAMS: usize = 400;
+/// The name of the suite's test.
+const NAME: &str = "differ/programs by chance";
+/// The actor's program, beside the suite's own.
+const ACTOR: &str = "act";
+/// Programs between two looks at where their commands ran: the daemon knows a thousand.
+const ROUND: usize = 100;
+/// The part of commands that must run elsewhere, of a hundred.
+const ELSEWHERE_PERCENT_MIN: f64 = 60.0;
+/// Programs that fail before it ends, each with its shrunk form.
+const FAILURES_MAX: usize = 10;
+/// Trials of one shrinking, and their time.
+const SHRINK_TRIALS_MAX: usize = 400;
+/// See [`SHRINK_TRIALS_MAX`].
+const SHRINK_TIME_MAX: Duration = Duration::from_secs(60);
+/// Lines of what differs that are shown.
+const FOUND_LINES_MAX: usize = 16;
+
+/// What is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The first program; those after it are the next numbers.
+    pub seed: u64,
+    /// How many.
+    pub programs: usize,
+    /// Instead of a number: as many as there is time for.
+    pub time: Option<Duration>,
+    /// One program alone, from this file.
+    pub file: Option<PathBuf>,
+    /// At the same time.
+    pub jobs: usize,
+    /// Make what fails smaller.
+    pub shrink: bool,
+    /// Print figures as JSON.
+    pub json: bool,
+    /// Leave the pool's folder.
+    pub keep: bool,
+}
+
+impl Options {
+    /// What the suite runs.
+    pub fn suite() -> Self {
+        Self {
+            seed: 1,
+            programs: SUITE_PROGRAMS,
+            time: None,
+            file: None,
+            jobs: 4,
+            shrink: true,
+            json: false,
+            keep: false,
+        }
+    }
+
+    /// Seeds of today, so that each night tries others.
+    pub fn seed_of_today() -> u64 {
+        let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+        days * 10_000_000
+    }
+}
+
+/// A program that failed.
+struct Failure {
+    seed: u64,
+    program: Program,
+    found: Vec<String>,
+    /// It differed at the first run and not at the next.
+    is_rare: bool,
+}
+
+/// As a test of the suite.
+pub fn run_in_suite(options: &pool::Options, filter: &str, report: &Report) {
+    if !NAME.contains(filter) {
+        return;
+    }
+    let started = Instant::now();
+    let verdict = match on_pool(&pool::Options { nobody: true, ..options.clone() }, &Options::suite()) {
+        Ok(wrong) if wrong.is_empty() => Verdict::Passed,
+        Ok(wrong) => Verdict::Failed(wrong),
+        Err(Error::Missing(why)) => Verdict::Skipped(why),
+        Err(error) => Verdict::Failed(vec![error.to_string()]),
+    };
+    report.add(NAME, verdict, started.elapsed());
+}
+
+/// As a command of its own; true if nothing differed.
+pub fn run(options: &Options) -> Result<bool> {
+    let mut of_pool = pool::Options::new(2, 2)?;
+    (of_pool.nobody, of_pool.guests) = (true, false);
+    let wrong = on_pool(&of_pool, options)?;
+    wrong.iter().for_each(|text| println!("{text}\n"));
+    Ok(wrong.is_empty())
+}
+
+/// Runs programs on a pool of their own; what is wrong, in words.
+fn on_pool(of_pool: &pool::Options, options: &Options) -> Result<Vec<String>> {
+    let pool = Pool::start(of_pool.clone())?;
+    let mut wrong = drive(&pool, options)?;
+    if !wrong.is_empty() {
+        wrong.push(pool.logs(8));
+    }
+    wrong.extend(pool.stop(options.keep)?);
+    Ok(wrong)
+}
+
+fn drive(pool: &Pool, options: &Options) -> Result<Vec<String>> {
+    let actor = pool.scratch.path().join("bin").join(ACTOR);
+    let built =
+        std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?.with_file_name(ACTOR);
+    std::fs::copy(&built, &actor).at("copy (build it with `cargo build -p e2e --bins`)", &built)?;
+    let nobody = pool.nobody.as_ref().ok_or_else(|| Error::Product("the pool has no ordinary user".into()))?;
+    let clients = Clients { root: &pool.client, nobody, actor: &actor };
+    let place = pool.place("");
+    std::fs::create_dir_all(&place).at("create", &place)?;
+    if let Some(file) = &options.file {
+        return one(file, &place.join("0"), clients);
+    }
+    let started = Instant::now();
+    let mut tally = Tally::default();
+    let mut failures: Vec<Failure> = Vec::new();
+    let mut next = options.seed;
+    loop {
+        let is_over = match options.time {
+            Some(time) => started.elapsed() >= time,
+            None => tally.programs + tally.void >= options.programs,
+        };
+        if is_over || failures.len() >= FAILURES_MAX {
+            break;
+        }
+        let left = if options.time.is_some() { ROUND } else { options.programs - tally.programs - tally.void };
+        let seeds: Vec<u64> = (next..).take(left.min(ROUND)).collect();
+        next += seeds.len() as u64;
+        failures.extend(round(&seeds, &place, clients, options.jobs, &mut tally)?);
+        progress(&tally, failures.len(), started.elapsed());
+    }
+    if std::io::stderr().is_terminal() {
+        eprintln!();
+    }
+    let mut wrong: Vec<String> =
+        failures.into_iter().map(|failure| describe(failure, options.shrink, &place.join("0"), clients)).collect();
+    let seconds = started.elapsed().as_secs_f64();
+    if options.json {
+        let mut figures = tally.json();
+        figures["seconds"] = seconds.into();
+        figures["failures"] = wrong.len().into();
+        println!("{figures:#}");
+    } else {
+        tally.print();
+        println!(
+            "measured: programs by chance: {:.1} a second from seed {}",
+            tally.programs as f64 / seconds,
+            options.seed
+        );
+    }
+    if tally.commands.percent() < ELSEWHERE_PERCENT_MIN {
+        wrong.push(format!(
+            "only {:.0}% of the commands ran elsewhere, not {ELSEWHERE_PERCENT_MIN}%",
+            tally.commands.percent()
+        ));
+    }
+    Ok(wrong)
+}
+
+/// Runs some programs, several at a time, and looks up where.
+fn round(
+    seeds: &[u64],
+    place: &std::path::Path,
+    clients: Clients<'_>,
+    jobs: usize,
+    tally: &mut Tally,
+) -> Result<Vec<Failure>> {
+    let next = AtomicUsize::new(0);
+    let done: Mutex<Vec<(u64, Program, Result<Comparison>)>> = Mutex::default();
+    std::thread::scope(|scope| {
+        for job in 0..jobs.max(1) {
+            let (next, done) = (&next, &done);
+            scope.spawn(move || {
+                // The same few places again and again: their names are known to the workers, with other contents.
+                let place = place.join(job.to_string());
+                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let program = grammar::draw(*seed);
+                    let comparison = world::compare(&program, &seed.to_string(), &place, clients);
+                    done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((*seed, program, comparison));
+                }
+            });
+        }
+    });
+    let mut done = done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    done.sort_by_key(|(seed, _, _)| *seed);
+    let mut failures = Vec::new();
+    let mut compared = Vec::new();
+    for (seed, program, comparison) in done {
+        let comparison = comparison?;
+        tally.void += usize::from(comparison.is_void);
+        tally.programs += usize::from(!comparison.is_void);
+        tally.called_off_late += comparison.called_off_late;
+        compared.push((seed.to_string(), program.clone()));
+        if !comparison.found.is_empty() {
+            failures.push(Failure { seed, program, found: comparison.found, is_rare: false });
+        }
+    }
+    tally.add(&compared, [clients.root, clients.nobody])?;
+    Ok(failures)
+}
+
+/// One program from a file.
+fn one(file: &std::path::Path, place: &std::path::Path, clients: Clients<'_>) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(file).at("read", file)?;
+    let program = Program::parse(&text).map_err(|why| Error::Product(format!("{}: {why}", file.display())))?;
+    let comparison = world::compare(&program, "file", place, clients)?;
+    let mut tally = Tally::default();
+    (tally.programs, tally.called_off_late) = (1, comparison.called_off_late);
+    tally.add(&[("file".into(), program)], [clients.root, clients.nobody])?;
+    tally.print();
+    Ok(comparison.found)
+}
+
+/// Makes a failure smaller, and says how it is run again.
+fn describe(mut failure: Failure, shrinks: bool, place: &std::path::Path, clients: Clients<'_>) -> String {
+    let compare = |program: &Program, name: &str| world::compare(program, name, place, clients);
+    match compare(&failure.program, "again") {
+        Ok(again) if again.found.is_empty() => failure.is_rare = true,
+        _ if !shrinks => {}
+        _ => {
+            let fails = |candidate: &Program| compare(candidate, "shrunk").is_ok_and(|shrunk| !shrunk.found.is_empty());
+            failure.program = shrink::shrink(&failure.program, SHRINK_TRIALS_MAX, SHRINK_TIME_MAX, fails);
+            if let Ok(Comparison { found, .. }) = compare(&failure.program, "shrunk")
+                && !found.is_empty()
+            {
+                failure.found = found;
+            }
+        }
+    }
+    let seed = failure.seed;
+    let rare = if failure.is_rare { " (not the second time: not shrunk)" } else { "" };
+    let found: Vec<&str> = failure.found.iter().flat_map(|text| text.lines()).take(FOUND_LINES_MAX).collect();
+    format!(
+        "seed {seed} differs{rare}:\n{}\nIts program; again: `e2e differ --seed {seed} --programs 1`, or in a file: `e2e differ --program FILE`\n{}",
+        found.join("\n"),
+        failure.program.print()
+    )
+}
+
+fn progress(tally: &Tally, failures: usize, elapsed: Duration) {
+    let rate = tally.programs as f64 / elapsed.as_secs_f64().max(0.001);
+    if std::io::stderr().is_terminal() {
+        eprint!("\r{} programs, {failures} differ, {rate:.0} a second ", tally.programs);
+    }
+}
