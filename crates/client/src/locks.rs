@@ -16,7 +16,7 @@ use crate::serve::blocking;
 use base::{Time, TreePath};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -107,6 +107,11 @@ impl Session {
         let look = move || daemon.server.views().moved(&plan.view, since, &plan.folder());
         let moved = if self.is_noticed() { None } else { blocking(look).await? };
         Some(format!("{} was changed by another command while this one had a lock", moved?))
+    }
+
+    /// What the task has locked: its result is committed with care for who waits for that.
+    pub(crate) fn locked(&self) -> HashSet<TreePath> {
+        self.locks.held.paths().cloned().collect()
     }
 
     /// Waits until the lock that the task did not get can be had, and takes it if the task is to begin `again`; who is to run here
@@ -200,7 +205,12 @@ impl Locks {
         }
         let Some(file) = self.files.get_mut(&path) else { return Ok(()) };
         match file.take(wanted) {
-            Ok(()) => Ok(()),
+            Ok(()) if file.is_at(&path) => Ok(()),
+            // It was replaced after it was opened: the lock is on a file that nobody finds any more.
+            Ok(()) => {
+                self.files.remove(&path);
+                Err(NotLocked { why: locked(&path), is_taken: true, turn: None })
+            }
             Err(Errno::AGAIN | Errno::ACCESS) => Err(NotLocked { why: locked(&path), is_taken: true, turn: None }),
             Err(error) => Err(not(format!("it locks {path}, which cannot be locked here: {error}"))),
         }
@@ -217,6 +227,11 @@ impl Locks {
         }
     }
 
+    /// Where something is locked.
+    fn paths(&self) -> impl Iterator<Item = &TreePath> {
+        self.files.keys().chain(self.new.keys())
+    }
+
     /// A file that the task alone had when it locked it, and that is here now: others may have locked this one.
     pub fn overtaken(&self) -> Option<&TreePath> {
         self.new.keys().find(|path| rustix::fs::lstat(path.as_bytes()).is_ok())
@@ -228,6 +243,13 @@ fn locked(path: &TreePath) -> String {
 }
 
 impl File {
+    /// Whether this is what others find at the path.
+    fn is_at(&self, path: &TreePath) -> bool {
+        let identity = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino);
+        let found = rustix::fs::stat(path.as_bytes()).map(identity);
+        found.is_ok() && found == rustix::fs::fstat(&self.fd).map(identity)
+    }
+
     fn take(&mut self, wanted: Held) -> Result<(), Errno> {
         let covers = |held: &Held| held.range == wanted.range && (held.is_exclusive || !wanted.is_exclusive);
         if self.held.iter().any(covers) {
@@ -311,6 +333,23 @@ mod tests {
         let mut apart = Locks::default();
         apart.take(&new, &Open, &request(&path, true, Some((0, 10)))).unwrap();
         Locks::default().take(&new, &Open, &request(&path, true, Some((10, 0)))).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_was_replaced_is_locked_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, new) = (folder.path().join("f"), NewFiles::default());
+        let other = std::fs::File::create(&path).unwrap();
+        rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
+        let (mut held, wanted) = (Locks::default(), request(&path, true, None));
+        assert!(held.take(&new, &Open, &wanted).unwrap_err().is_taken);
+        std::fs::write(folder.path().join("g"), "").unwrap();
+        std::fs::rename(folder.path().join("g"), &path).unwrap();
+        drop(other);
+        assert!(held.take(&new, &Open, &wanted).unwrap_err().is_taken, "it has the old file open");
+        held.take(&new, &Open, &wanted).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        assert!(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err());
     }
 
     #[test]

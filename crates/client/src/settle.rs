@@ -12,6 +12,7 @@ use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::WriteRules;
 use base::{Content, ExitStatus, Seq, TaskId, Time, TreePath};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::sync::Arc;
@@ -24,11 +25,21 @@ pub enum Settled {
     Committed(ExitStatus),
     /// Nothing was committed: a message for the caller.
     NotCommitted(String),
+    /// Nothing was committed nor kept: others have changed what the task had locked. Run here, the program waits for its lock.
+    Overtaken(String),
     /// Nothing was committed nor kept: the system refuses here what it allowed there. Run here, the program will see that.
     RefusedHere(String),
 }
 
-/// Commits the delta of a task that ended. `may_run_here`: nobody has noticed yet that it ran elsewhere.
+/// How a task stands at its end.
+pub struct Standing {
+    /// Nobody has noticed yet that it ran elsewhere, and it may run here.
+    pub may_run_here: bool,
+    /// What it has locked here.
+    pub locked: HashSet<TreePath>,
+}
+
+/// Commits the delta of a task that ended.
 pub async fn settle(
     daemon: &Arc<Daemon>,
     task: TaskId,
@@ -36,7 +47,7 @@ pub async fn settle(
     exited: Exited,
     spool: Spool,
     record: &mut Record,
-    may_run_here: bool,
+    standing: Standing,
 ) -> Settled {
     let status = exited.status();
     record.ended(&exited);
@@ -48,7 +59,7 @@ pub async fn settle(
         trust: record.unreadable().cloned().map_or(Trust::Views, Trust::ReadWhileChanged),
         durable: daemon.config.durable,
         keeps: true,
-        may_run_here,
+        standing,
     };
     match settle_ended(daemon, ended, exited, spool).await {
         Ok(None) => Settled::Committed(status),
@@ -56,11 +67,12 @@ pub async fn settle(
             record.committed(&report);
             Settled::Committed(status)
         }
-        Err(NotCommitted { message, paths, refused_here: false }) => {
+        Err(NotCommitted { message, paths, remedy: Remedy::None }) => {
             record.not_committed(&paths);
             Settled::NotCommitted(message)
         }
-        Err(NotCommitted { message, .. }) => Settled::RefusedHere(message),
+        Err(NotCommitted { message, remedy: Remedy::RunHere, .. }) => Settled::Overtaken(message),
+        Err(NotCommitted { message, remedy: Remedy::RunHereAlways, .. }) => Settled::RefusedHere(message),
     }
 }
 
@@ -70,8 +82,19 @@ pub(crate) struct NotCommitted {
     pub message: String,
     /// What it is about.
     pub paths: Vec<TreePath>,
-    /// The system refuses here what it allowed there, and the command may be run here.
-    refused_here: bool,
+    /// What helps.
+    remedy: Remedy,
+}
+
+/// What helps a task whose result was not committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Remedy {
+    /// Nothing that can be done without its caller.
+    None,
+    /// To run it here: others have changed what it had locked.
+    RunHere,
+    /// To run it here, now and later: the system refuses here what it allowed there.
+    RunHereAlways,
 }
 
 /// A task that ended, as far as its commit goes.
@@ -90,8 +113,8 @@ pub(crate) struct Ended {
     pub durable: bool,
     /// Keep what cannot be committed for `gleaner recover`.
     pub keeps: bool,
-    /// It can be run here, where the system would refuse what it allowed there.
-    pub may_run_here: bool,
+    /// Whether it can be run here, and what it has locked.
+    pub standing: Standing,
 }
 
 /// How what a task saw is known.
@@ -116,7 +139,7 @@ pub(crate) async fn settle_ended(
     let status = exited.status();
     let wrong = |what: String| {
         let message = format!("nothing committed: {what}");
-        NotCommitted { message, paths: Vec::new(), refused_here: false }
+        NotCommitted { message, paths: Vec::new(), remedy: Remedy::None }
     };
     let delta = convert::delta(exited.changes);
     let delta = delta.map_err(|error| wrong(format!("the worker's result is no result: {error}")))?;
@@ -149,7 +172,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
     let (seen, unchanged);
     let evidence: Result<&dyn Evidence, CommitError> = match &ended.trust {
         Trust::Views => {
-            seen = Seen(views);
+            seen = Seen(views, &ended.standing.locked);
             Ok(&seen)
         }
         Trust::Since(since) => {
@@ -178,8 +201,11 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
             remember(views, spool, &report);
             Ok(report)
         }
-        Err(error) if ended.may_run_here && error.is_refusal_of_system() => {
-            Err(NotCommitted { message: error.to_string(), paths: Vec::new(), refused_here: true })
+        Err(error) if ended.standing.may_run_here && error.is_refusal_of_system() => {
+            Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHereAlways })
+        }
+        Err(error @ CommitError::Conflict(_)) if ended.standing.is_overtaken(&error) => {
+            Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHere })
         }
         Err(error) => {
             let may_be_kept = matches!(
@@ -198,7 +224,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
             let paths = error.paths().into_iter().cloned().collect();
             let message = error.explain(keep.task, daemon.config.home.as_ref(), kept);
             let message = message.trim_start_matches("remrun: ").to_owned();
-            Err(NotCommitted { message, paths, refused_here: false })
+            Err(NotCommitted { message, paths, remedy: Remedy::None })
         }
     }
 }
@@ -231,12 +257,23 @@ pub fn look_anew(views: &Views, report: &Report) {
     views.committed(&changed);
 }
 
-/// What the client's views know of what its tasks saw.
-struct Seen<'a>(&'a Views);
+impl Standing {
+    /// Whether the task can still be run here, and others have changed what it had locked.
+    fn is_overtaken(&self, error: &CommitError) -> bool {
+        self.may_run_here && error.paths().into_iter().any(|path| self.locked.contains(path))
+    }
+}
+
+/// What the client's views know of what its tasks saw, and what the task has locked.
+struct Seen<'a>(&'a Views, &'a HashSet<TreePath>);
 
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
         self.0.stamp_of(path, seq)
+    }
+
+    fn is_locked(&self, path: &TreePath) -> bool {
+        self.1.contains(path)
     }
 }
 

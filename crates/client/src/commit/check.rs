@@ -260,9 +260,10 @@ impl<'a, 'b> Planner<'a, 'b> {
     fn verdict(&mut self, change: &Change) -> Checked<Verdict> {
         let Some(origin) = self.origin(&change.path) else { return Ok(Verdict::Fresh) };
         let there = self.look(&origin)?;
+        let may_replace_new = self.evidence.may_replace_new() && !self.evidence.is_locked(&change.path);
         Ok(match (change.base, there) {
             (Base::Absent, None) => Verdict::Fresh,
-            (Base::Absent, Some(node)) if self.evidence.may_replace_new() => Verdict::BothMade(node),
+            (Base::Absent, Some(node)) if may_replace_new => Verdict::BothMade(node),
             (Base::Absent, Some(node)) => Verdict::Changed(node, None),
             (Base::Bound(_), None) => Verdict::Gone,
             (Base::Bound(seq), Some(node)) => match self.evidence.stamp_of(&origin, seq) {

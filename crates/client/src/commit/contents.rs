@@ -76,15 +76,16 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// Whether the file at `path` can only be written in place: it has other names, is a mount, cannot be renamed, or a new
-    /// one could not have its owner and group.
+    /// Whether the file at `path` can only be written in place: it has other names, is a mount, cannot be renamed, a new one could not
+    /// have its owner and group, or others who have it open may wait for the lock that the task has on it.
     fn must_stay(&mut self, path: &TreePath, slot: Slot, node: &Node, attr: &Attr) -> Checked<bool> {
         let parent = self.parent_of(path)?;
         let foreign = parent.sticky && !rights::owns(node);
         let touched = path.parent().is_some_and(|parent| self.own_directories.contains(&parent));
         let replaceable = parent.writable && (parent.owned || touched) && !parent.append_only;
         let held = self.tree.hold(&self.origin(path).unwrap_or_else(|| path.clone()));
-        if held.is_ok_and(tree::has_access_list) {
+        let is_locked = self.evidence.is_locked(path);
+        if held.is_ok_and(|held| (is_locked && tree::is_writable_file(&held)) || tree::has_access_list(held)) {
             return Ok(true);
         }
         let owned = rights::may_own(attr, self.stages.group(slot.folder));

@@ -81,6 +81,12 @@ pub trait Evidence {
     fn may_replace_new(&self) -> bool {
         true
     }
+
+    /// Whether the task has a lock here on what is at `path`, or on there being nothing. Such a file is written in place, for who
+    /// waits for the lock has it open; and one that others have made there meanwhile is never replaced.
+    fn is_locked(&self, _path: &TreePath) -> bool {
+        false
+    }
 }
 
 /// Where the bytes of new files come from.

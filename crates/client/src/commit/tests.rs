@@ -45,12 +45,16 @@ impl Contents for Bytes {
     }
 }
 
-/// What the task saw: the tree when this was made.
-struct Saw(HashMap<TreePath, (Seq, Stamp)>);
+/// What the task saw: the tree when this was made; and what it has locked.
+struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>);
 
 impl Evidence for Saw {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
         self.0.get(path).filter(|(known, _)| *known == seq).map(|(_, stamp)| *stamp)
+    }
+
+    fn is_locked(&self, path: &TreePath) -> bool {
+        self.1.contains(path)
     }
 }
 
@@ -121,7 +125,7 @@ impl Scene {
             }
             saw.insert(at, (Seq(saw.len() as u64 + 1), Stamp::of_node(&node)));
         }
-        Saw(saw)
+        Saw(saw, Vec::new())
     }
 
     fn read(&self, path: &str) -> String {

@@ -196,6 +196,12 @@ pub(crate) fn is_writable(directory: impl AsFd) -> bool {
     rustix::fs::accessat(directory, ".", rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK, flags).is_ok()
 }
 
+/// Whether the file that is held may be written to.
+pub(crate) fn is_writable_file(held: impl AsFd) -> bool {
+    let flags = AtFlags::EACCESS;
+    rustix::fs::accessat(rustix::fs::CWD, magic(held).as_str(), rustix::fs::Access::WRITE_OK, flags).is_ok()
+}
+
 /// Attributes that a commit gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Meta {

@@ -35,6 +35,19 @@ fn note(report: &Report, at: &str, kind: NoteKind) -> bool {
 }
 
 #[test]
+fn what_others_made_is_not_replaced_by_what_was_locked() {
+    let scene = Scene::new("mkdir d");
+    let mut saw = scene.saw();
+    saw.1.push(path("/d/locked"));
+    scene.shell("echo 1 > d/locked; echo 1 > d/other");
+    let result = Task::new(&saw).write("/d/locked", "task").write("/d/other", "task").commit(&scene.committer(), 1);
+    let Err(CommitError::Conflict(found)) = result else { panic!("{result:?}") };
+    assert_eq!(found, [Conflict { path: path("/d/locked"), why: ConflictKind::NoEvidence }]);
+    assert_eq!((scene.read("/d/locked"), scene.read("/d/other")), ("1\n".into(), "1\n".into()));
+    scene.assert_clean();
+}
+
+#[test]
 fn what_both_changed_is_a_conflict() {
     use ConflictKind::*;
     conflicts("echo a > x", "echo b > x", |task| task.write("/x", "c\n"), "/x", Changed);
@@ -285,7 +298,8 @@ fn a_result_that_comes_twice_at_once_is_committed_once() {
 fn what_was_added_is_added_if_the_beginning_is_what_was_seen() {
     let scene = Scene::new("echo a > log; echo b > other");
     let saw = scene.saw();
-    let unknown = Saw(saw.0.iter().map(|(path, (seq, stamp))| (path.clone(), (Seq(seq.0 + 100), *stamp))).collect());
+    let later = saw.0.iter().map(|(path, (seq, stamp))| (path.clone(), (Seq(seq.0 + 100), *stamp))).collect();
+    let unknown = Saw(later, Vec::new());
     scene.shell("echo others >> log; echo x > other; echo more >> other");
     let committer = scene.committer();
     let mut task = Task::new(&saw).append("/log", "a\nmine\n", 2);

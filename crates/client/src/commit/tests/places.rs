@@ -140,7 +140,7 @@ fn holes_that_are_appended_stay_holes() {
 fn the_daemons_own_folder_is_out_of_reach() {
     let folder = tempfile::tempdir().expect("a folder");
     let committer = Committer::open_at(folder.path(), &folder.path().join("state")).expect("opens");
-    let saw = Saw(HashMap::new());
+    let saw = Saw(HashMap::new(), Vec::new());
     for at in ["/state/redo/x", "/state/outcomes", "/.gleaner-x/y"] {
         let result = Task::new(&saw).write(at, "evil").commit(&committer, 1);
         assert!(matches!(result, Err(CommitError::Refused(_))), "{at}: {result:?}");
@@ -456,6 +456,21 @@ fn hard_linked_files_are_written_in_place() {
         .expect("commits");
     assert_eq!((scene.read("/h2"), scene.at("/h1").metadata().expect("is there").ino()), ("both".to_owned(), ino));
     assert_eq!((scene.read("/r1"), scene.read("/r2")), ("alone".to_owned(), "b\n".to_owned()));
+}
+
+/// Who waits for a lock has the file open already: in another one it would never see what the task wrote.
+#[test]
+fn locked_files_are_written_in_place() {
+    let scene = Scene::new("echo a > locked; echo b > other");
+    let mut saw = scene.saw();
+    saw.1.push(path("/locked"));
+    let waiting = ["/locked", "/other"].map(|at| File::open(scene.at(at)).expect("opens"));
+    let task = Task::new(&saw).write("/locked", "new").write("/other", "new");
+    task.commit(&scene.committer(), 1).expect("commits");
+    let [locked, other] = waiting.map(|file| io::read_to_string(file).expect("reads"));
+    assert_eq!((locked.as_str(), other.as_str()), ("new", "b\n"));
+    assert_eq!(scene.read("/other"), "new");
+    scene.assert_clean();
 }
 
 /// Without root this needs the directory opened for the commit; with root it is easy.
