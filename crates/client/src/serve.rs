@@ -8,9 +8,9 @@ use crate::policy::Gate;
 use crate::shadow::Shadow;
 use crate::snapshot::{BindError, ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
-use base::{Bound, Digest, TaskId, Time, TreePath, ViewId};
+use base::{Binding, Bound, Content, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,6 +29,11 @@ const FAULT_BYTES: usize = 64 << 10;
 const FAULT_BYTES_NEAR: usize = 2 << 20;
 /// The same for a far hub: each header that a C file includes would cost a round trip.
 const FAULT_BYTES_FAR: usize = 512 << 10;
+/// Contents that were named without their bytes: so many are remembered, and one read of so many shows that bytes are wanted.
+const UNSENT_MAX: usize = 16_384;
+const UNSENT_FOR_A_READ: u32 = 4;
+/// Files named ahead whose contents go along, at most.
+const CONTENTS_AHEAD_MAX: usize = 64;
 /// Objects that wait for the link.
 const OBJECTS_AHEAD: usize = 16;
 /// Most pieces of a file in one answer.
@@ -40,6 +45,7 @@ pub struct Server {
     tasks: Mutex<HashMap<TaskId, Arc<Running>>>,
     shadow: Mutex<Shadow>,
     earlier: Earlier,
+    unsent: Mutex<Unsent>,
 }
 
 /// A task that runs somewhere, as far as questions about files go.
@@ -110,6 +116,26 @@ impl CallOff {
     }
 }
 
+/// Contents of files that were named ahead and did not go along, and how many such were asked for later.
+#[derive(Default)]
+struct Unsent {
+    names: HashSet<Digest>,
+    read: u64,
+}
+
+impl Unsent {
+    fn add(&mut self, names: &HashSet<Digest>) {
+        if self.names.len() > UNSENT_MAX {
+            self.names.clear();
+        }
+        self.names.extend(names);
+    }
+
+    fn note_read(&mut self, name: &Digest) {
+        self.read += u64::from(self.names.remove(name));
+    }
+}
+
 /// Takes note of what a task cannot be told.
 pub type Taint = Box<dyn Fn(&str) + Send + Sync>;
 
@@ -138,6 +164,11 @@ pub struct Asked {
     pub late_in_job: Option<String>,
     /// What the read policy kept back when the task read it.
     pub kept_back: Vec<KeptBack>,
+    /// The task reads what comes next in the order of folders, too.
+    reads_ahead: bool,
+    /// Of what went without its contents last, how much it was, and how much of such had been read before.
+    unsent_last: u32,
+    unsent_read: u64,
     /// A path whose bytes were asked for and could not be had any more: the task may have seen a failed read.
     pub unreadable: Option<TreePath>,
 }
@@ -145,8 +176,8 @@ pub struct Asked {
 impl Server {
     /// Answers from `views`. `shadow`: what the hub has.
     pub fn new(views: Arc<Views>, shadow: Shadow) -> Arc<Self> {
-        let (tasks, earlier) = Default::default();
-        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier })
+        let (tasks, earlier, unsent) = Default::default();
+        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier, unsent })
     }
 
     /// The client's files.
@@ -288,6 +319,8 @@ impl Server {
         if !bounds.iter().any(|bound| bound.path == faulted.bound.path) {
             bounds.push(faulted.bound);
         }
+        let is_ahead: HashSet<&TreePath> = faulted.ahead.iter().collect();
+        let unsent = self.unsent_of(&task, bounds.iter().filter(|bound| is_ahead.contains(&bound.path)));
         let uses = |path: &TreePath| bounds.iter().any(|bound| bound.path == *path);
         if let Some(why) = self.snapshot().access_lists().why_here(uses) {
             task.call_off(why);
@@ -299,13 +332,40 @@ impl Server {
             (true, true) => FAULT_BYTES_NEAR,
         };
         let named = named_only(&bounds, task.reach.names_system);
-        let objects =
-            self.views.blobs_of(bindings(&bounds), &|digest| named.contains(digest) || self.hub_has(digest), bytes_max);
+        let objects = self.views.blobs_of(
+            bindings(&bounds),
+            &|digest| named.contains(digest) || unsent.contains(digest) || self.hub_has(digest),
+            bytes_max,
+        );
         BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
             objects: Outgoing::pack_all(self.outgoing_with(task.reach, bounds.iter(), objects)).collect(),
             ..BindReply::default()
         }
+    }
+
+    /// The contents of these files, which come next in the order of their folders, that do not go along with them: those of all, until
+    /// the task is seen to read such files, where asking for them is cheap.
+    fn unsent_of<'a>(&self, task: &Running, ahead: impl Iterator<Item = &'a Bound>) -> HashSet<Digest> {
+        let contents = ahead.filter_map(|bound| match &bound.binding {
+            Binding::File { content: Content::Block(name) | Content::Recipe(name), .. } => Some(*name),
+            _ => None,
+        });
+        let contents: HashSet<Digest> = contents.filter(|name| !self.hub_has(name)).collect();
+        if contents.is_empty() {
+            return contents;
+        }
+        let (mut unsent, mut asked) = (lock(&self.unsent), lock(&task.asked));
+        asked.reads_ahead |= asked.unsent_last > 0
+            && unsent.read >= asked.unsent_read + u64::from(asked.unsent_last.div_ceil(UNSENT_FOR_A_READ));
+        (asked.unsent_read, asked.unsent_last) = (unsent.read, contents.len() as u32);
+        // Of what comes by the thousand only names and attributes are wanted.
+        let sent = asked.reads_ahead || !task.reach.near;
+        if sent && contents.len() <= CONTENTS_AHEAD_MAX {
+            return HashSet::new();
+        }
+        unsent.add(&contents);
+        contents
     }
 
     async fn objects(self: Arc<Self>, request: ObjectsRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
@@ -323,6 +383,7 @@ impl Server {
     fn object(&self, name: Bytes) -> ObjectReply {
         let found = convert::digest(&name).map_err(|error| error.to_string());
         let read = |digest| {
+            lock(&self.unsent).note_read(&digest);
             let read = self.snapshot().read_block(&digest).map_err(|error| self.not_read(&error));
             read.inspect(|bytes| bytes.iter().for_each(|bytes| self.keep_earlier(digest, bytes)))
         };

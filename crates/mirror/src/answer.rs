@@ -24,7 +24,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { names: 200_000, lanes: 256, views: 1024, listing_bytes: 64 << 20 }
+        Self { names: 400_000, lanes: 256, views: 1024, listing_bytes: 64 << 20 }
     }
 }
 

@@ -15,6 +15,7 @@ mod saved;
 mod strides;
 mod table;
 mod turns;
+mod walks;
 
 pub use epoch::{Copied, EPOCH_PATHS_MAX, EPOCH_VIEWS_MAX, JobViews};
 pub use ledger::Known;
@@ -24,7 +25,7 @@ use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp};
 use base::codec::Encode;
-use base::{Binding, Bound, Content, Digest, Listing, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
 use epoch::Origin;
 use ledger::Ledger;
@@ -36,14 +37,19 @@ use std::sync::{Arc, Mutex, Weak};
 use strides::Strides;
 use table::{Look, Table};
 use turns::Turns;
+use walks::Walks;
 use wire::lock;
 use wire::message::ViewHeld;
 use wire::without::{Part, is_left_out};
 
 /// Views that are kept; beyond, the one longest unused goes (its paths stay on disk).
 pub const VIEWS_MAX: usize = 64;
+/// Bytes of one view, about, as it travels whole in one message: as for its paths.
+const VIEW_BYTES_MAX: usize = 28 << 20;
 /// Paths of one view; a view that would grow beyond is emptied and learned anew.
-pub const PATHS_MAX: usize = 20_000;
+pub const PATHS_MAX: usize = 200_000;
+/// Paths of all views together, but the one that is opened last: beyond, the longest unused go.
+const PATHS_OF_ALL_MAX: usize = 1 << 20;
 /// What travels unasked with a launch, in bytes, unless the caller says otherwise.
 pub const TRAVEL_BYTES: usize = 1 << 20;
 /// The same where the hub is near, and bytes cost less than asking for them.
@@ -68,6 +74,7 @@ pub struct View {
     table: Mutex<Table>,
     turns: Turns,
     strides: Strides,
+    walks: Walks,
     /// The version that was sent to the hub last, and over which connection.
     sent: Mutex<Sent>,
     /// Where it comes from, if it is a job's.
@@ -138,6 +145,8 @@ pub struct Faulted {
     pub update: ViewUpdate,
     /// The step has other paths that will be wanted.
     pub brings: bool,
+    /// Those of them that come next in the order of their folders: maybe only their names and attributes are wanted.
+    pub ahead: Vec<TreePath>,
 }
 
 /// Why a view could not be swept.
@@ -156,6 +165,7 @@ impl View {
             table: Mutex::new(table),
             turns: Turns::default(),
             strides: Strides::default(),
+            walks: Walks::default(),
             sent: Mutex::default(),
             origin,
         }
@@ -264,14 +274,17 @@ impl Views {
         if let Some(view) = views.get(key) {
             return view.clone();
         }
-        let evicted = (views.len() >= VIEWS_MAX).then(|| views.pop_oldest()).flatten();
+        let mut evicted = Vec::new();
+        while views.len() >= VIEWS_MAX || paths_of(&views) > PATHS_OF_ALL_MAX {
+            evicted.extend(views.pop_oldest().map(|(_, view)| view));
+        }
         let view = Arc::new(View::new(self.next_id(), key.clone(), Table::new(paths, !known), None));
         views.insert(key.clone(), view.clone(), 1);
         drop(views);
-        if let Some((_, view)) = evicted
-            && let Err(error) = self.save_view(&view)
-        {
-            tracing::warn!(%error, "the profile of {} could not be saved", view.key.program);
+        for view in evicted {
+            if let Err(error) = self.save_view(&view) {
+                tracing::warn!(%error, "the profile of {} could not be saved", view.key.program);
+            }
         }
         view
     }
@@ -302,6 +315,7 @@ impl Views {
             let turn = turn.ok_or_else(|| SweepError::Stalled(view.key.program.clone()))?;
             let mut table = lock(&view.table);
             if let turns::Turn::Mine(guard) = turn {
+                table.leave_walks(launch.include);
                 let seen = |binding: &Binding| self.send_ahead(binding, launch, &mut gone.borrow_mut());
                 table.sweep(&Look { seen: &seen, ..self.look_in(&view.origin, launch.gate) });
                 guard.done(fingerprint);
@@ -358,32 +372,36 @@ impl Views {
         let look = self.look_in(&view.origin, gate);
         let bound = table.fault(path, &look)?;
         let mut brings = is_news && add_companions(&mut table, path, &look);
-        if is_news && matches!(bound.binding, Binding::File { .. }) {
-            brings |= self.add_next(view, &mut table, path, &look);
-        }
+        let ahead = if is_news { self.add_ahead(view, &mut table, path, &look) } else { Vec::new() };
+        brings |= !ahead.is_empty();
         let late = bound.binding.attr().is_some_and(|attr| attr.ctime > launched);
         let update = table.update_since(view.id, before);
         if let Some(origin) = view.origin.as_ref().filter(|_| is_news) {
             let used = update.set.iter().filter(|bound| bound.binding != Binding::Absent);
             lock(&origin.parent.table).expect(used.map(|bound| &bound.path));
         }
-        Ok(Faulted { bound, late, update, brings })
+        Ok(Faulted { bound, late, update, brings, ahead })
     }
 
-    /// Adds the files that come after this one in its folder, if they are read in order; tells whether there are any.
-    fn add_next(&self, view: &View, table: &mut Table, path: &TreePath, look: &Look<'_>) -> bool {
-        if is_left_out(Part::Prethrow) {
-            return false;
+    /// Adds what comes after this path in the order of the folders, if they are gone through in that order, and returns it.
+    fn add_ahead(&self, view: &View, table: &mut Table, path: &TreePath, look: &Look<'_>) -> Vec<TreePath> {
+        // All that a job uses is remembered for its whole life.
+        if is_left_out(Part::Prethrow) || view.origin.is_some() && !is_file(table, path) {
+            return Vec::new();
         }
-        let Some(folder) = path.parent() else { return false };
-        let Some(Binding::Directory { listing: Some(listing), .. }) = table.binding(&folder) else { return false };
-        let bytes = self.snapshot.read_block(listing).ok().flatten();
-        let Some(listing) = bytes.and_then(|bytes| Listing::from_bytes(&bytes).ok()) else { return false };
+        let walked = if view.origin.is_some() { Vec::new() } else { self.walk_ahead(view, table, path, look) };
+        if !walked.is_empty() || !is_file(table, path) {
+            return walked;
+        }
+        let Some(folder) = path.parent() else { return Vec::new() };
+        let Some(listing) = self.listing_of(table, &folder) else { return Vec::new() };
         let next = view.strides.next(&folder, &listing, path.name());
+        if view.strides.ended(&folder) {
+            view.walks.note_files();
+        }
         let next: Vec<TreePath> = next.into_iter().filter(|path| !table.has(path)).collect();
-        let any = !next.is_empty();
-        table.add_all(next, look);
-        any
+        table.add_all(next.clone(), look);
+        next
     }
 
     /// The hub has kept what it was told over this connection, as far as `held` says: later launches build on that.
@@ -529,6 +547,15 @@ fn add_companions(table: &mut Table, path: &TreePath, look: &Look<'_>) -> bool {
     let any = !wanted.is_empty();
     table.add_all(wanted, look);
     any
+}
+
+fn is_file(table: &Table, path: &TreePath) -> bool {
+    matches!(table.binding(path), Some(Binding::File { .. }))
+}
+
+fn paths_of(views: &Lru<ViewKey, Arc<View>>) -> usize {
+    // One that is being looked at may be so for long.
+    views.oldest_first().filter_map(|(_, view)| Some(view.table.try_lock().ok()?.len())).sum()
 }
 
 /// What paths are, without their names.

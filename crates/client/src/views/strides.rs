@@ -28,6 +28,8 @@ struct Stride {
     /// The last name that was asked for or went along.
     last: Vec<u8>,
     ahead: usize,
+    /// All of the folder was asked for or went along, and that was not told yet.
+    ended: bool,
 }
 
 impl Default for Strides {
@@ -44,11 +46,12 @@ impl Strides {
         };
         let mut folders = lock(&self.0);
         let Some(stride) = folders.get(folder) else {
-            folders.insert(folder.clone(), Stride { last: name.to_vec(), ahead: 0 }, 1);
+            folders.insert(folder.clone(), Stride { last: name.to_vec(), ..Stride::default() }, 1);
             return Vec::new();
         };
         let before = listing.entries.partition_point(|entry| entry.name <= stride.last);
         let range = stride.step(at, before, listing.entries.len());
+        stride.ended = stride.ahead > 0 && range.end == listing.entries.len();
         if let Some(last) = range.clone().last() {
             stride.last.clone_from(&listing.entries[last].name);
         } else {
@@ -64,6 +67,13 @@ impl Strides {
             left.is_some()
         };
         files.map(|entry| folder.join(&entry.name)).filter(|path| fits(path)).collect()
+    }
+}
+
+impl Strides {
+    /// Whether `folder` was read to its end; told once.
+    pub fn ended(&self, folder: &TreePath) -> bool {
+        lock(&self.0).get(folder).is_some_and(|stride| std::mem::take(&mut stride.ended))
     }
 }
 
@@ -106,6 +116,7 @@ mod tests {
             known.extend(strides.next(&folder, &listing, &name));
         }
         assert_eq!(asked, 12, "the first two, then one for each 8, 16, 32, 64, 64 ..");
+        assert!(strides.ended(&folder) && !strides.ended(&folder));
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
-use super::{PATHS_MAX, is_same};
+use super::{PATHS_MAX, VIEW_BYTES_MAX, is_same};
 use crate::policy::{Access, FileFacts, Gate};
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, look_at_mounts, stat_at};
 use base::{Binding, Bound, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
@@ -18,6 +18,13 @@ use std::ops::Bound::{Included, Unbounded};
 const DROPS_MAX: usize = 8192;
 /// Paths known to be absent one by one; beyond, all of them are learned anew.
 const ABSENT_MAX: usize = 2_000;
+/// A view with more paths than this leaves out where walks went, once a command is about something else.
+const PATHS_BEFORE_LEAVING: usize = 20_000;
+/// Paths that are worth a thread that looks at them, and the most such threads.
+const PATHS_FOR_A_THREAD: usize = 8_192;
+const THREADS_MAX: usize = 8;
+/// Changes that are remembered in their order.
+const CHANGED_MAX: usize = 16_384;
 /// A view with more paths than this forgets those that were not used in the last [`UNUSED_SWEEPS_MAX`] sweeps.
 const PATHS_BEFORE_AGEING: usize = 4_000;
 const UNUSED_SWEEPS_MAX: u32 = 512;
@@ -38,6 +45,8 @@ pub(super) struct Entry {
     stale: bool,
     /// The sweep after which it was last used.
     used: u32,
+    /// It was brought ahead of a walk.
+    walked: bool,
 }
 
 /// How paths are looked at.
@@ -67,9 +76,14 @@ pub(super) struct Table {
     /// Paths that were learned and not yet looked at.
     pending: BTreeSet<TreePath>,
     version: u64,
+    /// As they travel, about.
+    bytes: usize,
     /// Who is behind this version gets the whole view.
     floor: u64,
     dropped: VecDeque<(u64, TreePath)>,
+    /// The last changes, and the version up to which they are not all among them.
+    changed: VecDeque<(u64, TreePath)>,
+    unchanged: u64,
     absent: usize,
     sweeps: u32,
     fingerprint: Option<u64>,
@@ -115,6 +129,27 @@ impl Table {
         }
     }
 
+    pub fn mark_walked(&mut self, path: &TreePath) {
+        if let Some(entry) = self.entries.get_mut(path) {
+            entry.walked = true;
+        }
+    }
+
+    /// Leaves out where walks went, if that is much and beneath none of the paths that a command is about.
+    pub fn leave_walks(&mut self, about: &[TreePath]) {
+        if self.entries.len() <= PATHS_BEFORE_LEAVING {
+            return;
+        }
+        // Every command has the folder of temporary files.
+        let about = |path: &TreePath| about.iter().any(|about| about.as_bytes() != b"/tmp" && path.is_within(about));
+        let left =
+            self.entries.iter().filter(|(path, entry)| entry.walked && !about(path)).map(|(path, _)| path.clone());
+        let next = self.version + 1;
+        for path in left.collect::<Vec<_>>() {
+            self.drop_within(&path, next);
+        }
+    }
+
     pub fn mark_stale(&mut self, path: &TreePath) {
         if let Some(entry) = self.entries.get_mut(path) {
             entry.stale = true;
@@ -156,13 +191,35 @@ impl Table {
         look_at_mounts();
         let fingerprint = look.gate.fingerprint();
         let policy = (self.fingerprint != Some(fingerprint)).then_some(look.gate);
-        let is_suspect = |(path, entry): &(&TreePath, &Entry)| entry.is_suspect(path, policy);
-        let mut suspects: BTreeSet<TreePath> =
-            self.entries.iter().filter(is_suspect).map(|(path, _)| path.clone()).collect();
+        let mut suspects = self.suspects(policy);
         self.take_pending(&mut suspects);
         self.rebind_all(suspects, look);
         self.fingerprint = Some(fingerprint);
         self.age();
+    }
+
+    /// The paths that have to be bound anew.
+    fn suspects(&self, policy: Option<&dyn Gate>) -> BTreeSet<TreePath> {
+        let is_suspect = |(path, entry): &(&TreePath, &Entry)| entry.is_suspect(path, policy);
+        if self.entries.len() < PATHS_FOR_A_THREAD {
+            return self.entries.iter().filter(is_suspect).map(|(path, _)| path.clone()).collect();
+        }
+        let entries: Vec<(&TreePath, &Entry)> = self.entries.iter().collect();
+        let threads = std::thread::available_parallelism().map_or(1, |count| count.get().min(THREADS_MAX));
+        let part = entries.len().div_ceil(threads).max(PATHS_FOR_A_THREAD);
+        let look = |part: &[(&TreePath, &Entry)]| -> Vec<TreePath> {
+            part.iter().copied().filter(|entry| is_suspect(entry)).map(|(path, _)| path.clone()).collect()
+        };
+        std::thread::scope(|scope| {
+            let spawn = |part| std::thread::Builder::new().spawn_scoped(scope, move || look(part)).ok();
+            let parts: Vec<_> = entries.chunks(part).map(|part| (part, spawn(part))).collect();
+            // Without a thread it takes longer.
+            let found = parts.into_iter().flat_map(|(part, thread)| match thread.map(|thread| thread.join()) {
+                Some(Ok(found)) => found,
+                _ => look(part),
+            });
+            found.collect()
+        })
     }
 
     /// A path that may not be now what it was then, of those that `counts` has count.
@@ -185,7 +242,8 @@ impl Table {
     /// What a path is at its first use.
     pub fn fault(&mut self, path: &TreePath, look: &Look<'_>) -> Result<Bound, BindError> {
         let ledger = look.ledger;
-        if !self.has(path) && self.entries.len() + path.components().count() >= PATHS_MAX {
+        let is_full = self.entries.len() + path.components().count() >= PATHS_MAX || self.bytes > VIEW_BYTES_MAX;
+        if !self.has(path) && is_full {
             self.empty();
         }
         let next = self.version + 1;
@@ -230,10 +288,20 @@ impl Table {
         if from == version {
             return ViewUpdate { view, base: from, version, set: Vec::new(), drop: Vec::new() };
         }
-        let set = self.entries.iter().filter(|(_, entry)| entry.version > from.0).map(bound).collect();
+        let set = match from.0 >= self.unchanged {
+            true => self.changed_since(from.0).into_iter().map(bound).collect(),
+            false => self.entries.iter().filter(|(_, entry)| entry.version > from.0).map(bound).collect(),
+        };
         let gone = self.dropped.iter().filter(|(at, path)| *at > from.0 && !self.entries.contains_key(path));
         let drop: BTreeSet<TreePath> = gone.map(|(_, path)| path.clone()).collect();
         ViewUpdate { view, base: from, version, set, drop: drop.into_iter().collect() }
+    }
+
+    /// What changed after a version up to which the changes are remembered.
+    fn changed_since(&self, from: u64) -> BTreeMap<&TreePath, &Entry> {
+        let changed = self.changed.iter().rev().take_while(|(version, _)| *version > from);
+        let there = changed.filter_map(|(_, path)| self.entries.get_key_value(path));
+        there.filter(|(_, entry)| entry.version > from).collect()
     }
 
     /// The paths, if they are others than when they were last taken.
@@ -241,7 +309,7 @@ impl Table {
         if !std::mem::take(&mut self.unsaved) {
             return None;
         }
-        let present = self.entries.iter().filter(|(_, entry)| entry.binding != Binding::Absent);
+        let present = self.entries.iter().filter(|(_, entry)| entry.binding != Binding::Absent && !entry.walked);
         Some(present.map(|(path, _)| path.clone()).chain(self.pending.iter().cloned()).collect())
     }
 
@@ -258,7 +326,7 @@ impl Table {
                 suspects.insert(path);
             }
         }
-        if self.entries.len() + suspects.len() > PATHS_MAX {
+        if self.entries.len() + suspects.len() > PATHS_MAX || self.bytes > VIEW_BYTES_MAX {
             self.empty();
             suspects.clear();
         }
@@ -311,13 +379,22 @@ impl Table {
         if version == next {
             self.version = next;
             self.unsaved |= before.is_none();
+            self.changed.push_back((next, path.clone()));
+        }
+        if self.changed.len() > CHANGED_MAX
+            && let Some((at, _)) = self.changed.pop_front()
+        {
+            self.unchanged = self.unchanged.max(at);
         }
         let used = before.map_or(self.sweeps, |entry| entry.used);
+        let walked = before.is_some_and(|entry| entry.walked);
         let was_absent = before.is_some_and(|entry| entry.binding == Binding::Absent);
         self.absent += usize::from(observed.binding == Binding::Absent);
         self.absent -= usize::from(was_absent);
+        self.bytes -= before.map_or(0, |entry| bytes_of(path, &entry.binding));
+        self.bytes += bytes_of(path, &observed.binding);
         let Observed { binding, stamp, access, facts, settled } = observed;
-        let entry = Entry { seq, version, stamp, binding, access, facts, settled, stale: false, used };
+        let entry = Entry { seq, version, stamp, binding, access, facts, settled, stale: false, used, walked };
         self.entries.insert(path.clone(), entry);
     }
 
@@ -352,6 +429,7 @@ impl Table {
     fn remove(&mut self, path: &TreePath, next: u64) {
         let Some(entry) = self.entries.remove(path) else { return };
         self.absent -= usize::from(entry.binding == Binding::Absent);
+        self.bytes -= bytes_of(path, &entry.binding);
         self.version = next;
         self.unsaved = true;
         self.dropped.push_back((next, path.clone()));
@@ -366,9 +444,11 @@ impl Table {
     fn empty(&mut self) {
         self.entries.clear();
         self.dropped.clear();
-        self.absent = 0;
+        self.changed.clear();
+        (self.absent, self.bytes) = (0, 0);
         self.version += 1;
         self.floor = self.version;
+        self.unchanged = self.version;
         self.unsaved = true;
     }
 
@@ -431,6 +511,14 @@ impl Entry {
         }
         stat_at(path.as_bytes()).map_or(true, |stat| Stamp::of(&stat) != stamp)
     }
+}
+
+/// How much a path and what it is take in a message, about.
+fn bytes_of(path: &TreePath, binding: &Binding) -> usize {
+    const OTHERS: usize = 150;
+    let xattrs: usize = binding.xattrs().iter().map(|xattr| xattr.name.len() + xattr.value.len()).sum();
+    let target = if let Binding::Symlink { target, .. } = binding { target.len() } else { 0 };
+    OTHERS + path.as_bytes().len() + xattrs + target
 }
 
 fn unbound(path: &TreePath, binding: Binding, ledger: &Ledger) -> Bound {
