@@ -3,6 +3,7 @@
 
 use crate::serve::Server;
 use crate::spool::Spool;
+use base::delta::FileChange;
 use base::{Action, Content, Digest, Recipe};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,6 +27,16 @@ impl Arrivals {
     /// None yet. They are kept in `spool`.
     pub fn new(spool: Spool, server: Arc<Server>, connection: Connection) -> Self {
         Self { spool, server, connection }
+    }
+
+    /// The files that these changes make or replace are to come.
+    pub fn expect(&mut self, changes: &[Change]) -> Result<(), String> {
+        let large = changes.iter().filter_map(|change| base::Change::try_from(change.clone()).ok());
+        let files = large.filter_map(|change| match change.action {
+            Action::File { attr, content, change: FileChange::Written, .. } => Some((content, attr.size)),
+            _ => None,
+        });
+        self.spool.expect(files).map_err(|error| error.to_string())
     }
 
     /// Takes an object. The error is for a person.

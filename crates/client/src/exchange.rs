@@ -460,7 +460,9 @@ impl<'a> Exchange<'a> {
                     self.cancel_to_the_end().await;
                     return Some(outcome);
                 }
-                let kept = exited.objects.iter().try_for_each(|object| self.keep(object));
+                let expected = self.arrivals.as_mut().map_or(Ok(()), |arrivals| arrivals.expect(&exited.changes));
+                let mut objects = exited.objects.iter();
+                let kept = expected.and_then(|()| objects.try_for_each(|object| self.keep(object)));
                 self.exited = Some(exited);
                 return kept.err().map(Outcome::Lost).or_else(|| self.on_deliver());
             }

@@ -15,6 +15,7 @@ use base::{Content, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use wire::message::Exited;
 use wire::{convert, now_nanos};
@@ -301,6 +302,10 @@ struct Spooled<'a>(&'a Spool);
 impl Contents for Spooled<'_> {
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         self.0.write_from(content, 0, file)
+    }
+
+    fn link_to(&self, content: &Content, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
+        self.0.link_to(content, folder, name)
     }
 
     fn append_to(&self, content: &Content, from: u64, file: &File) -> io::Result<()> {

@@ -1,15 +1,27 @@
 //! Where a task's results wait between their arrival and the commit: in memory while they are small, then in a file
 //! without a name. Every object's hash is checked on arrival.
+//!
+//! A large file that is announced before its blocks come ([`Spool::expect`]) gets a file without a name of its own, each block where it
+//! belongs: such a one is put into place by a link, and not written a second time.
 
 use base::{Content, Digest, Recipe, codec::Encode};
-use std::collections::HashMap;
+use rustix::fs::{AtFlags, CWD};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes kept in memory for one task; more go to the file.
 const MEMORY_BYTES_MAX: usize = 8 << 20;
+/// Smallest file that gets one of its own, and most such files of a task.
+const WHOLE_BYTES_MIN: u64 = 4 << 20;
+const WHOLES_MAX: usize = 64;
 
 /// The objects of one task's delta.
 #[derive(Debug)]
@@ -19,13 +31,129 @@ pub struct Spool {
     memory_bytes: usize,
     file: Option<File>,
     file_bytes: u64,
-    filed: HashMap<Digest, (u64, usize)>,
+    filed: HashMap<Digest, Filed>,
+    /// Recipes of files that are to come, of which the blocks have not been looked for yet.
+    announced: HashSet<Digest>,
+    wholes: Vec<Whole>,
+    /// Where in which of these a block belongs, and its length there.
+    wanted: HashMap<Digest, Vec<(usize, u64, u64)>>,
+}
+
+/// Where an object is.
+#[derive(Clone, Copy, Debug)]
+struct Filed {
+    /// In which of the large files; none: in the one for all.
+    whole: Option<usize>,
+    offset: u64,
+    len: usize,
+}
+
+/// A large file, put together as its blocks come.
+#[derive(Debug)]
+struct Whole {
+    recipe: Digest,
+    file: File,
+    /// Blocks that have not come.
+    missing: usize,
+    /// It has a name, or a block that is not what it should be.
+    is_of_no_use: AtomicBool,
 }
 
 impl Spool {
     /// An empty spool, whose file will be made in `folder` if need be.
     pub fn new(folder: PathBuf) -> Self {
-        Self { folder, memory: HashMap::new(), memory_bytes: 0, file: None, file_bytes: 0, filed: HashMap::new() }
+        let (memory, filed, announced, wholes, wanted) = Default::default();
+        Self { folder, memory, memory_bytes: 0, file: None, file_bytes: 0, filed, announced, wholes, wanted }
+    }
+
+    /// Large files of these contents and lengths are to come.
+    pub fn expect(&mut self, files: impl Iterator<Item = (Content, u64)>) -> io::Result<()> {
+        let large = files.filter(|(_, len)| *len >= WHOLE_BYTES_MIN).take(WHOLES_MAX);
+        let recipes =
+            large.filter_map(|(content, _)| if let Content::Recipe(name) = content { Some(name) } else { None });
+        for name in recipes.collect::<HashSet<_>>() {
+            self.announced.insert(name);
+            if self.has(&name) {
+                self.begin_whole(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the file whose recipe has come, and puts into it what there is of it.
+    fn begin_whole(&mut self, name: Digest) -> io::Result<()> {
+        // One that is malformed is for the commit to refuse.
+        if !self.announced.remove(&name) || self.wholes.len() >= WHOLES_MAX {
+            return Ok(());
+        }
+        let Ok(recipe) = self.recipe(&Content::Recipe(name)) else { return Ok(()) };
+        let sum = recipe.pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
+        if sum != Some(recipe.size) {
+            return Ok(());
+        }
+        let file = tempfile_in(&self.folder)?;
+        file.set_len(recipe.size)?;
+        let number = self.wholes.len();
+        let (mut at, mut blocks) = (0, HashSet::new());
+        for piece in recipe.pieces {
+            if let Some(block) = piece.block {
+                self.wanted.entry(block).or_default().push((number, at, piece.len));
+                blocks.insert(block);
+            }
+            at += piece.len;
+        }
+        self.wholes.push(Whole { recipe: name, file, missing: blocks.len(), is_of_no_use: AtomicBool::new(false) });
+        for block in blocks {
+            if self.has(&block) {
+                let bytes = self.get(&block)?;
+                self.put_into_wholes(block, &bytes, number)?;
+            }
+        }
+        self.complete(number)
+    }
+
+    /// Writes a block where it belongs, in the large files from this number on. Returns where it is then.
+    fn put_into_wholes(&mut self, digest: Digest, bytes: &[u8], first: usize) -> io::Result<Option<Filed>> {
+        let (mut filed, mut done) = (None, HashSet::new());
+        let places = self.wanted.get(&digest).into_iter().flatten().filter(|(number, ..)| *number >= first);
+        for (number, offset, len) in places.copied() {
+            let Some(whole) = self.wholes.get_mut(number) else { continue };
+            if len != bytes.len() as u64 {
+                whole.is_of_no_use.store(true, Ordering::Relaxed);
+                continue;
+            }
+            whole.file.write_all_at(bytes, offset)?;
+            if done.insert(number) {
+                whole.missing = whole.missing.saturating_sub(1);
+            }
+            filed = Some(Filed { whole: Some(number), offset, len: bytes.len() });
+        }
+        done.into_iter().try_for_each(|number| self.complete(number))?;
+        Ok(filed)
+    }
+
+    /// Ends the writing of a file that is complete: nobody may have it open for writing once it has a name.
+    fn complete(&mut self, number: usize) -> io::Result<()> {
+        let Some(whole) = self.wholes.get_mut(number).filter(|whole| whole.missing == 0) else { return Ok(()) };
+        whole.file = File::open(format!("/proc/self/fd/{}", whole.file.as_raw_fd()))?;
+        Ok(())
+    }
+
+    /// Gives the file of this content, if it is complete and has none yet, a name in `folder`, and tells whether it could.
+    pub fn link_to(&self, content: &Content, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool> {
+        let Content::Recipe(recipe) = content else { return Ok(false) };
+        let is_it = |whole: &&Whole| whole.recipe == *recipe && whole.missing == 0;
+        let Some(whole) = self.wholes.iter().find(is_it) else { return Ok(false) };
+        if whole.is_of_no_use.swap(true, Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let from = format!("/proc/self/fd/{}", whole.file.as_raw_fd());
+        match rustix::fs::linkat(CWD, &from, folder, OsStr::from_bytes(name), AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            // It is on another mount.
+            Err(Errno::XDEV | Errno::PERM | Errno::NOENT | Errno::OPNOTSUPP) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Takes an object in; `InvalidData` if its bytes do not have that hash.
@@ -39,6 +167,15 @@ impl Spool {
         if self.has(&digest) {
             return Ok(());
         }
+        if let Some(filed) = self.put_into_wholes(digest, bytes, 0)? {
+            self.filed.insert(digest, filed);
+            return Ok(());
+        }
+        self.put_aside(digest, bytes)?;
+        self.begin_whole(digest)
+    }
+
+    fn put_aside(&mut self, digest: Digest, bytes: &[u8]) -> io::Result<()> {
         if self.memory_bytes + bytes.len() <= MEMORY_BYTES_MAX {
             self.memory_bytes += bytes.len();
             self.memory.insert(digest, bytes.to_vec());
@@ -49,7 +186,7 @@ impl Spool {
             None => self.file.insert(tempfile_in(&self.folder)?),
         };
         file.write_all_at(bytes, self.file_bytes)?;
-        self.filed.insert(digest, (self.file_bytes, bytes.len()));
+        self.filed.insert(digest, Filed { whole: None, offset: self.file_bytes, len: bytes.len() });
         self.file_bytes += bytes.len() as u64;
         Ok(())
     }
@@ -65,9 +202,13 @@ impl Spool {
             return Ok(bytes.clone());
         }
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("the result lacks the object {digest}"));
-        let (offset, len) = *self.filed.get(digest).ok_or_else(missing)?;
+        let Filed { whole, offset, len } = *self.filed.get(digest).ok_or_else(missing)?;
+        let file = match whole {
+            Some(number) => self.wholes.get(number).map(|whole| &whole.file),
+            None => self.file.as_ref(),
+        };
         let mut bytes = vec![0; len];
-        self.file.as_ref().ok_or_else(missing)?.read_exact_at(&mut bytes, offset)?;
+        file.ok_or_else(missing)?.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
     }
 
@@ -167,6 +308,7 @@ mod tests {
     use super::*;
     use base::Piece;
     use std::io::Read;
+    use std::os::fd::AsFd;
 
     #[test]
     fn large_results_go_to_a_file_and_come_back() {
@@ -199,6 +341,35 @@ mod tests {
         assert!(begins(3 << 20) && !begins((3 << 20) + 7));
         whole.set_len(5).expect("cut");
         assert!(begins(5) && !begins(6));
+    }
+
+    #[test]
+    fn a_large_file_that_was_announced_is_linked_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let held = File::open(folder.path()).expect("there");
+        let mut spool = Spool::new(folder.path().to_owned());
+        let blocks: Vec<Vec<u8>> = [1u8, 2, 1, 3].map(|number| vec![number; 1 << 20]).to_vec();
+        let piece = |block: &Vec<u8>| Piece { len: block.len() as u64, block: Some(Digest::of(block)) };
+        let mut pieces: Vec<Piece> = blocks.iter().map(piece).collect();
+        pieces.push(Piece { len: 5000, block: None });
+        let recipe = Recipe { size: pieces.iter().map(|piece| piece.len).sum(), pieces };
+        let name = Digest::of(&recipe.to_bytes());
+        let content = Content::Recipe(name);
+        spool.put(Digest::of(&blocks[1]), &blocks[1]).expect("kept: a block that comes first");
+        spool.expect([(content, recipe.size)].into_iter()).expect("noted");
+        spool.put(name, &recipe.to_bytes()).expect("kept");
+        spool.put(Digest::of(&blocks[0]), &blocks[0]).expect("kept");
+        let link = |spool: &Spool, name: &[u8]| spool.link_to(&content, held.as_fd(), name).expect("tried");
+        assert!(!link(&spool, b"early"), "a block is missing");
+        spool.put(Digest::of(&blocks[3]), &blocks[3]).expect("kept");
+        assert!(link(&spool, b"whole") && !link(&spool, b"twice"), "two files are not one");
+        let expected = [&blocks.concat()[..], &[0; 5000]].concat();
+        assert!(std::fs::read(folder.path().join("whole")).expect("there") == expected);
+        let rights = rustix::fs::fcntl_getfl(&spool.wholes[0].file).expect("open");
+        assert!(!rights.intersects(rustix::fs::OFlags::RDWR), "nobody writes it any more");
+        let copy = folder.path().join("copy");
+        spool.write_from(&content, 0, &File::create(&copy).expect("made")).expect("written");
+        assert!(std::fs::read(&copy).expect("there") == expected);
     }
 
     #[test]

@@ -117,6 +117,7 @@ impl Planner<'_, '_> {
             self.conflict(path, ConflictKind::MountPoint);
             return Ok(());
         }
+        self.stages.note_leaving(node);
         self.parent_of(path)?;
         let ino = self.staged_ino(path, slot)?;
         self.placed.insert(path.clone(), slot);

@@ -117,6 +117,7 @@ impl<'a> Planner<'a, '_> {
                     self.conflict(&path, ConflictKind::MountPoint);
                     continue;
                 }
+                self.stages.note_leaving(&node);
                 match self.removed.get(&path).copied() {
                     None => self.conflict(&path, ConflictKind::InRemovedDirectory),
                     Some(base) if !node.is_directory() => {
@@ -260,6 +261,7 @@ impl<'a> Planner<'a, '_> {
             // Renamed, the mount would go with it.
             self.conflict(path, ConflictKind::MountPoint);
         }
+        self.stages.note_leaving(node);
         let io = |source| io_error("make a staging folder for", path, source);
         let parent = path.parent().unwrap_or_else(TreePath::root);
         self.inspect_parent(&parent)?;

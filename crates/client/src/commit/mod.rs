@@ -19,6 +19,7 @@ mod check;
 mod contents;
 mod crash;
 mod directories;
+mod displaced;
 mod error;
 mod files;
 mod kept;
@@ -57,6 +58,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,6 +96,10 @@ pub trait Contents {
     /// Writes all bytes of `content` to `file`, which is empty, with holes as holes (a hole at the end too: the length
     /// must be right).
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()>;
+
+    /// Gives a file that has all bytes of `content`, and is nobody else's, a name in `folder`, with holes as holes; false if there is none
+    /// that can have a name there.
+    fn link_to(&self, content: &Content, folder: BorrowedFd<'_>, name: &[u8]) -> io::Result<bool>;
 
     /// Writes the bytes of `content` from offset `from` on to the end of `file`.
     fn append_to(&self, content: &Content, from: u64, file: &File) -> io::Result<()>;
@@ -322,6 +328,9 @@ impl Committer {
         let mut stages = Stages::new(&self.yard, request.task).map_err(CommitError::State)?;
         let result = self.commit_staged(request, &tree, &mut stages, &allowed);
         let closed = !matches!(result, Err(CommitError::HalfUndone { .. })) && !crashed();
+        if result.is_ok() && closed {
+            displaced::remove_later(request.task, &mut stages, allowed.changes.len());
+        }
         if closed && let Err(error) = stages.clear(&tree) {
             tracing::warn!(task = %request.task, %error, "the staging folder could not be cleared; it is before the next commit");
         }

@@ -59,8 +59,10 @@ pub(crate) fn stage_files(
         };
         last = Some((parent, is_new, folder));
         let slot = stages.slot(folder);
-        let file = stages.create(slot).map_err(io)?;
-        let want = fill(contents, content, how, attr.size, &file).map_err(|error| content_error(path, error))?;
+        let linked = *how == FileChange::Written && link(contents, content, stages, slot).map_err(io)?;
+        let file = if linked { stages.open(slot) } else { stages.create(slot) }.map_err(io)?;
+        let filled = if linked { Ok(attr.size) } else { fill(contents, content, how, attr.size, &file) };
+        let want = filled.map_err(|error| content_error(path, error))?;
         let got = file.metadata().map_err(io)?.len();
         if got != want {
             let why = format!("{got} bytes came where {want} were announced");
@@ -76,6 +78,12 @@ pub(crate) fn stage_files(
 /// Whether what is at `path` belongs to somebody else than the file that is to be there, which thus is another one.
 fn is_another(tree: &Tree, path: &TreePath, attr: &Attr) -> io::Result<bool> {
     Ok(tree.node(path)?.is_some_and(|node| node.uid != attr.uid))
+}
+
+/// Makes the file of `slot` by a link, if there is one with its content. Not where it would have to get the folder's group.
+fn link(contents: &dyn Contents, content: &Content, stages: &Stages<'_>, slot: Slot) -> io::Result<bool> {
+    let may_be = matches!(content, Content::Recipe(_)) && stages.group(slot.folder).is_none();
+    Ok(may_be && contents.link_to(content, stages.held(slot.folder), &stages.name(slot))?)
 }
 
 /// Writes what a slot is to hold, and returns how much that should have been.

@@ -240,12 +240,14 @@ pub(crate) struct Stages<'a> {
     task: TaskId,
     folders: Vec<Folder>,
     given: Vec<Slot>,
+    /// Something that goes has names elsewhere, which show how many it has.
+    has_names_elsewhere: bool,
 }
 
 impl<'a> Stages<'a> {
     /// For a commit of `task`; folder 0 is the state folder's.
     pub(crate) fn new(yard: &'a Yard, task: TaskId) -> io::Result<Self> {
-        let mut stages = Self { yard, task, folders: Vec::new(), given: Vec::new() };
+        let mut stages = Self { yard, task, folders: Vec::new(), given: Vec::new(), has_names_elsewhere: false };
         let held = rustix::io::fcntl_dupfd_cloexec(&yard.stage, 3)?;
         let known = yard.noted().exchanges;
         let (mount, exchanges) = (yard.mount, known.unwrap_or(false));
@@ -458,6 +460,24 @@ impl<'a> Stages<'a> {
             let mut noted = self.yard.noted();
             noted.in_use = noted.in_use.saturating_sub(1);
         }
+    }
+
+    /// Notes that this is to go: what other names it has show how many there are.
+    pub(crate) fn note_leaving(&mut self, node: &tree::Node) {
+        self.has_names_elsewhere |= !node.is_directory() && node.nlink > 1;
+    }
+
+    /// Takes what waits in the state folder out of what [`Self::clear`] removes: the folder, and the names there. `None` if somebody
+    /// would see that it is not gone, by the names that it has elsewhere.
+    pub(crate) fn take_displaced(&mut self) -> io::Result<Option<(OwnedFd, Vec<Vec<u8>>)>> {
+        if self.has_names_elsewhere {
+            return Ok(None);
+        }
+        let stage = rustix::io::fcntl_dupfd_cloexec(&self.yard.stage, 3)?;
+        let (ours, others): (Vec<Slot>, Vec<Slot>) =
+            std::mem::take(&mut self.given).into_iter().partition(|slot| slot.folder == 0);
+        self.given = others;
+        Ok(Some((stage, ours.into_iter().map(|slot| self.name(slot)).collect())))
     }
 
     /// Empties all slots and removes the folders made for this commit. What cannot be removed is tried again before the next
