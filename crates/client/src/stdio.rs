@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Most bytes read from standard input at a time.
 pub const READ_BYTES: usize = 64 << 10;
-/// Most bytes written at a time to what may block: a pipe that polls writable takes as many without blocking.
+/// Most bytes written at a time to what may block, where the kernel cannot be asked to take what has room: a pipe that polls writable takes
+/// as many without blocking.
 const WRITE_BYTES: usize = 4096;
 
 /// Ends the waits of a task's threads.
@@ -94,14 +95,14 @@ pub fn read_some(fd: &OwnedFd, stops: &[&Stop], bytes_max: usize) -> Done<Vec<u8
 pub fn write_all(fd: &OwnedFd, stop: &Stop, mut bytes: &[u8]) -> Done<()> {
     let may_block = !matches!(kind(fd), Some(FileType::RegularFile));
     while !bytes.is_empty() {
-        let mut portion = bytes;
-        if may_block {
-            portion = &bytes[..bytes.len().min(WRITE_BYTES)];
-            if !wait(fd.as_fd(), PollFlags::OUT, &[stop]) {
-                return Done::Stopped;
-            }
+        if may_block && !wait(fd.as_fd(), PollFlags::OUT, &[stop]) {
+            return Done::Stopped;
         }
-        match write(fd, portion) {
+        let written = match may_block {
+            true => write_what_has_room(fd, bytes),
+            false => write(fd, bytes),
+        };
+        match written {
             Ok(count) => bytes = &bytes[count..],
             Err(Errno::INTR | Errno::AGAIN) => {}
             Err(Errno::PIPE | Errno::CONNRESET) => return Done::Closed,
@@ -109,6 +110,19 @@ pub fn write_all(fd: &OwnedFd, stop: &Stop, mut bytes: &[u8]) -> Done<()> {
         }
     }
     Done::Ok(())
+}
+
+/// Writes to what polls writable as much as it takes without blocking, in one call where the kernel does that (pipes: Linux 6.4).
+fn write_what_has_room(fd: &OwnedFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    use rustix::io::{ReadWriteFlags, pwritev2};
+    // At the current offset.
+    const HERE: u64 = u64::MAX;
+    match pwritev2(fd, &[std::io::IoSlice::new(bytes)], HERE, ReadWriteFlags::NOWAIT) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL | Errno::SPIPE) => {
+            write(fd, &bytes[..bytes.len().min(WRITE_BYTES)])
+        }
+        other => other,
+    }
 }
 
 /// The error with which a regular file is closed after it was written to. A network file system writes what it holds back
@@ -215,6 +229,29 @@ mod tests {
         drop(reader);
         let stop = Stop::new().expect("an event");
         assert_eq!(write_all(&writer, &stop, b"x"), Done::Closed);
+    }
+
+    #[test]
+    fn much_is_written_whole_and_can_be_called_off_in_the_middle() {
+        use std::io::Read;
+        let much: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 3) as u8).collect();
+        let (reader, writer) = pipe().expect("a pipe");
+        let stop = Stop::new().expect("an event");
+        let writing = {
+            let (much, stop) = (much.clone(), stop.clone());
+            std::thread::spawn(move || write_all(&writer, &stop, &much))
+        };
+        let mut read = Vec::new();
+        std::fs::File::from(reader).read_to_end(&mut read).expect("read");
+        assert!(writing.join().expect("no panic") == Done::Ok(()) && read == much);
+        let (_reader, writer) = pipe().expect("a pipe");
+        let writing = {
+            let stop = stop.clone();
+            std::thread::spawn(move || write_all(&writer, &stop, &much))
+        };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        stop.stop();
+        assert_eq!(writing.join().expect("no panic"), Done::Stopped, "nobody reads");
     }
 
     #[test]
