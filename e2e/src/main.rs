@@ -26,6 +26,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e bench forecast [--json] [--quick] [--alone] [--only PART] [--load NAME] [--rounds N] [--seed N]
                           [--traces FOLDER]
        e2e bench library [--json] [--quick] [--only OWNERS] [--rounds N] [--work SECONDS] [--link NAME] [--seed N]
+       e2e bench files [--json] [--rounds N] [--part N] [--only NAME]
        e2e bench busy [--json] [--rounds N] [--long-rounds N] [--no-demo]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
@@ -155,6 +156,8 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
                 bench_library(rest)?;
             } else if rest.flag("busy") {
                 bench_busy(rest)?;
+            } else if rest.flag("files") {
+                bench_files(rest)?;
             } else if rest.flag("launch") {
                 bench_launch(rest)?;
             } else {
@@ -195,6 +198,17 @@ fn bench_launch(mut rest: Arguments) -> Result<()> {
     };
     rest.end()?;
     bench::launch::run(&options)
+}
+
+fn bench_files(mut rest: Arguments) -> Result<()> {
+    let options = bench::files::Options {
+        json: rest.flag("--json"),
+        rounds: rest.number("--rounds", 3)?,
+        part: rest.number("--part", 1)?,
+        only: rest.value("--only")?,
+    };
+    rest.end()?;
+    bench::files::run(&options)
 }
 
 fn bench_busy(mut rest: Arguments) -> Result<()> {

@@ -34,6 +34,9 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--arrangements NAME,...]     equal, same, nice19, boinc, ours
        [--pairs N] [--block SECONDS] [--seed N]
        [--memory-mib N] [--guest-memory-mib N] [--memory-left-mib N] [--disk-mib N]
+  bench files [--json]               many and large files, found, removed, piped and written, beside the same here
+       [--rounds N] [--part N]       a part of N of the files and bytes, to see it work
+       [--only NAME]                 find, du, git, pipe_in, pipe_out, write, remove
   bench busy [--json] [--no-demo]    commands sent to busy machines, beside the same here under the same load
   bench library [--json] [--quick]   a gene library searched on two machines with owners: fixed chunks beside chunks by forecast
        [--only OWNERS]               busy_away, busy_light, changing
@@ -99,7 +102,7 @@ fn bench(rest: &[&str]) -> Result<(), String> {
     if slow_link {
         need::wanted(&need::TRACING);
     }
-    let alone = ["--no-peers", "guest", "library", "busy"].iter().any(|word| rest.contains(word));
+    let alone = ["--no-peers", "guest", "library", "busy", "files"].iter().any(|word| rest.contains(word));
     if slow_link || !alone {
         need::wanted(&need::PEERS);
     }

@@ -2,6 +2,7 @@
 //! what parts of the product can do by themselves, what owners notice of guests, and what forecasts are good for.
 
 pub mod busy;
+pub mod files;
 pub mod forecast;
 pub mod group;
 pub mod guest;
