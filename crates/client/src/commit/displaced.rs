@@ -1,7 +1,8 @@
 //! Removing what a commit displaced: where that is much, nobody waits for it. It is out of everybody's sight in the state folder, and
 //! should the daemon end before all is gone, its next start removes the rest.
 
-use super::stage::{Stages, remove_all};
+use super::emptied::remove_all;
+use super::stage::Stages;
 use base::TaskId;
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -20,6 +20,7 @@ mod contents;
 mod crash;
 mod directories;
 mod displaced;
+mod emptied;
 mod error;
 mod files;
 mod kept;

@@ -14,7 +14,7 @@ pub use over::Recommitted;
 pub use stored::{KeptChange, KeptInfo, SHOWN_MAX};
 
 use super::tree::{Tree, os};
-use super::{CommitError, Committer, Contents, WritePolicy, files, stage, validate};
+use super::{CommitError, Committer, Contents, WritePolicy, emptied, files, validate};
 use base::codec::Encode;
 use base::{Action, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -159,7 +159,7 @@ impl Committer {
 fn remove(path: &Path) -> io::Result<()> {
     let Some(parent) = path.parent() else { return Ok(()) };
     let name = path.file_name().map(|name| name.as_encoded_bytes()).unwrap_or_default();
-    stage::remove_all(&File::open(parent)?, name)
+    emptied::remove_all(&File::open(parent)?, name)
 }
 
 pub(super) fn nothing_kept() -> io::Error {
