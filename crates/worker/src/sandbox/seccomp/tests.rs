@@ -1,3 +1,5 @@
+//! Which calls the filters let pass, stop and ask about.
+
 use super::*;
 
 /// What the filter answers. The arguments' upper halves are 0.
