@@ -97,19 +97,19 @@ pub enum InputItem {
     End,
 }
 
-/// Writes input to the pipe, and grants credit as it drains. Ends at the end of the input, or when nobody reads.
+/// Writes input to the pipe, and grants credit as it drains. Ends at the end of the input, or when nobody reads. `demand_of`: the
+/// task's init and its pipe; `None`: it has ended already, so nothing may be taken from what the next command is to read.
 pub async fn feed_pipe(
     mut pipe: pipe::Sender,
     demand_of: Option<(u32, u64)>,
     mut items: mpsc::Receiver<InputItem>,
     credit: mpsc::Sender<u32>,
 ) {
-    if let Some((init, inode)) = demand_of {
-        tokio::select! {
-            () = demand::wait(init, inode) => {}
-            // No input comes before it was asked for: the task has ended.
-            _ = items.recv() => return,
-        }
+    let Some((init, inode)) = demand_of else { return };
+    tokio::select! {
+        () = demand::wait(init, inode) => {}
+        // No input comes before it was asked for: the task has ended.
+        _ = items.recv() => return,
     }
     if credit.send(CREDIT_BYTES as u32).await.is_err() {
         return;
@@ -182,6 +182,20 @@ impl Terminal {
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    /// A short command may have ended before its input is looked after: what it was not asked for stays for the next one.
+    #[test]
+    fn a_task_that_has_ended_already_is_given_no_input() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        runtime.block_on(async {
+            let (to_program, _program) = pipe::pipe().expect("a pipe");
+            let (_items, queue) = mpsc::channel(1);
+            let (credit, mut granted) = mpsc::channel(1);
+            let feeding = tokio::time::timeout(Duration::from_secs(5), feed_pipe(to_program, None, queue, credit));
+            feeding.await.expect("it ends at once");
+            assert_eq!(granted.recv().await, None);
+        });
+    }
 
     #[test]
     fn nobody_looks_for_demand_once_the_task_has_ended() {
