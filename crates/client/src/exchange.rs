@@ -511,7 +511,7 @@ impl<'a> Exchange<'a> {
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
-            (Ok(spool), Some(exited)) => Outcome::Ended(exited, spool),
+            (Ok(spool), Some(exited)) => Outcome::Ended(exited, Box::new(spool)),
             (Ok(_), None) => Outcome::Lost("the worker sent no result".into()),
             (Err(why), _) => Outcome::Lost(why),
         }

@@ -47,7 +47,7 @@ pub const CODE_FAILED: u8 = 125;
 /// How an attempt came out.
 pub(crate) enum Outcome {
     /// The command ended, and its result is here.
-    Ended(Box<Exited>, Spool),
+    Ended(Box<Exited>, Box<Spool>),
     /// It could not be executed: not found (127) or not executable (126).
     NotExecuted(Failed),
     /// It came to nothing; another attempt may do better.
@@ -276,7 +276,7 @@ impl Session {
             evictions += u32::from(matches!(outcome, Outcome::Evicted(_)));
             match outcome {
                 Outcome::Ended(exited, spool) => {
-                    return self.conclude(*exited, spool, (requests, replies), record).await;
+                    return self.conclude(*exited, *spool, (requests, replies), record).await;
                 }
                 Outcome::NotExecuted(failed) => return self.not_executed(&failed),
                 Outcome::Cancelled(signal) => return self.cancelled(signal),

@@ -244,12 +244,14 @@ mod tests {
         let mut read = Vec::new();
         std::fs::File::from(reader).read_to_end(&mut read).expect("read");
         assert!(writing.join().expect("no panic") == Done::Ok(()) && read == much);
-        let (_reader, writer) = pipe().expect("a pipe");
+        let (reader, writer) = pipe().expect("a pipe");
         let writing = {
             let stop = stop.clone();
             std::thread::spawn(move || write_all(&writer, &stop, &much))
         };
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        while rustix::io::ioctl_fionread(&reader).expect("a pipe") == 0 {
+            std::thread::yield_now();
+        }
         stop.stop();
         assert_eq!(writing.join().expect("no panic"), Done::Stopped, "nobody reads");
     }

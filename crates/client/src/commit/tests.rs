@@ -142,7 +142,7 @@ impl Scene {
         let began = std::time::Instant::now();
         while !names_of(&self.state().join("stage")).is_empty() {
             assert!(began.elapsed().as_secs() < 60, "what was displaced stays");
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::park_timeout(std::time::Duration::from_millis(10));
         }
         self.assert_clean();
     }
