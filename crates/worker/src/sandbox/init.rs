@@ -58,11 +58,13 @@ pub struct Setup<'a> {
     pub limits: Limits,
     /// The zygote's process.
     pub zygote: BorrowedFd<'a>,
+    /// By which the kernel reports what becomes of stand-ins, if the task has some.
+    pub events: Option<&'a OwnedFd>,
 }
 
 /// Runs the task to its end, and ends this process.
 pub fn run(mut setup: Setup<'_>) -> ! {
-    if setup.order.watch.as_ref().is_some_and(|watch| !watch.descriptors.is_empty()) {
+    if setup.events.is_some() {
         make_room(&mut setup);
     }
     let status = setup.status;
@@ -189,7 +191,8 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
         let (installed, stand_ins) = match watch.descriptors.as_slice() {
             [] => (notices::install(ordinary), None),
             numbers => {
-                let placed = StandIns::place(numbers, ordinary.clone()).map_err(step("descriptors"))?;
+                let events = setup.events.ok_or_else(|| Failure::new("descriptors", Errno::BADF))?;
+                let placed = StandIns::place(numbers, ordinary.clone(), events).map_err(step("descriptors"))?;
                 let filter = setup.filters.with_stand_ins(variant, numbers);
                 (Ok(notices::install(&filter).map_err(step("descriptors"))?), Some(placed))
             }

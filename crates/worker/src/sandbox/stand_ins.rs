@@ -48,11 +48,19 @@ pub fn out_of_the_way(own: impl AsFd) -> Result<OwnedFd, Errno> {
     rustix::io::fcntl_dupfd_cloexec(own, OWN_FROM)
 }
 
+/// By which the kernel reports what becomes of stand-ins. Who closes the last descriptor of it waits for the kernel, for 15 ms and more:
+/// it is to be used again.
+pub fn events() -> Result<OwnedFd, Errno> {
+    use inotify::CreateFlags;
+    inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+}
+
 impl StandIns {
-    /// Puts one at each number, over whatever is there, for a task that has the `ordinary` filter otherwise.
-    pub fn place(numbers: &[u32], ordinary: BpfProgram) -> Result<Self, Errno> {
-        use inotify::{CreateFlags, WatchFlags};
-        let events = out_of_the_way(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?)?;
+    /// Puts one at each number, over whatever is there, for a task that has the `ordinary` filter otherwise. `events`: from [`events`], read
+    /// by nobody else now.
+    pub fn place(numbers: &[u32], ordinary: BpfProgram, events: impl AsFd) -> Result<Self, Errno> {
+        use inotify::WatchFlags;
+        let events = out_of_the_way(events)?;
         let mut made = Vec::new();
         for number in numbers {
             let file = rustix::fs::memfd_create(c"elsewhere", MemfdFlags::CLOEXEC)?;
@@ -87,10 +95,14 @@ impl StandIns {
     pub fn why_used(&self) -> Option<String> {
         let mut room = [std::mem::MaybeUninit::uninit(); 1024];
         let mut events = inotify::Reader::new(&self.events, &mut room);
-        let event = events.next().ok()?;
-        debug_assert!(!event.events().contains(ReadFlags::QUEUE_OVERFLOW));
-        let used = self.all.iter().find(|stand_in| stand_in.watch == event.wd())?;
-        Some(base::watch::uses_descriptor(used.number))
+        // What the kernel says of the files of an earlier task, which are gone, is of no interest.
+        while let Ok(event) = events.next() {
+            debug_assert!(!event.events().contains(ReadFlags::QUEUE_OVERFLOW));
+            if let Some(used) = self.all.iter().find(|stand_in| stand_in.watch == event.wd()) {
+                return Some(base::watch::uses_descriptor(used.number));
+            }
+        }
+        None
     }
 
     /// What becomes of a call of this process; `None`: it is to be decided on as of any other task.

@@ -19,6 +19,7 @@ use super::order::{Failure, Order, Priority, Report, from_memory_file};
 use super::rootfs::Root;
 use super::seccomp::Filters;
 use super::socket::{self, PACKET_BYTES_MAX};
+use super::stand_ins;
 use super::sys::{self, Fork};
 
 /// The namespaces that each task gets new; user and network are lent.
@@ -28,6 +29,8 @@ pub const INLINE: u8 = 0;
 pub const IN_MEMORY_FILE: u8 = 1;
 /// Seconds that guests may take to die when the worker is gone.
 const END_SECONDS_MAX: u32 = 40;
+/// Of those by which the kernel reports the use of stand-ins, so many are kept that no task has now: a user may have 128.
+const EVENTS_KEPT_MAX: usize = 16;
 
 /// What the zygote knows from the start.
 #[derive(Debug)]
@@ -61,6 +64,7 @@ struct Running {
     network: OwnedFd,
     slot: Option<Slot>,
     priority: Priority,
+    events: Option<OwnedFd>,
 }
 
 struct State {
@@ -68,6 +72,8 @@ struct State {
     limits: Limits,
     clients: Clients,
     running: Vec<Running>,
+    /// Of stand-ins, for the next tasks that have some.
+    events: Vec<OwnedFd>,
     hard: Vec<u64>,
     /// This process.
     own: OwnedFd,
@@ -98,6 +104,7 @@ fn serve(zygote: Zygote) -> Result<(), Errno> {
         limits: zygote.cgroups.as_ref().map(Cgroups::limits).unwrap_or_default(),
         clients: Clients::new(zygote.place.clone()),
         running: Vec::new(),
+        events: Vec::new(),
         hard: (0..16).map(|resource| sys::limit(resource).map_or(u64::MAX, |(_, hard)| hard)).collect(),
         own: rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?,
         buffer: vec![0; PACKET_BYTES_MAX],
@@ -167,9 +174,13 @@ impl State {
             None => None,
         };
         let id_base = order.id_base;
-        match self.fork(order, slot.as_ref(), status) {
-            Ok((id, process, network)) => {
-                self.running.push(Running { id, process, id_base, network, slot, priority });
+        let forked = self.events_for(&order).and_then(|events| {
+            let (id, process, network) = self.fork(order, slot.as_ref(), status, events.as_ref())?;
+            Ok((id, process, network, events))
+        });
+        match forked {
+            Ok((id, process, network, events)) => {
+                self.running.push(Running { id, process, id_base, network, slot, priority, events });
                 Ok(id)
             }
             Err(failure) => {
@@ -179,11 +190,21 @@ impl State {
         }
     }
 
+    /// Those of a task that has stand-ins.
+    fn events_for(&mut self, order: &Order) -> Result<Option<OwnedFd>, Failure> {
+        if order.watch.as_ref().is_none_or(|watch| watch.descriptors.is_empty()) {
+            return Ok(None);
+        }
+        let events = self.events.pop().map_or_else(stand_ins::events, Ok);
+        events.map(Some).map_err(|errno| Failure::new("descriptors", errno))
+    }
+
     fn fork(
         &mut self,
         order: Order,
         slot: Option<&Slot>,
         status: &OwnedFd,
+        events: Option<&OwnedFd>,
     ) -> Result<(i32, OwnedFd, OwnedFd), Failure> {
         let id_base = order.id_base;
         let (client, network) = self.clients.take(id_base)?;
@@ -215,6 +236,7 @@ impl State {
                     hard: &self.hard,
                     limits: self.limits,
                     zygote: self.own.as_fd(),
+                    events,
                 })
             }
             Err(errno) => {
@@ -230,6 +252,7 @@ impl State {
             if let Some(at) = self.running.iter().position(|running| running.id == id) {
                 let ended = self.running.swap_remove(at);
                 self.clients.give_back(ended.id_base, ended.network);
+                self.events.extend(ended.events.filter(|_| self.events.len() < EVENTS_KEPT_MAX));
                 self.give_back_group(ended.slot, ended.priority);
             }
         }
