@@ -5,7 +5,8 @@ use super::sources::BlockPlace;
 use super::stamp::{stat_at, stat_open};
 use super::{Snapshot, Stamp, open};
 use crate::policy::Open;
-use base::{Digest, LAZY_PIECE_BYTES, TreePath};
+use base::codec::Encode;
+use base::{Digest, LAZY_PIECE_BYTES, Listing, TreePath};
 use bytes::Bytes;
 use rustix::fs::OFlags;
 use std::fs::File;
@@ -76,6 +77,11 @@ impl Snapshot {
     /// Whether a block is of a file of the user, and not of the distribution.
     pub fn is_users(&self, digest: &Digest) -> bool {
         self.sources.blocks(digest).first().is_some_and(|place| !place.path.is_in_system_folder())
+    }
+
+    /// The names in a directory, by what its listing is called; `None` if they cannot be had.
+    pub fn read_listing(&self, name: &Digest) -> Option<Listing> {
+        Listing::from_bytes(&self.read_block(name).ok().flatten()?).ok()
     }
 
     /// The block, listing or recipe of this digest; `None` if it was never told of, or is long forgotten.

@@ -13,8 +13,7 @@ use crate::policy::Gate;
 use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, now};
-use base::codec::Encode;
-use base::{Binding, Listing, Seq, Time, TreePath, Version, ViewUpdate};
+use base::{Binding, Seq, Time, TreePath, Version, ViewUpdate};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
 use wire::lock;
@@ -124,8 +123,7 @@ impl Epoch {
             Binding::Directory { listing: Some(digest), .. } => *digest,
             _ => return None,
         };
-        let bytes = snapshot.read_block(&digest).ok().flatten()?;
-        Some(Listing::from_bytes(&bytes).ok()?.get(path.name()).is_some())
+        Some(snapshot.read_listing(&digest)?.get(path.name()).is_some())
     }
 
     /// Takes over what the program's view says of a path.

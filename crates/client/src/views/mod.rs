@@ -29,7 +29,7 @@ use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version
 use bytes::Bytes;
 use epoch::Origin;
 use ledger::Ledger;
-use std::cell::RefCell;
+use std::cell::{LazyCell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ use std::sync::{Arc, Mutex, Weak};
 use strides::Strides;
 use table::{Look, Table};
 use turns::Turns;
-use walks::Walks;
+use walks::{Walks, name_of_listing};
 use wire::lock;
 use wire::message::ViewHeld;
 use wire::without::{Part, is_left_out};
@@ -389,13 +389,19 @@ impl Views {
         if is_left_out(Part::Prethrow) || view.origin.is_some() && !is_file(table, path) {
             return Vec::new();
         }
-        let walked = if view.origin.is_some() { Vec::new() } else { self.walk_ahead(view, table, path, look) };
+        let Some(folder) = path.parent() else { return Vec::new() };
+        let Some(name) = name_of_listing(table, &folder) else { return Vec::new() };
+        // It may be large, and most questions are about no walk.
+        let listing = LazyCell::new(|| self.snapshot.read_listing(&name));
+        let walked = match view.origin {
+            None => self.walk_ahead(view, table, path, look, || listing.as_ref()),
+            Some(_) => Vec::new(),
+        };
         if !walked.is_empty() || !is_file(table, path) {
             return walked;
         }
-        let Some(folder) = path.parent() else { return Vec::new() };
-        let Some(listing) = self.listing_of(table, &folder) else { return Vec::new() };
-        let next = view.strides.next(&folder, &listing, path.name());
+        let Some(listing) = &*listing else { return Vec::new() };
+        let next = view.strides.next(&folder, listing, path.name());
         if view.strides.ended(&folder) {
             view.walks.note_files();
         }

@@ -5,8 +5,7 @@
 
 use super::table::{Look, Table};
 use super::{View, Views};
-use base::codec::Encode;
-use base::{Binding, Listing, NodeKind, TreePath};
+use base::{Binding, Digest, Listing, NodeKind, TreePath};
 use std::sync::Mutex;
 use wire::lock;
 
@@ -106,6 +105,14 @@ impl Walk {
     }
 }
 
+/// What the listing of a directory of the table is called.
+pub(super) fn name_of_listing(table: &Table, folder: &TreePath) -> Option<Digest> {
+    match table.binding(folder) {
+        Some(Binding::Directory { listing, .. }) => *listing,
+        _ => None,
+    }
+}
+
 /// The folder listed after the one of this name.
 fn folder_after(listing: &Listing, name: &[u8]) -> Option<Vec<u8>> {
     let at = listing.entries.partition_point(|entry| entry.name.as_slice() <= name);
@@ -114,14 +121,21 @@ fn folder_after(listing: &Listing, name: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl Views {
-    /// Brings what a walk through the view will ask for after `path`, which is new there. Returns what was brought.
-    pub(super) fn walk_ahead(&self, view: &View, table: &mut Table, path: &TreePath, look: &Look<'_>) -> Vec<TreePath> {
+    /// Brings what a walk through the view will ask for after `path`, which is new there. Returns what was brought. `above`: the folder
+    /// that it is in, read if it is needed.
+    pub(super) fn walk_ahead<'a>(
+        &self,
+        view: &View,
+        table: &mut Table,
+        path: &TreePath,
+        look: &Look<'_>,
+        above: impl Fn() -> Option<&'a Listing>,
+    ) -> Vec<TreePath> {
         let is_folder = matches!(table.binding(path), Some(Binding::Directory { .. }));
-        let above = path.parent().and_then(|above| self.listing_of(table, &above));
-        let Some(above) = above else { return Vec::new() };
-        let Some(ahead) = view.walks.asked(path, is_folder, |name| folder_after(&above, name)) else {
+        let Some(ahead) = view.walks.asked(path, is_folder, |name| folder_after(above()?, name)) else {
             return Vec::new();
         };
+        let Some(above) = above().cloned() else { return Vec::new() };
         let mut walker =
             Walker { views: self, table: &mut *table, look, ahead, brought: Vec::new(), passed: 0, last: None };
         walker.walk(path, above);
@@ -134,10 +148,8 @@ impl Views {
     }
 
     /// The names in a directory of the table.
-    pub(super) fn listing_of(&self, table: &Table, folder: &TreePath) -> Option<Listing> {
-        let Some(Binding::Directory { listing: Some(listing), .. }) = table.binding(folder) else { return None };
-        let bytes = self.snapshot.read_block(listing).ok().flatten()?;
-        Listing::from_bytes(&bytes).ok()
+    fn listing_of(&self, table: &Table, folder: &TreePath) -> Option<Listing> {
+        self.snapshot.read_listing(&name_of_listing(table, folder)?)
     }
 }
 
@@ -168,21 +180,17 @@ impl Walker<'_, '_> {
         while !self.is_done() {
             if let Some((at, listing, next)) = open.last_mut() {
                 let (at, first) = (at.clone(), *next);
-                let entries: Vec<(Vec<u8>, NodeKind)> = listing.entries[first..]
-                    .iter()
-                    .take(AHEAD_MIN)
-                    .map(|entry| (entry.name.clone(), entry.kind))
-                    .collect();
+                let portion = listing.entries[first..].iter().take(AHEAD_MIN);
+                // Up to the first folder, which is entered before what follows it.
+                let first_folder = portion.clone().position(|entry| !whole && entry.kind == NodeKind::Directory);
+                let portion = portion.take(first_folder.map_or(AHEAD_MIN, |at| at + 1));
+                let entries: Vec<(Vec<u8>, NodeKind)> = portion.map(|entry| (entry.name.clone(), entry.kind)).collect();
                 if entries.is_empty() {
                     open.pop();
                     continue;
                 }
-                // Up to the first folder, which is entered before what follows it.
-                let first_folder = entries.iter().position(|(_, kind)| *kind == NodeKind::Directory);
-                let first_folder = first_folder.filter(|_| !whole);
-                let taken = first_folder.map_or(entries.len(), |at| at + 1);
-                *next += taken;
-                self.bring(&at, &entries[..taken]);
+                *next += entries.len();
+                self.bring(&at, &entries);
                 if let Some(folder) = first_folder {
                     self.enter(&at.join(&entries[folder].0), device, &mut open);
                 }
