@@ -20,7 +20,7 @@ use crate::race::{self, Contestant};
 use crate::record::Record;
 use crate::serve::{CallOff, Running, blocking};
 use crate::settings::Prefer;
-use crate::settle::{Settled, Standing, settle};
+use crate::settle::{AtEnd, Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
@@ -579,8 +579,8 @@ impl Session {
             return self.fail(format!("nothing committed: {why}"));
         }
         let may_run_here = !self.is_noticed() && !self.options.no_local && self.contestant.is_none();
-        let standing = Standing { may_run_here, locked: self.locked() };
-        match settle(&self.daemon, self.task, &self.plan, exited, spool, record, standing).await {
+        let at_end = AtEnd { may_run_here, locked: self.locked() };
+        match settle(&self.daemon, self.task, &self.plan, exited, spool, record, at_end).await {
             Settled::Committed(status) => with_lost_output(status, lost, replies).await,
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
             Settled::Overtaken(why) => {

@@ -33,7 +33,7 @@ pub enum Settled {
 }
 
 /// How a task stands at its end.
-pub struct Standing {
+pub struct AtEnd {
     /// Nobody has noticed yet that it ran elsewhere, and it may run here.
     pub may_run_here: bool,
     /// What it has locked here.
@@ -48,7 +48,7 @@ pub async fn settle(
     exited: Exited,
     spool: Spool,
     record: &mut Record,
-    standing: Standing,
+    at_end: AtEnd,
 ) -> Settled {
     let status = exited.status();
     record.ended(&exited);
@@ -60,7 +60,7 @@ pub async fn settle(
         trust: record.unreadable().cloned().map_or(Trust::Views, Trust::ReadWhileChanged),
         durable: daemon.config.durable,
         keeps: true,
-        standing,
+        at_end,
     };
     match settle_ended(daemon, ended, exited, spool).await {
         Ok(None) => Settled::Committed(status),
@@ -115,7 +115,7 @@ pub(crate) struct Ended {
     /// Keep what cannot be committed for `gleaner recover`.
     pub keeps: bool,
     /// Whether it can be run here, and what it has locked.
-    pub standing: Standing,
+    pub at_end: AtEnd,
 }
 
 /// How what a task saw is known.
@@ -173,7 +173,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
     let (seen, unchanged);
     let evidence: Result<&dyn Evidence, CommitError> = match &ended.trust {
         Trust::Views => {
-            seen = Seen(views, &ended.standing.locked);
+            seen = Seen(views, &ended.at_end.locked);
             Ok(&seen)
         }
         Trust::Since(since) => {
@@ -202,10 +202,10 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
             remember(views, spool, &report);
             Ok(report)
         }
-        Err(error) if ended.standing.may_run_here && error.is_refusal_of_system() => {
+        Err(error) if ended.at_end.may_run_here && error.is_refusal_of_system() => {
             Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHereAlways })
         }
-        Err(error @ CommitError::Conflict(_)) if ended.standing.is_overtaken(&error) => {
+        Err(error @ CommitError::Conflict(_)) if ended.at_end.is_overtaken(&error) => {
             Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHere })
         }
         Err(error) => {
@@ -258,7 +258,7 @@ pub fn look_anew(views: &Views, report: &Report) {
     views.committed(&changed);
 }
 
-impl Standing {
+impl AtEnd {
     /// Whether the task can still be run here, and others have changed what it had locked.
     fn is_overtaken(&self, error: &CommitError) -> bool {
         self.may_run_here && error.paths().into_iter().any(|path| self.locked.contains(path))

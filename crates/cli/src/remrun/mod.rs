@@ -60,7 +60,7 @@ fn elsewhere(run: &Run) -> i32 {
     };
     let tell = |why: &DoorError| {
         if rustix::termios::isatty(streams::standard_streams()[2]) {
-            say(&format!("waits: {why}, Ctrl-C ends this command"));
+            say(&session::waits_for(why));
         }
     };
     if let Err(stopped) = door.wait_while_stopped(tell) {

@@ -150,7 +150,7 @@ impl<'a> Session<'a> {
         }
         if !self.told_stopped && rustix::termios::isatty(streams::standard_streams()[2]) {
             self.told_stopped = true;
-            self.note(&format!("waits: {}, Ctrl-C ends this command", door.stopped()));
+            self.note(&waits_for(&door.stopped()));
         }
         None
     }
@@ -297,6 +297,11 @@ impl<'a> Session<'a> {
     fn note(&self, line: &str) {
         say_lines(line, if self.terminal.is_raw() { "\r\n" } else { "\n" });
     }
+}
+
+/// What the caller is told while a daemon is waited for that is stopped.
+pub fn waits_for(stopped: &DoorError) -> String {
+    format!("waits: {stopped}, Ctrl-C ends this command")
 }
 
 /// Sends a message that needs no answer.

@@ -144,10 +144,6 @@ impl Blocks {
 }
 
 impl Contents for Blocks {
-    fn link_to(&self, _: &Content, _: std::os::fd::BorrowedFd<'_>, _: &[u8]) -> io::Result<bool> {
-        Ok(false)
-    }
-
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         file.write_all_at(&self.get(content), 0)
     }

@@ -63,10 +63,6 @@ impl Named<'_> {
 }
 
 impl Contents for Named<'_> {
-    fn link_to(&self, _: &Content, _: std::os::fd::BorrowedFd<'_>, _: &[u8]) -> io::Result<bool> {
-        Ok(false)
-    }
-
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         files::copy_content(&self.open(content)?, file)
     }
