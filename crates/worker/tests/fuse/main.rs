@@ -197,11 +197,16 @@ fn a_whole_tree_is_as_at_the_client() {
         assert_eq!(first.binding_of(&path_of("/a/one")).expect("bound").path, path_of("/a/one"));
         drop(first);
 
-        let second = world.launch();
-        let (again, asked) = world.asked(|| compare(&world.at(""), &second.path()));
-        assert_eq!(again, count);
-        assert_eq!(asked.lookups + asked.getattrs + asked.readdirs + asked.readlinks + asked.reads, 0, "{asked:?}");
-        assert_eq!(second.faults(), worker::fuse::Faults::default());
+        // The kernel may drop single pages at any time, to move memory about: then it asks for these once more. What the
+        // mirror makes it forget is asked for at every launch.
+        let is_kept = (0..5).any(|_| {
+            let next = world.launch();
+            let (again, asked) = world.asked(|| compare(&world.at(""), &next.path()));
+            assert_eq!((again, asked.lookups, asked.getattrs), (count, 0, 0), "{asked:?}");
+            assert_eq!(next.faults(), worker::fuse::Faults::default());
+            asked.readdirs + asked.readlinks + asked.reads == 0
+        });
+        assert!(is_kept, "contents and listings are asked for at each launch");
         assert_eq!(world.mirror.lanes(), 1);
     }
 }
