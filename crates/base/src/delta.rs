@@ -5,15 +5,16 @@ use crate::binding::Content;
 use crate::id::Seq;
 use crate::path::TreePath;
 
-/// All changes of one task: renames, then removals, then the rest with parents before children.
+/// All changes of one task: last writes, then renames, then removals, then the rest with parents before children.
 ///
 /// Renames and removals speak of the tree as it was *before* the task and happen all at once: `from` and the path of a
 /// removal are paths before, so that two files or directories can swap their names. The target of a rename and all paths of the
 /// rest are paths *after* the task. A removed directory's entries are removals of their own, children before parents
 /// (save what is renamed and those within a directory that is), so that what the task did not see there is never lost. A path can
-/// be among the removals and among the rest: what was there goes, and something new comes.
+/// be among the removals and among the rest: what was there goes, and something new comes. The path of a last write is one before,
+/// and is among the removals.
 ///
-/// No path occurs twice among the targets of renames, nor among removals, nor among the rest.
+/// No path occurs twice among the last writes, nor among the targets of renames, nor among removals, nor among the rest.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Delta {
     /// The changes.
@@ -46,7 +47,7 @@ pub enum Base {
 pub enum Action {
     /// Removed it. A directory's entries are removed or renamed away by changes of their own.
     Remove,
-    /// Renamed the directory or regular file at `from` to this path. What was at this path before is a removal or
+    /// Renamed what is at `from` to this path. What was at this path before is a removal or
     /// another rename.
     ///
     /// A directory moves with all beneath; changes beneath follow under the new path, and changed attributes of the
@@ -74,9 +75,20 @@ pub enum Action {
         attr: Attr,
         /// `user.` attributes to give it; others of that kind are removed.
         xattrs: Vec<Xattr>,
-        /// Its bytes; without meaning ([`Content::Empty`]) if only attributes changed.
+        /// Its bytes; without meaning ([`Content::Empty`]) if only attributes changed, of what may be a link or pipe, too.
         content: Content,
         /// How its bytes relate to those that the task saw.
+        change: FileChange,
+    },
+    /// Changed the file that had this name before the task, which lost the name: its other names, wherever they are, show the change.
+    LastWrite {
+        /// Attributes to give it, as of a [`Action::File`].
+        attr: Attr,
+        /// `user.` attributes to give it; others of that kind are removed.
+        xattrs: Vec<Xattr>,
+        /// All its bytes; without meaning if only attributes changed.
+        content: Content,
+        /// How its bytes relate to those that the task saw; never [`FileChange::Appended`].
         change: FileChange,
     },
     /// Made a symbolic link.
@@ -97,6 +109,18 @@ pub enum Action {
         /// Attributes to give it (mode, uid, gid, mtime).
         attr: Attr,
     },
+}
+
+impl Action {
+    /// Attributes, content, and how that changed, of what has the bytes of a file.
+    pub fn file(&self) -> Option<(&Attr, &Content, FileChange)> {
+        match self {
+            Self::File { attr, content, change, .. } | Self::LastWrite { attr, content, change, .. } => {
+                Some((attr, content, *change))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// How a file's bytes relate to those that the task saw at the path before.

@@ -4,7 +4,7 @@
 use crate::serve::Server;
 use crate::spool::Spool;
 use base::delta::FileChange;
-use base::{Action, Content, Digest, Recipe};
+use base::{Content, Digest, Recipe};
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,8 +32,8 @@ impl Arrivals {
     /// The files that these changes make or replace are to come.
     pub fn expect(&mut self, changes: &[Change]) -> Result<(), String> {
         let large = changes.iter().filter_map(|change| base::Change::try_from(change.clone()).ok());
-        let files = large.filter_map(|change| match change.action {
-            Action::File { attr, content, change: FileChange::Written, .. } => Some((content, attr.size)),
+        let files = large.filter_map(|change| match change.action.file()? {
+            (attr, content, FileChange::Written) => Some((*content, attr.size)),
             _ => None,
         });
         self.spool.expect(files).map_err(|error| error.to_string())
@@ -111,8 +111,6 @@ impl Arrivals {
 
 /// What a change says of a file's content.
 fn content(change: &Change) -> Option<Content> {
-    match base::Change::try_from(change.clone()).ok()?.action {
-        Action::File { content, .. } => Some(content),
-        _ => None,
-    }
+    let change = base::Change::try_from(change.clone()).ok()?;
+    change.action.file().map(|(_, content, _)| *content)
 }

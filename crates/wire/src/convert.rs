@@ -398,7 +398,8 @@ impl From<&Change> for proto::Change {
             Base::Bound(seq) => seq.0,
         };
         let mut made = Self { path: change.path.as_bytes().to_vec(), base, ..Self::default() };
-        match &change.action {
+        let change_of = &change.action;
+        match change_of {
             Action::Remove => made.action = 1,
             Action::Rename { from } => {
                 made.action = 2;
@@ -410,8 +411,8 @@ impl From<&Change> for proto::Change {
                 made.xattrs = xattr_bytes(xattrs);
                 made.how = (*replaces).into();
             }
-            Action::File { attr, xattrs, content, change } => {
-                made.action = 4;
+            Action::File { attr, xattrs, content, change } | Action::LastWrite { attr, xattrs, content, change } => {
+                made.action = if matches!(change_of, Action::File { .. }) { 4 } else { 8 };
                 made.attr = Some(attr.into());
                 made.xattrs = xattr_bytes(xattrs);
                 (made.content, made.digest, _) = content_parts(content);
@@ -451,22 +452,7 @@ impl TryFrom<proto::Change> for Change {
                 xattrs: xattrs(change.xattrs)?,
                 replaces: change.how == 1,
             },
-            4 => Action::File {
-                attr: attr(change.attr)?,
-                xattrs: xattrs(change.xattrs)?,
-                // Of a file that has its bytes still, whatever is said of them is ignored.
-                content: match content(change.content, &change.digest, 0)? {
-                    _ if change.how == 2 => Content::Empty,
-                    Content::Lazy(_) | Content::Unreadable(_) => return Err(Invalid("a result without its bytes")),
-                    content => content,
-                },
-                change: match change.how {
-                    0 => FileChange::Written,
-                    1 => FileChange::Appended { from: change.appended_from },
-                    2 => FileChange::Attributes,
-                    _ => return Err(Invalid("an unknown kind of file change")),
-                },
-            },
+            4 | 8 => file_action(change.action, &change)?,
             5 => Action::Symlink { attr: attr(change.attr)?, target: change.other },
             6 => Action::HardLink { to: path(&change.other)? },
             7 => Action::Fifo { attr: attr(change.attr)? },
@@ -475,6 +461,27 @@ impl TryFrom<proto::Change> for Change {
         let base = if change.base == 0 { Base::Absent } else { Base::Bound(Seq(change.base)) };
         Ok(Self { path: path(&change.path)?, base, action })
     }
+}
+
+/// The action of a file that was made or changed (4), or changed and lost the name (8).
+fn file_action(action: u32, change: &proto::Change) -> Parsed<Action> {
+    let (attr, xattrs) = (attr(change.attr)?, xattrs(change.xattrs.clone())?);
+    // Of a file that has its bytes still, whatever is said of them is ignored.
+    let content = match content(change.content, &change.digest, 0)? {
+        _ if change.how == 2 => Content::Empty,
+        Content::Lazy(_) | Content::Unreadable(_) => return Err(Invalid("a result without its bytes")),
+        content => content,
+    };
+    let how = match change.how {
+        0 => FileChange::Written,
+        1 => FileChange::Appended { from: change.appended_from },
+        2 => FileChange::Attributes,
+        _ => return Err(Invalid("an unknown kind of file change")),
+    };
+    Ok(match action {
+        4 => Action::File { attr, xattrs, content, change: how },
+        _ => Action::LastWrite { attr, xattrs, content, change: how },
+    })
 }
 
 /// The delta that an [`proto::Exited`] carries.
@@ -538,6 +545,12 @@ mod tests {
             Action::Symlink { attr: example_attr(), target: b"t".to_vec() },
             Action::HardLink { to: here.clone() },
             Action::Fifo { attr: example_attr() },
+            Action::LastWrite {
+                attr: example_attr(),
+                xattrs: vec![],
+                content: Content::Block(Digest::of(b"")),
+                change: FileChange::Written,
+            },
         ] {
             for base in [Base::Absent, Base::Bound(Seq(3))] {
                 let change = Change { path: here.clone(), base, action: action.clone() };

@@ -124,7 +124,10 @@ fn collect_blocking(
         parts.push(part.map_err(|error| NotRead {
             is_unable: matches!(
                 error,
-                DeltaError::AccessList { .. } | DeltaError::TooDeep { .. } | DeltaError::TooMany { .. }
+                DeltaError::AccessList { .. }
+                    | DeltaError::SecondName { .. }
+                    | DeltaError::TooDeep { .. }
+                    | DeltaError::TooMany { .. }
             ),
             why: error.to_string(),
         })?);
@@ -161,8 +164,8 @@ impl Made {
 fn wanted(delta: &Delta, recipes: &[(Digest, Recipe)]) -> HashSet<Digest> {
     let mut wanted = HashSet::new();
     for change in &delta.changes {
-        let Action::File { content, change, .. } = &change.action else { continue };
-        if *change == FileChange::Attributes {
+        let Some((_, content, change)) = change.action.file() else { continue };
+        if change == FileChange::Attributes {
             continue;
         }
         match content {

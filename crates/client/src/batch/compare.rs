@@ -211,6 +211,7 @@ fn name(action: &Action) -> &'static str {
         Action::Rename { .. } => "rename",
         Action::Directory { .. } => "directory",
         Action::File { .. } => "file",
+        Action::LastWrite { .. } => "last write",
         Action::Symlink { .. } => "symlink",
         Action::HardLink { .. } => "link",
         Action::Fifo { .. } => "fifo",

@@ -110,8 +110,12 @@ impl Applier<'_> {
             Step::RemoveDirectory { path, ino, .. } => self.remove_directory(path, *ino),
             Step::Place { path, slot, ino, over, .. } => self.place(path, *slot, *ino, over.as_ref()),
             Step::Overwrite { path, slot, seen, meta, .. } => {
-                if !self.recovering && self.look(path).map_err(io("look at"))? != Some(*seen) {
-                    return Err(Failure::Late(path.clone()));
+                let there = self.look(path).map_err(io("look at"))?;
+                match self.recovering {
+                    false if there != Some(*seen) => return Err(Failure::Late(path.clone())),
+                    // It was written, and then lost this name; or somebody has replaced it.
+                    true if there.is_none_or(|there| there.ino != seen.ino) => return Ok(()),
+                    _ => {}
                 }
                 self.overwrite(path, *slot, seen.ino, meta).map_err(io("write"))
             }
@@ -201,7 +205,7 @@ impl Applier<'_> {
         }
         crash::point().map_err(io)?;
         let taken = self.stages.node(slot).map_err(io)?;
-        let mut same = taken.as_ref().map(Seen::of) == Some(*seen);
+        let mut same = taken.is_some_and(|node| seen.is_of(&node));
         if let (true, Some(digest)) = (same, beneath) {
             let held = self.stages.held(slot.folder);
             same = subtree_digest(held, &self.stages.name(slot)).map_err(io)? == *digest;
@@ -259,7 +263,7 @@ impl Applier<'_> {
             other => other.map_err(io)?,
         }
         crash::point().map_err(io)?;
-        if self.stages.node(slot).map_err(io)?.as_ref().map(Seen::of) == Some(*over) {
+        if self.stages.node(slot).map_err(io)?.is_some_and(|node| over.is_of(&node)) {
             return Ok(());
         }
         self.exchange(slot, path).map_err(io)?;
@@ -408,7 +412,7 @@ pub(crate) fn subtree_digest(parent: impl AsFd, name: &[u8]) -> io::Result<Diges
         for name in names_in(&directory)? {
             let Some(node) = tree::node_at(&directory, &name)? else { continue };
             let path = [&at[..], b"/", &name].concat();
-            sum.add(&path, &Seen::of(&node));
+            sum.add(&path, &Seen::of_leaving(&node));
             if node.is_directory() {
                 open.push((path, tree::open_beneath(directory.as_fd(), &name, flags)?));
             }

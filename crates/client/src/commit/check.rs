@@ -80,6 +80,7 @@ pub(crate) struct Planner<'a, 'b> {
     pub(super) own_directories: HashSet<&'a TreePath>,
     /// Steps by kind, in the order in which they come.
     pub(super) open: Vec<Step>,
+    pub(super) last_writes: Vec<Step>,
     pub(super) detach: Vec<Step>,
     pub(super) place: Vec<Step>,
     pub(super) write: Vec<Step>,
@@ -144,6 +145,7 @@ impl<'a, 'b> Planner<'a, 'b> {
             good_parents: HashSet::new(),
             own_directories,
             open: Vec::new(),
+            last_writes: Vec::new(),
             detach: Vec::new(),
             place: Vec::new(),
             write: Vec::new(),
@@ -161,10 +163,11 @@ impl<'a, 'b> Planner<'a, 'b> {
     /// # Errors
     /// All conflicts, or the first failed system call.
     pub(crate) fn plan(&mut self) -> Checked<Vec<Step>> {
+        self.plan_last_writes()?;
         self.plan_detached()?;
         for (index, change) in self.changes.iter().enumerate() {
             match change.action {
-                Action::Remove | Action::Rename { .. } => {}
+                Action::LastWrite { .. } | Action::Remove | Action::Rename { .. } => {}
                 _ => self.plan_change(index, change)?,
             }
         }
@@ -184,6 +187,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         self.detach.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         self.directories.sort_by_key(|step| std::cmp::Reverse(depth(step)));
         let mut steps = std::mem::take(&mut self.open);
+        steps.append(&mut self.last_writes);
         steps.append(&mut self.detach);
         let kinds = [
             &mut self.place,

@@ -10,7 +10,8 @@ use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node};
 use super::validate::committed_xattrs;
 use super::{NoteKind, files};
-use base::{Attr, Content, TreePath, Xattr};
+use base::delta::FileChange;
+use base::{Action, Attr, Base, Content, TreePath, Xattr};
 use rustix::fs::OFlags;
 
 /// An error like the kernel's if the file at `path` is `fixed`, so that it is known before anything is changed.
@@ -121,7 +122,7 @@ impl Planner<'_, '_> {
         self.parent_of(path)?;
         let ino = self.staged_ino(path, slot)?;
         self.placed.insert(path.clone(), slot);
-        let seen = Seen::of(node);
+        let seen = Seen::of_leaving(node);
         if self.stages.exchanges(slot.folder) {
             self.place.push(Step::Place { path: path.clone(), slot, ino, over: Some(seen), moved: false });
             return Ok(());
@@ -139,14 +140,60 @@ impl Planner<'_, '_> {
     }
 
     fn overwrite(&mut self, path: &TreePath, slot: Slot, node: &Node, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {
+        let origin = self.origin(path).unwrap_or_else(|| path.clone());
+        let step = self.overwriting(path, &origin, slot, node, attr, xattrs)?;
+        self.write.push(step);
+        Ok(())
+    }
+
+    /// The step that writes the file that is at `origin` now, and at `path` when that is done.
+    fn overwriting(
+        &mut self,
+        path: &TreePath,
+        origin: &TreePath,
+        slot: Slot,
+        node: &Node,
+        attr: &Attr,
+        xattrs: &[Xattr],
+    ) -> Checked<Step> {
         let io = |source| io_error("keep a copy of", path, source);
         let undo = self.stages.slot(slot.folder);
-        let origin = self.origin(path).unwrap_or_else(|| path.clone());
-        let from = self.tree.open_file(&origin, OFlags::RDONLY).map_err(io)?;
+        let from = self.tree.open_file(origin, OFlags::RDONLY).map_err(io)?;
         let copy = self.stages.create(undo).map_err(io)?;
         files::copy_content(&from.into(), &copy).map_err(io)?;
-        let (old, meta) = self.both_metas(&origin, node, attr, xattrs, attr.mode & 0o1777)?;
-        self.write.push(Step::Overwrite { path: path.clone(), slot, undo, seen: Seen::of(node), old, meta });
+        let (old, meta) = self.both_metas(origin, node, attr, xattrs, attr.mode & 0o1777)?;
+        Ok(Step::Overwrite { path: path.clone(), slot, undo, seen: Seen::of(node), old, meta })
+    }
+
+    /// Plans what is written to files by names that go: while they have these names still.
+    pub(super) fn plan_last_writes(&mut self) -> Checked<()> {
+        for (index, change) in self.changes.iter().enumerate() {
+            let Action::LastWrite { attr, xattrs, change: how, .. } = &change.action else { continue };
+            let path = &change.path;
+            let Some(node) = self.look(path)?.filter(Node::is_file) else {
+                self.conflict(path, ConflictKind::Gone);
+                continue;
+            };
+            let seen = match change.base {
+                Base::Bound(seq) => self.evidence.stamp_of(path, seq),
+                Base::Absent => None,
+            };
+            if seen != Some(Stamp::of_node(&node)) {
+                self.conflict(path, changed_or_unknown(seen));
+                continue;
+            }
+            refuse_fixed("write", path, node.immutable || node.append_only)?;
+            let step = match self.staged.get(index) {
+                Some(slot) if *how != FileChange::Attributes => {
+                    self.overwriting(path, path, slot, &node, attr, xattrs)?
+                }
+                _ => {
+                    let (old, new) = self.both_metas(path, &node, attr, xattrs, kept_mode(attr.mode, node.mode))?;
+                    Step::Attributes { path: path.clone(), ino: node.ino, old, new }
+                }
+            };
+            self.last_writes.push(step);
+        }
         Ok(())
     }
 
@@ -188,7 +235,7 @@ impl Planner<'_, '_> {
         verdict: Verdict,
     ) -> Checked<()> {
         match verdict {
-            Verdict::Unchanged(node) if node.is_file() => self.give_attributes(path, &node, attr, xattrs),
+            Verdict::Unchanged(node) if !node.is_directory() => self.give_attributes(path, &node, attr, xattrs),
             // Others' new attributes only, or this very result: the last wins.
             Verdict::Changed(node, Some(stamp))
                 if node.is_file()

@@ -7,10 +7,11 @@ use super::error::ConflictKind;
 use super::plan::Step;
 use super::stage::{Slot, names_in};
 use super::stamp::{Seen, Stamp};
-use super::tree::{self, Meta, Node};
+use super::tree::{self, Meta, Node, os};
 use super::{NoteKind, files};
 use base::{Action, Base, Digest, TreePath};
-use rustix::fs::OFlags;
+use rustix::fs::{FileType, Mode, OFlags};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
 impl<'a> Planner<'a, '_> {
@@ -126,7 +127,7 @@ impl<'a> Planner<'a, '_> {
                     Some(_) => open.push(path.clone()),
                 }
                 let relative = &path.as_bytes()[top.as_bytes().len()..];
-                sum.add(relative, &Seen::of(&node));
+                sum.add(relative, &Seen::of_leaving(&node));
             }
         }
         Ok(sum.finish())
@@ -147,10 +148,10 @@ impl<'a> Planner<'a, '_> {
             Base::Bound(seq) => self.evidence.stamp_of(from, seq),
             Base::Absent => None,
         };
-        if node.is_file() {
+        if !node.is_directory() {
             return self.plan_file_rename(from, &node, seen, to);
         }
-        if !node.is_directory() || seen.is_some_and(|stamp| stamp.ino != node.ino) {
+        if seen.is_some_and(|stamp| stamp.ino != node.ino) {
             self.conflict(from, ConflictKind::Changed);
             return Ok(());
         }
@@ -216,7 +217,7 @@ impl<'a> Planner<'a, '_> {
             Some((here, there)) => {
                 self.note(to, NoteKind::LastWins);
                 if self.stages.exchanges(slot.folder) {
-                    self.place.push(step(Some(Seen::of(&there))));
+                    self.place.push(step(Some(Seen::of_leaving(&there))));
                 } else {
                     self.place.push(step(None));
                     self.take_away(&here, &there, None, false)?;
@@ -226,9 +227,12 @@ impl<'a> Planner<'a, '_> {
         Ok(())
     }
 
-    /// Copies the file at `from` with its attributes into `slot`. Returns the copy's inode number.
+    /// Copies what is at `from`, a file, link or pipe, with its attributes into `slot`. Returns the copy's inode number.
     pub(super) fn copy_to(&mut self, from: &TreePath, slot: Slot, node: &Node) -> Checked<u64> {
         let io = |source| io_error("copy", from, source);
+        if !node.is_file() {
+            return self.copy_other(from, slot, node).map_err(io);
+        }
         let held = self.tree.hold(from).map_err(io)?;
         let xattrs = Some(tree::xattrs_of(&held).map_err(io)?);
         let original = self.tree.open_file(from, OFlags::RDONLY).map_err(io)?;
@@ -237,6 +241,22 @@ impl<'a> Planner<'a, '_> {
         let copy = OwnedFd::from(copy);
         tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, ..meta_of(node, xattrs) }).map_err(io)?;
         Ok(tree::node_of(&copy).map_err(io)?.ino)
+    }
+
+    fn copy_other(&self, from: &TreePath, slot: Slot, node: &Node) -> io::Result<u64> {
+        let (into, name) = (self.stages.held(slot.folder), self.stages.name(slot));
+        match node.kind {
+            FileType::Symlink => {
+                let parent = self.tree.parent(from)?;
+                let target = rustix::fs::readlinkat(&*parent, os(from.name()), Vec::new())?;
+                rustix::fs::symlinkat(&target, into, os(&name))?;
+            }
+            FileType::Fifo => rustix::fs::mkfifoat(into, os(&name), Mode::from_raw_mode(0o600))?,
+            _ => return Err(io::Error::other("it is a socket or device, which stays on its file system")),
+        }
+        let copy = self.stages.hold(slot)?;
+        tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, ..meta_of(node, None) })?;
+        Ok(tree::node_of(&copy)?.ino)
     }
 
     /// What is now where the target of a rename will be, and stays there, with its path now.
@@ -274,7 +294,7 @@ impl<'a> Planner<'a, '_> {
                 self.stages.slot(folder)
             }
         };
-        self.detach.push(Step::Detach { path: path.clone(), slot, seen: Seen::of(node), beneath, moves });
+        self.detach.push(Step::Detach { path: path.clone(), slot, seen: Seen::of_leaving(node), beneath, moves });
         Ok(slot)
     }
 

@@ -516,6 +516,7 @@ fn settle_times(changes: &mut [Cow<'_, Change>], now: Time) {
         match &mut change.to_mut().action {
             Action::Directory { attr, .. }
             | Action::File { attr, .. }
+            | Action::LastWrite { attr, .. }
             | Action::Symlink { attr, .. }
             | Action::Fifo { attr } => *attr = settled,
             Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => {}
@@ -527,6 +528,7 @@ fn attr_of(action: &Action) -> Option<&base::Attr> {
     match action {
         Action::Directory { attr, .. }
         | Action::File { attr, .. }
+        | Action::LastWrite { attr, .. }
         | Action::Symlink { attr, .. }
         | Action::Fifo { attr } => Some(attr),
         Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => None,
@@ -552,7 +554,7 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
     tree.forget();
     for change in changes {
         let content = match &change.action {
-            Action::Remove => continue,
+            Action::Remove | Action::LastWrite { .. } => continue,
             Action::Directory { .. } => {
                 directories.insert(change.path.clone());
                 continue;

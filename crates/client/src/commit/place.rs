@@ -40,7 +40,9 @@ pub(crate) fn stage_files(
     let removed = changes.iter().filter(|change| change.action == Action::Remove).map(|change| &change.path);
     let removed: HashSet<&TreePath> = removed.collect();
     for change in changes {
-        let Action::File { attr, xattrs, content, change: how } = &change.action else {
+        let (Action::File { attr, xattrs, content, change: how }
+        | Action::LastWrite { attr, xattrs, content, change: how }) = &change.action
+        else {
             slots.push(None);
             continue;
         };

@@ -108,7 +108,7 @@ fn made(delta: &Delta) -> HashSet<&TreePath> {
     let makes = |change: &&Change| match change.action {
         Action::File { change: how, .. } => how != FileChange::Attributes,
         Action::Symlink { .. } | Action::HardLink { .. } | Action::Fifo { .. } => true,
-        Action::Remove | Action::Rename { .. } | Action::Directory { .. } => false,
+        Action::Remove | Action::Rename { .. } | Action::Directory { .. } | Action::LastWrite { .. } => false,
     };
     delta.changes.iter().filter(makes).map(|change| &change.path).collect()
 }

@@ -29,6 +29,21 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
+    /// What a later look at what goes will be compared with. Of what has other names nothing is lost with this one, and this very
+    /// commit may write to it first: it counts by its inode alone.
+    pub(crate) fn of_leaving(node: &Node) -> Self {
+        match node.nlink > 1 {
+            true => Self { ino: node.ino, size: 0, mtime: Time(0) },
+            false => Self::of(node),
+        }
+    }
+
+    /// Whether this is of what `node` is now.
+    pub(crate) fn is_of(&self, node: &Node) -> bool {
+        let by_inode = (self.size, self.mtime) == (0, Time(0));
+        if by_inode { self.ino == node.ino } else { *self == Self::of(node) }
+    }
+
     /// What a later look will be compared with.
     pub(crate) fn of(node: &Node) -> Self {
         match node.is_directory() {

@@ -4,6 +4,7 @@ mod conflicts;
 mod crashes;
 mod displaced;
 mod kept;
+mod names;
 mod others;
 mod places;
 
@@ -245,6 +246,16 @@ impl<'a> Task<'a> {
 
     fn write(self, at: &str, text: &str) -> Self {
         self.file(at, text, 0o644, FileChange::Written)
+    }
+
+    fn last_write(self, at: &str, text: &str, change: FileChange) -> Self {
+        let mut task = self.file(at, text, 0o640, change);
+        if let Some(Change { path, base, action: Action::File { attr, xattrs, content, change } }) =
+            task.delta.changes.pop()
+        {
+            task.delta.changes.push(Change { path, base, action: Action::LastWrite { attr, xattrs, content, change } });
+        }
+        task
     }
 
     fn append(self, at: &str, text: &str, from: u64) -> Self {

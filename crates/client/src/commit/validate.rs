@@ -20,6 +20,7 @@ const TARGET_BYTES_MAX: usize = 4095;
 /// The position in the order of a delta.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Group {
+    LastWrites,
     Renames,
     Removals,
     Rest,
@@ -48,6 +49,7 @@ struct Seen<'a> {
     from: HashSet<&'a TreePath>,
     to: HashSet<&'a TreePath>,
     removed: HashSet<&'a TreePath>,
+    written: HashSet<&'a TreePath>,
     /// Whether what the rest has at a path is a directory; and whether it can have a second name.
     rest: HashMap<&'a TreePath, (bool, bool)>,
     /// A directory above which all is known to be in order.
@@ -60,6 +62,7 @@ impl<'a> Seen<'a> {
         let path = &change.path;
         self.accept_path(path)?;
         let group = match &change.action {
+            Action::LastWrite { .. } => Group::LastWrites,
             Action::Rename { .. } => Group::Renames,
             Action::Remove => Group::Removals,
             _ => Group::Rest,
@@ -76,6 +79,7 @@ impl<'a> Seen<'a> {
                 self.from.insert(from) && self.to.insert(path) && !from.is_root()
             }
             Action::Remove => self.removed.insert(path),
+            Action::LastWrite { .. } => self.written.insert(path),
             _ => self.accept_parents(path)? && self.rest.insert(path, (directory, linkable)).is_none(),
         };
         if !fresh {
@@ -115,7 +119,7 @@ impl<'a> Seen<'a> {
     fn accept_action(&mut self, change: &Change) -> Result<(), CommitError> {
         let path = &change.path;
         match &change.action {
-            Action::Remove | Action::Rename { .. } if change.base == Base::Absent => {
+            Action::Remove | Action::Rename { .. } | Action::LastWrite { .. } if change.base == Base::Absent => {
                 Err(invalid(format!("{path}: nothing was there")))
             }
             Action::Remove | Action::Rename { .. } => Ok(()),
@@ -123,7 +127,11 @@ impl<'a> Seen<'a> {
                 accept_attr(path, attr)?;
                 accept_xattrs(path, xattrs)
             }
-            Action::File { attr, xattrs, content, change: how } => {
+            Action::LastWrite { change: FileChange::Appended { .. }, .. } => {
+                Err(invalid(format!("{path} grew and lost its name")))
+            }
+            Action::File { attr, xattrs, content, change: how }
+            | Action::LastWrite { attr, xattrs, content, change: how } => {
                 accept_attr(path, attr)?;
                 accept_xattrs(path, xattrs)?;
                 if *how != FileChange::Attributes {
@@ -156,10 +164,15 @@ impl<'a> Seen<'a> {
     /// What can only be told when all changes are known: a directory comes before what is in it, and a link after what
     /// it is a name of.
     fn accept_whole(&mut self, change: &'a Change) -> Result<(), CommitError> {
-        if matches!(change.action, Action::Rename { .. } | Action::Remove) {
-            return Ok(());
-        }
         let path = &change.path;
+        match change.action {
+            Action::Rename { .. } | Action::Remove => return Ok(()),
+            Action::LastWrite { .. } if self.removed.contains(path) => return Ok(()),
+            Action::LastWrite { .. } => {
+                return Err(invalid(format!("{path} is said to have lost its name, and has not")));
+            }
+            _ => {}
+        }
         let before = [
             path.parent(),
             match &change.action {
@@ -273,6 +286,11 @@ mod tests {
         };
         let link = |at: &str, to: &str| change(at, Base::Absent, Action::HardLink { to: path(to) });
         let seen = Base::Bound(Seq(1));
+        let last_write = |at: &str| {
+            let (attr, change_of) = (Attr::default(), FileChange::Attributes);
+            let action = Action::LastWrite { attr, xattrs: vec![], content: Content::Empty, change: change_of };
+            change(at, seen, action)
+        };
         let bad: Vec<(&str, Vec<Change>)> = vec![
             ("twice", vec![file("/a"), file("/a")]),
             ("in a file", vec![file("/a"), file("/a/b")]),
@@ -293,6 +311,8 @@ mod tests {
             ("xattr", with(|_, xattrs, _, _| xattrs.push(xattr("security.capability")))),
             ("xattr twice", with(|_, xattrs, _, _| xattrs.extend([xattr("user.a"), xattr("user.a")]))),
             ("lazy", with(|_, _, content, _| *content = Content::Lazy(base::Digest([0; 32])))),
+            ("last write of what stays", vec![last_write("/a")]),
+            ("late last write", vec![change("/a", seen, Action::Remove), last_write("/a")]),
             ("append to more than there is", with(|_, _, _, how| *how = FileChange::Appended { from: 1 << 40 })),
         ];
         for (name, changes) in bad {
@@ -300,6 +320,7 @@ mod tests {
             assert!(matches!(result, Err(CommitError::Invalid(_))), "{name}: {result:?}");
         }
         let good = vec![
+            last_write("/d"),
             change("/new", seen, Action::Rename { from: path("/old") }),
             change("/d", seen, Action::Remove),
             directory("/d", true),

@@ -243,7 +243,8 @@ pub struct Change {
     /// Number of the binding that the task saw; 0: nothing was there.
     #[prost(uint64, tag = "2")]
     pub base: u64,
-    /// 1 remove, 2 rename, 3 directory, 4 file, 5 link, 6 hard link, 7 fifo.
+    /// 1 remove, 2 rename, 3 directory, 4 file, 5 link, 6 hard link, 7 fifo, 8 last write
+    /// (fields as of a file).
     #[prost(uint32, tag = "3")]
     pub action: u32,
     /// Attributes to give it.

@@ -231,7 +231,8 @@ fn scripts(setup: &str, scripts: &[&str]) {
 }
 
 const TREE: &str = "mkdir -p d/e/f g empty; echo a > d/a; echo b > d/e/b; echo c > d/e/f/c; echo x > x; seq 1000 > seq;
-    ln -s x link; echo hard > h1; ln h1 h2; chmod 640 g; mkdir -p g/x; echo q > g/q; echo in > g/x/in";
+    ln -s x link; echo hard > h1; ln h1 h2; chmod 640 g; mkdir -p g/x; echo q > g/q; echo in > g/x/in;
+    echo far > far1; ln far1 g/far2; echo far > far4; ln far4 d/far5; ln -s nowhere s1; ln -P s1 s2; ln -s d s3; mkfifo p1 q1; ln p1 d/p1";
 
 #[test]
 fn files() {
@@ -265,6 +266,14 @@ fn files() {
             "ln h1 d/h; rm h1; ln d/h h1; rm h2",
             "rm h1; mv h2 h1; echo w > h1",
             "echo w >> h1; rm h1",
+            "echo w >> far1; rm far1; chmod 600 far4; rm far4; echo other > far4",
+            "echo w >> far1; mv x far1; echo v > far4; rm far4; mkdir far4; echo in > far4/in",
+            "echo w >> far1; mv g/far2 far3; rm far1 far3",
+            "rm far1 far4; echo w >> d/far5; rm -r d g",
+            "echo w >> g/far2; rm -r g",
+            "mv s1 l3; mv link d/link; chown -h 3:4 s2 d/link; touch -h -d @1234567890 s3",
+            "mv x link; ln -P s1 g/l3; rm s2; mv s3 s2; mv p1 p2; ln p2 g/p3; chmod 600 p2; chown 5:6 q1; mv q1 d/a",
+            "ln -sfn x s1; rm q1; mkfifo q1; mv d/e e; mv p1 e/p; rm s2",
             "chmod 600 h1; rm h1; echo other > h1",
             "mv x t; mv seq x; mv t seq; echo more >> seq",
             "mv x y; chmod 600 y; mv y d/y; touch -d @1234567890 d/y",
@@ -320,9 +329,8 @@ fn without_privilege() {
     for script in [
         "echo new > new; echo more >> seq; rm x; ln -sf d link; chmod 600 g/q; mkfifo p; touch d",
         "rm -r d; mkdir d; echo other > d/other; rm -r g; ln -s d g",
-        "mv d d2; mv g/x empty; rm -r g; mkdir -p n/m; mv n n2",
-        "echo w > h1",
-        "echo w >> h2; rm x; mkdir x; echo in > x/in; mv seq d/a; ln seq2 l || :",
+        "rm d/far5 d/p1; mv d d2; mv g/x empty; rm -r g; mkdir -p n/m; mv n n2",
+        "rm h1; rm far1 x; mkdir x; echo in > x/in; mv seq d/a; ln seq2 l || :",
     ] {
         println!("{script}");
         Stand::unprivileged(|root| shell(root, TREE)).check(|root| shell(root, script));
@@ -333,6 +341,18 @@ fn without_privilege() {
         rustix::fs::setxattr(root.join("x"), "user.own", b"1", flags).expect("sets");
         rustix::fs::setxattr(root.join("d"), "user.own", b"2", flags).expect("sets");
     });
+    for (script, at) in
+        [("echo w >> g/far2", "/g/far2"), ("mv far1 far3", "/far3"), ("mv s1 s4", "/s4"), ("mv d d2", "/d2/far5")]
+    {
+        let stand = Stand::unprivileged(|root| shell(root, TREE));
+        stand.mount();
+        shell(&stand.at("merged"), script);
+        stand.unmount();
+        let (snapshot, blocks) = (Snapshot::take(&stand.at("client"), &stand.at("lower")), Blocks::default());
+        let options = Options { privileged: false, ..Options::new(stand.start, now(), stand.start) };
+        let refused = collect(&stand.at("upper"), &snapshot, &options, &mut |file, size| blocks.cut(file, size));
+        assert!(matches!(&refused, Err(DeltaError::SecondName { path }) if path.to_string() == at), "{refused:?}");
+    }
     for seed in 1..25 {
         random::random_case(seed, 30, 25, false);
     }

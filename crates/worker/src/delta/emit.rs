@@ -8,7 +8,7 @@ use super::names::{NameChange, Names, Role};
 use super::upper::{Copied, Entry, Kind, Walked, walk_index};
 use super::{Collected, Cut, DeltaError, Lens, Options, SkipReason, Skipped};
 use base::delta::FileChange;
-use base::{Action, Attr, Base, Binding, Change, Content, Delta, TreePath};
+use base::{Action, Attr, Base, Binding, Change, Content, Delta, Time, TreePath};
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 
@@ -17,6 +17,7 @@ pub(crate) struct Emitter<'a> {
     lens: &'a dyn Lens,
     options: &'a Options,
     cut: Cut<'a>,
+    last_writes: Vec<Change>,
     renames: Vec<Change>,
     rest: Vec<Change>,
     links: Vec<Change>,
@@ -33,8 +34,8 @@ struct Away {
 
 impl<'a> Emitter<'a> {
     pub(crate) fn new(lens: &'a dyn Lens, options: &'a Options, cut: Cut<'a>) -> Self {
-        let (renames, rest, links, skipped) = Default::default();
-        Self { lens, options, cut, renames, rest, links, skipped }
+        let (last_writes, renames, rest, links, skipped) = Default::default();
+        Self { lens, options, cut, last_writes, renames, rest, links, skipped }
     }
 
     /// All changes, in a delta's order.
@@ -42,9 +43,12 @@ impl<'a> Emitter<'a> {
         let entries = &walked.entries;
         let moved = left::moved(entries);
         let mut removed = left::removed(walked, &moved, self.lens, self.options)?;
-        let names = Names::new(entries, &moved, self.lens);
+        let names = Names::new(entries, self.lens);
         let mut roles = names.roles(&mut removed)?;
         let only_indexed = self.only_indexed(&names, entries, &removed)?;
+        self.check_several_names(entries, &removed)?;
+        // What is in the place of such a file is not that file.
+        removed.extend(only_indexed.iter().filter_map(|entry| Some(entry.lower.as_ref()?.0.clone())));
         let renamed = roles.values().filter_map(|role| match &role.name {
             NameChange::Renamed(from) => Some(from.clone()),
             _ => None,
@@ -55,10 +59,10 @@ impl<'a> Emitter<'a> {
             self.entry(entry, &role, &away)?;
         }
         for entry in &only_indexed {
-            let before = entry.lower.as_ref().map(|(path, _)| path.clone());
-            self.entry(entry, &Role { before, name: NameChange::None, speaks: true }, &away)?;
+            self.last_write(entry)?;
         }
-        let mut changes = self.renames;
+        let mut changes = self.last_writes;
+        changes.append(&mut self.renames);
         // Children before parents.
         for path in away.removed.into_iter().rev() {
             match self.lens.base_of(&path).ok_or_else(|| DeltaError::NoBase { path: path.clone() })? {
@@ -71,8 +75,8 @@ impl<'a> Emitter<'a> {
         Ok(Collected { delta: Delta { changes }, skipped: self.skipped })
     }
 
-    /// Files that the task changed and then removed under all the names by which it had changed them, with a name that
-    /// they have still.
+    /// Files that the task may have changed, and then removed under all the names by which it had come to them, with such a name.
+    /// They have others, wherever these are.
     fn only_indexed(
         &self,
         names: &Names<'_>,
@@ -88,13 +92,61 @@ impl<'a> Emitter<'a> {
             if shown.contains(&(entry.stat.st_dev, entry.stat.st_ino)) {
                 continue;
             }
-            let Some((before, after)) = names.survivor(&handle, &lost)? else { continue };
+            let Some(before) = names.lost_name(&handle, &lost) else {
+                if self.is_untouched(&entry, &lost) {
+                    continue;
+                }
+                let path = lost.first().cloned().unwrap_or_else(TreePath::root);
+                return Err(DeltaError::SecondName { path });
+            };
+            if !names.has_others(&before, &lost) {
+                continue;
+            }
             let binding = self.lens.binding_of(&before).ok_or_else(|| DeltaError::NoBase { path: before.clone() })?;
-            entry.path = after;
+            entry.path = before.clone();
             entry.lower = Some((before, binding));
             found.push(entry);
         }
         Ok(found)
+    }
+
+    /// Whether a file of the index, of which it is not known which of the `lost` it is, is as one of these was.
+    fn is_untouched(&self, entry: &Entry, lost: &BTreeSet<TreePath>) -> bool {
+        let is_like = |path: &TreePath| match self.lens.binding_of(path) {
+            Some(Binding::File { attr, xattrs, .. }) => {
+                let now = attr_of(&entry.stat, Some(&attr), self.options);
+                let own = if self.options.xattrs_mirrored { &entry.xattrs } else { &xattrs };
+                attr.nlink > 1 && now.size == attr.size && same_attributes(&now, &attr, own, &xattrs)
+            }
+            _ => false,
+        };
+        matches!(&entry.kind, Kind::File(Copied { bare: true, .. })) && lost.iter().any(is_like)
+    }
+
+    /// An overlay without an index gives each name of a file a copy of its own: what it then shows the task is wrong, and what it
+    /// says of the names as well.
+    fn check_several_names(&self, entries: &[Entry], removed: &BTreeSet<TreePath>) -> Result<(), DeltaError> {
+        if self.options.privileged && self.options.index.as_ref().is_none_or(|index| index.is_dir()) {
+            return Ok(());
+        }
+        let of_several = |binding: Option<Binding>| match binding {
+            Some(Binding::Directory { .. }) | None => None,
+            Some(binding) => binding.attr().filter(|attr| attr.nlink > 1).map(|attr| (attr.size, attr.mtime)),
+        };
+        // What was renamed is a copy, and has the time of what is gone.
+        let gone: HashSet<(u64, Time)> =
+            removed.iter().filter_map(|path| of_several(self.lens.binding_of(path))).collect();
+        let is_one = |entry: &&Entry| {
+            let Entry { kind, stat, lower, .. } = entry;
+            let now = (stat.st_size as u64, Time::from_parts(stat.st_mtime, stat.st_mtime_nsec as i64));
+            let was = lower.as_ref().and_then(|(_, binding)| of_several(Some(binding.clone())));
+            !matches!(kind, Kind::Directory { .. } | Kind::Renamed { .. })
+                && (gone.contains(&now) || was.is_some() && matches!(kind, Kind::File(_)))
+        };
+        match entries.iter().find(is_one) {
+            Some(entry) => Err(DeltaError::SecondName { path: entry.path.clone() }),
+            None => Ok(()),
+        }
     }
 
     /// The number of what the task saw at a path of the lower directory.
@@ -106,6 +158,11 @@ impl<'a> Emitter<'a> {
     }
 
     fn entry(&mut self, entry: &Entry, role: &Role, away: &Away) -> Result<(), DeltaError> {
+        match &entry.kind {
+            Kind::Socket if !role.is_old => return self.skip(entry, SkipReason::Socket),
+            Kind::Device if !role.is_old => return self.skip(entry, SkipReason::Device),
+            _ => {}
+        }
         match &role.name {
             NameChange::None => {}
             NameChange::Renamed(from) => {
@@ -121,14 +178,16 @@ impl<'a> Emitter<'a> {
         match &entry.kind {
             Kind::Directory { opaque } => self.directory(entry, *opaque, away),
             Kind::Renamed { from } => self.renamed_directory(entry, from),
-            Kind::Socket => self.skip(entry, SkipReason::Socket),
-            Kind::Device => self.skip(entry, SkipReason::Device),
             _ if !role.speaks => Ok(()),
             Kind::File(copied) => match &role.before {
                 Some(before) => self.old_file(entry, copied, before),
                 None => self.new_file(entry, copied, away),
             },
+            Kind::Symlink { .. } | Kind::Fifo | Kind::Socket | Kind::Device if role.is_old => {
+                self.old_other(entry, role.before.as_ref())
+            }
             Kind::Symlink { target } => self.symlink(entry, target),
+            Kind::Socket | Kind::Device => Ok(()),
             Kind::Fifo => {
                 let attr = self.attr(entry);
                 self.push(entry, Action::Fifo { attr })
@@ -198,6 +257,23 @@ impl<'a> Emitter<'a> {
         self.push(entry, Action::Symlink { attr, target: target.to_vec() })
     }
 
+    /// A link or pipe that was at `before`: of it, attributes may have changed.
+    fn old_other(&mut self, entry: &Entry, before: Option<&TreePath>) -> Result<(), DeltaError> {
+        let Some(before) = before else { return Ok(()) };
+        let binding = self.lens.binding_of(before).ok_or_else(|| DeltaError::NoBase { path: before.clone() })?;
+        let Some(old) = binding.attr() else { return Err(DeltaError::NoBase { path: before.clone() }) };
+        let attr = attr_of(&entry.stat, Some(old), self.options);
+        // Links have no mode of their own.
+        let attr = Attr { mode: if matches!(entry.kind, Kind::Symlink { .. }) { old.mode } else { attr.mode }, ..attr };
+        if same_attributes(&attr, old, &[], &[]) {
+            return Ok(());
+        }
+        let (xattrs, content, change) = (Vec::new(), Content::Empty, FileChange::Attributes);
+        let (base, action) = (self.base(Some(before))?, Action::File { attr, xattrs, content, change });
+        self.rest.push(Change { path: entry.path.clone(), base, action });
+        Ok(())
+    }
+
     /// A file that was not there before. What was at its place, if it had no other name, may be much like it.
     fn new_file(&mut self, entry: &Entry, copied: &Copied, away: &Away) -> Result<(), DeltaError> {
         let there = match &entry.lower {
@@ -224,6 +300,24 @@ impl<'a> Emitter<'a> {
 
     /// A file that was at `lower`, or took the place of one that was there.
     fn old_file(&mut self, entry: &Entry, copied: &Copied, lower: &TreePath) -> Result<(), DeltaError> {
+        let changed = self.changed_file(entry, copied, lower)?;
+        self.rest.extend(changed);
+        Ok(())
+    }
+
+    /// A file that lost all the names by which the task had come to it, and has others.
+    fn last_write(&mut self, entry: &Entry) -> Result<(), DeltaError> {
+        let (Kind::File(copied), Some((lower, _))) = (&entry.kind, &entry.lower) else { return Ok(()) };
+        let Some(changed) = self.changed_file(entry, copied, lower)? else { return Ok(()) };
+        let Action::File { attr, xattrs, content, change } = changed.action else { return Ok(()) };
+        let change = if change == FileChange::Attributes { change } else { FileChange::Written };
+        let action = Action::LastWrite { attr, xattrs, content, change };
+        self.last_writes.push(Change { action, ..changed });
+        Ok(())
+    }
+
+    /// What changed of a file that was at `lower`, if anything did.
+    fn changed_file(&mut self, entry: &Entry, copied: &Copied, lower: &TreePath) -> Result<Option<Change>, DeltaError> {
         let Some(Binding::File { attr: before, content: old, xattrs: old_xattrs }) = self.lens.binding_of(lower) else {
             return Err(DeltaError::NoBase { path: lower.clone() });
         };
@@ -244,15 +338,11 @@ impl<'a> Emitter<'a> {
             }
         };
         if change == FileChange::Attributes && same_attributes(&attr, &before, &xattrs, &old_xattrs) {
-            return Ok(());
+            return Ok(None);
         }
         let base = self.base(Some(lower))?;
-        self.rest.push(Change {
-            path: entry.path.clone(),
-            base,
-            action: Action::File { attr, xattrs, content, change },
-        });
-        Ok(())
+        let action = Action::File { attr, xattrs, content, change };
+        Ok(Some(Change { path: entry.path.clone(), base, action }))
     }
 
     /// How the bytes of `file` relate to those that were at `lower`.

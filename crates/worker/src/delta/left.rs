@@ -19,18 +19,6 @@ pub(crate) fn moved(entries: &[Entry]) -> Moved {
     renamed.collect()
 }
 
-/// Where what was at `path` before the task is after it, if neither it nor a directory above is removed.
-pub(crate) fn path_after(path: &TreePath, moved: &Moved) -> Option<TreePath> {
-    let mut at = Some(path.clone());
-    while let Some(ancestor) = at {
-        if let Some(to) = moved.get(&ancestor) {
-            return to.resolve(path.relative_to(&ancestor)?);
-        }
-        at = ancestor.parent();
-    }
-    Some(path.clone())
-}
-
 /// All paths of the lower directory that are gone, with all beneath, save renamed directories and what is in them. Files
 /// that something else took the place of are not among them, unless the overlay hides them with a whiteout.
 pub(crate) fn removed(
@@ -95,8 +83,6 @@ fn add(
 pub(crate) struct Name {
     pub bytes: Vec<u8>,
     pub is_directory: bool,
-    /// Inode number, as the directory tells it.
-    pub ino: u64,
 }
 
 /// The names in a directory of the lower directory.
@@ -119,7 +105,7 @@ pub(crate) fn list(path: &TreePath, lens: &dyn Lens) -> Result<Vec<Name>, DeltaE
             FileType::Unknown => matches!(lens.binding_of(&path.join(bytes)), Some(Binding::Directory { .. })),
             kind => kind == FileType::Directory,
         };
-        names.push(Name { bytes: bytes.to_vec(), is_directory, ino: entry.ino() });
+        names.push(Name { bytes: bytes.to_vec(), is_directory });
     }
     Ok(names)
 }

@@ -9,10 +9,11 @@
 //!
 //! Where the client has mounts, the task has an upper directory for each ([`Options::at`]).
 //!
-//! Limits: attributes of the root directory are not reported. A change through a name that was then removed reaches the
-//! file's other names only if one of them is in the directory of a removed one. Symbolic links and pipes have no such
-//! identity: renamed, they are removed and made anew, and other names that they had before stay behind. Without privilege (`userxattr`) a file that
-//! is renamed, or of several names, arrives as a file of its own.
+//! A change through a name that was then removed is said as such, and reaches the file's other names wherever they are.
+//!
+//! Limits: attributes of the root directory are not reported; nor are those of a symbolic link or pipe of several names that were
+//! changed through a name which was then removed. Without privilege (`userxattr`) a file that is renamed arrives as a file of its
+//! own, and one of several names is not touched: whoever does that has to run at the client.
 
 mod compare;
 mod emit;
@@ -203,6 +204,12 @@ pub enum DeltaError {
         /// Where.
         path: TreePath,
     },
+    /// It has several names, and the overlay does not keep them together, or does not say which file it is.
+    #[error("{path} is one of several names of a file, which are not kept together elsewhere")]
+    SecondName {
+        /// Where.
+        path: TreePath,
+    },
     /// The file system failed.
     #[error("cannot {what} {path} of the task's results: {source}")]
     Io {
@@ -228,10 +235,11 @@ pub fn collect(upper: &Path, lens: &dyn Lens, options: &Options, cut: Cut<'_>) -
 /// renamed or linked from one to another.
 pub fn join(parts: Vec<Collected>) -> Collected {
     let place = |change: &base::Change| match change.action {
-        base::Action::Rename { .. } => 0,
-        base::Action::Remove => 1,
-        base::Action::HardLink { .. } => 3,
-        _ => 2,
+        base::Action::LastWrite { .. } => 0,
+        base::Action::Rename { .. } => 1,
+        base::Action::Remove => 2,
+        base::Action::HardLink { .. } => 4,
+        _ => 3,
     };
     let mut all = Collected::default();
     for part in parts {

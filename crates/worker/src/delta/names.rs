@@ -1,10 +1,9 @@
-//! Which file of the client each file in the upper directory is, and what became of its names.
+//! Which file, link or pipe of the client each one in the upper directory is, and what became of its names.
 //!
 //! A file that the overlay copied up is a file of the client still, under whatever names. Where it was the overlay notes
 //! in two ways: by the path that it was renamed or linked from (always while it has no bytes of its own), and by the handle
 //! of what it was copied from, which must be looked for.
 
-use super::left::{Moved, list, path_after};
 use super::upper::{Copied, Entry, Kind};
 use super::{DeltaError, Handle, Lens};
 use base::{Binding, TreePath};
@@ -20,6 +19,8 @@ pub(crate) struct Role {
     pub name: NameChange,
     /// Changes of the file itself are said at this name.
     pub speaks: bool,
+    /// It was there before the task, under whatever names.
+    pub is_old: bool,
 }
 
 /// How a file came to a name.
@@ -40,7 +41,6 @@ type Identity = (u64, u64);
 /// Finds out about names.
 pub(crate) struct Names<'a> {
     entries: &'a [Entry],
-    moved: &'a Moved,
     lens: &'a dyn Lens,
     by_handle: OnceCell<HashMap<Handle, TreePath>>,
 }
@@ -56,8 +56,8 @@ struct Group {
 }
 
 impl<'a> Names<'a> {
-    pub(crate) fn new(entries: &'a [Entry], moved: &'a Moved, lens: &'a dyn Lens) -> Self {
-        Self { entries, moved, lens, by_handle: OnceCell::new() }
+    pub(crate) fn new(entries: &'a [Entry], lens: &'a dyn Lens) -> Self {
+        Self { entries, lens, by_handle: OnceCell::new() }
     }
 
     /// The role of each entry that is a file, link or pipe. Names that became others are taken out of `removed`; names of
@@ -93,7 +93,7 @@ impl<'a> Names<'a> {
         let mut groups: Vec<Vec<usize>> = Vec::new();
         let mut known: HashMap<(u64, u64), usize> = HashMap::new();
         for (index, entry) in self.entries.iter().enumerate() {
-            if !matches!(entry.kind, Kind::File(_) | Kind::Symlink { .. } | Kind::Fifo) {
+            if matches!(entry.kind, Kind::Directory { .. } | Kind::Renamed { .. }) {
                 continue;
             }
             if entry.stat.st_nlink == 1 {
@@ -111,10 +111,11 @@ impl<'a> Names<'a> {
 
     /// What is known of the file at `path` of the lower directory, and whether it has several names.
     fn identity(&self, path: &TreePath) -> Option<(Identity, bool)> {
-        match self.lens.binding_of(path) {
-            Some(Binding::File { attr, .. }) => Some(((attr.dev, attr.ino), attr.nlink > 1)),
-            _ => None,
-        }
+        let attr = match self.lens.binding_of(path)? {
+            Binding::File { attr, .. } | Binding::Symlink { attr, .. } | Binding::Special { attr } => attr,
+            Binding::Absent | Binding::Denied | Binding::Directory { .. } => return None,
+        };
+        Some(((attr.dev, attr.ino), attr.nlink > 1))
     }
 
     /// Whether two paths of the lower directory are names of one file.
@@ -126,37 +127,52 @@ impl<'a> Names<'a> {
             }
     }
 
+    /// The path of the file, link or pipe that was at an entry's place.
     fn file_before(&self, index: usize) -> Option<&'a TreePath> {
         match &self.entries[index].lower {
-            Some((lower, Binding::File { .. })) => Some(lower),
+            Some((lower, Binding::File { .. } | Binding::Symlink { .. } | Binding::Special { .. })) => Some(lower),
+            _ => None,
+        }
+    }
+
+    /// The same, if it was of the entry's kind.
+    fn like_before(&self, index: usize) -> Option<&'a TreePath> {
+        let entry = &self.entries[index];
+        match (&entry.kind, &entry.lower) {
+            (Kind::File(_), Some((lower, Binding::File { .. })))
+            | (Kind::Symlink { .. }, Some((lower, Binding::Symlink { .. })))
+            | (Kind::Fifo | Kind::Socket | Kind::Device, Some((lower, Binding::Special { .. }))) => Some(lower),
             _ => None,
         }
     }
 
     /// Whether an entry is at a name that the file at `source` had before.
     fn had_name(&self, index: usize, source: &TreePath) -> bool {
-        self.file_before(index).is_some_and(|lower| self.is_same(lower, source))
+        self.like_before(index).is_some_and(|lower| self.is_same(lower, source))
     }
 
     /// Where the file of these names was copied from; `None` if it is new.
     fn source(&self, names: &[usize], removed: &BTreeSet<TreePath>) -> Result<Option<TreePath>, DeltaError> {
         let entry = &self.entries[names[0]];
-        let Kind::File(Copied { copied, bare, from, origin }) = &entry.kind else { return Ok(None) };
-        let own = || names.iter().find_map(|index| self.file_before(*index));
+        let same = |lower: &&TreePath| self.lens.handle_of(lower).as_ref() == entry.origin.as_ref();
+        let own_same = || names.iter().filter_map(|index| self.like_before(*index)).find(same);
+        let Kind::File(Copied { copied, bare, from }) = &entry.kind else {
+            let Some(origin) = &entry.origin else { return Ok(None) };
+            return Ok(own_same().or_else(|| self.by_handle(removed).get(origin)).cloned());
+        };
+        let own = || names.iter().find_map(|index| self.like_before(*index));
         if let Some(from) = from
             && self.identity(from).is_some()
         {
             return Ok(Some(from.clone()));
         }
-        let source = match (copied, origin) {
+        let source = match (copied, &entry.origin) {
             (Some(false), _) => None,
             (Some(true), Some(origin)) if !bare => {
-                let same = |lower: &&TreePath| self.lens.handle_of(lower).as_ref() == Some(origin);
-                let own_same = names.iter().filter_map(|index| self.file_before(*index)).find(same);
                 let elsewhere = || self.by_handle(removed).get(origin);
                 // Handles of a mirror change when its kernel forgets a file: then what is at its place is the best guess.
                 let guess = || own().filter(|path| !self.identity(path).is_some_and(|(_, several)| several));
-                own_same.or_else(elsewhere).or_else(guess)
+                own_same().or_else(elsewhere).or_else(guess)
             }
             _ => own(),
         };
@@ -220,21 +236,22 @@ impl<'a> Names<'a> {
             }
         }
         let mut lost = lost.into_iter();
+        let is_old = group.source.is_some();
         let mut first: Option<TreePath> = None;
         for index in group.kept.iter().chain(group.names.iter().filter(|index| !group.kept.contains(index))) {
             let entry = &self.entries[*index];
             let speaks = first.is_none();
             let role = match first.clone() {
                 _ if group.kept.contains(index) => {
-                    Role { before: self.file_before(*index).cloned(), name: NameChange::None, speaks }
+                    Role { before: self.file_before(*index).cloned(), name: NameChange::None, speaks, is_old }
                 }
                 first => match (lost.next(), first) {
                     (Some(from), _) => {
                         removed.remove(&from);
                         displaced.remove(&from);
-                        Role { before: Some(from.clone()), name: NameChange::Renamed(from), speaks }
+                        Role { before: Some(from.clone()), name: NameChange::Renamed(from), speaks, is_old }
                     }
-                    (None, Some(first)) => Role { before: None, name: NameChange::Link(first), speaks: false },
+                    (None, Some(first)) => Role { before: None, name: NameChange::Link(first), speaks: false, is_old },
                     (None, None) => self.role_of_new(entry)?,
                 },
             };
@@ -248,39 +265,22 @@ impl<'a> Names<'a> {
     fn role_of_new(&self, entry: &Entry) -> Result<Role, DeltaError> {
         match &entry.kind {
             Kind::File(Copied { bare: true, .. }) => Err(DeltaError::BadNote { path: entry.path.clone() }),
-            _ => Ok(Role { before: None, name: NameChange::None, speaks: true }),
+            _ => Ok(Role { before: None, name: NameChange::None, speaks: true, is_old: false }),
         }
     }
 
-    /// A name that a file has after the task, which had the names `lost` and has lost them all, as far as the upper
-    /// directory shows: what it is now is only in the overlay's index, under `handle`. Returns its path before and after.
-    pub(crate) fn survivor(
-        &self,
-        handle: &Handle,
-        lost: &BTreeSet<TreePath>,
-    ) -> Result<Option<(TreePath, TreePath)>, DeltaError> {
+    /// A path of the file that the overlay's index has under `handle`, among those that are `lost`. `None`: none is of that file.
+    pub(crate) fn lost_name(&self, handle: &Handle, lost: &BTreeSet<TreePath>) -> Option<TreePath> {
         let is_it = |path: &&TreePath| {
             self.identity(path).is_some_and(|(_, several)| several)
                 && self.lens.handle_of(path).as_ref() == Some(handle)
         };
-        let Some(known) = lost.iter().find(is_it) else { return Ok(None) };
-        let Some((identity, _)) = self.identity(known) else { return Ok(None) };
-        let names: BTreeSet<&TreePath> = lost.iter().filter(|path| self.is_same(path, known)).collect();
-        let parents: BTreeSet<TreePath> = names.iter().filter_map(|path| path.parent()).collect();
-        for parent in parents {
-            let listing: Vec<(TreePath, u64)> =
-                list(&parent, self.lens)?.into_iter().map(|name| (parent.join(&name.bytes), name.ino)).collect();
-            let ino = listing.iter().find(|(path, _)| names.contains(path)).map(|(_, ino)| *ino);
-            for (path, _) in listing.iter().filter(|(path, found)| Some(*found) == ino && !lost.contains(path)) {
-                // The mirror may not have shown it yet.
-                let _ = self.lens.handle_of(path);
-                if self.identity(path).is_some_and(|(found, _)| found == identity)
-                    && let Some(after) = path_after(path, self.moved)
-                {
-                    return Ok(Some((path.clone(), after)));
-                }
-            }
-        }
-        Ok(None)
+        lost.iter().find(is_it).cloned()
+    }
+
+    /// Whether the file at `path` has names that are not among those that are `lost`.
+    pub(crate) fn has_others(&self, path: &TreePath, lost: &BTreeSet<TreePath>) -> bool {
+        let names = self.lens.binding_of(path).and_then(|binding| Some(binding.attr()?.nlink as usize));
+        names.is_some_and(|names| lost.iter().filter(|other| self.is_same(other, path)).count() < names)
     }
 }

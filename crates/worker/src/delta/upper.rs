@@ -24,6 +24,8 @@ pub(crate) struct Entry {
     pub lower: Option<(TreePath, Binding)>,
     /// `user.` attributes, sorted.
     pub xattrs: Vec<Xattr>,
+    /// What it was copied from, if the overlay notes that.
+    pub origin: Option<Handle>,
     pub kind: Kind,
 }
 
@@ -55,8 +57,6 @@ pub(crate) struct Copied {
     pub bare: bool,
     /// The path of the lower directory that it was copied from. None if that is its own, or is not noted.
     pub from: Option<TreePath>,
-    /// What it was copied from.
-    pub origin: Option<Handle>,
 }
 
 /// All of an upper directory, parents before children.
@@ -96,7 +96,8 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
         let stat = rustix::fs::fstat(&*root).map_err(io)?;
         let (path, parent, lower) = (at.clone(), root.clone(), Some((at.clone(), binding)));
         let (name, kind) = (b".".to_vec(), Kind::Directory { opaque: false });
-        walker.walked.entries.push(Entry { path, parent, name, stat, lower, xattrs: notes.xattrs, kind });
+        let (xattrs, origin) = (notes.xattrs, None);
+        walker.walked.entries.push(Entry { path, parent, name, stat, lower, xattrs, origin, kind });
     }
     walker.list(&root, at, Some(at), 1, &mut pending)?;
     while let Some(next) = pending.pop() {
@@ -135,9 +136,9 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = rustix::fs::openat(&*held, os(name), flags, Mode::empty()).map_err(io)?;
         let notes = walker.notes_of(&path, &file)?;
-        let copied = Copied { copied: Some(true), bare: notes.bare, from: None, origin: Some(handle.clone()) };
+        let (copied, origin) = (Copied { copied: Some(true), bare: notes.bare, from: None }, Some(handle.clone()));
         let (parent, name, xattrs, kind) = (held.clone(), name.to_vec(), notes.xattrs, Kind::File(copied));
-        found.push((handle, Entry { path: path.clone(), parent, name, stat, lower: None, xattrs, kind }));
+        found.push((handle, Entry { path: path.clone(), parent, name, stat, lower: None, xattrs, origin, kind }));
     }
     Ok(found)
 }
@@ -226,15 +227,10 @@ impl Walker<'_> {
             self.walked.whiteouts.extend(lower);
             return Ok(());
         }
-        let notes = match kind {
-            FileType::Directory | FileType::RegularFile => {
-                // Held, not opened: the file may be one that nobody can read.
-                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let held = rustix::fs::openat(&**parent, os(path.name()), flags, Mode::empty()).map_err(io)?;
-                self.notes_of(path, &held)?
-            }
-            _ => Notes::default(),
-        };
+        // Held, not opened: the file may be one that nobody can read.
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let held = rustix::fs::openat(&**parent, os(path.name()), flags, Mode::empty()).map_err(io)?;
+        let notes = self.notes_of(path, &held)?;
         if notes.whiteout && kind == FileType::RegularFile && stat.st_size == 0 {
             self.walked.whiteouts.extend(lower);
             return Ok(());
@@ -268,7 +264,8 @@ impl Walker<'_> {
             pending.push(Pending { parent, name, path: path.clone(), lower, depth });
         }
         let (path, name, parent) = (path.clone(), path.name().to_vec(), parent.clone());
-        self.walked.entries.push(Entry { path, parent, name, stat, lower: there, xattrs: notes.xattrs, kind });
+        let origin = notes.origin.as_deref().filter(|_| self.options.privileged).and_then(Handle::from_note);
+        self.walked.entries.push(Entry { path, parent, name, stat, lower: there, xattrs: notes.xattrs, origin, kind });
         Ok(())
     }
 
@@ -292,8 +289,7 @@ impl Walker<'_> {
             true => Some(true),
             false => self.origins.then_some(notes.origin.is_some()),
         };
-        let origin = notes.origin.as_deref().and_then(Handle::from_note);
-        Ok(Copied { copied, bare: notes.bare, from, origin })
+        Ok(Copied { copied, bare: notes.bare, from })
     }
 
     fn directory_kind(&self, path: &TreePath, lower: Option<&TreePath>, notes: &Notes) -> Result<Kind, DeltaError> {

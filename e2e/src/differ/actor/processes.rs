@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 static SEEN: AtomicI32 = AtomicI32::new(0);
 /// The longest output of a program that is taken, bytes.
 const OUTPUT_BYTES_MAX: usize = 1 << 20;
+/// The same of a file that was added to: the largest that programs make, and more.
+const APPENDED_BYTES_MAX: usize = 16 << 20;
 
 extern "C" fn note(_signal: libc::c_int) {
     SEEN.fetch_add(1, Ordering::Relaxed);
@@ -93,7 +95,7 @@ impl Actor {
         let children = [self.child(|_| append(b'a'))?, self.child(|_| append(b'b'))?];
         let ends = children.map(wait_for);
         let fd = sys!(libc::open(path.as_ptr(), libc::O_RDWR))? as RawFd;
-        let bytes = read_up_to(fd, OUTPUT_BYTES_MAX)?;
+        let bytes = read_up_to(fd, APPENDED_BYTES_MAX)?;
         // Who came first is chance: in order, both sides have the same.
         let mut lines: Vec<&[u8]> = bytes.split_inclusive(|byte| *byte == b'\n').collect();
         lines.sort_unstable();

@@ -41,8 +41,7 @@ struct Grammar {
     /// Slots that are likely open.
     open: Vec<u8>,
     nobody: bool,
-    /// It is the only command of its program. What such a command finds has no pipes and no second names: a pipe that was there is
-    /// not always the one here, and what is written by one of two names, and that name removed, is not seen by the other.
+    /// It is the only command of its program. What such a command finds has no pipes: one that was there is not always the one here.
     alone: bool,
 }
 
@@ -92,10 +91,9 @@ impl Grammar {
             0..5 => ops.push(self.put(&path)),
             5..8 => ops.push(self.folder(&path)),
             8 => ops.push(self.symbolic_link(&path)),
-            _ => ops.push(self.put(&path)),
+            _ => ops.push(self.hard_link(&path)),
         }
-        // A symbolic link of somebody else that is renamed becomes the ordinary user's own: none is drawn.
-        if self.nobody && (ops.iter().any(|op| op.verb() == "symlink") || self.dice.percent(65)) {
+        if self.nobody && self.dice.percent(65) {
             let owner = NOBODY.to_string();
             ops.push(op("chown", [path.clone(), owner.clone().into(), owner.into(), b"nofollow".to_vec()]));
         } else if self.dice.percent(12) {

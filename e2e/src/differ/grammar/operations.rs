@@ -81,7 +81,7 @@ impl Grammar {
         let other = self.slot();
         let (size, at, seed) = (self.size(), self.size(), self.number(9));
         let (size, at): (Vec<u8>, Vec<u8>) = (size.to_string().into(), at.to_string().into());
-        match self.dice.below(34) {
+        match self.dice.below(35) {
             0..4 => op("read", [slot, size]),
             4..6 => op("pread", [slot, size, at]),
             6..11 => op("write", [slot, size, seed]),
@@ -103,7 +103,7 @@ impl Grammar {
             30 => op("mapread", [slot, self.number(3)]),
             31 => op("sendfile", [slot, other, size]),
             32 => op("splice", [slot, other, size]),
-            _ if self.alone => {
+            33 => {
                 let path = self.fresh();
                 self.learn(&path, File);
                 op("linkfd", [slot, path])
@@ -144,8 +144,8 @@ impl Grammar {
     pub(super) fn hard_link(&mut self, path: &[u8]) -> Op {
         let from = self.existing(&[File, File, File, Fifo]);
         self.learn(path, File);
-        // Symbolic links of two names lose the second when one is renamed.
-        op("link", [from, path.to_vec(), b"follow".to_vec()])
+        let how = self.dice.of(&["follow", "-"]);
+        op("link", [from, path.to_vec(), how.into()])
     }
 
     /// Something that changes names or contents by name.
@@ -162,9 +162,9 @@ impl Grammar {
             10..12 => op("unlink", [self.existing(&[File, File, Link, Folder, Fifo])]),
             12..14 => op("rmdir", [self.existing(&[Folder, Folder, File])]),
             14..20 => self.renaming(fresh),
-            20..22 if self.alone => self.hard_link(&fresh),
+            20..22 => self.hard_link(&fresh),
             25 if !self.alone => self.put(&fresh),
-            20..25 => self.symbolic_link(&fresh),
+            22..25 => self.symbolic_link(&fresh),
             25 => {
                 self.learn(&fresh, Fifo);
                 op("mkfifo", [fresh, b"644".to_vec()])

@@ -123,7 +123,6 @@ impl Grammar {
             false => LINES[self.dice.below(LINES.len() - 2)],
         };
         let mut line = String::new();
-        let template = if template.starts_with("ln -L") && !self.alone { "cat @f" } else { template };
         let mut rest = template;
         // A folder copied into itself depends on the order of its listing.
         let new = if template.starts_with("cp -") { self.name() } else { self.fresh() };

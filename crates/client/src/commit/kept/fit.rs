@@ -109,6 +109,8 @@ pub(super) fn fit(tree: &Tree, delta: &Delta, kept: &Named<'_>, now: Time) -> Fi
     for change in &delta.changes {
         match &change.action {
             Action::Rename { .. } | Action::Remove => {}
+            // Its other names are not known.
+            Action::LastWrite { .. } => fit.skipped.push(change.path.clone()),
             action => fit.fit_change(&change.path, action)?,
         }
     }
@@ -160,12 +162,12 @@ impl Fit<'_> {
 
     fn fit_rename(&mut self, from: &TreePath, to: &TreePath) -> Fitting<()> {
         match self.look(from)? {
-            Some(node) if node.is_file() || node.is_directory() => {
+            Some(node) => {
                 self.seen.0.insert(from.clone(), Stamp::of_node(&node));
                 self.renamed.insert(from.clone(), to.clone());
                 self.renamed_to.insert(to.clone(), from.clone());
             }
-            _ => self.skipped.push(to.clone()),
+            None => self.skipped.push(to.clone()),
         }
         Ok(())
     }

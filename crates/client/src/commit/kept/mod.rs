@@ -230,7 +230,11 @@ fn make(tree: &Tree, path: &TreePath, action: &Action, contents: &dyn Contents) 
             }
         }
         Action::Directory { .. } => make_folders(tree, path),
-        Action::File { .. } | Action::Remove | Action::Rename { .. } | Action::Fifo { .. } => Ok(()),
+        Action::File { .. }
+        | Action::LastWrite { .. }
+        | Action::Remove
+        | Action::Rename { .. }
+        | Action::Fifo { .. } => Ok(()),
     }
 }
 

@@ -82,6 +82,7 @@ pub(super) fn line(path: &TreePath, action: &Action) -> String {
             format!("attributes {path} (mode {:o})", attr.mode)
         }
         Action::File { attr, .. } => format!("file       {path} (mode {:o}, {} bytes)", attr.mode, attr.size),
+        Action::LastWrite { .. } => format!("last write {path} (of a file that has other names; not kept)"),
         Action::Symlink { target, .. } => format!("link       {path} -> {}", base::path::printable(target)),
         Action::HardLink { to } => format!("hard link  {path} = {to}"),
         Action::Fifo { .. } => format!("pipe       {path}"),
@@ -151,6 +152,10 @@ impl Stored {
                 Action::File { attr, content, change: how, .. } => {
                     let size = if *how == FileChange::Attributes { 0 } else { attr.size };
                     *content = name_of(&change.path, size);
+                    None
+                }
+                Action::LastWrite { content, .. } => {
+                    *content = Content::Empty;
                     None
                 }
                 Action::Rename { from } => Some(from.clone()),
@@ -240,6 +245,11 @@ fn put_change(out: &mut Writer, change: &Change) {
             out.u8(6);
             put_attr(out, attr);
         }
+        // Its bytes are not kept: by the time of its recovery nothing leads to the file.
+        Action::LastWrite { attr, .. } => {
+            out.u8(7);
+            put_attr(out, attr);
+        }
     }
 }
 
@@ -264,6 +274,10 @@ fn get_change(from: &mut Reader<'_>) -> Result<Change, Malformed> {
         4 => Action::Symlink { attr: get_attr(from)?, target: from.bytes()?.to_vec() },
         5 => Action::HardLink { to: get_path(from)? },
         6 => Action::Fifo { attr: get_attr(from)? },
+        7 => {
+            let (attr, xattrs) = (get_attr(from)?, Vec::new());
+            Action::LastWrite { attr, xattrs, content: Content::Empty, change: FileChange::Attributes }
+        }
         _ => return Err(Malformed("an unknown kind of change")),
     };
     Ok(Change { path, base, action })

@@ -3,11 +3,13 @@
 use super::*;
 
 const TREE: &str = "mkdir -p d/e g; echo in > d/in; mkdir -p swap1/in swap2 closed; echo a > d/a; echo b > d/e/b; echo x > x; echo log > log;
-    echo hard > h1; ln h1 h2; echo m > m; echo f1 > f1; echo f2 > f2; echo w > w; echo t > t; echo o > o; echo i > i; ln i j; echo q > g/q; echo 1 > swap1/one; echo 2 > swap2/two; ln -s x link; echo k > k";
+    echo hard > h1; ln h1 h2; echo m > m; echo f1 > f1; echo f2 > f2; echo w > w; echo t > t; echo o > o; echo i > i; ln i j; mkdir -p far; echo y > y; ln y far/y; echo z > g/z; ln g/z far/z; echo q > g/q; echo 1 > swap1/one; echo 2 > swap2/two; ln -s x link; echo k > k";
 
 /// A delta with every kind of change.
 fn everything(saw: &Saw) -> Task<'_> {
     Task::new(saw)
+        .last_write("/y", "last", FileChange::Written)
+        .last_write("/g/z", "", FileChange::Attributes)
         .rename("/swap1", "/swap2")
         .rename("/swap2", "/swap1")
         .rename("/d/e", "/new/e")
@@ -19,6 +21,8 @@ fn everything(saw: &Saw) -> Task<'_> {
         .rename("/d/in", "/new/e/out")
         .rename("/i", "/i2")
         .remove("/swap1/one")
+        .remove("/y")
+        .remove("/g/z")
         .remove("/g/q")
         .remove("/g")
         .remove("/d/a")

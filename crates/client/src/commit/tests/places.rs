@@ -97,30 +97,6 @@ fn the_policy_is_asked_about_a_file_that_gets_another_name() {
 }
 
 #[test]
-fn a_renamed_file_is_the_same_file_and_is_not_read() {
-    let scene =
-        Scene::new("mkdir d e; echo a > d/a; ln d/a other; echo n > n; truncate -s 5G d/large; chmod 0 d/large");
-    let saw = scene.saw();
-    let node = |at: &str| scene.at(at).metadata().expect("is there");
-    let (ino, large) = (node("/d/a").ino(), node("/d/large").ino());
-    let report = Task::new(&saw)
-        .rename("/d/a", "/e/a2")
-        .rename("/d/large", "/large")
-        .remove("/n")
-        .file("/large", "", 0o400, FileChange::Attributes)
-        .append("/e/a2", "a\nb\n", 2)
-        .link("/n", "/e/a2")
-        .commit(&scene.committer(), 1)
-        .expect("commits");
-    assert_eq!((node("/e/a2").ino(), node("/other").ino(), node("/n").ino(), node("/n").nlink()), (ino, ino, ino, 3));
-    assert_eq!(scene.read("/other"), "a\nb\n");
-    assert_eq!((node("/large").ino(), node("/large").len(), node("/large").mode() & 0o7777), (large, 5 << 30, 0o400));
-    let made = report.committed.iter().filter(|made| made.path == path("/large"));
-    assert!(made.clone().count() > 0 && made.clone().all(|made| made.content.is_none()), "{report:?}");
-    scene.assert_clean();
-}
-
-#[test]
 fn holes_that_are_appended_stay_holes() {
     let scene = Scene::new("echo a > x");
     let saw = scene.saw();
@@ -441,21 +417,6 @@ fn what_is_mounted_is_neither_removed_nor_moved() {
     }
     drop((mounted, bound));
     assert!(std::fs::read_dir(scene.state().join("stage")).expect("lists").next().is_none());
-}
-
-#[test]
-fn hard_linked_files_are_written_in_place() {
-    let scene = Scene::new("echo a > h1; ln h1 h2; echo b > r1; ln r1 r2");
-    let saw = scene.saw();
-    let ino = scene.at("/h1").metadata().expect("is there").ino();
-    Task::new(&saw)
-        .remove("/r1")
-        .write("/h1", "both")
-        .write("/r1", "alone")
-        .commit(&scene.committer(), 1)
-        .expect("commits");
-    assert_eq!((scene.read("/h2"), scene.at("/h1").metadata().expect("is there").ino()), ("both".to_owned(), ino));
-    assert_eq!((scene.read("/r1"), scene.read("/r2")), ("alone".to_owned(), "b\n".to_owned()));
 }
 
 /// Who waits for a lock has the file open already: in another one it would never see what the task wrote.
