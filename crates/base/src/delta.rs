@@ -128,7 +128,8 @@ impl Action {
 pub enum FileChange {
     /// New, or written in any way.
     Written,
-    /// The first `from` bytes are those that the task saw (all of them); the rest was added.
+    /// The first `from` bytes are those that the task saw (all of them); the rest was added. Of a new file `from` is 0: the task made it
+    /// to add to it, and adds to what others have made at the path meanwhile.
     Appended {
         /// Length before, in bytes.
         from: u64,

@@ -131,7 +131,13 @@ impl Session {
                     Ok(()) | Err(_) => return held,
                 };
                 match not.turn {
-                    Some(turn) => drop(turn.lock_owned().await),
+                    Some(turn) => {
+                        // Whose turn it is keeps it: several that let go and ask again would hand it round for ever.
+                        let turn = turn.lock_owned().await;
+                        if held.keep(&request, turn) {
+                            return held;
+                        }
+                    }
                     None if again => tokio::time::sleep(POLL_PAUSE).await,
                     None => return held,
                 }
@@ -214,6 +220,16 @@ impl Locks {
             Err(Errno::AGAIN | Errno::ACCESS) => Err(NotLocked { why: locked(&path), is_taken: true, turn: None }),
             Err(error) => Err(not(format!("it locks {path}, which cannot be locked here: {error}"))),
         }
+    }
+
+    /// Keeps the turn that was waited for, unless there is something at its path now.
+    fn keep(&mut self, request: &LockRequest, turn: OwnedMutexGuard<()>) -> bool {
+        let Some(path) = TreePath::parse(&request.path) else { return false };
+        let is_new = rustix::fs::lstat(path.as_bytes()).is_err();
+        if is_new {
+            self.new.insert(path, turn);
+        }
+        is_new
     }
 
     fn take_new(&mut self, new: &NewFiles, path: &TreePath) -> Result<(), NotLocked> {

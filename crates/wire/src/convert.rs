@@ -398,6 +398,7 @@ impl From<&Change> for proto::Change {
             Base::Bound(seq) => seq.0,
         };
         let mut made = Self { path: change.path.as_bytes().to_vec(), base, ..Self::default() };
+        let is_new = change.base == Base::Absent;
         let change_of = &change.action;
         match change_of {
             Action::Remove => made.action = 1,
@@ -416,7 +417,9 @@ impl From<&Change> for proto::Change {
                 made.attr = Some(attr.into());
                 made.xattrs = xattr_bytes(xattrs);
                 (made.content, made.digest, _) = content_parts(content);
+                made.is_added = is_new && matches!(change, FileChange::Appended { from: 0 });
                 (made.how, made.appended_from) = match change {
+                    _ if made.is_added => (0, 0),
                     FileChange::Written => (0, 0),
                     FileChange::Appended { from } => (1, *from),
                     FileChange::Attributes => (2, 0),
@@ -473,6 +476,7 @@ fn file_action(action: u32, change: &proto::Change) -> Parsed<Action> {
         content => content,
     };
     let how = match change.how {
+        0 if change.is_added => FileChange::Appended { from: 0 },
         0 => FileChange::Written,
         1 => FileChange::Appended { from: change.appended_from },
         2 => FileChange::Attributes,
@@ -542,6 +546,7 @@ mod tests {
             file(Content::Empty, FileChange::Written),
             file(Content::Empty, FileChange::Attributes),
             file(Content::Block(Digest::of(b"")), FileChange::Appended { from: 9 }),
+            file(Content::Block(Digest::of(b"")), FileChange::Appended { from: 0 }),
             Action::Symlink { attr: example_attr(), target: b"t".to_vec() },
             Action::HardLink { to: here.clone() },
             Action::Fifo { attr: example_attr() },

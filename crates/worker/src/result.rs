@@ -62,6 +62,8 @@ pub struct Written<'a> {
     pub mounts: &'a [Mount],
     /// The folder of shared memory, if something is left in it.
     pub shared: Option<&'a OwnedFd>,
+    /// Files that it has made to add to them.
+    pub added_to: &'a HashSet<TreePath>,
 }
 
 impl Written<'_> {
@@ -97,6 +99,7 @@ pub async fn collect(
         clock_offset_ns: clock.to_client,
         privileged: clients.sandbox.privileged(),
         xattrs_mirrored: lane.with_xattrs(),
+        added_to: written.added_to.clone(),
         ..Options::new(clock.started, clock.ended, clock.launched)
     };
     let (store, backlog, tenant) = (clients.store.clone(), clients.backlog.clone(), client.tenant);

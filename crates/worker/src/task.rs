@@ -16,6 +16,7 @@ use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
 use base::{ExitStatus, Stdin, Time, TreePath, Usage};
 use bytes::{Bytes, BytesMut};
+use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -38,6 +39,8 @@ const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 const FRAMES_WAITING: usize = 8;
 /// How long after its end a task's output may take to come out of its pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
+/// Files that a task made to add to them, of which its worker keeps account.
+const ADDED_MAX: usize = 4096;
 
 /// Runs a launch, and answers it on `to_hub` in any case.
 pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
@@ -132,6 +135,8 @@ struct Live {
     timeline: Vec<Moment>,
     /// Names of processes that had left its session.
     left: Vec<String>,
+    /// Files that it has made to add to them.
+    added_to: HashSet<TreePath>,
     arrived: Instant,
 }
 
@@ -177,8 +182,9 @@ async fn carry(
     };
     let accounts = Accounts::begin(accounts.0.clone(), guest.group().to_owned(), accounts.1);
     let launches = clients.launches.clone();
+    let (left, added_to) = (Vec::new(), HashSet::new());
     let mut live =
-        Live { guest, control, lane, scratch, stay, evicted, accounts, launches, timeline, left: Vec::new(), arrived };
+        Live { guest, control, lane, scratch, stay, evicted, accounts, launches, timeline, left, added_to, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -212,7 +218,12 @@ async fn read_result(
     end: &End,
     (started, ended): (Time, Time),
 ) -> Result<Made, Failed> {
-    let written = Written { scratch: &live.scratch.folder, mounts: &request.mounts, shared: end.shared.as_ref() };
+    let written = Written {
+        scratch: &live.scratch.folder,
+        mounts: &request.mounts,
+        shared: end.shared.as_ref(),
+        added_to: &live.added_to,
+    };
     let made = collect(clients, client, &live.lane, &written, &request.clock(started, ended)).await;
     let not_read = |NotRead { why, is_unable }| if is_unable { FailedKind::Unable.because(why) } else { trouble(why) };
     let made = made.map_err(not_read)?;
@@ -452,6 +463,8 @@ impl Live {
             Event::Continued | Event::Unable(_) => {}
             Event::Lock(lock) => out.say(OutputKind::Lock(lock_request(lock))),
             Event::Left(name) => self.left.push(name),
+            Event::Adds(path) if self.added_to.len() < ADDED_MAX => self.added_to.extend(TreePath::parse(&path)),
+            Event::Adds(path) => drop(path),
             Event::Refused(what) => mark(&mut self.timeline, self.arrived, &what),
             Event::OthersRemain if request.linger => pumps.lingering = true,
             Event::OthersRemain => self.control.end_others(),

@@ -251,6 +251,9 @@ impl<'a, 'b> Planner<'a, 'b> {
         match &change.action {
             Action::File { attr, xattrs, content, change: how } => match how {
                 FileChange::Written => self.plan_written(index, path, attr, xattrs, verdict),
+                FileChange::Appended { .. } if change.base == Base::Absent && matches!(verdict, Verdict::Fresh) => {
+                    self.plan_written(index, path, attr, xattrs, verdict)
+                }
                 FileChange::Appended { from } => {
                     let verdict = self.seen_by_content(path, content, *from, verdict)?;
                     self.plan_appended(index, path, attr, xattrs, *from, verdict)

@@ -269,6 +269,10 @@ impl Planner<'_, '_> {
         verdict: Verdict,
     ) -> Checked<Verdict> {
         let node = match verdict {
+            Verdict::BothMade(node) if node.is_file() => {
+                let stamp = Stamp::of_node(&node);
+                return Ok(Verdict::Changed(node, Some(stamp)));
+            }
             Verdict::Changed(node, None) if node.is_file() && node.size >= from => node,
             other => return Ok(other),
         };

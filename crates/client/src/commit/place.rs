@@ -97,7 +97,9 @@ fn fill(
     file: &std::fs::File,
 ) -> io::Result<u64> {
     match (how, content) {
-        (FileChange::Appended { from }, _) => contents.append_to(content, *from, file).map(|()| size - from),
+        (FileChange::Appended { from }, _) if *from > 0 => {
+            contents.append_to(content, *from, file).map(|()| size - from)
+        }
         (_, Content::Empty) => Ok(0),
         _ => contents.write_to(content, file).map(|()| size),
     }

@@ -226,6 +226,7 @@ fn accept_content(change: &Change, attr: &Attr, content: &Content, how: &FileCha
     }
     match how {
         FileChange::Written => Ok(()),
+        FileChange::Appended { from: 0 } => Ok(()),
         _ if change.base == Base::Absent => Err(invalid(format!("{path} is new, and is said to be old"))),
         FileChange::Appended { from } if *from > attr.size => {
             Err(invalid(format!("{path} is said to have grown, and has not")))

@@ -268,6 +268,9 @@ pub struct Change {
     /// Of an append: length before.
     #[prost(uint64, tag = "10")]
     pub appended_from: u64,
+    /// Of a file that is new and written: it was made to be added to, and is added to what others made meanwhile.
+    #[prost(bool, tag = "11")]
+    pub is_added: bool,
 }
 
 /// Why a task did not take place.

@@ -285,7 +285,11 @@ impl<'a> Emitter<'a> {
             None => {
                 let attr = self.attr(entry);
                 let (_, content) = self.content(entry, &attr)?;
-                let (xattrs, change) = (entry.xattrs.clone(), FileChange::Written);
+                let xattrs = entry.xattrs.clone();
+                let change = match entry.lower.is_none() && self.options.added_to.contains(&entry.path) {
+                    true => FileChange::Appended { from: 0 },
+                    false => FileChange::Written,
+                };
                 self.push(entry, Action::File { attr, xattrs, content, change })
             }
         }

@@ -33,6 +33,7 @@ pub use handle::Handle;
 use base::{Base, Binding, Content, Delta, Time, TreePath};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
+use std::collections::HashSet;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -109,6 +110,8 @@ pub struct Options {
     pub at: TreePath,
     /// Paths that are not part of the client's tree, with all beneath.
     pub ignore: Vec<TreePath>,
+    /// Files that the task has made to add to them (`O_APPEND`).
+    pub added_to: HashSet<TreePath>,
     /// Most entries of the upper directory and most removals, each.
     pub entries_max: usize,
 }
@@ -127,6 +130,7 @@ impl Options {
             xattrs_mirrored: true,
             index: None,
             at: TreePath::root(),
+            added_to: HashSet::new(),
             ignore: vec![path(b"/proc"), path(b"/sys"), path(b"/dev")],
             entries_max: ENTRIES_MAX,
         }

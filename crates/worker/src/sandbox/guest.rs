@@ -69,6 +69,8 @@ pub enum Event {
     Lock(Lock),
     /// A process of this name had left the task's session, and ends with it.
     Left(String),
+    /// The task makes a file at this path to add to it.
+    Adds(Vec<u8>),
 }
 
 /// A task that was started. Dropping it kills the task.
@@ -137,6 +139,7 @@ impl Guest {
             Some((Report::Refused(what), _)) => Event::Refused(what),
             Some((Report::Lock(lock), _)) => Event::Lock(lock),
             Some((Report::Left(name), _)) => Event::Left(name),
+            Some((Report::Adds(path), _)) => Event::Adds(path),
             Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;

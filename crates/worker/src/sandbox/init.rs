@@ -452,6 +452,7 @@ impl Guest<'_> {
             Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
             Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
             Some(Decision::Ask(lock)) => self.report(&Report::Lock(lock), &[]),
+            Some(Decision::Adds(path)) => self.report(&Report::Adds(path), &[]),
             Some(Decision::Go | Decision::Return(_) | Decision::Fail(_)) | None => {}
         }
     }

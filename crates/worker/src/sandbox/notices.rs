@@ -45,6 +45,8 @@ pub enum Decision {
     CallOff(String),
     /// It waits until the client has the lock.
     Ask(Lock),
+    /// It goes on, and makes the file at this path to add to it.
+    Adds(Vec<u8>),
 }
 
 /// Where a watched task's calls arrive.
@@ -120,7 +122,7 @@ impl Listener {
             decision = Decision::Fail(errno);
         }
         match &decision {
-            Decision::Go => self.answer(notice.id, None),
+            Decision::Go | Decision::Adds(_) => self.answer(notice.id, None),
             Decision::Return(value) => self.answer(notice.id, Some(Ok(*value))),
             Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(Err(*errno))),
             Decision::CallOff(_) => {}
@@ -197,9 +199,9 @@ impl Listener {
                 let is_exclusive = data.args[1] as i32 & libc::LOCK_SH == 0;
                 on_lock(notice, is_exclusive, None)
             }
-            libc::SYS_openat => on_made(notice, data.args[0] as i32, data.args[1]),
+            libc::SYS_openat => self.on_open(notice, data.args[0] as i32, [data.args[1], data.args[2]]),
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_open => on_made(notice, libc::AT_FDCWD, data.args[0]),
+            libc::SYS_open => self.on_open(notice, libc::AT_FDCWD, [data.args[0], data.args[1]]),
             _ if let Some((folder, name)) = seccomp::makes(number) => {
                 let folder = folder.map_or(libc::AT_FDCWD, |at| data.args[at] as i32);
                 on_made(notice, folder, data.args[name])
@@ -228,6 +230,21 @@ impl Listener {
                 )),
                 None => Decision::Fail(libc::ENOSYS),
             },
+        }
+    }
+
+    /// A file that is opened to be made or added to.
+    fn on_open(&self, notice: &Notice, folder: i32, [path, flags]: [u64; 2]) -> Decision {
+        let flags = flags as i32;
+        let made = match flags & libc::O_EXCL != 0 && self.watch.lock_files {
+            true => on_made(notice, folder, path),
+            false => Decision::Go,
+        };
+        match made {
+            Decision::Go if flags & (libc::O_APPEND | libc::O_CREAT) == libc::O_APPEND | libc::O_CREAT => {
+                on_added(notice, folder, path)
+            }
+            made => made,
         }
     }
 
@@ -315,6 +332,22 @@ fn on_made(notice: &Notice, folder: i32, path: u64) -> Decision {
     }
     let path = folder.join(name).into_os_string().into_encoded_bytes();
     Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true })
+}
+
+/// A file that is added to. Where there is none yet, others may make it meanwhile as well, and add to it.
+fn on_added(notice: &Notice, folder: i32, path: u64) -> Decision {
+    let Some(path) = read_text(notice.process, path) else { return Decision::Go };
+    let path = located(notice.process, folder, &path);
+    if !std::fs::symlink_metadata(&path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Decision::Go;
+    }
+    let (Some(Ok(folder)), Some(name)) = (path.parent().map(std::fs::canonicalize), path.file_name()) else {
+        return Decision::Go;
+    };
+    match is_own(&folder) {
+        true => Decision::Go,
+        false => Decision::Adds(folder.join(name).into_os_string().into_encoded_bytes()),
+    }
 }
 
 /// Whether a path lies in a place that the task has for itself.

@@ -237,6 +237,8 @@ pub(super) enum Report {
     Lock(Lock),
     /// A process of this name would have outlived the program, and ends with it.
     Left(String),
+    /// The task makes a file at this path to add to it.
+    Adds(Vec<u8>),
 }
 
 /// A lock that a task wants on a file.
@@ -322,6 +324,10 @@ impl Encode for Report {
                 out.u8(10);
                 out.bytes(name.as_bytes());
             }
+            Self::Adds(path) => {
+                out.u8(11);
+                out.bytes(path);
+            }
             Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
                 status.encode(out);
@@ -346,6 +352,7 @@ impl Encode for Report {
             7 => Self::Unable(text(from)?),
             8 => Self::Refused(text(from)?),
             10 => Self::Left(text(from)?),
+            11 => Self::Adds(from.bytes()?.to_vec()),
             9 => Self::Lock(Lock {
                 number: from.u64()?,
                 path: from.bytes()?.to_vec(),

@@ -232,8 +232,10 @@ enum Verdict {
     LockFile,
     /// What locks.
     Control,
-    /// What must not be there; the flags are this argument.
+    /// What must not be there, or is added to; the flags are this argument.
     Open(u32),
+    /// What is added to; the flags are this argument.
+    OpenToAdd(u32),
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
     /// No typing into terminals; clones of files, if init makes them.
@@ -271,6 +273,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_openat && is_watched(|variant| variant.lock_files) => Verdict::Open(2),
         #[cfg(target_arch = "x86_64")]
         _ if number == SYS_open && is_watched(|variant| variant.lock_files) => Verdict::Open(1),
+        _ if number == SYS_openat && watched.is_some() => Verdict::OpenToAdd(2),
+        #[cfg(target_arch = "x86_64")]
+        _ if number == SYS_open && watched.is_some() => Verdict::OpenToAdd(1),
         _ if makes(number).is_some() && is_watched(|variant| variant.lock_files) => Verdict::Return(NOTIFY),
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
         _ if refused(number).is_some() => Verdict::Return(no(watched)),
@@ -444,7 +449,13 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         ]),
         Verdict::Open(at) => program.extend([
             instruction(LOAD, 0, 0, argument(at)),
-            instruction(JUMP_ANY_BIT, 0, 1, O_EXCL as u32),
+            instruction(JUMP_ANY_BIT, 0, 1, (O_EXCL | O_APPEND) as u32),
+            answer(NOTIFY),
+            answer(ALLOW),
+        ]),
+        Verdict::OpenToAdd(at) => program.extend([
+            instruction(LOAD, 0, 0, argument(at)),
+            instruction(JUMP_ANY_BIT, 0, 1, O_APPEND as u32),
             answer(NOTIFY),
             answer(ALLOW),
         ]),
@@ -456,6 +467,8 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         ]),
         Verdict::Control => program.extend([
             instruction(LOAD, 0, 0, argument(1)),
+            instruction(JUMP_EQUAL, 5, 0, F_GETLK as u32),
+            instruction(JUMP_EQUAL, 4, 0, F_OFD_GETLK as u32),
             instruction(JUMP_EQUAL, 3, 0, F_SETLK as u32),
             instruction(JUMP_EQUAL, 2, 0, F_SETLKW as u32),
             instruction(JUMP_EQUAL, 1, 0, F_OFD_SETLK as u32),

@@ -90,6 +90,13 @@ fn what_does_not_conflict() {
     assert!(note(&report, "/x", LastWins), "{report:?}");
     assert_eq!(scene.read("/x"), "ours\n");
 
+    let (scene, report) = fine(":", "echo theirs > x", |task| task.append("/x", "ours\n", 0));
+    assert!(note(&report, "/x", AppendedAtEnd), "{report:?}");
+    assert_eq!(scene.read("/x"), "theirs\nours\n");
+
+    let (scene, _) = fine(":", ":", |task| task.append("/x", "ours\n", 0));
+    assert_eq!(scene.read("/x"), "ours\n");
+
     let (scene, report) = fine("echo a > x", "echo b >> x", |task| task.append("/x", "a\nc\n", 2));
     assert!(note(&report, "/x", AppendedAtEnd), "{report:?}");
     assert_eq!(scene.read("/x"), "a\nb\nc\n");

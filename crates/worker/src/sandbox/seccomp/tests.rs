@@ -73,8 +73,11 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_execve, &[], ALLOW, ALLOW),
         (SYS_mkdirat, &[], ALLOW, ALLOW),
         (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
+        (SYS_openat, &[0, 0, (O_CREAT | O_APPEND) as u32], ALLOW, NOTIFY),
         (SYS_flock, &[0, (LOCK_EX | LOCK_NB) as u32], ALLOW, ALLOW),
         (SYS_fcntl, &[0, F_SETLK as u32], ALLOW, ALLOW),
+        (SYS_fcntl, &[0, F_GETLK as u32], ALLOW, ALLOW),
+        (SYS_fcntl, &[0, F_OFD_GETLK as u32], ALLOW, ALLOW),
         (SYS_fcntl, &[0, F_OFD_SETLKW as u32], ALLOW, ALLOW),
     ] {
         let of = |program| run(program, NATIVE, number as u32, arguments);
