@@ -82,6 +82,11 @@ impl Tree {
         Ok(())
     }
 
+    /// All paths, relative to the folder.
+    pub fn paths(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.0.keys().cloned()
+    }
+
     /// The name under which a file with several names is known: the first of them in this tree.
     fn first_names(&self) -> BTreeMap<u64, &Path> {
         let mut names = BTreeMap::new();
@@ -215,6 +220,17 @@ pub struct Side<'a> {
     pub after: &'a Tree,
     /// When it ran.
     pub window: Window,
+}
+
+impl Side<'_> {
+    /// Whether what is at `path` now is a file that was not there before, or has the bytes that it had.
+    pub fn has_old_bytes(&self, path: &Path) -> bool {
+        let Some(Entry { kind: Kind::File { hash: now, .. }, .. }) = self.after.0.get(path) else { return false };
+        match self.before.0.get(path) {
+            Some(Entry { kind: Kind::File { hash, .. }, .. }) => hash == now,
+            _ => true,
+        }
+    }
 }
 
 /// What differs, in words, one line each; paths in `ignore_mtime` may have any time.

@@ -108,7 +108,12 @@ pub enum Names {
     /// The listing with this digest is needed first, in this lane.
     NeedsListing(LaneNumber, Digest),
     /// The client cannot list it, or it is too large.
-    Unlistable,
+    Unlistable {
+        /// The lane in which that is asked.
+        lane: LaneNumber,
+        /// The directory.
+        path: TreePath,
+    },
     /// The node is no directory that tasks use.
     Stale,
 }

@@ -269,7 +269,7 @@ impl Lanes {
         };
         let (attr, digest) = match &bound.binding {
             Binding::Directory { attr, listing: Some(digest), .. } => (*attr, *digest),
-            Binding::Directory { listing: None, .. } => return Names::Unlistable,
+            Binding::Directory { listing: None, .. } => return Names::Unlistable { lane: number, path },
             _ => return Names::Stale,
         };
         let above = path.parent().and_then(|parent| view.get(&parent)).and_then(|above| above.binding.attr()).copied();

@@ -412,7 +412,7 @@ impl World {
                     self.kernel.names.insert(node, listed);
                 }
                 Names::NeedsListing(_, digest) => self.put_listing(digest),
-                Names::Unlistable => return assert!(!listable),
+                Names::Unlistable { .. } => return assert!(!listable),
                 Names::Fault(fault) if !self.answer(&fault.path) => return,
                 Names::Fault(_) => {}
                 Names::Stale => panic!("a directory that the kernel can reach is stale"),

@@ -59,6 +59,8 @@ impl Planner<'_, '_> {
             return Ok(());
         }
         self.refuse_handed_down(path)?;
+        // It keeps its time where the delta says nothing of it: programs give it back after such a change.
+        self.parent_of(path)?;
         let mode = self.directory_mode(path, attr.mode)?;
         let io = |source| io_error("make directory", path, source);
         let slot = self.slot_for(path, true)?;

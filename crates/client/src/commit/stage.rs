@@ -16,7 +16,7 @@ use super::rights;
 use super::tree::{self, Tree, is_writable, node_at, node_of, os};
 use super::{crash, files};
 use base::{TaskId, TreePath};
-use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Write};
@@ -421,8 +421,21 @@ impl<'a> Stages<'a> {
 
     /// Opens the file of `slot` for reading.
     pub(crate) fn open(&self, slot: Slot) -> io::Result<File> {
-        let held = tree::open_beneath(self.held(slot.folder), &self.name(slot), OFlags::RDONLY | OFlags::NOFOLLOW)?;
-        Ok(File::from(held))
+        let open = || tree::open_beneath(self.held(slot.folder), &self.name(slot), OFlags::RDONLY | OFlags::NOFOLLOW);
+        match open() {
+            // It has the mode that the task gave it, which may be closed to this user.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                let held = self.hold(slot)?;
+                let chmod =
+                    |mode| rustix::fs::chmodat(CWD, tree::magic(&held), Mode::from_raw_mode(mode), AtFlags::empty());
+                let mode = node_of(&held)?.mode;
+                chmod(mode | 0o400)?;
+                let opened = open();
+                chmod(mode)?;
+                Ok(File::from(opened?))
+            }
+            other => Ok(File::from(other?)),
+        }
     }
 
     /// Opens the file of `slot` for writing.
@@ -506,8 +519,7 @@ impl<'a> Stages<'a> {
             for name in names_in(&folder.held)? {
                 remove_all(&folder.held, &name)?;
             }
-            let parent = tree.parent(path)?;
-            match keeping_time(&parent, || rustix::fs::unlinkat(&*parent, os(path.name()), AtFlags::REMOVEDIR)) {
+            match remove_folder(&folder.held, path.name()) {
                 Ok(()) | Err(Errno::NOENT) => self.yard.unnote(),
                 Err(error) => return Err(error.into()),
             }
@@ -528,6 +540,28 @@ fn keeping_time<T>(parent: &OwnedFd, change: impl FnOnce() -> T) -> T {
         let _ = tree::set_mtime(parent, before.mtime);
     }
     changed
+}
+
+/// Removes a staging folder of this name, which is empty, from where it is now: the directory may have been renamed, or closed by
+/// the very commit. Then it is opened for the moment.
+fn remove_folder(held: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = rustix::fs::openat(held, "..", flags, Mode::empty())?;
+    let remove = || rustix::fs::unlinkat(&parent, os(name), AtFlags::REMOVEDIR);
+    match keeping_time(&parent, remove) {
+        Err(Errno::ACCESS) => {}
+        other => return other,
+    }
+    let Ok(node) = node_of(&parent) else { return Err(Errno::ACCESS) };
+    let chmod = |mode| rustix::fs::chmodat(CWD, tree::magic(&parent), Mode::from_raw_mode(mode), AtFlags::empty());
+    // Who is not in its group would take the right away to hand it down.
+    if !rights::owns(&node) || (node.mode & 0o2000 != 0 && !rights::may_give_group(node.gid)) {
+        return Err(Errno::ACCESS);
+    }
+    chmod(node.mode | 0o300)?;
+    let removed = keeping_time(&parent, remove);
+    chmod(node.mode)?;
+    removed
 }
 
 /// A held folder, lent.

@@ -266,6 +266,7 @@ fn files() {
             "ln h1 d/h; rm h1; ln d/h h1; rm h2",
             "rm h1; mv h2 h1; echo w > h1",
             "echo w >> h1; rm h1",
+            "chown 12:34 x; cp -p x y; rm x; cp y x; chown 5:6 x; rm g/q; echo q > g/q; echo more >> g/q; chown 7:8 g/q",
             "echo w >> far1; rm far1; chmod 600 far4; rm far4; echo other > far4",
             "echo w >> far1; mv x far1; echo v > far4; rm far4; mkdir far4; echo in > far4/in",
             "echo w >> far1; mv g/far2 far3; rm far1 far3",

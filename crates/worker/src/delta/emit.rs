@@ -332,6 +332,10 @@ impl<'a> Emitter<'a> {
         };
         let (content, change) = match copied.bare {
             true => (Content::Empty, FileChange::Attributes),
+            // Whoever makes a file where another owner's was may not be able to write to that one.
+            false if copied.copied == Some(false) && attr.uid != before.uid => {
+                (self.content(entry, &attr)?.1, FileChange::Written)
+            }
             false => {
                 let (file, content) = self.content(entry, &attr)?;
                 self.compared(&file, &attr, content, lower, (&before, &old)).map_err(|source| DeltaError::Io {

@@ -27,7 +27,7 @@ use mirror::{Invalidation, LaneNumber};
 use pending::{Key, LaneLog};
 use rustix::io::Errno;
 use serve::Shared;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -200,7 +200,17 @@ impl Mirror {
             (pending.logs.get(&taken.lane).cloned().unwrap_or_default(), pending.unanswered)
         };
         let attributed = self.shared.attributed().subscribe();
-        Ok(LaneGuard { mirror: self.clone(), view, lane: taken.lane, task, started, unanswered, attributed })
+        let unlistable = self.shared.unlistable().subscribe();
+        Ok(LaneGuard {
+            mirror: self.clone(),
+            view,
+            lane: taken.lane,
+            task,
+            started,
+            unanswered,
+            attributed,
+            unlistable,
+        })
     }
 
     /// What the kernel asked so far.
@@ -225,6 +235,7 @@ impl Mirror {
         }
         self.shared.end_lane(lane, |_| true);
         self.shared.pending().logs.remove(&lane);
+        self.shared.unlistable().send_if_modified(|lanes| lanes.remove(&lane).is_some());
         // Lanes are dropped one by one, since names are counted anew after each.
         let lanes = self.shared.lanes().idle_lanes_to_drop();
         for lane in lanes {
@@ -261,6 +272,7 @@ pub struct LaneGuard {
     started: LaneLog,
     unanswered: u64,
     attributed: watch::Receiver<HashSet<ViewId>>,
+    unlistable: watch::Receiver<HashMap<LaneNumber, TreePath>>,
 }
 
 /// What a task had to ask for.
@@ -296,6 +308,17 @@ impl LaneGuard {
         }
     }
 
+    /// Returns when tasks of this lane look into a directory that can only be listed at the client, if at all: that one.
+    pub async fn looked_into_unlistable(&self) -> TreePath {
+        let mut unlistable = self.unlistable.clone();
+        let found = unlistable.wait_for(|lanes| lanes.contains_key(&self.lane)).await;
+        match found.ok().and_then(|lanes| lanes.get(&self.lane).cloned()) {
+            Some(path) => path,
+            // The mirror is gone, and so will be the task.
+            None => std::future::pending().await,
+        }
+    }
+
     /// What tasks of this lane saw at `path`, for the delta; `None` if they cannot have seen anything.
     pub fn base_of(&self, path: &TreePath) -> Option<Base> {
         self.mirror.shared.lanes().base_of(self.lane, path)
@@ -328,7 +351,7 @@ impl LaneGuard {
     /// share, only those of processes that are being killed: those end as soon as they are.
     pub fn cancel(&self) {
         let alone = self.mirror.shared.lanes().tasks(self.lane) <= 1;
-        self.mirror.shared.end_lane(self.lane, |pid| alone || serve::is_dying(pid));
+        self.mirror.shared.end_lane(self.lane, |pid| alone || processes::is_dying(pid));
     }
 }
 

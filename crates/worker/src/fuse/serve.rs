@@ -9,10 +9,10 @@ use super::holes::{is_hole, seek};
 use super::pending::{Call, Key, Op, Pending, Wait};
 use super::protocol::{self, Header, Ids, Request};
 use super::{Counters, MountOptions, decode_or_io};
-use base::{Bound, Content, Digest, NodeKind, Recipe, ViewId};
+use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, ViewId};
 use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT, shown_ino};
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -34,6 +34,7 @@ pub(super) struct Shared {
     with_xattrs: bool,
     /// Views in which a path has attributes that this mount does not show.
     attributed: watch::Sender<HashSet<ViewId>>,
+    unlistable: watch::Sender<HashMap<LaneNumber, TreePath>>,
     lanes: Mutex<Lanes>,
     recipes: Mutex<Cache<Arc<Recipe>>>,
     pending: Mutex<Pending>,
@@ -60,6 +61,8 @@ enum Need {
     Listing(LaneNumber, Digest),
     Recipe(Digest),
     Bytes(FileSource, u64, usize),
+    /// It cannot be answered here: the tasks of the lane have to run where the directory can be looked into.
+    Client(LaneNumber, TreePath),
 }
 
 /// Hands on an answer once; if it is dropped before, `EIO`.
@@ -98,6 +101,7 @@ impl Shared {
             ids: Ids { base: options.id_base, count: options.id_count },
             with_xattrs: options.with_xattrs,
             attributed: watch::Sender::default(),
+            unlistable: watch::Sender::default(),
             lanes: Mutex::new(Lanes::new(options.limits)),
             recipes: Mutex::new(Cache::new(RECIPE_BYTES_MAX)),
             pending: Mutex::new(Pending::new(options.wait_max)),
@@ -127,6 +131,11 @@ impl Shared {
     /// Views in which a path has attributes that this mount does not show.
     pub(super) fn attributed(&self) -> &watch::Sender<HashSet<ViewId>> {
         &self.attributed
+    }
+
+    /// Lanes whose tasks look into a directory that cannot be listed, and into which.
+    pub(super) fn unlistable(&self) -> &watch::Sender<HashMap<LaneNumber, TreePath>> {
+        &self.unlistable
     }
 
     pub(super) fn pending(&self) -> MutexGuard<'_, Pending> {
@@ -271,7 +280,7 @@ impl Shared {
             Op::GetAttr if node == ROOT => Ok(Ok(protocol::attr_answer(&protocol::root_shown(), self.ids))),
             Op::GetAttr => self.attributes(node),
             Op::ReadDir { offset, size } if node == ROOT => Ok(Ok(read_root(*offset, *size))),
-            Op::ReadDir { offset, size } => self.read_dir(node, *offset, *size, call.unlisted),
+            Op::ReadDir { offset, size } => self.read_dir(&call, *offset, *size),
             Op::Read { .. } => return self.read(call, &mut Vec::new()),
             Op::Lseek { offset, whence } => self.lseek(node, *offset, *whence),
         };
@@ -308,14 +317,18 @@ impl Shared {
         }
     }
 
-    fn read_dir(&self, node: NodeId, offset: u64, size: u32, unlisted: bool) -> Result<Result<Vec<u8>, Errno>, Need> {
+    fn read_dir(&self, call: &Call, offset: u64, size: u32) -> Result<Result<Vec<u8>, Errno>, Need> {
+        let (node, unlisted) = (call.node(), call.unlisted);
         let names = self.lanes().listing(node);
         let (listing, ino, parent_ino, mark) = match names {
             Names::Found { listing, ino, parent_ino, ino_mark } => (listing, ino, parent_ino, ino_mark),
             Names::Fault(fault) => return Err(Need::Bind(fault)),
             Names::NeedsListing(..) if unlisted => return Ok(Err(Errno::IO)),
             Names::NeedsListing(lane, digest) => return Err(Need::Listing(lane, digest)),
-            Names::Unlistable => return Ok(Err(Errno::ACCESS)),
+            // It is the worker itself, which reads what a task left.
+            Names::Unlistable { .. } if is_own(call.header.pid) => return Ok(Err(Errno::ACCESS)),
+            // The kernel, which asks for an overlay: its user may remove or replace a directory that nobody may list.
+            Names::Unlistable { lane, path } => return Err(Need::Client(lane, path)),
             Names::Stale => return Ok(Err(Errno::STALE)),
         };
         let mut out = Vec::with_capacity(size as usize);
@@ -428,6 +441,7 @@ impl Shared {
             Need::Listing(lane, digest) => (Key::Listing(*digest), Some(*lane)),
             Need::Recipe(digest) => (Key::Recipe(*digest), None),
             Need::Bytes(..) => (Key::Bytes(call.header.unique), None),
+            Need::Client(lane, _) => (Key::Bytes(call.header.unique), Some(*lane)),
         };
         let (header, first) = (call.header, call.waits == 0);
         let waits = self.pending().wait(call, key.clone(), lane, Instant::now());
@@ -448,7 +462,7 @@ impl Shared {
             Need::Bind(fault) => self.lanes().is_bound(fault.lane, &fault.path),
             Need::Listing(_, digest) => self.lanes().has_listing(digest),
             Need::Recipe(digest) => self.recipes().peek(digest).is_some(),
-            Need::Bytes(..) => false,
+            Need::Bytes(..) | Need::Client(..) => false,
         }
     }
 
@@ -492,6 +506,10 @@ impl Shared {
                     me.go_on(&key, kept);
                 });
                 self.fetch.blob(digest, done);
+            }
+            // What asked waits until its task is killed.
+            Need::Client(lane, path) => {
+                self.unlistable.send_if_modified(|lanes| lanes.insert(lane, path).is_none());
             }
             Need::Bytes(file, offset, len) => {
                 let done = certainly(move |result: Result<Vec<u8>, Errno>| {
@@ -566,6 +584,11 @@ fn read_root(offset: u64, size: u32) -> Vec<u8> {
 /// Whether an attribute of this name is shown: those that steer an overlay are not.
 fn is_shown(name: &[u8]) -> bool {
     name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
+}
+
+/// Whether `pid` is a thread of this process.
+fn is_own(pid: u32) -> bool {
+    pid != 0 && std::path::Path::new(&format!("/proc/self/task/{pid}")).exists()
 }
 
 /// Whether the thread `pid` is being killed: then SIGKILL is pending for it, whatever signal kills it.

@@ -213,6 +213,9 @@ impl Listener {
             libc::SYS_io_uring_setup => {
                 Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
             }
+            libc::SYS_fallocate => Decision::CallOff(
+                "it has the file system zero, take out or insert parts of a file, which this machine's may do".into(),
+            ),
             libc::SYS_clone | libc::SYS_unshare => {
                 Decision::CallOff("it makes namespaces, which it can only do on this machine".into())
             }

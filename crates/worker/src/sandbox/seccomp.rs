@@ -236,6 +236,8 @@ enum Verdict {
     Open(u32),
     /// What is added to; the flags are this argument.
     OpenToAdd(u32),
+    /// Room and holes, but not what few file systems do.
+    Allocate,
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
     /// No typing into terminals; clones of files, if init makes them.
@@ -261,6 +263,7 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_ioctl => Verdict::Ioctl,
         _ if number == SYS_copy_file_range && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_personality => Verdict::Personality,
+        _ if number == SYS_fallocate && watched.is_some() => Verdict::Allocate,
         _ if number == SYS_connect && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_sendto && watched.is_some() => Verdict::SendTo,
         _ if number == SYS_flock && is_watched(|variant| variant.locks) => Verdict::LockFile,
@@ -456,6 +459,12 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         Verdict::OpenToAdd(at) => program.extend([
             instruction(LOAD, 0, 0, argument(at)),
             instruction(JUMP_ANY_BIT, 0, 1, O_APPEND as u32),
+            answer(NOTIFY),
+            answer(ALLOW),
+        ]),
+        Verdict::Allocate => program.extend([
+            instruction(LOAD, 0, 0, argument(1)),
+            instruction(JUMP_ANY_BIT, 0, 1, !((FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32)),
             answer(NOTIFY),
             answer(ALLOW),
         ]),

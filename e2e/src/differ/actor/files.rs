@@ -80,7 +80,7 @@ impl Actor {
             "write" => self.slot(words, 0).and_then(|fd| write_once(fd, &bytes(words, 1, 2)?, None)),
             "pwrite" => self.slot(words, 0).and_then(|fd| write_once(fd, &bytes(words, 1, 2)?, Some(words.number(3)?))),
             "lseek" => self.seek(words),
-            "ftruncate" => self.slot(words, 0).and_then(|fd| sys!(libc::ftruncate(fd, words.number(1)?))).map(done),
+            "ftruncate" => self.slot(words, 0).and_then(|fd| cut(fd, words.number(1)?)),
             "truncate" => truncate(words),
             "fallocate" => self.allocate(words),
             "mapwrite" => self.map(words, true),
@@ -211,9 +211,23 @@ fn write_once(fd: RawFd, bytes: &[u8], at: Option<i64>) -> Reported {
     count.map(|count| count.to_string())
 }
 
+/// The same of an open file.
+fn cut(fd: RawFd, size: i64) -> Reported {
+    let mut found: libc::stat = unsafe_zeroed();
+    match sys!(libc::fstat(fd, &mut found)) {
+        Ok(_) if found.st_size == size && found.st_mode & libc::S_IFMT == libc::S_IFREG => Ok("as it was".into()),
+        _ => sys!(libc::ftruncate(fd, size)).map(done),
+    }
+}
+
 fn truncate(words: &Words<'_>) -> Reported {
-    let path = words.path(0)?;
-    sys!(libc::truncate(path.as_ptr(), words.number(1)?)).map(done)
+    let (path, size) = (words.path(0)?, words.number(1)?);
+    let mut found: libc::stat = unsafe_zeroed();
+    // Whether a file counts as changed that already has this length is each file system's own way.
+    match sys!(libc::stat(path.as_ptr(), &mut found)) {
+        Ok(_) if found.st_size == size && found.st_mode & libc::S_IFMT == libc::S_IFREG => Ok("as it was".into()),
+        _ => sys!(libc::truncate(path.as_ptr(), size)).map(done),
+    }
 }
 
 /// Writes a whole file, or adds to one.

@@ -44,7 +44,13 @@ impl Actor {
             "lstat" => words.path(0).and_then(|path| stat(&path, libc::AT_SYMLINK_NOFOLLOW)),
             "fstat" => self.slot(words, 0).and_then(|fd| {
                 let mut found: libc::stat = unsafe_zeroed();
-                sys!(libc::fstat(fd, &mut found)).map(|_| shown(&found))
+                // An overlay does not count the names of a file that is open and has none.
+                let is_gone = std::fs::read_link(format!("/proc/self/fd/{fd}"))
+                    .is_ok_and(|path| path.as_os_str().as_encoded_bytes().ends_with(b" (deleted)"));
+                sys!(libc::fstat(fd, &mut found)).map(|_| {
+                    found.st_nlink = if is_gone { 0 } else { found.st_nlink };
+                    shown(&found)
+                })
             }),
             "umask" => words.mode(0).and_then(|mode| sys!(libc::umask(mode))).map(|old| format!("{old:o}")),
             "setxattr" => set_attribute(words),

@@ -224,9 +224,8 @@ impl Grammar {
     fn mode(&mut self) -> Vec<u8> {
         // No set-user-id and set-group-id bits: a worker never gives them to a file here (`client` crate, `commit`).
         if self.nobody {
-            // An ordinary user's own things stay open to it: a worker cannot remove a folder that its user may not read, and what is
-            // closed by the command that changed it cannot always be changed here.
-            return self.dice.of(&["755", "777", "775", "1777"]).into();
+            // A folder that may be listed and not searched: an overlay shows it empty once its name has changed.
+            return self.dice.of(&["755", "777", "775", "1777", "711", "700", "0", "300"]).into();
         }
         let usual = [0o644, 0o755, 0o600, 0o700, 0o640, 0o777, 0o444, 0o555, 0o000, 0o711, 0o1777];
         format!("{:o}", self.dice.of(&usual)).into_bytes()

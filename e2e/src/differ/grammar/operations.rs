@@ -113,8 +113,7 @@ impl Grammar {
     }
 
     fn allocation(&mut self, slot: Vec<u8>, at: Vec<u8>, size: Vec<u8>) -> Op {
-        // Zeroing a range is refused where the worker's file system knows none ("Operation not supported"): it is not drawn.
-        let mode = self.dice.of(&["-", "keep", "punch+keep"]);
+        let mode = self.dice.of(&["-", "-", "keep", "keep", "punch+keep", "punch+keep", "zero", "zero+keep"]);
         op("fallocate", [slot, mode.into(), at, size])
     }
 

@@ -72,6 +72,38 @@ fn group_folders_and_sticky_folders_of_others() {
     scene.assert_clean();
 }
 
+#[test]
+fn files_that_the_task_closes_are_written_in_place_all_the_same() {
+    let made = format!("echo a > a; echo b > b; chown {USER}:0 a b; chmod 600 a b");
+    let Some(scene) = scene(&made) else { return };
+    let saw = scene.saw();
+    as_user(|| {
+        let task = Task::new(&saw).file("/a", "a\nb\n", 0o000, FileChange::Appended { from: 2 });
+        task.file("/b", "other", 0o200, FileChange::Written).commit(&scene.committer(), 1).expect("commits");
+    });
+    assert_eq!((scene.read("/a"), scene.read("/b")), ("a\nb\n".into(), "other".into()));
+    assert_eq!((node(&scene, "/a").2, node(&scene, "/b").2), (0o000, 0o200));
+    scene.assert_clean();
+}
+
+#[test]
+fn a_folder_that_the_task_closes_keeps_nothing_of_its_commit() {
+    let Some(scene) = scene("mkdir m") else { return };
+    let options = format!("uid={USER},gid={USER},mode=755");
+    let Some(_mounted) = super::places::Mounted::tmpfs(scene.at("/m"), &options) else { return };
+    for (id, mode) in [(1, 0o000), (2, 0o500), (3, 0o400)] {
+        scene.shell("chmod 755 m");
+        let saw = &scene.saw();
+        as_user(|| {
+            let task = Task::new(saw).directory("/m", mode).write(&format!("/m/f{id}"), "x");
+            task.commit(&scene.committer(), id).expect("commits");
+        });
+        assert_eq!(node(&scene, "/m"), (USER, USER, mode));
+        assert_eq!(names_of(&scene.at("/m")).len(), id as usize);
+        scene.assert_clean();
+    }
+}
+
 /// One's own file in a folder that one may not write is written in place, and so is a file of another group than one's own.
 #[test]
 fn what_cannot_be_replaced_is_written_in_place() {

@@ -5,11 +5,11 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 use std::time::Instant;
 
 /// A file system that is unmounted in the end.
-struct Mounted(PathBuf);
+pub(super) struct Mounted(PathBuf);
 
 impl Mounted {
     /// A tmpfs of this size, or `None` where this process may not mount.
-    fn tmpfs(at: PathBuf, options: &str) -> Option<Self> {
+    pub(super) fn tmpfs(at: PathBuf, options: &str) -> Option<Self> {
         std::fs::create_dir_all(&at).expect("makes the mount point");
         let options = std::ffi::CString::new(options).expect("no NUL");
         match mount("tmpfs", &at, "tmpfs", MountFlags::empty(), Some(options.as_c_str())) {

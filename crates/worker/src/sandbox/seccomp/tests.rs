@@ -52,6 +52,10 @@ fn filter_looks_at_arguments() {
         assert_eq!(call(SYS_personality, &[u32::MAX]), ALLOW);
         assert_eq!(call(SYS_personality, &[0x0040_0000]), REFUSE, "READ_IMPLIES_EXEC");
         assert_eq!(call(SYS_clone3, &[]), UNKNOWN);
+        let few = if watched.is_some() { NOTIFY } else { ALLOW };
+        assert_eq!(call(SYS_fallocate, &[3, (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32]), ALLOW);
+        assert_eq!(call(SYS_fallocate, &[3, FALLOC_FL_ZERO_RANGE as u32]), few);
+        assert_eq!(call(SYS_fallocate, &[3, FALLOC_FL_COLLAPSE_RANGE as u32]), few);
         for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, ALLOW), (S_IFREG, ALLOW), (S_IFSOCK, ALLOW)] {
             assert_eq!(call(SYS_mknodat, &[0, 0, kind | 0o644]), want, "{kind:o}");
         }
