@@ -11,6 +11,7 @@ mod device;
 mod fetch;
 mod holes;
 mod pending;
+mod processes;
 mod protocol;
 mod serve;
 

@@ -7,6 +7,7 @@ use super::device::{Device, REQUEST_BYTES_MAX};
 use super::fetch::{Done, Fetch, FileSource, UNANSWERED};
 use super::holes::{is_hole, seek};
 use super::pending::{Call, Key, Op, Pending, Wait};
+use super::processes::{is_dying, is_own};
 use super::protocol::{self, Header, Ids, Request};
 use super::{Counters, MountOptions, decode_or_io};
 use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, ViewId};
@@ -584,24 +585,6 @@ fn read_root(offset: u64, size: u32) -> Vec<u8> {
 /// Whether an attribute of this name is shown: those that steer an overlay are not.
 fn is_shown(name: &[u8]) -> bool {
     name.starts_with(b"user.") && !name.starts_with(b"user.overlay.")
-}
-
-/// Whether `pid` is a thread of this process.
-fn is_own(pid: u32) -> bool {
-    pid != 0 && std::path::Path::new(&format!("/proc/self/task/{pid}")).exists()
-}
-
-/// Whether the thread `pid` is being killed: then SIGKILL is pending for it, whatever signal kills it.
-pub(super) fn is_dying(pid: u32) -> bool {
-    if pid == 0 {
-        return false;
-    }
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
-    let pending = |line: &str| {
-        let mask = line.strip_prefix("SigPnd:").or_else(|| line.strip_prefix("ShdPnd:"))?;
-        u64::from_str_radix(mask.trim(), 16).ok()
-    };
-    status.lines().filter_map(pending).any(|mask| mask & (1 << (libc::SIGKILL - 1)) != 0)
 }
 
 #[cfg(test)]
