@@ -204,7 +204,7 @@ impl Listener {
             libc::SYS_open => self.on_open(notice, libc::AT_FDCWD, [data.args[0], data.args[1]]),
             _ if let Some((folder, name)) = seccomp::makes(number) => {
                 let folder = folder.map_or(libc::AT_FDCWD, |at| data.args[at] as i32);
-                on_made(notice, folder, data.args[name])
+                on_made(notice, folder, data.args[name], false)
             }
             libc::SYS_fcntl => match range(notice) {
                 Some((is_exclusive, range)) => on_lock(notice, is_exclusive, Some(range)),
@@ -240,7 +240,7 @@ impl Listener {
     fn on_open(&self, notice: &Notice, folder: i32, [path, flags]: [u64; 2]) -> Decision {
         let flags = flags as i32;
         let made = match flags & libc::O_EXCL != 0 && self.watch.lock_files {
-            true => on_made(notice, folder, path),
+            true => on_made(notice, folder, path, is_scripts_own(notice.process)),
             false => Decision::Go,
         };
         match made {
@@ -324,17 +324,41 @@ fn on_lock(notice: &Notice, is_exclusive: bool, range: Option<(i64, i64)>) -> De
     Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false })
 }
 
-/// A file, folder or link that must not be there yet, as locks are made.
-fn on_made(notice: &Notice, folder: i32, path: u64) -> Decision {
+/// A file, folder or link that must not be there yet, as locks are made. By `any` name: but for those of temporary files.
+fn on_made(notice: &Notice, folder: i32, path: u64, any: bool) -> Decision {
     let Some(path) = read_text(notice.process, path) else { return Decision::Go };
     let path = located(notice.process, folder, &path);
-    let Some(name) = path.file_name().filter(|name| is_lock_name(name.as_bytes())) else { return Decision::Go };
+    let is_meant = |name: &[u8]| is_lock_name(name) || any && !is_drawn(name);
+    let Some(name) = path.file_name().filter(|name| is_meant(name.as_bytes())) else { return Decision::Go };
     let Some(Ok(folder)) = path.parent().map(std::fs::canonicalize) else { return Decision::Go };
-    if is_own(&folder) {
+    if is_own(&folder) || !is_lock_name(name.as_bytes()) && is_for_all(&folder) {
         return Decision::Go;
     }
     let path = folder.join(name).into_os_string().into_encoded_bytes();
     Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true })
+}
+
+/// Whether a process interprets a script, which makes a file that must not be there as a lock (`set -C`) more than for any other reason.
+fn is_scripts_own(process: u32) -> bool {
+    const STARTS: [&[u8]; 8] = [b"sh", b"bash", b"dash", b"zsh", b"ksh", b"python", b"perl", b"ruby"];
+    let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
+    program.file_name().is_some_and(|name| STARTS.iter().any(|start| name.as_bytes().starts_with(start)))
+}
+
+/// Whether a name has a part that was drawn or counted, as those of temporary files have.
+fn is_drawn(name: &[u8]) -> bool {
+    const LEAST: usize = 6;
+    let kind = |byte: &u8| (byte.is_ascii_digit(), byte.is_ascii_uppercase());
+    name.starts_with(b"tmp")
+        || name.split(|byte| !byte.is_ascii_alphanumeric()).filter(|part| part.len() >= LEAST).any(|part| {
+            let changes = part.windows(2).filter(|pair| kind(&pair[0]) != kind(&pair[1])).count();
+            changes > 2 || part.iter().all(u8::is_ascii_digit)
+        })
+}
+
+/// Whether a folder is for everybody's temporary files.
+fn is_for_all(folder: &Path) -> bool {
+    std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o1000 != 0)
 }
 
 /// A file that is added to. Where there is none yet, others may make it meanwhile as well, and add to it.
@@ -482,6 +506,16 @@ pub fn write_memory(process: u32, address: u64, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_meant_are_told_from_those_that_were_drawn() {
+        for meant in ["mutex", "n.pid", "counter1", "in-use", "state2.pid", ".running", "run1"] {
+            assert!(!is_drawn(meant.as_bytes()), "{meant}");
+        }
+        for drawn in ["cc7aX2bQ.s", "tmpabcdefgh", "x.pyc.139872349872", "sh-thd.8f2Kq1", "a1b2c3d4"] {
+            assert!(is_drawn(drawn.as_bytes()), "{drawn}");
+        }
+    }
 
     #[test]
     fn loopback_addresses_are_told_from_others() {
