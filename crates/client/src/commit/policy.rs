@@ -21,8 +21,8 @@ pub(crate) struct Allowed<'a> {
 
 /// Asks the policy about each change. `own` is the daemon's own folder, which nothing may touch.
 ///
-/// A directory of which only the mtime changed, as it does with each file made in it, is never a reason to refuse. A
-/// directory that is to be dropped is made all the same if something that is committed is in it. Who
+/// A directory of which only the mtime changed, as it does with each file made in it, is never a reason to refuse: it gets
+/// it if an entry of it is committed. A directory that is to be dropped is made all the same if something that is committed is in it. Who
 /// gives a file another name can write to it by that name: so the policy is asked about the file, too.
 pub(crate) fn allow<'a>(
     tree: &Tree,
@@ -36,7 +36,7 @@ pub(crate) fn allow<'a>(
     let made = made(delta);
     for change in &delta.changes {
         let decision = match decide(&change.path, policy, own) {
-            WriteDecision::Refuse(_) | WriteDecision::Scratch if is_mtime_only(tree, change) => Decision::Drop,
+            WriteDecision::Refuse(_) | WriteDecision::Scratch if is_mtime_only(tree, change) => Decision::Time,
             WriteDecision::Refuse(reason) => {
                 refusals.push(Refusal { path: change.path.clone(), reason });
                 Decision::Drop
@@ -89,6 +89,8 @@ pub(crate) fn allow<'a>(
 enum Decision {
     Commit,
     Scratch,
+    /// Of a directory that stays only the mtime changed.
+    Time,
     Drop,
 }
 
@@ -131,6 +133,16 @@ fn has_xattrs(tree: &Tree, path: &TreePath, wanted: &[Xattr]) -> bool {
     there.is_ok_and(|there| there == committed_xattrs(wanted))
 }
 
+/// The directories of which a committed change makes, replaces or takes away an entry.
+fn entered(delta: &Delta, verdicts: &[Decision]) -> HashSet<TreePath> {
+    let committed = delta.changes.iter().zip(verdicts).filter(|(_, verdict)| **verdict == Decision::Commit);
+    let from = |action: &Action| match action {
+        Action::Rename { from } => from.parent(),
+        _ => None,
+    };
+    committed.flat_map(|(change, _)| change.path.parent().into_iter().chain(from(&change.action))).collect()
+}
+
 fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
     let mut needed: HashSet<TreePath> = HashSet::new();
     let mut dropped: HashMap<&TreePath, &Change> = HashMap::new();
@@ -145,6 +157,7 @@ fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
             dropped.insert(&change.path, change);
         }
     }
+    let entered = entered(delta, verdicts);
     let (scratch, copies) = Default::default();
     let mut allowed = Allowed { changes: Vec::with_capacity(delta.changes.len()), scratch, copies };
     // A second name of a dropped file becomes a file of its own, and further names are names of that.
@@ -158,7 +171,8 @@ fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
                 allowed.scratch.push(change.path.clone());
                 continue;
             }
-            Decision::Drop => continue,
+            Decision::Time if entered.contains(&change.path) => {}
+            Decision::Time | Decision::Drop => continue,
         }
         let changed = match &change.action {
             Action::HardLink { to } => match (stands_for.get(to), dropped.get(to)) {

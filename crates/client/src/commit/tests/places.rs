@@ -55,6 +55,19 @@ fn a_refused_path_stops_everything() {
     assert_eq!(scene.read("/l"), "s", "a second name of a dropped file is a file");
     assert!(!scene.at("/scratch/s").exists());
     assert_eq!(scene.at("/home").metadata().expect("is there").mtime(), 1_000_000_000, "kept");
+    let only_home = |path: &TreePath| match path.as_bytes() {
+        b"/home" => WriteDecision::Refuse("is outside the write policy".to_owned()),
+        _ => WriteDecision::Commit,
+    };
+    let tasks = [
+        Task::new(&saw).directory("/home", 0o755).write("/home/new", "n"),
+        Task::new(&saw).directory("/home", 0o755).directory("/home/made", 0o755),
+    ];
+    for (number, task) in (2..).zip(tasks) {
+        scene.shell("touch -d @1000000000 home");
+        task.commit_if(&committer, number, &only_home).expect("what is in it may be made");
+        assert_ne!(scene.at("/home").metadata().expect("is there").mtime(), 1_000_000_000, "an entry is new");
+    }
 }
 
 #[test]
