@@ -39,8 +39,8 @@ struct Usable {
     what: String,
     /// The command's words or variables speak of it.
     is_named: bool,
-    /// It is a copy of a standard stream, which shells keep for themselves.
-    is_copy: bool,
+    /// Where nobody watches it may be absent: a copy of a standard stream, which shells keep for themselves, or a device like `/dev/null`.
+    is_minor: bool,
 }
 
 /// What those that this process would pass on mean for a command of these words, in this environment.
@@ -50,7 +50,7 @@ pub fn look(argv: &[Vec<u8>], env: &[Vec<u8>]) -> Inherited {
 
 /// Why a command is to run here that nobody would watch: a sentence, or `None`.
 pub fn keep_here(argv: &[Vec<u8>], env: &[Vec<u8>]) -> Option<String> {
-    usable(argv, env).find(|(_, usable)| !usable.is_copy).map(|(fd, usable)| does_not_travel(fd, &usable.what))
+    usable(argv, env).find(|(_, usable)| !usable.is_minor).map(|(fd, usable)| does_not_travel(fd, &usable.what))
 }
 
 fn usable(argv: &[Vec<u8>], env: &[Vec<u8>]) -> impl Iterator<Item = (RawFd, Usable)> {
@@ -65,11 +65,11 @@ fn does_not_travel(fd: RawFd, what: &str) -> String {
 
 fn judge(usable: impl Iterator<Item = (RawFd, Usable)>) -> Inherited {
     let mut watched = Vec::new();
-    for (fd, Usable { what, is_named, is_copy }) in usable {
+    for (fd, Usable { what, is_named, is_minor }) in usable {
         let number = u32::try_from(fd).ok().filter(|number| DESCRIPTOR_NUMBERS.contains(number));
         match number.filter(|_| !is_named && watched.len() < DESCRIPTORS_MAX) {
             Some(number) => watched.push((number, what)),
-            None if is_copy => {}
+            None if is_minor => {}
             None => return Inherited::Here(does_not_travel(fd, &what)),
         }
     }
@@ -87,7 +87,7 @@ fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> 
         return None;
     }
     if !is_named && (0..3).any(|stream| is_same_open_file(stream, fd)) {
-        return Some(Usable { what: "a copy of a standard stream".into(), is_named, is_copy: true });
+        return Some(Usable { what: "a copy of a standard stream".into(), is_named, is_minor: true });
     }
     let of_kind = match kind {
         FileType::RegularFile => "a file",
@@ -96,8 +96,10 @@ fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> 
         FileType::BlockDevice => "a device",
         FileType::CharacterDevice if rustix::termios::isatty(borrowed) => "a terminal",
         _ if is_named => "named by the command",
+        FileType::CharacterDevice => "a device",
         _ => return None,
     };
+    let is_minor = !is_named && of_kind == "a device" && kind == FileType::CharacterDevice;
     let path = path_of(fd);
     let is_by_accident = match kind {
         FileType::RegularFile => is_forgotten(&path) || is_lock(fd),
@@ -111,7 +113,7 @@ fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> 
         true => format!("{of_kind}, {}", base::path::printable(&path)),
         false => of_kind.to_owned(),
     };
-    Some(Usable { what, is_named, is_copy: false })
+    Some(Usable { what, is_named, is_minor })
 }
 
 /// Descriptors above 2 that a program executed by this process would have.
@@ -302,7 +304,7 @@ mod tests {
 
     #[test]
     fn what_is_not_named_is_watched_as_far_as_that_goes() {
-        let usable = |is_named, is_copy| Usable { what: "a file".into(), is_named, is_copy };
+        let usable = |is_named, is_minor| Usable { what: "a file".into(), is_named, is_minor };
         let plain = || usable(false, false);
         let watched = judge([(3, plain()), (63, usable(false, true))].into_iter());
         assert_eq!(watched, Inherited::Watched(vec![(3, "a file".into()), (63, "a file".into())]));
@@ -320,7 +322,9 @@ mod tests {
         assert!(why(&one, "make", &[&format!("NODE_CHANNEL_FD={number}")]).is_some());
         assert!(why(&one, &format!("tool --status-fd {number}"), &[]).is_some());
         let null = std::fs::File::open("/dev/null").expect("a device");
-        assert_eq!(why(&null, "make", &[]), None);
+        // Its number is watched, and nothing more.
+        let usable = of_use(null.as_raw_fd(), &words("make"), &[], &[]);
+        assert!(usable.is_some_and(|usable| usable.is_minor && usable.what == "a device, /dev/null"));
         let locked = tempfile::tempfile().expect("a file");
         assert!(why(&locked, "make", &[]).is_some());
         rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive).expect("a lock");
