@@ -265,7 +265,7 @@ impl Flow {
     /// Bytes that may be under way.
     pub fn window(&self) -> u64 {
         let least = if self.behind.is_some() { self.window_behind() } else { PACKETS_MIN * self.mtu };
-        self.window.clamp(least, WINDOW_MAX)
+        self.window.max(least).min(WINDOW_MAX)
     }
 
     /// Packets are of this size from now on.
@@ -278,7 +278,7 @@ impl Flow {
         let sent = &mut self.sent;
         if sent.in_flight == 0 {
             // A pause says nothing about the rate.
-            (sent.first, sent.delivered_at) = (now, now);
+            (sent.first, sent.delivered_at) = (now, now.max(sent.delivered_at));
             self.train = Train { sent: now, ..Train::default() };
         }
         sent.in_flight += bytes;
@@ -294,7 +294,11 @@ impl Flow {
     }
 
     /// `bytes` that were sent at `sent` were acknowledged; `app_limited`: there was nothing else to send.
+    ///
+    /// Who reads datagrams looks at the clock once for many of them: on a busy machine an acknowledgement is then said to have come before
+    /// its packet was sent, or before another. Here time does not go back.
     pub fn on_acked(&mut self, now: Nanos, sent: Nanos, bytes: u64, app_limited: bool) {
+        let now = now.max(sent).max(self.sent.delivered_at);
         self.sent.in_flight = self.sent.in_flight.saturating_sub(bytes);
         self.sent.delivered += bytes;
         self.sent.together = if now > self.sent.delivered_at { bytes } else { self.sent.together + bytes };
@@ -353,7 +357,7 @@ impl Flow {
 
     /// A rate by what was delivered between a packet's sending and its acknowledgement.
     fn sample(&mut self, now: Nanos, record: &Record, app_limited: bool) {
-        let took = (now - record.delivered_at).max(record.at - record.first);
+        let took = now.saturating_sub(record.delivered_at).max(record.at.saturating_sub(record.first));
         let bytes = self.sent.delivered - record.delivered;
         if took == 0 || bytes < 2 * self.mtu {
             return;
@@ -380,7 +384,7 @@ impl Flow {
         if now > first_ack {
             train.bytes += bytes;
         }
-        let apart = now - first_ack;
+        let apart = now.saturating_sub(first_ack);
         if train.bytes >= TRAIN_PACKETS * self.mtu && apart >= TRAIN_TIME {
             let seen = rate(train.bytes, apart);
             if seen > self.rates.highest() {

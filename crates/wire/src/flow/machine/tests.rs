@@ -418,3 +418,23 @@ fn who_moves_goes_by_what_is_known_of_the_new_network() {
     let anew = world.flow.on_another_path(None);
     assert_eq!((anew.path(), anew.window(), anew.is_trained()), (None, PACKETS_FIRST * MTU, false));
 }
+
+#[test]
+fn acknowledgements_may_seem_to_come_before_what_they_acknowledge() {
+    let known = Some(Path { rate: 40_000_000_000_000, round_trip: 20 * MS });
+    for behind in [false, true] {
+        let mut flow = Flow::new(MTU, known);
+        if behind {
+            flow.give_way();
+        }
+        // Each is told at a moment of its own within 40 ms, as by a reader that was kept from the processor.
+        let mut early = 7_u64;
+        for number in 1..20_000 {
+            early = early.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let sent = number * MS;
+            flow.on_sent(sent, MTU);
+            flow.on_acked((sent + 30 * MS).saturating_sub((early >> 33) % (40 * MS)), sent, MTU, number % 3 == 0);
+            assert!((PACKETS_MIN * MTU / 2..=WINDOW_MAX).contains(&flow.window()), "{}", flow.window());
+        }
+    }
+}
