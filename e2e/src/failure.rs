@@ -282,7 +282,16 @@ fn no_workers(pool: &mut Pool) -> Result<Vec<String>> {
     for worker in &mut pool.workers {
         worker.stop(END_BOUND);
     }
-    here_or_not(pool)
+    let mut wrong = here_or_not(pool)?;
+    let command = pool.client.remrun(&["--no-local", "true"]);
+    let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 2).run());
+    pause(Duration::from_secs(1));
+    revive(pool, Victim::Worker)?;
+    let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+    if !outcome.ok() {
+        wrong.push(format!("a worker comes back within seconds: {}", outcome.said()));
+    }
+    Ok(wrong)
 }
 
 fn no_hub(pool: &mut Pool) -> Result<Vec<String>> {

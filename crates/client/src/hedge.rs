@@ -280,8 +280,10 @@ impl Session {
     }
 }
 
-/// How long a command that may not run here waits while all workers rest.
+/// How long a command that may not run here waits while all workers rest; …
 const REST_MAX: Duration = Duration::from_secs(600);
+/// … and while there is none.
+const RETURN_MAX: Duration = Duration::from_secs(5);
 /// How often it looks whether they do.
 const REST_LOOK: Duration = Duration::from_millis(500);
 
@@ -309,7 +311,7 @@ impl Session {
             }
         };
         self.hearing(Phase::BeforeStart, asking, (&mut *caller.0, &mut *caller.1)).await?;
-        let Some(who) = resting(&daemon) else { return Ok(false) };
+        let Some(who) = resting(&daemon) else { return self.wait_for_return(caller).await };
         record.note(format!("waits until a worker takes tasks again: {who}"));
         self.daemon.records.tell(record);
         if self.stderr_is_terminal() {
@@ -326,6 +328,24 @@ impl Session {
         let waited = self.hearing(Phase::BeforeStart, waiting, caller).await?;
         // Once: who finds them at rest again right away is not to wait for ever.
         self.rested = waited.is_err();
+        Ok(waited.is_ok())
+    }
+
+    /// The same where nobody rests and no worker is there: one whose connection broke is back within seconds.
+    async fn wait_for_return(&mut self, caller: (&mut Requests, &mut Replies)) -> Result<bool, Outcome> {
+        let daemon = self.daemon.clone();
+        if daemon.link().and_then(|link| link.offers.latest()).is_none_or(|offer| offer.cpus > 0) {
+            return Ok(false);
+        }
+        self.rested = true;
+        let is_there = || daemon.link().and_then(|link| link.offers.latest()).is_some_and(|offer| offer.cpus > 0);
+        let returns = async {
+            while !is_there() {
+                tokio::time::sleep(REST_LOOK).await;
+            }
+        };
+        let waiting = tokio::time::timeout(RETURN_MAX, returns);
+        let waited = self.hearing(Phase::BeforeStart, waiting, caller).await?;
         Ok(waited.is_ok())
     }
 }
