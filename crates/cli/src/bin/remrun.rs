@@ -2,7 +2,7 @@
 //! ignores SIGPIPE and opens `/dev/null` in place of closed descriptors.
 #![no_main]
 
-#[cfg(all(target_env = "gnu", target_arch = "x86_64"))]
+#[cfg(all(target_env = "gnu", target_arch = "x86_64", not(whole)))]
 #[path = "../old_glibc.rs"]
 mod old_glibc;
 
