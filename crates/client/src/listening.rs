@@ -2,6 +2,8 @@
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 /// `SOCK_DIAG_BY_FAMILY`, and the end of an answer.
 const BY_FAMILY: u16 = 20;
@@ -25,6 +27,9 @@ const PACKETS_MAX: usize = 256;
 /// Ports that are told at most.
 const PORTS_MAX: usize = 1024;
 
+/// By which the kernel is asked, while nobody does: to make and to close one takes longer than the question.
+static IDLE: Mutex<Option<OwnedFd>> = Mutex::new(None);
+
 /// The ports, sorted; none if the kernel does not say.
 pub fn ports() -> Vec<u16> {
     let mut ports: Vec<u16> = [IPV4, IPV6].into_iter().flat_map(|family| ask(family).unwrap_or_default()).collect();
@@ -35,18 +40,30 @@ pub fn ports() -> Vec<u16> {
 }
 
 fn ask(family: u8) -> rustix::io::Result<Vec<u16>> {
-    let protocol = Some(netlink::SOCK_DIAG);
-    let socket = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)?;
+    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = idle().take();
+    let socket = kept.map_or_else(socket, Ok)?;
     rustix::net::send(&socket, &request(family), SendFlags::empty())?;
     let (mut ports, mut buffer) = (Vec::new(), vec![0; 32 << 10]);
     for _ in 0..PACKETS_MAX {
         // The kernel has answered before the request returned: there is nothing to wait for.
         let (count, _) = rustix::net::recv(&socket, &mut buffer[..], RecvFlags::DONTWAIT)?;
-        if !read(&buffer[..count], &mut ports) {
-            break;
+        match read(&buffer[..count], &mut ports) {
+            Read::More => {}
+            Read::All => {
+                // Nothing is left in it that a later question could take for its answer.
+                *idle() = Some(socket);
+                break;
+            }
+            Read::Failed => break,
         }
     }
     Ok(ports)
+}
+
+fn socket() -> rustix::io::Result<OwnedFd> {
+    let protocol = Some(netlink::SOCK_DIAG);
+    rustix::net::socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)
 }
 
 fn request(family: u8) -> [u8; REQUEST_BYTES] {
@@ -59,18 +76,31 @@ fn request(family: u8) -> [u8; REQUEST_BYTES] {
     request
 }
 
-/// Takes the ports out of a packet; whether more come.
-fn read(mut packet: &[u8], ports: &mut Vec<u16>) -> bool {
+/// What a packet of an answer is.
+enum Read {
+    /// More follow.
+    More,
+    /// The last one.
+    All,
+    /// No answer.
+    Failed,
+}
+
+/// Takes the ports out of a packet.
+fn read(mut packet: &[u8], ports: &mut Vec<u16>) -> Read {
     while let Some(header) = packet.first_chunk::<HEADER_BYTES>() {
         let len = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]) as usize;
         let kind = u16::from_ne_bytes([header[4], header[5]]);
-        if kind == DONE || kind != BY_FAMILY || len < HEADER_BYTES || len > packet.len() {
-            return false;
+        if kind == DONE {
+            return Read::All;
+        }
+        if kind != BY_FAMILY || len < HEADER_BYTES || len > packet.len() {
+            return Read::Failed;
         }
         ports.extend(port(&packet[..len]));
         packet = packet.get(len.next_multiple_of(4)..).unwrap_or_default();
     }
-    true
+    Read::More
 }
 
 /// The port of a socket that can be reached at the loopback address.

@@ -8,6 +8,7 @@ use crate::link::Link;
 use crate::networks::own_address;
 use crate::pulse::Look;
 use crate::roaming::{Routes, SleepWatch};
+use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
@@ -18,6 +19,8 @@ use wire::{Joined, lock};
 const DETOUR_INTERVAL: Duration = Duration::from_secs(3);
 /// It is silent for so long before another one is looked for: a link that is cut for a moment is not given up for that.
 const ELSEWHERE_AFTER: Duration = Duration::from_secs(3);
+/// For so long it is relied on how wide packets may be.
+const WIDTH_INTERVAL: Duration = Duration::from_secs(1);
 /// How long a detour is used before the direct way is tried again; it doubles each time that is in vain.
 const WAY_BACK_FIRST: Duration = Duration::from_secs(60);
 const WAY_BACK_LAST: Duration = Duration::from_secs(600);
@@ -27,6 +30,7 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
     let mut slept = SleepWatch::default();
     let (mut silent, mut detoured): (Option<Instant>, Option<Instant>) = (None, None);
     let mut elsewhere: Option<JoinHandle<()>> = None;
+    let mut width = Width::default();
     loop {
         if slept.has_slept() {
             moved(&link, &joined, "this machine slept");
@@ -37,7 +41,7 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
         }
         tell(&link, look.silent);
         silent = look.silent.and(silent.or_else(|| Some(Instant::now())));
-        if (look.silent.is_some() || is_narrow(&link, &joined))
+        if (look.silent.is_some() || width.is_narrow(&link, &joined))
             && detoured.is_none_or(|at| at.elapsed() >= DETOUR_INTERVAL)
         {
             detoured = Some(Instant::now());
@@ -68,10 +72,24 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
     }
 }
 
-/// What is small passes, and nothing else: commands wait for contents, and yet the hub is heard.
-fn is_narrow(link: &Link, joined: &Joined) -> bool {
-    let address = joined.connection.address().filter(|_| link.is_waited_for());
-    address.is_some_and(|address| !link.endpoint.is_detoured(address) && is_too_narrow(address))
+/// Whether QUIC's packets were too wide for an address, and when the kernel was asked: each launch wakes who wants to know.
+#[derive(Default)]
+struct Width(Option<(SocketAddr, Instant, bool)>);
+
+impl Width {
+    /// What is small passes, and nothing else: commands wait for contents, and yet the hub is heard.
+    fn is_narrow(&mut self, link: &Link, joined: &Joined) -> bool {
+        let address = joined.connection.address().filter(|_| link.is_waited_for());
+        let Some(address) = address.filter(|address| !link.endpoint.is_detoured(*address)) else { return false };
+        match self.0 {
+            Some((of, at, is_narrow)) if of == address && at.elapsed() < WIDTH_INTERVAL => is_narrow,
+            _ => {
+                let is_narrow = is_too_narrow(address);
+                self.0 = Some((address, Instant::now(), is_narrow));
+                is_narrow
+            }
+        }
+    }
 }
 
 fn look(link: &Link, joined: &Joined) -> Look {

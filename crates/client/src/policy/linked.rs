@@ -30,7 +30,7 @@ pub(super) fn git_folders(root: &TreePath, lookup: &dyn Lookup) -> Vec<TreePath>
 /// The roots of the environments that these programs and scripts belong to: that they lie in, or that their first line
 /// names the interpreter of.
 pub(super) fn environments_of<'a>(programs: impl Iterator<Item = &'a TreePath>, lookup: &dyn Lookup) -> Vec<TreePath> {
-    let mut roots = Vec::new();
+    let (mut roots, mut looked_at) = (Vec::new(), Vec::new());
     let is_program = |path: &&TreePath| matches!(parent_name(path), Some(name) if name == b"bin" || name == b"sbin");
     let (mut at, mut left) = (programs.collect::<Vec<_>>(), PROGRAMS_MAX);
     at.dedup();
@@ -46,8 +46,11 @@ pub(super) fn environments_of<'a>(programs: impl Iterator<Item = &'a TreePath>, 
         }
         for path in places.iter().filter(is_program) {
             let root = path.parent().and_then(|folder| folder.parent());
-            let root = root.filter(|root| !roots.contains(root) && lookup.has_any(root, ENVIRONMENT_MARKERS));
-            roots.extend(root);
+            let Some(root) = root.filter(|root| !looked_at.contains(root)) else { continue };
+            if lookup.has_any(&root, ENVIRONMENT_MARKERS) {
+                roots.push(root.clone());
+            }
+            looked_at.push(root);
         }
     }
     roots
