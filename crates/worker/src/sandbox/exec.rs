@@ -1,13 +1,13 @@
 //! From the fork to the program: the last steps in the new process, and the search in PATH as `execvp` does it.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use base::Limit;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-use super::order::Priority;
+use super::order::{Failure, Priority};
 use super::sys;
 
 /// What the C library searches where there is no PATH.
@@ -16,13 +16,44 @@ const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
 /// Steps that the new process may fail in; the number travels to the guest's init.
 pub const STEPS: [&str; 4] = ["standard streams", "priority", super::STEP_DIRECTORY, super::STEP_EXECUTE];
 
+/// A program that was begun.
+pub struct Begun {
+    pub id: i32,
+    /// Told where exec failed, and closed by a successful exec; `None`: the program has been executed.
+    pub exec: Option<OwnedFd>,
+}
+
+/// What a program begins with: its streams, its terminal, the control group that it alone joins.
+type Surroundings<'a> = ([RawFd; 3], Option<&'a OwnedFd>, Option<&'a OwnedFd>);
+
+/// Why a program was not executed, from what [`Program::run`] returned.
+pub fn not_executed(at: u8, errno: Errno) -> Failure {
+    Failure::new(STEPS.get(usize::from(at)).copied().unwrap_or("start"), errno)
+}
+
+/// Strings as the kernel wants them: their addresses, and a null pointer.
+#[derive(Debug)]
+struct Strings {
+    pointers: Vec<*const c_char>,
+    _kept: Vec<CString>,
+}
+
+impl Strings {
+    fn new(list: Vec<CString>) -> Self {
+        let pointers = list.iter().map(|item| item.as_ptr()).chain([std::ptr::null()]).collect();
+        Self { pointers, _kept: list }
+    }
+}
+
 /// All that the new process needs, made before the fork.
 #[derive(Debug)]
 pub struct Program {
     /// What to try to execute, in order.
     candidates: Vec<CString>,
-    argv: Vec<CString>,
-    env: Vec<CString>,
+    argv: Strings,
+    env: Strings,
+    /// The arguments of the shell that runs what has no `#!` line, the second of which is the script's name.
+    script: Vec<*const c_char>,
     cwd: CString,
     umask: u32,
     ignored_signals: u64,
@@ -50,10 +81,13 @@ impl Program {
         let mut set = rustix::thread::CpuSet::new();
         let fitting = cpus.iter().filter(|cpu| (**cpu as usize) < rustix::thread::CpuSet::MAX_CPU);
         fitting.for_each(|cpu| set.set(*cpu as usize));
+        let argv = Strings::new(strings(command.argv)?);
+        let script = [c"/bin/sh".as_ptr(), std::ptr::null()].into_iter().chain(argv.pointers[1..].iter().copied());
         Some(Self {
             candidates: strings(candidates)?,
-            argv: strings(command.argv)?,
-            env: strings(command.env)?,
+            script: script.collect(),
+            argv,
+            env: Strings::new(strings(command.env)?),
             cwd: CString::new(command.cwd).ok()?,
             umask: command.umask,
             ignored_signals: command.ignored_signals,
@@ -64,8 +98,46 @@ impl Program {
         })
     }
 
-    /// Becomes the program. Returns the number of the step that failed, and why. Runs in the forked child.
-    pub fn run(&self, streams: [RawFd; 3], terminal: Option<&OwnedFd>, idle: Option<&OwnedFd>) -> (u8, Errno) {
+    /// Begins it in a process of its own. `attended`: this process has to do with that one before it is the program.
+    pub fn begin(&mut self, surroundings: Surroundings<'_>, attended: bool) -> Result<Begun, Failure> {
+        if attended { self.begin_copied(surroundings) } else { self.begin_at_once(surroundings) }
+    }
+
+    /// In a copy of this process, which goes on meanwhile.
+    fn begin_copied(&mut self, surroundings: Surroundings<'_>) -> Result<Begun, Failure> {
+        let flags = rustix::pipe::PipeFlags::CLOEXEC;
+        let (exec, tell) = rustix::pipe::pipe_with(flags).map_err(|errno| Failure::new("pipe", errno))?;
+        // SAFETY: this process has one thread, and the child ends in exec or exit_now.
+        let id = unsafe { sys::fork() }.map_err(|errno| Failure::new("fork", errno))?;
+        if id == 0 {
+            let (at, errno) = self.run(surroundings);
+            let mut told = vec![at];
+            told.extend(errno.raw_os_error().to_le_bytes());
+            let _ = rustix::io::write(&tell, &told);
+            sys::exit_now(127);
+        }
+        Ok(Begun { id, exec: Some(exec) })
+    }
+
+    /// Without a copy, which costs as much as the rest: this process stands still until the program has been executed.
+    fn begin_at_once(&mut self, surroundings: Surroundings<'_>) -> Result<Begun, Failure> {
+        let mut failed = None;
+        // SAFETY: this process has one thread, and the child allocates nothing, and ends in exec or exit_now.
+        let begun = unsafe {
+            sys::fork_lent(|| {
+                failed = Some(self.run(surroundings));
+                127
+            })
+        };
+        let id = begun.map_err(|errno| Failure::new("fork", errno))?;
+        let Some((at, errno)) = failed else { return Ok(Begun { id, exec: None }) };
+        let _ = sys::wait_for(id, 0);
+        Err(not_executed(at, errno))
+    }
+
+    /// Becomes the program. Returns the number of the step that failed, and why. Runs in the forked child, which may have been lent its
+    /// parent's memory: nothing is allocated here.
+    fn run(&mut self, (streams, terminal, idle): Surroundings<'_>) -> (u8, Errno) {
         if let Err(errno) = self.settle(streams, terminal) {
             return (0, errno);
         }
@@ -109,23 +181,17 @@ impl Program {
         Ok(())
     }
 
-    fn execute(&self) -> Errno {
-        let pointers = |list: &[CString]| {
-            let mut pointers: Vec<_> = list.iter().map(|item| item.as_ptr()).collect();
-            pointers.push(std::ptr::null());
-            pointers
-        };
-        let (argv, env) = (pointers(&self.argv), pointers(&self.env));
+    fn execute(&mut self) -> Errno {
+        let (argv, env) = (&self.argv.pointers, &self.env.pointers);
         let mut refused = false;
         let mut last = Errno::NOENT;
         for path in &self.candidates {
-            last = sys::execute(path, &argv, &env);
+            last = sys::execute(path, argv, env);
             match last {
                 Errno::NOEXEC => {
                     // Without a #! line: a shell script, says POSIX.
-                    let mut script = vec![c"/bin/sh".as_ptr(), path.as_ptr()];
-                    script.extend_from_slice(&argv[1..]);
-                    return sys::execute(c"/bin/sh", &script, &env);
+                    self.script[1] = path.as_ptr();
+                    return sys::execute(c"/bin/sh", &self.script, env);
                 }
                 Errno::ACCESS => refused = true,
                 Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::NODEV | Errno::TIMEDOUT => {}

@@ -17,7 +17,7 @@ use rustix::pty::OpenptFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid};
 
 use super::cgroup::Limits;
-use super::exec::{Program, STEPS};
+use super::exec::{Begun, Program, not_executed};
 use super::notices::{self, Decision, Listener};
 use super::order::{Deliver, Failure, Input, Order, Report, Sink};
 use super::others::{self, Others};
@@ -110,14 +110,9 @@ fn left_in_shared_memory() -> Option<OwnedFd> {
 
 /// An object of System V's that is left: what it is, for people.
 fn left_of_system_v() -> Option<String> {
-    const KINDS: [(&str, &str); 3] =
-        [("shm", "a segment of shared memory"), ("msg", "a queue of messages"), ("sem", "a set of semaphores")];
-    let is_left = |(list, _): &&(&str, &str)| {
-        let text = std::fs::read(format!("/proc/sysvipc/{list}")).unwrap_or_default();
-        // The first line is a heading.
-        text.iter().filter(|byte| **byte == b'\n').count() > 1
-    };
-    KINDS.iter().find(is_left).map(|(_, what)| (*what).to_owned())
+    const KINDS: [&str; 3] = ["a segment of shared memory", "a queue of messages", "a set of semaphores"];
+    let left = sys::left_of_system_v().into_iter().zip(KINDS).find(|(count, _)| *count > 0);
+    left.map(|(_, what)| what.to_owned())
 }
 
 /// The running task as its init sees it.
@@ -275,33 +270,27 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
         errno: libc::EINVAL,
         message: "a NUL byte in the command".into(),
     })?;
-    let flags = rustix::pipe::PipeFlags::CLOEXEC;
-    let (exec, tell) = rustix::pipe::pipe_with(flags).map_err(step("pipe"))?;
     let signals = sys::signal_descriptor(&[libc::SIGCHLD, libc::SIGHUP]).map_err(step("signals"))?;
-    // SAFETY: this process has one thread, and the child ends in exec or exit_now.
-    let id = unsafe { sys::fork() }.map_err(step("fork"))?;
-    if id == 0 {
-        let (at, errno) = program.run(streams, terminal.as_ref().map(|(_, slave)| slave), setup.idle);
-        let mut told = vec![at];
-        told.extend(errno.raw_os_error().to_le_bytes());
-        let _ = rustix::io::write(&tell, &told);
-        sys::exit_now(127);
-    }
+    // Nothing of it is freed: this process ends in exit_now.
+    let program = Box::leak(Box::new(program));
+    let slave = terminal.as_ref().map(|(_, slave)| slave);
+    let Begun { id, exec } = program.begin((streams, slave, setup.idle), decides_on_start(order))?;
     let (has_terminal, terminal) = match terminal {
         Some((master, _slave)) => (true, Some(master)),
         None => (false, None),
     };
-    let mut keep = vec![setup.status.as_raw_fd(), signals.as_raw_fd(), exec.as_raw_fd()];
+    let mut keep = vec![setup.status.as_raw_fd(), signals.as_raw_fd()];
+    keep.extend(exec.iter().map(|exec| exec.as_raw_fd()));
     keep.extend(listener.iter().map(|listener| listener.as_fd().as_raw_fd()));
     let stand_ins = listener.as_ref().and_then(Listener::stand_ins);
     keep.extend(stand_ins.iter().flat_map(|stand_ins| stand_ins.numbers().chain([stand_ins.events().as_raw_fd()])));
     keep.extend(stdin.iter().chain(&terminal.as_ref()).map(|fd| fd.as_raw_fd()));
-    std::mem::forget(tell);
     sys::close_all_but(&mut keep);
-    Ok(Guest {
+    let is_started = exec.is_none();
+    let mut guest = Guest {
         status: setup.status,
         signals,
-        exec: Some(exec),
+        exec,
         program: id,
         stdin,
         terminal,
@@ -309,7 +298,16 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
         listener,
         outlived: None,
         others: None,
-    })
+    };
+    if is_started {
+        guest.has_started();
+    }
+    Ok(guest)
+}
+
+/// Whether this process must decide on calls of the program's process before it is the program.
+fn decides_on_start(order: &Order) -> bool {
+    order.watch.as_ref().is_some_and(|watch| !watch.formats.is_empty() || !watch.descriptors.is_empty())
 }
 
 /// No limit that lets a guest raise its priority; and limits of single processes where there are no control groups for
@@ -468,13 +466,16 @@ impl Guest<'_> {
         if count == Ok(told.len()) {
             let [at, errno @ ..] = told;
             let _ = sys::wait_for(self.program, 0);
-            let name = STEPS.get(usize::from(at)).copied().unwrap_or("start");
-            return Some(Failure::new(name, Errno::from_raw_os_error(i32::from_le_bytes(errno))));
+            return Some(not_executed(at, Errno::from_raw_os_error(i32::from_le_bytes(errno))));
         }
+        self.has_started();
+        None
+    }
+
+    fn has_started(&mut self) {
         let terminal = self.terminal.take();
         let descriptors: Vec<_> = terminal.iter().map(|terminal| terminal.as_fd()).collect();
         self.report(&Report::Started, &descriptors);
-        None
     }
 
     /// Carries out one order.

@@ -2,7 +2,7 @@
 //! memory, and see what they use. Making and removing the groups is the zygote's (see `cgroup.rs`).
 
 use std::fs;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +12,8 @@ use super::sys;
 
 /// How names of workers' groups begin.
 const WORKERS: &str = "gleaner-";
+/// The accounts that are looked for are in the first lines.
+const SHORT_BYTES: usize = 1024;
 /// Most threads of a task that are hurried.
 const HURRIED_MAX: usize = 1024;
 /// In which a bound on processor time holds, in microseconds: what kernels have by themselves.
@@ -108,7 +110,7 @@ impl Levers {
     /// For how long something of this task, or of those before it in its group, was ready and had no processor; `None`: the kernel does not
     /// count that.
     pub fn waited_by(&self, task: &str) -> Option<Duration> {
-        let pressure = fs::read_to_string(self.tree.as_ref()?.join(task).join("cpu.pressure")).ok()?;
+        let pressure = short(&self.tree.as_ref()?.join(task).join("cpu.pressure")).ok()?;
         let some = pressure.lines().find_map(|line| line.strip_prefix("some "))?;
         some.split_once("total=")?.1.trim().parse().ok().map(Duration::from_micros)
     }
@@ -287,8 +289,15 @@ fn set_frozen(group: &Path, frozen: bool) -> io::Result<()> {
     fs::write(group.join("cgroup.freeze"), if frozen { "1" } else { "0" })
 }
 
+/// The beginning of a file of the kernel's, which is what is wanted of it, in one read: each task has some read for it.
+fn short(path: &Path) -> io::Result<String> {
+    let mut bytes = [0; SHORT_BYTES];
+    let count = fs::File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+}
+
 fn cpu_used(group: &Path) -> Option<Duration> {
-    let stat = fs::read_to_string(group.join("cpu.stat")).ok()?;
+    let stat = short(&group.join("cpu.stat")).ok()?;
     let usage = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
     usage.trim().parse().ok().map(Duration::from_micros)
 }

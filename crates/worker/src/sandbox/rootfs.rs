@@ -23,6 +23,8 @@ const OPTIONS: [&str; 3] = [
     ",redirect_dir=on,index=on,xino=on,metacopy=off,volatile",
     ",redirect_dir=on,xino=on,metacopy=off,volatile",
 ];
+/// At their end: nothing of the upper layer is flushed.
+const VOLATILE: &str = ",volatile";
 /// Without root.
 const OPTIONS_UNPRIVILEGED: [&str; 2] = [",userxattr,volatile", ",userxattr"];
 
@@ -109,7 +111,10 @@ pub fn mount_overlay(layers: &Layers, at: &str, flags: MountFlags, privileged: b
         (None, true) => &[",xino=on"],
         (None, false) => &[",userxattr"],
     };
+    // What is in memory is not written to a disk anyway, and what an overlay makes to be reminded of that has to be taken away again.
+    let in_memory = layers.upper.as_ref().is_some_and(|(upper, _)| is_in_memory(upper));
     for options in all {
+        let options = if in_memory { options.strip_suffix(VOLATILE).unwrap_or(options) } else { options };
         let mut data = [b"lowerdir=", &layers.lower[..]].concat();
         if let Some((upper, work)) = &layers.upper {
             data.extend([b",upperdir=", &escape(upper.as_os_str())[..]].concat());
@@ -123,6 +128,11 @@ pub fn mount_overlay(layers: &Layers, at: &str, flags: MountFlags, privileged: b
         }
     }
     Err(last)
+}
+
+fn is_in_memory(folder: &Path) -> bool {
+    // TMPFS_MAGIC.
+    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 == 0x0102_1994)
 }
 
 /// The overlay's options are separated by commas, its layers by colons.

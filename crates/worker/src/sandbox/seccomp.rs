@@ -391,11 +391,16 @@ fn search(ranges: &[(u32, Rule)], descriptors: &[u32], no: u32, program: &mut Bp
     }
     let (low, high) = ranges.split_at(ranges.len() / 2);
     let at = program.len();
-    program.push(instruction(JUMP_AT_LEAST, 0, 1, high[0].0));
-    // A conditional jump reaches 255 instructions, so the way up goes over an unconditional one.
-    program.push(instruction(JUMP_ALWAYS, 0, 0, 0));
     search(low, descriptors, no, program);
-    program[at + 1].k = (program.len() - at - 2) as u32;
+    let beyond = (program.len() - at) as u32;
+    match u8::try_from(beyond) {
+        Ok(beyond) => program.insert(at, instruction(JUMP_AT_LEAST, beyond, 0, high[0].0)),
+        // A conditional jump reaches no further, so the way up goes over an unconditional one.
+        Err(_) => drop(
+            program
+                .splice(at..at, [instruction(JUMP_AT_LEAST, 0, 1, high[0].0), instruction(JUMP_ALWAYS, 0, 0, beyond)]),
+        ),
+    }
     search(high, descriptors, no, program);
 }
 
