@@ -170,6 +170,11 @@ impl Lanes {
         Ok(Taken { lane: number, invalidations, shared: false })
     }
 
+    /// Whether [`Lanes::take`] finds a lane that is at this version already: then the kernel has nothing to forget.
+    pub fn is_ready(&self, view: ViewId, version: Version) -> bool {
+        self.lanes.values().any(|lane| lane.view == view && lane.version == version)
+    }
+
     /// Ends `task`'s use of `lane`. Returns whether the lane is idle now.
     pub fn release(&mut self, lane: LaneNumber, task: TaskId) -> bool {
         let used = self.next_use();

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use wire::flow::Paths;
 use wire::message::{Elsewhere, Hello, Lends, Open, OpenKind};
 use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn, Whereabouts};
@@ -75,8 +76,11 @@ pub async fn serve(
                 connection.connection.give_way();
                 joined(&connection);
                 let tells = tell(&membership, &connection);
+                // A task of its own: this function may be run by the thread that waits for the runtime, and each launch would wake it.
+                let mut serving = JoinSet::new();
+                serving.spawn(serve_connection(connection.clone(), clients.clone()));
                 tokio::select! {
-                    () = serve_connection(&connection, &clients) => {}
+                    _ = serving.join_next() => {}
                     () = tells => {}
                     () = ask_elsewhere(&membership, &connection) => {}
                 }
@@ -135,8 +139,8 @@ async fn ask_elsewhere(membership: &Membership, joined: &Joined) {
     }
 }
 
-async fn serve_connection(joined: &Joined, clients: &Arc<Clients>) {
-    clients.connected(joined);
+async fn serve_connection(joined: Joined, clients: Arc<Clients>) {
+    clients.connected(&joined);
     while let Ok((sender, mut receiver)) = joined.connection.accept_control().await {
         let (clients, joined) = (clients.clone(), joined.clone());
         let present = clients.launches.arrive();

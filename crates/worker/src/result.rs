@@ -105,9 +105,17 @@ pub async fn collect(
     let (store, backlog, tenant) = (clients.store.clone(), clients.backlog.clone(), client.tenant);
     let seen = Seen { lane: lane.clone(), lower: lane.path() };
     let uppers = written.uppers();
+    if uppers.len() == 1 && uppers.iter().all(|(upper, ..)| is_empty(upper)) {
+        return collect_blocking(&store, &backlog, tenant, &seen, uppers, &options);
+    }
     let collected =
         tokio::task::spawn_blocking(move || collect_blocking(&store, &backlog, tenant, &seen, uppers, &options));
     collected.await.map_err(|error| NotRead { why: format!("the worker failed: {error}"), is_unable: false })?
+}
+
+/// Whether nothing is in an upper layer: then to read it takes less than to have another thread do so.
+fn is_empty(upper: &Path) -> bool {
+    std::fs::read_dir(upper).is_ok_and(|mut entries| entries.next().is_none())
 }
 
 fn collect_blocking(

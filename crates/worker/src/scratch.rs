@@ -16,7 +16,7 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use store::shrink::PIECE_BYTES;
@@ -74,6 +74,7 @@ pub struct Scratch {
     room: Arc<Room>,
     /// How often the disk had been short of room before.
     shortages: u64,
+    is_removed: AtomicBool,
 }
 
 impl Scratches {
@@ -111,7 +112,8 @@ impl Scratches {
             memory.tasks.fetch_add(1, Ordering::Relaxed);
             (memory.clone(), writer)
         });
-        let scratch = Scratch { folder, memory, room: self.room.clone(), shortages };
+        let scratch =
+            Scratch { folder, memory, room: self.room.clone(), shortages, is_removed: AtomicBool::new(false) };
         for name in ["upper", "work", "root"] {
             std::fs::create_dir(scratch.folder.join(name))?;
         }
@@ -151,6 +153,26 @@ impl Memory {
 }
 
 impl Scratch {
+    /// Removes the folder if it is in memory and nothing was written there, which takes no time; otherwise that is to be done where
+    /// blocking is no harm. Nobody uses it any more.
+    pub fn is_removed_at_once(&self) -> bool {
+        let is_removed = self.memory.is_some() && self.remove_empty().is_ok();
+        self.is_removed.store(is_removed, Ordering::Relaxed);
+        is_removed
+    }
+
+    /// Removes what is left where nothing was written, without looking.
+    fn remove_empty(&self) -> io::Result<()> {
+        let remove = |name: &str| std::fs::remove_dir(self.folder.join(name));
+        remove("upper")?;
+        // An overlay leaves both, or is none that was mounted.
+        for name in ["work/work", "work/index"] {
+            let _ = remove(name);
+        }
+        ["work", "root"].into_iter().try_for_each(remove)?;
+        std::fs::remove_dir(&self.folder)
+    }
+
     /// Returns when memory is full and this task is one of those that fill it: it must start again on disk; or when it writes to disk, and
     /// there is no room.
     pub async fn outgrown(&self) -> Failed {
@@ -211,6 +233,9 @@ impl Drop for Scratch {
             memory.tasks.fetch_sub(1, Ordering::Relaxed);
         } else {
             uppers(&self.folder).iter().for_each(|upper| shrink(upper));
+        }
+        if self.is_removed.load(Ordering::Relaxed) || self.remove_empty().is_ok() {
+            return;
         }
         if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");

@@ -273,6 +273,9 @@ async fn take_lane(client: &Arc<Client>, request: &Request) -> Result<LaneGuard,
         }
     };
     let (view, task) = (request.update.view, request.task);
+    if let Some(lane) = mirror.take_ready_lane(view, mirror.version(view).unwrap_or_default(), task) {
+        return Ok(lane);
+    }
     let take = move || {
         // A launch that came after this one may have brought a newer version, which is as good for this task; and may do
         // so again between the two steps here.
@@ -515,6 +518,9 @@ impl Live {
                 return;
             }
             drop((lane, stay));
+            if scratch.is_removed_at_once() {
+                return;
+            }
             let removed = tokio::task::spawn_blocking(move || drop(scratch)).await;
             if let Err(error) = removed {
                 tracing::warn!(%error, "a task's folder was not removed");

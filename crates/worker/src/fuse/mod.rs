@@ -187,6 +187,17 @@ impl Mirror {
     /// Gives `task` a lane that shows `view` at `version`. Call it where blocking for some microseconds is no harm.
     pub fn take_lane(self: &Arc<Self>, view: ViewId, version: Version, task: TaskId) -> Result<LaneGuard, LaneError> {
         let _preparing = lock(&self.preparing);
+        self.prepare_lane(view, version, task)
+    }
+
+    /// The same where that takes no time, as when nothing has changed since the launch before; otherwise `None`.
+    pub fn take_ready_lane(self: &Arc<Self>, view: ViewId, version: Version, task: TaskId) -> Option<LaneGuard> {
+        let _preparing = self.preparing.try_lock().ok()?;
+        let is_ready = self.shared.lanes().is_ready(view, version);
+        if is_ready { self.prepare_lane(view, version, task).ok() } else { None }
+    }
+
+    fn prepare_lane(self: &Arc<Self>, view: ViewId, version: Version, task: TaskId) -> Result<LaneGuard, LaneError> {
         let taken = self.shared.lanes().take(view, version, task)?;
         let forgot = taken.invalidations.iter().try_for_each(|what| self.shared.device.invalidate(what));
         if let Err(error) = forgot {
