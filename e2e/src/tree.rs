@@ -223,13 +223,15 @@ pub struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// Whether what is at `path` now is a file that was not there before, or has the bytes that it had.
+    /// Whether what is at `path` now is a file that was not there before, or has the bytes that it or another file had.
     pub fn has_old_bytes(&self, path: &Path) -> bool {
-        let Some(Entry { kind: Kind::File { hash: now, .. }, .. }) = self.after.0.get(path) else { return false };
-        match self.before.0.get(path) {
-            Some(Entry { kind: Kind::File { hash, .. }, .. }) => hash == now,
-            _ => true,
-        }
+        let hash = |entry: &Entry| match &entry.kind {
+            Kind::File { hash, .. } => Some(*hash),
+            _ => None,
+        };
+        let Some(now) = self.after.0.get(path).and_then(hash) else { return false };
+        let was_file = self.before.0.get(path).is_some_and(|entry| hash(entry).is_some());
+        !was_file || self.before.0.values().any(|entry| hash(entry) == Some(now))
     }
 }
 

@@ -123,7 +123,14 @@ impl Actor {
     }
 
     fn seek(&mut self, words: &Words<'_>) -> Reported {
-        sys!(libc::lseek(self.slot(words, 0)?, words.number(2)?, words.flags(1, &WHENCE)?)).map(|at| at.to_string())
+        let (fd, whence) = (self.slot(words, 0)?, words.flags(1, &WHENCE)?);
+        let mut found: libc::stat = unsafe_zeroed();
+        sys!(libc::fstat(fd, &mut found))?;
+        // Where a folder ends is each file system's own matter.
+        if whence == libc::SEEK_END && found.st_mode & libc::S_IFMT == libc::S_IFDIR {
+            return Ok("a folder".to_owned());
+        }
+        sys!(libc::lseek(fd, words.number(2)?, whence)).map(|at| at.to_string())
     }
 
     fn allocate(&mut self, words: &Words<'_>) -> Reported {
