@@ -21,6 +21,7 @@ pub mod demand;
 pub mod fuse;
 pub mod good_bye;
 pub mod host;
+mod lane;
 pub mod mirrors;
 pub mod net;
 mod progress;

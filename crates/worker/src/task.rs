@@ -4,10 +4,10 @@
 //! passes its streams on, and when nothing of it is left reads the upper layer into a delta.
 
 use crate::clients::{Client, Clients};
-use crate::fuse::{LaneError, LaneGuard};
+use crate::fuse::LaneGuard;
 use crate::good_bye::Launches;
 use crate::host::guests::{Stay, rests, told};
-use crate::mirrors::ApplyError;
+use crate::lane;
 use crate::progress::Accounts;
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
@@ -28,11 +28,6 @@ use wire::message::{
 };
 use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
-/// Launches of one view come over different streams: how long one waits for the one before it.
-const GAP_LIMIT: Duration = Duration::from_secs(5);
-const GAP_PAUSE: Duration = Duration::from_millis(1);
-/// How often a lane at the newest version is asked for, while launches bring newer ones.
-const LANE_TRIES: u32 = 20;
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
 const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
 /// Frames of output that wait for the link; then the task waits.
@@ -155,7 +150,7 @@ async fn carry(
         return Err(FailedKind::Unable.because(why));
     }
     let fetched_before = client.contents.fetched_bytes();
-    let lane = Arc::new(take_lane(client, &request).await?);
+    let lane = Arc::new(lane::take(client, &request).await?);
     let mut timeline = Vec::new();
     mark(&mut timeline, arrived, "files ready");
     wait_for_clock(request.launched).await;
@@ -257,44 +252,6 @@ async fn send_result(
 
 fn mark(timeline: &mut Vec<Moment>, arrived: Instant, what: &str) {
     timeline.push(Moment { what: what.into(), at_ns: arrived.elapsed().as_nanos() as u64 });
-}
-
-/// A lane of the client's mirror at the launch's version.
-async fn take_lane(client: &Arc<Client>, request: &Request) -> Result<LaneGuard, Failed> {
-    let gap = |why: String| FailedKind::ViewGap.because(why);
-    let deadline = Instant::now() + GAP_LIMIT;
-    client.contents.expect(&request.update.set);
-    let mirror = loop {
-        match client.mirrors.apply(&request.update) {
-            Ok(mirror) => break mirror,
-            Err(ApplyError::Gap(error)) if Instant::now() > deadline => return Err(gap(error.to_string())),
-            Err(ApplyError::Gap(_)) => tokio::time::sleep(GAP_PAUSE).await,
-            Err(error @ ApplyError::Mount(_)) => return Err(trouble(error.to_string())),
-        }
-    };
-    let (view, task) = (request.update.view, request.task);
-    if let Some(lane) = mirror.take_ready_lane(view, mirror.version(view).unwrap_or_default(), task) {
-        return Ok(lane);
-    }
-    let take = move || {
-        // A launch that came after this one may have brought a newer version, which is as good for this task; and may do
-        // so again between the two steps here.
-        let mut tries = 0..LANE_TRIES;
-        loop {
-            let version = mirror.version(view).unwrap_or_default();
-            match mirror.take_lane(view, version, task) {
-                Err(LaneError::View(_)) if tries.next().is_some() => {}
-                taken => return taken,
-            }
-        }
-    };
-    let taken = tokio::task::spawn_blocking(take).await;
-    match taken {
-        Ok(Ok(lane)) => Ok(lane),
-        Ok(Err(LaneError::View(error))) => Err(gap(error.to_string())),
-        Ok(Err(error)) => Err(trouble(error.to_string())),
-        Err(error) => Err(trouble(format!("the mirror failed: {error}"))),
-    }
 }
 
 /// `make` inside compares what it writes with what it finds: this clock must have passed the client's at the launch.
