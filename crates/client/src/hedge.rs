@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use wire::lock;
-use wire::message::Progress;
+use wire::message::{Offer, Progress};
 
 /// When a command that was launched is looked at; later, each second.
 const LOOKS: [Duration; 5] = [
@@ -297,7 +297,7 @@ impl Session {
     ) -> Result<bool, Outcome> {
         let daemon = self.daemon.clone();
         let resting = |daemon: &Daemon| {
-            let offer = daemon.link()?.offers.latest()?;
+            let offer = offered(daemon)?;
             (offer.cpus == 0 && !offer.resting.is_empty()).then(|| offer.resting.join(", "))
         };
         if !self.options.no_local || self.rested {
@@ -334,11 +334,11 @@ impl Session {
     /// The same where nobody rests and no worker is there: one whose connection broke is back within seconds.
     async fn wait_for_return(&mut self, caller: (&mut Requests, &mut Replies)) -> Result<bool, Outcome> {
         let daemon = self.daemon.clone();
-        if daemon.link().and_then(|link| link.offers.latest()).is_none_or(|offer| offer.cpus > 0) {
+        if offered(&daemon).is_none_or(|offer| offer.cpus > 0) {
             return Ok(false);
         }
         self.rested = true;
-        let is_there = || daemon.link().and_then(|link| link.offers.latest()).is_some_and(|offer| offer.cpus > 0);
+        let is_there = || offered(&daemon).is_some_and(|offer| offer.cpus > 0);
         let returns = async {
             while !is_there() {
                 tokio::time::sleep(REST_LOOK).await;
@@ -348,6 +348,11 @@ impl Session {
         let waited = self.hearing(Phase::BeforeStart, waiting, caller).await?;
         Ok(waited.is_ok())
     }
+}
+
+/// What the hub's workers offer now, as far as that is known.
+fn offered(daemon: &Daemon) -> Option<Offer> {
+    daemon.link()?.offers.latest()
 }
 
 impl Exchange<'_> {

@@ -3,7 +3,8 @@
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
+use wire::lock;
 
 /// `SOCK_DIAG_BY_FAMILY`, and the end of an answer.
 const BY_FAMILY: u16 = 20;
@@ -40,8 +41,7 @@ pub fn ports() -> Vec<u16> {
 }
 
 fn ask(family: u8) -> rustix::io::Result<Vec<u16>> {
-    let idle = || IDLE.lock().unwrap_or_else(PoisonError::into_inner);
-    let kept = idle().take();
+    let kept = lock(&IDLE).take();
     let socket = kept.map_or_else(socket, Ok)?;
     rustix::net::send(&socket, &request(family), SendFlags::empty())?;
     let (mut ports, mut buffer) = (Vec::new(), vec![0; 32 << 10]);
@@ -52,7 +52,7 @@ fn ask(family: u8) -> rustix::io::Result<Vec<u16>> {
             Read::More => {}
             Read::All => {
                 // Nothing is left in it that a later question could take for its answer.
-                *idle() = Some(socket);
+                *lock(&IDLE) = Some(socket);
                 break;
             }
             Read::Failed => break,

@@ -89,17 +89,18 @@ fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> 
     if !is_named && (0..3).any(|stream| is_same_open_file(stream, fd)) {
         return Some(Usable { what: "a copy of a standard stream".into(), is_named, is_minor: true });
     }
+    let is_terminal = kind == FileType::CharacterDevice && rustix::termios::isatty(borrowed);
     let of_kind = match kind {
         FileType::RegularFile => "a file",
         FileType::Directory => "a folder",
         FileType::Fifo => "a pipe",
         FileType::BlockDevice => "a device",
-        FileType::CharacterDevice if rustix::termios::isatty(borrowed) => "a terminal",
+        FileType::CharacterDevice if is_terminal => "a terminal",
         _ if is_named => "named by the command",
         FileType::CharacterDevice => "a device",
         _ => return None,
     };
-    let is_minor = !is_named && of_kind == "a device" && kind == FileType::CharacterDevice;
+    let is_minor = !is_named && kind == FileType::CharacterDevice && !is_terminal;
     let path = path_of(fd);
     let is_by_accident = match kind {
         FileType::RegularFile => is_forgotten(&path) || is_lock(fd),

@@ -357,7 +357,7 @@ impl Flow {
 
     /// A rate by what was delivered between a packet's sending and its acknowledgement.
     fn sample(&mut self, now: Nanos, record: &Record, app_limited: bool) {
-        let took = now.saturating_sub(record.delivered_at).max(record.at.saturating_sub(record.first));
+        let took = (now - record.delivered_at).max(record.at.saturating_sub(record.first));
         let bytes = self.sent.delivered - record.delivered;
         if took == 0 || bytes < 2 * self.mtu {
             return;
@@ -384,7 +384,7 @@ impl Flow {
         if now > first_ack {
             train.bytes += bytes;
         }
-        let apart = now.saturating_sub(first_ack);
+        let apart = now - first_ack;
         if train.bytes >= TRAIN_PACKETS * self.mtu && apart >= TRAIN_TIME {
             let seen = rate(train.bytes, apart);
             if seen > self.rates.highest() {

@@ -131,8 +131,7 @@ pub fn mount_overlay(layers: &Layers, at: &str, flags: MountFlags, privileged: b
 }
 
 fn is_in_memory(folder: &Path) -> bool {
-    // TMPFS_MAGIC.
-    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type as u64 == 0x0102_1994)
+    rustix::fs::statfs(folder).is_ok_and(|found| found.f_type == libc::TMPFS_MAGIC)
 }
 
 /// The overlay's options are separated by commas, its layers by colons.

@@ -117,7 +117,7 @@ impl Behind {
         };
         let seen = Waiting { since, least: least.min(shortest), most: most.max(shortest) };
         self.waiting = Some(if seen.most - seen.least > STEADY { begun } else { seen });
-        (now.saturating_sub(since) > LONGER_TIME && seen.most - seen.least <= STEADY).then_some(seen.least)
+        (now - since > LONGER_TIME && seen.most - seen.least <= STEADY).then_some(seen.least)
     }
 }
 
@@ -171,7 +171,7 @@ impl Flow {
         let hold = self.behind.as_mut().and_then(|behind| behind.hold.as_mut());
         let (Some(hold), Some(path)) = (hold, path) else { return };
         let earned = path.bytes_in(now.saturating_sub(hold.counted)) / SAVED;
-        hold.saved = (hold.saved + earned).min(path.product()).min(WINDOW_MAX).saturating_sub(bytes);
+        hold.saved = (hold.saved + earned).min(path.product()).saturating_sub(bytes);
         hold.counted = now;
     }
 
@@ -195,7 +195,7 @@ impl Flow {
         }
         // What is more under way than fills the link waits for itself.
         let ours = self.window.max(behind.before).saturating_sub(path.product()) + TOGETHER_MAX * self.mtu;
-        let waited = now.saturating_sub(sent).saturating_sub(path.round_trip).saturating_sub(path.time_for(ours));
+        let waited = (now - sent).saturating_sub(path.round_trip).saturating_sub(path.time_for(ours));
         if waited <= path.own_queue() {
             behind.waited = 0;
             let (was_ours, brought) = (behind.suspected.take().is_some(), behind.suspect);
@@ -212,7 +212,7 @@ impl Flow {
             behind.waited_since = now;
         }
         behind.waited += 1;
-        if behind.waited < WAITED || now.saturating_sub(behind.waited_since) < path.time_for(BURST * self.mtu) {
+        if behind.waited < WAITED || now - behind.waited_since < path.time_for(BURST * self.mtu) {
             return;
         }
         self.faster = 0;
