@@ -198,6 +198,7 @@ fn interrupted_alone(pool: &mut Pool) -> Result<Vec<String>> {
         if ended != Some(Ended::Signal(2)) || since.elapsed() > GUEST_BOUND {
             let _ = child.kill();
             wrong.push(format!("{victim:?} {how:?}: ended with {ended:?} after {:?}", since.elapsed()));
+            wrong.extend(pool.client.gleaner(&["explain"]).map(|outcome| outcome.text()));
         }
         let _ = rustix::process::kill_process(pid, if how == Signal::STOP { Signal::CONT } else { how });
         revive(pool, victim)?;

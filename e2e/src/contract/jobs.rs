@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 /// Moments after the start at which `remrun` is stopped, in milliseconds: while it is launched, and while it runs.
 const MOMENTS_MS: [u64; 6] = [0, 5, 12, 30, 200, 500];
 
-/// The state letters of the guests below the workers whose arguments contain `word`.
+/// The state letters of the guests below the workers, or below a hub that is one itself, whose arguments contain `word`.
 fn states(pool: &Pool, word: &str) -> String {
-    let below = pool.workers.iter().flat_map(|worker| descendants(worker.pid().as_raw_nonzero().get()));
+    let parts = pool.workers.iter().chain([&pool.hub]);
+    let below = parts.flat_map(|part| descendants(part.pid().as_raw_nonzero().get()));
     let line = |pid: &i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let state = |pid: i32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
