@@ -6,8 +6,8 @@ use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
 use e2e::{
-    bench, contract, cut, demo, differ, failure, hubs, machine, real, roam, scratch::Scratch, situations, slow, suite,
-    supervise,
+    bench, contract, cut, demo, differ, failure, foreign, hubs, machine, real, roam, scratch::Scratch, situations,
+    slow, suite, supervise,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
+       e2e foreign [--only SUITE] [--filter TEST] [--user root|nobody] [--each] [--jobs N] [--limit SECONDS] [--json]
        e2e machine [--filter TEXT]
        e2e differ [--seed N] [--programs N] [--minutes M] [--program FILE] [--jobs N] [--no-shrink] [--json] [--keep]
        e2e demo [--keep]
@@ -130,6 +131,7 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
             real::run(&filter, keep, &report)?;
             report.close()
         }
+        Some("foreign") => foreign_suites(rest)?,
         Some("machine") => {
             let filter = rest.value("--filter")?.unwrap_or_default();
             rest.end()?;
@@ -186,6 +188,20 @@ fn differ_by_chance(mut rest: Arguments) -> Result<bool> {
     };
     rest.end()?;
     differ::run(&options)
+}
+
+fn foreign_suites(mut rest: Arguments) -> Result<bool> {
+    let options = foreign::Options {
+        only: rest.value("--only")?,
+        filter: rest.value("--filter")?.unwrap_or_default(),
+        jobs: rest.number("--jobs", 3)?,
+        limit: Duration::from_secs(rest.number("--limit", 20)?),
+        each: rest.flag("--each"),
+        user: rest.value("--user")?,
+        json: rest.flag("--json"),
+    };
+    rest.end()?;
+    foreign::run(&options)
 }
 
 fn bench_launch(mut rest: Arguments) -> Result<()> {

@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `bench`, `machine`, `fuzz`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `bench`, `foreign`, `machine`, `fuzz`, `tidy`.
 
 mod fuzz;
 mod machine;
@@ -42,6 +42,11 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--only OWNERS]               busy_away, busy_light, changing
        [--rounds N] [--work SECONDS] [--seed N]
        [--link NAME]                 between client and workers: a preset of the testbed
+  foreign [--json]                   suites of others (sed, bash, pjdfstest, coreutils), each test here and through remrun
+       [--only SUITE] [--filter TEST]
+       [--user root|nobody]          both, one after the other, otherwise
+       [--each]                      each program that a test starts is a command of remrun, not the test (sed, coreutils)
+       [--jobs N] [--limit SECONDS]  tests at a time; one that takes longer here is left out
   machine [--filter TEXT]            what spares an owner, on an emulated machine: control groups of version 2, compressed swap, the kernel's links
   fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
@@ -55,6 +60,7 @@ fn main() -> ExitCode {
         ["test", rest @ ..] => test::run(rest),
         ["differ", rest @ ..] => differ(rest),
         ["bench", rest @ ..] => bench(rest),
+        ["foreign", rest @ ..] => foreign(rest),
         ["machine", rest @ ..] => machine::run(rest),
         ["fuzz", rest @ ..] => need::programs(&need::FUZZ).and_then(|()| fuzz::run(rest)),
         ["testbed", rest @ ..] => testbed(rest),
@@ -82,6 +88,13 @@ fn differ(rest: &[&str]) -> Result<(), String> {
     need::programs(need::TESTS)?;
     let programs = run::build(false)?;
     run::e2e(&programs, &[&["differ"], rest].concat())
+}
+
+fn foreign(rest: &[&str]) -> Result<(), String> {
+    need::root("the suites of others")?;
+    need::programs(&[&need::DEMO[..], &need::FOREIGN].concat())?;
+    let programs = run::build(false)?;
+    run::e2e(&programs, &[&["foreign"], rest].concat())
 }
 
 fn bench(rest: &[&str]) -> Result<(), String> {

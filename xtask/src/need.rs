@@ -76,6 +76,15 @@ pub const REAL: [Need; 4] = [
     ("/usr/share/doc/python3-venv", "python3-venv"),
 ];
 
+/// What the suites of others are built with, and run.
+pub const FOREIGN: [Need; 5] = [
+    ("perl", "perl"),
+    ("setfacl", "acl"),
+    ("setfattr", "attr"),
+    ("chattr", "e2fsprogs"),
+    ("/usr/include/sys/acl.h|/usr/include/x86_64-linux-gnu/sys/acl.h", "libacl1-dev"),
+];
+
 /// What the benchmark sets its peers up with. The peers themselves are not installed: their packages start daemons.
 pub const PEERS: [Need; 6] = [
     ("/usr/share/doc/python3-venv", "python3-venv"),

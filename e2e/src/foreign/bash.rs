@@ -1,0 +1,57 @@
+//! The shell's own tests: scripts whose output is compared with what it was when the shell was released.
+
+use super::{Built, RUN_TEST, build, shelf};
+use crate::error::{Context, Result};
+use crate::process::{Ended, Outcome};
+use crate::source;
+
+/// The tests write into their folder.
+const COPY: &str = "cp -R \"$TOP\"/tests/. .\n";
+
+/// As `make tests` runs one, but for the file that its output goes to.
+const SCRIPT: &str = "PATH=.:$PATH TMPDIR=/tmp THIS_SH=TOP/bash BUILD_DIR=TOP BASH_TSTOUT=$PWD/gleaner.out\n\
+    export PATH TMPDIR THIS_SH BUILD_DIR BASH_TSTOUT\nunset SHELLOPTS BASH_ENV\nexec sh \"./$1\"\n";
+
+/// Builds it once: some 80 tests.
+pub fn bash() -> Result<Built> {
+    let folder = shelf("bash").join("tree");
+    let ready = folder.join(RUN_TEST);
+    if !ready.exists() {
+        let shelf = shelf("bash");
+        crate::scratch::remove_all(&shelf)?;
+        std::fs::create_dir_all(&shelf).at("create", &shelf)?;
+        let unpacked = source::fetch("bash", &shelf)?;
+        std::fs::rename(&unpacked, &folder).at("rename", &unpacked)?;
+        build(&folder, "./configure --quiet --disable-nls --without-bash-malloc")?;
+        build(&folder, "make -s -j2 && make -s recho zecho printenv xcase && cp recho zecho printenv xcase tests/")?;
+        build(&folder, "find . -name '*.[oa]' -delete; rm -rf doc po; strip bash")?;
+        let script = SCRIPT.replace("TOP", &folder.to_string_lossy());
+        std::fs::write(&ready, script).at("write", &ready)?;
+    }
+    let tests = folder.join("tests");
+    let entries = std::fs::read_dir(&tests).at("list", &tests)?.flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let mut tests: Vec<String> = names.filter(|name| is_test(name)).collect();
+    tests.sort();
+    Ok(Built { folder, tests, setup: COPY, setup_each: None, judge })
+}
+
+fn is_test(name: &str) -> bool {
+    name.starts_with("run-") && !["run-all", "run-minimal", "run-gprof"].contains(&name)
+}
+
+/// Some fail on any machine, by a few lines: a sum of these says whether they fail alike.
+fn judge(outcome: &Outcome) -> String {
+    let text = outcome.text();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with(['<', '>'])).collect();
+    match outcome.ended {
+        Ended::Code(0) => "PASS".into(),
+        Ended::TimedOut => "TIMEOUT".into(),
+        Ended::Code(super::FAILED) => "REMRUN FAILED".into(),
+        _ => format!(
+            "FAIL by {} lines ({})",
+            lines.len(),
+            blake3::hash(lines.join("\n").as_bytes()).to_hex().split_at(6).0
+        ),
+    }
+}
