@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--verbose] [--remrun PROGRAM]
        e2e real [--filter TEXT] [--keep]
-       e2e foreign [--only SUITE] [--filter TEST] [--user root|nobody] [--each] [--jobs N] [--limit SECONDS] [--json]
+       e2e foreign [--only SUITE] [--filter TEST,...] [--user root|nobody] [--each] [--jobs N] [--limit SECONDS] [--json]
        e2e machine [--filter TEXT]
        e2e differ [--seed N] [--programs N] [--minutes M] [--program FILE] [--jobs N] [--no-shrink] [--json] [--keep]
        e2e demo [--keep]

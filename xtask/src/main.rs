@@ -43,7 +43,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--rounds N] [--work SECONDS] [--seed N]
        [--link NAME]                 between client and workers: a preset of the testbed
   foreign [--json]                   suites of others (sed, bash, pjdfstest, coreutils), each test here and through remrun
-       [--only SUITE] [--filter TEST]
+       [--only SUITE] [--filter TEST,...]
        [--user root|nobody]          both, one after the other, otherwise
        [--each]                      each program that a test starts is a command of remrun, not the test (sed, coreutils)
        [--jobs N] [--limit SECONDS]  tests at a time; one that takes longer here is left out

@@ -193,6 +193,13 @@ impl Listener {
             libc::SYS_connect => self.on_address(notice, data.args[1], data.args[2]),
             libc::SYS_sendto => self.on_address(notice, data.args[4], data.args[5]),
             libc::SYS_copy_file_range => copying::on_copy(notice.process, &data.args),
+            libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
+                Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())
+            }
+            libc::SYS_capget if !self.is_root => Decision::Go,
+            libc::SYS_capget => {
+                Decision::CallOff("it asks for its capabilities, of which root has fewer on workers".into())
+            }
             libc::SYS_ioctl => copying::on_clone(notice.process, &data.args, self.watch.clones),
             libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
             libc::SYS_flock => {

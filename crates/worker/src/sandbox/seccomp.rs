@@ -36,6 +36,8 @@ const IO_PGETEVENTS: c_long = 333;
 #[cfg(target_arch = "aarch64")]
 const IO_PGETEVENTS: c_long = 292;
 pub const CACHESTAT: c_long = 451;
+/// Requests that set a file's flags or its project: `FS_IOC_SETFLAGS`, the same of 32-bit programs, `FS_IOC_FSSETXATTR`.
+pub const SET_FLAGS: [u32; 3] = [0x4008_6602, 0x4004_6602, 0x401c_5820];
 pub const FCHMODAT2: c_long = 452;
 
 const ALLOW: u32 = SECCOMP_RET_ALLOW;
@@ -51,6 +53,9 @@ const NO_FAMILY: u32 = SECCOMP_RET_ERRNO | EAFNOSUPPORT as u32;
 pub const NATIVE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub const NATIVE: u32 = 0xc000_00b7;
+
+/// Requests that type into a terminal.
+const TYPING: [u32; 2] = [TIOCSTI as u32, TIOCLINUX as u32];
 
 /// Flags of `clone` that make namespaces. (CLONE_NEWTIME is no flag of `clone`: its bit is part of the signal number.)
 const NAMESPACE_FLAGS: u32 =
@@ -226,8 +231,8 @@ enum Verdict {
     Namespaces(u32),
     /// No devices; the mode is this argument.
     MakeNode(u32),
-    /// With an address.
-    SendTo,
+    /// With something in memory; its address is this argument.
+    Points(u32),
     /// But for letting go.
     LockFile,
     /// What locks.
@@ -240,7 +245,7 @@ enum Verdict {
     Allocate,
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
-    /// No typing into terminals; clones of files, if init makes them.
+    /// No typing into terminals; clones of files, if init makes them, and flags that workers do not have.
     Ioctl,
     IoctlOfWatched,
     /// What changes nothing about the security of a program.
@@ -265,7 +270,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_personality => Verdict::Personality,
         _ if number == SYS_fallocate && watched.is_some() => Verdict::Allocate,
         _ if number == SYS_connect && watched.is_some() => Verdict::Return(NOTIFY),
-        _ if number == SYS_sendto && watched.is_some() => Verdict::SendTo,
+        _ if number == SYS_sendto && watched.is_some() => Verdict::Points(4),
+        // Without room for an answer it only asks for the interface's version, which libraries do as they are loaded.
+        _ if number == SYS_capget && watched.is_some() => Verdict::Points(1),
         _ if number == SYS_flock && is_watched(|variant| variant.locks) => Verdict::LockFile,
         _ if number == SYS_fcntl && is_watched(|variant| variant.locks) => Verdict::Control,
         _ if [SYS_execve, SYS_execveat].contains(&number) && is_watched(|variant| variant.programs) => {
@@ -433,12 +440,7 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
     let answer = |value| instruction(RETURN, 0, 0, value);
     match verdict {
         Verdict::Return(value) => program.push(answer(value)),
-        Verdict::Namespaces(at) => program.extend([
-            instruction(LOAD, 0, 0, argument(at)),
-            instruction(JUMP_ANY_BIT, 0, 1, NAMESPACE_FLAGS),
-            answer(no),
-            answer(ALLOW),
-        ]),
+        Verdict::Namespaces(at) => any_bit(at, NAMESPACE_FLAGS, [no, ALLOW], program),
         // Of the kinds of files only devices have the one bit and not the other.
         Verdict::MakeNode(at) => program.extend([
             instruction(LOAD, 0, 0, argument(at)),
@@ -447,49 +449,24 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(no),
             answer(ALLOW),
         ]),
-        Verdict::SendTo => program.extend([
-            instruction(LOAD, 0, 0, argument(4)),
+        Verdict::Points(at) => program.extend([
+            instruction(LOAD, 0, 0, argument(at)),
             instruction(JUMP_EQUAL, 0, 2, 0),
-            instruction(LOAD, 0, 0, argument(4) + 4),
+            instruction(LOAD, 0, 0, argument(at) + 4),
             instruction(JUMP_EQUAL, 1, 0, 0),
             answer(NOTIFY),
             answer(ALLOW),
         ]),
-        Verdict::Open(at) => program.extend([
-            instruction(LOAD, 0, 0, argument(at)),
-            instruction(JUMP_ANY_BIT, 0, 1, (O_EXCL | O_APPEND) as u32),
-            answer(NOTIFY),
-            answer(ALLOW),
-        ]),
-        Verdict::OpenToAdd(at) => program.extend([
-            instruction(LOAD, 0, 0, argument(at)),
-            instruction(JUMP_ANY_BIT, 0, 1, O_APPEND as u32),
-            answer(NOTIFY),
-            answer(ALLOW),
-        ]),
-        Verdict::Allocate => program.extend([
-            instruction(LOAD, 0, 0, argument(1)),
-            instruction(JUMP_ANY_BIT, 0, 1, !((FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32)),
-            answer(NOTIFY),
-            answer(ALLOW),
-        ]),
-        Verdict::LockFile => program.extend([
-            instruction(LOAD, 0, 0, argument(1)),
-            instruction(JUMP_ANY_BIT, 1, 0, LOCK_UN as u32),
-            answer(NOTIFY),
-            answer(ALLOW),
-        ]),
-        Verdict::Control => program.extend([
-            instruction(LOAD, 0, 0, argument(1)),
-            instruction(JUMP_EQUAL, 5, 0, F_GETLK as u32),
-            instruction(JUMP_EQUAL, 4, 0, F_OFD_GETLK as u32),
-            instruction(JUMP_EQUAL, 3, 0, F_SETLK as u32),
-            instruction(JUMP_EQUAL, 2, 0, F_SETLKW as u32),
-            instruction(JUMP_EQUAL, 1, 0, F_OFD_SETLK as u32),
-            instruction(JUMP_EQUAL, 0, 1, F_OFD_SETLKW as u32),
-            answer(NOTIFY),
-            answer(ALLOW),
-        ]),
+        Verdict::Open(at) => any_bit(at, (O_EXCL | O_APPEND) as u32, [NOTIFY, ALLOW], program),
+        Verdict::OpenToAdd(at) => any_bit(at, O_APPEND as u32, [NOTIFY, ALLOW], program),
+        Verdict::Allocate => {
+            any_bit(1, !((FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32), [NOTIFY, ALLOW], program);
+        }
+        Verdict::LockFile => any_bit(1, LOCK_UN as u32, [ALLOW, NOTIFY], program),
+        Verdict::Control => {
+            let locks = [F_GETLK, F_OFD_GETLK, F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW];
+            equals(1, locks.map(|lock| (lock as u32, NOTIFY)), program);
+        }
         Verdict::Socket => program.extend([
             instruction(LOAD, 0, 0, argument(0)),
             instruction(JUMP_EQUAL, 5, 0, AF_UNIX as u32),
@@ -501,23 +478,12 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(ALLOW),
             answer(NO_FAMILY),
         ]),
-        Verdict::Ioctl => program.extend([
-            instruction(LOAD, 0, 0, argument(1)),
-            instruction(JUMP_EQUAL, 2, 0, TIOCSTI as u32),
-            instruction(JUMP_EQUAL, 1, 0, TIOCLINUX as u32),
-            answer(ALLOW),
-            answer(REFUSE),
-        ]),
-        Verdict::IoctlOfWatched => program.extend([
-            instruction(LOAD, 0, 0, argument(1)),
-            instruction(JUMP_EQUAL, 4, 0, TIOCSTI as u32),
-            instruction(JUMP_EQUAL, 3, 0, TIOCLINUX as u32),
-            instruction(JUMP_EQUAL, 3, 0, copying::CLONE_FILE),
-            instruction(JUMP_EQUAL, 2, 0, copying::CLONE_RANGE),
-            answer(ALLOW),
-            answer(REFUSE),
-            answer(NOTIFY),
-        ]),
+        Verdict::Ioctl => equals(1, TYPING.map(|request| (request, REFUSE)), program),
+        Verdict::IoctlOfWatched => {
+            let asked = SET_FLAGS.into_iter().chain([copying::CLONE_FILE, copying::CLONE_RANGE]);
+            let typing = TYPING.map(|request| (request, REFUSE));
+            equals(1, typing.into_iter().chain(asked.map(|request| (request, NOTIFY))), program);
+        }
         Verdict::Poll => program.extend([
             instruction(LOAD, 0, 0, argument(sys::POLL_SIGN_AT)),
             instruction(JUMP_EQUAL, 0, 1, sys::POLL_SIGN),
@@ -533,6 +499,25 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(REFUSE),
         ]),
     }
+}
+
+/// The first answer if the argument has any of these bits, else the second.
+fn any_bit(at: u32, bits: u32, [any, none]: [u32; 2], program: &mut BpfProgram) {
+    program.extend([
+        instruction(LOAD, 0, 0, argument(at)),
+        instruction(JUMP_ANY_BIT, 0, 1, bits),
+        instruction(RETURN, 0, 0, any),
+        instruction(RETURN, 0, 0, none),
+    ]);
+}
+
+/// The answer that belongs to the argument's value; what is not named is allowed.
+fn equals(at: u32, answers: impl IntoIterator<Item = (u32, u32)>, program: &mut BpfProgram) {
+    program.push(instruction(LOAD, 0, 0, argument(at)));
+    for (value, answer) in answers {
+        program.extend([instruction(JUMP_EQUAL, 0, 1, value), instruction(RETURN, 0, 0, answer)]);
+    }
+    program.push(instruction(RETURN, 0, 0, ALLOW));
 }
 
 #[cfg(test)]

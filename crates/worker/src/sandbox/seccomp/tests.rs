@@ -73,6 +73,9 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_copy_file_range, &[], ALLOW, NOTIFY),
         (SYS_ioctl, &[0, copying::CLONE_FILE], ALLOW, NOTIFY),
         (SYS_ioctl, &[0, copying::CLONE_RANGE], ALLOW, NOTIFY),
+        (SYS_ioctl, &[0, SET_FLAGS[0]], ALLOW, NOTIFY),
+        (SYS_ioctl, &[0, SET_FLAGS[2]], ALLOW, NOTIFY),
+        (SYS_capget, &[1, 2], ALLOW, NOTIFY),
         (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
         (SYS_execve, &[], ALLOW, ALLOW),
         (SYS_mkdirat, &[], ALLOW, ALLOW),
@@ -89,6 +92,8 @@ fn a_watched_task_stops_where_its_init_decides() {
     }
     for (number, arguments) in [
         (SYS_sendto, &[1, 2, 3, 4, 0][..]),
+        (SYS_capget, &[1, 0]),
+        (SYS_ioctl, &[0, TCGETS as u32]),
         (SYS_openat, &[0, 0, O_CREAT as u32]),
         (SYS_flock, &[0, LOCK_UN as u32]),
         (SYS_fcntl, &[0, F_GETFD as u32]),
