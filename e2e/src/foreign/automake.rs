@@ -5,8 +5,9 @@ use crate::error::{Context, Result};
 use crate::source;
 use std::path::Path;
 
-/// A test's folder shows all that was built by links, so that tests see the layout of a build tree and write only beside it.
-const LINKS: &str = "ln -s \"$TOP\"/* .\n";
+/// A test's folder shows all that was built by links, so that tests see the layout of a build tree and write only beside it. Those in
+/// Perl write beside themselves.
+const LINKS: &str = "ln -s \"$TOP\"/* .; test ! -d tests || { rm tests; cp -Rs \"$TOP\"/tests .; }\n";
 
 /// Prints, at the end of the package's own Makefile, what its harness would run.
 const QUESTIONS: &str = "include Makefile\n\

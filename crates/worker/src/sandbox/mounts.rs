@@ -6,7 +6,7 @@
 
 use super::rootfs::{Layers, Root, escape, mount_overlay};
 use base::Mount;
-use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use std::ffi::OsStr;
@@ -30,7 +30,7 @@ pub fn add_all(made: BorrowedFd<'_>, root: &Root<'_>) -> Result<(), Errno> {
         let node = open(lower.as_fd(), mount, OFlags::PATH | OFlags::NOFOLLOW)?;
         let found = rustix::fs::fstat(&node)?;
         match FileType::from_raw_mode(found.st_mode) {
-            FileType::Directory => add_folder(made, lower.as_fd(), &found, index, mount, root)?,
+            FileType::Directory => add_folder(made, lower.as_fd(), index, mount, root)?,
             _ => add_file(made, mount)?,
         }
     }
@@ -53,7 +53,6 @@ fn open(root: BorrowedFd<'_>, mount: &Mount, flags: OFlags) -> Result<OwnedFd, E
 fn add_folder(
     made: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
-    found: &Stat,
     index: usize,
     mount: &Mount,
     root: &Root<'_>,
@@ -64,8 +63,7 @@ fn add_folder(
         rustix::fs::mkdir(path, Mode::RWXU)?;
     }
     let below = open(lower, mount, OFlags::RDONLY | OFlags::DIRECTORY)?;
-    // The overlay's root has the attributes of its upper layer.
-    take_over(&upper, found, &below)?;
+    take_over(&upper, &below)?;
     let below = format!("/proc/self/fd/{}", below.as_raw_fd()).into_bytes();
     let layers = match mount.read_only {
         false => Layers { lower: below, upper: Some((upper, work)) },
@@ -76,8 +74,9 @@ fn add_folder(
     mount_overlay(&layers, ".", flags_of(mount), root.privileged)
 }
 
-/// Gives a new folder the attributes of what was found at its place.
-fn take_over(upper: &Path, found: &Stat, below: &OwnedFd) -> Result<(), Errno> {
+/// Gives a new upper layer the attributes of the folder that it will cover: an overlay's root has those of its upper layer.
+pub fn take_over(upper: &Path, below: &OwnedFd) -> Result<(), Errno> {
+    let found = rustix::fs::fstat(below)?;
     let held = rustix::fs::open(upper, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     let mut names = vec![0u8; XATTR_BYTES_MAX];
     let count = rustix::fs::flistxattr(below, &mut names[..]).unwrap_or(0);

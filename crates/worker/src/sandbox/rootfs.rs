@@ -7,7 +7,7 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount};
 
@@ -53,13 +53,19 @@ pub struct Root<'a> {
 pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
     let step = |step: &'static str| move |errno: Errno| Failure::new(step, errno);
     rustix::process::chdir(root.scratch).map_err(step("scratch folder"))?;
+    // Without privileges the only owner is the guest's user, and a mode could keep the worker itself out.
+    if root.privileged {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let below = rustix::fs::open(root.lower, flags, Mode::empty()).map_err(step("lower layer"))?;
+        mounts::take_over(Path::new("upper"), &below).map_err(step("upper layer"))?;
+    }
     let upper = Some((PathBuf::from("upper"), PathBuf::from("work")));
     let layers = Layers { lower: escape(root.lower.as_os_str()), upper };
     let plain = MountFlags::NOSUID | MountFlags::NODEV;
     mount_overlay(&layers, "root", plain, root.privileged).map_err(step("overlay"))?;
     rustix::process::chdir("root").map_err(step("overlay"))?;
     if !root.mounts.is_empty() {
-        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let made = rustix::fs::open(".", flags, Mode::empty()).map_err(step("overlay"))?;
         mounts::add_all(made.as_fd(), root).map_err(step(super::STEP_MOUNTS))?;
         rustix::process::fchdir(&made).map_err(step("overlay"))?;
