@@ -34,7 +34,6 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/a drained worker gets nothing more", revoked::drained),
     ("contract/a revoked worker runs nothing more", revoked::worker),
     ("contract/a revoked client runs nothing more", revoked::client),
-    ("contract/an account's limits hold", limits::hold),
     ("contract/commands go to workers that have what they ask for, or nowhere", needs::met),
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
@@ -46,7 +45,6 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/a batch job whose tasks come after others: each sees what those made", ordered::in_order),
     ("contract/a batch job in order whose client daemon is killed: all is done once", ordered::daemon_killed),
     ("contract/batch jobs with a quorum, retries and a time limit", batch::again_and_twice),
-    ("contract/batch jobs with deadlines: refused, met and missed", deadline::kept),
     ("contract/batch jobs whose results a command compares, also when the hub is killed meanwhile", batch::compared),
     ("contract/batch jobs are held, released, cancelled, and assimilated", batch::ways),
     ("contract/batch jobs held with more tasks than the hub has room for are in nobody's way", reasons::held),
@@ -54,6 +52,12 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/batch jobs whose results cannot agree say why", reasons::quorum),
     ("contract/batch jobs whose scripts are edited while they wait run one state of them, or say so", edited::scripts),
     ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),
+];
+
+/// Those that count on the processors there are.
+const ALONE: [Scenario; 2] = [
+    ("contract/an account's limits hold", limits::hold),
+    ("contract/batch jobs with deadlines: refused, met and missed", deadline::kept),
 ];
 
 /// What is done to a pool whose workers are other people's.
@@ -83,7 +87,8 @@ const STANDBY: [Scenario; 3] = [
 
 /// Runs the scenarios whose name contains `filter` on pools of this kind.
 pub fn run(options: &Options, filter: &str, report: &Report) {
-    scenario::run(SCENARIOS, options, filter, report);
+    scenario::run_some_at_once(SCENARIOS, options, filter, report);
+    scenario::run(&ALONE, options, filter, report);
     scenario::run(&GUESTS, &Options { guests: true, ..options.clone() }, filter, report);
     let in_one_process = Options { workers: 0, together: true, ..options.clone() };
     let with_database = Options { database: true, ..options.clone() };

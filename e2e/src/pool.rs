@@ -12,7 +12,7 @@ use crate::empty_root::{EmptyRoot, MACHINE, OWNERS};
 use crate::error::{Context, Error, Result};
 use crate::leftovers::{self, Before};
 use crate::process::{Daemon, tail, wait_for};
-use crate::scratch::Scratch;
+use crate::scratch::{Scratch, copy_program};
 use crate::supervise::KEEP;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -168,8 +168,7 @@ impl Pool {
         let root = scratch.path().to_path_buf();
         let bin = make(&root, "bin", 0o755, 0)?;
         for program in ["gleaner", "remrun", "libgleaner.so"] {
-            let (from, to) = (options.programs.join(program), bin.join(program));
-            std::fs::copy(&from, &to).at("copy (build it with `cargo build -p cli -p libgleaner`)", &from)?;
+            copy_program(&options.programs.join(program), &bin.join(program))?;
         }
         make(&root, "log", 0o755, 0)?;
         let mut owner = client_in(&root, "hub", &bin, 0)?;

@@ -6,6 +6,7 @@ use crate::process::{Daemon, Ended, Outcome, Run, wait_for};
 use crate::report::{Report, Verdict};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The bound within which a command must end after a part of the system was lost.
@@ -20,17 +21,40 @@ pub const COMMAND: &str = "echo begun > begun; i=0; while [ $i -lt 5 ]; do echo 
 /// A name, and what is done; that returns what is wrong, in words.
 pub type Scenario = (&'static str, fn(&mut Pool) -> Result<Vec<String>>);
 
-/// Runs those of `scenarios` whose name contains `filter`, each on a pool of its own.
+/// Scenarios at the same time, of those that may be: they wait more than they compute.
+const BESIDE: usize = 3;
+
+/// Runs those of `scenarios` whose name contains `filter`, each on a pool of its own, one after the other.
 pub fn run(scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
-    for (name, scenario) in scenarios.iter().filter(|(name, _)| name.contains(filter)) {
-        let started = Instant::now();
-        let verdict = match one(options, *scenario) {
-            Ok(wrong) if wrong.is_empty() => Verdict::Passed,
-            Ok(wrong) => Verdict::Failed(wrong),
-            Err(Error::Missing(why)) => Verdict::Skipped(why),
-            Err(error) => Verdict::Failed(vec![error.to_string()]),
-        };
-        report.add(name, verdict, started.elapsed());
+    run_beside(1, scenarios, options, filter, report);
+}
+
+/// The same, some beside each other. Those that keep the machine busy, or measure it, are not for this.
+pub fn run_some_at_once(scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
+    run_beside(BESIDE, scenarios, options, filter, report);
+}
+
+fn run_beside(count: usize, scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
+    let chosen: Vec<&Scenario> = scenarios.iter().filter(|(name, _)| name.contains(filter)).collect();
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..count {
+            scope.spawn(|| {
+                while let Some((name, scenario)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let started = Instant::now();
+                    report.add(name, verdict(options, *scenario), started.elapsed());
+                }
+            });
+        }
+    });
+}
+
+fn verdict(options: &Options, scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Verdict {
+    match one(options, scenario) {
+        Ok(wrong) if wrong.is_empty() => Verdict::Passed,
+        Ok(wrong) => Verdict::Failed(wrong),
+        Err(Error::Missing(why)) => Verdict::Skipped(why),
+        Err(error) => Verdict::Failed(vec![error.to_string()]),
     }
 }
 

@@ -11,6 +11,15 @@ pub const MARK: &str = "GLEANER_E2E";
 /// How the names of scratch folders begin.
 pub const PREFIX: &str = "gleaner-e2e-";
 
+/// Copies a program by a process of its own. Were it written to here, a child that another thread forks meanwhile would hold it open for
+/// writing, and it could not be executed until that child executes its own program.
+pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
+    let hint = "copy (build it with `cargo build -p cli -p libgleaner -p e2e --bins`)";
+    let copied = std::process::Command::new("cp").arg(from).arg(to).stderr(std::process::Stdio::null()).status();
+    let failed = || std::io::Error::other("cp failed");
+    copied.and_then(|status| if status.success() { Ok(()) } else { Err(failed()) }).at(hint, from)
+}
+
 /// A folder under the system's temporary folder, readable by all, removed on drop.
 #[derive(Debug)]
 pub struct Scratch {

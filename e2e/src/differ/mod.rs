@@ -14,6 +14,7 @@ mod world;
 use crate::error::{Context, Error, Result};
 use crate::pool::{self, Pool};
 use crate::report::{Report, Verdict};
+use crate::scratch::copy_program;
 use program::Program;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -133,7 +134,7 @@ fn drive(pool: &Pool, options: &Options) -> Result<Vec<String>> {
     let actor = pool.scratch.path().join("bin").join(ACTOR);
     let built =
         std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?.with_file_name(ACTOR);
-    std::fs::copy(&built, &actor).at("copy (build it with `cargo build -p e2e --bins`)", &built)?;
+    copy_program(&built, &actor)?;
     let nobody = pool.nobody.as_ref().ok_or_else(|| Error::Product("the pool has no ordinary user".into()))?;
     let clients = Clients { root: &pool.client, nobody, actor: &actor };
     let place = pool.place("");
