@@ -44,11 +44,16 @@ impl KeptBack {
 }
 
 impl Server {
-    /// A task reads `path`, whose contents stay here. Calls it off, or notes that it was not told; returns when it is not to
-    /// be left without an answer any longer.
-    pub(crate) async fn keep_back(&self, path: &TreePath) {
+    /// A task reads the file with these `paths`, whose contents stay here. Calls it off, or notes that it was not told; returns
+    /// when it is not to be left without an answer any longer.
+    pub(crate) async fn keep_back(&self, paths: &[TreePath]) {
         let mut called: Vec<TaskId> = Vec::new();
-        for (task, running) in self.tasks_with(path) {
+        let tasks =
+            paths.iter().flat_map(|path| self.tasks_with(path).into_iter().map(move |(task, of)| (path, task, of)));
+        for (path, task, running) in tasks {
+            if called.contains(&task) {
+                continue;
+            }
             let Some(denial) = denial(&running, path) else { continue };
             let kept = KeptBack { path: path.clone(), denial };
             let why = kept.why();

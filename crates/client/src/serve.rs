@@ -433,8 +433,9 @@ impl Server {
             Ok(stamp) => stamp,
             Err(error) => return sender.send(&refuse(error.to_string())).await,
         };
-        if let Some(path) = self.snapshot().kept_back(&stamp) {
-            self.keep_back(&path).await;
+        let kept_back = self.snapshot().kept_back(&stamp);
+        if let Some(path) = kept_back.first() {
+            self.keep_back(&kept_back).await;
             return sender.send(&ObjectReply { errno: EACCES, ..refuse(format!("{path} is kept back")) }).await;
         }
         let numbers = request.first..request.first.saturating_add(request.count.clamp(1, PIECES_MAX).into());

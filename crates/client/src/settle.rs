@@ -10,7 +10,7 @@ use crate::serve::blocking;
 use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
-use crate::write_rules::WriteRules;
+use crate::write_rules::{self, WriteRules};
 use base::{Content, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::HashSet;
 use std::fs::File;
@@ -150,7 +150,8 @@ pub(crate) async fn settle_ended(
     }
     let daemon = daemon.clone();
     let work = move || {
-        let write = |path: &TreePath| ended.write.decide(path);
+        let replaced = write_rules::replaced(&delta);
+        let write = |path: &TreePath| ended.write.decide(path, &replaced);
         // A worker's clock may be a little ahead: a change here after the commit must not look older than what the task made.
         let ahead = nanos_ahead(&delta, Time(now_nanos()));
         if ahead > 0 {

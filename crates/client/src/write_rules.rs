@@ -2,7 +2,7 @@
 
 use crate::commit;
 use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy};
-use base::TreePath;
+use base::{Action, Change, Delta, TreePath};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
 
 /// Decides what one command may change.
@@ -17,9 +17,9 @@ impl WriteRules {
         Self { policy: WritePolicy::new(scope, allowed) }
     }
 
-    /// What becomes of a change at `path`. Looks at the file system.
-    pub fn decide(&self, path: &TreePath) -> commit::WriteDecision {
-        match self.policy.decide(path, &facts(path)) {
+    /// What becomes of a change at `path`, of a delta that puts new directories in the place of `replaced`. Looks at the file system.
+    pub fn decide(&self, path: &TreePath, replaced: &[&TreePath]) -> commit::WriteDecision {
+        match self.policy.decide(path, &facts(path, replaced)) {
             WriteDecision::Commit => commit::WriteDecision::Commit,
             WriteDecision::Scratch => commit::WriteDecision::Scratch,
             WriteDecision::Refuse(why) => {
@@ -31,12 +31,18 @@ impl WriteRules {
     }
 }
 
-fn facts(path: &TreePath) -> WriteFacts {
+/// The directories that a task removed and made anew: who owned what was there does not matter in them.
+pub fn replaced(delta: &Delta) -> Vec<&TreePath> {
+    let is_new = |change: &&Change| matches!(change.action, Action::Directory { replaces: true, .. });
+    delta.changes.iter().filter(is_new).map(|change| &change.path).collect()
+}
+
+fn facts(path: &TreePath, replaced: &[&TreePath]) -> WriteFacts {
     let found = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok();
     WriteFacts {
         owner: found.map(|stat| stat.st_uid),
         directory: found.is_some_and(is_directory),
-        may_write: may_write(path) || found.is_some_and(|stat| may_change(path, &stat)),
+        may_write: may_write(path, replaced) || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
     }
 }
@@ -45,22 +51,30 @@ fn is_directory(stat: Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-/// Whether the user may change the nearest directory above `path` that exists: what the task made on the way is its own.
-fn may_write(path: &TreePath) -> bool {
-    let mut above = std::iter::successors(path.parent(), TreePath::parent);
+/// Whether the user may change the nearest directory above `path` that exists: what the task made on the way is its own. One of the user's own
+/// that is closed may have been opened by the task, as the commit opens it.
+fn may_write(path: &TreePath, replaced: &[&TreePath]) -> bool {
+    let above = std::iter::successors(path.parent(), TreePath::parent);
+    let mut above = above.filter(|above| !replaced.iter().any(|replaced| above.is_within(replaced)));
     // A file in the way is one that the task replaces by a directory: that is decided on its own.
     let is_directory = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(is_directory);
     let nearest = above.find(is_directory);
     let rights = Access::WRITE_OK | Access::EXEC_OK;
-    nearest.is_some_and(|directory| accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()).is_ok())
+    let is_owned = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(|stat| is_own(&stat));
+    nearest.is_some_and(|directory| {
+        accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()).is_ok() || is_owned(&directory)
+    })
 }
 
 /// Whether the user may change what is at `path` itself. (Whether it can be removed or renamed depends on its directory: then
 /// the commit says so.)
 fn may_change(path: &TreePath, stat: &Stat) -> bool {
     let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
-    let is_owned = stat.st_uid == rustix::process::geteuid().as_raw();
-    is_owned || (!is_link && accessat(CWD, path.as_bytes(), Access::WRITE_OK, AtFlags::empty()).is_ok())
+    is_own(stat) || (!is_link && accessat(CWD, path.as_bytes(), Access::WRITE_OK, AtFlags::empty()).is_ok())
+}
+
+fn is_own(stat: &Stat) -> bool {
+    stat.st_uid == rustix::process::geteuid().as_raw()
 }
 
 /// Whether `path` lies in a `.git` that is not there yet.

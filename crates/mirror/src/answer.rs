@@ -70,6 +70,14 @@ pub enum Lookup {
     },
     /// `EACCES`: the policy keeps it at the client, or it is not a file, directory or link.
     Denied,
+    /// The same in a directory that is closed to its own user at the client. The kernel asks, so a task has opened it since: only the
+    /// client could look into it.
+    Closed {
+        /// The lane in which that is asked.
+        lane: LaneNumber,
+        /// The directory.
+        path: TreePath,
+    },
     /// The path must be bound ([`crate::Lanes::learn`]) first.
     Fault(Fault),
     /// The listing with this digest is needed ([`crate::Lanes::put_listing`]) first, in this lane.

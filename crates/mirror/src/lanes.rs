@@ -15,6 +15,9 @@ use base::{Attr, Binding, Bound, Digest, Listing, TaskId, TreePath, Version, Vie
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+/// A directory's own user may search it.
+const OWNER_MAY_SEARCH: u32 = 0o100;
+
 /// All that one mount shows.
 #[derive(Debug)]
 pub struct Lanes {
@@ -238,10 +241,26 @@ impl Lanes {
         let (view_id, task) = (lane.view, lane.tasks[0]);
         let known = view.known(&path, |digest| self.listings.peek(digest).cloned());
         match known {
-            Known::Bound(bound) => self.show(number, view_id, parent, name, &bound),
+            Known::Bound(bound) => match self.show(number, view_id, parent, name, &bound) {
+                Lookup::Denied => self.denied(number, path),
+                shown => shown,
+            },
             Known::Unlisted(listing) => self.show_unlisted(parent, name, listing),
             Known::NeedsListing(digest) => Lookup::NeedsListing(number, digest),
             Known::Unknown => Lookup::Fault(Fault { lane: number, view: view_id, task, path }),
+        }
+    }
+
+    /// The answer for a path that the client may not look at.
+    fn denied(&self, lane: LaneNumber, path: TreePath) -> Lookup {
+        let view = self.in_use(lane).map(|(_, view)| view);
+        let is_closed = |above: &TreePath| {
+            let attr = view.and_then(|view| view.get(above)).and_then(|above| above.binding.attr());
+            attr.is_some_and(|attr| attr.mode & OWNER_MAY_SEARCH == 0)
+        };
+        match path.parent().filter(is_closed) {
+            Some(path) => Lookup::Closed { lane, path },
+            None => Lookup::Denied,
         }
     }
 

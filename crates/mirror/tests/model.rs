@@ -92,7 +92,8 @@ impl Client {
                 let listing = Listing::new(self.children(path).map(entry).collect());
                 let digest = Digest::of(&base::codec::Encode::to_bytes(&listing));
                 self.listings.insert(digest, Arc::new(listing));
-                Binding::Directory { attr: attr(stamp, 1), listing: listable.then_some(digest), xattrs: Vec::new() }
+                let attr = Attr { mode: if listable { 0o755 } else { 0o644 }, ..attr(stamp, 1) };
+                Binding::Directory { attr, listing: listable.then_some(digest), xattrs: Vec::new() }
             }
         }
     }
@@ -291,7 +292,7 @@ impl World {
                     }
                     return Ok(None);
                 }
-                Lookup::Denied => return Err(Walk::Denied),
+                Lookup::Denied | Lookup::Closed { .. } => return Err(Walk::Denied),
                 Lookup::Fault(fault) if !self.answer(&fault.path) => return Err(Walk::Unanswerable),
                 Lookup::Fault(_) => {}
                 Lookup::NeedsListing(_, digest) => self.put_listing(digest),
@@ -552,4 +553,20 @@ fn equal_files_are_two_and_hard_links_one() {
     world.launch(false, &[]);
     assert_ne!(world.running[0].lane, world.running[1].lane);
     assert_eq!(world.walk(1, &path("/a")).expect("it can be walked").0, a);
+}
+
+#[test]
+fn what_may_not_be_looked_at_is_closed_where_its_directory_is_closed_to_its_user() {
+    let mut world = World::new(Limits::default());
+    for (at, listable) in [("/a", true), ("/b", false)] {
+        world.client.put(&path(at), Some(Thing::Dir { stamp: 1, listable }), false);
+        world.client.put(&path(&format!("{at}/c")), Some(Thing::Secret), false);
+    }
+    world.launch(false, &[]);
+    for at in ["/a/c", "/b/c"] {
+        assert_eq!(world.walk(0, &path(at)), Err(Walk::Denied), "it is asked, and bound");
+    }
+    let [open, closed] = ["/a", "/b"].map(|at| world.walk(0, &path(at)).expect("it can be walked").0);
+    assert_eq!(world.lanes.lookup(open, b"c"), Lookup::Denied);
+    assert_eq!(world.lanes.lookup(closed, b"c"), Lookup::Closed { lane: world.running[0].lane, path: path("/b") });
 }

@@ -113,7 +113,7 @@ async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>, launches: Launch
         why = scratch.outgrown() => why,
         () = lane.xattrs_missed() => trouble(XATTRS.into()),
         path = lane.looked_into_unlistable() => {
-            FailedKind::Unable.because(format!("it has to look into {path}, which cannot be listed elsewhere"))
+            FailedKind::Unable.because(format!("it has to look into {path}, which cannot be done elsewhere"))
         }
         why = launches.handed_back() => why,
     }

@@ -2,9 +2,9 @@
 
 use super::stamp::stat_open;
 use super::{Snapshot, Stamp, attr_of, open, places};
-use crate::policy::Access;
+use crate::policy;
 use base::{Binding, Listing, ListingEntry, NodeKind, TreePath, Xattr};
-use rustix::fs::{AtFlags, FileType, OFlags, RawDir, Statx};
+use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Statx, accessat};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,10 +16,15 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 
 impl Snapshot {
     /// Binds the directory that `stat` was of; `None`: it changed meanwhile.
-    pub(super) fn directory(&self, path: &TreePath, stat: &Statx, access: Access) -> Result<Option<Binding>, Errno> {
+    pub(super) fn directory(
+        &self,
+        path: &TreePath,
+        stat: &Statx,
+        access: policy::Access,
+    ) -> Result<Option<Binding>, Errno> {
         let attr = attr_of(stat);
         let closed = Binding::Directory { attr, listing: None, xattrs: Vec::new() };
-        if access != Access::Allow {
+        if access != policy::Access::Allow {
             return Ok(Some(closed));
         }
         let directory = match open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
@@ -34,7 +39,11 @@ impl Snapshot {
         }
         let xattrs = self.xattrs(path, &directory);
         let place = self.places.of(&stamp, &directory);
-        let proves = place.lists_all
+        // Where names can be read and what they lead to cannot be looked at, a task that has opened the directory goes on here.
+        let may_search =
+            attr.mode & 0o111 == 0o111 || accessat(&directory, c".", Access::EXEC_OK, AtFlags::EACCESS).is_ok();
+        let proves = may_search
+            && place.lists_all
             && !places::is_hidden_folder(path)
             && !(place.may_fold_case && places::folds_case(&directory));
         if !proves {

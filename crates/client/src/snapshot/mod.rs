@@ -253,13 +253,14 @@ impl Snapshot {
     }
 
     /// A file whose contents the policy or the user's own rights keep here: whoever reads it asks for its pieces, and that is
-    /// noticed. It has a name of its own, so that nobody has them under the name that other policies give it.
+    /// noticed. It has a name of its own, so that nobody has them under the name that other policies give it; all hard links of
+    /// the file have the same one, or a worker would take them for different files, and a rename onto another link would lose it.
     pub(super) fn keep_back(&self, path: &TreePath, stat: &Statx, stamp: Stamp) -> Binding {
         let attr = attr_of(stat);
         let content = match attr.size {
             0 => Content::Empty,
             _ => {
-                let name = Digest::of(&[b"kept back", &stamp.digest(false).0[..], path.as_bytes()].concat());
+                let name = Digest::of(&[b"kept back", &stamp.digest(false).0[..]].concat());
                 self.sources.add_kept_back(name, path);
                 Content::Lazy(name)
             }

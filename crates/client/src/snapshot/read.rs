@@ -64,8 +64,8 @@ impl Snapshot {
         Ok(bytes)
     }
 
-    /// The file whose contents the read policy keeps here, if it was bound as [`base::Content::Lazy`] with this digest.
-    pub fn kept_back(&self, name: &Digest) -> Option<TreePath> {
+    /// The paths of the file whose contents the read policy keeps here, if it was bound as [`base::Content::Lazy`] with this digest.
+    pub fn kept_back(&self, name: &Digest) -> Vec<TreePath> {
         self.sources.kept_back(name)
     }
 

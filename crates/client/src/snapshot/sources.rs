@@ -40,7 +40,7 @@ pub(crate) struct Sources {
     blobs: Mutex<Lru<Digest, Bytes>>,
     fresh: Mutex<Lru<Digest, Bytes>>,
     origins: Mutex<Lru<Digest, TreePath>>,
-    kept_back: Mutex<Lru<Digest, TreePath>>,
+    kept_back: Mutex<Lru<Digest, Vec<TreePath>>>,
     held: Mutex<Lru<Digest, Arc<File>>>,
 }
 
@@ -90,12 +90,20 @@ impl Sources {
 
     /// Remembers which file it is whose contents stay here, by the name that others were told.
     pub fn add_kept_back(&self, name: Digest, path: &TreePath) {
-        lock(&self.kept_back).insert(name, path.clone(), 1);
+        let mut table = lock(&self.kept_back);
+        match table.get(&name) {
+            Some(paths) => {
+                paths.retain(|other| other != path);
+                paths.truncate(PLACES_MAX - 1);
+                paths.insert(0, path.clone());
+            }
+            None => table.insert(name, vec![path.clone()], 1),
+        }
     }
 
-    /// The file whose contents stay here under this name.
-    pub fn kept_back(&self, name: &Digest) -> Option<TreePath> {
-        lock(&self.kept_back).get(name).cloned()
+    /// The paths of the file whose contents stay here under this name, the latest first; none: there is no such file.
+    pub fn kept_back(&self, name: &Digest) -> Vec<TreePath> {
+        lock(&self.kept_back).get(name).cloned().unwrap_or_default()
     }
 
     /// Keeps a lazily bound file open once a task reads it: what has its name later is another file, here as there.

@@ -104,6 +104,28 @@ fn a_listing_on_a_file_system_that_hides_names_proves_nothing() {
 }
 
 #[test]
+fn hard_links_of_a_file_that_is_kept_back_have_one_content() {
+    let tree = Tree::new();
+    for (name, link) in [("one", "link of one"), ("other", "link of other")] {
+        fs::write(tree.at(name), b"x").unwrap();
+        fs::hard_link(tree.at(name), tree.at(link)).unwrap();
+    }
+    let keep_back = |name: &str| {
+        let stat = stat_at(tree.path(name).as_bytes()).unwrap();
+        let Binding::File { content: Content::Lazy(stamp), .. } =
+            tree.snapshot.keep_back(&tree.path(name), &stat, Stamp::of(&stat))
+        else {
+            panic!("not a lazy file")
+        };
+        stamp
+    };
+    let [one, link, other] = ["one", "link of one", "other"].map(keep_back);
+    assert_eq!(one, link, "a worker tells files apart by their contents, too");
+    assert_ne!(one, other);
+    assert_eq!(tree.snapshot.kept_back(&one), [tree.path("link of one"), tree.path("one")]);
+}
+
+#[test]
 fn user_attributes() {
     let tree = Tree::new();
     fs::write(tree.at("file"), b"x").unwrap();

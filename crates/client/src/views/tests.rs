@@ -297,7 +297,7 @@ fn the_policy_decides_and_may_change() {
     let (file, parent) = says(&Closed(secret.clone(), 1));
     assert!(is_kept_back(&file), "its attributes, and a name under which nothing can be had");
     let Binding::File { content: Content::Lazy(name), .. } = file else { unreachable!() };
-    assert_eq!(views.snapshot().kept_back(&name), Some(secret.clone()));
+    assert_eq!(views.snapshot().kept_back(&name), vec![secret.clone()]);
     assert!(matches!(views.snapshot().read_piece(&name, 0), Err(ReadError::UnknownStamp(_))));
     assert!(matches!(parent, Binding::Directory { listing: None, .. }), "no listing of a folder passed through");
     let (file, parent) = says(&Open);

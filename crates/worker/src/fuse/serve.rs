@@ -277,7 +277,7 @@ impl Shared {
     fn serve(&self, call: Call) {
         let (header, node) = (call.header, call.node());
         let result = match &call.op {
-            Op::Lookup { name } => self.lookup(node, name, call.unlisted),
+            Op::Lookup { name } => self.lookup(&call, name),
             Op::GetAttr if node == ROOT => Ok(Ok(protocol::attr_answer(&protocol::root_shown(), self.ids))),
             Op::GetAttr => self.attributes(node),
             Op::ReadDir { offset, size } if node == ROOT => Ok(Ok(read_root(*offset, *size))),
@@ -291,14 +291,16 @@ impl Shared {
         }
     }
 
-    fn lookup(&self, parent: NodeId, name: &[u8], unlisted: bool) -> Result<Result<Vec<u8>, Errno>, Need> {
+    fn lookup(&self, call: &Call, name: &[u8]) -> Result<Result<Vec<u8>, Errno>, Need> {
+        let (parent, unlisted) = (call.node(), call.unlisted);
         let mut lanes = self.lanes();
         Ok(match lanes.lookup(parent, name) {
             Lookup::Found(shown) => Ok(protocol::entry_answer(&shown, self.ids)),
             Lookup::FoundRoot(root) => Ok(protocol::root_answer(root, self.ids)),
             Lookup::Absent { keep: true } => Ok(protocol::absent_answer()),
             Lookup::Absent { keep: false } => Err(Errno::NOENT),
-            Lookup::Denied => Err(Errno::ACCESS),
+            Lookup::Closed { lane, path } if !is_own(call.header.pid) => return Err(Need::Client(lane, path)),
+            Lookup::Denied | Lookup::Closed { .. } => Err(Errno::ACCESS),
             Lookup::Stale => Err(Errno::STALE),
             Lookup::Fault(fault) => return Err(Need::Bind(fault)),
             // Without the listing the name itself must be asked.
@@ -326,9 +328,8 @@ impl Shared {
             Names::Fault(fault) => return Err(Need::Bind(fault)),
             Names::NeedsListing(..) if unlisted => return Ok(Err(Errno::IO)),
             Names::NeedsListing(lane, digest) => return Err(Need::Listing(lane, digest)),
-            // It is the worker itself, which reads what a task left.
+            // The worker itself reads what a task left; the kernel asks for an overlay, to remove or replace the directory.
             Names::Unlistable { .. } if is_own(call.header.pid) => return Ok(Err(Errno::ACCESS)),
-            // The kernel, which asks for an overlay: its user may remove or replace a directory that nobody may list.
             Names::Unlistable { lane, path } => return Err(Need::Client(lane, path)),
             Names::Stale => return Ok(Err(Errno::STALE)),
         };
