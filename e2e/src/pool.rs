@@ -457,10 +457,11 @@ fn in_empty_root(root: &Path, name: &str, begin: &[&str], options: &Options) -> 
     if let Some(group) = number.and_then(|number| options.groups.get(number)) {
         command.env(MACHINE, group);
     }
-    command.env(WITHOUT, options.without);
-    if !options.guests {
-        command.env(OWNERS, "1");
-    }
+    match options.guests {
+        true => command.env(WITHOUT, options.without),
+        // The worker is root's: it takes tasks of the ordinary user for its owner's as well.
+        false => command.env(WITHOUT, format!("{},guests", options.without)).env(OWNERS, "1"),
+    };
     Ok(command)
 }
 

@@ -20,16 +20,19 @@ pub enum Part {
     RecipeCache,
     /// What the hub's or worker's own distribution has is only named.
     OwnDistribution,
+    /// Tasks of other accounts are guests: without, a worker treats all as its owner's.
+    Guests,
 }
 
 /// All parts, with their names in the environment.
-const PARTS: [(Part, &str); 6] = [
+const PARTS: [(Part, &str); 7] = [
     (Part::Prethrow, "prethrow"),
     (Part::Delta, "delta"),
     (Part::Compression, "compression"),
     (Part::CacheSharing, "cache-sharing"),
     (Part::RecipeCache, "recipe-cache"),
     (Part::OwnDistribution, "own-distribution"),
+    (Part::Guests, "guests"),
 ];
 
 static LEFT_OUT: AtomicU32 = AtomicU32::new(0);

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use store::BlockStore;
 use store::system::SystemFiles;
 use wire::owner::Secret;
+use wire::without;
 use wire::{Joined, lock};
 
 /// Most clients with a mirror here; beyond, the one longest idle loses its mirror.
@@ -107,6 +108,7 @@ impl Clients {
     pub fn priority(&self, task: TaskId, proof: &[u8]) -> Priority {
         match &self.owner {
             Some(owner) if owner.is_proved(task, proof) => Priority::Owner,
+            _ if without::is_left_out(without::Part::Guests) => Priority::Owner,
             _ => Priority::Guest,
         }
     }
