@@ -7,6 +7,7 @@
 pub mod actor;
 pub mod grammar;
 pub mod program;
+mod queue;
 pub mod shrink;
 mod tally;
 mod world;
@@ -16,16 +17,15 @@ use crate::pool::{self, Pool};
 use crate::report::{Report, Verdict};
 use crate::scratch::copy_program;
 use program::Program;
+use queue::{Done, Extent};
 use std::io::IsTerminal;
-use std::path::PathBuf;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tally::Tally;
 use world::{Clients, Comparison};
 
 /// Programs of the suite, from the same seeds each time.
-pub const SUITE_PROGRAMS: usize = 400;
+pub const SUITE_PROGRAMS: usize = 2000;
 /// The name of the suite's test.
 const NAME: &str = "differ/programs by chance";
 /// The actor's program, beside the suite's own.
@@ -143,29 +143,11 @@ fn drive(pool: &Pool, options: &Options) -> Result<Vec<String>> {
         return one(file, &place.join("0"), clients);
     }
     let started = Instant::now();
-    let mut tally = Tally::default();
-    let mut failures: Vec<Failure> = Vec::new();
-    let mut next = options.seed;
-    loop {
-        let is_over = match options.time {
-            Some(time) => started.elapsed() >= time,
-            None => tally.programs + tally.void >= options.programs,
-        };
-        if is_over || failures.len() >= FAILURES_MAX {
-            break;
-        }
-        let left = if options.time.is_some() { ROUND } else { options.programs - tally.programs - tally.void };
-        let seeds: Vec<u64> = (next..).take(left.min(ROUND)).collect();
-        next += seeds.len() as u64;
-        failures.extend(round(&seeds, &place, clients, options.jobs, &mut tally)?);
-        progress(&tally, failures.len(), started.elapsed());
-    }
-    if std::io::stderr().is_terminal() {
-        eprintln!();
-    }
+    let (tally, mut failures) = run_all(options, &place, clients)?;
+    failures.sort_by_key(|failure| failure.seed);
+    let seconds = started.elapsed().as_secs_f64();
     let mut wrong: Vec<String> =
         failures.into_iter().map(|failure| describe(failure, options.shrink, &place.join("0"), clients)).collect();
-    let seconds = started.elapsed().as_secs_f64();
     if options.json {
         let mut figures = tally.json();
         figures["seconds"] = seconds.into();
@@ -188,50 +170,41 @@ fn drive(pool: &Pool, options: &Options) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// Runs some programs, several at a time, and looks up where.
-fn round(
-    seeds: &[u64],
-    place: &std::path::Path,
-    clients: Clients<'_>,
-    jobs: usize,
-    tally: &mut Tally,
-) -> Result<Vec<Failure>> {
-    let next = AtomicUsize::new(0);
-    let done: Mutex<Vec<(u64, Program, Result<Comparison>)>> = Mutex::default();
-    std::thread::scope(|scope| {
-        for job in 0..jobs.max(1) {
-            let (next, done) = (&next, &done);
-            scope.spawn(move || {
-                // The same few places again and again: their names are known to the workers, with other contents.
-                let place = place.join(job.to_string());
-                while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let program = grammar::draw(*seed);
-                    let comparison = world::compare(&program, &seed.to_string(), &place, clients);
-                    done.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((*seed, program, comparison));
-                }
-            });
-        }
-    });
-    let mut done = done.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    done.sort_by_key(|(seed, _, _)| *seed);
-    let mut failures = Vec::new();
-    let mut compared = Vec::new();
-    for (seed, program, comparison) in done {
-        let comparison = comparison?;
+/// Runs the programs, and counts where their commands ran; which failed, in the order in which they ended.
+fn run_all(options: &Options, place: &Path, clients: Clients<'_>) -> Result<(Tally, Vec<Failure>)> {
+    let started = Instant::now();
+    let extent = match options.time {
+        Some(time) => Extent::Until(started + time),
+        None => Extent::Programs(options.programs),
+    };
+    let of = [clients.root, clients.nobody];
+    let (mut tally, mut failures, mut round) = (Tally::default(), Vec::new(), Vec::new());
+    queue::run(options.seed, extent, options.jobs, place, clients, |done| {
+        let Done { seed, program, comparison } = done;
         tally.void += usize::from(comparison.is_void);
         tally.programs += usize::from(!comparison.is_void);
         tally.called_off_late += comparison.called_off_late;
-        compared.push((seed.to_string(), program.clone()));
-        if !comparison.found.is_empty() {
+        round.push((seed.to_string(), program.clone()));
+        if let Some(found) = comparison.found.first() {
+            // A long run may be ended before it has made them smaller.
+            eprintln!("seed {seed} differs: {}", found.lines().next().unwrap_or_default());
             failures.push(Failure { seed, program, found: comparison.found, is_rare: false });
         }
+        if round.len() >= ROUND {
+            tally.add(&std::mem::take(&mut round), of)?;
+            progress(&tally, failures.len(), started.elapsed());
+        }
+        Ok(failures.len() < FAILURES_MAX)
+    })?;
+    tally.add(&round, of)?;
+    if std::io::stderr().is_terminal() {
+        eprintln!();
     }
-    tally.add(&compared, [clients.root, clients.nobody])?;
-    Ok(failures)
+    Ok((tally, failures))
 }
 
 /// One program from a file.
-fn one(file: &std::path::Path, place: &std::path::Path, clients: Clients<'_>) -> Result<Vec<String>> {
+fn one(file: &Path, place: &Path, clients: Clients<'_>) -> Result<Vec<String>> {
     let text = std::fs::read_to_string(file).at("read", file)?;
     let program = Program::parse(&text).map_err(|why| Error::Product(format!("{}: {why}", file.display())))?;
     let comparison = world::compare(&program, "file", place, clients)?;
@@ -243,7 +216,7 @@ fn one(file: &std::path::Path, place: &std::path::Path, clients: Clients<'_>) ->
 }
 
 /// Makes a failure smaller, and says how it is run again.
-fn describe(mut failure: Failure, shrinks: bool, place: &std::path::Path, clients: Clients<'_>) -> String {
+fn describe(mut failure: Failure, shrinks: bool, place: &Path, clients: Clients<'_>) -> String {
     let compare = |program: &Program, name: &str| world::compare(program, name, place, clients);
     match compare(&failure.program, "again") {
         Ok(again) if again.found.is_empty() => failure.is_rare = true,

@@ -81,8 +81,8 @@ impl Actor {
     /// Two processes append records to one file at the same time: none may be lost or torn.
     fn appenders(&mut self, words: &Words<'_>) -> Reported {
         let (path, count) = (words.path(0)?, words.number(1)?.clamp(0, 200));
-        // What is there may end without a line's end: whose record came after it would be seen.
-        let fd = sys!(libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND, 0o644))? as RawFd;
+        // What is there may end without a line's end: whose record came after it would be seen. Who may not read it could not put them in order.
+        let fd = sys!(libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_APPEND, 0o644))? as RawFd;
         write_all(fd, b"\n")?;
         sys!(libc::close(fd))?;
         let append = |letter: u8| {

@@ -99,8 +99,9 @@ impl Actor {
         let len = std::mem::size_of::<libc::sockaddr_un>() as u32;
         let own = sys!(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0))? as RawFd;
         let start = std::ptr::from_ref(&address).cast::<libc::sockaddr>();
-        let bound = sys!(libc::bind(own, start, len)).and_then(|_| sys!(libc::listen(own, 1)));
-        let talked = bound.and_then(|_| {
+        let bound = sys!(libc::bind(own, start, len));
+        let is_bound = bound.is_ok();
+        let talked = bound.and_then(|_| sys!(libc::listen(own, 1))).and_then(|_| {
             let child = self.child(|_| {
                 let other = sys!(libc::socket(libc::AF_UNIX, libc::SOCK_STREAM, 0)).unwrap_or(-1) as RawFd;
                 let sent = sys!(libc::connect(other, start, len)).and_then(|_| write_all(other, &filled(1000, 4)));
@@ -112,7 +113,8 @@ impl Actor {
             Ok(format!("{} {}", show(&read), super::processes::wait_for(child)?))
         });
         sys!(libc::close(own))?;
-        if talked.is_ok() {
+        // Also where nobody could talk: a socket that stays is not brought back.
+        if is_bound {
             words.path(0).and_then(|path| sys!(libc::unlink(path.as_ptr())))?;
         }
         talked

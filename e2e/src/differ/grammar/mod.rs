@@ -224,9 +224,10 @@ impl Grammar {
     fn mode(&mut self) -> Vec<u8> {
         // No set-user-id and set-group-id bits: a worker never gives them to a file here (`client` crate, `commit`).
         if self.nobody {
-            // Not what closes a folder to its user: one that may be listed and not searched is shown empty once its name has changed,
-            // and what such folders hold is not always found at the commit.
-            return self.dice.of(&["755", "777", "775", "1777", "711", "700"]).into();
+            // Few that close what they are given to its own user: such commands run here. None that lets it write and not read: of a
+            // file with several names the commit could not keep a copy.
+            let usual = ["755", "777", "775", "1777", "711", "700", "644", "755", "555", "400", "600", "0"];
+            return self.dice.of(&usual).into();
         }
         let usual = [0o644, 0o755, 0o600, 0o700, 0o640, 0o777, 0o444, 0o555, 0o000, 0o711, 0o1777];
         format!("{:o}", self.dice.of(&usual)).into_bytes()

@@ -131,6 +131,7 @@ impl Grammar {
         // A folder copied into itself depends on the order of its listing.
         let new = if template.starts_with("cp -") { self.name() } else { self.fresh() };
         let mut last = None;
+        let mut moved: Option<Vec<u8>> = None;
         while let Some(at) = rest.find('@') {
             line.push_str(&rest[..at]);
             let letter = rest[at + 1..].chars().next();
@@ -146,6 +147,12 @@ impl Grammar {
                     continue;
                 }
             };
+            let path = match &moved {
+                // Neither a mount into itself: it is moved piece by piece.
+                Some(from) if template.starts_with("mv ") && is_within(&path, from) => self.name(),
+                _ => path,
+            };
+            moved.get_or_insert(path.clone());
             if letter == Some('x') {
                 last = self.known.iter().find(|(known, _)| *known == path).map(|(_, likely)| *likely);
             }
@@ -162,6 +169,10 @@ impl Grammar {
         }
         line
     }
+}
+
+fn is_within(path: &[u8], folder: &[u8]) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.is_empty() || rest[0] == b'/')
 }
 
 /// A name as a word of a shell; those that a line of text cannot have are replaced.
