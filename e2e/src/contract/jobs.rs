@@ -12,6 +12,16 @@ use std::time::{Duration, Instant};
 
 /// Moments after the start at which `remrun` is stopped, in milliseconds: while it is launched, and while it runs.
 const MOMENTS_MS: [u64; 6] = [0, 5, 12, 30, 200, 500];
+/// Waits, as a shell does at each command it begins, for a child that shares its memory until it has executed something (`vfork`): the child
+/// can be stopped, and as long as it is the parent cannot. Here it takes its time.
+const BEGINS_ANOTHER: &str = "import ctypes, os, sys, time
+child = ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0)
+if child == 0:
+    time.sleep(1)
+    os._exit(0)
+os.waitpid(child, 0)
+open('out', 'w').write('end\\n')
+print('end')";
 
 /// The state letters of the guests below the workers, or below a hub that is one itself, whose arguments contain `word`.
 fn states(pool: &Pool, word: &str) -> String {
@@ -40,39 +50,47 @@ fn until_stopped(child: &Child) -> std::result::Result<(), String> {
 pub fn stopped(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for moment in MOMENTS_MS {
-        let (word, place) = (format!("0.7{moment}"), folder(pool, &format!("stopped-{moment}"))?);
-        let mut command = pool.client.remrun(&["--no-local", "sh", "-c", &format!("sleep {word}; echo end | tee out")]);
-        command.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-        let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
-        pause(Duration::from_millis(moment));
-        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TSTP);
-        if let Err(instead) = until_stopped(&child) {
-            let states = states(pool, &word);
-            let _ = child.kill();
-            let output = child.wait_with_output().map(|output| output.stderr).unwrap_or_default();
-            let said = String::from_utf8_lossy(&output);
-            wrong.push(format!(
-                "after {moment} ms SIGTSTP did not stop it: {instead}, its processes {states:?}, {said:?}"
-            ));
-            continue;
-        }
-        let rests =
-            || wait_for(GUEST_BOUND, || Some(states(pool, &word)).filter(|states| !states.contains(['S', 'R'])));
-        let settled = rests();
-        // Longer than the command takes: a guest that goes on would end, and leave its file. One that begins only now, on a busy machine,
-        // is told to stop as soon as it has.
-        pause(Duration::from_millis(1200));
-        if settled.is_none() || rests().is_none() || place.join("out").exists() {
-            let states = states(pool, &word);
-            wrong.push(format!("stopped after {moment} ms: the guest goes on, its processes are {states:?}"));
-        }
-        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::CONT);
-        let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+        let word = format!("0.7{moment}");
+        let script = format!("sleep {word}; echo end | tee out");
+        wrong.extend(stopped_after(pool, moment, &word, &["sh", "-c", &script])?);
+    }
+    wrong.extend(stopped_after(pool, 400, "ctypes", &["python3", "-c", BEGINS_ANOTHER])?);
+    Ok(wrong)
+}
+
+/// One command, whose processes have `word` among their arguments, stopped so long after its start.
+fn stopped_after(pool: &Pool, moment: u64, word: &str, words: &[&str]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    let place = folder(pool, &format!("stopped-{moment}"))?;
+    let mut command = pool.client.remrun(&[&["--no-local"], words].concat());
+    command.current_dir(&place).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+    let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
+    pause(Duration::from_millis(moment));
+    let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TSTP);
+    if let Err(instead) = until_stopped(&child) {
+        let states = states(pool, word);
         let _ = child.kill();
-        let output = child.wait_with_output().context(|| "cannot wait for remrun".to_owned())?;
-        if ended != Some(Ended::Code(0)) || output.stdout != b"end\n" || !place.join("out").exists() {
-            wrong.push(format!("stopped after {moment} ms and continued: {ended:?}, {:?}", output.stdout));
-        }
+        let output = child.wait_with_output().map(|output| output.stderr).unwrap_or_default();
+        let said = String::from_utf8_lossy(&output);
+        return Ok(vec![format!(
+            "after {moment} ms SIGTSTP did not stop {word}: {instead}, its processes {states:?}, {said:?}"
+        )]);
+    }
+    let rests = || wait_for(GUEST_BOUND, || Some(states(pool, word)).filter(|states| !states.contains(['S', 'R'])));
+    let settled = rests();
+    // Longer than the command takes: a guest that goes on would end, and leave its file. One that begins only now, on a busy machine,
+    // is told to stop as soon as it has.
+    pause(Duration::from_millis(1200));
+    if settled.is_none() || rests().is_none() || place.join("out").exists() {
+        let states = states(pool, word);
+        wrong.push(format!("stopped after {moment} ms: {word} goes on, its processes are {states:?}"));
+    }
+    let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::CONT);
+    let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+    let _ = child.kill();
+    let output = child.wait_with_output().context(|| "cannot wait for remrun".to_owned())?;
+    if ended != Some(Ended::Code(0)) || output.stdout != b"end\n" || !place.join("out").exists() {
+        wrong.push(format!("stopped after {moment} ms and continued: {word} {ended:?}, {:?}", output.stdout));
     }
     Ok(wrong)
 }
@@ -102,7 +120,8 @@ pub fn in_a_shell(pool: &mut Pool) -> Result<Vec<String>> {
     if wait_for(END_BOUND, || place.join("stopped").exists().then_some(())).is_none() {
         wrong.push("the shell did not notice that its job was stopped".to_owned());
     }
-    let all_stopped = |states: &String| !states.is_empty() && states.chars().all(|state| state == 'T');
+    // `D`: it waits for a child that was stopped before it had executed anything.
+    let all_stopped = |states: &String| states.contains('T') && states.chars().all(|state| "TD".contains(state));
     if wait_for(GUEST_BOUND, || Some(states(pool, "3.33")).filter(all_stopped)).is_none() {
         wrong.push(format!("the guest's processes are {:?}, not all stopped", states(pool, "3.33")));
     }

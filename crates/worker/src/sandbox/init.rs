@@ -6,6 +6,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
 
 use base::codec::Encode;
 use base::{ExitStatus, Limit};
@@ -18,6 +19,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid}
 
 use super::cgroup::Limits;
 use super::exec::{Begun, Program, not_executed};
+use super::held::Held;
 use super::notices::{self, Decision, Listener};
 use super::order::{Deliver, Failure, Input, Order, Report, Sink};
 use super::others::{self, Others};
@@ -133,6 +135,8 @@ struct Guest<'a> {
     outlived: Option<i32>,
     /// What outlived it is to end.
     others: Option<Others>,
+    /// Whether it stands still though it does not count as stopped.
+    held: Held,
 }
 
 /// What an order says.
@@ -144,6 +148,11 @@ enum Ordered {
     EndOthers,
     /// Nothing more: the worker is gone.
     Gone,
+}
+
+fn timespec_until(moment: Instant) -> rustix::time::Timespec {
+    let left = moment.saturating_duration_since(Instant::now());
+    rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 fn step(name: &'static str) -> impl Fn(Errno) -> Failure {
@@ -298,6 +307,7 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
         listener,
         outlived: None,
         others: None,
+        held: Held::new(has_terminal),
     };
     if is_started {
         guest.has_started();
@@ -414,6 +424,9 @@ impl Guest<'_> {
                     return Some(self.on_end(status));
                 }
             }
+            if let Some(signal) = self.held.look(self.program) {
+                self.report(&Report::Stopped(signal), &[]);
+            }
             if let (Some(status), Some(others)) = (self.outlived, &mut self.others)
                 && (others::was_interrupted(status) || others.are_left())
             {
@@ -435,8 +448,9 @@ impl Guest<'_> {
         let used = stand_ins.map(|_| poll.len());
         poll.extend(stand_ins.map(|stand_ins| PollFd::from_borrowed_fd(stand_ins.events(), PollFlags::IN)));
         // Without an end of its own: a task may run for ever, and its worker's death closes the status socket.
-        let soon = rustix::time::Timespec { tv_sec: 0, tv_nsec: others::LOOK_MS * 1_000_000 };
-        let _ = sys::poll(&mut poll, self.others.as_ref().map(|_| &soon));
+        let looks = self.others.as_ref().map(|_| Instant::now() + Duration::from_millis(others::LOOK_MS));
+        let look = looks.into_iter().chain(self.held.next()).min().map(timespec_until);
+        let _ = sys::poll(&mut poll, look.as_ref());
         let ready = |at: Option<usize>| at.is_some_and(|at| !poll[at].revents().is_empty());
         [ready(at[0]), ready(Some(0)), ready(Some(1)), ready(at[1]), ready(used)]
     }
@@ -493,6 +507,7 @@ impl Guest<'_> {
             Ok(Deliver { signal: 0, .. }) => return Ordered::EndOthers,
             Ok(Deliver { signal, group, .. }) => {
                 let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
+                self.held.sent(signal.into());
             }
             Err(_) => {}
         }

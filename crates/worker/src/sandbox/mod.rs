@@ -22,6 +22,7 @@ mod cgroup;
 mod copying;
 mod exec;
 mod guest;
+mod held;
 mod init;
 mod levers;
 mod mounts;

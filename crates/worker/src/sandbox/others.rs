@@ -15,7 +15,7 @@ const CALM: Duration = Duration::from_millis(300);
 /// How long they may take in all.
 const WIND_UP_MAX: Duration = Duration::from_secs(10);
 /// How often they are looked at, in milliseconds.
-pub const LOOK_MS: i64 = 20;
+pub const LOOK_MS: u64 = 20;
 
 /// What is left, on its way to its end.
 #[derive(Debug)]
