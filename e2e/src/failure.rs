@@ -210,8 +210,43 @@ fn interrupted_alone(pool: &mut Pool) -> Result<Vec<String>> {
             wrong.push(format!("{victim:?} {how:?}: a guest remains: {remains}; committed {:?}", committed(&place)));
         }
     }
+    for (round, victim) in [Victim::Worker, Victim::Hub].into_iter().enumerate() {
+        let (took, said) = frozen_after_answer(pool, round, victim)?;
+        slowest = slowest.max(took);
+        wrong.extend(said);
+    }
     scenario::measured("interrupted, and nobody answers: end of the command", slowest);
     Ok(wrong)
+}
+
+/// The signal reaches the program, which catches it; then the part is stopped. How long after the signal the command ended, and what is wrong.
+fn frozen_after_answer(pool: &mut Pool, round: usize, victim: Victim) -> Result<(Duration, Vec<String>)> {
+    let (name, word) = (format!("answered-{round}"), format!("5{round}.75"));
+    let script = format!("trap 'echo caught > caught' INT; echo half > begun; sleep {word}; sleep {word}");
+    let mut child = background(pool, &name, &script)?;
+    let place = folder(pool, &name)?;
+    wait_for(END_BOUND, || (guests(pool, &format!("sleep\0{word}")) > 0).then_some(()));
+    let pid = if victim == Victim::Hub { pool.hub.pid() } else { busy_worker(pool, &place).pid() };
+    let since = Instant::now();
+    let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
+    // Its answer is on its way within a moment.
+    pause(Duration::from_millis(300));
+    let _ = rustix::process::kill_process(pid, Signal::STOP);
+    let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+    let took = since.elapsed();
+    let mut wrong = Vec::new();
+    if ended != Some(Ended::Signal(2)) || took > GUEST_BOUND {
+        let _ = child.kill();
+        wrong.push(format!("{victim:?} frozen after its answer: ended with {ended:?} after {took:?}"));
+        wrong.extend(pool.client.gleaner(&["explain"]).map(|outcome| outcome.text()));
+    }
+    let _ = rustix::process::kill_process(pid, Signal::CONT);
+    revive(pool, victim)?;
+    let remains = wait_for(GUEST_BOUND, || (guests(pool, &format!("sleep\0{word}")) == 0).then_some(())).is_none();
+    if remains || committed(&place) != Committed::Nothing || place.join("caught").exists() {
+        wrong.push(format!("{victim:?} frozen after its answer: a guest remains: {remains}; {:?}", committed(&place)));
+    }
+    Ok((took, wrong))
 }
 
 /// It goes on for longer than a dead worker would be waited for.

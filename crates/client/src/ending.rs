@@ -2,15 +2,20 @@
 //! its worker answers. Where nobody answers, or the worker is lost, the command ends by the signal, and begins nowhere again.
 
 use crate::caller::{Replies, Requests};
-use crate::exchange::{SIGCONT, SIGTSTP, asked};
+use crate::exchange::{Exchange, SIGCONT, SIGTSTP, asked};
 use crate::run::{CODE_FAILED, Outcome, Session};
 use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
+use wire::Joined;
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(4);
+
+/// The last part of it: for so long a hub that has passed on the answer may be silent when it is asked for a sign of life. For some round trips.
+const LIFE_LIMIT: Duration = Duration::from_secs(2);
+const LOOKED_AT_ROUND_TRIP: Duration = Duration::from_millis(300);
 
 /// Signals that are kept for a command that does not run yet.
 const SIGNALS_HELD_MAX: usize = 256;
@@ -22,6 +27,72 @@ pub(crate) enum Phase {
     BeforeStart,
     /// The program has ended, and its result is on its way: an ending signal is the end if that takes long.
     AfterEnd,
+}
+
+/// The answer to a signal that ends programs: its worker says that it has reached the program.
+#[derive(Debug, Default)]
+pub(crate) struct Awaited {
+    /// By when it is due: that to the first signal without one.
+    by: Option<Instant>,
+    /// It has come, which may have been the last that its hub said: when that is asked for a sign of life, or, once it was, how much had been
+    /// heard of it then and when it is looked. After the worker the hub looks.
+    look: Option<(Instant, Option<u64>)>,
+}
+
+/// What is due of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// Nothing yet, or nothing more.
+    Nothing,
+    /// To ask the hub for a sign of life.
+    Probe,
+    /// The end of the command by its signal, for this reason.
+    End(&'static str),
+}
+
+impl Awaited {
+    /// The program was sent a signal.
+    pub fn asked(&mut self, now: Instant) {
+        self.by.get_or_insert(now + ANSWER_LIMIT);
+    }
+
+    /// The program has started; whether its worker is one that answers.
+    pub fn started(&mut self, answers: bool) {
+        self.by = self.by.filter(|_| answers);
+    }
+
+    /// The answer is there. `is_looked_at`: to a signal by which the caller wants the command to end, over a link that answers soon.
+    pub fn came(&mut self, is_looked_at: bool) {
+        let asked = self.by.take().filter(|_| is_looked_at).map(|by| (by - LIFE_LIMIT, None));
+        self.look = asked.or(self.look);
+    }
+
+    /// Whether it is waited for.
+    pub fn is_due(&self) -> bool {
+        self.by.is_some()
+    }
+
+    /// When to look what is due.
+    pub fn next(&self) -> Option<Instant> {
+        self.by.into_iter().chain(self.look.map(|(next, _)| next)).min()
+    }
+
+    /// What is due now. `heard`: how much was heard of the hub so far; `None`: there is no link to it.
+    pub fn due(&mut self, now: Instant, heard: Option<u64>) -> Due {
+        if self.by.is_some_and(|by| by <= now) {
+            return Due::End("nobody answered a signal");
+        }
+        match (self.look.take_if(|(next, _)| *next <= now), heard) {
+            (Some((_, None)), Some(heard)) => {
+                self.look = Some((now + LIFE_LIMIT, Some(heard)));
+                Due::Probe
+            }
+            (Some((_, before)), Some(_)) if before == heard => {
+                Due::End("nothing was heard of the hub since it passed on a signal")
+            }
+            _ => Due::Nothing,
+        }
+    }
 }
 
 /// Whether the caller wants the command to end by this signal. A program that goes on nevertheless is not begun again elsewhere.
@@ -50,6 +121,31 @@ pub(crate) async fn until(time: Option<Instant>) {
 
 pub(crate) fn cancelled() -> Outcome {
     Outcome::Refused("cancelled by gleaner cancel: nothing was committed".into())
+}
+
+impl Exchange<'_> {
+    /// The worker, or the way to it, may be dead or frozen; a program that has not started has no say.
+    pub(crate) async fn on_unanswered(&mut self) -> Option<Outcome> {
+        let hub = self.session.daemon.link().and_then(|link| link.current_or_silent());
+        let hub = hub.map(|(hub, _)| hub).filter(|hub| !hub.connection.is_within_process());
+        match self.answer.due(Instant::now(), hub.as_ref().map(|hub| hub.connection.heard())) {
+            Due::Nothing => None,
+            Due::Probe => {
+                hub.iter().for_each(Joined::probe);
+                None
+            }
+            Due::End(why) => {
+                self.cancel().await;
+                self.record.note(format!("{why}, for {} s: the command ends by it", ANSWER_LIMIT.as_secs()));
+                Some(Outcome::Cancelled(self.session.ending.or(self.signal)))
+            }
+        }
+    }
+
+    /// A signal has reached the program, which may take it as it likes.
+    pub(crate) fn on_answer(&mut self) {
+        self.answer.came(self.session.ending.is_some() && self.round_trip <= LOOKED_AT_ROUND_TRIP);
+    }
 }
 
 impl Session {
@@ -142,6 +238,42 @@ mod tests {
         assert!(matches!(heed(lost(), None), Outcome::Lost(_)));
         let refused = Outcome::Refused("not allowed".into());
         assert!(matches!(heed(refused, Some(SIGINT)), Outcome::Refused(_)), "that is worth knowing");
+    }
+
+    #[test]
+    fn an_answer_is_waited_for_until_it_comes() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut answer = Awaited::default();
+        answer.asked(start);
+        answer.asked(start + second);
+        answer.started(true);
+        assert_eq!(answer.next(), Some(start + ANSWER_LIMIT), "of the first signal");
+        assert_eq!(answer.due(start + second, Some(7)), Due::Nothing);
+        assert!(answer.is_due() && matches!(answer.due(start + ANSWER_LIMIT, Some(7)), Due::End(_)));
+        answer.came(false);
+        assert!(!answer.is_due() && answer.next().is_none());
+        answer.asked(start);
+        answer.started(false);
+        assert_eq!(answer.next(), None, "a worker that never answers is not waited for");
+    }
+
+    /// It was there, and then no more: the caller must not wait until the link is given up.
+    #[test]
+    fn after_the_answer_the_hub_is_asked_for_a_sign_of_life() {
+        let start = Instant::now();
+        for (heard, ends) in [(Some(7), true), (Some(8), false), (None, false)] {
+            let mut answer = Awaited::default();
+            answer.asked(start);
+            answer.came(true);
+            answer.came(true);
+            let asks = start + ANSWER_LIMIT - LIFE_LIMIT;
+            assert_eq!((answer.is_due(), answer.next()), (false, Some(asks)));
+            assert_eq!(answer.due(start, Some(7)), Due::Nothing, "too early");
+            assert_eq!(answer.due(asks, Some(7)), Due::Probe);
+            assert_eq!(answer.next(), Some(start + ANSWER_LIMIT));
+            assert_eq!(matches!(answer.due(start + ANSWER_LIMIT, heard), Due::End(_)), ends, "{heard:?}");
+            assert_eq!(answer.next(), None, "from now on it is the program's");
+        }
     }
 
     #[test]

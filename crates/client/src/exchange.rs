@@ -3,7 +3,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
-use crate::ending::{ANSWER_LIMIT, Phase, cancelled, until};
+use crate::ending::{ANSWER_LIMIT, Awaited, Phase, cancelled, until};
 use crate::hedge::{Headway, hedged};
 use crate::hold::Held;
 use crate::input::finished;
@@ -54,11 +54,11 @@ pub struct Exchange<'a> {
     calls: watch::Receiver<Option<String>>,
     arrivals: Option<Arrivals>,
     exited: Option<Box<Exited>>,
-    signal: Option<u8>,
+    pub(crate) signal: Option<u8>,
     /// The worker says when a signal has reached the program.
     is_answered: bool,
-    /// By when it has to say that of the first signal of which it has not.
-    answer_by: Option<Instant>,
+    /// That it says so is waited for.
+    pub(crate) answer: Awaited,
     /// What came while `waiting` was full, and its bytes.
     behind: VecDeque<OutputKind>,
     behind_bytes: usize,
@@ -123,7 +123,7 @@ impl<'a> Exchange<'a> {
             exited: None,
             signal: None,
             is_answered: false,
-            answer_by: None,
+            answer: Awaited::default(),
             behind: VecDeque::new(),
             behind_bytes: 0,
             link,
@@ -136,7 +136,7 @@ impl<'a> Exchange<'a> {
     /// Passes everything both ways until the end.
     pub(crate) async fn pass(mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
         let outcome = self.pass_all(requests, replies).await;
-        if self.answer_by.is_some() {
+        if self.answer.is_due() {
             self.session.ending = self.session.ending.or(self.signal);
         }
         outcome
@@ -159,7 +159,7 @@ impl<'a> Exchange<'a> {
                 Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read).await,
-                Next::Unanswered => Some(self.on_unanswered().await),
+                Next::Unanswered => self.on_unanswered().await,
                 Next::Look => self.on_look(replies).await,
                 Next::Hedged(is_first) => self.on_hedged(is_first, (requests, replies)).await,
                 Next::Frame(Ok(Some(TaskOutput { kind }))) => match kind {
@@ -189,7 +189,7 @@ impl<'a> Exchange<'a> {
             Some(stream) = session.closed.recv() => Next::Closed(stream),
             () = asked(&session.cancel) => Next::Cancel,
             why = called(&mut self.calls) => Next::CalledOff(why),
-            () = until(self.answer_by) => Next::Unanswered,
+            () = until(self.answer.next()) => Next::Unanswered,
             given_up = self.link.next() => if given_up { Next::GivenUp } else { Next::Link },
             permit = reserve(writer), if self.waiting.is_some() => Next::Room(permit),
             () = self.held.over() => Next::Deliver,
@@ -278,7 +278,7 @@ impl<'a> Exchange<'a> {
                     self.session.ending.get_or_insert(signal);
                 }
                 if self.session.plan.command.is_ended_by(signal) {
-                    self.answer_by.get_or_insert_with(|| Instant::now() + ANSWER_LIMIT);
+                    self.answer.asked(Instant::now());
                 }
                 self.tell(InputKind::Signal(signal.into())).await;
                 if let Some(hedge) = &self.session.hedge {
@@ -294,22 +294,9 @@ impl<'a> Exchange<'a> {
         self.to_task.finish();
     }
 
-    /// The worker, or the way to it, is dead or frozen; a program that has not started has no say.
-    async fn on_unanswered(&mut self) -> Outcome {
-        self.cancel().await;
-        self.record
-            .note(format!("nobody answered a signal within {} s: the command ends by it", ANSWER_LIMIT.as_secs()));
-        Outcome::Cancelled(self.signal)
-    }
-
-    /// A signal has reached the program, which may take it as it likes.
-    fn on_answer(&mut self) {
-        self.answer_by = None;
-    }
-
     /// Whether the next frame is taken: not if an earlier one waits for its writer, unless it may be the answer to a signal.
     fn goes_on(&self) -> bool {
-        self.waiting.is_none() || (self.answer_by.is_some() && self.behind_bytes < BEHIND_BYTES_MAX)
+        self.waiting.is_none() || (self.answer.is_due() && self.behind_bytes < BEHIND_BYTES_MAX)
     }
 
     /// What came while an earlier frame waited for its writer.
@@ -445,7 +432,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Started(_) => {
                 self.started = true;
                 self.held.start(tokio::time::Instant::now());
-                self.answer_by = self.answer_by.filter(|_| self.is_answered);
+                self.answer.started(self.is_answered);
                 self.record.moment("command started");
                 self.on_started().await;
             }

@@ -14,9 +14,10 @@ use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use wire::message::{
     Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, Resting, TaskInput, TaskOutput,
+    is_ending,
 };
 use wire::{Receiver, Sender, Turn, WireError, convert, lock};
 
@@ -26,6 +27,12 @@ use wire::{Receiver, Sender, Turn, WireError, convert, lock};
 const OBJECTS_TO_HUB_MAX: usize = 64 << 10;
 /// How long a worker may take to end a task that nobody waits for any more.
 pub(crate) const WIND_UP: Duration = Duration::from_secs(10);
+/// A worker of which nothing is heard from so long after its task was told to end …
+const REACHED_AFTER: Duration = Duration::from_secs(1);
+/// … until then counts as gone. Those that live are heard every 1.5 s, and a client waits for five.
+const SILENCE_LIMIT: Duration = Duration::from_secs(4);
+/// Longest frame that may be a signal, bytes.
+const SIGNAL_BYTES_MAX: usize = 16;
 
 /// Carries one launch through: answers the client on `to_client` in any case. `given`: objects for it that came before it and
 /// are kept already.
@@ -242,8 +249,12 @@ async fn pass_both_ways(
     (to_client, from_client): (&mut Sender, &mut Receiver),
     (mut to_worker, mut from_worker): (Sender, FromWorker<'_>),
 ) -> Result<(), Failed> {
+    let (told_to_end, mut ending) = watch::channel(());
     let forth = async {
         while let Ok(Some(frame)) = from_client.next_encoded().await {
+            if tells_to_end(&frame) {
+                told_to_end.send_replace(());
+            }
             if to_worker.send_encoded(frame).await.is_err() {
                 return;
             }
@@ -256,14 +267,41 @@ async fn pass_both_ways(
     let is_far_client = way.client.connection.is_far() && !way.client.is_behind;
     let differences = is_far_client.then(|| Differences::new(way.client.clone(), way.view));
     let back = pass_output(&way, differences, &mut from_worker, to_client);
-    tokio::pin!(forth, back);
+    let silent = silence(way.worker, &mut ending);
+    tokio::pin!(forth, back, silent);
     tokio::select! {
         done = &mut back => done,
+        why = &mut silent => Err(why),
         () = &mut forth => {
             let late = FailedKind::Trouble.because("the worker did not wind up in time");
             tokio::time::timeout(WIND_UP, back).await.unwrap_or(Err(late))
         }
     }
+}
+
+/// Whether a client's frame is a signal by which the task is to end.
+fn tells_to_end(frame: &Bytes) -> bool {
+    if frame.len() > SIGNAL_BYTES_MAX {
+        return false;
+    }
+    let input = TaskInput::decode(frame.clone());
+    matches!(input, Ok(TaskInput { kind: Some(InputKind::Signal(signal)) }) if is_ending(signal))
+}
+
+/// Returns when nothing was heard of a worker since its task was told to end: it was dead or frozen already, or is since. It may have said that the
+/// signal has reached the program, and the connection's own limit is longer than who waits for the end is to wait.
+async fn silence(worker: &WorkerSession, ending: &mut watch::Receiver<()>) -> Failed {
+    let connection = &worker.connection;
+    while !connection.is_within_process() && ending.changed().await.is_ok() {
+        tokio::time::sleep(REACHED_AFTER).await;
+        let before = connection.heard();
+        tokio::time::sleep(SILENCE_LIMIT - REACHED_AFTER).await;
+        if connection.heard() == before {
+            let why = format!("nothing was heard of it for {} s", (SILENCE_LIMIT - REACHED_AFTER).as_secs());
+            return gone(worker)(WireError::Lost(why));
+        }
+    }
+    std::future::pending().await
 }
 
 /// Passes a task's output on until its end. An error means that the client has not been told of an end.
@@ -309,6 +347,14 @@ async fn pass_output(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_signal_to_end_is_known_among_what_clients_say() {
+        let encoded = |kind: InputKind| Bytes::from(TaskInput::from(kind).encode_to_vec());
+        let [interrupt, stop, longest] = [2, 20, u32::MAX].map(|signal| encoded(InputKind::Signal(signal)));
+        assert!(tells_to_end(&interrupt) && !tells_to_end(&stop) && longest.len() <= SIGNAL_BYTES_MAX);
+        assert!(!tells_to_end(&encoded(InputKind::Stdin(interrupt))) && !tells_to_end(&vec![0xff; 5].into()));
+    }
 
     #[test]
     fn a_hub_is_told_the_names_of_large_objects() {
