@@ -197,6 +197,10 @@ impl Placement {
     fn fit(&mut self, worker: NodeId) -> Vec<Assignment> {
         let mut made = Vec::new();
         let Some(known) = self.workers.get(&worker) else { return made };
+        if known.lent.largest == 0 && known.hosts.is_empty() {
+            // A hub without workers: nobody knows yet what it will lend, so that it is no host for which anything were refused.
+            return made;
+        }
         let (mut shapes, hosts) = (known.lent.hosts(), known.hosts.clone());
         let speed_permille = known.lent.speed_permille();
         // One that is too many lends nothing: what it has goes on.

@@ -37,6 +37,11 @@ impl Shared {
         hello: Hello,
         mut changes: watch::Receiver<Option<Lends>>,
     ) {
+        if hello.cpus == 0 && hello.behind.is_none() {
+            // It only redeems its token, and comes back as what it is. Until then it is no host: what waits for one is not to be refused for it.
+            drop(connection.closed().await);
+            return;
+        }
         let session = WorkerSession::new(connection.clone(), &hello);
         {
             let mut state = lock(&self.state);

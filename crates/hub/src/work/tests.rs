@@ -9,7 +9,7 @@ use wire::message::work::{
     Assigned, Collect, Drive, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
     JobTold, LaunchResult, Place, PlaceBack, Reported, Taken,
 };
-use wire::message::{Exited, Hello, Open, OpenKind, OutputKind, TaskInput, TaskOutput};
+use wire::message::{Exited, Hello, Lends, Open, OpenKind, OutputKind, TaskInput, TaskOutput};
 use wire::{Joined, Receiver, Role, Sender};
 
 /// A stream, and the connection that it is of.
@@ -410,6 +410,24 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let accepted =
         tokio::time::timeout(std::time::Duration::from_millis(200), worker.connection.accept_control()).await;
     assert!(accepted.is_err(), "nobody launches it");
+}
+
+/// A worker redeems its token, and a hub behind this one has no workers yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_lends_nothing_yet_is_no_host_for_which_jobs_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let _redeems = hub.join(7, hello(Role::Worker, 0)).await;
+    let _behind = hub.join(8, Hello { behind: Some(Lends::default()), ..hello(Role::Worker, 0) }).await;
+    let mut client = Client::of(&hub).await;
+    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
+    let told = client.submit_launches(job, 0, 1).await;
+    assert_eq!((told.tasks, &told.refusal[..]), (1, ""), "it waits for workers");
+    let (_to_hub, mut places) =
+        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let _worker = hub.join(7, hello(Role::Worker, 2)).await;
+    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    assert_eq!((place.index, &place.refusal[..]), (0, ""));
 }
 
 #[tokio::test(flavor = "multi_thread")]
