@@ -1,4 +1,9 @@
-//! Has an endpoint take its packets in time where there are thousands of connections.
+//! The tasks that drive an endpoint and its connections: a panic in one ends the process, and the endpoint's takes its packets in time where
+//! there are thousands of connections.
+//!
+//! Whoever panics in the state of a connection, or of the endpoint, leaves it half changed and locked for ever: nothing drives it any more, nobody is told, and
+//! whoever uses it panics as well. A process that goes on so seems to live and serves nobody. Whatever uses this crate survives its end
+//! at any time, and is started again.
 //!
 //! Quinn's endpoint takes packets for 50 us at a time, and then stands behind all tasks that are ready. With thousands of connections these
 //! are thousands, each with little to do; the socket's buffer runs over meanwhile, and all send again what was lost. Measured
@@ -32,8 +37,8 @@ impl Runtime for EagerRuntime {
 
     fn spawn(&self, future: Task) {
         match self.has_endpoint.swap(true, Ordering::Relaxed) {
-            true => TokioRuntime.spawn(future),
-            false => TokioRuntime.spawn(Box::pin(Eager::new(future))),
+            true => TokioRuntime.spawn(Box::pin(Driver(future))),
+            false => TokioRuntime.spawn(Box::pin(Driver(Box::pin(Eager::new(future))))),
         }
     }
 
@@ -43,6 +48,30 @@ impl Runtime for EagerRuntime {
 
     fn now(&self) -> Instant {
         TokioRuntime.now()
+    }
+}
+
+/// A task that must not panic.
+struct Driver(Task);
+
+impl Future for Driver {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let unwinding = Unwinding;
+        let polled = self.0.as_mut().poll(cx);
+        std::mem::forget(unwinding);
+        polled
+    }
+}
+
+/// Dropped where a panic passes, of which the panic itself has told.
+struct Unwinding;
+
+impl Drop for Unwinding {
+    fn drop(&mut self) {
+        tracing::error!("what drives the connections has panicked: this process ends");
+        std::process::abort();
     }
 }
 
@@ -134,6 +163,35 @@ mod tests {
             }
             Poll::Pending
         }
+    }
+
+    /// By this the test runs itself again, to end so.
+    const ENDS: &str = "GLEANER_TEST_ENDS";
+
+    #[test]
+    fn a_panic_in_what_drives_a_connection_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        if std::env::var_os(ENDS).is_some() {
+            // No core file.
+            let _ = rustix::process::setrlimit(
+                rustix::process::Resource::Core,
+                rustix::process::Rlimit { current: Some(0), maximum: Some(0) },
+            );
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            return runtime.block_on(async {
+                let drivers = EagerRuntime::default();
+                drivers.spawn(Box::pin(std::future::pending()));
+                drivers.spawn(Box::pin(async { panic!("as when time runs backwards") }));
+                tokio::time::sleep(Duration::from_secs(20)).await;
+            });
+        }
+        let own = std::env::current_exe().expect("this program");
+        let name = "eager::tests::a_panic_in_what_drives_a_connection_ends_the_process";
+        let again = std::process::Command::new(own).args([name, "--exact", "--nocapture"]).env(ENDS, "1").output();
+        let again = again.expect("it runs");
+        let said = String::from_utf8_lossy(&again.stderr);
+        assert_eq!(again.status.signal(), Some(6), "{said}");
+        assert!(said.contains("as when time runs backwards"), "{said}");
     }
 
     #[tokio::test(flavor = "multi_thread")]
