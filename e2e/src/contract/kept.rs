@@ -86,12 +86,18 @@ pub fn refusal(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push("something was committed".to_owned());
     }
     let kept = client.json(&["recover", "--json"])?;
-    let task = kept["kept"][0]["task"].as_str().unwrap_or_default().to_owned();
-    if client.gleaner(&["recover", &task, "--commit"])?.ok() {
+    let Some(task) = kept["kept"][0]["task"].as_str() else {
+        wrong.push(format!("nothing is kept: {kept}; {}", client.gleaner(&["explain"])?.text()));
+        return Ok(wrong);
+    };
+    if client.gleaner(&["recover", task, "--commit"])?.ok() {
         wrong.push("the write policy counts for recover, too".to_owned());
     }
     let profile = home.join(".profile").display().to_string();
-    client.gleaner(&["recover", &task, "--commit", "--allow-write", &profile])?.expect_ok("recover --allow-write")?;
+    let recovered = client.gleaner(&["recover", task, "--commit", "--allow-write", &profile])?;
+    if !recovered.ok() {
+        wrong.push(format!("recover --allow-write: {} {}", recovered.ended, recovered.said()));
+    }
     if (read(&home, ".profile"), read(&place, "out")) != ("mine\nx\n".to_owned(), "y\n".to_owned()) {
         wrong.push(format!("recovered: {:?} and {:?}", read(&home, ".profile"), read(&place, "out")));
     }
