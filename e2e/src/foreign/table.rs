@@ -46,8 +46,10 @@ pub fn table(rows: &[Row]) -> String {
     for row in rows.iter().filter(|row| !row.why.is_empty()) {
         reasons.entry((row.user, &row.why)).or_default().push(&row.test);
     }
-    let left_out: Vec<&str> =
+    let mut left_out: Vec<&str> =
         rows.iter().filter(|row| row.place == Where::LeftOut).map(|row| row.test.as_str()).collect();
+    left_out.sort_unstable();
+    left_out.dedup();
     if !left_out.is_empty() {
         text.push_str(&format!("  left out, too long here: {}\n", left_out.join(" ")));
     }

@@ -20,7 +20,7 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
     (
         Machine,
         "ps top htop btop free df uptime vmstat iostat iotop mpstat sar pidstat lsof fuser lsblk blkid lscpu \
-        lspci lsusb lsmem lshw dmidecode sensors nvidia-smi rocm-smi dmesg journalctl mount umount findmnt \
+        lspci lsusb lsmem lshw lsattr chattr dmidecode sensors nvidia-smi rocm-smi dmesg journalctl mount umount findmnt \
         swapon swapoff losetup fdisk parted ip ifconfig route ss netstat iptables nft arp ethtool nmcli who w \
         last users arch loginctl timedatectl hostnamectl localectl sysctl modprobe insmod rmmod lsmod \
         pgrep pkill pidof kill killall pstree renice ionice chrt taskset numactl crontab at batch systemctl service initctl \
@@ -72,6 +72,9 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
     match name {
         "tail" if arguments.iter().any(|argument| follows(argument)) => {
             reason(Daemon, "waits for a file of this machine to grow")
+        }
+        "stat" if arguments.iter().any(|argument| asks_file_system(argument)) => {
+            reason(Machine, "asks for a file system of this machine")
         }
         "sh" | "bash" | "dash" | "zsh" | "ksh" | "fish" if surroundings.stdin_terminal && first.is_empty() => {
             reason(Interactive, "without a script is a conversation on this machine")
@@ -210,6 +213,17 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
 
 fn long(arguments: &[Vec<u8>], names: &[&str]) -> bool {
     arguments.iter().any(|argument| names.iter().any(|name| argument.starts_with(name.as_bytes())))
+}
+
+/// Whether an argument of `stat` is `--file-system`, or has `-f` in it. What follows `-c` is a format.
+fn asks_file_system(argument: &[u8]) -> bool {
+    match argument {
+        b"--file-system" => true,
+        [b'-', letters @ ..] if !letters.starts_with(b"-") => {
+            letters.iter().take_while(|letter| **letter != b'c').any(|letter| *letter == b'f')
+        }
+        _ => false,
+    }
 }
 
 fn follows(argument: &[u8]) -> bool {
