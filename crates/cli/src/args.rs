@@ -421,7 +421,7 @@ number from 1 (as GNU parallel counts; else tasks are counted from 0), {2} {2.} 
 command line is quoted.
 
 All tasks of a job see the files as they were when the job began, whatever others of its tasks changed since; a path that has been changed by \
-others between the job's begin and its first use is an error that names it. A command that has to run on this machine sees the files as they are. \
+others between the job's begin and its first use is an error that names it. A command that has to run on this machine, or waits for a lock, sees the files as they are. \
 Tasks should write files of their own: of a file that several create, the last one's stays.
 
 What a task says is shown when it has ended, whole, standard error apart from standard output. Ctrl-C ends all tasks; nothing of \

@@ -10,6 +10,8 @@
 
 use crate::caller::{Replies, Requests};
 use crate::ending::Phase;
+use crate::hedge::Again;
+use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
@@ -28,7 +30,7 @@ use wire::message::LockRequest;
 const FILES_MAX: usize = 256;
 
 /// How often a lock that another program has is tried.
-const POLL_PAUSE: Duration = Duration::from_millis(20);
+pub const POLL_PAUSE: Duration = Duration::from_millis(20);
 
 /// Whose turn it is at a path.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -112,6 +114,23 @@ impl Session {
     /// What the task has locked: its result is committed with care for who waits for that.
     pub(crate) fn locked(&self) -> HashSet<TreePath> {
         self.locks.held.paths().cloned().collect()
+    }
+
+    /// A task of a job that has waited for a lock sees the files as they are now: what others did under the lock is why it waited.
+    /// The error is why it cannot run elsewhere any more.
+    pub(crate) async fn leave_epoch(&mut self) -> Result<(), String> {
+        let Some(epoch) = self.plan.view.epoch() else { return Ok(()) };
+        let (daemon, options) = (self.daemon.clone(), self.options.clone());
+        let Again { command, window, fds } = self.again.clone();
+        epoch.leave(&command.argv);
+        let planned = blocking(move || {
+            let plan = Plan::new(&daemon, command, window, &options.allow_write, None, &fds)?;
+            plan.with_descriptors(&daemon, &options.descriptors)
+        });
+        let planned = planned.await.ok_or("the client daemon failed")?;
+        self.plan = planned.map_err(|why| why.to_string())?;
+        self.checked = None;
+        Ok(())
     }
 
     /// Waits until the lock that the task did not get can be had, and takes it if the task is to begin `again`; who is to run here
@@ -244,7 +263,7 @@ impl Locks {
     }
 
     /// Where something is locked.
-    fn paths(&self) -> impl Iterator<Item = &TreePath> {
+    pub fn paths(&self) -> impl Iterator<Item = &TreePath> {
         self.files.keys().chain(self.new.keys())
     }
 

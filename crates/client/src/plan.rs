@@ -105,7 +105,8 @@ impl Plan {
         if let Some(why) = remote_ability::shared_memory(&command.argv, &command.env) {
             return Err(NotPlanned::Here(why));
         }
-        command.argv = remote_ability::unwrap(&command.argv).to_vec();
+        let words = std::mem::take(&mut command.argv);
+        command.argv = remote_ability::unwrap(&words).to_vec();
         let program = profile::identify(&command.argv, &command.env, &cwd)?;
         if !is_open(&program.real) {
             return Err(NotPlanned::Here(format!("{} may be executed and not read", program.real)));
@@ -114,8 +115,7 @@ impl Plan {
             return Err(NotPlanned::Here(why));
         }
         let formats = daemon.formats.now().to_vec();
-        let locks = job.is_none();
-        let lock_files = locks && profile::is_interpreter(program.real.name());
+        let (locks, lock_files) = (true, profile::is_interpreter(program.real.name()));
         let clones = daemon.clones.of(&cwd);
         let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors: Vec::new(), clones };
         if let Some(why) = formats::only_here(&program.path, &watch) {
@@ -145,7 +145,7 @@ impl Plan {
         };
         let views = daemon.server.views();
         let view = views.open(&key_under(program.key.clone(), &read), first_sight);
-        let view = match job {
+        let view = match job.filter(|job| job.binds(&words)) {
             Some(job) => views.open_in(job, view),
             None => view,
         };
@@ -262,6 +262,9 @@ fn only_here(command: &Command, program: &profile::Program, cwd: &TreePath, fds:
         surroundings.set_id = remote_ability::changes_rights(&program.real);
         if let Some(reason) = remote_ability::cannot_run_remotely(argv, &program, &command.env, &surroundings) {
             return Some(reason.text);
+        }
+        if let Some(why) = remote_ability::script_in_shared_memory(&program) {
+            return Some(why);
         }
         argv = remote_ability::unwrap(remote_ability::inner(program.real.name(), argv)?);
         program = profile::identify(argv, &command.env, cwd).ok()?;

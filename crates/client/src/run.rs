@@ -161,7 +161,7 @@ pub(crate) struct Session {
     pub(crate) daemon: Arc<Daemon>,
     task: TaskId,
     pub(crate) plan: Plan,
-    checked: Option<Checked>,
+    pub(crate) checked: Option<Checked>,
     pub(crate) options: Options,
     pub(crate) stdout: Output,
     pub(crate) stderr: Output,
@@ -221,7 +221,7 @@ impl Session {
         let (checked, plan, choice) = planned.map_err(|why| not_planned(why, no_local, record))?;
         record.planned(&plan);
         choice.iter().for_each(|choice| record.weighed(plan.kind(), choice));
-        let launched = plan.launched();
+        let seen_since = plan.view.epoch().map_or(plan.launched(), |epoch| epoch.started());
         let stop = Stop::new().map_err(failed)?;
         let (closing, closed) = mpsc::unbounded_channel();
         let output = |stream, fd: &Arc<OwnedFd>| {
@@ -251,7 +251,7 @@ impl Session {
             checked,
             options,
             stop,
-            locks: TaskLocks::new(launched),
+            locks: TaskLocks::new(seen_since),
             hold: Hold::new(&fds),
         })
     }
@@ -292,11 +292,13 @@ impl Session {
                 },
                 Outcome::Contended(why) => {
                     record.note(format!("called off: {why}"));
-                    let again = self.options.no_local && !self.is_noticed() && evictions < EVICTIONS_MAX;
+                    let must_go = self.options.no_local || self.options.job.is_some();
+                    let again = must_go && !self.is_noticed() && evictions < EVICTIONS_MAX;
                     if let Err(ended) = self.wait_for_lock(again, (requests, replies)).await {
                         return self.ended(ended);
                     }
-                    if !again {
+                    let left = if again { self.leave_epoch().await } else { Err(why.clone()) };
+                    if let Err(why) = left {
                         return self.fall_back(why);
                     }
                     evictions += 1;
@@ -450,7 +452,7 @@ impl Session {
         };
         let _waiting = self.daemon.link().map(Link::waiting);
         let launched = Time(now_nanos());
-        if attempt > 1 {
+        if attempt > 1 && self.plan.view.epoch().is_none() {
             self.locks.since = launched;
         }
         let view = self.plan.view.clone();

@@ -11,7 +11,7 @@ use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::{self, WriteRules};
-use base::{Content, ExitStatus, Seq, TaskId, Time, TreePath};
+use base::{Action, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -150,6 +150,12 @@ pub(crate) async fn settle_ended(
     }
     let daemon = daemon.clone();
     let work = move || {
+        if let Some(path) = gives_rights(&delta) {
+            let message = format!(
+                "nothing committed: it gives {path} set-user-id or set-group-id rights, which only a command that runs here may give"
+            );
+            return Err(NotCommitted { message, paths: vec![path.clone()], remedy: Remedy::RunHereAlways });
+        }
         let replaced = write_rules::replaced(&delta);
         let write = |path: &TreePath| ended.write.decide(path, &replaced);
         // A worker's clock may be a little ahead: a change here after the commit must not look older than what the task made.
@@ -165,6 +171,36 @@ pub(crate) async fn settle_ended(
     };
     let done = blocking(work).await.unwrap_or_else(|| Err(wrong("the client daemon failed".into())));
     done.map(Some)
+}
+
+/// What would run with the rights of its owner or group, and does not here now: no worker may say so. What a folder hands down to folders
+/// made in it comes by itself.
+fn gives_rights(delta: &Delta) -> Option<&TreePath> {
+    const SET_USER_ID: u32 = 0o4000;
+    const SET_GROUP_ID: u32 = 0o2000;
+    let present = |path: &TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
+    let hands_down = |path: &TreePath| {
+        let mut above = std::iter::successors(path.parent(), TreePath::parent);
+        above
+            .find_map(|folder| stat_at(folder.as_bytes()).ok())
+            .is_some_and(|stat| u32::from(stat.stx_mode) & SET_GROUP_ID != 0)
+    };
+    let gives = |change: &&Change| {
+        let path = &change.path;
+        match &change.action {
+            Action::File { attr, .. } | Action::LastWrite { attr, .. } | Action::Fifo { attr } => {
+                let set = attr.mode & (SET_USER_ID | SET_GROUP_ID);
+                set != 0 && set & !present(path) != 0
+            }
+            Action::Directory { attr, .. } => {
+                let set = attr.mode & (SET_USER_ID | SET_GROUP_ID);
+                let new = if set == 0 { 0 } else { set & !present(path) };
+                new & SET_USER_ID != 0 || (new != 0 && !hands_down(path))
+            }
+            _ => false,
+        }
+    };
+    delta.changes.iter().find(gives).map(|change| &change.path)
 }
 
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.

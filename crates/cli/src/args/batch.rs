@@ -110,7 +110,7 @@ on: after a start of this machine any gleaner or remrun command starts it. `glea
 
 Tasks see the files as they were when the job began: when it was submitted, released if it was held, or when the daemon was started anew meanwhile. A file that has changed since, and \
 that no task of the job had used before, is told to none: the task that wants it fails, and says so. The commands themselves are those that were read at submission. But if any line has `after`, each task sees the files as \
-they are when it begins itself. A task may run more than once; what it changes is committed \
+they are when it begins itself, and so does a task that waits for a lock. A task may run more than once; what it changes is committed \
 once. What conflicts with changes made here meanwhile is not committed, but kept for `gleaner recover`, and the task has failed. A command that \
 cannot run on another machine fails.
 

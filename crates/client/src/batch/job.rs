@@ -6,6 +6,7 @@ mod lines;
 mod state;
 
 use super::folder::{self, Spec, Tasks};
+use super::locks::JobLocks;
 use super::log::{End, Entry, How, Log, shortened};
 use super::order::Order;
 use crate::views::View;
@@ -45,6 +46,8 @@ pub struct Job {
     taking: Mutex<BTreeSet<u32>>,
     /// Told when one of these is.
     taken: Notify,
+    /// What its tasks have locked.
+    pub(super) locks: JobLocks,
 }
 
 /// What its owner wants of a job.
@@ -112,6 +115,10 @@ impl Job {
                     state.launch(index, number, launched);
                 }
                 Entry::Tainted { index, number, why } => state.taint(index, number, why),
+                Entry::Locked { index, number, path } => {
+                    let why = format!("the client daemon ended while it had {path} locked: run it again");
+                    state.taint(index, number, why);
+                }
                 Entry::Ended(end) => state.end(end),
                 Entry::Assimilated(index) => drop(state.assimilated.insert(index)),
                 Entry::Collected => state.collected = true,
@@ -134,6 +141,7 @@ impl Job {
             more: Notify::new(),
             taking: Mutex::default(),
             taken: Notify::new(),
+            locks: JobLocks::default(),
         };
         // What was broken off between an end and what follows from it.
         job.end_lost()?;
@@ -342,6 +350,7 @@ impl Job {
             return Ok(());
         }
         self.log.keep(&Entry::Ended(end.clone()))?;
+        self.locks.let_go(end.index);
         let failed = {
             let mut state = lock(&self.state);
             state.end(end);

@@ -2,6 +2,7 @@
 
 use super::drive::{Way, time_limit};
 use super::job::Job;
+use super::locks::TaskLocks;
 use super::log::{End, How, Own, shortened};
 use super::reason;
 use crate::link::Reach;
@@ -116,12 +117,17 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
             Some(turn.map_err(|_| Grounded::Trouble(format!("another command was in {tree} for too long")))?)
         }
     };
+    let locks = TaskLocks::of(&way.job, place);
+    locks.wait(way, &plan).await.map_err(Grounded::Trouble)?;
     let mut trouble = String::new();
     for attempt in 1..=TRIES_MAX {
-        match attempt_one(way, place, &plan, attempt).await {
+        match attempt_one(way, place, (&plan, &locks), attempt).await {
             Ok(Landing::Landed) => return Ok(()),
             Ok(Landing::Again(why)) => trouble = why,
-            Ok(Landing::Failed(why)) => return Err(Grounded::Trouble(why)),
+            Ok(Landing::Failed(why)) => {
+                locks.let_go();
+                return Err(Grounded::Trouble(why));
+            }
             Ok(Landing::Unable(why)) => {
                 way.daemon.unable.note(&plan.unable, &why, true, now_seconds());
                 return Err(Grounded::never(format!("it cannot run elsewhere: {why}")));
@@ -151,8 +157,6 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
             NotPlanned::Here(why) => Grounded::never(format!("it cannot run elsewhere: {why}")),
             NotPlanned::Better(_, choice) => Grounded::Trouble(choice.to_string()),
         })?;
-        // Its client may be gone when it wants a lock.
-        (plan.watch.locks, plan.watch.lock_files) = (false, false);
         (plan.stdin, plan.stdout, plan.stderr) = (Stdin::Null, Output::Stream, Output::Stream);
         Ok(plan)
     });
@@ -160,15 +164,22 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
 }
 
 /// One launch, to its end. The error: it is not known whether the hub has what was sent.
-async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -> Result<Landing, String> {
+async fn attempt_one(
+    way: &Arc<Way>,
+    place: &Place,
+    (plan, locks): (&Plan, &TaskLocks),
+    attempt: u32,
+) -> Result<Landing, String> {
     let Way { daemon, joined, connection, job, .. } = &**way;
     let (index, number) = (place.index, place.instance.unwrap_or_default().number);
     let task = TaskId(rand::random());
     let launched = Time(now_nanos());
+    let since = if plan.view.epoch().is_some() { way.sight.since() } else { launched };
     {
-        let (job, view, since) = (job.clone(), (plan.view.clone(), plan.write.clone()), way.sight.since());
+        let (job, view) = (job.clone(), (plan.view.clone(), plan.write.clone()));
         let noted = blocking_io(move || job.launch(index, number, since, view)).await;
         noted.map_err(|error| format!("writing a job's log: {error}"))?;
+        locks.note_held()?;
     }
     let tainted: Taint = {
         let job = job.clone();
@@ -197,16 +208,23 @@ async fn attempt_one(way: &Arc<Way>, place: &Place, plan: &Plan, attempt: u32) -
     tokio::select! {
         biased;
         why = running.called_off.called() => Ok(Landing::Unable(why)),
-        landing = follow(job, index, sender, receiver) => landing,
+        landing = follow(way, (plan, locks, since), index, (sender, receiver)) => landing,
     }
 }
 
 /// What comes of a launch. It ends at the latest a while after its time limit, or when the connection ends.
-async fn follow(job: &Job, index: u32, mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
+async fn follow(
+    way: &Arc<Way>,
+    (plan, locks, since): (&Plan, &TaskLocks, Time),
+    index: u32,
+    (mut sender, mut receiver): (Sender, Receiver),
+) -> Result<Landing, String> {
+    let job = &way.job;
     let batch = &job.spec.batch;
     let limit = time_limit(batch);
     // From its start on; after that: until the hub says that it has ended.
     let (mut ends_by, mut is_too_long) = (None, false);
+    let mut contended = None;
     loop {
         let late = async {
             match ends_by {
@@ -217,8 +235,8 @@ async fn follow(job: &Job, index: u32, mut sender: Sender, mut receiver: Receive
         let output = tokio::select! {
             output = receiver.next::<TaskOutput>() => output.map_err(|error| error.to_string())?,
             () = late => {
-                if is_too_long {
-                    return Err("the hub did not end what took too long".into());
+                if is_too_long || contended.is_some() {
+                    return Err("the hub did not end what was called off".into());
                 }
                 job.ran_too_long(index);
                 if batch.retries.is_none() {
@@ -232,6 +250,21 @@ async fn follow(job: &Job, index: u32, mut sender: Sender, mut receiver: Receive
         let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
         match kind {
             Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
+            Some(OutputKind::Lock(request)) if contended.is_none() => {
+                let number = request.number;
+                let said = match locks.take(way, plan, since, request).await {
+                    Ok(()) => InputKind::Locked(number),
+                    Err(why) => {
+                        contended = Some(why);
+                        ends_by = Some(Instant::now() + WIND_UP);
+                        InputKind::Cancel(true)
+                    }
+                };
+                sender.send(&TaskInput::from(said)).await.map_err(|error| error.to_string())?;
+            }
+            Some(OutputKind::Failed(failed)) if contended.is_some() => {
+                return Ok(Landing::Failed(contended.unwrap_or(failed.message)));
+            }
             Some(OutputKind::Failed(_)) if is_too_long => return Ok(Landing::Failed(reason::too_long(batch, limit))),
             Some(OutputKind::End(_)) => {
                 // The hub may have gone: it will tell of the end over the next connection.

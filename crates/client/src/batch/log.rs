@@ -48,6 +48,15 @@ pub enum Entry {
         /// What it could not be told.
         why: String,
     },
+    /// An instance of a task has a lock, which is lost with the daemon.
+    Locked {
+        /// The task.
+        index: u32,
+        /// Which instance.
+        number: u32,
+        /// The file.
+        path: String,
+    },
     /// A task has ended.
     Ended(End),
     /// What is to be run after a task was.

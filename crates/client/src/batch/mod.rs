@@ -20,7 +20,8 @@ pub mod folder;
 mod hook;
 pub mod job;
 mod launch;
-pub mod log;
+pub mod locks;
+mod log;
 mod order;
 mod reason;
 

@@ -4,7 +4,7 @@ mod own_places;
 mod programs;
 mod wrapping;
 
-pub use own_places::shared_memory;
+pub use own_places::{script_in_shared_memory, shared_memory};
 pub use wrapping::{drop_jobserver, inner, unwrap};
 
 use crate::profile::Program;

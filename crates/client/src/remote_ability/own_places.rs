@@ -1,10 +1,17 @@
 //! Places that each machine has of its own, as a command mentions them within an argument: in the text of a script, say.
 
 use super::{Reason, ReasonKind};
+use crate::profile::Program;
 use base::path::printable;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 
 /// Folder of shared memory.
 const SHARED_MEMORY: &[u8] = b"/dev/shm";
+/// How the files begin that Gleaner itself has there.
+const OWN_FILES: [&[u8]; 2] = [b"gleaner-", b".gleaner-"];
+/// Of a longer script the beginning is looked at.
+const SCRIPT_BYTES_MAX: u64 = 256 << 10;
 /// Folders that workers do not have, or that show the worker.
 const OWN: [&[u8]; 9] = [
     b"/dev/mqueue",
@@ -29,23 +36,46 @@ pub(super) fn mentioned(argument: &[u8]) -> Option<Reason> {
 pub fn shared_memory(argv: &[Vec<u8>], env: &[Vec<u8>]) -> Option<String> {
     let values = env.iter().filter_map(|entry| entry.splitn(2, |byte| *byte == b'=').nth(1));
     let values = values.filter(|value| value.starts_with(SHARED_MEMORY));
-    argv.iter().skip(1).map(Vec::as_slice).chain(values).find_map(|text| {
-        mentions(text, SHARED_MEMORY).find_map(|rest| {
-            let name = rest.strip_prefix(b"/").unwrap_or_default();
-            let name = &name[..name.iter().position(|byte| !is_in_name(*byte)).unwrap_or(name.len())];
-            let path = [SHARED_MEMORY, b"/", name].concat();
-            let is_there = match name {
-                [] => has_entries(&path),
-                _ => rustix::fs::lstat(&*path).is_ok(),
-            };
-            is_there.then(|| format!("{} is memory of this machine", printable(&path)))
-        })
+    argv.iter().skip(1).map(Vec::as_slice).chain(values).find_map(|text| in_shared_memory(text, false))
+}
+
+/// The same for a script of which the beginning is looked at, if others than Gleaner have anything there.
+/// What is executed itself counts as one if it begins with `#!`.
+pub fn script_in_shared_memory(program: &Program) -> Option<String> {
+    if !has_entries(SHARED_MEMORY, true) {
+        return None;
+    }
+    let script = program.script.as_ref().unwrap_or(&program.real);
+    let mut file = std::fs::File::open(std::ffi::OsStr::from_bytes(script.as_bytes())).ok()?;
+    let mut text = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut text).ok()?;
+    if program.script.is_none() && text != b"#!" {
+        return None;
+    }
+    file.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
+    in_shared_memory(&text, true)
+}
+
+/// Why a command runs here in which this text is, if for what it names. `others`: what Gleaner has there does not count.
+fn in_shared_memory(text: &[u8], others: bool) -> Option<String> {
+    mentions(text, SHARED_MEMORY).find_map(|rest| {
+        let name = rest.strip_prefix(b"/").unwrap_or_default();
+        let name = &name[..name.iter().position(|byte| !is_in_name(*byte)).unwrap_or(name.len())];
+        let path = [SHARED_MEMORY, b"/", name].concat();
+        let is_there = match name {
+            [] => has_entries(&path, others),
+            _ => rustix::fs::lstat(&*path).is_ok(),
+        };
+        is_there.then(|| format!("{} is memory of this machine", printable(&path)))
     })
 }
 
-fn has_entries(folder: &[u8]) -> bool {
-    let folder: &std::ffi::OsStr = std::os::unix::ffi::OsStrExt::from_bytes(folder);
-    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some())
+fn has_entries(folder: &[u8], others: bool) -> bool {
+    let entries = std::fs::read_dir(std::ffi::OsStr::from_bytes(folder));
+    entries.is_ok_and(|entries| {
+        let mut names = entries.flatten().map(|entry| entry.file_name());
+        names.any(|name| !others || !OWN_FILES.iter().any(|own| name.as_bytes().starts_with(own)))
+    })
 }
 
 fn is_in_name(byte: u8) -> bool {
@@ -90,5 +120,20 @@ mod tests {
         assert_eq!(shared_memory(&words("true"), &[format!("TMPDIR={path}").into_bytes()]), why);
         assert_eq!(shared_memory(&words("true"), &[format!("NOTE=in {path}").into_bytes()]), None);
         assert!(shared_memory(&words("ls /dev/shm"), &[]).is_some());
+        let (folder, here) = (tempfile::tempdir().unwrap(), script_in_shared_memory);
+        let script = |text: &str| {
+            let file = folder.path().join("s.py");
+            std::fs::write(&file, text).unwrap();
+            let words = ["python3".as_bytes(), file.as_os_str().as_bytes()].map(<[u8]>::to_vec);
+            let mut program = crate::profile::identify(&words, &[], &base::TreePath::root()).unwrap();
+            program.script = base::TreePath::parse(file.as_os_str().as_bytes());
+            program
+        };
+        assert_eq!(here(&script(&format!("print(open('{path}').read())"))), why);
+        assert!(here(&script("os.listdir('/dev/shm')")).is_some());
+        assert_eq!(here(&script("open('/dev/shm/not-there', 'w')")), None);
+        let executed = script(&format!("#!/bin/sh\ncat {path}"));
+        let executed = Program { real: executed.script.clone().unwrap(), script: None, ..executed };
+        assert_eq!(here(&executed), why);
     }
 }

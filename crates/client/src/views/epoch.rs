@@ -14,7 +14,7 @@ use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
 use crate::snapshot::{BindError, Observed, Snapshot, now};
 use base::{Binding, Seq, Time, TreePath, Version, ViewUpdate};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock};
 use wire::lock;
 
@@ -29,6 +29,8 @@ pub const EPOCH_VIEWS_MAX: usize = 64;
 pub struct Epoch {
     started: Time,
     bound: Mutex<HashMap<TreePath, Observed>>,
+    /// Programs, as tasks call them, that lock what others change: they see the files as they are now.
+    outside: Mutex<HashSet<Vec<u8>>>,
 }
 
 /// A job's epoch, with the views of its tasks.
@@ -76,12 +78,31 @@ pub(super) enum Adopted {
 impl JobViews {
     /// Of a job that starts now.
     pub fn begin() -> Self {
-        let epoch = Epoch { started: now(), bound: Mutex::default() };
+        let epoch = Epoch { started: now(), bound: Mutex::default(), outside: Mutex::default() };
         Self { epoch: Arc::new(epoch), views: Mutex::new(Lru::new(EPOCH_VIEWS_MAX)) }
+    }
+
+    /// Whether a task with these words sees the files as they were at the job's start: all do but those that lock what others change.
+    pub fn binds(&self, argv: &[Vec<u8>]) -> bool {
+        let outside = lock(&self.epoch.outside);
+        argv.first().is_none_or(|program| !outside.contains(program))
     }
 }
 
 impl Epoch {
+    /// When it was.
+    pub fn started(&self) -> Time {
+        self.started
+    }
+
+    /// A task with these words waited for a lock: what others did meanwhile is why. It and its like see the files as they are now.
+    pub fn leave(&self, argv: &[Vec<u8>]) {
+        let mut outside = lock(&self.outside);
+        if outside.len() < EPOCH_VIEWS_MAX {
+            outside.extend(argv.first().cloned());
+        }
+    }
+
     /// Whether something with these attributes came after the epoch's start.
     fn is_late(&self, observed: &Observed) -> bool {
         let is_folder = matches!(observed.binding, Binding::Directory { .. });
@@ -298,6 +319,16 @@ mod tests {
         assert_eq!(content(&world.fault(&two, "old").unwrap()), content(&before));
         assert_eq!(world.fault(&two, "made").unwrap().binding, Binding::Absent, "it was made since");
         assert_eq!(world.fault(&one, "made").unwrap().binding, Binding::Absent);
+    }
+
+    #[test]
+    fn a_program_that_waits_for_locks_leaves_the_epoch() {
+        let world = World::new();
+        let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert!(world.job.binds(&words("sh add.sh")) && world.job.binds(&[]));
+        world.view("/bin/sh").epoch().unwrap().leave(&words("sh add.sh"));
+        assert!(!world.job.binds(&words("sh other.sh")) && world.job.binds(&words("cat c")));
+        assert!(JobViews::begin().binds(&words("sh add.sh")), "another job begins with what is there now");
     }
 
     #[test]

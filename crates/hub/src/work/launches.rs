@@ -387,7 +387,7 @@ impl Carrying<'_> {
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
         let (mut to_worker, mut from_worker) = send_launch(self.client, self.worker, launch, view, given).await?;
         let mut gathered = Gathered::new(self.client);
-        let (mut is_client_there, mut ends_by) = (true, None);
+        let (mut is_client_there, mut waits_for_lock, mut ends_by) = (true, false, None);
         loop {
             let late = async {
                 match ends_by {
@@ -400,6 +400,13 @@ impl Carrying<'_> {
                     Some(started @ OutputKind::Started(_)) => {
                         let _ = to_client.send(&TaskOutput::from(started)).await;
                     }
+                    Some(wanted @ OutputKind::Lock(_)) => {
+                        let told = is_client_there && to_client.send(&TaskOutput::from(wanted)).await.is_ok();
+                        if !told {
+                            return Err(FailedKind::Evicted.because("its client was away when it wanted a lock"));
+                        }
+                        waits_for_lock = true;
+                    }
                     Some(OutputKind::Failed(failed)) => return Err(failed),
                     Some(OutputKind::End(_)) => {
                         let _ = to_worker.send(&TaskInput::from(InputKind::Settled(true))).await;
@@ -411,7 +418,14 @@ impl Carrying<'_> {
                 },
                 input = from_client.next::<TaskInput>(), if is_client_there => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => self.place.stop.notify_one(),
+                    Ok(Some(TaskInput { kind: Some(locked @ InputKind::Locked(_)) })) => {
+                        waits_for_lock = false;
+                        let _ = to_worker.send(&TaskInput::from(locked)).await;
+                    }
                     Ok(Some(_)) => {}
+                    Ok(None) | Err(_) if waits_for_lock => {
+                        return Err(FailedKind::Evicted.because("its client went away before it had a lock"));
+                    }
                     Ok(None) | Err(_) => is_client_there = false,
                 },
                 () = self.place.stop.notified() => {

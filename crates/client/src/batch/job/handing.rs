@@ -2,6 +2,7 @@
 //! ready, and its numbers are not those of the job. Whatever goes to the hub or comes from it by number is translated here.
 
 use super::super::log::Entry;
+use super::super::log::shortened;
 use super::{Job, State};
 use std::io;
 use wire::lock;
@@ -100,9 +101,20 @@ impl Job {
     /// What came of a task is not used, and it is handed over again.
     pub fn again(&self, index: u32) -> io::Result<()> {
         self.log.keep(&Entry::Again(index))?;
+        self.locks.let_go(index);
         lock(&self.state).again(index);
         self.more.notify_one();
         Ok(())
+    }
+
+    /// An instance has a lock on this file.
+    pub fn locked(&self, index: u32, number: u32, path: &str) -> io::Result<()> {
+        self.log.keep(&Entry::Locked { index, number, path: shortened(path) })
+    }
+
+    /// Whether the hub has what came of an instance of a task.
+    pub fn has_landed(&self, index: u32) -> bool {
+        lock(&self.state).launched.get(&index).into_iter().flatten().any(|(_, launched)| launched.is_over)
     }
 }
 

@@ -1,0 +1,191 @@
+//! Locks of batch tasks. A task has them until its result is in place, or until it has none; all runs of it share them, for only one
+//! result counts.
+//!
+//! A task that meets a lock which others have, or files that others changed before it had its lock, ends and begins again: then it has
+//! the lock from its start, and sees the files as they are. Should the daemon end meanwhile, its locks are lost, and what the task
+//! made is not trusted.
+
+use super::drive::Way;
+use super::job::Job;
+use crate::locks::{Locks, POLL_PAUSE};
+use crate::plan::Plan;
+use crate::serve::blocking;
+use base::path::printable;
+use base::{Time, TreePath};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use wire::lock;
+use wire::message::LockRequest;
+use wire::message::work::Place;
+
+/// How long a lock is waited for: the hub keeps a place for a minute.
+const LOCK_TIME_MAX: Duration = Duration::from_secs(40);
+
+/// What the tasks of a job have locked, and wait for.
+#[derive(Debug, Default)]
+pub(super) struct JobLocks(Mutex<HashMap<u32, Arc<Shared>>>);
+
+/// What the runs of one task share.
+#[derive(Debug, Default)]
+struct Shared {
+    held: Mutex<Locks>,
+    wanted: Mutex<Option<LockRequest>>,
+}
+
+/// A run's part in its task's locks.
+pub(super) struct TaskLocks {
+    job: Arc<Job>,
+    index: u32,
+    number: u32,
+    shared: Arc<Shared>,
+}
+
+impl JobLocks {
+    /// The task has ended, or begins anew.
+    pub fn let_go(&self, index: u32) {
+        lock(&self.0).remove(&index);
+    }
+
+    /// What the task has locked.
+    pub fn paths(&self, index: u32) -> HashSet<TreePath> {
+        let shared = lock(&self.0).get(&index).cloned();
+        shared.map(|shared| lock(&shared.held).paths().cloned().collect()).unwrap_or_default()
+    }
+}
+
+impl TaskLocks {
+    /// Of a run that is about to be launched.
+    pub fn of(job: &Arc<Job>, place: &Place) -> Self {
+        let shared = lock(&job.locks.0).entry(place.index).or_default().clone();
+        let number = place.instance.unwrap_or_default().number;
+        Self { job: job.clone(), index: place.index, number, shared }
+    }
+
+    /// Waits for the lock that an earlier run did not get. The error names it.
+    pub async fn wait(&self, way: &Way, plan: &Plan) -> Result<(), String> {
+        let Some(request) = lock(&self.shared.wanted).take() else { return Ok(()) };
+        let tried = tokio::time::timeout(LOCK_TIME_MAX, async {
+            loop {
+                match lock(&self.shared.held).take(&way.daemon.new_files, &*plan.gate, &request) {
+                    Err(not) if not.is_taken => {}
+                    // What cannot be had at all the run will be told when it asks.
+                    Ok(()) | Err(_) => break,
+                }
+                tokio::time::sleep(POLL_PAUSE).await;
+            }
+        });
+        if tried.await.is_err() {
+            let path = printable(&request.path);
+            *lock(&self.shared.wanted) = Some(request);
+            return Err(format!("it waits for a lock on {path}, which another command has"));
+        }
+        Ok(())
+    }
+
+    /// Notes what the run has from its start. It has been noted itself before.
+    pub fn note_held(&self) -> Result<(), String> {
+        let first = lock(&self.shared.held).paths().next().cloned();
+        first.map_or(Ok(()), |path| self.note(path.as_bytes()))
+    }
+
+    /// Takes a lock for a run which sees files as they were `since` then. The error is why the run must begin again.
+    pub async fn take(&self, way: &Arc<Way>, plan: &Plan, since: Time, request: LockRequest) -> Result<(), String> {
+        let (way, plan, shared) = (way.clone(), plan.clone(), self.shared.clone());
+        let path = request.path.clone();
+        let taken = blocking(move || {
+            let taken = lock(&shared.held).take(&way.daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
+            let moved = || way.daemon.server.views().moved(&plan.view, since, &plan.folder());
+            let taken = taken.and_then(|()| match moved() {
+                Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
+                None => Ok(()),
+            });
+            if taken.is_err() {
+                *lock(&shared.wanted) = Some(request);
+                plan.view.epoch().iter().for_each(|epoch| epoch.leave(&plan.command.argv));
+            }
+            taken
+        });
+        taken.await.ok_or("the client daemon failed")??;
+        self.note(&path)
+    }
+
+    /// Nothing comes of this run: if there is no other, its task holds nothing.
+    pub fn let_go(&self) {
+        let is_alone = Arc::strong_count(&self.shared) <= 2 && !self.job.has_landed(self.index);
+        if is_alone {
+            *lock(&self.shared.held) = Locks::default();
+        }
+    }
+
+    /// Notes for a daemon that is started later that the run had a lock, which is lost then.
+    fn note(&self, path: &[u8]) -> Result<(), String> {
+        let noted = self.job.locked(self.index, self.number, &printable(path));
+        noted.map_err(|error| format!("writing a job's log: {error}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::folder::Draft;
+    use super::super::folder::tests::{spec_of, task};
+    use super::super::log::{Entry, Log};
+    use super::*;
+    use wire::message::work::Instance;
+
+    fn job(folder: &std::path::Path) -> Arc<Job> {
+        let mut draft = Draft::begin(folder).unwrap();
+        draft.add(&[task("a"), task("b")]).unwrap();
+        draft.finish(&spec_of(2)).unwrap();
+        Job::load(folder).unwrap()
+    }
+
+    fn run_of(job: &Arc<Job>, index: u32, number: u32) -> TaskLocks {
+        let instance = Some(Instance { number, ..Instance::default() });
+        TaskLocks::of(job, &Place { index, instance, ..Place::default() })
+    }
+
+    #[test]
+    fn the_runs_of_a_task_share_its_locks_and_those_of_others_do_not() {
+        struct Open;
+        impl crate::policy::Gate for Open {
+            fn access(&self, _: &TreePath, _: &crate::policy::FileFacts) -> crate::policy::Access {
+                crate::policy::Access::Allow
+            }
+            fn fingerprint(&self) -> u64 {
+                0
+            }
+        }
+        let above = tempfile::tempdir().unwrap();
+        let job = job(&above.path().join("job"));
+        let file = above.path().join("c");
+        std::fs::write(&file, "").unwrap();
+        let path = std::os::unix::ffi::OsStrExt::as_bytes(file.as_os_str()).to_vec();
+        let wanted = LockRequest { number: 1, path, is_exclusive: true, ..LockRequest::default() };
+        let new = crate::locks::NewFiles::default();
+        let take = |run: &TaskLocks| lock(&run.shared.held).take(&new, &Open, &wanted).is_ok();
+        let (one, other, apart) = (run_of(&job, 0, 1), run_of(&job, 0, 2), run_of(&job, 1, 1));
+        assert!(take(&one) && take(&other) && !take(&apart));
+        one.let_go();
+        assert!(!take(&apart), "another run of the task has it");
+        drop(one);
+        other.let_go();
+        assert!(take(&apart));
+        assert_eq!(job.locks.paths(1).len(), 1);
+        job.locks.let_go(1);
+        assert!(job.locks.paths(1).is_empty() && job.locks.paths(0).is_empty());
+    }
+
+    #[test]
+    fn what_had_a_lock_is_not_trusted_by_the_next_daemon() {
+        let above = tempfile::tempdir().unwrap();
+        let folder = above.path().join("job");
+        drop(job(&folder));
+        let (log, _) = Log::open(&folder.join("log")).unwrap();
+        log.keep(&Entry::Launched { index: 1, number: 1, since_ns: 78 }).unwrap();
+        log.keep(&Entry::Locked { index: 1, number: 1, path: "/c".into() }).unwrap();
+        drop(log);
+        let known = Job::load(&folder).unwrap().launched(1, 1).unwrap();
+        assert!(known.tainted.unwrap().contains("/c locked"));
+    }
+}
