@@ -31,9 +31,10 @@ impl WriteRules {
     }
 }
 
-/// The directories that a task removed and made anew: who owned what was there does not matter in them.
+/// What a task put in a directory's place, made anew or renamed: who owned what was there does not matter in it.
 pub fn replaced(delta: &Delta) -> Vec<&TreePath> {
-    let is_new = |change: &&Change| matches!(change.action, Action::Directory { replaces: true, .. });
+    let is_new =
+        |change: &&Change| matches!(change.action, Action::Directory { replaces: true, .. } | Action::Rename { .. });
     delta.changes.iter().filter(is_new).map(|change| &change.path).collect()
 }
 

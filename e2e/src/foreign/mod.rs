@@ -14,8 +14,6 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{Options as PoolOptions, Pool};
 use crate::process::{Ended, Outcome, Run, tail};
 use crate::scratch::remove_all;
-use rustix::mount::{MountFlags, MountPropagationFlags};
-use rustix::thread::UnshareFlags;
 use serde::Serialize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -82,8 +80,6 @@ pub struct Built {
 
 /// Status of `remrun` where it fails itself.
 const FAILED: i32 = 125;
-/// Where secrets are by which a worker knows tasks of its own machine's owner (`wire` crate, `owner`).
-const SHARED_MEMORY: &str = "/dev/shm";
 /// The program in a suite's folder that runs the test named by its argument, in the working folder.
 const RUN_TEST: &str = "run-test";
 
@@ -143,11 +139,9 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let chosen = SUITES.iter().filter(|(name, _)| options.only.as_deref().is_none_or(|only| only == *name));
     let mut rows = Vec::new();
-    own_shared_memory()?;
     for (name, build) in chosen {
         let built = build()?;
         let pool = Pool::start(PoolOptions { nobody: true, guests: false, ..PoolOptions::new(2, 2)? })?;
-        share_machine(NOBODY)?;
         let found = on_pool(name, &built, &pool, options)?;
         if !options.json {
             print!("{}", table::table(&found));
@@ -162,26 +156,6 @@ pub fn run(options: &Options) -> Result<bool> {
         println!("{}", table::json(&rows));
     }
     Ok(rows.iter().all(Row::is_equal))
-}
-
-/// Gives this process and what it starts shared memory of their own: whose tasks are no guests on this machine is kept there.
-fn own_shared_memory() -> Result<()> {
-    // SAFETY: this thread alone gets mounts of its own; those that it starts later have them, too.
-    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.context(|| "cannot unshare mounts".to_owned())?;
-    let root = Path::new("/");
-    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    rustix::mount::mount_change(root, private).at("make private what is mounted below", root)?;
-    let memory = Path::new(SHARED_MEMORY);
-    rustix::mount::mount("tmpfs", memory, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)
-        .at("mount a tmpfs on", memory)
-}
-
-/// Makes tasks of this user the machine's own on workers of the suite's user: as a guest a suite takes hours on a busy machine.
-fn share_machine(user: u32) -> Result<()> {
-    let file = |user: u32| Path::new(SHARED_MEMORY).join(format!("gleaner-{user}"));
-    let (from, to) = (file(0), file(user));
-    std::fs::copy(&from, &to).at("copy", &from)?;
-    std::os::unix::fs::chown(&to, Some(user), Some(user)).at("chown", &to)
 }
 
 /// Runs a suite's tests as each user.

@@ -456,7 +456,12 @@ impl<'a> Stages<'a> {
 
     /// Empties `slot`, whatever is in it.
     pub(crate) fn remove(&self, slot: Slot) -> io::Result<()> {
-        remove_all(self.held(slot.folder), &self.name(slot))
+        let folder = &self.folders[slot.folder as usize];
+        let remove = || remove_all(&folder.held, &self.name(slot));
+        match folder.site {
+            Site::Beside(_) => in_opened(&folder.held, remove),
+            Site::State | Site::Tree(_) => remove(),
+        }
     }
 
     /// Flushes all staging folders' file systems to disk.
@@ -542,24 +547,28 @@ fn keeping_time<T>(parent: &OwnedFd, change: impl FnOnce() -> T) -> T {
     changed
 }
 
-/// Removes a staging folder of this name, which is empty, from where it is now: the directory may have been renamed, or closed by
-/// the very commit. Then it is opened for the moment.
+/// Removes a staging folder of this name, which is empty, from where it is now: the directory may have been renamed.
 fn remove_folder(held: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = rustix::fs::openat(held, "..", flags, Mode::empty())?;
-    let remove = || rustix::fs::unlinkat(&parent, os(name), AtFlags::REMOVEDIR);
-    match keeping_time(&parent, remove) {
-        Err(Errno::ACCESS) => {}
+    in_opened(&parent, || Ok(rustix::fs::unlinkat(&parent, os(name), AtFlags::REMOVEDIR)?))
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+}
+
+/// Removes something from a directory that keeps its time. One that the very commit closed is opened for the moment.
+fn in_opened(directory: &OwnedFd, remove: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    match keeping_time(directory, &remove) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {}
         other => return other,
     }
-    let Ok(node) = node_of(&parent) else { return Err(Errno::ACCESS) };
-    let chmod = |mode| rustix::fs::chmodat(CWD, tree::magic(&parent), Mode::from_raw_mode(mode), AtFlags::empty());
+    let node = node_of(directory)?;
+    let chmod = |mode| rustix::fs::chmodat(CWD, tree::magic(directory), Mode::from_raw_mode(mode), AtFlags::empty());
     // Who is not in its group would take the right away to hand it down.
     if !rights::owns(&node) || (node.mode & 0o2000 != 0 && !rights::may_give_group(node.gid)) {
-        return Err(Errno::ACCESS);
+        return Err(Errno::ACCESS.into());
     }
     chmod(node.mode | 0o300)?;
-    let removed = keeping_time(&parent, remove);
+    let removed = keeping_time(directory, remove);
     chmod(node.mode)?;
     removed
 }

@@ -229,7 +229,8 @@ impl Grammar {
             }
             9 | 10 => {
                 let how = self.dice.of(&["-", "-", "create", "replace"]);
-                op("setxattr", [path, name, self.dice.of(&["0", "1", "200", "3000"]).into(), how.into()])
+                // All four names at once are still within a block, which is what ext4 has room for.
+                op("setxattr", [path, name, self.dice.of(&["0", "1", "200", "800"]).into(), how.into()])
             }
             11 => op("getxattr", [path, name, self.dice.of(&["0", "4", "60000"]).into()]),
             12 => op("listxattr", [path]),

@@ -148,8 +148,12 @@ impl Grammar {
                 }
             };
             let path = match &moved {
-                // Neither a mount into itself: it is moved piece by piece.
-                Some(from) if template.starts_with("mv ") && is_within(&path, from) => self.name(),
+                // Neither a mount into itself, which is moved piece by piece, nor a folder, of which some is copied.
+                Some(from)
+                    if ["mv ", "cp "].iter().any(|tool| template.starts_with(tool)) && is_within(&path, from) =>
+                {
+                    self.name()
+                }
                 _ => path,
             };
             moved.get_or_insert(path.clone());

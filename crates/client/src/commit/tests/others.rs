@@ -104,6 +104,19 @@ fn a_folder_that_the_task_closes_keeps_nothing_of_its_commit() {
     }
 }
 
+/// Another's folder waits in the folder itself until the commit is closed: it cannot be moved out of it.
+#[test]
+fn a_folder_that_the_task_closes_keeps_nothing_of_what_others_had_in_it() {
+    let Some(scene) = scene("mkdir -p c/theirs; chown 1234:1234 c") else { return };
+    let saw = scene.saw();
+    as_user(|| {
+        let task = Task::new(&saw).remove("/c/theirs").directory("/c", 0o000);
+        task.commit(&scene.committer(), 1).expect("commits");
+    });
+    assert_eq!((node(&scene, "/c"), names_of(&scene.at("/c")).len()), ((USER, USER, 0o000), 0));
+    scene.assert_clean();
+}
+
 /// One's own file in a folder that one may not write is written in place, and so is a file of another group than one's own.
 #[test]
 fn what_cannot_be_replaced_is_written_in_place() {
