@@ -6,12 +6,14 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Grain of the kernel's coarse clock, with room: a file may seem this much older than the run that made it.
 const CLOCK_GRAIN: Duration = Duration::from_millis(20);
+/// Times of the last access that are this near to a run may come of reading, which moves them here and nowhere else.
+const ACCESS_WINDOW: Duration = Duration::from_secs(3600);
 /// Bytes that are hashed together.
 const HASHED_BLOCK: usize = 4096;
 /// The time to which the times of a set-up are put, so that they agree between two runs: 2020-01-01.
@@ -29,6 +31,7 @@ pub struct Entry {
     uid: u32,
     gid: u32,
     mtime_ns: i128,
+    atime_ns: i128,
     links: u64,
     inode: u64,
     xattrs: BTreeMap<OsString, Vec<u8>>,
@@ -111,7 +114,9 @@ impl Entry {
         } else if file_type.is_socket() {
             Kind::Socket
         } else if file_type.is_file() {
-            let file = std::fs::File::open(path).at("open", path)?;
+            // Looking must not move the time of the last access.
+            let unseen = std::fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(path);
+            let file = unseen.or_else(|_| std::fs::File::open(path)).at("open", path)?;
             let hash = hash(&file, meta.len()).at("read", path)?;
             Kind::File { len: meta.len(), hash, sparse: has_hole(&file, meta.len()) }
         } else {
@@ -123,10 +128,18 @@ impl Entry {
             uid: meta.uid(),
             gid: meta.gid(),
             mtime_ns: i128::from(meta.mtime()) * 1_000_000_000 + i128::from(meta.mtime_nsec()),
+            atime_ns: i128::from(meta.atime()) * 1_000_000_000 + i128::from(meta.atime_nsec()),
             links: meta.nlink(),
             inode: meta.ino(),
             xattrs: user_xattrs(path),
         })
+    }
+
+    /// The time of the last access, if it cannot be that of an access around the run: then a program has set it.
+    fn set_access(&self, window: Window) -> Option<i128> {
+        let ns = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+        let around = ns(window.start - ACCESS_WINDOW)..=ns(window.end + ACCESS_WINDOW);
+        (!around.contains(&self.atime_ns)).then_some(self.atime_ns)
     }
 
     fn stamp(&self, before: Option<&Entry>, window: Window) -> Stamp {
@@ -268,6 +281,13 @@ pub fn differences(local: &Side<'_>, remote: &Side<'_>, ignore_mtime: &[PathBuf]
             let here = here.stamp(local.before.0.get(path), local.window);
             let there = there.stamp(remote.before.0.get(path), remote.window);
             differ("time of change", format!("{here:?}"), format!("{there:?}"));
+        }
+        // Not a link's: to know where it leads is to read it.
+        let is_link = matches!(here.kind, Kind::Symlink(_));
+        let is_old = |set: &i128| is_link || local.before.0.values().any(|entry| entry.atime_ns == *set);
+        if let Some(set) = here.set_access(local.window).filter(|set| !is_old(set)) {
+            let there = there.set_access(remote.window);
+            differ("time of last access", format!("{:?}", Some(set)), format!("{there:?}"));
         }
     }
     for path in remote.after.0.keys().filter(|path| !local.after.0.contains_key(*path)) {

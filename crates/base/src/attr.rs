@@ -2,6 +2,7 @@
 
 use crate::path::TreePath;
 use crate::time::Time;
+use std::hash::{Hash, Hasher};
 
 /// Attributes of a directory, file or link, as the client's file system shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
@@ -26,9 +27,38 @@ pub struct Attr {
     pub mtime: Time,
     /// Time of the last change of content or attributes.
     pub ctime: Time,
+    /// Time of the last access. In a delta: what a program set, or a new file has.
+    pub accessed: Accessed,
+}
+
+/// Time of the last access; `None` where it is not known, or is to stay as it is. Any two are equal: reading alone moves it, and what
+/// was only read has not changed.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Accessed(pub Option<Time>);
+
+impl PartialEq for Accessed {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Accessed {}
+
+impl Hash for Accessed {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Attr {
+    /// The time of the last access that is shown: that of the last change where none is known.
+    pub fn shown_access(&self) -> Time {
+        self.accessed.0.unwrap_or(self.mtime)
+    }
+
+    /// Whether both have the same time of the last access, which equal attributes need not have.
+    pub fn is_accessed_as(&self, other: &Self) -> bool {
+        self.accessed.0 == other.accessed.0
+    }
+
     /// Whether a regular file with these attributes at `path` is most likely the distribution's: other machines may have it.
     pub fn is_of_system(&self, path: &TreePath) -> bool {
         const WRITABLE_BY_OTHERS: u32 = 0o022;

@@ -112,6 +112,30 @@ pub enum Action {
 }
 
 impl Action {
+    /// The attributes that it gives, if any.
+    pub fn attr(&self) -> Option<&Attr> {
+        match self {
+            Self::Directory { attr, .. }
+            | Self::File { attr, .. }
+            | Self::LastWrite { attr, .. }
+            | Self::Symlink { attr, .. }
+            | Self::Fifo { attr } => Some(attr),
+            Self::Remove | Self::Rename { .. } | Self::HardLink { .. } => None,
+        }
+    }
+
+    /// The attributes that it gives, to be changed.
+    pub fn attr_mut(&mut self) -> Option<&mut Attr> {
+        match self {
+            Self::Directory { attr, .. }
+            | Self::File { attr, .. }
+            | Self::LastWrite { attr, .. }
+            | Self::Symlink { attr, .. }
+            | Self::Fifo { attr } => Some(attr),
+            Self::Remove | Self::Rename { .. } | Self::HardLink { .. } => None,
+        }
+    }
+
     /// Attributes, content, and how that changed, of what has the bytes of a file.
     pub fn file(&self) -> Option<(&Attr, &Content, FileChange)> {
         match self {

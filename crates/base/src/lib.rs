@@ -19,7 +19,7 @@ pub mod units;
 pub mod view;
 pub mod watch;
 
-pub use attr::{Attr, Xattr};
+pub use attr::{Accessed, Attr, Xattr};
 pub use batch::{Batch, BatchTask, Priority};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
 pub use command::{Command, ExitStatus, Limit, Needs, Output, Stdin, Usage, WindowSize};

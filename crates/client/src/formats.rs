@@ -1,6 +1,7 @@
 //! Programs that this machine's kernel runs and a worker's does not: formats registered with `binfmt_misc`, and the machine code of
 //! other processors.
 
+use crate::snapshot::disk::open_unseen;
 use base::path::printable;
 use base::watch::{FORMATS_MAX, Format, HEAD_BYTES, Sign};
 use base::{TreePath, Watch, watch};
@@ -76,7 +77,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
 /// Why the program in this file can be run here, if at all, and at no worker; `None`: it may run anywhere.
 pub fn only_here(program: &TreePath, watch: &Watch) -> Option<String> {
     let mut head = Vec::new();
-    let file = std::fs::File::open(std::ffi::OsStr::from_bytes(program.as_bytes())).ok()?;
+    let file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(program.as_bytes()))).ok()?;
     file.take(HEAD_BYTES as u64).read_to_end(&mut head).ok()?;
     let name = printable(program.name());
     if let Some(format) = watch.format_of(program.as_bytes(), &head) {

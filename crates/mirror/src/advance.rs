@@ -7,7 +7,7 @@ use crate::lane::Told;
 use crate::lanes::Lanes;
 use crate::node::{self, DirShown, Node, NodeId, Seen};
 use crate::view::Known;
-use base::{Binding, Bound, Digest, TreePath};
+use base::{Attr, Binding, Bound, Digest, TreePath};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Lanes {
                 }
                 _ => false,
             },
-            Node::File(file) => file.data.is_of(&bound.binding),
+            Node::File(file) => file.data.shows(&bound.binding),
         };
         match (self.nodes.all_mut(id), known) {
             // The kernel dropped the node, and with it every name of it.
@@ -138,7 +138,7 @@ impl Lanes {
             _ => None,
         };
         let dir = self.nodes.dir_mut(node).expect("found above");
-        let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| now.attr == shown.attr));
+        let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| is_shown_as(&now.attr, &shown.attr)));
         if attr_holds && dir.listed.agrees(listing) {
             dir.shown = dir.shown.and(now);
         } else {
@@ -155,4 +155,8 @@ impl Lanes {
             }
         }
     }
+}
+
+fn is_shown_as(now: &Attr, before: &Attr) -> bool {
+    now == before && now.is_accessed_as(before)
 }

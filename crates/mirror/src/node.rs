@@ -72,6 +72,11 @@ impl FileData {
         }
     }
 
+    /// Whether `binding` has this data, the time of the last access included.
+    pub(crate) fn shows(&self, binding: &Binding) -> bool {
+        self.is_of(binding) && binding.attr().is_some_and(|attr| attr.is_accessed_as(&self.attr))
+    }
+
     /// The binding that has this data.
     pub(crate) fn binding(&self) -> Binding {
         match &self.body {
@@ -185,7 +190,7 @@ pub(crate) fn rights(attr: &Attr) -> (u32, u32, u32) {
 
 #[derive(Debug)]
 pub(crate) enum Node {
-    Dir(DirNode),
+    Dir(Box<DirNode>),
     File(FileNode),
 }
 
@@ -254,7 +259,7 @@ impl Nodes {
             listed: Seen::Nothing,
             absences: Seen::Nothing,
         };
-        self.insert(Node::Dir(dir))
+        self.insert(Node::Dir(Box::new(dir)))
     }
 
     /// The node with `data`, made if there is none; its bytes can be asked by `bound` from now on.
@@ -264,6 +269,10 @@ impl Nodes {
             let id = *id;
             let file = self.file_mut(id).expect("the table of files names living files");
             (file.view, file.path, file.seq) = (view, path, seq);
+            if !file.data.attr.is_accessed_as(&data.attr) {
+                // The same node, whose pages are as good as before: the table finds it by data that are equal.
+                file.data = Arc::new(data);
+            }
             return id;
         }
         let data = Arc::new(data);

@@ -5,8 +5,8 @@ use crate::message as proto;
 use base::command::are_tags;
 use base::watch::{DESCRIPTOR_NUMBERS, DESCRIPTORS_MAX, FORMATS_MAX, Format, Sign};
 use base::{
-    Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, Needs, NodeId,
-    Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, Watch, WindowSize, Xattr,
+    Accessed, Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, Needs,
+    NodeId, Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, Watch, WindowSize, Xattr,
     delta::FileChange,
 };
 
@@ -249,6 +249,7 @@ impl From<&Attr> for proto::Attr {
             ino: attr.ino,
             mtime: attr.mtime.0,
             ctime: attr.ctime.0,
+            atime: attr.accessed.0.map(|time| time.0),
         }
     }
 }
@@ -266,6 +267,7 @@ impl From<proto::Attr> for Attr {
             ino: attr.ino,
             mtime: Time(attr.mtime),
             ctime: Time(attr.ctime),
+            accessed: Accessed(attr.atime.map(Time)),
         }
     }
 }
@@ -533,6 +535,15 @@ mod tests {
             let bound = Bound { path: TreePath::parse(b"/a/\xfe").expect("normal"), seq: Seq(4), binding };
             assert_eq!(Bound::try_from(proto::Bound::from(&bound)), Ok(bound));
         }
+    }
+
+    #[test]
+    fn times_of_the_last_access_go_along() {
+        let far = |accessed: Option<i64>| {
+            let attr = Attr { accessed: Accessed(accessed.map(Time)), ..example_attr() };
+            Attr::from(proto::Attr::from(&attr)).accessed.0
+        };
+        assert_eq!((far(Some(-3)), far(Some(0)), far(None)), (Some(Time(-3)), Some(Time(0)), None));
     }
 
     #[test]

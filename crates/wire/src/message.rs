@@ -394,6 +394,9 @@ pub struct Attr {
     /// Content or attributes changed, nanoseconds since 1970.
     #[prost(sint64, tag = "10")]
     pub ctime: i64,
+    /// Last access, nanoseconds since 1970. In a change: what is to be set, if anything.
+    #[prost(sint64, optional, tag = "11")]
+    pub atime: Option<i64>,
 }
 
 /// A block, listing or recipe with its name. The receiver checks the hash.

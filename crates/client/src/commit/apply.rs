@@ -1,5 +1,6 @@
 //! Doing and undoing the steps of a plan. Each is one change of the tree, or can be repeated.
 
+use super::check::meta_of;
 use super::crash;
 use super::error::CommitError;
 use super::files;
@@ -305,7 +306,7 @@ impl Applier<'_> {
                     return Err(error);
                 }
                 let mode = node.mode | 0o600;
-                set_meta(&held, &Meta { mode, uid: node.uid, gid: node.gid, mtime: node.mtime, xattrs: None })?;
+                set_meta(&held, &Meta { mode, ..meta_of(&node, None) })?;
                 open(OFlags::RDWR)?
             }
             other => other?,

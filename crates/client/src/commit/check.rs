@@ -323,12 +323,12 @@ pub(super) fn kept_mode(wanted: u32, present: u32) -> u32 {
 
 /// The attributes that a change asks for.
 pub(crate) fn meta(attr: &Attr, mode: u32) -> Meta {
-    Meta { mode, uid: attr.uid, gid: attr.gid, mtime: attr.mtime, xattrs: None }
+    Meta { mode, uid: attr.uid, gid: attr.gid, mtime: attr.mtime, atime: attr.accessed.0, xattrs: None }
 }
 
-/// The attributes that are there.
+/// The attributes that are there, but for the time of the last access: reading moves it, and what it was is not put back.
 pub(super) fn meta_of(node: &Node, xattrs: Option<Vec<Xattr>>) -> Meta {
-    Meta { mode: node.mode, uid: node.uid, gid: node.gid, mtime: node.mtime, xattrs }
+    Meta { mode: node.mode, uid: node.uid, gid: node.gid, mtime: node.mtime, atime: None, xattrs }
 }
 
 /// Whether `path` is, or is in, a staging folder.

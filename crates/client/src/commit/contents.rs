@@ -52,6 +52,9 @@ impl Planner<'_, '_> {
                 return Ok(());
             }
         };
+        if attr.accessed.0.is_none() {
+            self.keep_access_time(path, slot, &node)?;
+        }
         if self.copies.contains_key(path) {
             return self.place_instead(path, slot);
         }
@@ -63,6 +66,13 @@ impl Planner<'_, '_> {
             return self.place_instead(path, slot);
         }
         self.place_over(path, slot, &node)
+    }
+
+    /// Gives what is in `slot` the time of the last access that `node` has, which it is to replace: writing does not move it.
+    fn keep_access_time(&mut self, path: &TreePath, slot: Slot, node: &Node) -> Checked<()> {
+        let held = self.stages.hold(slot);
+        let given = held.and_then(|held| tree::set_atime(&held, node.atime));
+        given.map_err(|source| io_error("stage", path, source))
     }
 
     /// Places a new file where another one was to be moved, which then only leaves its place.
@@ -208,6 +218,7 @@ impl Planner<'_, '_> {
         let io = |source| io_error("look at", origin, source);
         let held = self.tree.hold(origin).map_err(io)?;
         let old = meta_of(node, Some(tree::xattrs_of(&held).map_err(io)?));
+        let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };
         Ok((old, Meta { xattrs: Some(committed_xattrs(xattrs)), ..meta(attr, mode) }))
     }
 
@@ -220,7 +231,7 @@ impl Planner<'_, '_> {
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
         let (old, new) = self.both_metas(&origin, node, attr, xattrs, kept_mode(attr.mode, node.mode))?;
         if old != new {
-            let only_time = Meta { mtime: old.mtime, ..new.clone() } == old;
+            let only_time = Meta { mtime: old.mtime, atime: old.atime, ..new.clone() } == old;
             refuse_fixed("change the attributes of", path, node.immutable || (node.append_only && !only_time))?;
             self.attributes.push(Step::Attributes { path: path.clone(), ino: node.ino, old, new });
         }

@@ -104,6 +104,7 @@ impl Planner<'_, '_> {
         let present = tree::xattrs_of(&held).map_err(io)?;
         let wanted = committed_xattrs(xattrs);
         let old = meta_of(node, (present != wanted).then_some(present));
+        let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };
         let mut new = meta(attr, kept_mode(attr.mode, node.mode));
         new.xattrs = old.xattrs.is_some().then_some(wanted);
         let seen = match base {

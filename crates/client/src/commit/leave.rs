@@ -239,7 +239,8 @@ impl<'a> Planner<'a, '_> {
         let copy = self.stages.create(slot).map_err(io)?;
         files::copy_content(&original.into(), &copy).map_err(io)?;
         let copy = OwnedFd::from(copy);
-        tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, ..meta_of(node, xattrs) }).map_err(io)?;
+        tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, atime: Some(node.atime), ..meta_of(node, xattrs) })
+            .map_err(io)?;
         Ok(tree::node_of(&copy).map_err(io)?.ino)
     }
 
@@ -255,7 +256,7 @@ impl<'a> Planner<'a, '_> {
             _ => return Err(io::Error::other("it is a socket or device, which stays on its file system")),
         }
         let copy = self.stages.hold(slot)?;
-        tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, ..meta_of(node, None) })?;
+        tree::set_meta(&copy, &Meta { mode: node.mode & 0o1777, atime: Some(node.atime), ..meta_of(node, None) })?;
         Ok(tree::node_of(&copy)?.ino)
     }
 

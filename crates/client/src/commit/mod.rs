@@ -11,7 +11,7 @@
 //! place, and of what others own nothing is set that only owners may set. What could be neither finished nor undone is set
 //! aside after some starts (`aside`).
 //!
-//! Not kept: security labels of files that are replaced; access times.
+//! Not kept: security labels of files that are replaced.
 
 mod apply;
 mod aside;
@@ -503,35 +503,24 @@ fn path_within(root: &Path, path: &Path) -> Option<TreePath> {
 
 /// By how much the latest time in a delta is after `now`, as far as that is a clock's error.
 pub(crate) fn nanos_ahead(delta: &Delta, now: Time) -> i64 {
-    let ahead = delta.changes.iter().filter_map(|change| attr_of(&change.action)).map(|attr| attr.mtime.since(now));
+    let ahead = delta.changes.iter().filter_map(|change| change.action.attr()).map(|attr| attr.mtime.since(now));
     ahead.filter(|ahead| (1..=CLOCK_ERROR_NS).contains(ahead)).max().unwrap_or(0)
 }
 
 /// A time that is in the future by no more than clocks err is now.
 fn settle_times(changes: &mut [Cow<'_, Change>], now: Time) {
-    let ahead = |mtime: Time| (1..=CLOCK_ERROR_NS).contains(&mtime.since(now));
+    let ahead = |time: Time| (1..=CLOCK_ERROR_NS).contains(&time.since(now));
     for change in changes {
-        let Some(attr) = attr_of(&change.action).filter(|attr| ahead(attr.mtime)) else { continue };
-        let settled = base::Attr { mtime: now, ..*attr };
-        match &mut change.to_mut().action {
-            Action::Directory { attr, .. }
-            | Action::File { attr, .. }
-            | Action::LastWrite { attr, .. }
-            | Action::Symlink { attr, .. }
-            | Action::Fifo { attr } => *attr = settled,
-            Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => {}
+        let Some(attr) = change.action.attr() else { continue };
+        let settle = |time: Time| if ahead(time) { now } else { time };
+        let accessed = base::Accessed(attr.accessed.0.map(settle));
+        let settled = base::Attr { mtime: settle(attr.mtime), accessed, ..*attr };
+        if (settled.mtime, settled.accessed.0) == (attr.mtime, attr.accessed.0) {
+            continue;
         }
-    }
-}
-
-fn attr_of(action: &Action) -> Option<&base::Attr> {
-    match action {
-        Action::Directory { attr, .. }
-        | Action::File { attr, .. }
-        | Action::LastWrite { attr, .. }
-        | Action::Symlink { attr, .. }
-        | Action::Fifo { attr } => Some(attr),
-        Action::Remove | Action::Rename { .. } | Action::HardLink { .. } => None,
+        if let Some(attr) = change.to_mut().action.attr_mut() {
+            *attr = settled;
+        }
     }
 }
 
@@ -571,7 +560,7 @@ fn report(tree: &Tree, changes: &[Cow<'_, Change>], plan: &Plan, notes: Vec<Note
             if let Ok(Some(node)) = tree.node(path)
                 && !node.is_directory()
             {
-                let size = attr_of(&change.action).map(|attr| attr.size);
+                let size = change.action.attr().map(|attr| attr.size);
                 let content = content.filter(|_| size == Some(node.size));
                 report.committed.push(Committed { path: path.clone(), stamp: Stamp::of_node(&node), content });
             }

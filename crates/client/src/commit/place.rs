@@ -146,7 +146,7 @@ pub(crate) fn make_directory(stages: &Stages<'_>, slot: Slot, new: &Meta) -> io:
     }
     crash::point()?;
     let held = stages.hold(slot)?;
-    set_meta(&held, &Meta { mode: new.mode | 0o700, mtime: Time(0), ..new.clone() })?;
+    set_meta(&held, &Meta { mode: new.mode | 0o700, mtime: Time(0), atime: None, ..new.clone() })?;
     node_of(&held)
 }
 

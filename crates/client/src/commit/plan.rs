@@ -57,14 +57,18 @@ pub(crate) struct Plan {
     pub steps: Vec<Step>,
 }
 
-/// The version of the record's format.
-const VERSION: u8 = 1;
+/// The version of the record's format: the first one knew no access times.
+const VERSION: u8 = 2;
 
 impl Plan {
     /// The bytes of a record: version, body, digest of both.
     pub(crate) fn to_record(&self) -> Vec<u8> {
+        self.to_record_of(VERSION)
+    }
+
+    fn to_record_of(&self, version: u8) -> Vec<u8> {
         let mut out = Writer::default();
-        out.u8(VERSION);
+        out.u8(version);
         out.u128(self.task.0);
         self.status.encode(&mut out);
         out.bool(self.durable);
@@ -79,7 +83,7 @@ impl Plan {
                 out.bytes(path.as_bytes());
             }
         });
-        out.list(&self.steps, put_step);
+        out.list(&self.steps, |out, step| put_step(out, step, version));
         let digest = Digest::of(&out.0);
         out.raw(&digest.0);
         out.0
@@ -92,7 +96,8 @@ impl Plan {
             return Err(Malformed("a redo record that was not written to its end"));
         }
         let mut from = Reader::new(body);
-        if from.u8()? != VERSION {
+        let version = from.u8()?;
+        if !(1..=VERSION).contains(&version) {
             return Err(Malformed("a redo record of an unknown version"));
         }
         let plan = Self {
@@ -105,7 +110,7 @@ impl Plan {
                 2 => Ok(Site::Beside(get_path(from)?)),
                 _ => Err(Malformed("an unknown kind of staging folder")),
             })?,
-            steps: from.list(get_step)?,
+            steps: from.list(|from| get_step(from, version))?,
         };
         if from.is_empty() { Ok(plan) } else { Err(Malformed("bytes left over")) }
     }
@@ -124,7 +129,8 @@ impl Plan {
     }
 }
 
-fn put_step(out: &mut Writer, step: &Step) {
+fn put_step(out: &mut Writer, step: &Step, version: u8) {
+    let put_meta = |out: &mut Writer, meta: &Meta| put_meta(out, meta, version);
     match step {
         Step::Open { path, ino, old, new } | Step::Attributes { path, ino, old, new } => {
             out.u8(if matches!(step, Step::Open { .. }) { 0 } else { 4 });
@@ -177,7 +183,8 @@ fn put_step(out: &mut Writer, step: &Step) {
     }
 }
 
-fn get_step(from: &mut Reader<'_>) -> Result<Step, Malformed> {
+fn get_step(from: &mut Reader<'_>, version: u8) -> Result<Step, Malformed> {
+    let get_meta = |from: &mut Reader<'_>| get_meta(from, version);
     let kind = from.u8()?;
     let path = get_path(from)?;
     Ok(match kind {
@@ -243,20 +250,24 @@ fn get_seen(from: &mut Reader<'_>) -> Result<Seen, Malformed> {
     Ok(Seen { ino: from.u64()?, size: from.u64()?, mtime: Time(from.i64()?) })
 }
 
-fn put_meta(out: &mut Writer, meta: &Meta) {
+fn put_meta(out: &mut Writer, meta: &Meta, version: u8) {
     out.u32(meta.mode);
     out.u32(meta.uid);
     out.u32(meta.gid);
     out.i64(meta.mtime.0);
+    if version > 1 {
+        out.option(meta.atime.as_ref(), |out, atime| out.i64(atime.0));
+    }
     out.option(meta.xattrs.as_ref(), |out, xattrs| put_xattrs(out, xattrs));
 }
 
-fn get_meta(from: &mut Reader<'_>) -> Result<Meta, Malformed> {
+fn get_meta(from: &mut Reader<'_>, version: u8) -> Result<Meta, Malformed> {
     Ok(Meta {
         mode: from.u32()?,
         uid: from.u32()?,
         gid: from.u32()?,
         mtime: Time(from.i64()?),
+        atime: if version > 1 { from.option(|from| Ok(Time(from.i64()?)))? } else { None },
         xattrs: from.option(get_xattrs)?,
     })
 }
@@ -279,16 +290,16 @@ mod tests {
     use super::*;
 
     fn plain() -> Meta {
-        Meta { mode: 0o644, uid: 6, gid: 7, mtime: Time(-8), xattrs: None }
+        Meta { mode: 0o644, uid: 6, gid: 7, mtime: Time(-8), atime: None, xattrs: None }
     }
 
-    fn every_step() -> Vec<Step> {
+    fn every_step(atime: Option<Time>) -> Vec<Step> {
         let path = TreePath::parse(b"/a").expect("a normal path");
         let slot = Slot { folder: 1, number: 2 };
         let seen = Seen { ino: 3, size: 4, mtime: Time(5) };
         let xattrs = Some(vec![Xattr { name: b"user.a".to_vec(), value: b"v".to_vec() }]);
         let old = plain();
-        let new = Meta { xattrs, ..old.clone() };
+        let new = Meta { xattrs, atime, ..old.clone() };
         let (path_, old_, new_) = (path.clone(), old.clone(), new.clone());
         vec![
             Step::Open { path: path.clone(), ino: 9, old: old.clone(), new: new.clone() },
@@ -303,12 +314,22 @@ mod tests {
     #[test]
     fn records_round_trip_and_keep_their_bytes() {
         let sites = vec![Site::State, Site::Tree(TreePath::parse(b"/m/.gleaner-x").expect("a normal path"))];
-        let plan = Plan { task: TaskId(1), status: ExitStatus::Code(2), durable: true, sites, steps: every_step() };
+        let plan = Plan {
+            task: TaskId(1),
+            status: ExitStatus::Code(2),
+            durable: true,
+            sites,
+            steps: every_step(Some(Time(-9))),
+        };
         let bytes = plan.to_record();
-        assert_eq!(Plan::from_record(&bytes), Ok(plan));
+        assert_eq!(Plan::from_record(&bytes).as_ref(), Ok(&plan));
+        let first = Plan { steps: every_step(None), ..plan }.to_record_of(1);
+        let digest = Digest::of(&first).to_hex();
+        assert_eq!(digest, "c00225014afb76762b753f0e20c1fa25df0a40e78ede24c7b52204e6ad063879", "as it was written");
+        assert_eq!(Plan::from_record(&first).map(|plan| plan.steps), Ok(every_step(None)));
         let digest = Digest::of(&bytes).to_hex();
         assert_eq!(
-            digest, "c00225014afb76762b753f0e20c1fa25df0a40e78ede24c7b52204e6ad063879",
+            digest, "c5ee203b0f40fa571da63f0bc30f7ea73f8281fdd7a01c6e0e5ae6577a648d32",
             "the stored format changed: raise VERSION and keep a reader"
         );
         let (path, meta) = (TreePath::parse(b"/d").expect("a normal path"), Meta { mode: 0o700, ..plain() });

@@ -7,6 +7,7 @@ mod kept;
 mod names;
 mod others;
 mod places;
+mod times;
 
 use super::*;
 use base::delta::FileChange;
@@ -256,6 +257,13 @@ impl<'a> Task<'a> {
             task.delta.changes.push(Change { path, base, action: Action::LastWrite { attr, xattrs, content, change } });
         }
         task
+    }
+
+    /// With this time of the last access for what was added last.
+    fn accessed(mut self, time: Time) -> Self {
+        let last = self.delta.changes.last_mut().and_then(|change| change.action.attr_mut());
+        last.expect("it has attributes").accessed = base::Accessed(Some(time));
+        self
     }
 
     fn append(self, at: &str, text: &str, from: u64) -> Self {

@@ -29,6 +29,7 @@ pub(crate) struct Node {
     pub size: u64,
     pub mtime: Time,
     pub ctime: Time,
+    pub atime: Time,
     /// Permission bits, with set-id and sticky.
     pub mode: u32,
     pub uid: u32,
@@ -53,6 +54,7 @@ impl Node {
             size: stat.stx_size,
             mtime: Time::from_parts(stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec.into()),
             ctime: Time::from_parts(stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec.into()),
+            atime: Time::from_parts(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec.into()),
             mode: u32::from(stat.stx_mode) & 0o7777,
             uid: stat.stx_uid,
             gid: stat.stx_gid,
@@ -169,10 +171,14 @@ impl Tree {
         open_beneath(parent.as_fd(), path.name(), OFlags::PATH | OFlags::NOFOLLOW)
     }
 
-    /// Opens the file at `path`.
+    /// Opens the file at `path`. Reading it does not move its time of the last access, where that may be.
     pub(crate) fn open_file(&self, path: &TreePath, flags: OFlags) -> io::Result<OwnedFd> {
         let parent = self.parent(path)?;
-        open_beneath(parent.as_fd(), path.name(), flags | OFlags::NOFOLLOW | OFlags::NONBLOCK)
+        let open = |more| open_beneath(parent.as_fd(), path.name(), flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | more);
+        match open(OFlags::NOATIME) {
+            Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => open(OFlags::empty()),
+            other => other,
+        }
     }
 }
 
@@ -209,6 +215,8 @@ pub(crate) struct Meta {
     pub uid: u32,
     pub gid: u32,
     pub mtime: Time,
+    /// Time of the last access; `None` leaves it as it is.
+    pub atime: Option<Time>,
     /// All `user.` attributes; `None` leaves them as they are.
     pub xattrs: Option<Vec<Xattr>>,
 }
@@ -242,7 +250,7 @@ pub(crate) fn set_meta(held: &OwnedFd, meta: &Meta) -> io::Result<()> {
     if !link && differs {
         chmod(meta.mode)?;
     }
-    set_mtime(held, meta.mtime)
+    set_times(held, meta.mtime, meta.atime)
 }
 
 /// Gives the owner and group of `meta` if they differ from those of `now` and this process may. Tells whether it did:
@@ -264,13 +272,24 @@ fn set_owner(held: impl AsFd, now: &Node, meta: &Meta) -> io::Result<bool> {
     }
 }
 
-/// Sets the time of the last change of content: to `mtime`, or, where only the owner may do that, to now if it is earlier
-/// than `mtime` still. What was just written to has such a time already.
+/// Sets the time of the last access of a file of this process.
+pub(crate) fn set_atime(held: impl AsFd, atime: Time) -> io::Result<()> {
+    let last_access = Timespec { tv_sec: atime.secs(), tv_nsec: atime.nanos().into() };
+    let last_modification = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    Ok(rustix::fs::utimensat(held, "", &Timestamps { last_access, last_modification }, AtFlags::EMPTY_PATH)?)
+}
+
+/// Sets the time of the last change of content as [`set_times`] does.
 pub(crate) fn set_mtime(held: impl AsFd, mtime: Time) -> io::Result<()> {
-    let times = Timestamps {
-        last_access: Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-        last_modification: Timespec { tv_sec: mtime.secs(), tv_nsec: mtime.nanos().into() },
-    };
+    set_times(held, mtime, None)
+}
+
+/// Sets the time of the last access, if one is given, and that of the last change of content: to `mtime`, or, where only the owner may do that, to now if it is earlier
+/// than `mtime` still. What was just written to has such a time already.
+fn set_times(held: impl AsFd, mtime: Time, atime: Option<Time>) -> io::Result<()> {
+    let given = |time: Time| Timespec { tv_sec: time.secs(), tv_nsec: time.nanos().into() };
+    let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };
+    let times = Timestamps { last_access: atime.map_or(omitted, given), last_modification: given(mtime) };
     match rustix::fs::utimensat(&held, "", &times, AtFlags::EMPTY_PATH) {
         Err(Errno::PERM | Errno::ACCESS) => {}
         other => return Ok(other?),

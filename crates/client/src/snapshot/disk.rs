@@ -2,7 +2,8 @@
 
 use crate::policy::{Lookup, secret_places};
 use base::TreePath;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Dir, DirEntry, FileType, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CString;
@@ -24,6 +25,24 @@ const SECRETS_AGE_MAX: Duration = Duration::from_secs(1);
 
 /// Of the last home that was asked about: where links at the places of its secrets lead, and when that was looked up.
 static SECRETS: Mutex<Option<(TreePath, Instant, Vec<TreePath>)>> = Mutex::new(None);
+
+/// Opens what is at `path` for reading, without waiting; that does not move its time of the last access, where this user may ask for that.
+pub(crate) fn open_unseen(path: &Path) -> rustix::io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::empty());
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open(flags),
+        other => other,
+    }
+    .map(File::from)
+}
+
+/// The names in a folder, with what they are, looked at as by [`open_unseen`]; none if it cannot be listed.
+pub(crate) fn entries_unseen(folder: &Path) -> impl Iterator<Item = (Vec<u8>, FileType)> {
+    let names = open_unseen(folder).and_then(Dir::new);
+    let entry = |entry: DirEntry| (entry.file_name().to_bytes().to_vec(), entry.file_type());
+    names.into_iter().flatten().flatten().map(entry).filter(|(name, _)| name != b"." && name != b"..")
+}
 
 /// The client's file system, looked at for one command: what was seen once is not looked at again.
 #[derive(Debug, Default)]
@@ -47,8 +66,7 @@ impl Lookup for Disk {
 
     fn text(&self, path: &TreePath) -> Option<Vec<u8>> {
         // A pipe must not hold us up.
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = File::from(rustix::fs::openat(CWD, path.as_bytes(), flags, Mode::empty()).ok()?);
+        let file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(path.as_bytes()))).ok()?;
         file.metadata().ok().filter(std::fs::Metadata::is_file)?;
         let mut text = Vec::new();
         file.take(TEXT_BYTES_MAX).read_to_end(&mut text).ok()?;
@@ -56,9 +74,8 @@ impl Lookup for Disk {
     }
 
     fn names(&self, directory: &TreePath) -> Vec<Vec<u8>> {
-        let entries = std::fs::read_dir(Path::new(std::ffi::OsStr::from_bytes(directory.as_bytes())));
-        let names = entries.into_iter().flatten().flatten().take(NAMES_MAX);
-        names.map(|entry| entry.file_name().as_bytes().to_vec()).collect()
+        let entries = entries_unseen(Path::new(std::ffi::OsStr::from_bytes(directory.as_bytes())));
+        entries.take(NAMES_MAX).map(|(name, _)| name).collect()
     }
 
     fn secrets(&self, home: &TreePath) -> Vec<TreePath> {

@@ -293,8 +293,19 @@ fn facts_of(stat: &Statx, kind: FileType) -> FileFacts {
     FileFacts { uid: stat.stx_uid, mode: u32::from(stat.stx_mode) & 0o7777, directory: kind == FileType::Directory }
 }
 
-/// Opens a path of which no component is a link; the last may be one, with `O_PATH`.
+/// Opens a path of which no component is a link; the last may be one, with `O_PATH`. Reading does not move the time of the last access,
+/// where that may be: of files of this user, and for root.
 pub(crate) fn open(path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
+    if flags.contains(OFlags::PATH) {
+        return open_plainly(path, flags);
+    }
+    match open_plainly(path, flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => open_plainly(path, flags),
+        other => other,
+    }
+}
+
+fn open_plainly(path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
     // `openat2` refuses flags that mean nothing together with O_PATH.
     let patience = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK };
     let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | patience;

@@ -1,6 +1,6 @@
 //! What tells one state of a file from the next, and when that can be relied on.
 
-use base::{Attr, Digest, Time};
+use base::{Accessed, Attr, Digest, Time};
 use rustix::fs::{AtFlags, Statx, StatxFlags};
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -150,6 +150,7 @@ pub fn attr_of(stat: &Statx) -> Attr {
         ino: stamp.ino,
         mtime: stamp.mtime,
         ctime: stamp.ctime,
+        accessed: Accessed(Some(Time::from_parts(stat.stx_atime.tv_sec, stat.stx_atime.tv_nsec.into()))),
     }
 }
 

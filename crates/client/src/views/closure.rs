@@ -213,9 +213,7 @@ pub(super) fn disk(path: &TreePath) -> &Path {
 
 /// A regular file.
 pub(super) fn open(path: &TreePath) -> Option<File> {
-    use std::os::unix::fs::OpenOptionsExt;
-    // A pipe must not hold us up.
-    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(disk(path)).ok()?;
+    let file = crate::snapshot::disk::open_unseen(disk(path)).ok()?;
     file.metadata().ok()?.is_file().then_some(file)
 }
 

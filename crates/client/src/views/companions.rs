@@ -5,12 +5,11 @@
 use super::closure::{self, disk};
 use super::compilers;
 use super::locales::LOCALE_FILES;
-use crate::snapshot::disk::walk;
+use crate::snapshot::disk::{entries_unseen, walk};
 use base::{Binding, TreePath};
 use std::collections::{BTreeSet, VecDeque};
-use std::fs::{File, FileType};
+use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 
 /// Headers of one C file.
 const HEADERS_MAX: usize = 256;
@@ -94,10 +93,9 @@ impl Found<'_> {
         let name = module.name();
         let stem = &name[..name.len() - 2];
         let is_of_it = |name: &[u8]| name.starts_with(stem) && name.ends_with(b".pyc");
-        let entries = std::fs::read_dir(disk(&folder)).into_iter().flatten().flatten();
-        let names = entries.map(|entry| entry.file_name()).filter(|name| is_of_it(name.as_bytes()));
+        let names = entries_unseen(disk(&folder)).map(|(name, _)| name).filter(|name| is_of_it(name));
         for name in names.take(COMPILED_MAX) {
-            self.add(&folder.join(name.as_bytes()));
+            self.add(&folder.join(&name));
         }
     }
 
@@ -118,18 +116,17 @@ impl Found<'_> {
         let mut inner = folder.clone();
         for _ in 0..ONLY_FOLDERS_MAX {
             let Some(name) = only_folder(&inner) else { return };
-            inner = inner.join(name.as_bytes());
+            inner = inner.join(&name);
             self.paths.insert(inner.clone());
         }
     }
 }
 
 /// The name of the folder that is all that a folder has.
-fn only_folder(folder: &TreePath) -> Option<std::ffi::OsString> {
-    let mut entries = std::fs::read_dir(disk(folder)).ok()?;
-    let only = entries.next()?.ok()?;
-    let is_folder = only.file_type().is_ok_and(|kind: FileType| kind.is_dir());
-    (is_folder && entries.next().is_none()).then(|| only.file_name())
+fn only_folder(folder: &TreePath) -> Option<Vec<u8>> {
+    let mut entries = entries_unseen(disk(folder));
+    let (name, kind) = entries.next()?;
+    (kind.is_dir() && entries.next().is_none()).then_some(name)
 }
 
 /// What a line includes, and whether it is looked for beside the file first.
@@ -176,7 +173,8 @@ mod tests {
     impl Tree {
         fn new(files: &[(&str, &str)]) -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let root = TreePath::parse(std::fs::canonicalize(folder.path()).unwrap().as_os_str().as_bytes()).unwrap();
+            let root =
+                TreePath::parse(std::fs::canonicalize(folder.path()).unwrap().as_os_str().as_encoded_bytes()).unwrap();
             let tree = Self { _folder: folder, root };
             for (name, text) in files {
                 let path = disk(&tree.at(name)).to_owned();

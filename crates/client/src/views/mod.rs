@@ -20,10 +20,10 @@ mod walks;
 pub use epoch::{Copied, EPOCH_PATHS_MAX, EPOCH_VIEWS_MAX, JobViews};
 pub use ledger::Known;
 
-use crate::policy::{Access, Gate};
+use crate::policy::Gate;
 use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
-use crate::snapshot::{BindError, Observed, Snapshot, Stamp};
+use crate::snapshot::{BindError, Snapshot, Stamp};
 use base::codec::Encode;
 use base::{Binding, Bound, Content, Digest, Recipe, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
@@ -578,15 +578,6 @@ pub fn named_only<'a>(set: impl IntoIterator<Item = &'a Bound>, names_system: bo
         _ => None,
     };
     set.into_iter().filter(|_| names_system).filter_map(name).collect()
-}
-
-/// Whether two looks at a path found the same.
-fn is_same(entry: &table::Entry, observed: &Observed) -> bool {
-    let is_denied = |access| matches!(access, Access::Deny(_));
-    let mount = |stamp: Option<Stamp>| stamp.map(|stamp| stamp.mount);
-    entry.binding == observed.binding
-        && is_denied(entry.access) == is_denied(observed.access)
-        && mount(entry.stamp) == mount(observed.stamp)
 }
 
 #[cfg(test)]

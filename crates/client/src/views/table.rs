@@ -6,10 +6,10 @@
 
 use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
-use super::{PATHS_MAX, VIEW_BYTES_MAX, is_same};
+use super::{PATHS_MAX, VIEW_BYTES_MAX};
 use crate::policy::{Access, FileFacts, Gate};
-use crate::snapshot::{BindError, Observed, Snapshot, Stamp, look_at_mounts, stat_at};
-use base::{Binding, Bound, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use crate::snapshot::{BindError, Observed, Snapshot, Stamp, attr_of, look_at_mounts, stat_at};
+use base::{Attr, Binding, Bound, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Included, Unbounded};
@@ -373,7 +373,7 @@ impl Table {
         }
         let before = self.entries.get(path);
         let (seq, version) = match before {
-            Some(entry) if is_same(entry, &observed) => (entry.seq, entry.version),
+            Some(entry) if is_same(path, entry, &observed) => (entry.seq, entry.version),
             _ => (ledger.enter(path, &observed), next),
         };
         if version == next {
@@ -509,8 +509,30 @@ impl Entry {
         if policy.is_some_and(|gate| gate.access(path, &self.facts) != self.access) {
             return true;
         }
-        stat_at(path.as_bytes()).map_or(true, |stat| Stamp::of(&stat) != stamp)
+        let Ok(stat) = stat_at(path.as_bytes()) else { return true };
+        let is_accessed = |before: &Attr| !attr_of(&stat).is_accessed_as(before);
+        Stamp::of(&stat) != stamp || (shows_access(path, &self.binding) && self.binding.attr().is_some_and(is_accessed))
     }
+}
+
+/// Whether two looks at `path` found the same.
+fn is_same(path: &TreePath, entry: &Entry, observed: &Observed) -> bool {
+    let is_denied = |access| matches!(access, Access::Deny(_));
+    let mount = |stamp: Option<Stamp>| stamp.map(|stamp| stamp.mount);
+    let is_accessed = !shows_access(path, &observed.binding)
+        || entry.binding.attr().zip(observed.binding.attr()).is_none_or(|(before, now)| now.is_accessed_as(before));
+    entry.binding == observed.binding
+        && is_accessed
+        && is_denied(entry.access) == is_denied(observed.access)
+        && mount(entry.stamp) == mount(observed.stamp)
+}
+
+/// Whether the time of the last access is kept true when that alone has moved: not of the distribution's files, which are many, and not
+/// where looking at what is there would move it: links, and what is others'.
+fn shows_access(path: &TreePath, binding: &Binding) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    let may_look = |attr: &Attr| (user == 0 || attr.uid == user) && !attr.is_of_system(path);
+    !matches!(binding, Binding::Symlink { .. }) && binding.attr().is_some_and(may_look)
 }
 
 /// How much a path and what it is take in a message, about.

@@ -2,7 +2,7 @@
 
 use super::closure::disk;
 use super::*;
-use crate::policy::{Denial, FileFacts, Open};
+use crate::policy::{Access, Denial, FileFacts, Open};
 use crate::recipes::Recipes;
 use crate::recipes::tests::FixedCutter;
 use crate::snapshot::ReadError;

@@ -1,7 +1,7 @@
 //! Comparing what is in the upper directory with what the task saw.
 
 use super::Options;
-use base::{Attr, Binding, Content, Time, Xattr};
+use base::{Accessed, Attr, Binding, Content, Time, Xattr};
 use rustix::fs::Stat;
 use std::fs::File;
 use std::io;
@@ -26,6 +26,7 @@ pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> 
         Some(before) if before.mtime == mtime => mtime,
         _ => client_time(mtime, options),
     };
+    let is_as_before = before.is_some_and(|before| before.shown_access() == accessed_at(stat));
     Attr {
         mode: stat.st_mode & 0o7777,
         uid: client_id(stat.st_uid, before.map(|before| before.uid), options.id_base),
@@ -37,7 +38,18 @@ pub(crate) fn attr_of(stat: &Stat, before: Option<&Attr>, options: &Options) -> 
         ino: 0,
         mtime,
         ctime: mtime,
+        accessed: Accessed((!is_as_before).then(|| client_time(accessed_at(stat), options))),
     }
+}
+
+/// The attributes of what is new: unlike those of what was there, they include the time of the last access whatever it is.
+pub(crate) fn attr_of_new(stat: &Stat, before: Option<&Attr>, options: &Options) -> Attr {
+    let attr = attr_of(stat, before, options);
+    Attr { accessed: Accessed(attr.accessed.0.or(Some(accessed_at(stat)))), ..attr }
+}
+
+fn accessed_at(stat: &Stat) -> Time {
+    Time::from_parts(stat.st_atime, stat.st_atime_nsec as i64)
 }
 
 /// A time as the client's clock would have shown it. What falls within the run is the run's; other times were set by
@@ -65,8 +77,12 @@ fn client_id(id: u32, before: Option<u32>, base: u32) -> u32 {
 }
 
 /// Whether mode, owner, times and extended attributes are as they were. (Not the length: that is for the content.)
+///
+/// Reading moves the time of the last access of new files only: where an overlay has taken over what is below, its inode has the mark of
+/// FUSE that this is not done. So one that differs was set.
 pub(crate) fn same_attributes(now: &Attr, before: &Attr, xattrs: &[Xattr], xattrs_before: &[Xattr]) -> bool {
     (now.mode, now.uid, now.gid, now.mtime) == (before.mode, before.uid, before.gid, before.mtime)
+        && now.accessed.0.is_none()
         && same_xattrs(xattrs, xattrs_before)
 }
 

@@ -1,7 +1,8 @@
 //! From what is in the upper directory to changes.
 
 use super::compare::{
-    COMPARED_BYTES_MAX, attr_of, same_attributes, same_beginning, same_content, with_old_xattrs, xattrs_before,
+    COMPARED_BYTES_MAX, attr_of, attr_of_new, same_attributes, same_beginning, same_content, with_old_xattrs,
+    xattrs_before,
 };
 use super::left::{self, Moved};
 use super::names::{NameChange, Names, Role};
@@ -200,8 +201,9 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
+    /// The attributes of what is made anew at the client.
     fn attr(&self, entry: &Entry) -> Attr {
-        attr_of(&entry.stat, entry.lower.as_ref().and_then(|(_, binding)| binding.attr()), self.options)
+        attr_of_new(&entry.stat, entry.lower.as_ref().and_then(|(_, binding)| binding.attr()), self.options)
     }
 
     fn push(&mut self, entry: &Entry, action: Action) -> Result<(), DeltaError> {
@@ -217,7 +219,12 @@ impl<'a> Emitter<'a> {
         };
         let replaces = opaque && before.is_some_and(|(lower, _)| !away.moved.contains_key(lower));
         let binding = before.map(|(_, binding)| binding).filter(|_| !opaque);
-        let attr = attr_of(&entry.stat, binding.and_then(Binding::attr), self.options);
+        let mut attr = attr_of(&entry.stat, binding.and_then(Binding::attr), self.options);
+        if entry.path == self.options.at {
+            // The root of an overlay is of its upper layer: there reading is noted, too.
+            attr.accessed.0 =
+                attr.accessed.0.filter(|time| *time < self.options.launch || *time > self.options.task_end);
+        }
         let Some(xattrs) = self.directory_attributes(entry, &attr, binding) else { return Ok(()) };
         self.push(entry, Action::Directory { attr, xattrs, replaces })
     }
@@ -251,6 +258,7 @@ impl<'a> Emitter<'a> {
         if let Some((_, Binding::Symlink { attr: before, target: old })) = &entry.lower
             && old == target
             && (attr.uid, attr.gid, attr.mtime) == (before.uid, before.gid, before.mtime)
+            && attr.shown_access() == before.shown_access()
         {
             return Ok(());
         }
@@ -325,7 +333,10 @@ impl<'a> Emitter<'a> {
         let Some(Binding::File { attr: before, content: old, xattrs: old_xattrs }) = self.lens.binding_of(lower) else {
             return Err(DeltaError::NoBase { path: lower.clone() });
         };
-        let attr = attr_of(&entry.stat, Some(&before), self.options);
+        let attr = match copied.copied == Some(false) {
+            true => attr_of_new(&entry.stat, Some(&before), self.options),
+            false => attr_of(&entry.stat, Some(&before), self.options),
+        };
         let xattrs = match self.options.xattrs_mirrored || copied.copied == Some(false) {
             true => entry.xattrs.clone(),
             false => with_old_xattrs(&entry.xattrs, &old_xattrs),

@@ -1,11 +1,11 @@
 //! A lens on a real directory, for tests: what the mirror would tell if the client's tree were that directory.
 
 use super::*;
-use base::{Attr, Digest, Seq, Xattr};
+use base::{Accessed, Attr, Digest, Seq, Xattr};
 use client::commit::{Contents, Evidence, Stamp};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::collections::HashMap;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -77,6 +77,7 @@ fn look(path: &Path) -> (Binding, Stamp) {
         ino: meta.ino(),
         mtime,
         ctime,
+        accessed: Accessed(Some(Time::from_parts(meta.atime(), meta.atime_nsec()))),
     };
     // With the mount that it is on, by its number that is never used again.
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID | StatxFlags::from_bits_retain(0x4000);
@@ -90,7 +91,11 @@ fn look(path: &Path) -> (Binding, Stamp) {
     } else if kind.is_fifo() || kind.is_socket() || kind.is_char_device() || kind.is_block_device() {
         Binding::Special { attr }
     } else {
-        let content = content_of(&std::fs::read(path).expect("reads"));
+        // Looking must not move the time of the last access.
+        let file = std::fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(path).expect("opens");
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut &file, &mut bytes).expect("reads");
+        let content = content_of(&bytes);
         Binding::File { attr, content, xattrs: xattrs(path) }
     };
     (binding, stamp)

@@ -286,11 +286,12 @@ fn put_attr(out: &mut Vec<u8>, shown: &Shown, ids: Ids) {
     };
     let secs = |time: Time| time.secs() as u64;
     let size = attr.size.min(i64::MAX as u64);
-    for value in [shown.ino, size, attr.blocks, secs(attr.mtime), secs(attr.mtime), secs(attr.ctime)] {
+    let atime = attr.shown_access();
+    for value in [shown.ino, size, attr.blocks, secs(atime), secs(attr.mtime), secs(attr.ctime)] {
         put_u64(out, value);
     }
-    let (mtime, ctime) = (attr.mtime.nanos(), attr.ctime.nanos());
-    for value in [mtime, mtime, ctime, kind | (attr.mode & 0o7777), attr.nlink.max(1)] {
+    for value in [atime.nanos(), attr.mtime.nanos(), attr.ctime.nanos(), kind | (attr.mode & 0o7777), attr.nlink.max(1)]
+    {
         put_u32(out, value);
     }
     for value in [ids.show(attr.uid), ids.show(attr.gid), 0, 4096, 0] {

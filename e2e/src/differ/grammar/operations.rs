@@ -217,9 +217,11 @@ impl Grammar {
             4..6 => self.owner(path),
             6..9 => {
                 let time = self.dice.of(&TIMES);
-                // Access times alone are no promise.
-                let (accessed, modified) = match self.dice.below(6) {
+                let (accessed, modified) = match self.dice.below(9) {
                     0 => ("now", "now"),
+                    4 => ("now", "omit"),
+                    5 | 6 => (time, "omit"),
+                    7 => (time, self.dice.of(&TIMES)),
                     1 => ("omit", "now"),
                     2 => ("omit", time),
                     3 => ("omit", "omit"),

@@ -215,6 +215,7 @@ impl Fit<'_> {
             gid: node.gid,
             size: node.size,
             mtime: node.mtime,
+            accessed: base::Accessed(Some(node.atime)),
             ..Attr::default()
         };
         Ok(match node.kind {

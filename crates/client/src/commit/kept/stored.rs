@@ -8,7 +8,7 @@ use super::super::error::Refusal;
 use super::super::plan::{get_path, get_xattrs, put_xattrs};
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::delta::FileChange;
-use base::{Action, Attr, Base, Change, Content, Delta, Digest, ExitStatus, Seq, TaskId, Time, TreePath};
+use base::{Accessed, Action, Attr, Base, Change, Content, Delta, Digest, ExitStatus, Seq, TaskId, Time, TreePath};
 
 /// A delta that is kept, for its owner to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,8 +44,10 @@ pub const SHOWN_MAX: usize = 1000;
 const SHOWN_BYTES_MAX: usize = 1 << 17;
 /// Most bytes of a command that are shown.
 const ARGV_BYTES_MAX: usize = 1 << 12;
-/// The version of both formats.
+/// The version of the notes.
 const VERSION: u8 = 2;
+/// The version of the delta: the one before knew no access times.
+const DELTA_VERSION: u8 = 3;
 
 /// The first changes of `delta`, as many as are shown.
 pub(super) fn shown(delta: &Delta) -> Vec<KeptChange> {
@@ -177,7 +179,7 @@ impl Stored {
 
 impl Encode for Stored {
     fn encode(&self, out: &mut Writer) {
-        out.u8(VERSION);
+        out.u8(DELTA_VERSION);
         self.status.encode(out);
         out.list(&self.delta.changes, put_change);
         out.list(&self.scratch, |out, path| out.bytes(path.as_bytes()));
@@ -185,18 +187,33 @@ impl Encode for Stored {
             out.bytes(refusal.path.as_bytes());
             out.bytes(refusal.reason.as_bytes());
         });
+        out.list(&self.delta.changes, |out, change| {
+            let accessed = change.action.attr().and_then(|attr| attr.accessed.0);
+            out.option(accessed.as_ref(), |out, time| out.i64(time.0));
+        });
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        if from.u8()? != VERSION {
+        let version = from.u8()?;
+        if !(2..=DELTA_VERSION).contains(&version) {
             return Err(Malformed("a kept delta of an unknown version"));
         }
-        Ok(Self {
+        let mut stored = Self {
             status: ExitStatus::decode(from)?,
             delta: Delta { changes: from.list(get_change)? },
             scratch: from.list(get_path)?,
             refused: from.list(|from| Ok(Refusal { path: get_path(from)?, reason: get_text(from)? }))?,
-        })
+        };
+        let accessed = match version {
+            2 => Vec::new(),
+            _ => from.list(|from| from.option(|from| Ok(Time(from.i64()?))))?,
+        };
+        for (change, accessed) in stored.delta.changes.iter_mut().zip(accessed) {
+            if let Some(attr) = change.action.attr_mut() {
+                attr.accessed = Accessed(accessed);
+            }
+        }
+        Ok(stored)
     }
 }
 
@@ -306,7 +323,8 @@ mod tests {
     }
 
     fn every_change() -> Delta {
-        let attr = Attr { mode: 0o644, uid: 1, gid: 2, size: 3, mtime: Time(-4), ..Attr::default() };
+        let accessed = Accessed(Some(Time(-5)));
+        let attr = Attr { mode: 0o644, uid: 1, gid: 2, size: 3, mtime: Time(-4), accessed, ..Attr::default() };
         let xattrs = vec![base::Xattr { name: b"user.a".to_vec(), value: b"v".to_vec() }];
         let file = |change| Action::File { attr, xattrs: xattrs.clone(), content: Content::Empty, change };
         let actions = [
@@ -336,12 +354,25 @@ mod tests {
         assert_eq!(stored.scratch, [path("/3")]);
         assert_eq!(stored.refused, [Refusal { path: path("/from"), reason: "is refused".into() }]);
         let bytes = stored.to_bytes();
-        assert_eq!(Stored::from_bytes(&bytes), Ok(stored));
+        assert_eq!(Stored::from_bytes(&bytes).as_ref(), Ok(&stored));
+        let accessed = |bytes: &[u8]| {
+            let stored = Stored::from_bytes(bytes).expect("reads");
+            stored.delta.changes[3].action.attr().expect("a file has attributes").accessed.0
+        };
+        assert_eq!(accessed(&bytes), Some(Time(-5)));
         let digest = Digest::of(&bytes).to_hex();
         assert_eq!(
-            digest, "9d47870cb8713d223b29488043f7792a0701afc9424586e05544b7c552cb66b6",
-            "the stored format changed: raise VERSION and keep a reader"
+            digest, "f1232fe32ab7222dced35c325070b91a0ef701333c869cbc0e7463b95ced2f2e",
+            "the stored format changed: raise DELTA_VERSION and keep a reader"
         );
+        // As the version before wrote it: without the list at the end, of a number and nine times of nine bytes but for three.
+        let times =
+            4 + stored.delta.changes.iter().map(|change| 1 + 8 * change.action.attr().iter().len()).sum::<usize>();
+        let mut before = bytes[..bytes.len() - times].to_vec();
+        before[0] = 2;
+        let digest = Digest::of(&before).to_hex();
+        assert_eq!(digest, "9d47870cb8713d223b29488043f7792a0701afc9424586e05544b7c552cb66b6");
+        assert_eq!((Stored::from_bytes(&before), accessed(&before)), (Ok(stored), None));
         for cut in 0..bytes.len() {
             assert!(Stored::from_bytes(&bytes[..cut]).is_err(), "a delta of {cut} bytes");
         }

@@ -1,6 +1,7 @@
 //! Random operations, from a seed that replays them.
 
 use super::*;
+use rustix::fs::UTIME_OMIT;
 
 /// Numbers from a seed (splitmix64).
 struct Dice(u64);
@@ -110,7 +111,12 @@ impl Op {
             Self::Truncate(path, len) => is_file(path) && open(path).is_ok_and(|file| file.set_len(*len).is_ok()),
             Self::Touch(path, secs) => {
                 let time = Timespec { tv_sec: *secs, tv_nsec: 0 };
-                let times = Timestamps { last_access: time, last_modification: time };
+                let omitted = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+                let times = match secs % 3 {
+                    0 => Timestamps { last_access: time, last_modification: omitted },
+                    1 => Timestamps { last_access: omitted, last_modification: time },
+                    _ => Timestamps { last_access: time, last_modification: time },
+                };
                 rustix::fs::utimensat(CWD, at(path), &times, AtFlags::SYMLINK_NOFOLLOW).is_ok()
             }
             Self::Chmod(path, mode) => {
