@@ -482,7 +482,6 @@ impl Entry {
         Observed { binding, stamp, access, facts, settled }
     }
 
-    /// Whether the path has to be bound anew: its stamp changed, or would not show it, or the policy has changed.
     /// Whether what is at the path may have changed since then, whatever this entry has been told meanwhile.
     fn has_moved(&self, path: &TreePath, since: Time) -> bool {
         match (stat_at(path.as_bytes()).map(|stat| Stamp::of(&stat)), &self.stamp) {
@@ -493,6 +492,7 @@ impl Entry {
         }
     }
 
+    /// Whether the path has to be bound anew: its stamp changed, or would not show it, or the policy has changed.
     fn is_suspect(&self, path: &TreePath, policy: Option<&dyn Gate>) -> bool {
         if self.stale || !self.settled {
             return true;
