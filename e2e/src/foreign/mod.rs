@@ -9,7 +9,7 @@ mod bash;
 mod pjdfstest;
 mod table;
 
-use crate::client::{Client, NOBODY};
+use crate::client::Client;
 use crate::error::{Context, Error, Result};
 use crate::pool::{Options as PoolOptions, Pool};
 use crate::process::{Ended, Outcome, Run, tail};
