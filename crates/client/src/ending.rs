@@ -13,8 +13,9 @@ use wire::Joined;
 /// answer ends within five seconds.
 pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 
-/// The last part of it: for so long a hub that has passed on the answer may be silent when it is asked for a sign of life. For some round trips.
+/// The last part of it: how long a hub that has passed on the answer may be silent after it was asked for a sign of life.
 const LIFE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest round trip at which it is asked: several must fit into [`LIFE_LIMIT`].
 const LOOKED_AT_ROUND_TRIP: Duration = Duration::from_millis(300);
 
 /// Signals that are kept for a command that does not run yet.
@@ -34,8 +35,8 @@ pub(crate) enum Phase {
 pub(crate) struct Awaited {
     /// By when it is due: that to the first signal without one.
     by: Option<Instant>,
-    /// It has come, which may have been the last that its hub said: when that is asked for a sign of life, or, once it was, how much had been
-    /// heard of it then and when it is looked. After the worker the hub looks.
+    /// The answer has come, which may have been the last word of the hub: when the hub is to be asked for a sign of life.
+    /// Once it was asked: when to look, and how much had been heard of it by then. (The hub looks after the worker.)
     look: Option<(Instant, Option<u64>)>,
 }
 

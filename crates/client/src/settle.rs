@@ -173,8 +173,8 @@ pub(crate) async fn settle_ended(
     done.map(Some)
 }
 
-/// What would run with the rights of its owner or group, and does not here now: no worker may say so. What a folder hands down to folders
-/// made in it comes by itself.
+/// The first path to which a task gives set-user-id or set-group-id bits that it does not have here: no worker is trusted
+/// to give them. A new folder may have the set-group-id bit that the folder above hands down.
 fn gives_rights(delta: &Delta) -> Option<&TreePath> {
     const SET_USER_ID: u32 = 0o4000;
     const SET_GROUP_ID: u32 = 0o2000;

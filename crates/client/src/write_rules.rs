@@ -31,7 +31,7 @@ impl WriteRules {
     }
 }
 
-/// What a task put in a directory's place, made anew or renamed: who owned what was there does not matter in it.
+/// The paths at which a task put a new or renamed directory: who owned what was there does not matter below them.
 pub fn replaced(delta: &Delta) -> Vec<&TreePath> {
     let is_new =
         |change: &&Change| matches!(change.action, Action::Directory { replaces: true, .. } | Action::Rename { .. });
@@ -52,8 +52,8 @@ fn is_directory(stat: Stat) -> bool {
     FileType::from_raw_mode(stat.st_mode) == FileType::Directory
 }
 
-/// Whether the user may change the nearest directory above `path` that exists: what the task made on the way is its own. One of the user's own
-/// that is closed may have been opened by the task, as the commit opens it.
+/// Whether the user may change the nearest directory above `path` that exists: what the task made on the way is its own.
+/// A closed directory of the user's own counts, too: the task may have opened it, and the commit opens it as well.
 fn may_write(path: &TreePath, replaced: &[&TreePath]) -> bool {
     let above = std::iter::successors(path.parent(), TreePath::parent);
     let mut above = above.filter(|above| !replaced.iter().any(|replaced| above.is_within(replaced)));

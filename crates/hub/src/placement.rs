@@ -198,7 +198,7 @@ impl Placement {
         let mut made = Vec::new();
         let Some(known) = self.workers.get(&worker) else { return made };
         if known.lent.largest == 0 && known.hosts.is_empty() {
-            // A hub without workers: nobody knows yet what it will lend, so that it is no host for which anything were refused.
+            // A hub without workers: what it will lend is not known yet, so nothing must be refused because of it.
             return made;
         }
         let (mut shapes, hosts) = (known.lent.hosts(), known.hosts.clone());

@@ -27,9 +27,10 @@ use wire::{Receiver, Sender, Turn, WireError, convert, lock};
 const OBJECTS_TO_HUB_MAX: usize = 64 << 10;
 /// How long a worker may take to end a task that nobody waits for any more.
 pub(crate) const WIND_UP: Duration = Duration::from_secs(10);
-/// A worker of which nothing is heard from so long after its task was told to end …
+/// How long a signal to end may take to its worker. What was heard of the worker before that shows nothing.
 const REACHED_AFTER: Duration = Duration::from_secs(1);
-/// … until then counts as gone. Those that live are heard every 1.5 s, and a client waits for five.
+/// How long after the signal a worker counts as gone, if nothing was heard of it since [`REACHED_AFTER`]. Workers that
+/// live are heard every 1.5 s, and a client waits for five seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(4);
 /// Longest frame that may be a signal, bytes.
 const SIGNAL_BYTES_MAX: usize = 16;
@@ -288,8 +289,8 @@ fn tells_to_end(frame: &Bytes) -> bool {
     matches!(input, Ok(TaskInput { kind: Some(InputKind::Signal(signal)) }) if is_ending(signal))
 }
 
-/// Returns when nothing was heard of a worker since its task was told to end: it was dead or frozen already, or is since. It may have said that the
-/// signal has reached the program, and the connection's own limit is longer than who waits for the end is to wait.
+/// Returns when nothing was heard of a worker since its task was told to end: it is dead or frozen. It may have answered
+/// that the signal reached the program before it froze, and the connection's own limit is longer than a caller is to wait.
 async fn silence(worker: &WorkerSession, ending: &mut watch::Receiver<()>) -> Failed {
     let connection = &worker.connection;
     while !connection.is_within_process() && ending.changed().await.is_ok() {

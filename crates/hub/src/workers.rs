@@ -38,7 +38,8 @@ impl Shared {
         mut changes: watch::Receiver<Option<Lends>>,
     ) {
         if hello.cpus == 0 && hello.behind.is_none() {
-            // It only redeems its token, and comes back as what it is. Until then it is no host: what waits for one is not to be refused for it.
+            // It only redeems its token, and joins again with its processors. No job must be refused because this host lends
+            // nothing.
             drop(connection.closed().await);
             return;
         }

@@ -1,9 +1,9 @@
-//! The tasks that drive an endpoint and its connections: a panic in one ends the process, and the endpoint's takes its packets in time where
-//! there are thousands of connections.
+//! The tasks that drive an endpoint and its connections. A panic in one ends the process, and the endpoint's task takes
+//! its packets in time also where there are thousands of connections.
 //!
-//! Whoever panics in the state of a connection, or of the endpoint, leaves it half changed and locked for ever: nothing drives it any more, nobody is told, and
-//! whoever uses it panics as well. A process that goes on so seems to live and serves nobody. Whatever uses this crate survives its end
-//! at any time, and is started again.
+//! A panic under the lock of a connection or of the endpoint leaves its state half changed and the lock poisoned. Nothing
+//! drives it any more, nobody is told, and each later use panics as well: the process seems to live and serves nobody.
+//! All that use this crate survive their end at any time, and are started again.
 //!
 //! Quinn's endpoint takes packets for 50 us at a time, and then stands behind all tasks that are ready. With thousands of connections these
 //! are thousands, each with little to do; the socket's buffer runs over meanwhile, and all send again what was lost. Measured
@@ -65,7 +65,7 @@ impl Future for Driver {
     }
 }
 
-/// Dropped where a panic passes, of which the panic itself has told.
+/// Ends the process when a panic drops it. The panic's own message has been printed by then.
 struct Unwinding;
 
 impl Drop for Unwinding {

@@ -22,11 +22,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long a test may take with `remrun`.
-const REMOTE_LIMIT: Duration = Duration::from_secs(300);
 /// How often a test is run on both sides before a difference counts: some depend on the time of day and the load.
 const TRIES_MAX: u32 = 3;
-/// The same for what makes its folder.
+/// How long a test may take with `remrun`.
+const REMOTE_LIMIT: Duration = Duration::from_secs(300);
+/// How long the script that makes a test's folder may take.
 const SETUP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a step of a build may take.
 const BUILD_LIMIT: Duration = Duration::from_secs(1500);

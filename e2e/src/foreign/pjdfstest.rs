@@ -14,7 +14,7 @@ const SETTINGS: &str = "[features]\nposix_fallocate = {}\nrename_ctime = {}\nuti
 /// What its names begin with.
 const PREFIX: &str = "pjdfstest::tests::";
 
-/// Builds it once: some 700 tests.
+/// Builds it once: some 400 tests.
 pub fn pjdfstest() -> Result<Built> {
     let folder = shelf("pjdfstest").join("tree");
     let list = folder.join("tests.list");

@@ -42,7 +42,7 @@ pub(super) struct TaskLocks {
 }
 
 impl JobLocks {
-    /// The task has ended, or begins anew.
+    /// The task has ended, or begins again.
     pub fn let_go(&self, index: u32) {
         lock(&self.0).remove(&index);
     }

@@ -284,8 +284,9 @@ pub(crate) fn set_mtime(held: impl AsFd, mtime: Time) -> io::Result<()> {
     set_times(held, mtime, None)
 }
 
-/// Sets the time of the last access, if one is given, and that of the last change of content: to `mtime`, or, where only the owner may do that, to now if it is earlier
-/// than `mtime` still. What was just written to has such a time already.
+/// Sets the time of the last access, if one is given, and that of the last change of content to `mtime`. Where only the
+/// owner may do that, the former stays, and the latter becomes now if it is still earlier than `mtime`. What was just
+/// written to has such a time already.
 fn set_times(held: impl AsFd, mtime: Time, atime: Option<Time>) -> io::Result<()> {
     let given = |time: Time| Timespec { tv_sec: time.secs(), tv_nsec: time.nanos().into() };
     let omitted = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT };

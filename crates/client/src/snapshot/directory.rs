@@ -39,7 +39,8 @@ impl Snapshot {
         }
         let xattrs = self.xattrs(path, &directory);
         let place = self.places.of(&stamp, &directory);
-        // Where names can be read and what they lead to cannot be looked at, a task that has opened the directory goes on here.
+        // Of a directory that may be listed and not searched the listing proves nothing: a task that opens it asks here for
+        // each name, and is called off.
         let may_search =
             attr.mode & 0o111 == 0o111 || accessat(&directory, c".", Access::EXEC_OK, AtFlags::EACCESS).is_ok();
         let proves = may_search

@@ -26,7 +26,8 @@ const SECRETS_AGE_MAX: Duration = Duration::from_secs(1);
 /// Of the last home that was asked about: where links at the places of its secrets lead, and when that was looked up.
 static SECRETS: Mutex<Option<(TreePath, Instant, Vec<TreePath>)>> = Mutex::new(None);
 
-/// Opens what is at `path` for reading, without waiting; that does not move its time of the last access, where this user may ask for that.
+/// Opens what is at `path` for reading, without waiting. Reading does not move the time of the last access, where this user
+/// may ask for that.
 pub(crate) fn open_unseen(path: &Path) -> rustix::io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::empty());

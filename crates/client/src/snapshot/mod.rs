@@ -293,8 +293,8 @@ fn facts_of(stat: &Statx, kind: FileType) -> FileFacts {
     FileFacts { uid: stat.stx_uid, mode: u32::from(stat.stx_mode) & 0o7777, directory: kind == FileType::Directory }
 }
 
-/// Opens a path of which no component is a link; the last may be one, with `O_PATH`. Reading does not move the time of the last access,
-/// where that may be: of files of this user, and for root.
+/// Opens a path of which no component is a link; the last may be one, with `O_PATH`. Reading does not move the time of the
+/// last access of files of this user, and of any file for root.
 pub(crate) fn open(path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
     if flags.contains(OFlags::PATH) {
         return open_plainly(path, flags);

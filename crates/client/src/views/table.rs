@@ -527,8 +527,8 @@ fn is_same(path: &TreePath, entry: &Entry, observed: &Observed) -> bool {
         && mount(entry.stamp) == mount(observed.stamp)
 }
 
-/// Whether the time of the last access is kept true when that alone has moved: not of the distribution's files, which are many, and not
-/// where looking at what is there would move it: links, and what is others'.
+/// Whether a view follows the time of the last access when that alone has moved. Not of the distribution's files, which are
+/// many, and not of links and of what others own, since looking at these moves it.
 fn shows_access(path: &TreePath, binding: &Binding) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let may_look = |attr: &Attr| (user == 0 || attr.uid == user) && !attr.is_of_system(path);

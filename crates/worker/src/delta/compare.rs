@@ -78,8 +78,8 @@ fn client_id(id: u32, before: Option<u32>, base: u32) -> u32 {
 
 /// Whether mode, owner, times and extended attributes are as they were. (Not the length: that is for the content.)
 ///
-/// Reading moves the time of the last access of new files only: where an overlay has taken over what is below, its inode has the mark of
-/// FUSE that this is not done. So one that differs was set.
+/// Reading moves the time of the last access of new files only: the overlay's inode of a file below has `S_NOATIME` from
+/// FUSE. So a time that differs was set.
 pub(crate) fn same_attributes(now: &Attr, before: &Attr, xattrs: &[Xattr], xattrs_before: &[Xattr]) -> bool {
     (now.mode, now.uid, now.gid, now.mtime) == (before.mode, before.uid, before.gid, before.mtime)
         && now.accessed.0.is_none()

@@ -222,7 +222,7 @@ impl Grammar {
     }
 
     fn mode(&mut self) -> Vec<u8> {
-        // No set-user-id and set-group-id bits: a worker never gives them to a file here (`client` crate, `commit`).
+        // No set-user-id and set-group-id bits: commands that give them run here, and would compare nothing.
         if self.nobody {
             // Few that close what they are given to its own user: such commands run here. None that lets it write and not read: of a
             // file with several names the commit could not keep a copy.
