@@ -20,6 +20,6 @@ wanted() { local n; n=$(cat c); [ "$n" = "$2" ] || { echo "$1: $n of $2"; bad=1;
 for how in "sh flock.sh" "python3 range.py" "sh file.sh"; do
     echo 0 > c; timeout 60 gleaner run -j 3 $how {} ::: 1 2 3 4 || bad=1; wanted "run $how" 4
     echo 0 > c; timeout 60 gleaner run -j 3 --no-local $how {} ::: 1 2 3 4 || bad=1; wanted "run --no-local $how" 4
-    echo 0 > c; timeout 60 gleaner submit --wait -- $how {} ::: 1 2 3 4 >/dev/null || bad=1; wanted "submit $how" 4
+    echo 0 > c; timeout 60 gleaner submit --wait --retries 0 -- $how {} ::: 1 2 3 4 >/dev/null || bad=1; wanted "submit $how" 4
 done
 exit $bad

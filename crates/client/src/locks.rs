@@ -15,6 +15,7 @@ use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
+use base::path::printable;
 use base::{Time, TreePath};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -31,6 +32,10 @@ const FILES_MAX: usize = 256;
 
 /// How often a lock that another program has is tried.
 pub const POLL_PAUSE: Duration = Duration::from_millis(20);
+/// How long a lock is waited for that its program would not wait for: one that is left behind is never let go.
+const UNASKED_WAIT_MAX: Duration = Duration::from_secs(40);
+/// As long as the caller likes.
+const FOREVER: Duration = Duration::MAX;
 
 /// Whose turn it is at a path.
 type Turn = Arc<tokio::sync::Mutex<()>>;
@@ -73,6 +78,11 @@ impl TaskLocks {
     /// None yet, of a task that was launched then.
     pub fn new(launched: Time) -> Self {
         Self { held: Locks::default(), since: launched, wanted: None }
+    }
+
+    /// Whether the program itself would wait for what it did not get.
+    pub fn is_waited_for(&self) -> bool {
+        self.wanted.as_ref().is_some_and(|request| request.may_wait)
     }
 }
 
@@ -142,6 +152,7 @@ impl Session {
     ) -> Result<(), Outcome> {
         let Some(request) = self.locks.wanted.take() else { return Ok(()) };
         let (daemon, gate) = (self.daemon.clone(), self.plan.gate.clone());
+        let (path, limit) = (printable(&request.path), if request.may_wait { FOREVER } else { UNASKED_WAIT_MAX });
         let wait = async move {
             let mut held = Locks::default();
             loop {
@@ -162,7 +173,8 @@ impl Session {
                 }
             }
         };
-        let held = self.hearing(Phase::BeforeStart, wait, caller).await?;
+        let held = self.hearing(Phase::BeforeStart, tokio::time::timeout(limit, wait), caller).await?;
+        let held = held.map_err(|_| Outcome::Refused(format!("it locks {path}, which another command has")))?;
         if again {
             self.locks.held = held;
         }
@@ -341,7 +353,16 @@ mod tests {
         use std::os::unix::ffi::OsStrExt;
         let (start, len) = range.unwrap_or_default();
         let path = path.as_os_str().as_bytes().to_vec();
-        LockRequest { number: 1, path, is_exclusive, is_range: range.is_some(), start, len, is_made: false }
+        LockRequest {
+            number: 1,
+            path,
+            is_exclusive,
+            is_range: range.is_some(),
+            start,
+            len,
+            is_made: false,
+            may_wait: true,
+        }
     }
 
     #[test]

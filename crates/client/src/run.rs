@@ -292,7 +292,8 @@ impl Session {
                 },
                 Outcome::Contended(why) => {
                     record.note(format!("called off: {why}"));
-                    let must_go = self.options.no_local || self.options.job.is_some();
+                    // Here a job's program may be told that another has it, and go on without.
+                    let must_go = self.options.no_local || self.options.job.is_some() && self.locks.is_waited_for();
                     let again = must_go && !self.is_noticed() && evictions < EVICTIONS_MAX;
                     if let Err(ended) = self.wait_for_lock(again, (requests, replies)).await {
                         return self.ended(ended);

@@ -4,6 +4,7 @@ use crate::commit;
 use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy};
 use base::{Action, Change, Delta, TreePath};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
+use rustix::io::Errno;
 
 /// Decides what one command may change.
 #[derive(Clone, Debug)]
@@ -62,8 +63,10 @@ fn may_write(path: &TreePath, replaced: &[&TreePath]) -> bool {
     let nearest = above.find(is_directory);
     let rights = Access::WRITE_OK | Access::EXEC_OK;
     let is_owned = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(|stat| is_own(&stat));
-    nearest.is_some_and(|directory| {
-        accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()).is_ok() || is_owned(&directory)
+    nearest.is_some_and(|directory| match accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()) {
+        Ok(()) => true,
+        // Else it is read-only, or may not be changed by anybody.
+        Err(error) => error == Errno::ACCESS && is_owned(&directory),
     })
 }
 

@@ -31,6 +31,7 @@ pub enum Extent {
 struct Seeds {
     next: u64,
     begun: usize,
+    void: usize,
     extent: Extent,
     is_over: bool,
 }
@@ -48,6 +49,14 @@ impl Seeds {
         self.next += 1;
         Some(self.next - 1)
     }
+
+    /// Another one comes in the place of one that came to nothing: at most as many as there are to be, on a machine on which all do.
+    fn void(&mut self) {
+        self.void += 1;
+        if !matches!(self.extent, Extent::Programs(count) if self.void > count) {
+            self.begun -= 1;
+        }
+    }
 }
 
 /// Runs programs from `seed` on, and hands over each as it ends until `each` says that it is enough (false).
@@ -59,7 +68,7 @@ pub fn run(
     clients: Clients<'_>,
     mut each: impl FnMut(Done) -> Result<bool>,
 ) -> Result<()> {
-    let seeds = Mutex::new(Seeds { next: seed, begun: 0, extent, is_over: false });
+    let seeds = Mutex::new(Seeds { next: seed, begun: 0, void: 0, extent, is_over: false });
     std::thread::scope(|scope| {
         let (ended, ends) = mpsc::channel();
         for job in 0..jobs.max(1) {
@@ -73,8 +82,7 @@ pub fn run(
                     let program = grammar::draw(seed);
                     let comparison = world::compare(&program, &seed.to_string(), &place, clients);
                     if comparison.as_ref().is_ok_and(|comparison| comparison.is_void) {
-                        // Another one in its place; this job is there to run it.
-                        lock(seeds).begun -= 1;
+                        lock(seeds).void();
                     }
                     let done = comparison.map(|comparison| Done { seed, program, comparison });
                     if ended.send(done).is_err() {
@@ -107,7 +115,7 @@ mod tests {
 
     #[test]
     fn seeds_are_so_many_in_order_and_another_for_each_that_is_void() {
-        let mut seeds = Seeds { next: 7, begun: 0, extent: Extent::Programs(2), is_over: false };
+        let mut seeds = Seeds { next: 7, begun: 0, void: 0, extent: Extent::Programs(2), is_over: false };
         assert_eq!([seeds.take(), seeds.take(), seeds.take()], [Some(7), Some(8), None]);
         seeds.begun -= 1;
         assert_eq!([seeds.take(), seeds.take()], [Some(9), None]);

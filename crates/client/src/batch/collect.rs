@@ -318,6 +318,10 @@ pub(super) fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Re
 /// is with a task of an earlier daemon where tasks come after others: what this one replaces another has made just before it.
 async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arrivals) -> Result<Option<How>, String> {
     let status = exited.status();
+    if let Some(path) = way.job.locks.overtaken(ended.index) {
+        let why = format!("another command made {path} while this task had it locked elsewhere");
+        return Ok((!way.job.is_ordered()).then_some(How::NotCommitted(why)));
+    }
     let argv = way.job.tasks.get(ended.index).map_err(|error| format!("reading a job's tasks: {error}"))?.argv;
     exited.objects.iter().try_for_each(|object| arrivals.take(object))?;
     let spool = arrivals.finish(&exited.changes).await?;

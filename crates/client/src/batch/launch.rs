@@ -20,6 +20,8 @@ use wire::{Receiver, Sender, now_nanos};
 
 /// How often one place is tried: the hub may have lost the view.
 const TRIES_MAX: u32 = 3;
+/// How often a task begins again at one place for its locks.
+const CONTENDED_MAX: u32 = 16;
 /// How long a command that must be alone in a tree is waited with: the hub keeps a place for a minute.
 const TREE_TIME_MAX: Duration = Duration::from_secs(40);
 
@@ -32,6 +34,8 @@ enum Landing {
     Landed,
     /// The hub lacks the view, or a file changed while it was read: it keeps the place for another launch.
     Again(String),
+    /// The same, for a lock that others have, or files that they changed before the task had it.
+    Contended(String),
     /// It failed, which the hub knows. Why.
     Failed(String),
     /// It was called off: it cannot be done elsewhere. Why.
@@ -107,7 +111,20 @@ impl Grounded {
     }
 }
 
+/// Launches until something came of it, or nothing will.
 async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
+    for _ in 0..CONTENDED_MAX {
+        match fly_once(way, place).await? {
+            None => return Ok(()),
+            // The hub keeps the place meanwhile.
+            Some(why) => way.job.trouble(place.index, &why),
+        }
+    }
+    Err(Grounded::Trouble(format!("others had its locks {CONTENDED_MAX} times")))
+}
+
+/// `Some`: why it has to begin again, with locks that it waits for.
+async fn fly_once(way: &Arc<Way>, place: &Place) -> Result<Option<String>, Grounded> {
     let task = way.job.tasks.get(place.index).map_err(|error| Grounded::Trouble(error.to_string()))?;
     let plan = plan(way, way.command(task.argv)).await?;
     let _alone = match &plan.alone_in {
@@ -122,7 +139,12 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
     let mut trouble = String::new();
     for attempt in 1..=TRIES_MAX {
         match attempt_one(way, place, (&plan, &locks), attempt).await {
-            Ok(Landing::Landed) => return Ok(()),
+            Ok(Landing::Landed) => return Ok(None),
+            Ok(Landing::Contended(why)) => {
+                locks.let_go();
+                plan.forget_sent(&way.daemon, &way.joined);
+                return Ok(Some(why));
+            }
             Ok(Landing::Again(why)) => trouble = why,
             Ok(Landing::Failed(why)) => {
                 locks.let_go();
@@ -263,7 +285,9 @@ async fn follow(
                 sender.send(&TaskInput::from(said)).await.map_err(|error| error.to_string())?;
             }
             Some(OutputKind::Failed(failed)) if contended.is_some() => {
-                return Ok(Landing::Failed(contended.unwrap_or(failed.message)));
+                let is_kept = failed.reason() == FailedKind::Changed;
+                let why = contended.unwrap_or(failed.message);
+                return Ok(if is_kept { Landing::Contended(why) } else { Landing::Failed(why) });
             }
             Some(OutputKind::Failed(_)) if is_too_long => return Ok(Landing::Failed(reason::too_long(batch, limit))),
             Some(OutputKind::End(_)) => {

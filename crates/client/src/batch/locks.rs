@@ -47,6 +47,12 @@ impl JobLocks {
         lock(&self.0).remove(&index);
     }
 
+    /// What the task had locked before it was there, and somebody has made here meanwhile.
+    pub fn overtaken(&self, index: u32) -> Option<TreePath> {
+        let shared = lock(&self.0).get(&index).cloned()?;
+        lock(&shared.held).overtaken().cloned()
+    }
+
     /// What the task has locked.
     pub fn paths(&self, index: u32) -> HashSet<TreePath> {
         let shared = lock(&self.0).get(&index).cloned();
@@ -172,6 +178,11 @@ mod tests {
         other.let_go();
         assert!(take(&apart));
         assert_eq!(job.locks.paths(1).len(), 1);
+        let made = LockRequest { is_made: true, path: [&wanted.path[..], b".lock"].concat(), ..wanted.clone() };
+        assert!(lock(&apart.shared.held).take(&new, &Open, &made).is_ok());
+        assert_eq!(job.locks.overtaken(1), None);
+        std::fs::write(above.path().join("c.lock"), "another's").unwrap();
+        assert!(job.locks.overtaken(1).is_some() && job.locks.overtaken(0).is_none());
         job.locks.let_go(1);
         assert!(job.locks.paths(1).is_empty() && job.locks.paths(0).is_empty());
     }

@@ -20,7 +20,7 @@ pub mod folder;
 mod hook;
 pub mod job;
 mod launch;
-pub mod locks;
+mod locks;
 mod log;
 mod order;
 mod reason;

@@ -2,9 +2,11 @@
 
 use super::{Reason, ReasonKind};
 use crate::profile::Program;
+use crate::snapshot::disk::open_unseen;
 use base::path::printable;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Folder of shared memory.
 const SHARED_MEMORY: &[u8] = b"/dev/shm";
@@ -46,7 +48,7 @@ pub fn script_in_shared_memory(program: &Program) -> Option<String> {
         return None;
     }
     let script = program.script.as_ref().unwrap_or(&program.real);
-    let mut file = std::fs::File::open(std::ffi::OsStr::from_bytes(script.as_bytes())).ok()?;
+    let mut file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(script.as_bytes()))).ok()?;
     let mut text = Vec::new();
     file.by_ref().take(2).read_to_end(&mut text).ok()?;
     if program.script.is_none() && text != b"#!" {
@@ -132,6 +134,10 @@ mod tests {
         assert_eq!(here(&script(&format!("print(open('{path}').read())"))), why);
         assert!(here(&script("os.listdir('/dev/shm')")).is_some());
         assert_eq!(here(&script("open('/dev/shm/not-there', 'w')")), None);
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let piped = base::TreePath::parse(pipe.as_os_str().as_bytes());
+        assert_eq!(here(&Program { script: piped, ..script("") }), None, "it has no writer, and is not waited for");
         let executed = script(&format!("#!/bin/sh\ncat {path}"));
         let executed = Program { real: executed.script.clone().unwrap(), script: None, ..executed };
         assert_eq!(here(&executed), why);

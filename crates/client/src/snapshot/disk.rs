@@ -26,9 +26,13 @@ const SECRETS_AGE_MAX: Duration = Duration::from_secs(1);
 /// Of the last home that was asked about: where links at the places of its secrets lead, and when that was looked up.
 static SECRETS: Mutex<Option<(TreePath, Instant, Vec<TreePath>)>> = Mutex::new(None);
 
-/// Opens what is at `path` for reading, without waiting. Reading does not move the time of the last access, where this user
-/// may ask for that.
+/// Opens the file or folder at `path` for reading. Reading does not move the time of the last access, where this user may ask for
+/// that. A pipe is not opened: whoever waits to write into it would take this for its reader.
 pub(crate) fn open_unseen(path: &Path) -> rustix::io::Result<File> {
+    let kind = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::Directory) {
+        return Err(Errno::INVAL);
+    }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::empty());
     match open(flags | OFlags::NOATIME) {

@@ -387,7 +387,9 @@ impl Carrying<'_> {
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
         let (mut to_worker, mut from_worker) = send_launch(self.client, self.worker, launch, view, given).await?;
         let mut gathered = Gathered::new(self.client);
-        let (mut is_client_there, mut waits_for_lock, mut ends_by) = (true, false, None);
+        let (mut is_client_there, mut ends_by) = (true, None);
+        // Whether a lock is asked for, and whether the client has not given it: the task begins again at this place.
+        let (mut waits_for_lock, mut is_contended) = (false, false);
         loop {
             let late = async {
                 match ends_by {
@@ -407,6 +409,9 @@ impl Carrying<'_> {
                         }
                         waits_for_lock = true;
                     }
+                    Some(OutputKind::Failed(_) | OutputKind::End(_)) if is_contended => {
+                        return Err(FailedKind::Changed.because("it waits for a lock, and then begins again"));
+                    }
                     Some(OutputKind::Failed(failed)) => return Err(failed),
                     Some(OutputKind::End(_)) => {
                         let _ = to_worker.send(&TaskInput::from(InputKind::Settled(true))).await;
@@ -417,7 +422,10 @@ impl Carrying<'_> {
                     None => {}
                 },
                 input = from_client.next::<TaskInput>(), if is_client_there => match input {
-                    Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => self.place.stop.notify_one(),
+                    Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => {
+                        is_contended = waits_for_lock;
+                        self.place.stop.notify_one();
+                    }
                     Ok(Some(TaskInput { kind: Some(locked @ InputKind::Locked(_)) })) => {
                         waits_for_lock = false;
                         let _ = to_worker.send(&TaskInput::from(locked)).await;

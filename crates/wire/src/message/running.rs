@@ -151,6 +151,9 @@ pub struct LockRequest {
     /// The file itself is the lock: the task makes it, and nobody else may have.
     #[prost(bool, tag = "7")]
     pub is_made: bool,
+    /// The program would wait for it here. Else it goes on without, and may ask again for ever.
+    #[prost(bool, tag = "8")]
+    pub may_wait: bool,
 }
 
 /// Where a task runs.

@@ -203,8 +203,8 @@ impl Listener {
             libc::SYS_ioctl => copying::on_clone(notice.process, &data.args, self.watch.clones),
             libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
             libc::SYS_flock => {
-                let is_exclusive = data.args[1] as i32 & libc::LOCK_SH == 0;
-                on_lock(notice, is_exclusive, None)
+                let has = |flag| data.args[1] as i32 & flag != 0;
+                on_lock(notice, (!has(libc::LOCK_SH), None), !has(libc::LOCK_NB))
             }
             libc::SYS_openat => self.on_open(notice, data.args[0] as i32, [data.args[1], data.args[2]]),
             #[cfg(target_arch = "x86_64")]
@@ -214,7 +214,10 @@ impl Listener {
                 on_made(notice, folder, data.args[name], false)
             }
             libc::SYS_fcntl => match range(notice) {
-                Some((is_exclusive, range)) => on_lock(notice, is_exclusive, Some(range)),
+                Some((is_exclusive, range)) => {
+                    let may_wait = matches!(data.args[1] as i32, libc::F_SETLKW | libc::F_OFD_SETLKW);
+                    on_lock(notice, (is_exclusive, Some(range)), may_wait)
+                }
                 None => Decision::Go,
             },
             libc::SYS_io_uring_setup => {
@@ -319,7 +322,7 @@ impl Listener {
 }
 
 /// A lock on a file that others may lock as well.
-fn on_lock(notice: &Notice, is_exclusive: bool, range: Option<(i64, i64)>) -> Decision {
+fn on_lock(notice: &Notice, (is_exclusive, range): (bool, Option<(i64, i64)>), may_wait: bool) -> Decision {
     let descriptor = notice.data.args[0] as i32;
     let Ok(path) = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", notice.process)) else { return Decision::Go };
     // What has no name, or lies in a place that is the task's own, no other command can lock.
@@ -328,7 +331,7 @@ fn on_lock(notice: &Notice, is_exclusive: bool, range: Option<(i64, i64)>) -> De
         return Decision::Go;
     }
     let path = path.into_os_string().into_encoded_bytes();
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false })
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false, may_wait })
 }
 
 /// A file, folder or link that must not be there yet, as locks are made. By `any` name: but for those of temporary files.
@@ -342,7 +345,7 @@ fn on_made(notice: &Notice, folder: i32, path: u64, any: bool) -> Decision {
         return Decision::Go;
     }
     let path = folder.join(name).into_os_string().into_encoded_bytes();
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true })
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true, may_wait: false })
 }
 
 /// Whether a process interprets a script, which makes a file that must not be there as a lock (`set -C`) more than for any other reason.

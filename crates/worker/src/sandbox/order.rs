@@ -254,6 +254,8 @@ pub struct Lock {
     pub range: Option<(i64, i64)>,
     /// The file itself is the lock, and the task makes it.
     pub is_made: bool,
+    /// The program waits for it.
+    pub may_wait: bool,
 }
 
 /// Why a task could not be started.
@@ -319,6 +321,7 @@ impl Encode for Report {
                     out.u64(*len as u64);
                 });
                 out.bool(lock.is_made);
+                out.bool(lock.may_wait);
             }
             Self::Left(name) => {
                 out.u8(10);
@@ -359,6 +362,7 @@ impl Encode for Report {
                 is_exclusive: from.bool()?,
                 range: from.option(|from| Ok((from.u64()? as i64, from.u64()? as i64)))?,
                 is_made: from.bool()?,
+                may_wait: from.bool()?,
             }),
             5 => Self::Exited {
                 status: ExitStatus::decode(from)?,

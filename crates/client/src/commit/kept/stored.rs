@@ -208,6 +208,9 @@ impl Encode for Stored {
             2 => Vec::new(),
             _ => from.list(|from| from.option(|from| Ok(Time(from.i64()?))))?,
         };
+        if version != 2 && accessed.len() != stored.delta.changes.len() {
+            return Err(Malformed("a kept delta with other times than changes"));
+        }
         for (change, accessed) in stored.delta.changes.iter_mut().zip(accessed) {
             if let Some(attr) = change.action.attr_mut() {
                 attr.accessed = Accessed(accessed);

@@ -1,0 +1,16 @@
+#!/bin/bash
+# Tasks of a job whose programs do not wait for a lock that another has: they are told, or run here and are told. Nothing hangs.
+set -u; T=$(mktemp -d ${TMPDIR:-/tmp}/gleaner-situation.XXXXXX) || exit 77; cd "$T"
+holder=
+trap 'cd /; [ -z "$holder" ] || kill $holder; rm -rf "$T"' EXIT
+command -v flock >/dev/null && command -v python3 >/dev/null || exit 77
+gleaner status --json | grep -q '"connected": *true' || { echo "no pool"; exit 77; }
+mkdir -p left.lock old/x.lock
+python3 -c 'import fcntl, time; f = open("held", "w"); fcntl.flock(f, fcntl.LOCK_EX); print("has it", flush=True); time.sleep(100)' > ready & holder=$!
+until [ -s ready ]; do sleep 0.05; done
+bad=0
+busy() { [ "$(sort -u out)" = "$2" ] || { echo "$1: $(cat out)"; bad=1; }; }
+timeout 30 gleaner run -j 2 sh -c 'mkdir left.lock 2> /dev/null || echo busy' {} ::: 1 2 > out || bad=1; busy "a folder that was left behind" busy
+timeout 30 gleaner run -j 2 sh -c 'mkdir -p old/x.lock && echo there' {} ::: 1 2 > out || bad=1; busy "a folder that is there" there
+timeout 30 gleaner run -j 2 sh -c 'flock -n held true || echo busy' {} ::: 1 2 > out || bad=1; busy "flock -n" busy
+exit $bad
