@@ -182,6 +182,10 @@ fn spin(script: &str) -> Result<Child> {
     use std::os::unix::process::CommandExt;
     let mut command = Command::new("sh");
     command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
+    // SAFETY: between fork and exec the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(|| Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?));
+    }
     command.spawn().context(|| "cannot start a load".to_owned())
 }
 
