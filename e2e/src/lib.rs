@@ -29,6 +29,7 @@ pub mod report;
 pub mod roam;
 pub mod scenario;
 pub mod scratch;
+mod several;
 pub mod situations;
 pub mod slow;
 pub mod source;

@@ -4,9 +4,9 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{Options, Pool};
 use crate::process::{Daemon, Ended, Outcome, Run, wait_for};
 use crate::report::{Report, Verdict};
+use crate::several::several;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The bound within which a command must end after a part of the system was lost.
@@ -36,16 +36,9 @@ pub fn run_some_at_once(scenarios: &[Scenario], options: &Options, filter: &str,
 
 fn run_beside(count: usize, scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
     let chosen: Vec<&Scenario> = scenarios.iter().filter(|(name, _)| name.contains(filter)).collect();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..count {
-            scope.spawn(|| {
-                while let Some((name, scenario)) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let started = Instant::now();
-                    report.add(name, verdict(options, *scenario), started.elapsed());
-                }
-            });
-        }
+    several(count, &chosen, |_, (name, scenario)| {
+        let started = Instant::now();
+        report.add(name, verdict(options, *scenario), started.elapsed());
     });
 }
 

@@ -5,8 +5,8 @@ use crate::client::Client;
 use crate::differential::compare;
 use crate::error::Result;
 use crate::report::{Report, Verdict};
+use crate::several::several;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 /// Where the cases are, in the source tree from which this was built.
@@ -24,20 +24,13 @@ pub fn run<'a>(
 ) -> Result<()> {
     let cases: Vec<Case> =
         case::read_folder(&cases_folder())?.into_iter().filter(|case| case.name.contains(filter)).collect();
-    let next = AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        for _ in 0..jobs.max(1) {
-            scope.spawn(|| {
-                while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let started = Instant::now();
-                    let verdict = match client(case) {
-                        Ok(client) => one(case, place, client),
-                        Err(why) => Verdict::Skipped(why),
-                    };
-                    report.add(&case.name, verdict, started.elapsed());
-                }
-            });
-        }
+    several(jobs, &cases, |_, case| {
+        let started = Instant::now();
+        let verdict = match client(case) {
+            Ok(client) => one(case, place, client),
+            Err(why) => Verdict::Skipped(why),
+        };
+        report.add(&case.name, verdict, started.elapsed());
     });
     Ok(())
 }

@@ -1,8 +1,7 @@
 //! Suites under automake's harness: the tests are scripts, listed in the Makefile with the environment that they want.
 
-use super::{Built, RUN_TEST, build, by_status, shelf};
+use super::{Built, RUN_TEST, build, by_status, listed, shelf, unpack};
 use crate::error::{Context, Result};
-use crate::source;
 use std::path::Path;
 
 /// A test's folder shows all that was built by links, so that tests see the layout of a build tree and write only beside it. Those in
@@ -34,11 +33,7 @@ fn prepare(package: &str, options: &str, programs: &str) -> Result<Built> {
     let folder = shelf(package).join("tree");
     let list = folder.join("tests.list");
     if !list.exists() {
-        let shelf = shelf(package);
-        crate::scratch::remove_all(&shelf)?;
-        std::fs::create_dir_all(&shelf).at("create", &shelf)?;
-        let unpacked = source::fetch(package, &shelf)?;
-        std::fs::rename(&unpacked, &folder).at("rename", &unpacked)?;
+        unpack(package, &folder)?;
         build(&folder, &format!("FORCE_UNSAFE_CONFIGURE=1 ./configure --quiet {options}"))?;
         build(&folder, "make -s -j2 SUBDIRS=. && make -s -j2 check TESTS= SUBDIRS=.")?;
         let asked = folder.join("gleaner-asks.mk");
@@ -55,7 +50,6 @@ fn prepare(package: &str, options: &str, programs: &str) -> Result<Built> {
         )?;
         std::fs::write(&list, tests_of(&answers, &folder)).at("write", &list)?;
     }
-    let text = std::fs::read_to_string(&list).at("read", &list)?;
     let setup_each = format!(
         "rm {programs}; mkdir {programs}\n\
          for file in \"$TOP\"/{programs}/*; do name=${{file##*/}}\n\
@@ -63,7 +57,7 @@ fn prepare(package: &str, options: &str, programs: &str) -> Result<Built> {
          printf '#!/bin/sh\\nPATH=%s:$PATH exec remrun %s \"$@\"\\n' \"$TOP/{programs}\" \"$name\" > {programs}/$name\n\
          chmod 755 {programs}/$name; else ln -s \"$file\" {programs}/; fi; done\n"
     );
-    let tests = text.lines().map(str::to_owned).collect();
+    let tests = listed(&list)?;
     Ok(Built { folder, tests, setup: LINKS, setup_each: Some(setup_each), judge: by_status })
 }
 

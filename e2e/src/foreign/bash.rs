@@ -1,9 +1,8 @@
 //! The shell's own tests: scripts whose output is compared with what it was when the shell was released.
 
-use super::{Built, RUN_TEST, build, shelf};
+use super::{Built, RUN_TEST, build, by_status, shelf, unpack};
 use crate::error::{Context, Result};
 use crate::process::{Ended, Outcome};
-use crate::source;
 
 /// The tests write into their folder.
 const COPY: &str = "cp -R \"$TOP\"/tests/. .\n";
@@ -17,11 +16,7 @@ pub fn bash() -> Result<Built> {
     let folder = shelf("bash").join("tree");
     let ready = folder.join(RUN_TEST);
     if !ready.exists() {
-        let shelf = shelf("bash");
-        crate::scratch::remove_all(&shelf)?;
-        std::fs::create_dir_all(&shelf).at("create", &shelf)?;
-        let unpacked = source::fetch("bash", &shelf)?;
-        std::fs::rename(&unpacked, &folder).at("rename", &unpacked)?;
+        unpack("bash", &folder)?;
         build(&folder, "./configure --quiet --disable-nls --without-bash-malloc")?;
         build(&folder, "make -s -j2 && make -s recho zecho printenv xcase && cp recho zecho printenv xcase tests/")?;
         build(&folder, "find . -name '*.[oa]' -delete; rm -rf doc po; strip bash")?;
@@ -45,9 +40,7 @@ fn judge(outcome: &Outcome) -> String {
     let text = outcome.text();
     let lines: Vec<String> = text.lines().filter(|line| line.starts_with(['<', '>'])).map(unnumbered).collect();
     match outcome.ended {
-        Ended::Code(0) => "PASS".into(),
-        Ended::TimedOut => "TIMEOUT".into(),
-        Ended::Code(super::FAILED) => "REMRUN FAILED".into(),
+        Ended::Code(0 | super::FAILED) | Ended::TimedOut => by_status(outcome),
         _ => format!(
             "FAIL by {} lines ({})",
             lines.len(),

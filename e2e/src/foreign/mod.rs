@@ -14,11 +14,12 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{Options as PoolOptions, Pool};
 use crate::process::{Ended, Outcome, Run, tail};
 use crate::scratch::remove_all;
+use crate::several::several;
+use crate::source;
 use serde::Serialize;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -168,20 +169,12 @@ fn on_pool(name: &'static str, built: &Built, pool: &Pool, options: &Options) ->
     for (user, client) in [("root", Some(&pool.client)), ("nobody", pool.nobody.as_ref())] {
         let Some(client) = client.filter(|_| options.user.as_deref().is_none_or(|only| only == user)) else { continue };
         let side = Suite { name, built, top: &top, user, client, each: options.each, limit: options.limit };
-        let (next, found) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-        std::thread::scope(|scope| {
-            for slot in 0..options.jobs.max(1) {
-                // Short: a socket's path has at most 107 bytes.
-                let place = pool.place(&format!("{}{slot}", &user[..1]));
-                let (next, found, tests, side) = (&next, &found, &tests, &side);
-                scope.spawn(move || {
-                    while let Some(test) = tests.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let row = side.row(test, &place);
-                        row.iter().for_each(|row| eprint!("{}", table::line(row)));
-                        found.lock().unwrap_or_else(PoisonError::into_inner).push(row);
-                    }
-                });
-            }
+        let found = Mutex::new(Vec::new());
+        several(options.jobs, &tests, |slot, test| {
+            // Short: a socket's path has at most 107 bytes.
+            let row = side.row(test, &pool.place(&format!("{}{slot}", &user[..1])));
+            row.iter().for_each(|row| eprint!("{}", table::line(row)));
+            found.lock().unwrap_or_else(PoisonError::into_inner).push(row);
         });
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
         rows.extend(found.into_iter().collect::<Result<Vec<Row>>>()?);
@@ -349,6 +342,20 @@ fn shelf(name: &str) -> PathBuf {
     let target = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
     let target = target.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"));
     target.canonicalize().unwrap_or(target).join("foreign").join(name)
+}
+
+/// Puts a package's source at `folder`, in the place of what was begun before.
+fn unpack(package: &str, folder: &Path) -> Result<()> {
+    let shelf = shelf(package);
+    remove_all(&shelf)?;
+    std::fs::create_dir_all(&shelf).at("create", &shelf)?;
+    let unpacked = source::fetch(package, &shelf)?;
+    std::fs::rename(&unpacked, folder).at("rename", &unpacked)
+}
+
+/// The tests in a list, a line each.
+fn listed(list: &Path) -> Result<Vec<String>> {
+    Ok(std::fs::read_to_string(list).at("read", list)?.lines().map(str::to_owned).collect())
 }
 
 /// Runs a step of a build in a folder.

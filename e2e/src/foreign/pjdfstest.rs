@@ -1,6 +1,6 @@
 //! A suite of what file systems owe to POSIX, from crates.io: each test is a run of its program.
 
-use super::{Built, RUN_TEST, build, shelf};
+use super::{Built, RUN_TEST, build, by_status, listed, shelf};
 use crate::error::{Context, Error, Result};
 use crate::process::{Ended, Outcome, Run};
 use std::process::Command;
@@ -30,8 +30,7 @@ pub fn pjdfstest() -> Result<Built> {
         std::fs::write(&run_test, script).at("write", &run_test)?;
         std::fs::write(&list, names(&folder)?).at("write", &list)?;
     }
-    let text = std::fs::read_to_string(&list).at("read", &list)?;
-    let tests = text.lines().map(str::to_owned).collect();
+    let tests = listed(&list)?;
     Ok(Built { folder, tests, setup: "", setup_each: None, judge })
 }
 
@@ -63,8 +62,7 @@ fn judge(outcome: &Outcome) -> String {
     let text = outcome.text();
     let came = text.lines().find(|line| name_in(line).is_some()).and_then(|line| line.split_whitespace().last());
     match (outcome.ended, came) {
-        (Ended::TimedOut, _) => "TIMEOUT".into(),
-        (Ended::Code(super::FAILED), _) => "REMRUN FAILED".into(),
+        (Ended::TimedOut | Ended::Code(super::FAILED), _) => by_status(outcome),
         (_, Some("ok")) => "PASS".into(),
         (_, Some("skipped")) => "SKIP".into(),
         (_, Some(_)) => "FAIL".into(),

@@ -130,12 +130,13 @@ impl Grammar {
         let mut rest = template;
         // A folder copied into itself depends on the order of its listing.
         let new = if template.starts_with("cp -") { self.name() } else { self.fresh() };
+        let goes = ["mv ", "cp "].iter().any(|tool| template.starts_with(tool));
         let mut last = None;
         let mut moved: Option<Vec<u8>> = None;
         while let Some(at) = rest.find('@') {
             line.push_str(&rest[..at]);
             let letter = rest[at + 1..].chars().next();
-            let path = match letter {
+            let mut path = match letter {
                 Some('f') => self.existing(&[File]),
                 Some('d') => self.existing(&[Folder]),
                 Some('n') => new.clone(),
@@ -147,15 +148,10 @@ impl Grammar {
                     continue;
                 }
             };
-            let path = match &moved {
-                // Neither a mount into itself, which is moved piece by piece, nor a folder, of which some is copied.
-                Some(from)
-                    if ["mv ", "cp "].iter().any(|tool| template.starts_with(tool)) && is_within(&path, from) =>
-                {
-                    self.name()
-                }
-                _ => path,
-            };
+            // Neither a mount into itself, which is moved piece by piece, nor a folder, of which some is copied.
+            while goes && moved.as_ref().is_some_and(|from| is_within(&path, from)) {
+                path = self.name();
+            }
             moved.get_or_insert(path.clone());
             if letter == Some('x') {
                 last = self.known.iter().find(|(known, _)| *known == path).map(|(_, likely)| *likely);
