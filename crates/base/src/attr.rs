@@ -59,6 +59,11 @@ impl Attr {
         self.accessed.0 == other.accessed.0
     }
 
+    /// Whether both are equal, the time of the last access included.
+    pub fn is_shown_as(&self, other: &Self) -> bool {
+        self == other && self.is_accessed_as(other)
+    }
+
     /// Whether a regular file with these attributes at `path` is most likely the distribution's: other machines may have it.
     pub fn is_of_system(&self, path: &TreePath) -> bool {
         const WRITABLE_BY_OTHERS: u32 = 0o022;

@@ -9,6 +9,7 @@
 //! count if somebody has made the file here meanwhile.
 
 use crate::caller::{Replies, Requests};
+use crate::daemon::Daemon;
 use crate::ending::Phase;
 use crate::hedge::Again;
 use crate::plan::Plan;
@@ -93,9 +94,7 @@ impl Session {
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
             let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
-            let moved = daemon.server.views().moved(&plan.view, since, &plan.folder());
-            let moved = moved.map(|path| format!("{path} was changed by another command before it had its lock"));
-            (taken.and_then(|()| moved.map_or(Ok(()), Err)), held, request)
+            (taken.and_then(|()| sees_what_is_there(&daemon, &plan, since)), held, request)
         });
         let Some((taken, held, request)) = taken.await else { return Err("the client daemon failed".into()) };
         match taken {
@@ -179,6 +178,14 @@ impl Session {
             self.locks.held = held;
         }
         Ok(())
+    }
+}
+
+/// Whether a task that has its lock may go on with what it has seen `since` then. The error is why not.
+pub fn sees_what_is_there(daemon: &Daemon, plan: &Plan, since: Time) -> Result<(), String> {
+    match daemon.server.views().moved(&plan.view, since, &plan.folder()) {
+        Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
+        None => Ok(()),
     }
 }
 

@@ -198,7 +198,8 @@ impl Placement {
         let mut made = Vec::new();
         let Some(known) = self.workers.get(&worker) else { return made };
         if known.lent.largest == 0 && known.hosts.is_empty() {
-            // A hub without workers: what it will lend is not known yet, so nothing must be refused because of it.
+            // A worker that redeems its token, or a hub without workers: what it will lend is not known yet, so nothing must be refused
+            // because of it.
             return made;
         }
         let (mut shapes, hosts) = (known.lent.hosts(), known.hosts.clone());

@@ -37,12 +37,6 @@ impl Shared {
         hello: Hello,
         mut changes: watch::Receiver<Option<Lends>>,
     ) {
-        if hello.cpus == 0 && hello.behind.is_none() {
-            // It only redeems its token, and joins again with its processors. No job must be refused because this host lends
-            // nothing.
-            drop(connection.closed().await);
-            return;
-        }
         let session = WorkerSession::new(connection.clone(), &hello);
         {
             let mut state = lock(&self.state);

@@ -7,7 +7,7 @@ use crate::lane::Told;
 use crate::lanes::Lanes;
 use crate::node::{self, DirShown, Node, NodeId, Seen};
 use crate::view::Known;
-use base::{Attr, Binding, Bound, Digest, TreePath};
+use base::{Binding, Bound, Digest, TreePath};
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ impl Lanes {
             _ => None,
         };
         let dir = self.nodes.dir_mut(node).expect("found above");
-        let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| is_shown_as(&now.attr, &shown.attr)));
+        let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| now.attr.is_shown_as(&shown.attr)));
         if attr_holds && dir.listed.agrees(listing) {
             dir.shown = dir.shown.and(now);
         } else {
@@ -155,8 +155,4 @@ impl Lanes {
             }
         }
     }
-}
-
-fn is_shown_as(now: &Attr, before: &Attr) -> bool {
-    now == before && now.is_accessed_as(before)
 }

@@ -7,7 +7,7 @@
 
 use super::drive::Way;
 use super::job::Job;
-use crate::locks::{Locks, POLL_PAUSE};
+use crate::locks::{Locks, POLL_PAUSE, sees_what_is_there};
 use crate::plan::Plan;
 use crate::serve::blocking;
 use base::path::printable;
@@ -101,11 +101,7 @@ impl TaskLocks {
         let path = request.path.clone();
         let taken = blocking(move || {
             let taken = lock(&shared.held).take(&way.daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
-            let moved = || way.daemon.server.views().moved(&plan.view, since, &plan.folder());
-            let taken = taken.and_then(|()| match moved() {
-                Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
-                None => Ok(()),
-            });
+            let taken = taken.and_then(|()| sees_what_is_there(&way.daemon, &plan, since));
             if taken.is_err() {
                 *lock(&shared.wanted) = Some(request);
                 plan.view.epoch().iter().for_each(|epoch| epoch.leave(&plan.command.argv));

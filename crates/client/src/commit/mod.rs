@@ -515,7 +515,7 @@ fn settle_times(changes: &mut [Cow<'_, Change>], now: Time) {
         let settle = |time: Time| if ahead(time) { now } else { time };
         let accessed = base::Accessed(attr.accessed.0.map(settle));
         let settled = base::Attr { mtime: settle(attr.mtime), accessed, ..*attr };
-        if (settled.mtime, settled.accessed.0) == (attr.mtime, attr.accessed.0) {
+        if settled.is_shown_as(attr) {
             continue;
         }
         if let Some(attr) = change.to_mut().action.attr_mut() {

@@ -2,7 +2,7 @@
 //! symbolic link. Whoever swaps a directory for a link in mid-commit leads us nowhere.
 
 use super::rights;
-use crate::snapshot::{mount_of, wanted};
+use crate::snapshot::{mount_of, unseen, wanted};
 use base::{Time, TreePath, Xattr};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, Timespec, Timestamps, Uid,
@@ -174,16 +174,17 @@ impl Tree {
     /// Opens the file at `path`. Reading it does not move its time of the last access, where that may be.
     pub(crate) fn open_file(&self, path: &TreePath, flags: OFlags) -> io::Result<OwnedFd> {
         let parent = self.parent(path)?;
-        let open = |more| open_beneath(parent.as_fd(), path.name(), flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | more);
-        match open(OFlags::NOATIME) {
-            Err(error) if error.raw_os_error() == Some(Errno::PERM.raw_os_error()) => open(OFlags::empty()),
-            other => other,
-        }
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        Ok(unseen(|more| try_open_beneath(parent.as_fd(), path.name(), flags | more))?)
     }
 }
 
 /// Opens `name` in or beneath `directory`, following no link. An empty name means the directory itself.
 pub(crate) fn open_beneath(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
+    Ok(try_open_beneath(directory, name, flags)?)
+}
+
+fn try_open_beneath(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let name: &[u8] = if name.is_empty() { b"." } else { name };
     let mut tries = 0;
@@ -191,7 +192,7 @@ pub(crate) fn open_beneath(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags
         match rustix::fs::openat2(directory, os(name), flags | OFlags::CLOEXEC, Mode::empty(), within) {
             // A rename elsewhere in the tree can disturb a walk; the kernel asks to try again.
             Err(Errno::AGAIN) if tries < 64 => tries += 1,
-            other => return Ok(other?),
+            other => return other,
         }
     }
 }

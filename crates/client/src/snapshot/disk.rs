@@ -34,12 +34,7 @@ pub(crate) fn open_unseen(path: &Path) -> rustix::io::Result<File> {
         return Err(Errno::INVAL);
     }
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let open = |flags| rustix::fs::openat(CWD, path, flags, Mode::empty());
-    match open(flags | OFlags::NOATIME) {
-        Err(Errno::PERM) => open(flags),
-        other => other,
-    }
-    .map(File::from)
+    super::unseen(|more| rustix::fs::openat(CWD, path, flags | more, Mode::empty())).map(File::from)
 }
 
 /// The names in a folder, with what they are, looked at as by [`open_unseen`]; none if it cannot be listed.

@@ -299,8 +299,13 @@ pub(crate) fn open(path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
     if flags.contains(OFlags::PATH) {
         return open_plainly(path, flags);
     }
-    match open_plainly(path, flags | OFlags::NOATIME) {
-        Err(Errno::PERM) => open_plainly(path, flags),
+    unseen(|more| open_plainly(path, flags | more))
+}
+
+/// Opens so that reading does not move the time of the last access, where this user may ask for that.
+pub(crate) fn unseen<T>(open: impl Fn(OFlags) -> Result<T, Errno>) -> Result<T, Errno> {
+    match open(OFlags::NOATIME) {
+        Err(Errno::PERM) => open(OFlags::empty()),
         other => other,
     }
 }

@@ -511,7 +511,7 @@ impl Entry {
         }
         let Ok(stat) = stat_at(path.as_bytes()) else { return true };
         let is_accessed = |before: &Attr| !attr_of(&stat).is_accessed_as(before);
-        Stamp::of(&stat) != stamp || (shows_access(path, &self.binding) && self.binding.attr().is_some_and(is_accessed))
+        Stamp::of(&stat) != stamp || (self.binding.attr().is_some_and(is_accessed) && shows_access(path, &self.binding))
     }
 }
 
@@ -519,10 +519,9 @@ impl Entry {
 fn is_same(path: &TreePath, entry: &Entry, observed: &Observed) -> bool {
     let is_denied = |access| matches!(access, Access::Deny(_));
     let mount = |stamp: Option<Stamp>| stamp.map(|stamp| stamp.mount);
-    let is_accessed = !shows_access(path, &observed.binding)
-        || entry.binding.attr().zip(observed.binding.attr()).is_none_or(|(before, now)| now.is_accessed_as(before));
+    let attrs = entry.binding.attr().zip(observed.binding.attr());
     entry.binding == observed.binding
-        && is_accessed
+        && (attrs.is_none_or(|(before, now)| now.is_accessed_as(before)) || !shows_access(path, &observed.binding))
         && is_denied(entry.access) == is_denied(observed.access)
         && mount(entry.stamp) == mount(observed.stamp)
 }

@@ -3,6 +3,7 @@
 //! waiting in the kernel, which neither goes on nor counts as stopped: nobody would learn that the task stands still. A continue signal frees
 //! both.
 
+use super::others::has_stopped_child;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -95,18 +96,6 @@ fn is_pending(status: &str, signal: i32) -> bool {
 
 fn is_uninterruptible(status: &str) -> bool {
     field(status, "State").is_some_and(|state| state.starts_with('D'))
-}
-
-/// A task sees its own processes alone: these are few.
-fn has_stopped_child(parent: i32) -> bool {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let processes = processes.filter(|entry| entry.file_name().as_encoded_bytes()[0].is_ascii_digit());
-    let stat = processes.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
-    let is_stopped_child = |stat: String| {
-        let mut fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields).split_whitespace();
-        fields.next() == Some("T") && fields.next().and_then(|id| id.parse().ok()) == Some(parent)
-    };
-    stat.into_iter().any(is_stopped_child)
 }
 
 #[cfg(test)]

@@ -30,6 +30,7 @@ pub struct Others {
 struct Process {
     name: String,
     state: u8,
+    parent: i32,
     session: i32,
     /// Processor time, in the kernel's ticks.
     ticks: u64,
@@ -86,6 +87,11 @@ fn own_session() -> Option<i32> {
     rustix::process::getsid(None).ok().map(|session| session.as_raw_nonzero().get())
 }
 
+/// Whether a process has a child that is stopped.
+pub fn has_stopped_child(parent: i32) -> bool {
+    alive().iter().any(|process| process.state == b'T' && process.parent == parent)
+}
+
 /// Those but for this one.
 fn alive() -> Vec<Process> {
     let Ok(processes) = std::fs::read_dir("/proc") else { return Vec::new() };
@@ -105,6 +111,7 @@ fn process(stat: &str) -> Option<Process> {
     Some(Process {
         name: name.to_owned(),
         state: *fields.first()?.as_bytes().first()?,
+        parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         ticks: number(11)? + number(12)?,
     })
@@ -117,7 +124,7 @@ mod tests {
     #[test]
     fn a_process_is_read_from_its_line() {
         let line = "7 (a) b) S 1 7 5 0 -1 4194560 10 0 0 0 30 12 0 0 20 0 1 0 9 0 0";
-        let want = Process { name: "a) b".into(), state: b'S', session: 5, ticks: 42 };
+        let want = Process { name: "a) b".into(), state: b'S', parent: 1, session: 5, ticks: 42 };
         assert_eq!(process(line), Some(want));
         assert_eq!(process("7 (x) S"), None);
     }

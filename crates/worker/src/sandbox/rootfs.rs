@@ -56,8 +56,8 @@ pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
     // Without privileges the only owner is the guest's user, and a mode could keep the worker itself out.
     if root.privileged {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let below = rustix::fs::open(root.lower, flags, Mode::empty()).map_err(step("lower layer"))?;
-        mounts::take_over(Path::new("upper"), &below).map_err(step("upper layer"))?;
+        let below = rustix::fs::open(root.lower, flags, Mode::empty()).map_err(step("overlay"))?;
+        mounts::take_over(Path::new("upper"), &below).map_err(step("overlay"))?;
     }
     let upper = Some((PathBuf::from("upper"), PathBuf::from("work")));
     let layers = Layers { lower: escape(root.lower.as_os_str()), upper };

@@ -389,7 +389,7 @@ fn exec_failures_are_told() {
     assert_eq!(world.failure(order).errno, libc::ENOENT);
     let mut order = world.order(&["true"]);
     order.lower = "/no/such/lane".into();
-    assert_eq!(world.failure(order).step, "lower layer");
+    assert_eq!(world.failure(order).step, "overlay");
     // A script without a first line is the shell's.
     assert_eq!(world.output("printf 'echo script $1' > s && chmod +x s && exec env ./s one"), "script one");
     let mut order = world.order(&["./s", "two"]);

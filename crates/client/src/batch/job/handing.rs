@@ -1,8 +1,7 @@
 //! Which of a job's tasks the hub is given, and under which numbers it has them: where some come after others it gets each when that is
 //! ready, and its numbers are not those of the job. Whatever goes to the hub or comes from it by number is translated here.
 
-use super::super::log::Entry;
-use super::super::log::shortened;
+use super::super::log::{Entry, shortened};
 use super::{Job, State};
 use std::io;
 use wire::lock;

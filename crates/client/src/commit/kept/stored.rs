@@ -204,11 +204,11 @@ impl Encode for Stored {
             scratch: from.list(get_path)?,
             refused: from.list(|from| Ok(Refusal { path: get_path(from)?, reason: get_text(from)? }))?,
         };
-        let accessed = match version {
-            2 => Vec::new(),
-            _ => from.list(|from| from.option(|from| Ok(Time(from.i64()?))))?,
-        };
-        if version != 2 && accessed.len() != stored.delta.changes.len() {
+        if version < DELTA_VERSION {
+            return Ok(stored);
+        }
+        let accessed = from.list(|from| from.option(|from| Ok(Time(from.i64()?))))?;
+        if accessed.len() != stored.delta.changes.len() {
             return Err(Malformed("a kept delta with other times than changes"));
         }
         for (change, accessed) in stored.delta.changes.iter_mut().zip(accessed) {
