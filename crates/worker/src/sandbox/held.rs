@@ -157,7 +157,9 @@ mod tests {
 
     #[test]
     fn a_program_that_stops_is_not_held() {
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep runs");
+        use std::os::unix::process::CommandExt;
+        // In a group of its own: the kernel stops nobody of an orphaned one by this signal, which the tests' own may be.
+        let mut child = std::process::Command::new("sleep").arg("60").process_group(0).spawn().expect("sleep runs");
         let program = child.id() as i32;
         let mut held = Held::default();
         // SAFETY: a signal to our own child.
