@@ -137,21 +137,25 @@ impl Entry {
 
     /// The time of the last access, if it cannot be that of an access around the run: then a program has set it.
     fn set_access(&self, window: Window) -> Option<i128> {
-        let ns = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
-        let around = ns(window.start - ACCESS_WINDOW)..=ns(window.end + ACCESS_WINDOW);
+        let around = since_epoch(window.start - ACCESS_WINDOW)..=since_epoch(window.end + ACCESS_WINDOW);
         (!around.contains(&self.atime_ns)).then_some(self.atime_ns)
     }
 
     fn stamp(&self, before: Option<&Entry>, window: Window) -> Stamp {
-        let ns = |time: SystemTime| time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+        let during = since_epoch(window.start - CLOCK_GRAIN)..=since_epoch(window.end + CLOCK_GRAIN);
         if before.is_some_and(|before| before.mtime_ns == self.mtime_ns) {
             Stamp::Kept
-        } else if (ns(window.start - CLOCK_GRAIN)..=ns(window.end + CLOCK_GRAIN)).contains(&self.mtime_ns) {
+        } else if during.contains(&self.mtime_ns) {
             Stamp::During
         } else {
             Stamp::At(self.mtime_ns)
         }
     }
+}
+
+/// In nanoseconds.
+fn since_epoch(time: SystemTime) -> i128 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128)
 }
 
 /// A hash of the blocks of a file that are not all zeros, and of where they are: the same with holes and without, and soon
@@ -286,8 +290,11 @@ pub fn differences(local: &Side<'_>, remote: &Side<'_>, ignore_mtime: &[PathBuf]
         let is_link = matches!(here.kind, Kind::Symlink(_));
         let is_old = |set: &i128| is_link || local.before.0.values().any(|entry| entry.atime_ns == *set);
         if let Some(set) = here.set_access(local.window).filter(|set| !is_old(set)) {
-            let there = there.set_access(remote.window);
-            differ("time of last access", format!("{:?}", Some(set)), format!("{there:?}"));
+            let shown = |entry: &Entry, window| match entry.set_access(window) {
+                Some(set) => format!("set to {set}"),
+                None => format!("{} ms after the run began", (entry.atime_ns - since_epoch(window.start)) / 1_000_000),
+            };
+            differ("time of last access", format!("set to {set}"), shown(there, remote.window));
         }
     }
     for path in remote.after.0.keys().filter(|path| !local.after.0.contains_key(*path)) {

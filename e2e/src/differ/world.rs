@@ -61,7 +61,11 @@ pub struct Comparison {
 
 /// Runs `program` in `place` on both sides. `name` marks its commands, so that their records are found.
 pub fn compare(program: &Program, name: &str, place: &Path, clients: Clients<'_>) -> Result<Comparison> {
-    let client = if program.word("user") == Some("nobody") { clients.nobody } else { clients.root };
+    let is_nobody = program.word("user") == Some("nobody");
+    let client = if is_nobody { clients.nobody } else { clients.root };
+    // Each has a place of its own: a daemon looks again at what its user's commands have seen, and who does not own a file moves
+    // the time of its last access by that.
+    let place = &place.join(if is_nobody { "nobody" } else { "root" });
     std::fs::create_dir_all(place).at("create", place)?;
     let side = |is_remote: bool| {
         let stage = Stage { program, name, place, client, actor: clients.actor, root: clients.root, is_remote };
