@@ -576,10 +576,12 @@ fn in_opened(directory: &OwnedFd, remove: impl Fn() -> io::Result<()>) -> io::Re
 /// A held folder, lent.
 pub(crate) type BorrowedHeld<'a> = std::os::fd::BorrowedFd<'a>;
 
-/// The names in a held folder.
+/// The names in a held folder. Looking does not move the time of its last access, where this user may ask for that.
 pub(crate) fn names_in(held: impl AsFd) -> io::Result<Vec<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let listed = crate::snapshot::unseen(|more| rustix::fs::openat(&held, ".", flags | more, Mode::empty()))?;
     let mut names = Vec::new();
-    for entry in rustix::fs::Dir::read_from(held)? {
+    for entry in rustix::fs::Dir::new(listed)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         if name != b"." && name != b".." {
