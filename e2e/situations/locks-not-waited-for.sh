@@ -13,4 +13,10 @@ busy() { [ "$(sort -u out)" = "$2" ] || { echo "$1: $(cat out)"; bad=1; }; }
 timeout 30 gleaner run -j 2 sh -c 'mkdir left.lock 2> /dev/null || echo busy' {} ::: 1 2 > out || bad=1; busy "a folder that was left behind" busy
 timeout 30 gleaner run -j 2 sh -c 'mkdir -p old/x.lock && echo there' {} ::: 1 2 > out || bad=1; busy "a folder that is there" there
 timeout 30 gleaner run -j 2 sh -c 'flock -n held true || echo busy' {} ::: 1 2 > out || bad=1; busy "flock -n" busy
+ln -s nowhere link.new; echo there > made.new
+for case in 'mkdir -p old/x.lock && echo there' 'mkdir left.lock || echo there' 'set -C; : > made.new || echo there' 'ln -sT x link.new || echo there'; do
+  rm -f out
+  timeout 100 gleaner submit --wait --retries 0 -- bash -c "{ $case; } > out 2> err" > said 2>&1 || { echo "a batch task: $(cat said)"; bad=1; }
+  busy "a batch task, $case" there
+done
 exit $bad

@@ -220,14 +220,14 @@ impl Locks {
         if self.new.contains_key(&path) {
             return Ok(());
         }
+        if self.files.len() + self.new.len() >= FILES_MAX && !self.files.contains_key(&path) {
+            return Err(not(format!("it locks more than {FILES_MAX} files")));
+        }
         if request.is_made {
             return match rustix::fs::lstat(path.as_bytes()) {
                 Ok(_) => Err(NotLocked { why: locked(&path), is_taken: true, turn: None }),
                 Err(_) => self.take_new(new, &path),
             };
-        }
-        if self.files.len() + self.new.len() >= FILES_MAX {
-            return Err(not(format!("it locks more than {FILES_MAX} files")));
         }
         let range = request.is_range.then_some((request.start, request.len));
         let wanted = Held { is_exclusive: request.is_exclusive, range };

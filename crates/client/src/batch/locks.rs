@@ -34,6 +34,7 @@ struct Shared {
 }
 
 /// A run's part in its task's locks.
+#[derive(Clone)]
 pub(super) struct TaskLocks {
     job: Arc<Job>,
     index: u32,
@@ -81,7 +82,8 @@ impl TaskLocks {
                 tokio::time::sleep(POLL_PAUSE).await;
             }
         });
-        if tried.await.is_err() {
+        // Who would make a lock does not wait for it here either: the run will find it.
+        if tried.await.is_err() && !request.is_made {
             let path = printable(&request.path);
             *lock(&self.shared.wanted) = Some(request);
             return Err(format!("it waits for a lock on {path}, which another command has"));
@@ -96,20 +98,32 @@ impl TaskLocks {
     }
 
     /// Takes a lock for a run which sees files as they were `since` then. The error is why the run must begin again.
+    ///
+    /// A lock that a file or folder is by being there, and that was there before the run, is not waited for: the run finds it, as it
+    /// would here, and goes by that. Should it ask again when the lock is gone, it begins again.
     pub async fn take(&self, way: &Arc<Way>, plan: &Plan, since: Time, request: LockRequest) -> Result<(), String> {
-        let (way, plan, shared) = (way.clone(), plan.clone(), self.shared.clone());
-        let path = request.path.clone();
+        let (way, plan, run) = (way.clone(), plan.clone(), self.clone());
         let taken = blocking(move || {
-            let taken = lock(&shared.held).take(&way.daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
+            let was_there = was_there(&request, since);
+            let taken = if was_there { Ok(()) } else { run.take_now(&way, &plan, &request) };
             let taken = taken.and_then(|()| sees_what_is_there(&way.daemon, &plan, since));
             if taken.is_err() {
-                *lock(&shared.wanted) = Some(request);
+                *lock(&run.shared.wanted) = Some(request).filter(|_| !was_there);
                 plan.view.epoch().iter().for_each(|epoch| epoch.leave(&plan.command.argv));
             }
             taken
         });
-        taken.await.ok_or("the client daemon failed")??;
-        self.note(&path)
+        taken.await.ok_or("the client daemon failed")?
+    }
+
+    /// Takes a lock that nobody else has, and notes it if it is the first at its path.
+    fn take_now(&self, way: &Way, plan: &Plan, request: &LockRequest) -> Result<(), String> {
+        let mut held = lock(&self.shared.held);
+        let before = held.paths().count();
+        held.take(&way.daemon.new_files, &*plan.gate, request).map_err(|not| not.why)?;
+        let is_first = held.paths().count() > before;
+        drop(held);
+        if is_first { self.note(&request.path) } else { Ok(()) }
     }
 
     /// Nothing comes of this run: if there is no other, its task holds nothing.
@@ -125,6 +139,12 @@ impl TaskLocks {
         let noted = self.job.locked(self.index, self.number, &printable(path));
         noted.map_err(|error| format!("writing a job's log: {error}"))
     }
+}
+
+/// Whether what a run would make as a lock of its own has been there since before the run.
+fn was_there(request: &LockRequest, since: Time) -> bool {
+    let changed = |stat: rustix::fs::Stat| Time::from_parts(stat.st_ctime, stat.st_ctime_nsec as i64);
+    request.is_made && rustix::fs::lstat(request.path.as_slice()).is_ok_and(|stat| changed(stat) < since)
 }
 
 #[cfg(test)]
@@ -179,6 +199,8 @@ mod tests {
         assert_eq!(job.locks.overtaken(1), None);
         std::fs::write(above.path().join("c.lock"), "another's").unwrap();
         assert!(job.locks.overtaken(1).is_some() && job.locks.overtaken(0).is_none());
+        let (began, later) = (Time(0), Time(i64::MAX));
+        assert!(was_there(&made, later) && !was_there(&made, began) && !was_there(&wanted, later));
         job.locks.let_go(1);
         assert!(job.locks.paths(1).is_empty() && job.locks.paths(0).is_empty());
     }
