@@ -152,30 +152,15 @@ impl Session {
         let Some(request) = self.locks.wanted.take() else { return Ok(()) };
         let (daemon, gate) = (self.daemon.clone(), self.plan.gate.clone());
         let (path, limit) = (printable(&request.path), if request.may_wait { FOREVER } else { UNASKED_WAIT_MAX });
-        let wait = async move {
-            let mut held = Locks::default();
-            loop {
-                let not = match held.take(&daemon.new_files, &*gate, &request) {
-                    Err(not) if not.is_taken => not,
-                    Ok(()) | Err(_) => return held,
-                };
-                match not.turn {
-                    Some(turn) => {
-                        // Whose turn it is keeps it: several that let go and ask again would hand it round for ever.
-                        let turn = turn.lock_owned().await;
-                        if held.keep(&request, turn) {
-                            return held;
-                        }
-                    }
-                    None if again => tokio::time::sleep(POLL_PAUSE).await,
-                    None => return held,
-                }
-            }
+        let held = Arc::new(Mutex::new(Locks::default()));
+        let wait = {
+            let held = held.clone();
+            async move { Locks::wait(&held, &daemon.new_files, &*gate, &request, again).await }
         };
-        let held = self.hearing(Phase::BeforeStart, tokio::time::timeout(limit, wait), caller).await?;
-        let held = held.map_err(|_| Outcome::Refused(format!("it locks {path}, which another command has")))?;
+        let waited = self.hearing(Phase::BeforeStart, tokio::time::timeout(limit, wait), caller).await?;
+        waited.map_err(|_| Outcome::Refused(format!("it locks {path}, which another command has")))?;
         if again {
-            self.locks.held = held;
+            self.locks.held = std::mem::take(&mut *lock(&held));
         }
         Ok(())
     }
@@ -257,6 +242,34 @@ impl Locks {
             }
             Err(Errno::AGAIN | Errno::ACCESS) => Err(NotLocked { why: locked(&path), is_taken: true, turn: None }),
             Err(error) => Err(not(format!("it locks {path}, which cannot be locked here: {error}"))),
+        }
+    }
+
+    /// Waits until what a task wants can be had, and takes it. Ends as well where it cannot be had at all, which the task is told when it
+    /// asks. A lock that a program here has is tried again and again if `polls`, or else not waited for.
+    pub async fn wait(held: &Mutex<Self>, new: &NewFiles, gate: &dyn Gate, request: &LockRequest, polls: bool) {
+        loop {
+            let taken = lock(held).take(new, gate, request);
+            match taken {
+                Err(NotLocked { turn: Some(turn), .. }) => {
+                    // Whose turn it is keeps it: several that let go and ask again would hand it round for ever.
+                    let turn = turn.lock_owned();
+                    tokio::pin!(turn);
+                    loop {
+                        match tokio::time::timeout(POLL_PAUSE, &mut turn).await {
+                            Ok(turn) => match lock(held).keep(request, turn) {
+                                true => return,
+                                false => break,
+                            },
+                            // Another run of the task may have it for both.
+                            Err(_) if lock(held).take(new, gate, request).is_ok() => return,
+                            Err(_) => {}
+                        }
+                    }
+                }
+                Err(not) if not.is_taken && polls => tokio::time::sleep(POLL_PAUSE).await,
+                Ok(()) | Err(_) => return,
+            }
         }
     }
 

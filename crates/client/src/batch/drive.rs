@@ -7,7 +7,7 @@ use super::launch;
 use crate::daemon::Daemon;
 use crate::link::Link;
 use crate::profile;
-use crate::serve::blocking_io;
+use crate::serve::{blocking, blocking_io};
 use crate::views::JobViews;
 use crate::views::closure::level_of;
 use base::{Batch, BatchId, Command, Time, TreePath};
@@ -15,12 +15,14 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use std::convert::Infallible;
 use std::fs::File;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use tokio::task::JoinSet;
 use wire::message::OpenKind;
-use wire::message::work::{Drive, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place, PlaceBack};
-use wire::{Joined, Pauses, Receiver, Sender, now_millis, now_nanos};
+use wire::message::work::{
+    Drive, Instance, JobAsk, JobAskKind, JobOpen, JobSubmit, JobTold, JobUrgency, Place, PlaceBack,
+};
+use wire::{Joined, Pauses, Receiver, Sender, lock, now_millis, now_nanos};
 
 /// Tasks in one message.
 const SUBMIT_MAX: u32 = 1024;
@@ -36,7 +38,7 @@ const TIME_LIMIT_TIMES: u64 = 4;
 /// Longest that any run may take: a week.
 const RUN_MS_MAX: u64 = 7 * 24 * 3_600_000;
 /// After a run's time limit the client daemon ends it. So much later the hub does, which counts from the moment that there is a place.
-const LIMIT_APART_MS: u64 = 60_000;
+pub(super) const LIMIT_APART_MS: u64 = 60_000;
 /// How long the hub may take for an answer.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(60);
 /// Pauses between tries: the first, and the longest.
@@ -50,6 +52,8 @@ const REFUSALS_MAX: u32 = 3;
 const AFTER_PAUSE: Duration = Duration::from_secs(1);
 /// How often the hub is asked how many workers there are, where results must agree.
 const LOOK_PAUSE: Duration = Duration::from_secs(5);
+/// How often the hub is told of places whose launches wait here: it keeps one for a minute.
+const KEEP_PAUSE: Duration = Duration::from_secs(15);
 /// Launches under way at once; further places wait.
 const LAUNCHES_MAX: usize = 1024;
 
@@ -64,6 +68,8 @@ pub(super) struct Way {
     pub number: u64,
     /// `/dev/null`, open.
     pub null: Arc<OwnedFd>,
+    /// Places whose launches wait here for what other commands have.
+    pub waiting: Mutex<Vec<Instance>>,
 }
 
 /// What a job's tasks see of the files.
@@ -150,6 +156,8 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
             Err(Broken::Later(why)) => {
                 tracing::info!(job = %job.id(), why, "a job waits");
                 job.set_problem(Some(why));
+                let job = job.clone();
+                blocking(move || job.locks.give_up(&job)).await;
             }
         }
         if begun.elapsed() > GOOD_TIME {
@@ -213,7 +221,7 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
         let null = File::options().read(true).write(true).open("/dev/null");
         let null = null.map_err(|error| Broken::Later(format!("opening /dev/null: {error}")))?;
         let null = Arc::new(null.into());
-        let way = Arc::new(Way { daemon, job, sight, joined, connection, number, null });
+        let way = Arc::new(Way { daemon, job, sight, joined, connection, number, null, waiting: Mutex::default() });
         tokio::select! {
             collected = collect::collect(&way) => collected?,
             Err(broken) = hand_over(&way, &mut hub, told.tasks) => {
@@ -498,6 +506,7 @@ async fn drive(way: &Arc<Way>) -> Broken {
 
 async fn places(way: &Arc<Way>, launches: &mut JoinSet<Option<PlaceBack>>) -> Result<(), Broken> {
     let (mut sender, mut receiver) = way.joined.connection.open(OpenKind::Drive(Drive { job: way.number })).await?;
+    let mut keeps = tokio::time::interval(KEEP_PAUSE);
     loop {
         let has_room = launches.len() < LAUNCHES_MAX;
         let place = tokio::select! {
@@ -505,6 +514,13 @@ async fn places(way: &Arc<Way>, launches: &mut JoinSet<Option<PlaceBack>>) -> Re
             Some(landed) = launches.join_next() => {
                 if let Ok(Some(back)) = landed {
                     sender.send(&back).await?;
+                }
+                continue;
+            }
+            _ = keeps.tick() => {
+                let waiting = lock(&way.waiting).clone();
+                for kept in waiting {
+                    sender.send(&PlaceBack { kept: Some(kept), ..PlaceBack::default() }).await?;
                 }
                 continue;
             }

@@ -234,13 +234,8 @@ impl Job {
 
     /// An instance could not be told something. Nobody else is told so before this returns.
     pub fn taint(&self, index: u32, number: u32, why: &str) {
-        let why = shortened(why);
-        if let Err(error) = self.log.keep(&Entry::Tainted { index, number, why: why.clone() }) {
-            tracing::error!(job = %self.id(), index, %error, "what a task was not told cannot be written down");
-        }
-        let mut state = lock(&self.state);
-        state.troubles.insert(index, why.clone());
-        state.taint(index, number, why);
+        self.trouble(index, why);
+        self.distrust(index, number, why);
     }
 
     /// The hub has what came of an instance.
@@ -476,6 +471,7 @@ impl Job {
             lock(&self.state).end(end);
         }
         self.log.flush(last.max(self.log.add(&Entry::Collected)?))?;
+        self.locks.let_go_all();
         let mut state = lock(&self.state);
         (state.collected, state.problem) = (true, None);
         state.lost.clear();

@@ -5,26 +5,28 @@ use super::job::Job;
 use super::locks::TaskLocks;
 use super::log::{End, How, Own, shortened};
 use super::reason;
+use crate::ending::until;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
+use base::path::printable;
 use base::{Command, Output, Stdin, TaskId, Time};
 use rustix::io::Errno;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::Instant;
-use wire::message::work::{Place, PlaceBack};
+use std::time::{Duration, Instant};
+use wire::message::work::{Instance, Place, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
-use wire::{Receiver, Sender, now_nanos};
+use wire::{Receiver, Sender, lock, now_nanos};
 
 /// How often one place is tried: the hub may have lost the view.
 const TRIES_MAX: u32 = 3;
 /// How often a task begins again at one place for its locks.
 const CONTENDED_MAX: u32 = 16;
-/// How long a command that must be alone in a tree is waited with: the hub keeps a place for a minute.
-const TREE_TIME_MAX: Duration = Duration::from_secs(40);
-
+/// Shortest limit of waits for what other commands have: the time limit is of runs.
+const WAIT_LIMIT_MIN: Duration = Duration::from_secs(40);
+/// How long a lock is waited for by a task that has others, or that would not wait itself.
+const SHORT_WAIT: Duration = Duration::from_secs(40);
 /// How long the hub may take to end a run that is called off.
 const WIND_UP: Duration = Duration::from_secs(60);
 
@@ -50,7 +52,7 @@ enum Landing {
 /// that may be so.
 pub(super) async fn launch(way: Arc<Way>, place: Place) -> Option<PlaceBack> {
     let job = &way.job;
-    let back = |is_over| Some(PlaceBack { instance: place.instance, is_over });
+    let back = |is_over| Some(PlaceBack { instance: place.instance, is_over, kept: None });
     let Some(index) = job.index_of(place.index).filter(|index| !job.has_ended(*index)) else { return back(true) };
     let landed = {
         let _underway = Underway::begin(job);
@@ -111,10 +113,49 @@ impl Grounded {
     }
 }
 
+/// The launch at this place waits here for what other commands have, until this is dropped: the hub keeps the place.
+struct Waiting<'a>(&'a Way, Instance);
+
+impl<'a> Waiting<'a> {
+    fn begin(way: &'a Way, place: &Place) -> Self {
+        let instance = place.instance.unwrap_or_default();
+        lock(&way.waiting).push(instance);
+        Self(way, instance)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.waiting).retain(|other| *other != self.1);
+    }
+}
+
+/// Waits for what another command has, `until` then at most: that is no error of the task's, and takes from its time. `what`: for people.
+async fn wait<T>(
+    way: &Way,
+    place: &Place,
+    until: Instant,
+    what: &str,
+    work: impl Future<Output = T>,
+) -> Result<T, Grounded> {
+    let _waiting = Waiting::begin(way, place);
+    let (batch, mut wanted) = (&way.job.spec.batch, way.job.wanted());
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        () = tokio::time::sleep_until(until.into()) => {
+            let why = reason::waited_too_long(batch, what);
+            Err(if batch.retries.is_none() { Grounded::never(why) } else { Grounded::Trouble(why) })
+        }
+        _ = wanted.wait_for(|wanted| wanted.cancelled.is_some()) => Err(Grounded::Trouble("it was cancelled".into())),
+    }
+}
+
 /// Launches until something came of it, or nothing will.
 async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
+    let waits_until = Instant::now() + time_limit(&way.job.spec.batch).max(WAIT_LIMIT_MIN);
     for _ in 0..CONTENDED_MAX {
-        match fly_once(way, place).await? {
+        match fly_once(way, place, waits_until).await? {
             None => return Ok(()),
             // The hub keeps the place meanwhile.
             Some(why) => way.job.trouble(place.index, &why),
@@ -124,30 +165,34 @@ async fn fly(way: &Arc<Way>, place: &Place) -> Result<(), Grounded> {
 }
 
 /// `Some`: why it has to begin again, with locks that it waits for.
-async fn fly_once(way: &Arc<Way>, place: &Place) -> Result<Option<String>, Grounded> {
+async fn fly_once(way: &Arc<Way>, place: &Place, waits_until: Instant) -> Result<Option<String>, Grounded> {
     let task = way.job.tasks.get(place.index).map_err(|error| Grounded::Trouble(error.to_string()))?;
     let plan = plan(way, way.command(task.argv)).await?;
     let _alone = match &plan.alone_in {
         None => None,
         Some(tree) => {
-            let turn = tokio::time::timeout(TREE_TIME_MAX, way.daemon.tree(tree).lock_owned()).await;
-            Some(turn.map_err(|_| Grounded::Trouble(format!("another command was in {tree} for too long")))?)
+            let what = format!("another command was in {tree}");
+            Some(wait(way, place, waits_until, &what, way.daemon.tree(tree).lock_owned()).await?)
         }
     };
     let locks = TaskLocks::of(&way.job, place);
-    locks.wait(way, &plan).await.map_err(Grounded::Trouble)?;
+    let run = Run { way, place, plan: &plan, locks: &locks };
+    if let Err(grounded) = run.wait_for_lock(waits_until).await {
+        locks.let_go(false);
+        return Err(grounded);
+    }
     let mut trouble = String::new();
     for attempt in 1..=TRIES_MAX {
-        match attempt_one(way, place, (&plan, &locks), attempt).await {
+        match run.attempt(attempt).await {
             Ok(Landing::Landed) => return Ok(None),
             Ok(Landing::Contended(why)) => {
-                locks.let_go();
+                locks.let_go(true);
                 plan.forget_sent(&way.daemon, &way.joined);
                 return Ok(Some(why));
             }
             Ok(Landing::Again(why)) => trouble = why,
             Ok(Landing::Failed(why)) => {
-                locks.let_go();
+                locks.let_go(false);
                 return Err(Grounded::Trouble(why));
             }
             Ok(Landing::Unable(why)) => {
@@ -156,6 +201,7 @@ async fn fly_once(way: &Arc<Way>, place: &Place) -> Result<Option<String>, Groun
             }
             Ok(Landing::TooLong(why)) => return Err(Grounded::never(why)),
             Ok(Landing::NotExecuted(why, code)) => return Err(Grounded::Never { why, own: Some(Own::Exit(code)) }),
+            // It may run, with its locks: the hub will tell what comes of it, and if it is away for long they are let go.
             Err(why) => {
                 plan.forget_sent(&way.daemon, &way.joined);
                 return Err(Grounded::Trouble(why));
@@ -163,6 +209,7 @@ async fn fly_once(way: &Arc<Way>, place: &Place) -> Result<Option<String>, Groun
         }
         plan.forget_sent(&way.daemon, &way.joined);
     }
+    locks.let_go(false);
     Err(Grounded::Trouble(trouble))
 }
 
@@ -185,119 +232,145 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
     planned.await.unwrap_or_else(|| Err(Grounded::Trouble("the client daemon failed".into())))
 }
 
-/// One launch, to its end. The error: it is not known whether the hub has what was sent.
-async fn attempt_one(
-    way: &Arc<Way>,
-    place: &Place,
-    (plan, locks): (&Plan, &TaskLocks),
-    attempt: u32,
-) -> Result<Landing, String> {
-    let Way { daemon, joined, connection, job, .. } = &**way;
-    let (index, number) = (place.index, place.instance.unwrap_or_default().number);
-    let task = TaskId(rand::random());
-    let launched = Time(now_nanos());
-    let since = if plan.view.epoch().is_some() { way.sight.since() } else { launched };
-    {
-        let (job, view) = (job.clone(), (plan.view.clone(), plan.write.clone()));
-        let noted = blocking_io(move || job.launch(index, number, since, view)).await;
-        noted.map_err(|error| format!("writing a job's log: {error}"))?;
-        locks.note_held()?;
-    }
-    let tainted: Taint = {
-        let job = job.clone();
-        Box::new(move |why| job.taint(index, number, why))
-    };
-    let running = Running {
-        view: plan.view.clone(),
-        gate: plan.gate.clone(),
-        launched,
-        connection: *connection,
-        reach: Reach::of(joined),
-        asked: Default::default(),
-        tainted: Some(tainted),
-        called_off: CallOff::default(),
-    };
-    let running = daemon.server.begin(task, running);
-    let _questions = QuestionsEnd { daemon: daemon.clone(), task };
-    let checked = {
-        let (daemon, plan, joined, connection) = (daemon.clone(), plan.clone(), joined.clone(), *connection);
-        blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
-    };
-    let ready = checked.ok_or("the client daemon failed")?.ready?;
-    let place = Some(place.instance.unwrap_or_default());
-    let launch = Launch { attempt, launched: launched.0, place, ..message(task, plan, Some(index)) };
-    let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
-    tokio::select! {
-        biased;
-        why = running.called_off.called() => Ok(Landing::Unable(why)),
-        landing = follow(way, (plan, locks, since), index, (sender, receiver)) => landing,
-    }
+/// A run of a task at its place.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    way: &'a Arc<Way>,
+    place: &'a Place,
+    plan: &'a Plan,
+    locks: &'a TaskLocks,
 }
 
-/// What comes of a launch. It ends at the latest a while after its time limit, or when the connection ends.
-async fn follow(
-    way: &Arc<Way>,
-    (plan, locks, since): (&Plan, &TaskLocks, Time),
-    index: u32,
-    (mut sender, mut receiver): (Sender, Receiver),
-) -> Result<Landing, String> {
-    let job = &way.job;
-    let batch = &job.spec.batch;
-    let limit = time_limit(batch);
-    // From its start on; after that: until the hub says that it has ended.
-    let (mut ends_by, mut is_too_long) = (None, false);
-    let mut contended = None;
-    loop {
-        let late = async {
-            match ends_by {
-                Some(by) => tokio::time::sleep_until(by).await,
-                None => std::future::pending().await,
+impl Run<'_> {
+    /// Waits for the lock that an earlier run did not get.
+    async fn wait_for_lock(&self, until: Instant) -> Result<(), Grounded> {
+        let Self { way, place, plan, locks } = *self;
+        let Some(wanted) = locks.wanted() else { return Ok(()) };
+        let what = format!("it waited for a lock on {}, which another command has,", printable(&wanted.path));
+        // Who would make a lock finds in the end that it is there. Who has others, for another run, may be waited for in turn.
+        let is_short = wanted.is_made || locks.holds_any();
+        let work = async {
+            let wait = locks.wait(way, plan, &wanted);
+            if is_short {
+                tokio::time::timeout(SHORT_WAIT, wait).await.is_ok()
+            } else {
+                wait.await;
+                true
             }
         };
-        let output = tokio::select! {
-            output = receiver.next::<TaskOutput>() => output.map_err(|error| error.to_string())?,
-            () = late => {
-                if is_too_long || contended.is_some() {
-                    return Err("the hub did not end what was called off".into());
-                }
-                job.ran_too_long(index);
-                if batch.retries.is_none() {
-                    return Ok(Landing::TooLong(reason::too_long(batch, limit)));
-                }
-                sender.send(&TaskInput::from(InputKind::Cancel(true))).await.map_err(|error| error.to_string())?;
-                (ends_by, is_too_long) = (Some(Instant::now() + WIND_UP), true);
-                continue;
-            }
+        let had = wait(way, place, until, &what, work).await;
+        let grounded = match had {
+            Ok(had) if had || wanted.is_made => return Ok(()),
+            Ok(_) => Grounded::Trouble(format!("{what} while it has others")),
+            Err(grounded) => grounded,
         };
-        let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
-        match kind {
-            Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
-            Some(OutputKind::Lock(request)) if contended.is_none() => {
-                let number = request.number;
-                let said = match locks.take(way, plan, since, request).await {
-                    Ok(()) => InputKind::Locked(number),
-                    Err(why) => {
-                        contended = Some(why);
-                        ends_by = Some(Instant::now() + WIND_UP);
-                        InputKind::Cancel(true)
+        locks.wants(wanted);
+        Err(grounded)
+    }
+
+    /// One launch, to its end. The error: it is not known whether the hub has what was sent.
+    async fn attempt(&self, attempt: u32) -> Result<Landing, String> {
+        let Self { way, place, plan, locks } = *self;
+        let Way { daemon, joined, connection, job, .. } = &**way;
+        let (index, number) = (place.index, place.instance.unwrap_or_default().number);
+        let task = TaskId(rand::random());
+        let launched = Time(now_nanos());
+        let since = if plan.view.epoch().is_some() { way.sight.since() } else { launched };
+        {
+            let (job, view) = (job.clone(), (plan.view.clone(), plan.write.clone()));
+            let noted = blocking_io(move || job.launch(index, number, since, view)).await;
+            noted.map_err(|error| format!("writing a job's log: {error}"))?;
+            locks.note_held()?;
+        }
+        let tainted: Taint = {
+            let job = job.clone();
+            Box::new(move |why| job.taint(index, number, why))
+        };
+        let running = Running {
+            view: plan.view.clone(),
+            gate: plan.gate.clone(),
+            launched,
+            connection: *connection,
+            reach: Reach::of(joined),
+            asked: Default::default(),
+            tainted: Some(tainted),
+            called_off: CallOff::default(),
+        };
+        let running = daemon.server.begin(task, running);
+        let _questions = QuestionsEnd { daemon: daemon.clone(), task };
+        let checked = {
+            let (daemon, plan, joined, connection) = (daemon.clone(), plan.clone(), joined.clone(), *connection);
+            blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
+        };
+        let ready = checked.ok_or("the client daemon failed")?.ready?;
+        let place = Some(place.instance.unwrap_or_default());
+        let launch = Launch { attempt, launched: launched.0, place, ..message(task, plan, Some(index)) };
+        let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
+        tokio::select! {
+            biased;
+            why = running.called_off.called() => Ok(Landing::Unable(why)),
+            landing = self.follow(since, sender, receiver) => landing,
+        }
+    }
+
+    /// What comes of a launch. It ends at the latest a while after its time limit, or when the connection ends.
+    async fn follow(&self, since: Time, mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
+        let Self { way, place, plan, locks } = *self;
+        let batch = &way.job.spec.batch;
+        let limit = time_limit(batch);
+        // From its start on; after that: until the hub says that it has ended.
+        let (mut ends_by, mut is_too_long) = (None, false);
+        let mut contended = None;
+        loop {
+            let output = tokio::select! {
+                output = receiver.next::<TaskOutput>() => output.map_err(|error| error.to_string())?,
+                () = until(ends_by) => {
+                    if is_too_long || contended.is_some() {
+                        return Err("the hub did not end what was called off".into());
                     }
-                };
-                sender.send(&TaskInput::from(said)).await.map_err(|error| error.to_string())?;
+                    way.job.ran_too_long(place.index);
+                    if batch.retries.is_none() {
+                        return Ok(Landing::TooLong(reason::too_long(batch, limit)));
+                    }
+                    sender.send(&TaskInput::from(InputKind::Cancel(true))).await.map_err(|error| error.to_string())?;
+                    (ends_by, is_too_long) = (Some(Instant::now() + WIND_UP), true);
+                    continue;
+                }
+            };
+            let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
+            match kind {
+                Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
+                Some(OutputKind::Lock(request)) if contended.is_none() => {
+                    let number = request.number;
+                    let said = match locks.take(way, plan, since, request).await {
+                        Ok(()) => InputKind::Locked(number),
+                        Err(why) => {
+                            contended = Some(why);
+                            ends_by = Some(Instant::now() + WIND_UP);
+                            InputKind::Cancel(true)
+                        }
+                    };
+                    sender.send(&TaskInput::from(said)).await.map_err(|error| error.to_string())?;
+                }
+                Some(OutputKind::End(_)) => {
+                    // Also of one that was to begin again for a lock: it ended by itself before it heard of that, and has not waited for the
+                    // lock, as it might here.
+                    drop(locks.wanted());
+                    // The hub may have gone: it will tell of the end over the next connection.
+                    let _ = sender.send(&TaskInput::from(InputKind::Settled(true))).await;
+                    sender.finish();
+                    return Ok(Landing::Landed);
+                }
+                Some(OutputKind::Failed(failed)) => {
+                    return Ok(match contended {
+                        Some(why) if failed.reason() == FailedKind::Changed => Landing::Contended(why),
+                        Some(why) => Landing::Failed(why),
+                        None if is_too_long => Landing::Failed(reason::too_long(batch, limit)),
+                        None => on_failed(failed),
+                    });
+                }
+                _ => {}
             }
-            Some(OutputKind::Failed(failed)) if contended.is_some() => {
-                let is_kept = failed.reason() == FailedKind::Changed;
-                let why = contended.unwrap_or(failed.message);
-                return Ok(if is_kept { Landing::Contended(why) } else { Landing::Failed(why) });
-            }
-            Some(OutputKind::Failed(_)) if is_too_long => return Ok(Landing::Failed(reason::too_long(batch, limit))),
-            Some(OutputKind::End(_)) => {
-                // The hub may have gone: it will tell of the end over the next connection.
-                let _ = sender.send(&TaskInput::from(InputKind::Settled(true))).await;
-                sender.finish();
-                return Ok(Landing::Landed);
-            }
-            Some(OutputKind::Failed(failed)) => return Ok(on_failed(failed)),
-            _ => {}
         }
     }
 }

@@ -1,26 +1,24 @@
 //! Locks of batch tasks. A task has them until its result is in place, or until it has none; all runs of it share them, for only one
-//! result counts.
+//! result counts. Where they are let go while a run may still count, as when its job is given up and the hub is away, what that run makes is
+//! not trusted.
 //!
 //! A task that meets a lock which others have, or files that others changed before it had its lock, ends and begins again: then it has
 //! the lock from its start, and sees the files as they are. Should the daemon end meanwhile, its locks are lost, and what the task
 //! made is not trusted.
 
-use super::drive::Way;
+use super::drive::{LIMIT_APART_MS, Way, time_limit};
 use super::job::Job;
-use crate::locks::{Locks, POLL_PAUSE, sees_what_is_there};
+use crate::locks::{Locks, sees_what_is_there};
 use crate::plan::Plan;
 use crate::serve::blocking;
 use base::path::printable;
 use base::{Time, TreePath};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wire::lock;
 use wire::message::LockRequest;
 use wire::message::work::Place;
-
-/// How long a lock is waited for: the hub keeps a place for a minute.
-const LOCK_TIME_MAX: Duration = Duration::from_secs(40);
 
 /// What the tasks of a job have locked, and wait for.
 #[derive(Debug, Default)]
@@ -31,6 +29,14 @@ pub(super) struct JobLocks(Mutex<HashMap<u32, Arc<Shared>>>);
 struct Shared {
     held: Mutex<Locks>,
     wanted: Mutex<Option<LockRequest>>,
+    holders: Mutex<Holders>,
+}
+
+/// The runs that have used what is held and of which it is not known that nothing comes, and when the last of them began to.
+#[derive(Debug, Default)]
+struct Holders {
+    runs: BTreeSet<u32>,
+    last: Option<Instant>,
 }
 
 /// A run's part in its task's locks.
@@ -48,6 +54,28 @@ impl JobLocks {
         lock(&self.0).remove(&index);
     }
 
+    /// Nothing more comes of the job.
+    pub fn let_go_all(&self) {
+        lock(&self.0).clear();
+    }
+
+    /// The hub is away, and no launch is under way. Lets go for tasks whose job is given up, and for those whose runs the hub has ended by
+    /// now, wherever it is: others wait for these locks.
+    pub fn give_up(&self, job: &Job) {
+        let is_cancelled = job.wanted().borrow().cancelled.is_some();
+        let limit = time_limit(&job.spec.batch) + Duration::from_millis(LIMIT_APART_MS);
+        let tasks: Vec<(u32, Arc<Shared>)> =
+            lock(&self.0).iter().map(|(index, shared)| (*index, shared.clone())).collect();
+        for (index, shared) in tasks {
+            let is_late = lock(&shared.holders).last.is_none_or(|last| last.elapsed() > limit);
+            // What is being put into place is not broken off, and ends soon.
+            if (is_cancelled || is_late) && !job.is_being_taken(index) {
+                let why = if is_cancelled { "its job was given up" } else { "it could not run any longer" };
+                shared.let_go(job, index, &format!("{why} while the hub was away"));
+            }
+        }
+    }
+
     /// What the task had locked before it was there, and somebody has made here meanwhile.
     pub fn overtaken(&self, index: u32) -> Option<TreePath> {
         let shared = lock(&self.0).get(&index).cloned()?;
@@ -61,6 +89,17 @@ impl JobLocks {
     }
 }
 
+impl Shared {
+    /// Lets go. What comes of runs that had these locks is not trusted.
+    fn let_go(&self, job: &Job, index: u32, why: &str) {
+        let Some(path) = lock(&self.held).paths().next().cloned() else { return };
+        let why = format!("{why}, and the lock on {path} was let go: run it again");
+        let runs = std::mem::take(&mut lock(&self.holders).runs);
+        runs.into_iter().for_each(|number| job.distrust(index, number, &why));
+        *lock(&self.held) = Locks::default();
+    }
+}
+
 impl TaskLocks {
     /// Of a run that is about to be launched.
     pub fn of(job: &Arc<Job>, place: &Place) -> Self {
@@ -69,32 +108,33 @@ impl TaskLocks {
         Self { job: job.clone(), index: place.index, number, shared }
     }
 
-    /// Waits for the lock that an earlier run did not get. The error names it.
-    pub async fn wait(&self, way: &Way, plan: &Plan) -> Result<(), String> {
-        let Some(request) = lock(&self.shared.wanted).take() else { return Ok(()) };
-        let tried = tokio::time::timeout(LOCK_TIME_MAX, async {
-            loop {
-                match lock(&self.shared.held).take(&way.daemon.new_files, &*plan.gate, &request) {
-                    Err(not) if not.is_taken => {}
-                    // What cannot be had at all the run will be told when it asks.
-                    Ok(()) | Err(_) => break,
-                }
-                tokio::time::sleep(POLL_PAUSE).await;
-            }
-        });
-        // Who would make a lock does not wait for it here either: the run will find it.
-        if tried.await.is_err() && !request.is_made {
-            let path = printable(&request.path);
-            *lock(&self.shared.wanted) = Some(request);
-            return Err(format!("it waits for a lock on {path}, which another command has"));
-        }
-        Ok(())
+    /// The lock that an earlier run did not get.
+    pub fn wanted(&self) -> Option<LockRequest> {
+        lock(&self.shared.wanted).take()
+    }
+
+    /// Waits until it can be had, and takes it.
+    pub async fn wait(&self, way: &Way, plan: &Plan, wanted: &LockRequest) {
+        Locks::wait(&self.shared.held, &way.daemon.new_files, &*plan.gate, wanted, true).await;
+    }
+
+    /// It was not had in time: the next run waits on.
+    pub fn wants(&self, request: LockRequest) {
+        *lock(&self.shared.wanted) = Some(request);
+    }
+
+    /// Whether the task holds anything.
+    pub fn holds_any(&self) -> bool {
+        lock(&self.shared.held).paths().next().is_some()
     }
 
     /// Notes what the run has from its start. It has been noted itself before.
     pub fn note_held(&self) -> Result<(), String> {
         let first = lock(&self.shared.held).paths().next().cloned();
-        first.map_or(Ok(()), |path| self.note(path.as_bytes()))
+        first.map_or(Ok(()), |path| {
+            self.holds();
+            self.note(path.as_bytes())
+        })
     }
 
     /// Takes a lock for a run which sees files as they were `since` then. The error is why the run must begin again.
@@ -123,15 +163,26 @@ impl TaskLocks {
         held.take(&way.daemon.new_files, &*plan.gate, request).map_err(|not| not.why)?;
         let is_first = held.paths().count() > before;
         drop(held);
+        self.holds();
         if is_first { self.note(&request.path) } else { Ok(()) }
     }
 
-    /// Nothing comes of this run: if there is no other, its task holds nothing.
-    pub fn let_go(&self) {
-        let is_alone = Arc::strong_count(&self.shared) <= 2 && !self.job.has_landed(self.index);
-        if is_alone {
-            *lock(&self.shared.held) = Locks::default();
+    /// Nothing comes of this run: if there is no other, its task holds nothing. If it `waits`, to begin again, the hub wants more than what
+    /// has landed already.
+    pub fn let_go(&self, waits: bool) {
+        lock(&self.shared.holders).runs.remove(&self.number);
+        let batch = &self.job.spec.batch;
+        let is_one_enough = batch.quorum <= 1 && batch.deadline_ms.is_none();
+        let may_count = self.job.has_landed(self.index) && !(waits && is_one_enough);
+        if Arc::strong_count(&self.shared) <= 2 && !may_count {
+            self.shared.let_go(&self.job, self.index, "another run of this task came to nothing");
         }
+    }
+
+    fn holds(&self) {
+        let mut holders = lock(&self.shared.holders);
+        holders.runs.insert(self.number);
+        holders.last = Some(Instant::now());
     }
 
     /// Notes for a daemon that is started later that the run had a lock, which is lost then.
@@ -167,17 +218,20 @@ mod tests {
         TaskLocks::of(job, &Place { index, instance, ..Place::default() })
     }
 
+    struct Open;
+
+    impl crate::policy::Gate for Open {
+        fn access(&self, _: &TreePath, _: &crate::policy::FileFacts) -> crate::policy::Access {
+            crate::policy::Access::Allow
+        }
+
+        fn fingerprint(&self) -> u64 {
+            0
+        }
+    }
+
     #[test]
     fn the_runs_of_a_task_share_its_locks_and_those_of_others_do_not() {
-        struct Open;
-        impl crate::policy::Gate for Open {
-            fn access(&self, _: &TreePath, _: &crate::policy::FileFacts) -> crate::policy::Access {
-                crate::policy::Access::Allow
-            }
-            fn fingerprint(&self) -> u64 {
-                0
-            }
-        }
         let above = tempfile::tempdir().unwrap();
         let job = job(&above.path().join("job"));
         let file = above.path().join("c");
@@ -188,10 +242,10 @@ mod tests {
         let take = |run: &TaskLocks| lock(&run.shared.held).take(&new, &Open, &wanted).is_ok();
         let (one, other, apart) = (run_of(&job, 0, 1), run_of(&job, 0, 2), run_of(&job, 1, 1));
         assert!(take(&one) && take(&other) && !take(&apart));
-        one.let_go();
+        one.let_go(true);
         assert!(!take(&apart), "another run of the task has it");
         drop(one);
-        other.let_go();
+        other.let_go(false);
         assert!(take(&apart));
         assert_eq!(job.locks.paths(1).len(), 1);
         let made = LockRequest { is_made: true, path: [&wanted.path[..], b".lock"].concat(), ..wanted.clone() };
@@ -203,6 +257,65 @@ mod tests {
         assert!(was_there(&made, later) && !was_there(&made, began) && !was_there(&wanted, later));
         job.locks.let_go(1);
         assert!(job.locks.paths(1).is_empty() && job.locks.paths(0).is_empty());
+    }
+
+    /// A job with a run of its first task that has a lock, and of which nothing is known any more.
+    fn out_of_sight(folder: &std::path::Path) -> Arc<Job> {
+        drop(job(folder));
+        let (log, _) = Log::open(&folder.join("log")).unwrap();
+        log.keep(&Entry::Launched { index: 0, number: 1, since_ns: 78 }).unwrap();
+        drop(log);
+        let job = Job::load(folder).unwrap();
+        let run = run_of(&job, 0, 1);
+        let path = [std::os::unix::ffi::OsStrExt::as_bytes(folder.as_os_str()), b".c"].concat();
+        let wanted = LockRequest { path, ..LockRequest::default() };
+        assert!(lock(&run.shared.held).take(&crate::locks::NewFiles::default(), &Open, &wanted).is_ok());
+        run.holds();
+        job
+    }
+
+    fn tainted(job: &Job) -> Option<String> {
+        job.launched(0, 1).unwrap().tainted
+    }
+
+    #[test]
+    fn while_the_hub_is_away_locks_stay_until_their_run_must_have_ended() {
+        let above = tempfile::tempdir().unwrap();
+        let job = out_of_sight(&above.path().join("job"));
+        job.locks.give_up(&job);
+        assert_eq!((job.locks.paths(0).len(), tainted(&job)), (1, None), "the run may go on");
+        let long = Duration::from_millis(LIMIT_APART_MS) + time_limit(&job.spec.batch) + Duration::from_secs(1);
+        let shared = lock(&job.locks.0).get(&0).cloned().unwrap();
+        lock(&shared.holders).last = Instant::now().checked_sub(long);
+        job.locks.give_up(&job);
+        assert!(job.locks.paths(0).is_empty());
+        let why = tainted(&job).unwrap();
+        assert!(why.contains("hub was away") && why.contains("job.c was let go"), "{why}");
+    }
+
+    #[test]
+    fn a_job_that_is_given_up_holds_nothing() {
+        let above = tempfile::tempdir().unwrap();
+        let job = out_of_sight(&above.path().join("job"));
+        job.cancel("cancelled by gleaner cancel").unwrap();
+        job.locks.give_up(&job);
+        assert!(job.locks.paths(0).is_empty() && tainted(&job).is_some());
+        let job = out_of_sight(&above.path().join("other"));
+        job.collected().unwrap();
+        assert!(job.locks.paths(0).is_empty());
+    }
+
+    #[test]
+    fn a_run_that_is_lost_sight_of_is_not_trusted_once_its_locks_are_let_go() {
+        let above = tempfile::tempdir().unwrap();
+        let job = out_of_sight(&above.path().join("job"));
+        let next = run_of(&job, 0, 2);
+        next.note_held().unwrap();
+        job.landed(0, 1);
+        next.let_go(false);
+        assert!(next.holds_any() && tainted(&job).is_none(), "what has landed may be what counts");
+        next.let_go(true);
+        assert!(!next.holds_any() && tainted(&job).is_some());
     }
 
     #[test]

@@ -63,6 +63,15 @@ pub fn too_long(batch: &Batch, limit: Duration) -> String {
     }
 }
 
+/// It waited for longer than a run may take.
+pub fn waited_too_long(batch: &Batch, what: &str) -> String {
+    let limit = span(super::drive::time_limit(batch));
+    match batch.time_limit_ms {
+        Some(_) => format!("{what} for longer than --time-limit {limit}"),
+        None => format!("{what} for longer than {limit}, which is the limit without --time-limit"),
+    }
+}
+
 fn too_many_errors(batch: &Batch, known: &Known) -> String {
     let retries = batch.retries.map(|retries| match retries {
         1 => "1 retry".to_owned(),

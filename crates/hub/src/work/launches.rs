@@ -56,15 +56,18 @@ struct Place {
     worker: NodeId,
     since: Instant,
     is_launched: bool,
-    /// It is not wanted any more.
+    /// It is not wanted any more, though it has been launched.
+    is_stopped: bool,
+    /// Told so.
     stop: Arc<Notify>,
 }
 
 impl Launches {
     /// An instance is not wanted any more: what runs is ended.
     pub fn stop(&mut self, instance: InstanceName) {
-        let Some(place) = self.places.get(&instance) else { return };
+        let Some(place) = self.places.get_mut(&instance) else { return };
         if place.is_launched {
+            place.is_stopped = true;
             place.stop.notify_one();
         } else {
             self.places.remove(&instance);
@@ -96,7 +99,7 @@ impl Launches {
     }
 
     /// Places that nobody has launched at for too long at `now`.
-    fn idle(&self, now: Instant) -> Vec<InstanceName> {
+    pub(super) fn idle(&self, now: Instant) -> Vec<InstanceName> {
         let is_idle = |place: &Place| !place.is_launched && now.duration_since(place.since) > LAUNCH_LIMIT;
         self.places.iter().filter(|(_, place)| is_idle(place)).map(|(instance, _)| *instance).collect()
     }
@@ -220,7 +223,7 @@ impl State {
         let Effect::Send { host, instance, index, .. } = *effect else { return };
         let Some(job) = self.placement.desk.table().task(instance.task).map(|task| task.job) else { return };
         let (since, stop) = (Instant::now(), Arc::default());
-        let place = Place { job, host, index, worker, since, is_launched: false, stop };
+        let place = Place { job, host, index, worker, since, is_launched: false, is_stopped: false, stop };
         self.work.launches.places.insert(instance, place);
         match self.work.launches.drivers.get_mut(&job) {
             Some(driver) => {
@@ -263,6 +266,9 @@ impl State {
 
     /// The client launches nothing at a place, or needs no more of what it launched there.
     fn take_back(&mut self, job: JobName, back: PlaceBack) {
+        if let Some(kept) = back.kept.and_then(instance_name) {
+            self.keep_place(job, kept);
+        }
         let Some(instance) = back.instance.and_then(instance_name) else { return };
         let is_of_job = self.placement.desk.table().task(instance.task).is_some_and(|task| task.job == job);
         let places = &mut self.work.launches.places;
@@ -279,6 +285,12 @@ impl State {
         } else if is_launched == Some(false) {
             self.fail_place(instance, NOT_LAUNCHED);
         }
+    }
+
+    /// The client waits with a launch: its place is not idle. How long a task may have one the table bounds.
+    fn keep_place(&mut self, job: JobName, instance: InstanceName) {
+        let place = self.work.launches.places.get_mut(&instance).filter(|place| place.job == job);
+        place.into_iter().for_each(|place| place.since = Instant::now());
     }
 
     /// Nothing comes of a place.
@@ -330,6 +342,10 @@ impl State {
         let made = match outcome {
             Ok(made) => made,
             Err(failed) if matches!(failed.reason(), FailedKind::ViewGap | FailedKind::Changed) => {
+                if place.is_stopped {
+                    self.work.launches.places.remove(&instance);
+                    return Err(gone());
+                }
                 (place.is_launched, place.since) = (false, Instant::now());
                 return Err(failed);
             }
@@ -388,8 +404,8 @@ impl Carrying<'_> {
         let (mut to_worker, mut from_worker) = send_launch(self.client, self.worker, launch, view, given).await?;
         let mut gathered = Gathered::new(self.client);
         let (mut is_client_there, mut ends_by) = (true, None);
-        // Whether a lock is asked for, and whether the client has not given it: the task begins again at this place.
-        let (mut waits_for_lock, mut is_contended) = (false, false);
+        // Locks that are asked for, and whether the client has not given one: the task begins again at this place.
+        let (mut locks_open, mut is_contended) = (0_u64, false);
         loop {
             let late = async {
                 match ends_by {
@@ -407,7 +423,7 @@ impl Carrying<'_> {
                         if !told {
                             return Err(FailedKind::Evicted.because("its client was away when it wanted a lock"));
                         }
-                        waits_for_lock = true;
+                        locks_open += 1;
                     }
                     Some(OutputKind::Failed(_) | OutputKind::End(_)) if is_contended => {
                         return Err(FailedKind::Changed.because("it waits for a lock, and then begins again"));
@@ -423,15 +439,15 @@ impl Carrying<'_> {
                 },
                 input = from_client.next::<TaskInput>(), if is_client_there => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => {
-                        is_contended = waits_for_lock;
+                        is_contended = locks_open > 0;
                         self.place.stop.notify_one();
                     }
                     Ok(Some(TaskInput { kind: Some(locked @ InputKind::Locked(_)) })) => {
-                        waits_for_lock = false;
+                        locks_open = locks_open.saturating_sub(1);
                         let _ = to_worker.send(&TaskInput::from(locked)).await;
                     }
                     Ok(Some(_)) => {}
-                    Ok(None) | Err(_) if waits_for_lock => {
+                    Ok(None) | Err(_) if locks_open > 0 => {
                         return Err(FailedKind::Evicted.because("its client went away before it had a lock"));
                     }
                     Ok(None) | Err(_) => is_client_there = false,

@@ -9,7 +9,9 @@ use wire::message::work::{
     Assigned, Collect, Drive, Ended, Endings, HostAsk, HostGreeting, HostTold, JobAsk, JobAskKind, JobOpen, JobSubmit,
     JobTold, LaunchResult, Place, PlaceBack, Reported, Taken,
 };
-use wire::message::{Exited, Hello, Lends, Open, OpenKind, OutputKind, TaskInput, TaskOutput};
+use wire::message::{
+    Exited, FailedKind, Hello, InputKind, Lends, LockRequest, Open, OpenKind, OutputKind, TaskInput, TaskOutput,
+};
 use wire::{Joined, Receiver, Role, Sender};
 
 /// A stream, and the connection that it is of.
@@ -474,7 +476,7 @@ async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
     for is_over in [false, false, true] {
         let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
         numbers.push(place.instance.expect("named").number);
-        to_hub.send(&PlaceBack { instance: place.instance, is_over }).await.expect("sent");
+        to_hub.send(&PlaceBack { instance: place.instance, is_over, kept: None }).await.expect("sent");
     }
     assert_eq!(numbers, [0, 1, 2], "one that is given back is had again");
     let mut collect = Client::collect(&hub, job).await;
@@ -487,6 +489,77 @@ async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
         next.extend((place.index == 1).then_some(place.instance.expect("named").number));
     }
     assert_eq!(next, [0, 1]);
+}
+
+/// A task asks for two locks; its client has one for it, and not the other. It begins again at its place, unless nobody wants it any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_waits_for_one_of_its_locks_keeps_its_place() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let worker = hub.join(7, hello(Role::Worker, 2)).await;
+    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
+    client.submit_launches(job, 0, 1).await;
+    let (_to_hub, mut places) =
+        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    for is_wanted in [true, false] {
+        let (mut to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
+        let (_, mut to_client) = launched(&worker).await;
+        for number in [1, 2] {
+            let lock = OutputKind::Lock(LockRequest { number, ..LockRequest::default() });
+            to_client.send(&TaskOutput::from(lock)).await.expect("sent");
+        }
+        let mut asked = 0;
+        while asked < 2 {
+            let said = in_time(said.next::<TaskOutput>()).await.expect("no error").expect("more").kind;
+            asked += u32::from(matches!(said, Some(OutputKind::Lock(_))));
+        }
+        if !is_wanted {
+            client.ask(JobAskKind::Cancel(job)).await;
+        }
+        for kind in [InputKind::Locked(1), InputKind::Cancel(true)] {
+            to_hub.send(&TaskInput::from(kind)).await.expect("sent");
+        }
+        // Else the worker may have ended it before the hub has heard that.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let ended = OutputKind::Failed(FailedKind::Cancelled.because("as its client wanted"));
+        to_client.send(&TaskOutput::from(ended)).await.expect("sent");
+        let Some(OutputKind::Failed(failed)) =
+            in_time(said.next::<TaskOutput>()).await.expect("no error").expect("it").kind
+        else {
+            panic!("it has not failed")
+        };
+        let reason = if is_wanted { FailedKind::Changed } else { FailedKind::Cancelled };
+        assert_eq!(failed.reason(), reason, "{}", failed.message);
+    }
+    let (_to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
+    let refused = in_time(said.next::<TaskOutput>()).await.expect("no error").expect("it").kind;
+    assert!(matches!(refused, Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::Refused));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_place_that_its_client_waits_with_is_not_idle() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let mut client = Client::of(&hub).await;
+    let _worker = hub.join(7, hello(Role::Worker, 2)).await;
+    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
+    client.submit_launches(job, 0, 1).await;
+    let (mut to_hub, mut places) =
+        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    let late = std::time::Instant::now() + Duration::from_secs(60) + Duration::from_millis(1);
+    let is_idle = || !wire::lock(&hub.shared.state).work.launches.idle(late).is_empty();
+    assert!(is_idle());
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    to_hub.send(&PlaceBack { kept: place.instance, ..PlaceBack::default() }).await.expect("sent");
+    in_time(async {
+        while is_idle() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -277,6 +277,9 @@ pub struct PlaceBack {
     /// The client knows already what has become of the task: it is cancelled. Otherwise it has failed, and may have another place.
     #[prost(bool, tag = "2")]
     pub is_over: bool,
+    /// Nothing is given back: this place is kept, for its task waits at its client for what another command has there.
+    #[prost(message, optional, tag = "3")]
+    pub kept: Option<Instance>,
 }
 
 /// The result of a task that was a launch: kept at the hub until it is taken, so that it outlives its client's daemon.

@@ -111,6 +111,20 @@ impl Job {
         self.log.keep(&Entry::Locked { index, number, path: shortened(path) })
     }
 
+    /// What comes of an instance is not to be trusted, from now on and also by a daemon that is started later.
+    pub fn distrust(&self, index: u32, number: u32, why: &str) {
+        let why = shortened(why);
+        if let Err(error) = self.log.keep(&Entry::Tainted { index, number, why: why.clone() }) {
+            tracing::error!(job = %self.id(), index, %error, "why a task is not to be trusted cannot be written down");
+        }
+        lock(&self.state).taint(index, number, why);
+    }
+
+    /// Whether a task's result is being put into place.
+    pub fn is_being_taken(&self, index: u32) -> bool {
+        lock(&self.taking).contains(&index)
+    }
+
     /// Whether the hub has what came of an instance of a task.
     pub fn has_landed(&self, index: u32) -> bool {
         lock(&self.state).launched.get(&index).into_iter().flatten().any(|(_, launched)| launched.is_over)
