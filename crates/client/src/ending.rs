@@ -3,11 +3,11 @@
 
 use crate::caller::{Replies, Requests};
 use crate::exchange::{Exchange, SIGCONT, SIGTSTP, asked};
+use crate::roaming::SleepWatch;
 use crate::run::{CODE_FAILED, Outcome, Session};
 use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
-use wire::Joined;
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
@@ -15,6 +15,8 @@ pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 
 /// The last part of it: how long a hub that has passed on the answer may be silent after it was asked for a sign of life.
 const LIFE_LIMIT: Duration = Duration::from_secs(2);
+/// Who looks later than this was stopped, or asleep: what has come meanwhile is yet to be read, so the wait begins anew.
+const LATE: Duration = Duration::from_secs(1);
 /// Longest round trip at which it is asked: several must fit into [`LIFE_LIMIT`].
 const LOOKED_AT_ROUND_TRIP: Duration = Duration::from_millis(300);
 
@@ -37,8 +39,12 @@ pub(crate) struct Awaited {
     by: Option<Instant>,
     /// The answer has come, which may have been the last word of the hub: when the hub is to be asked for a sign of life.
     /// Once it was asked: when to look, and how much had been heard of it by then. (The hub looks after the worker.)
-    look: Option<(Instant, Option<u64>)>,
+    look: Option<(Instant, Option<Heard>)>,
+    slept: SleepWatch,
 }
+
+/// How much was heard of the hub, over the connection with this number.
+pub(crate) type Heard = (u64, u64);
 
 /// What is due of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +60,9 @@ pub(crate) enum Due {
 impl Awaited {
     /// The program was sent a signal.
     pub fn asked(&mut self, now: Instant) {
-        self.by.get_or_insert(now + ANSWER_LIMIT);
+        if self.by.is_none() {
+            (self.by, self.slept) = (Some(now + ANSWER_LIMIT), SleepWatch::default());
+        }
     }
 
     /// The program has started; whether its worker is one that answers.
@@ -79,7 +87,12 @@ impl Awaited {
     }
 
     /// What is due now. `heard`: how much was heard of the hub so far; `None`: there is no link to it.
-    pub fn due(&mut self, now: Instant, heard: Option<u64>) -> Due {
+    pub fn due(&mut self, now: Instant, heard: Option<Heard>) -> Due {
+        if self.next().is_some_and(|next| now > next + LATE) || self.slept.has_slept() {
+            self.by = self.by.map(|_| now + ANSWER_LIMIT);
+            self.look = self.look.map(|_| (now, None));
+            return Due::Nothing;
+        }
         if self.by.is_some_and(|by| by <= now) {
             return Due::End("nobody answered a signal");
         }
@@ -128,11 +141,12 @@ impl Exchange<'_> {
     /// The worker, or the way to it, may be dead or frozen; a program that has not started has no say.
     pub(crate) async fn on_unanswered(&mut self) -> Option<Outcome> {
         let hub = self.session.daemon.link().and_then(|link| link.current_or_silent());
-        let hub = hub.map(|(hub, _)| hub).filter(|hub| !hub.connection.is_within_process());
-        match self.answer.due(Instant::now(), hub.as_ref().map(|hub| hub.connection.heard())) {
+        let hub = hub.filter(|(hub, _)| !hub.connection.is_within_process());
+        let heard = hub.as_ref().map(|(hub, number)| (*number, hub.connection.heard()));
+        match self.answer.due(Instant::now(), heard) {
             Due::Nothing => None,
             Due::Probe => {
-                hub.iter().for_each(Joined::probe);
+                hub.iter().for_each(|(hub, _)| hub.probe());
                 None
             }
             Due::End(why) => {
@@ -249,8 +263,8 @@ mod tests {
         answer.asked(start + second);
         answer.started(true);
         assert_eq!(answer.next(), Some(start + ANSWER_LIMIT), "of the first signal");
-        assert_eq!(answer.due(start + second, Some(7)), Due::Nothing);
-        assert!(answer.is_due() && matches!(answer.due(start + ANSWER_LIMIT, Some(7)), Due::End(_)));
+        assert_eq!(answer.due(start + second, Some((1, 7))), Due::Nothing);
+        assert!(answer.is_due() && matches!(answer.due(start + ANSWER_LIMIT, Some((1, 7))), Due::End(_)));
         answer.came(false);
         assert!(!answer.is_due() && answer.next().is_none());
         answer.asked(start);
@@ -262,19 +276,35 @@ mod tests {
     #[test]
     fn after_the_answer_the_hub_is_asked_for_a_sign_of_life() {
         let start = Instant::now();
-        for (heard, ends) in [(Some(7), true), (Some(8), false), (None, false)] {
+        for (heard, ends) in [(Some((1, 7)), true), (Some((1, 8)), false), (Some((2, 7)), false), (None, false)] {
             let mut answer = Awaited::default();
             answer.asked(start);
             answer.came(true);
             answer.came(true);
             let asks = start + ANSWER_LIMIT - LIFE_LIMIT;
             assert_eq!((answer.is_due(), answer.next()), (false, Some(asks)));
-            assert_eq!(answer.due(start, Some(7)), Due::Nothing, "too early");
-            assert_eq!(answer.due(asks, Some(7)), Due::Probe);
+            assert_eq!(answer.due(start, Some((1, 7))), Due::Nothing, "too early");
+            assert_eq!(answer.due(asks, Some((1, 7))), Due::Probe);
             assert_eq!(answer.next(), Some(start + ANSWER_LIMIT));
             assert_eq!(matches!(answer.due(start + ANSWER_LIMIT, heard), Due::End(_)), ends, "{heard:?}");
             assert_eq!(answer.next(), None, "from now on it is the program's");
         }
+    }
+
+    /// Stopped between two looks, the daemon has not read what came meanwhile.
+    #[test]
+    fn who_was_stopped_waits_anew() {
+        let (start, pause) = (Instant::now(), Duration::from_secs(60));
+        let mut answer = Awaited::default();
+        answer.asked(start);
+        assert_eq!(answer.due(start + pause, Some((1, 7))), Due::Nothing);
+        assert_eq!(answer.next(), Some(start + pause + ANSWER_LIMIT));
+        answer.came(true);
+        assert_eq!(answer.due(start + pause * 2, Some((1, 7))), Due::Nothing);
+        assert_eq!(answer.due(start + pause * 2, Some((1, 7))), Due::Probe);
+        assert_eq!(answer.due(start + pause * 3, Some((1, 7))), Due::Nothing, "and asks once more");
+        assert_eq!(answer.due(start + pause * 3, Some((1, 7))), Due::Probe);
+        assert!(matches!(answer.due(start + pause * 3 + LIFE_LIMIT, Some((1, 7))), Due::End(_)));
     }
 
     #[test]

@@ -295,9 +295,7 @@ async fn silence(worker: &WorkerSession, ending: &mut watch::Receiver<()>) -> Fa
     let connection = &worker.connection;
     while !connection.is_within_process() && ending.changed().await.is_ok() {
         tokio::time::sleep(REACHED_AFTER).await;
-        let before = connection.heard();
-        tokio::time::sleep(SILENCE_LIMIT - REACHED_AFTER).await;
-        if connection.heard() == before {
+        if wire::awake::is_silent(connection, SILENCE_LIMIT - REACHED_AFTER).await {
             let why = format!("nothing was heard of it for {} s", (SILENCE_LIMIT - REACHED_AFTER).as_secs());
             return gone(worker)(WireError::Lost(why));
         }

@@ -13,8 +13,6 @@ use wire::{Connection, lock};
 /// for this.
 const HEARD_LIMIT: Duration = Duration::from_secs(1);
 const ROUND_TRIPS: u32 = 4;
-/// How often it is looked.
-const LOOK: Duration = Duration::from_millis(10);
 /// For how long it is told that another one came.
 const TOLD_FOR: Duration = Duration::from_secs(600);
 /// Most workers of which that is told.
@@ -72,15 +70,8 @@ async fn is_heard(worker: &WorkerSession) -> bool {
     let before = connection.heard();
     // Whatever is said is acknowledged. It asks for nothing.
     let Ok(_asked) = connection.open(OpenKind::Elsewhere(true)).await else { return false };
-    let limit = HEARD_LIMIT + connection.round_trip() * ROUND_TRIPS;
-    let begun = Instant::now();
-    while begun.elapsed() < limit && !connection.is_closed() {
-        if connection.heard() > before {
-            return true;
-        }
-        tokio::time::sleep(LOOK).await;
-    }
-    false
+    connection.heard() > before
+        || !wire::awake::is_silent(connection, HEARD_LIMIT + connection.round_trip() * ROUND_TRIPS).await
 }
 
 #[cfg(test)]

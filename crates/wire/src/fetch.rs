@@ -1,6 +1,7 @@
 //! Fetching from the side that knows more: a worker from its hub, a hub from a client. Many may want one thing at once;
 //! it is asked for once.
 
+use crate::awake;
 use crate::connection::{Connection, WireError};
 use crate::lock;
 use crate::message::{BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes};
@@ -171,9 +172,9 @@ async fn patient<T>(connection: &Connection, limit: Duration, answer: impl Futur
     let begun = Instant::now();
     tokio::pin!(answer);
     loop {
-        let heard = connection.heard();
+        let (heard, asked) = (connection.heard(), awake::now());
         let waited = tokio::time::timeout(limit, &mut answer).await;
-        let is_heard = || connection.is_within_process() || connection.heard() > heard;
+        let is_heard = || connection.is_within_process() || connection.heard() > heard || awake::was_away(asked, limit);
         match waited {
             Ok(answer) => return Ok(answer),
             Err(_) if is_heard() && begun.elapsed() < ANSWER_LIMIT => {}

@@ -10,10 +10,12 @@
 //! * [`patch`]: what changed, as its difference from what both ends have.
 //! * `turn`: what goes first where several streams have something to send.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
+//! * [`awake`]: silence, where one's own process may have been stopped.
 //! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
 //! * [`owner`]: how a worker recognises tasks of its own account on its own machine.
 //! * [`without`]: what is left out, to measure what it is worth.
 
+pub mod awake;
 mod bulk;
 pub mod connection;
 pub mod convert;
