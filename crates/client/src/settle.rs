@@ -11,8 +11,8 @@ use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::{self, WriteRules};
-use base::{Action, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
-use std::collections::HashSet;
+use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -178,29 +178,60 @@ pub(crate) async fn settle_ended(
 fn gives_rights(delta: &Delta) -> Option<&TreePath> {
     const SET_USER_ID: u32 = 0o4000;
     const SET_GROUP_ID: u32 = 0o2000;
-    let present = |path: &TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
+    let before = Before::of(delta);
+    let mode = |path: &TreePath| stat_at(path.as_bytes()).map_or(0, |stat| u32::from(stat.stx_mode));
+    let present = |path: &TreePath| before.origin(path).map_or(0, |origin| mode(&origin));
     let hands_down = |path: &TreePath| {
-        let mut above = std::iter::successors(path.parent(), TreePath::parent);
-        above
-            .find_map(|folder| stat_at(folder.as_bytes()).ok())
-            .is_some_and(|stat| u32::from(stat.stx_mode) & SET_GROUP_ID != 0)
+        let above = std::iter::successors(path.parent(), TreePath::parent);
+        let mut there = above.filter_map(|folder| stat_at(before.origin(&folder)?.as_bytes()).ok());
+        there.next().is_some_and(|stat| u32::from(stat.stx_mode) & SET_GROUP_ID != 0)
     };
     let gives = |change: &&Change| {
-        let path = &change.path;
+        let (path, set) = (&change.path, |attr: &Attr| attr.mode & (SET_USER_ID | SET_GROUP_ID));
         match &change.action {
-            Action::File { attr, .. } | Action::LastWrite { attr, .. } | Action::Fifo { attr } => {
-                let set = attr.mode & (SET_USER_ID | SET_GROUP_ID);
-                set != 0 && set & !present(path) != 0
-            }
+            Action::LastWrite { attr, .. } => set(attr) != 0 && set(attr) & !mode(path) != 0,
+            Action::File { attr, .. } | Action::Fifo { attr } => set(attr) != 0 && set(attr) & !present(path) != 0,
             Action::Directory { attr, .. } => {
-                let set = attr.mode & (SET_USER_ID | SET_GROUP_ID);
-                let new = if set == 0 { 0 } else { set & !present(path) };
+                let new = if set(attr) == 0 { 0 } else { set(attr) & !present(path) };
                 new & SET_USER_ID != 0 || (new != 0 && !hands_down(path))
             }
             _ => false,
         }
     };
     delta.changes.iter().find(gives).map(|change| &change.path)
+}
+
+/// Where the paths after a delta are before it.
+struct Before<'a> {
+    renamed: HashMap<&'a TreePath, &'a TreePath>,
+    /// What is removed or renamed away: what is there afterwards is new.
+    gone: HashSet<&'a TreePath>,
+}
+
+impl<'a> Before<'a> {
+    fn of(delta: &'a Delta) -> Self {
+        let (mut renamed, mut gone) = (HashMap::new(), HashSet::new());
+        for change in &delta.changes {
+            match &change.action {
+                Action::Rename { from } => {
+                    renamed.insert(&change.path, from);
+                    gone.insert(from);
+                }
+                Action::Remove => drop(gone.insert(&change.path)),
+                _ => {}
+            }
+        }
+        Self { renamed, gone }
+    }
+
+    /// `None`: it is new.
+    fn origin(&self, path: &TreePath) -> Option<TreePath> {
+        if let Some(from) = self.renamed.get(path) {
+            return Some((*from).clone());
+        }
+        let Some(parent) = path.parent() else { return Some(path.clone()) };
+        self.origin(&parent).map(|parent| parent.join(path.name())).filter(|here| !self.gone.contains(here))
+    }
 }
 
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.
@@ -357,6 +388,41 @@ impl Contents for Spooled<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn set_id_bits_are_looked_for_where_a_file_was() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let root = TreePath::parse(folder.path().as_os_str().as_encoded_bytes()).unwrap();
+        let at = |name: &str| root.join(name.as_bytes());
+        for (name, mode) in [("set", 0o4755), ("plain", 0o755)] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, name).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let attr = Attr { mode: 0o4755, ..Attr::default() };
+        let file = |name: &str| Change {
+            path: at(name),
+            base: base::Base::Absent,
+            action: Action::File {
+                attr,
+                xattrs: Vec::new(),
+                content: Content::Empty,
+                change: base::delta::FileChange::Written,
+            },
+        };
+        let rename = |from: &str, to: &str| {
+            let action = Action::Rename { from: at(from) };
+            Change { path: at(to), base: base::Base::Absent, action }
+        };
+        let remove = |name: &str| Change { path: at(name), base: base::Base::Absent, action: Action::Remove };
+        let gives = |changes: Vec<Change>| gives_rights(&Delta { changes }).is_some();
+        assert!(!gives(vec![file("set")]) && gives(vec![file("plain")]) && gives(vec![file("new")]));
+        assert!(!gives(vec![rename("set", "new"), file("new")]), "it has them where it was");
+        assert!(gives(vec![rename("plain", "set"), remove("set"), file("set")]), "another file had them");
+        assert!(gives(vec![remove("set"), file("set")]), "it is a new one");
+        assert!(!gives(vec![rename("set", "plain"), rename("plain", "set"), file("plain")]));
+    }
 
     #[test]
     fn what_has_changed_since_is_not_what_was_seen() {
