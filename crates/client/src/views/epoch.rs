@@ -20,6 +20,8 @@ use wire::lock;
 
 /// Most paths that the tasks of one job may use, over all programs.
 pub const EPOCH_PATHS_MAX: usize = 200_000;
+/// Programs of one job that are remembered because they lock what others change. With more of them every task counts as one.
+const OUTSIDE_MAX: usize = 64;
 /// Most views of one job (for each program, under each read policy) that are kept for its next tasks. Beyond, the one longest
 /// unused goes: what its paths are stays bound, and its next task sends them anew.
 pub const EPOCH_VIEWS_MAX: usize = 64;
@@ -29,8 +31,15 @@ pub const EPOCH_VIEWS_MAX: usize = 64;
 pub struct Epoch {
     started: Time,
     bound: Mutex<HashMap<TreePath, Observed>>,
-    /// Programs, as tasks call them, that lock what others change: they see the files as they are now.
-    outside: Mutex<HashSet<Vec<u8>>>,
+    outside: Mutex<Outside>,
+}
+
+/// Programs that lock what others change: they see the files as they are now.
+#[derive(Debug, Default)]
+struct Outside {
+    /// As tasks call them.
+    programs: HashSet<Vec<u8>>,
+    is_all: bool,
 }
 
 /// A job's epoch, with the views of its tasks.
@@ -85,7 +94,7 @@ impl JobViews {
     /// Whether a task with these words sees the files as they were at the job's start: all do but those that lock what others change.
     pub fn binds(&self, argv: &[Vec<u8>]) -> bool {
         let outside = lock(&self.epoch.outside);
-        argv.first().is_none_or(|program| !outside.contains(program))
+        !outside.is_all && argv.first().is_none_or(|program| !outside.programs.contains(program))
     }
 }
 
@@ -98,8 +107,10 @@ impl Epoch {
     /// A task with these words waited for a lock: what others did meanwhile is why. It and its like see the files as they are now.
     pub fn leave(&self, argv: &[Vec<u8>]) {
         let mut outside = lock(&self.outside);
-        if outside.len() < EPOCH_VIEWS_MAX {
-            outside.extend(argv.first().cloned());
+        outside.programs.extend(argv.first().cloned());
+        outside.is_all |= outside.programs.len() > OUTSIDE_MAX;
+        if outside.is_all {
+            outside.programs.clear();
         }
     }
 
@@ -329,6 +340,12 @@ mod tests {
         world.view("/bin/sh").epoch().unwrap().leave(&words("sh add.sh"));
         assert!(!world.job.binds(&words("sh other.sh")) && world.job.binds(&words("cat c")));
         assert!(JobViews::begin().binds(&words("sh add.sh")), "another job begins with what is there now");
+        let view = world.view("/bin/sh");
+        (1..OUTSIDE_MAX).for_each(|number| view.epoch().unwrap().leave(&words(&format!("./tool{number}"))));
+        assert!(world.job.binds(&words("cat c")));
+        view.epoch().unwrap().leave(&words("./one-more"));
+        assert!(!world.job.binds(&words("sh add.sh")) && !world.job.binds(&words("./one-more")), "none is forgotten");
+        assert!(!world.job.binds(&words("cat c")), "with so many all leave");
     }
 
     #[test]
