@@ -13,7 +13,7 @@ use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Once};
 use std::time::{Duration, Instant};
 use store::BlockStore;
 use store::system::SystemFiles;
@@ -108,7 +108,13 @@ impl Clients {
     pub fn priority(&self, task: TaskId, proof: &[u8]) -> Priority {
         match &self.owner {
             Some(owner) if owner.is_proved(task, proof) => Priority::Owner,
-            _ if without::is_left_out(without::Part::Guests) => Priority::Owner,
+            _ if without::is_left_out(without::Part::Guests) => {
+                static SAID: Once = Once::new();
+                SAID.call_once(|| {
+                    tracing::warn!("GLEANER_WITHOUT=guests: nothing is spared the owner of this machine, which is for measurement only");
+                });
+                Priority::Owner
+            }
             _ => Priority::Guest,
         }
     }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 /// Moments after the start at which `remrun` is stopped, in milliseconds: while it is launched, and while it runs.
 const MOMENTS_MS: [u64; 6] = [0, 5, 12, 30, 200, 500];
 /// Waits, as a shell does at each command it begins, for a child that shares its memory until it has executed something (`vfork`): the child
-/// can be stopped, and as long as it is the parent cannot. Here it takes its time. (56 is `clone` on x86-64.)
-const BEGINS_ANOTHER: &str = "import ctypes, os, sys, time
-child = ctypes.CDLL(None).syscall(56, 0x4000 | 17, 0, 0, 0, 0)
+/// can be stopped, and as long as it is the parent cannot. Here it takes its time, by `clone`'s own number.
+const BEGINS_ANOTHER: &str = "import ctypes, os, time
+clone = {'x86_64': 56, 'aarch64': 220}[os.uname().machine]
+child = ctypes.CDLL(None).syscall(clone, 0x4000 | 17, 0, 0, 0, 0)
 if child == 0:
     time.sleep(1)
     os._exit(0)
