@@ -372,7 +372,7 @@ pub fn sense(time: Duration, every: Duration, history: usize) -> Result<sensing:
         let count = time.as_nanos() / every.as_nanos().max(1);
         for _ in 0..=count {
             times.tick().await;
-            sensing.step(0.0).map_err(failed)?;
+            sensing.step(0.0, None).map_err(failed)?;
         }
         Ok(sensing.report(history))
     })

@@ -8,7 +8,7 @@ use crate::choice::Side;
 use crate::daemon::Daemon;
 use crate::ending::Phase;
 use crate::exchange::Exchange;
-use crate::late::{Facts, Late, Stage, judge, waits};
+use crate::late::{Cost, Facts, Late, Stage, judge, waits};
 use crate::outputs::{Output, Stream};
 use crate::race::{Contestant, Lane, contestants, once_only};
 use crate::record::Record;
@@ -25,7 +25,8 @@ use wire::lock;
 use wire::message::{Offer, Progress};
 
 /// When a command that was launched is looked at; later, each second.
-const LOOKS: [Duration; 5] = [
+const LOOKS: [Duration; 6] = [
+    Duration::from_millis(35),
     Duration::from_millis(70),
     Duration::from_millis(130),
     Duration::from_millis(250),
@@ -226,7 +227,9 @@ impl Session {
         let stage = headway.stage(worker.is_some(), is_started);
         let (elapsed_us, round_trip_us) =
             (headway.launched.elapsed().as_micros() as f64, round_trip.as_micros() as f64);
-        if !waits(elapsed_us, stage, round_trip_us) {
+        let expected = self.daemon.history.expected(&self.plan.kind());
+        let cost = expected.map(|of| Cost { cpu_us: of.cpu_us, all_us: of.there_us + of.other_us });
+        if !waits(elapsed_us, stage, round_trip_us, cost) {
             return None;
         }
         let may_here = self.may_run_here() && !self.is_noticed();
@@ -238,7 +241,7 @@ impl Session {
         let facts = Facts {
             elapsed_us,
             stage,
-            expected_us: self.daemon.history.expected(&self.plan.kind()).map(|expected| expected.cpu_us),
+            cost,
             share_here: if may_here { 1.0 / self.daemon.here.crowding(self.plan.command.needs.cpus) } else { 0.0 },
             share_elsewhere: if may_elsewhere && offer.is_free { f64::from(offer.share) / 1e3 } else { 0.0 },
             round_trip_us,

@@ -7,6 +7,8 @@
 //! Beside guests it cannot be seen whether their owner could use more than he does. So it is tried, for a moment: while guests stand aside he
 //! either uses all, and they stay aside; or he does not, and they go on, and it is tried again later and later, as long as he goes on like that.
 
+use crate::sense::bound::Bound;
+
 /// An owner who uses less than this part of the processors would be served no better …
 const USED_MIN: f64 = 0.45;
 /// … and one who uses less than this is not hindered by guests.
@@ -36,6 +38,16 @@ pub struct Look {
     pub owner: f64,
     /// Processors that guests used.
     pub guests: f64,
+}
+
+impl Look {
+    /// The same where a container bounds what there is, if that leaves less.
+    pub fn within(self, bound: Option<Bound>) -> Self {
+        match bound.filter(|bound| bound.left() < self.processors - self.owner) {
+            Some(Bound { processors, others }) => Self { processors, owner: others, ..self },
+            None => self,
+        }
+    }
 }
 
 /// Whether they stand aside, from look to look.
@@ -119,6 +131,15 @@ mod tests {
         let (part, is_aside) = beside(&mut aside, 1.0, 0.2, 0.2);
         assert!(part < 0.4 && !is_aside, "and go on soon after: {part}");
         assert_eq!(beside(&mut aside, 0.1, 1.3, 1.9), (1.0, true), "and stand aside again at once");
+    }
+
+    #[test]
+    fn a_container_that_is_full_leaves_nothing_of_an_idle_machine() {
+        let idle = Look { seconds: 0.5, processors: 2.0, owner: 0.1, guests: 0.0 };
+        let full = idle.within(Some(Bound { processors: 0.5, others: 0.5 }));
+        assert_eq!(full, Look { processors: 0.5, owner: 0.5, ..idle });
+        let busy = Look { owner: 2.0, ..idle };
+        assert_eq!((busy.within(Some(Bound { processors: 0.5, others: 0.0 })), idle.within(None)), (busy, idle));
     }
 
     #[test]

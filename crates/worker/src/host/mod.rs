@@ -15,6 +15,7 @@
 //! What they go by is pure: `sched::memory`, `sched::presence`, `sched::rest`, `sched::linger`, `sched::aside`. Processor time is the scheduler's business: guests are in a
 //! group with `cpu.idle` (`sandbox/cgroup.rs`); here it is seen to that they stay so.
 
+pub mod bounds;
 pub mod brake;
 pub mod conditions;
 pub mod control;

@@ -4,6 +4,7 @@
 use super::counters::Reader;
 use rustix::time::{ClockId, clock_gettime};
 use sched::forecast::{Forecast, Forecaster, Score};
+use sched::sense::bound::Bound;
 use sched::sense::load::{Group, Load, Reading};
 use sched::sense::share::{self, Newcomer};
 use serde::{Deserialize, Serialize};
@@ -111,15 +112,17 @@ impl Sensing {
     }
 
     /// Reads once. To be called at even times, from a thread that may wait for files. `aside`: the part of the time since the last reading in which
-    /// guests stood aside, and got nothing.
-    pub fn step(&mut self, aside: f64) -> std::io::Result<()> {
+    /// guests stood aside, and got nothing. `bound`: what a container lets them have, if it does.
+    pub fn step(&mut self, aside: f64, bound: Option<Bound>) -> std::io::Result<()> {
         let began = thread_ns();
         let reading = self.reader.read()?;
         if let Some(before) = &self.before {
             self.elapsed_ns += reading.at_ns.saturating_sub(before.at_ns);
             if let Some(load) = Load::between(before, &reading) {
-                self.guest.observe(share::guest(&load, &self.newcomer.cpus) * (1.0 - aside.clamp(0.0, 1.0)));
-                self.full.observe(share::full_priority(&load, &self.newcomer));
+                let (left, among_equals) = bound.map_or((1.0, 1.0), |bound| (bound.left(), bound.among_equals()));
+                let guest = share::guest(&load, &self.newcomer.cpus) * (1.0 - aside.clamp(0.0, 1.0));
+                self.guest.observe(guest.min(left));
+                self.full.observe(share::full_priority(&load, &self.newcomer).min(among_equals));
             }
         }
         self.before = Some(reading);
@@ -223,7 +226,7 @@ mod tests {
         let mut sensing = Sensing::new(None, EVERY);
         assert!(sensing.report(5).guest.now.is_none() && sensing.report(5).guest.next[1].value.is_none());
         for _ in 0..3 {
-            sensing.step(0.0).expect("counters");
+            sensing.step(0.0, None).expect("counters");
             let began = std::time::Instant::now();
             while began.elapsed().as_millis() < 120 {
                 std::hint::spin_loop();

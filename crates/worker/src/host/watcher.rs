@@ -1,5 +1,6 @@
 //! Looks every ten seconds whether the owner is there, how the machine is and what it has to spare, and tells the keeper.
 
+use super::bounds::Bounds;
 use super::conditions::Reader;
 use super::presence::Watcher;
 use super::{Seen, Shared, own_time, wait};
@@ -20,13 +21,15 @@ pub fn run(shared: &Shared) {
     let (mut watcher, mut reader) = (Watcher::default(), Reader::default());
     let (mut presence, mut rest) = (Presence::default(), Rest::new(shared.settings.rules.clone()));
     let mut outlook = Outlook::default();
+    let mut bounds = Bounds::new(&shared.levers);
     let start = Instant::now();
     let mut next = start;
     while !shared.has_ended() {
         let (expected, spare) = {
             let mut sensing = lock(&shared.sensing);
             let aside_ns = shared.aside_ns.swap(0, Ordering::Relaxed);
-            if let Err(error) = sensing.step(aside_ns as f64 / PERIOD.as_nanos() as f64) {
+            let aside = aside_ns as f64 / PERIOD.as_nanos() as f64;
+            if let Err(error) = sensing.step(aside, bounds.look(&shared.levers)) {
                 tracing::debug!(%error, "what this machine has to spare could not be read");
             }
             (sensing.expected(), sensing.spare())

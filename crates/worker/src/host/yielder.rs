@@ -1,6 +1,7 @@
 //! Has guests stand aside altogether while their owner has work for all processors ([`sched::aside`]): looks some times a second while guests are
 //! here, and tells the keeper; and what is left at this moment, also while none is here ([`sched::recent`]). While they run, some are moved to a processor that is idle ([`super::mover`]).
 
+use super::bounds::Bounds;
 use super::guests::Known;
 use super::mover::Mover;
 use super::presence::Load;
@@ -25,6 +26,7 @@ const YOUNG: Duration = Duration::from_secs(60);
 /// Looks until the worker ends.
 pub fn run(shared: &Shared) {
     let (mut aside, mut load, mut mover) = (Aside::default(), Load::default(), Mover::default());
+    let mut bounds = Bounds::new(&shared.levers);
     let (mut guests_had, mut guests_waited) = (Duration::ZERO, Duration::ZERO);
     // Without a way to freeze guests, or to count what they use, they are left to their priority.
     while !shared.has_ended() && shared.levers.cpu_used().is_some() {
@@ -34,9 +36,10 @@ pub fn run(shared: &Shared) {
         let look = look(shared, &mut load, &mut guests_had);
         let waited = shared.levers.waited_by("").unwrap_or_default();
         let waited_s = waited.saturating_sub(std::mem::replace(&mut guests_waited, waited)).as_secs_f64();
+        let bound = bounds.look(&shared.levers);
         look.iter().for_each(|look| {
             let waited = waited_s / look.seconds.max(f64::MIN_POSITIVE);
-            shared.note_recent(look, &Fared { guests: guests.len(), waited });
+            shared.note_recent(&look.within(bound), &Fared { guests: guests.len(), waited });
         });
         let is_aside = if guests.is_empty() {
             // What comes of others is not known.

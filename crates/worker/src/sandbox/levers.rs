@@ -63,6 +63,12 @@ impl Levers {
         Self { tree: Some(tree), ..Self::default() }
     }
 
+    /// The same whose guests have the lowest priority.
+    #[cfg(test)]
+    pub fn beneath(tree: PathBuf) -> Self {
+        Self { idle: Some(tree.clone()), ..Self::over(tree) }
+    }
+
     /// Freezes all guests, or thaws them, and returns once that is so or after a bounded wait; false: there is no way to.
     pub fn freeze(&self, frozen: bool) -> io::Result<bool> {
         match &self.tree {
@@ -91,15 +97,34 @@ impl Levers {
 
     /// The same of the guests of other workers on this machine, as far as their groups are beside this one's.
     pub fn cpu_used_by_others(&self) -> Duration {
-        let Some((parent, own)) = self.tree.as_ref().and_then(|tree| Some((tree.parent()?, tree.file_name()?))) else {
-            return Duration::ZERO;
-        };
-        let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-        let others = entries.filter(|entry| {
-            let name = entry.file_name();
-            name != own && name.to_str().is_some_and(|name| name.starts_with(WORKERS))
-        });
-        others.filter_map(|other| cpu_used(&other.path())).sum()
+        self.others().filter_map(|other| cpu_used(&other)).sum()
+    }
+
+    /// Groups of the guests of other workers.
+    fn others(&self) -> impl Iterator<Item = PathBuf> {
+        let own = self.tree.as_ref().and_then(|tree| Some((tree.parent()?, tree.file_name()?)));
+        let entries = own.map(|(parent, own)| (fs::read_dir(parent).into_iter().flatten().flatten(), own));
+        entries.into_iter().flat_map(|(entries, own)| {
+            entries.map(|entry| entry.path()).filter(move |path| {
+                let name = path.file_name();
+                name != Some(own) && name.and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(WORKERS))
+            })
+        })
+    }
+
+    /// The same as far as their groups are in this folder as well.
+    pub fn cpu_used_beside(&self, folder: &Path) -> Duration {
+        self.others()
+            .filter(|other| other.file_name().is_some_and(|name| folder.join(name).exists()))
+            .filter_map(|other| cpu_used(&other))
+            .sum()
+    }
+
+    /// Groups above guests' that may bound their processor time: a container's.
+    pub fn bounding(&self) -> Vec<PathBuf> {
+        let groups = self.idle.iter().flat_map(|group| group.ancestors().skip(1));
+        let bounding = |group: &&Path| ["cpu.max", "cpu.cfs_quota_us"].iter().any(|name| group.join(name).exists());
+        groups.take_while(|group| group.parent().is_some()).filter(bounding).map(Path::to_owned).collect()
     }
 
     /// The same of the task that is in this group now, and of those that were in it before.
