@@ -28,7 +28,8 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
                           [--traces FOLDER]
        e2e bench library [--json] [--quick] [--only OWNERS] [--rounds N] [--work SECONDS] [--link NAME] [--seed N]
        e2e bench files [--json] [--rounds N] [--part N] [--only NAME]
-       e2e bench busy [--json] [--rounds N] [--long-rounds N] [--no-demo]
+       e2e bench busy [--json] [--rounds N] [--long-rounds N] [--no-demo] [--only machine|machines|demo]
+                      [--loads LOAD,...] [--explain]
        e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
 
 fn main() -> ExitCode {
@@ -233,8 +234,12 @@ fn bench_busy(mut rest: Arguments) -> Result<()> {
         rounds: rest.number("--rounds", 20)?,
         long_rounds: rest.number("--long-rounds", 3)?,
         no_demo: rest.flag("--no-demo"),
+        only: rest.value("--only")?,
+        loads: rest.value("--loads")?.map_or(Vec::new(), |list| list.split(',').map(str::to_owned).collect()),
+        explains: rest.flag("--explain"),
     };
     rest.end()?;
+    only_one_of(options.only.as_deref(), &bench::busy::PARTS)?;
     bench::busy::run(&options)
 }
 

@@ -38,6 +38,8 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--rounds N] [--part N]       a part of N of the files and bytes, to see it work
        [--only NAME]                 find, du, git, pipe_in, pipe_out, write, remove
   bench busy [--json] [--no-demo]    commands sent to busy machines, beside the same here under the same load
+       [--only PART] [--loads LOAD,...] machine, machines, demo; none, as_many, twice, four_times, build
+       [--rounds N] [--long-rounds N] [--explain]  how often; what the slowest of each kind waited for
   bench library [--json] [--quick]   a gene library searched on two machines with owners: fixed chunks beside chunks by forecast
        [--only OWNERS]               busy_away, busy_light, changing
        [--rounds N] [--work SECONDS] [--seed N]

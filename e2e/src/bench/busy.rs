@@ -9,12 +9,13 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{Options as PoolOptions, Pool};
 use crate::process::pause;
 use crate::source;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is measured, and how it is shown.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Figures as JSON on standard output, instead of a table.
     pub json: bool,
@@ -24,7 +25,16 @@ pub struct Options {
     pub long_rounds: usize,
     /// Leave out the demo.
     pub no_demo: bool,
+    /// Only this part: `machine`, `machines` or `demo`.
+    pub only: Option<String>,
+    /// Only these of the loads on the only machine; empty: all.
+    pub loads: Vec<String>,
+    /// Say of the slowest command of each kind what it waited for (`gleaner explain`).
+    pub explains: bool,
 }
+
+/// The parts of this benchmark.
+pub const PARTS: [&str; 3] = ["machine", "machines", "demo"];
 
 /// Sent commands may take so much longer at the median, and at the 95th percentile, without that counting, milliseconds.
 const EXCUSED_MS: [f64; 2] = [30.0, 100.0];
@@ -34,6 +44,10 @@ const TASK_S: f64 = 2.5;
 const SETTLE: Duration = Duration::from_secs(3);
 /// A part of this of one processor has each of three machines.
 const MACHINE_PERCENT: u32 = 50;
+/// So many of them become busy.
+const BUSY_MACHINES: usize = 2;
+/// In so long it is given that part again: a command does not begin with what the one before it has left.
+const REFILL: Duration = Duration::from_millis(110);
 
 const LOADS: [&str; 5] = ["none", "as_many", "twice", "four_times", "build"];
 
@@ -42,15 +56,20 @@ pub fn run(options: &Options) -> Result<()> {
     let say = |text: &str| eprintln!("bench: {text}");
     let mut figures = Figures::default();
     let cpus = std::thread::available_parallelism().map_or(2, usize::from);
-    only_machine(options, cpus, &mut figures, &say)?;
-    match three_machines(options, &mut figures, &say) {
-        Ok(()) => {}
-        Err(error) => figures.missing("no_local_ratio", &error.to_string()),
+    let is_wanted = |part: &str| options.only.as_ref().is_none_or(|only| only == part);
+    if is_wanted("machine") {
+        only_machine(options, cpus, &mut figures, &say)?;
     }
-    if options.no_demo {
-        figures.missing("demo_busy_ratio", "left out by --no-demo");
-    } else {
+    if is_wanted("machines") {
+        match three_machines(options, &mut figures, &say) {
+            Ok(()) => {}
+            Err(error) => figures.missing("no_local_ratio", &error.to_string()),
+        }
+    }
+    if is_wanted("demo") && !options.no_demo {
         demo(cpus, &mut figures, &say)?;
+    } else {
+        figures.missing("demo_busy_ratio", "left out");
     }
     figures.print(options.json);
     Ok(())
@@ -61,14 +80,16 @@ fn only_machine(options: &Options, cpus: usize, figures: &mut Figures, say: &dyn
     let pool = Pool::start(PoolOptions { guests: false, prefers_pool: false, ..PoolOptions::together(cpus)? })?;
     let place = prepare(&pool)?;
     let (mut worst, mut hedged) = ([1.0f64; 2], [0.0; 2]);
-    for load in LOADS {
+    let is_wanted = |load: &&str| options.loads.is_empty() || options.loads.iter().any(|wanted| wanted == load);
+    for load in LOADS.into_iter().filter(is_wanted) {
         say(&format!("the only machine, load: {load}"));
         let busy = Load::start(load, cpus, &pool, &place)?;
-        let mut samples = Samples::default();
+        let (mut samples, mut slowest) = (Samples::default(), Slowest::new(options));
         for sent in ["remrun", "remrun --no-local"] {
-            pairs(&pool, &place, sent, options, &mut samples)?;
+            pairs(&pool, &place, sent, options, (&mut samples, &mut slowest))?;
         }
         drop(busy);
+        slowest.say(say);
         for command in ["true", "gcc", "make", "job"] {
             for sent in ["remrun", "remrun --no-local"] {
                 cell(&samples, load, command, sent, figures, &mut worst);
@@ -115,19 +136,27 @@ fn prepare(pool: &Pool) -> Result<PathBuf> {
     pool.client
         .script(&place, "cd tree && ./configure > ../log 2>&1", "", Duration::from_secs(300))?
         .expect_ok("configure")?;
-    for script in ["true", "gcc -c small.c", "python3 -c 1"] {
+    for script in ["$R true", "$R gcc -O2 -c small.c", "$R python3 -c 1"] {
         timed(pool, &place, script, "remrun --no-local")?;
     }
     Ok(place)
 }
 
 /// Each command here and sent, in turns.
-fn pairs(pool: &Pool, place: &Path, sent: &str, options: &Options, samples: &mut Samples) -> Result<()> {
+fn pairs(
+    pool: &Pool,
+    place: &Path,
+    sent: &str,
+    options: &Options,
+    (samples, slowest): (&mut Samples, &mut Slowest),
+) -> Result<()> {
     let short = [("true", "$R true"), ("gcc", "$R gcc -O2 -c small.c")];
     for _ in 0..options.rounds {
         for (name, script) in short {
             samples.add(&format!("here {name}"), timed(pool, place, script, "")?);
-            samples.add(&format!("{sent} {name}"), timed(pool, place, script, sent)?);
+            let (label, took_ms) = (format!("{sent} {name}"), timed(pool, place, script, sent)?);
+            samples.add(&label, took_ms);
+            slowest.note(&label, took_ms, pool)?;
         }
     }
     let make = "cd tree && rm -f *.o program && make -s -j8 CC=\"$R gcc\"";
@@ -149,6 +178,36 @@ fn timed(pool: &Pool, place: &Path, script: &str, prefix: &str) -> Result<f64> {
     let started = Instant::now();
     pool.client.script(place, script, prefix, Duration::from_secs(1200))?.expect_ok(script)?;
     Ok(started.elapsed().as_secs_f64() * 1e3)
+}
+
+/// Of each kind of command, what the slowest one waited for.
+struct Slowest {
+    is_wanted: bool,
+    known: BTreeMap<String, (f64, String)>,
+    all: BTreeMap<String, Vec<String>>,
+}
+
+impl Slowest {
+    fn new(options: &Options) -> Self {
+        Self { is_wanted: options.explains, known: BTreeMap::new(), all: BTreeMap::new() }
+    }
+
+    /// The last command took so long.
+    fn note(&mut self, label: &str, took_ms: f64, pool: &Pool) -> Result<()> {
+        self.all.entry(label.to_owned()).or_default().push(format!("{took_ms:.1}"));
+        if self.is_wanted && self.known.get(label).is_none_or(|(most_ms, _)| took_ms > *most_ms) {
+            let explained = pool.client.gleaner(&["explain"])?.text();
+            self.known.insert(label.to_owned(), (took_ms, explained));
+        }
+        Ok(())
+    }
+
+    fn say(&self, say: &dyn Fn(&str)) {
+        for (label, (took_ms, explained)) in &self.known {
+            let all = self.all.get(label).map(|all| all.join(" ")).unwrap_or_default();
+            say(&format!("`{label}` took {all} ms; of the slowest, {took_ms:.1} ms:\n{explained}"));
+        }
+    }
 }
 
 /// Processes of the machine's owner, until this is dropped.
@@ -208,11 +267,16 @@ fn three_machines(options: &Options, figures: &mut Figures, say: &dyn Fn(&str)) 
     let place = prepare(&pool)?;
     let (mut calm, mut busy) = (Samples::default(), Samples::default());
     let measure = |samples: &mut Samples| -> Result<()> {
+        let mut slowest = Slowest::new(options);
         for _ in 0..options.rounds {
             for (name, script) in [("true", "$R true"), ("gcc", "$R gcc -O2 -c small.c")] {
-                samples.add(name, timed(&pool, &place, script, "remrun --no-local")?);
+                pause(REFILL);
+                let took_ms = timed(&pool, &place, script, "remrun --no-local")?;
+                samples.add(name, took_ms);
+                slowest.note(name, took_ms, &pool)?;
             }
         }
+        slowest.say(say);
         for _ in 0..options.long_rounds {
             samples.add("task", timed(&pool, &place, "$R python3 work.py", "remrun --no-local")?);
         }
@@ -222,7 +286,7 @@ fn three_machines(options: &Options, figures: &mut Figures, say: &dyn Fn(&str)) 
     measure(&mut calm)?;
     say("three machines, two busy");
     let mut loops = Load(Vec::new());
-    for group in &groups.0[..2] {
+    for group in &groups.0[..BUSY_MACHINES] {
         for _ in 0..2 {
             let child = spin("while :; do :; done")?;
             std::fs::write(group.join("cgroup.procs"), child.id().to_string()).at("join", group)?;
@@ -236,7 +300,10 @@ fn three_machines(options: &Options, figures: &mut Figures, say: &dyn Fn(&str)) 
     for name in ["true", "gcc", "task"] {
         let ratio = busy.median(name).zip(calm.median(name)).map(|(busy, calm)| busy / calm);
         figures.add(&format!("no_local_{name}_ratio"), ratio);
-        figures.add(&format!("no_local_{name}_p95_ms"), busy.quantile(name, 0.95));
+        for (state, samples) in [("calm", &calm), ("busy", &busy)] {
+            figures.add(&format!("no_local_{name}_{state}_p50_ms"), samples.median(name));
+            figures.add(&format!("no_local_{name}_{state}_p95_ms"), samples.quantile(name, 0.95));
+        }
         worst = worst.max(ratio.unwrap_or(1.0));
     }
     figures.add("no_local_ratio", Some(worst));
@@ -261,6 +328,11 @@ impl Groups {
             groups.0.push(group.clone());
             let quota = group.join("cpu.cfs_quota_us");
             std::fs::write(&quota, (u64::from(MACHINE_PERCENT) * 1_000).to_string()).at("write", &quota)?;
+            // Machines do not take processors from one another, nor from the client: the loops of these have what the others leave.
+            if number < BUSY_MACHINES {
+                let idle = group.join("cpu.idle");
+                std::fs::write(&idle, "1").at("write", &idle)?;
+            }
         }
         Ok(groups)
     }
