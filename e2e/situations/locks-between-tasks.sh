@@ -22,4 +22,13 @@ for how in "sh flock.sh" "python3 range.py" "sh file.sh"; do
     echo 0 > c; timeout 60 gleaner run -j 3 --no-local $how {} ::: 1 2 3 4 || bad=1; wanted "run --no-local $how" 4
     echo 0 > c; timeout 60 gleaner submit --wait --retries 0 -- $how {} ::: 1 2 3 4 >/dev/null || bad=1; wanted "submit $how" 4
 done
+# What they count in is not there yet, in a folder that others change all the time; and so is the lock, or it is beside them.
+mkdir work; cd work; : > here
+for lock in here ../above; do
+    script="exec 9>>$lock; flock 9; n=\$(cat ../n 2> /dev/null || echo 0); echo \$((n+1)) > ../n"
+    for how in "run -j1" "run -j1 --no-local" "run -j3 --no-local" "submit --wait --retries 0"; do
+        rm -f ../n ../above; timeout 60 gleaner $how -- sh -c "$script" {} ::: 1 2 3 > /dev/null || bad=1
+        [ "$(cat ../n)" = 3 ] || { echo "$how, above, under $lock: $(cat ../n) of 3"; bad=1; }
+    done
+done
 exit $bad

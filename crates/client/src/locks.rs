@@ -16,6 +16,7 @@ use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
+use crate::views::Counted;
 use base::path::printable;
 use base::{Time, TreePath};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -25,8 +26,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
-use wire::lock;
 use wire::message::LockRequest;
+use wire::{lock, now_nanos};
 
 /// Files that one task may lock; one with more is called off.
 const FILES_MAX: usize = 256;
@@ -73,12 +74,14 @@ pub(crate) struct TaskLocks {
     pub since: Time,
     /// What it did not get last.
     wanted: Option<LockRequest>,
+    /// It has begun again for one.
+    has_begun_again: bool,
 }
 
 impl TaskLocks {
     /// None yet, of a task that was launched then.
     pub fn new(launched: Time) -> Self {
-        Self { held: Locks::default(), since: launched, wanted: None }
+        Self { held: Locks::default(), since: launched, wanted: None, has_begun_again: false }
     }
 
     /// Whether the program itself would wait for what it did not get.
@@ -91,10 +94,14 @@ impl Session {
     /// Takes a lock for the task. The error is why it must not go on with what it has seen.
     pub(crate) async fn lock_for_task(&mut self, request: LockRequest) -> Result<(), String> {
         let (daemon, plan, since) = (self.daemon.clone(), self.plan.clone(), self.locks.since);
+        let must_go = self.options.no_local || self.options.job.is_some();
+        let begins_again = must_go && !self.is_noticed() && !self.locks.has_begun_again;
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
+            let had = held.has(&request);
             let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
-            (taken.and_then(|()| sees_what_is_there(&daemon, &plan, since)), held, request)
+            let sees = || if had { Ok(()) } else { sees_what_is_there(&daemon, &plan, since, &request, begins_again) };
+            (taken.and_then(|()| sees()), held, request)
         });
         let Some((taken, held, request)) = taken.await else { return Err("the client daemon failed".into()) };
         match taken {
@@ -115,14 +122,14 @@ impl Session {
             return Some(format!("another command made {path} while this one had it locked elsewhere"));
         }
         let (daemon, plan, since) = (self.daemon.clone(), self.plan.clone(), self.locks.since);
-        let look = move || daemon.server.views().moved(&plan.view, since, &plan.folder());
+        let look = move || daemon.server.views().moved(&plan.view, since, &plan.folder(), Counted::Nothing);
         let moved = if self.is_noticed() { None } else { blocking(look).await? };
         Some(format!("{} was changed by another command while this one had a lock", moved?))
     }
 
     /// What the task has locked: its result is committed with care for who waits for that.
-    pub(crate) fn locked(&self) -> HashSet<TreePath> {
-        self.locks.held.paths().cloned().collect()
+    pub(crate) fn locked(&self) -> Locked {
+        self.locks.held.locked()
     }
 
     /// A task of a job that has waited for a lock sees the files as they are now: what others did under the lock is why it waited.
@@ -161,14 +168,29 @@ impl Session {
         waited.map_err(|_| Outcome::Refused(format!("it locks {path}, which another command has")))?;
         if again {
             self.locks.held = std::mem::take(&mut *lock(&held));
+            self.locks.has_begun_again = true;
         }
         Ok(())
     }
 }
 
-/// Whether a task that has its lock may go on with what it has seen `since` then. The error is why not.
-pub fn sees_what_is_there(daemon: &Daemon, plan: &Plan, since: Time) -> Result<(), String> {
-    match daemon.server.views().moved(&plan.view, since, &plan.folder()) {
+/// Whether a task that has a lock may go on with what it has seen `since` then. The error is why not. A task that
+/// `begins_again` for the first time, with the lock from its start, goes by whatever has changed.
+pub fn sees_what_is_there(
+    daemon: &Daemon,
+    plan: &Plan,
+    since: Time,
+    request: &LockRequest,
+    begins_again: bool,
+) -> Result<(), String> {
+    // What a lock is about is often beside it.
+    let beside = TreePath::parse(&request.path).and_then(|path| path.parent());
+    let counted = match &beside {
+        _ if begins_again => Counted::All,
+        Some(folder) => Counted::Beside(folder),
+        None => Counted::Nothing,
+    };
+    match daemon.server.views().moved(&plan.view, since, &plan.folder(), counted) {
         Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
         None => Ok(()),
     }
@@ -179,6 +201,17 @@ pub fn sees_what_is_there(daemon: &Daemon, plan: &Plan, since: Time) -> Result<(
 pub struct Locks {
     files: HashMap<TreePath, File>,
     new: HashMap<TreePath, OwnedMutexGuard<()>>,
+    /// When it got the first of them.
+    since: Option<Time>,
+}
+
+/// What a task has locked.
+#[derive(Clone, Debug, Default)]
+pub struct Locked {
+    /// Where.
+    pub paths: HashSet<TreePath>,
+    /// Since when; `None`: it has nothing.
+    pub since: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -194,12 +227,27 @@ struct Held {
     range: Option<(i64, i64)>,
 }
 
+impl Held {
+    fn of(request: &LockRequest) -> Self {
+        let range = request.is_range.then_some((request.start, request.len));
+        Self { is_exclusive: request.is_exclusive, range }
+    }
+}
+
 impl Locks {
     /// Takes what a task wants, which the `gate` lets it read. Looks at the file system; does not wait.
     ///
     /// # Errors
     /// Somebody else has it, or it cannot be had.
     pub fn take(&mut self, new: &NewFiles, gate: &dyn Gate, request: &LockRequest) -> Result<(), NotLocked> {
+        let taken = self.take_one(new, gate, request);
+        if taken.is_ok() {
+            self.since.get_or_insert_with(|| Time(now_nanos()));
+        }
+        taken
+    }
+
+    fn take_one(&mut self, new: &NewFiles, gate: &dyn Gate, request: &LockRequest) -> Result<(), NotLocked> {
         let not = |why: String| NotLocked { why, is_taken: false, turn: None };
         let path = TreePath::parse(&request.path).ok_or_else(|| not("it locks what has no path".into()))?;
         if self.new.contains_key(&path) {
@@ -214,8 +262,7 @@ impl Locks {
                 Err(_) => self.take_new(new, &path),
             };
         }
-        let range = request.is_range.then_some((request.start, request.len));
-        let wanted = Held { is_exclusive: request.is_exclusive, range };
+        let wanted = Held::of(request);
         if !self.files.contains_key(&path) {
             let stat = match rustix::fs::stat(path.as_bytes()) {
                 Err(Errno::NOENT | Errno::NOTDIR) => return self.take_new(new, &path),
@@ -279,6 +326,7 @@ impl Locks {
         let is_new = rustix::fs::lstat(path.as_bytes()).is_err();
         if is_new {
             self.new.insert(path, turn);
+            self.since.get_or_insert_with(|| Time(now_nanos()));
         }
         is_new
     }
@@ -292,6 +340,17 @@ impl Locks {
             }
             Err(_) => Err(NotLocked { why: locked(path), is_taken: true, turn: Some(turn) }),
         }
+    }
+
+    /// Whether it has been taken already: what is done under it nobody else has done since.
+    pub fn has(&self, request: &LockRequest) -> bool {
+        let Some(path) = TreePath::parse(&request.path) else { return false };
+        self.new.contains_key(&path) || self.files.get(&path).is_some_and(|file| file.has(Held::of(request)))
+    }
+
+    /// What is locked.
+    pub fn locked(&self) -> Locked {
+        Locked { paths: self.paths().cloned().collect(), since: self.since }
     }
 
     /// Where something is locked.
@@ -317,9 +376,13 @@ impl File {
         found.is_ok() && found == rustix::fs::fstat(&self.fd).map(identity)
     }
 
-    fn take(&mut self, wanted: Held) -> Result<(), Errno> {
+    fn has(&self, wanted: Held) -> bool {
         let covers = |held: &Held| held.range == wanted.range && (held.is_exclusive || !wanted.is_exclusive);
-        if self.held.iter().any(covers) {
+        self.held.iter().any(covers)
+    }
+
+    fn take(&mut self, wanted: Held) -> Result<(), Errno> {
+        if self.has(wanted) {
             return Ok(());
         }
         match wanted.range {
@@ -396,6 +459,7 @@ mod tests {
             let [shared, whole] = [false, true].map(|exclusive| request(&path, exclusive, range));
             one.take(&new, &Open, &shared).unwrap();
             other.take(&new, &Open, &shared).unwrap();
+            assert!(one.has(&shared) && !one.has(&whole));
             assert!(one.take(&new, &Open, &whole).is_err(), "the other one reads");
             drop(other);
             one.take(&new, &Open, &whole).unwrap();

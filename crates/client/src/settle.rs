@@ -1,8 +1,11 @@
 //! The end of a task: its delta is committed, or kept and refused; and what the commit changed is remembered, so that
 //! the next launch neither hashes nor sends what the task made.
 
-use crate::commit::{CommitError, Committer, Contents, Evidence, Keep, Report, Request, Stamp, nanos_ahead};
+use crate::commit::{
+    CommitError, Committer, Conflict, ConflictKind, Contents, Evidence, Keep, Report, Request, Stamp, nanos_ahead,
+};
 use crate::daemon::Daemon;
+use crate::locks::Locked;
 use crate::plan::Plan;
 use crate::recipes::Cut;
 use crate::record::Record;
@@ -26,7 +29,7 @@ pub enum Settled {
     Committed(ExitStatus),
     /// Nothing was committed: a message for the caller.
     NotCommitted(String),
-    /// Nothing was committed nor kept: others have changed what the task had locked. Run here, the program waits for its lock.
+    /// Nothing was committed nor kept: others have changed what the task had locked, or changed under a lock. Run here, the program waits for it.
     Overtaken(String),
     /// Nothing was committed nor kept: the system refuses here what it allowed there. Run here, the program will see that.
     RefusedHere(String),
@@ -37,7 +40,7 @@ pub struct AtEnd {
     /// Nobody has noticed yet that it ran elsewhere, and it may run here.
     pub may_run_here: bool,
     /// What it has locked here.
-    pub locked: HashSet<TreePath>,
+    pub locked: Locked,
 }
 
 /// Commits the delta of a task that ended.
@@ -273,7 +276,8 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
         Err(error) if ended.at_end.may_run_here && error.is_refusal_of_system() => {
             Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHereAlways })
         }
-        Err(error @ CommitError::Conflict(_)) if ended.at_end.is_overtaken(&error) => {
+        Err(CommitError::Conflict(conflicts)) if ended.at_end.is_overtaken(&conflicts) => {
+            let error = CommitError::Conflict(conflicts);
             Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHere })
         }
         Err(error) => {
@@ -327,14 +331,16 @@ pub fn look_anew(views: &Views, report: &Report) {
 }
 
 impl AtEnd {
-    /// Whether the task can still be run here, and others have changed what it had locked.
-    fn is_overtaken(&self, error: &CommitError) -> bool {
-        self.may_run_here && error.paths().into_iter().any(|path| self.locked.contains(path))
+    /// Whether the task can still be run here, had a lock, and others have changed what it locked or what it changed: run here it sees that.
+    fn is_overtaken(&self, conflicts: &[Conflict]) -> bool {
+        let counts =
+            |conflict: &Conflict| conflict.why == ConflictKind::Changed || self.locked.paths.contains(&conflict.path);
+        self.may_run_here && self.locked.since.is_some() && conflicts.iter().any(counts)
     }
 }
 
 /// What the client's views know of what its tasks saw, and what the task has locked.
-struct Seen<'a>(&'a Views, &'a HashSet<TreePath>);
+struct Seen<'a>(&'a Views, &'a Locked);
 
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
@@ -342,7 +348,11 @@ impl Evidence for Seen<'_> {
     }
 
     fn is_locked(&self, path: &TreePath) -> bool {
-        self.1.contains(path)
+        self.1.paths.contains(path)
+    }
+
+    fn locked_since(&self) -> Option<Time> {
+        self.1.since
     }
 }
 

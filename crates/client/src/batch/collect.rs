@@ -339,7 +339,7 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
     let (trust, launch) = trust(known.as_ref());
     let task = way.job.commit_task(ended.index);
     let can_run_again = way.job.is_ordered() && matches!(trust, Trust::Since(_));
-    let at_end = settle::AtEnd { may_run_here: false, locked: way.job.locks.paths(ended.index) };
+    let at_end = settle::AtEnd { may_run_here: false, locked: way.job.locks.locked(ended.index) };
     let settling = settle::Ended { task, argv, write, launch, trust, durable: true, keeps: !can_run_again, at_end };
     let settled = settle_ended(&way.daemon, settling, exited, spool).await;
     drop(known);

@@ -8,12 +8,12 @@
 
 use super::drive::{LIMIT_APART_MS, Way, time_limit};
 use super::job::Job;
-use crate::locks::{Locks, sees_what_is_there};
+use crate::locks::{Locked, Locks, sees_what_is_there};
 use crate::plan::Plan;
 use crate::serve::blocking;
 use base::path::printable;
 use base::{Time, TreePath};
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::lock;
@@ -37,6 +37,8 @@ struct Shared {
 struct Holders {
     runs: BTreeSet<u32>,
     last: Option<Instant>,
+    /// One has begun again for a lock.
+    have_begun_again: bool,
 }
 
 /// A run's part in its task's locks.
@@ -83,9 +85,9 @@ impl JobLocks {
     }
 
     /// What the task has locked.
-    pub fn paths(&self, index: u32) -> HashSet<TreePath> {
+    pub fn locked(&self, index: u32) -> Locked {
         let shared = lock(&self.0).get(&index).cloned();
-        shared.map(|shared| lock(&shared.held).paths().cloned().collect()).unwrap_or_default()
+        shared.map(|shared| lock(&shared.held).locked()).unwrap_or_default()
     }
 }
 
@@ -145,9 +147,13 @@ impl TaskLocks {
         let (way, plan, run) = (way.clone(), plan.clone(), self.clone());
         let taken = blocking(move || {
             let was_there = was_there(&request, since);
+            let had = lock(&run.shared.held).has(&request);
+            let is_first = !was_there && !lock(&run.shared.holders).have_begun_again;
             let taken = if was_there { Ok(()) } else { run.take_now(&way, &plan, &request) };
-            let taken = taken.and_then(|()| sees_what_is_there(&way.daemon, &plan, since));
+            let sees = || if had { Ok(()) } else { sees_what_is_there(&way.daemon, &plan, since, &request, is_first) };
+            let taken = taken.and_then(|()| sees());
             if taken.is_err() {
+                lock(&run.shared.holders).have_begun_again = true;
                 *lock(&run.shared.wanted) = Some(request).filter(|_| !was_there);
                 plan.view.epoch().iter().for_each(|epoch| epoch.leave(&plan.command.argv));
             }
@@ -247,7 +253,7 @@ mod tests {
         drop(one);
         other.let_go(false);
         assert!(take(&apart));
-        assert_eq!(job.locks.paths(1).len(), 1);
+        assert_eq!(job.locks.locked(1).paths.len(), 1);
         let made = LockRequest { is_made: true, path: [&wanted.path[..], b".lock"].concat(), ..wanted.clone() };
         assert!(lock(&apart.shared.held).take(&new, &Open, &made).is_ok());
         assert_eq!(job.locks.overtaken(1), None);
@@ -256,7 +262,7 @@ mod tests {
         let (began, later) = (Time(0), Time(i64::MAX));
         assert!(was_there(&made, later) && !was_there(&made, began) && !was_there(&wanted, later));
         job.locks.let_go(1);
-        assert!(job.locks.paths(1).is_empty() && job.locks.paths(0).is_empty());
+        assert!(job.locks.locked(1).paths.is_empty() && job.locks.locked(0).paths.is_empty());
     }
 
     /// A job with a run of its first task that has a lock, and of which nothing is known any more.
@@ -283,12 +289,12 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let job = out_of_sight(&above.path().join("job"));
         job.locks.give_up(&job);
-        assert_eq!((job.locks.paths(0).len(), tainted(&job)), (1, None), "the run may go on");
+        assert_eq!((job.locks.locked(0).paths.len(), tainted(&job)), (1, None), "the run may go on");
         let long = Duration::from_millis(LIMIT_APART_MS) + time_limit(&job.spec.batch) + Duration::from_secs(1);
         let shared = lock(&job.locks.0).get(&0).cloned().unwrap();
         lock(&shared.holders).last = Instant::now().checked_sub(long);
         job.locks.give_up(&job);
-        assert!(job.locks.paths(0).is_empty());
+        assert!(job.locks.locked(0).paths.is_empty());
         let why = tainted(&job).unwrap();
         assert!(why.contains("hub was away") && why.contains("job.c was let go"), "{why}");
     }
@@ -299,10 +305,10 @@ mod tests {
         let job = out_of_sight(&above.path().join("job"));
         job.cancel("cancelled by gleaner cancel").unwrap();
         job.locks.give_up(&job);
-        assert!(job.locks.paths(0).is_empty() && tainted(&job).is_some());
+        assert!(job.locks.locked(0).paths.is_empty() && tainted(&job).is_some());
         let job = out_of_sight(&above.path().join("other"));
         job.collected().unwrap();
-        assert!(job.locks.paths(0).is_empty());
+        assert!(job.locks.locked(0).paths.is_empty());
     }
 
     #[test]

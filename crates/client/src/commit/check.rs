@@ -241,6 +241,11 @@ impl<'a, 'b> Planner<'a, 'b> {
         if !self.check_parent(path)? {
             return Ok(());
         }
+        if self.was_to_be_seen(change)? {
+            // Also if it is the same now: of two that count from nothing each has written 1.
+            self.conflict(path, ConflictKind::Changed);
+            return Ok(());
+        }
         let verdict = self.verdict(change)?;
         if let Verdict::Unchanged(node) | Verdict::BothMade(node) | Verdict::Changed(node, _) = &verdict
             && node.is_directory()
@@ -278,6 +283,16 @@ impl<'a, 'b> Planner<'a, 'b> {
                 seen => Verdict::Changed(node, seen),
             },
         })
+    }
+
+    /// Whether something was there when the task got its lock, which it did not see. (What is added to a file is added to what is there.)
+    fn was_to_be_seen(&mut self, change: &Change) -> Checked<bool> {
+        let adds = matches!(change.action, Action::File { change: FileChange::Appended { .. }, .. });
+        let Some(since) = self.evidence.locked_since().filter(|_| !adds && change.base == Base::Absent) else {
+            return Ok(false);
+        };
+        let Some(origin) = self.origin(&change.path) else { return Ok(false) };
+        Ok(self.look(&origin)?.is_some_and(|there| there.ctime <= since))
     }
 
     /// Links, symbolic links and pipes.

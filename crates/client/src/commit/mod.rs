@@ -90,6 +90,12 @@ pub trait Evidence {
     fn is_locked(&self, _path: &TreePath) -> bool {
         false
     }
+
+    /// Since when the task has had a lock: what others had made by then it was to see, wherever that is, so it does not replace that as
+    /// the later of two.
+    fn locked_since(&self) -> Option<Time> {
+        None
+    }
 }
 
 /// Where the bytes of new files come from.

@@ -48,8 +48,8 @@ impl Contents for Bytes {
     }
 }
 
-/// What the task saw: the tree when this was made; and what it has locked.
-struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>);
+/// What the task saw: the tree when this was made; what it has locked, and since when.
+struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>, Option<Time>);
 
 impl Evidence for Saw {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
@@ -58,6 +58,10 @@ impl Evidence for Saw {
 
     fn is_locked(&self, path: &TreePath) -> bool {
         self.1.contains(path)
+    }
+
+    fn locked_since(&self) -> Option<Time> {
+        self.2
     }
 }
 
@@ -128,7 +132,7 @@ impl Scene {
             }
             saw.insert(at, (Seq(saw.len() as u64 + 1), Stamp::of_node(&node)));
         }
-        Saw(saw, Vec::new())
+        Saw(saw, Vec::new(), None)
     }
 
     fn read(&self, path: &str) -> String {

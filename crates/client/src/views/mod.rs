@@ -11,6 +11,7 @@ mod elf;
 mod epoch;
 mod ledger;
 mod locales;
+mod moved;
 mod saved;
 mod strides;
 mod table;
@@ -19,6 +20,7 @@ mod walks;
 
 pub use epoch::{Copied, EPOCH_PATHS_MAX, EPOCH_VIEWS_MAX, JobViews};
 pub use ledger::Known;
+pub use moved::Counted;
 
 use crate::policy::Gate;
 use crate::profile::ViewKey;
@@ -422,16 +424,6 @@ impl Views {
                 None => *sent = Sent::default(),
             }
         }
-    }
-
-    /// A path of the view that has changed since then, as far as that shows within the clock's grain. `/tmp` itself changes all the
-    /// time and says nothing: what is in it counts.
-    pub fn moved(&self, view: &View, since: Time, cwd: &TreePath) -> Option<TreePath> {
-        const GRAIN_NS: i64 = 10_000_000;
-        let since = Time(since.0 - GRAIN_NS);
-        // What comes and goes beside the working folder is others' business, and does so all the time.
-        let counts = |path: &TreePath| path.as_bytes() != b"/tmp" && (path == cwd || !cwd.is_within(path));
-        lock(&view.table).moved(since, counts).cloned()
     }
 
     /// Notes that a task used these paths, so that they outlive those that none uses.

@@ -306,7 +306,7 @@ fn what_was_added_is_added_if_the_beginning_is_what_was_seen() {
     let scene = Scene::new("echo a > log; echo b > other");
     let saw = scene.saw();
     let later = saw.0.iter().map(|(path, (seq, stamp))| (path.clone(), (Seq(seq.0 + 100), *stamp))).collect();
-    let unknown = Saw(later, Vec::new());
+    let unknown = Saw(later, Vec::new(), None);
     scene.shell("echo others >> log; echo x > other; echo more >> other");
     let committer = scene.committer();
     let mut task = Task::new(&saw).append("/log", "a\nmine\n", 2);

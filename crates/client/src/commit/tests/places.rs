@@ -129,7 +129,7 @@ fn holes_that_are_appended_stay_holes() {
 fn the_daemons_own_folder_is_out_of_reach() {
     let folder = tempfile::tempdir().expect("a folder");
     let committer = Committer::open_at(folder.path(), &folder.path().join("state")).expect("opens");
-    let saw = Saw(HashMap::new(), Vec::new());
+    let saw = Saw(HashMap::new(), Vec::new(), None);
     for at in ["/state/redo/x", "/state/outcomes", "/.gleaner-x/y"] {
         let result = Task::new(&saw).write(at, "evil").commit(&committer, 1);
         assert!(matches!(result, Err(CommitError::Refused(_))), "{at}: {result:?}");
@@ -444,6 +444,23 @@ fn locked_files_are_written_in_place() {
     let [locked, other] = waiting.map(|file| io::read_to_string(file).expect("reads"));
     assert_eq!((locked.as_str(), other.as_str()), ("new", "b\n"));
     assert_eq!(scene.read("/other"), "new");
+    scene.assert_clean();
+}
+
+/// Under a lock each of two tasks counts from what the other has made: from nothing both have counted to 1.
+#[test]
+fn what_was_there_at_the_lock_was_to_be_seen() {
+    let scene = Scene::new("");
+    let (mut saw, nothing) = (scene.saw(), scene.saw());
+    scene.shell("printf 1 > count");
+    let made = Time(wire::now_nanos());
+    let commit = |saw: &Saw, number| Task::new(saw).write("/count", "1").commit(&scene.committer(), number);
+    saw.2 = Some(made.plus(-1_000_000_000));
+    commit(&saw, 1).expect("made after the lock was had: the same");
+    saw.2 = Some(made.plus(1_000_000_000));
+    let error = commit(&saw, 2).expect_err("it was not seen");
+    assert!(matches!(&error, CommitError::Conflict(conflicts) if conflicts[0].why == ConflictKind::Changed), "{error}");
+    commit(&nothing, 3).expect("of a task without a lock");
     scene.assert_clean();
 }
 

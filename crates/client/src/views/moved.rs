@@ -1,0 +1,61 @@
+//! Whether what a task has seen is still so, when it gets a lock.
+
+use super::{View, Views};
+use base::{Time, TreePath};
+use wire::lock;
+
+/// How coarse the clocks of file systems are.
+const GRAIN_NS: i64 = 10_000_000;
+
+/// Which folders count as changed that others change all the time: `/tmp`, and those above the working folder.
+#[derive(Clone, Copy, Debug)]
+pub enum Counted<'a> {
+    /// None.
+    Nothing,
+    /// This one, unless it is `/tmp`.
+    Beside(&'a TreePath),
+    /// All of them.
+    All,
+}
+
+impl Counted<'_> {
+    /// Whether a change of this path counts.
+    fn has(self, path: &TreePath, cwd: &TreePath) -> bool {
+        match self {
+            Counted::All => true,
+            _ if path.as_bytes() == b"/tmp" => false,
+            Counted::Beside(folder) if path == folder => true,
+            _ => path == cwd || !cwd.is_within(path),
+        }
+    }
+}
+
+impl Views {
+    /// A path of the view that has changed since then, as far as that shows within the clock's grain. What is in a folder counts in any
+    /// case, but for names that the folder's listing has shown as absent.
+    pub fn moved(&self, view: &View, since: Time, cwd: &TreePath, counted: Counted<'_>) -> Option<TreePath> {
+        let since = Time(since.0 - GRAIN_NS);
+        lock(&view.table).moved(since, |path| counted.has(path, cwd)).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_change_all_the_time_counts_where_it_is_asked_for() {
+        let path = |text: &str| TreePath::parse(text.as_bytes()).unwrap();
+        let (cwd, above) = (path("/home/u/work"), path("/home/u"));
+        let counted = |counted: Counted<'_>| {
+            ["/tmp", "/home", "/home/u", "/home/u/work", "/home/u/work/in", "/usr", "/tmp/in"]
+                .into_iter()
+                .filter(|text| counted.has(&path(text), &cwd))
+                .count()
+        };
+        assert_eq!(counted(Counted::Nothing), 4);
+        assert_eq!(counted(Counted::Beside(&above)), 5);
+        assert_eq!(counted(Counted::Beside(&path("/tmp"))), 4);
+        assert_eq!(counted(Counted::All), 7);
+    }
+}
