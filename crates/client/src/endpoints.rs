@@ -3,14 +3,19 @@
 //! only that nobody listens.
 
 use crate::stdio;
-use base::Limit;
+use base::{Limit, TreePath};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, OFlags, fcntl_getfl, fstatfs};
+use rustix::fs::{FileType, OFlags, StatVfsMountFlags, fcntl_getfl, fstatfs};
 use std::sync::Arc;
 
 /// A disk with less space than this may become full from what a command says. 64 MiB.
 const SPACE_BYTES_MIN: u64 = 64 << 20;
+/// The same for a folder in which a command may write: what is found to have no room at the commit is run here as well, but not what was
+/// removed again. 16 MiB.
+const ROOM_BYTES_MIN: u64 = 16 << 20;
+/// Files that a file system may have besides, at least.
+const ROOM_FILES_MIN: u64 = 1000;
 /// `RLIMIT_FSIZE`.
 const FILE_SIZE: u32 = 1;
 /// File systems in memory. They have no number of blocks where nothing bounds them.
@@ -69,6 +74,26 @@ fn little_space(fd: &OwnedFd) -> Option<String> {
     (bytes < SPACE_BYTES_MIN).then(|| format!("is a file on a disk with only {} MiB left", bytes >> 20))
 }
 
+/// Why a command that may change these folders is to run here, if the file system of one has so little room left that it may
+/// become full: elsewhere it would not notice.
+pub fn lacks_room<'a>(folders: impl IntoIterator<Item = &'a TreePath>) -> Option<String> {
+    folders.into_iter().find_map(|folder| {
+        let found = rustix::fs::statfs(folder.as_bytes()).ok()?;
+        // What is read-only, and what has no bound, does not become full.
+        let is_read_only =
+            rustix::fs::statvfs(folder.as_bytes()).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY));
+        if is_read_only || found.f_blocks == 0 {
+            return None;
+        }
+        let bytes = (found.f_bavail as u64).saturating_mul(found.f_bsize as u64);
+        if bytes < ROOM_BYTES_MIN {
+            return Some(format!("{folder} is on a disk with only {} MiB left", bytes >> 20));
+        }
+        let files = (found.f_files > 0).then_some(found.f_ffree as u64).filter(|files| *files < ROOM_FILES_MIN);
+        files.map(|files| format!("{folder} is on a file system that may have only {files} more files"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,6 +129,18 @@ mod tests {
         assert_eq!(why(null(), writer), "its standard output is a pipe that nobody reads");
         let made_up = File::options().write(true).open("/proc/self/comm").expect("a file of /proc");
         assert!(why(null(), made_up.into()).contains("makes up"));
+    }
+
+    #[test]
+    fn a_folder_in_memory_of_bounded_size_is_told_from_others() {
+        let root = TreePath::root();
+        let shown = rustix::fs::statfs("/").expect("a root");
+        let room = (shown.f_bavail as u64).saturating_mul(shown.f_bsize as u64);
+        assert_eq!(
+            lacks_room([&root]).is_some(),
+            room < ROOM_BYTES_MIN || (1..ROOM_FILES_MIN).contains(&(shown.f_ffree as u64))
+        );
+        assert_eq!(lacks_room([&TreePath::parse(b"/proc").expect("a path")]), None, "it has no bound");
     }
 
     #[test]

@@ -68,6 +68,11 @@ impl Server {
             }
         }
         // What a program says about a closed file must not be heard before it has ended.
+        self.await_end(&called).await;
+    }
+
+    /// Waits until these tasks, which were called off, run no more, or for as long as that may take.
+    pub(crate) async fn await_end(&self, called: &[TaskId]) {
         let since = tokio::time::Instant::now();
         while called.iter().any(|task| self.runs(*task)) && since.elapsed() < END_TIME_MAX {
             tokio::time::sleep(END_PAUSE).await;

@@ -48,6 +48,21 @@ impl Mount {
         options.into_iter().any(|other| other == option.as_bytes())
     }
 
+    /// Where it shows this folder of its file system, if it does.
+    fn shows(&self, folder: &[u8]) -> Option<TreePath> {
+        let beneath = match &self.folder[..] {
+            b"/" => folder.strip_prefix(b"/")?,
+            own => folder.strip_prefix(own)?,
+        };
+        match beneath {
+            b"" => Some(self.at.clone()),
+            _ if &self.folder[..] == b"/" => TreePath::parse(
+                &[self.at.as_bytes().strip_suffix(b"/").unwrap_or(self.at.as_bytes()), b"/", beneath].concat(),
+            ),
+            _ => TreePath::parse(&[self.at.as_bytes(), beneath].concat()).filter(|_| beneath.starts_with(b"/")),
+        }
+    }
+
     /// Whether it is of no matter for a task: what each machine has of its own, names of namespaces, what is mounted at
     /// first use only.
     fn is_irrelevant(&self) -> bool {
@@ -134,9 +149,33 @@ pub(crate) fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base
             shown.len() - 1
         ));
     }
+    if let Some((one, other)) = seen_twice(mounts, places) {
+        return Err(format!(
+            "{one} and {other} are one folder of a file system, and what is done to one shows in the other"
+        ));
+    }
     let of =
         |mount: &Mount| base::Mount { at: mount.at.clone(), read_only: mount.has("ro"), no_exec: mount.has("noexec") };
     Ok(shown.into_iter().map(of).collect())
+}
+
+/// Two paths in what a task may change that show the same folder of a file system, by bind mounts.
+fn seen_twice(mounts: &[Mount], places: &Places<'_>) -> Option<(TreePath, TreePath)> {
+    // What is about the whole tree counts for nothing in particular.
+    let trees: Vec<&TreePath> = places.trees.iter().copied().filter(|place| !place.is_root()).collect();
+    let near = |path: &TreePath| trees.iter().any(|place| path.is_within(place) || place.is_within(path));
+    let bound = mounts.iter().filter(|mount| !mount.at.is_root() && near(&mount.at) && !mount.is_irrelevant());
+    bound.into_iter().find_map(|bound| {
+        let others = mounts.iter().filter(|other| other.number != bound.number && other.device == bound.device);
+        let shown = others.filter_map(|other| Some((other, other.shows(&bound.folder)?)));
+        // What another mount covers is not seen there.
+        let is_seen = |(other, path): &(&Mount, TreePath)| {
+            let covers =
+                |mount: &&Mount| path.is_within(&mount.at) && mount.at.as_bytes().len() > other.at.as_bytes().len();
+            *path != bound.at && near(path) && !mounts.iter().any(|mount| covers(&mount))
+        };
+        shown.into_iter().find(is_seen).map(|(_, path)| (path, bound.at.clone()))
+    })
 }
 
 /// Spaces, tabs, line feeds and backslashes are written as three octal digits.
@@ -213,6 +252,17 @@ mod tests {
         let first = visible().unwrap();
         assert!(first[0].at.is_root());
         assert!(Arc::ptr_eq(&first, &visible().unwrap()) || !first.is_empty(), "others may mount at any time");
+    }
+
+    #[test]
+    fn a_folder_that_is_seen_twice() {
+        let path = |text: &str| TreePath::parse(text.as_bytes()).unwrap();
+        let list = "21 1 254:0 / / rw - ext4 /dev/root rw\n22 21 254:0 /w/a /w/b rw - ext4 /dev/root rw\n\
+            23 21 254:0 /data/home /home rw - ext4 /dev/root rw\n24 21 0:9 /@ /x rw - btrfs d rw\n25 21 0:9 /@y /x/y rw - btrfs d rw\n";
+        let seen = uncovered(&parse(list.as_bytes()));
+        let twice = |place: &str| seen_twice(&seen, &Places { trees: &[&path(place)], folders: &[] });
+        assert_eq!(twice("/w"), Some((path("/w/a"), path("/w/b"))));
+        assert_eq!((twice("/home/u"), twice("/x"), twice("/w/c"), twice("/")), (None, None, None, None));
     }
 
     #[test]

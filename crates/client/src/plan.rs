@@ -4,6 +4,7 @@
 use crate::ahead::Ahead;
 use crate::choice::Choice;
 use crate::daemon::Daemon;
+use crate::endpoints;
 use crate::formats;
 use crate::history::Kind;
 use crate::link::Reach;
@@ -133,6 +134,9 @@ impl Plan {
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
         let mounts = shown_mounts(&scope, &cwd, allow_write).map_err(NotPlanned::Here)?;
+        if let Some(why) = endpoints::lacks_room(mounts.iter().map(|mount| &mount.at).chain([&cwd])) {
+            return Err(NotPlanned::Here(why));
+        }
         include.extend(mounts.iter().map(|mount| mount.at.clone()));
         let write = rules(scope.clone(), &cwd, allow_write);
         let read = ReadPolicy::new(scope);

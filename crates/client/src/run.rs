@@ -18,7 +18,7 @@ use crate::outputs::{Differs, Output, Stream, with_lost_output};
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
 use crate::record::Record;
-use crate::serve::{CallOff, Running, blocking};
+use crate::serve::{Running, blocking};
 use crate::settings::Prefer;
 use crate::settle::{AtEnd, Settled, settle};
 use crate::spool::Spool;
@@ -457,14 +457,14 @@ impl Session {
             self.locks.since = launched;
         }
         let view = self.plan.view.clone();
-        let (gate, asked) = (self.plan.gate.clone(), Default::default());
         let reach = Reach::of(&joined);
-        let called_off = CallOff::default();
-        if let Some(why) = daemon.server.views().snapshot().access_lists().why_here(|path| view.has(path)) {
-            called_off.call(why);
+        let may_run_here_in = (!self.options.no_local).then(|| self.plan.folder());
+        let seen = (view.clone(), self.plan.gate.clone());
+        let running = Running::of_command(seen, launched, (connection, reach), may_run_here_in);
+        let lists = daemon.server.views().snapshot().access_lists();
+        if let Some(why) = running.unshown(lists, |path| view.has(path), None) {
+            running.call_off(why);
         }
-        let running =
-            Running { view: view.clone(), gate, launched, connection, reach, asked, tainted: None, called_off };
         let running = self.daemon.server.begin(self.task, running);
         let _questions = QuestionsEnd { daemon: self.daemon.clone(), task: self.task };
 

@@ -6,7 +6,7 @@ use crate::kept_back::KeptBack;
 use crate::link::Reach;
 use crate::policy::Gate;
 use crate::shadow::Shadow;
-use crate::snapshot::{BindError, ReadError, Snapshot};
+use crate::snapshot::{AccessLists, BindError, ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
 use base::{Binding, Bound, Content, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
@@ -66,6 +66,8 @@ pub struct Running {
     pub tainted: Option<Taint>,
     /// Whether it was called off.
     pub called_off: CallOff,
+    /// Its working folder, if it may run here.
+    pub may_run_here_in: Option<TreePath>,
 }
 
 /// Calls a task off: it does what cannot be done elsewhere, so it ends there and is run here instead, if nobody has noticed yet.
@@ -140,6 +142,30 @@ impl Unsent {
 pub type Taint = Box<dyn Fn(&str) + Send + Sync>;
 
 impl Running {
+    /// Of a command that its caller waits for.
+    pub fn of_command(
+        (view, gate): (Arc<View>, Arc<dyn Gate>),
+        launched: Time,
+        (connection, reach): (u64, Reach),
+        may_run_here_in: Option<TreePath>,
+    ) -> Self {
+        let (asked, called_off) = Default::default();
+        Self { view, gate, launched, connection, reach, asked, tainted: None, called_off, may_run_here_in }
+    }
+
+    /// Why it is to run here, if for what is not shown of a path of which `uses` is true. What it may do without counts only for
+    /// who may still run here, and is about it: where the path is `asked` for, or in the command's own folder.
+    pub fn unshown(
+        &self,
+        lists: &AccessLists,
+        uses: impl Fn(&TreePath) -> bool,
+        asked: Option<&TreePath>,
+    ) -> Option<String> {
+        let may_go_on = self.may_run_here_in.is_none() || self.called_off.is_noticed();
+        let is_own = |path: &TreePath| self.may_run_here_in.as_ref().is_some_and(|folder| path.is_within(folder));
+        lists.why_here(may_go_on, uses, |path| asked == Some(path) || is_own(path))
+    }
+
     /// Ends the task where it is, for this reason, and has it run here: it does what cannot be done elsewhere. To be called before
     /// the question that shows it is answered.
     pub fn call_off(&self, why: impl Into<String>) {
@@ -261,7 +287,14 @@ impl Server {
     pub async fn answer(self: Arc<Self>, question: OpenKind, mut sender: Sender) {
         let sent = match question {
             OpenKind::Bind(request) => {
-                let reply = blocking(move || self.bind(&request)).await.unwrap_or_default();
+                let server = self.clone();
+                let bound = blocking(move || {
+                    let mut called_off = Vec::new();
+                    (server.bind(&request, &mut called_off), called_off)
+                });
+                let (reply, called_off) = bound.await.unwrap_or_default();
+                // What a program says that was told of it must not be heard before it has ended.
+                self.await_end(&called_off).await;
                 sender.send(&reply).await
             }
             OpenKind::Objects(request) => self.objects(request, &mut sender).await,
@@ -291,12 +324,39 @@ impl Server {
         tasks.get(&task).filter(of_view).or_else(|| tasks.values().find(of_view)).cloned()
     }
 
-    fn bind(&self, request: &BindRequest) -> BindReply {
+    /// Calls off the tasks of a view that are to run here for what is not shown of a path of which `uses` is true. They share what is
+    /// told; adds those that end by that.
+    fn call_off_who_uses(
+        &self,
+        view: ViewId,
+        (uses, asked): (impl Fn(&TreePath) -> bool, &TreePath),
+        ended: &mut Vec<TaskId>,
+    ) {
+        let lists = self.snapshot().access_lists();
+        if lists.is_empty() {
+            return;
+        }
+        let of_view = |(_, running): &(&TaskId, &Arc<Running>)| running.view.id() == view;
+        let tasks: Vec<(TaskId, Arc<Running>)> =
+            lock(&self.tasks).iter().filter(of_view).map(|(task, running)| (*task, running.clone())).collect();
+        for (task, running) in tasks {
+            let Some(why) = running.unshown(lists, &uses, Some(asked)) else { continue };
+            running.call_off(why);
+            // Of a batch task nobody hears that, and it goes on.
+            if running.tainted.is_none() && !running.called_off.is_noticed() {
+                ended.push(task);
+            }
+        }
+    }
+
+    /// `called_off` gets the tasks that are called off by this.
+    fn bind(&self, request: &BindRequest, called_off: &mut Vec<TaskId>) -> BindReply {
         let refuse = |error: String, errno| BindReply { error, errno, ..BindReply::default() };
         let task = convert::task(&request.task).ok().and_then(|task| self.running(task, ViewId(request.view)));
         // It has ended, or it is of the daemon before this one, and does not know that.
         let Some(task) = task else { return refuse("the task has ended".into(), UNANSWERED) };
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
+        let asked_for = path.clone();
         let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {
             Ok(faulted) => faulted,
             Err(error) => {
@@ -322,9 +382,7 @@ impl Server {
         let is_ahead: HashSet<&TreePath> = faulted.ahead.iter().collect();
         let unsent = self.unsent_of(&task, bounds.iter().filter(|bound| is_ahead.contains(&bound.path)));
         let uses = |path: &TreePath| bounds.iter().any(|bound| bound.path == *path);
-        if let Some(why) = self.snapshot().access_lists().why_here(uses) {
-            task.call_off(why);
-        }
+        self.call_off_who_uses(task.view.id(), (uses, &asked_for), called_off);
         task.view.note_told(task.connection, &bounds);
         let bytes_max = match (faulted.brings, task.reach.near) {
             (false, _) => FAULT_BYTES,

@@ -29,7 +29,8 @@ pub enum Settled {
     Committed(ExitStatus),
     /// Nothing was committed: a message for the caller.
     NotCommitted(String),
-    /// Nothing was committed nor kept: others have changed what the task had locked, or changed under a lock. Run here, the program waits for it.
+    /// Nothing was committed nor kept: others have changed what the task had locked, or changed under a lock, or there is no room for its
+    /// result. Run here, the program waits for its lock, or sees that.
     Overtaken(String),
     /// Nothing was committed nor kept: the system refuses here what it allowed there. Run here, the program will see that.
     RefusedHere(String),
@@ -95,7 +96,7 @@ pub(crate) struct NotCommitted {
 enum Remedy {
     /// Nothing that can be done without its caller.
     None,
-    /// To run it here: others have changed what it had locked.
+    /// To run it here: others have changed what it had locked, or there is no room.
     RunHere,
     /// To run it here, now and later: the system refuses here what it allowed there.
     RunHereAlways,
@@ -275,6 +276,10 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
         }
         Err(error) if ended.at_end.may_run_here && error.is_refusal_of_system() => {
             Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHereAlways })
+        }
+        // Run here, the program itself sees that there is no room, or cleans up in time.
+        Err(error @ CommitError::NoSpace(_)) if ended.at_end.may_run_here => {
+            Err(NotCommitted { message: error.to_string(), paths: Vec::new(), remedy: Remedy::RunHere })
         }
         Err(CommitError::Conflict(conflicts)) if ended.at_end.is_overtaken(&conflicts) => {
             let error = CommitError::Conflict(conflicts);

@@ -295,6 +295,7 @@ impl Run<'_> {
             asked: Default::default(),
             tainted: Some(tainted),
             called_off: CallOff::default(),
+            may_run_here_in: None,
         };
         let running = daemon.server.begin(task, running);
         let _questions = QuestionsEnd { daemon: daemon.clone(), task };

@@ -1,5 +1,6 @@
 //! Why a commit did not happen.
 
+use crate::policy::COULD_NOT;
 use base::{ExitStatus, TaskId, TreePath};
 use std::fmt::Write;
 
@@ -90,6 +91,13 @@ pub struct Refusal {
     pub reason: String,
 }
 
+impl Refusal {
+    /// Whether it is not the policy that refuses, but the user's rights here.
+    fn is_of_system(&self) -> bool {
+        self.reason == COULD_NOT
+    }
+}
+
 /// A path on which the task and somebody else disagree.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {why}")]
@@ -163,7 +171,11 @@ impl CommitError {
     /// refused.
     pub fn is_refusal_of_system(&self) -> bool {
         use rustix::io::Errno;
-        let Self::Io { source, .. } = self else { return matches!(self, Self::HandsListDown(_)) };
+        let source = match self {
+            Self::Io { source, .. } => source,
+            Self::Refused(refusals) => return refusals.iter().all(Refusal::is_of_system),
+            _ => return matches!(self, Self::HandsListDown(_)),
+        };
         let refusals =
             [Errno::PERM, Errno::ACCESS, Errno::ROFS, Errno::BUSY, Errno::XDEV, Errno::OPNOTSUPP, Errno::NAMETOOLONG];
         let code = source.raw_os_error().map(Errno::from_raw_os_error);

@@ -11,7 +11,7 @@ pub use environment::{Environment, environment};
 pub(crate) use names::secret_places;
 pub use read::ReadPolicy;
 pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};
-pub use write::{WriteDecision, WriteFacts, WritePolicy};
+pub use write::{COULD_NOT, WriteDecision, WriteFacts, WritePolicy};
 
 use base::TreePath;
 

@@ -316,7 +316,25 @@ const READABLE_CACHES: &[&str] = &[
     "Cypress",
 ];
 /// Caches of the system: what a command writes there is dropped.
-const SYSTEM_CACHES: &[&str] = &["/var/cache", "/var/lib/texmf", "/var/lib/apt", "/var/lib/dpkg", "/run", "/var/run"];
+const SYSTEM_CACHES: &[&str] = &["/var/cache", "/var/lib/texmf", "/var/lib/apt", "/var/lib/dpkg"];
+/// Folders of the system in `/run` by which it decides what runs.
+const RUN_BY_SYSTEM: &[&str] = &[
+    "NetworkManager",
+    "binfmt.d",
+    "containerd",
+    "docker",
+    "initctl",
+    "modprobe.d",
+    "modules-load.d",
+    "nologin",
+    "polkit-1",
+    "sudo",
+    "sysctl.d",
+    "systemd",
+    "sysusers.d",
+    "tmpfiles.d",
+    "udev",
+];
 /// What a command may not change even in its project, since it decides what runs there later: as the last components.
 const GUARDED: &[&str] = &[
     ".git/config",
@@ -425,6 +443,10 @@ pub(super) fn is_system_cache(path: &TreePath) -> bool {
 pub(super) fn guarded(path: &TreePath) -> Option<&'static str> {
     if let Some(name) = guarded_of_linked(path) {
         return Some(name);
+    }
+    let run = ["/run/", "/var/run/"].iter().find_map(|run| path.as_bytes().strip_prefix(run.as_bytes()));
+    if let Some(first) = run.and_then(|rest| rest.split(|byte| *byte == b'/').next()) {
+        return RUN_BY_SYSTEM.iter().copied().find(|name| name.as_bytes() == first);
     }
     let text = path.as_bytes();
     GUARDED.iter().copied().find(|name| {

@@ -18,6 +18,11 @@ pub struct WriteFacts {
     pub new_repository: bool,
 }
 
+/// Why a path is refused that its user may not change here.
+pub const COULD_NOT: &str = "could not be changed by you here either";
+/// Folders for everybody's files of the moment.
+const TEMPORARY: [&[u8]; 5] = [b"/tmp/", b"/var/tmp/", b"/dev/shm/", b"/run/", b"/var/run/"];
+
 /// What becomes of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WriteDecision {
@@ -70,7 +75,7 @@ impl WritePolicy {
             return Refuse(format!("{path} decides what is run here later ({name})"));
         }
         if !facts.may_write {
-            return Refuse(format!("{path} could not be changed by you here either"));
+            return Refuse(format!("{path} {COULD_NOT}"));
         }
         match self.commits(path, facts, home.as_ref()) {
             true => Commit,
@@ -117,9 +122,7 @@ impl WritePolicy {
             // Made on the way to what is named.
             return true;
         }
-        let temporary = path.components().next() == Some(b"tmp")
-            || path.as_bytes().starts_with(b"/var/tmp/")
-            || path.as_bytes().starts_with(b"/dev/shm/");
+        let temporary = TEMPORARY.iter().any(|folder| path.as_bytes().starts_with(folder));
         temporary && path.components().count() > 1 && facts.owner.is_none_or(|owner| owner == self.scope.uid)
     }
 

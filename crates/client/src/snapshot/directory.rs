@@ -1,7 +1,7 @@
 //! Directories: listings that prove what is absent.
 
 use super::stamp::stat_open;
-use super::{Snapshot, Stamp, attr_of, open, places};
+use super::{Snapshot, Stamp, Unshown, attr_of, open, places};
 use crate::policy;
 use base::{Binding, Listing, ListingEntry, NodeKind, TreePath, Xattr};
 use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Statx, accessat};
@@ -99,6 +99,15 @@ fn kind_at(directory: &OwnedFd, name: &[u8]) -> Result<FileType, Errno> {
     }
 }
 
+/// What of a file of this kind is not shown.
+pub(super) fn other_end(kind: FileType) -> Option<Unshown> {
+    match kind {
+        FileType::Fifo => Some(Unshown::Pipe),
+        FileType::BlockDevice | FileType::CharacterDevice => Some(Unshown::Device),
+        _ => None,
+    }
+}
+
 fn node_kind(kind: FileType) -> NodeKind {
     match kind {
         FileType::Directory => NodeKind::Directory,
@@ -127,11 +136,10 @@ fn names_of_xattrs(file: BorrowedFd<'_>) -> Vec<u8> {
 
 impl Snapshot {
     /// The attributes in the `user.` namespace of the open file at `path`, sorted by name. What cannot be read is left out.
-    /// Notes whether it has an access list.
+    /// Notes what of it is not shown.
     pub(super) fn xattrs(&self, path: &TreePath, file: impl AsFd) -> Vec<Xattr> {
         let found = names_of_xattrs(file.as_fd());
-        let is_list = |name: &[u8]| name.starts_with(b"system.posix_acl_");
-        self.access_lists.note(path, found.split(|byte| *byte == 0).any(is_list));
+        self.access_lists.note(path, Unshown::of_names(path, &found));
         user_xattrs(file.as_fd(), &found)
     }
 }

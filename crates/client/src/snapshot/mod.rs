@@ -14,7 +14,7 @@ mod read;
 mod sources;
 mod stamp;
 
-pub use access_lists::AccessLists;
+pub use access_lists::{AccessLists, Unshown};
 pub use disk::Disk;
 pub use read::ReadError;
 pub use stamp::{Grain, Stamp, attr_of, now};
@@ -176,7 +176,7 @@ impl Snapshot {
             match self.bind_once(path, gate) {
                 Ok(Some(observed)) => {
                     if observed.binding == Binding::Absent {
-                        self.access_lists.note(path, false);
+                        self.access_lists.note(path, None);
                     }
                     return Ok(observed);
                 }
@@ -248,7 +248,10 @@ impl Snapshot {
                 let target = rustix::fs::readlinkat(&node, c"", Vec::new())?.into_bytes();
                 Some(observed(Binding::Symlink { attr: attr_of(&stat), target }))
             }
-            _ => Some(observed(Binding::Special { attr: attr_of(&stat) })),
+            _ => {
+                self.access_lists.note(path, directory::other_end(kind));
+                Some(observed(Binding::Special { attr: attr_of(&stat) }))
+            }
         })
     }
 

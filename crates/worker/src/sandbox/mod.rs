@@ -18,6 +18,7 @@
 //! [`Order::id_base`] and up outside: so the upper layer has them, and so the mirror must show files. Ids above 65535
 //! become 65534. No network but a loopback interface of the client's own.
 
+mod addresses;
 mod cgroup;
 mod copying;
 mod exec;
@@ -31,6 +32,7 @@ mod notices;
 mod order;
 mod others;
 mod rootfs;
+mod scripts;
 mod seccomp;
 mod socket;
 mod stand_ins;

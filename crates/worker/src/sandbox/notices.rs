@@ -4,11 +4,12 @@
 //! Nothing here guards anything: the namespaces and the filter do that. So it does not matter that what is read of a stopped process
 //! can change behind the init's back, or cannot be read at all: then the call goes on as if nobody watched.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base::Watch;
@@ -16,19 +17,20 @@ use base::watch::{HEAD_BYTES, is_lock_name};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
-use super::copying;
 use super::order::Lock;
+use super::scripts;
 use super::seccomp::{self, Caller};
 use super::stand_ins::StandIns;
+use super::{addresses, copying};
 
 /// Room for the kernel's structures, which newer kernels may make longer.
 const ROOM: usize = 512;
 /// Locks that are kept in mind.
 const LOCKS_MAX: usize = 1024;
+/// Who tries so often to make what is there waits for it to go.
+const TRIES_MIN: u32 = 3;
 /// Longest path that is looked at, bytes.
 const PATH_BYTES_MAX: usize = 4096;
-/// The services by which the C library looks users up: it asks those of a machine that has none just as well.
-const LOOKUPS: [&[u8]; 3] = [b"nscd/socket", b"io.systemd.DynamicUser", b"systemd/userdb/"];
 
 /// What the init decides of one call.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,6 +62,8 @@ pub struct Listener {
     asked: Vec<Lock>,
     granted: HashSet<Lock>,
     stand_ins: Option<StandIns>,
+    /// How often scripts have tried to make what was there.
+    tries: RefCell<HashMap<PathBuf, u32>>,
 }
 
 /// A call that waits.
@@ -104,7 +108,16 @@ impl AsFd for Listener {
 impl Listener {
     /// Of a task that is watched for this.
     pub fn new(fd: OwnedFd, watch: Watch, is_root: bool, stand_ins: Option<StandIns>) -> Self {
-        Self { fd, watch, is_root, has_told: false, asked: Vec::new(), granted: HashSet::new(), stand_ins }
+        Self {
+            fd,
+            watch,
+            is_root,
+            has_told: false,
+            asked: Vec::new(),
+            granted: HashSet::new(),
+            stand_ins,
+            tries: RefCell::default(),
+        }
     }
 
     /// What stands for its client's descriptors.
@@ -190,8 +203,8 @@ impl Listener {
             return decision;
         }
         match number {
-            libc::SYS_connect => self.on_address(notice, data.args[1], data.args[2]),
-            libc::SYS_sendto => self.on_address(notice, data.args[4], data.args[5]),
+            libc::SYS_connect => addresses::on_address(notice.process, (data.args[1], data.args[2]), &self.watch.ports),
+            libc::SYS_sendto => addresses::on_address(notice.process, (data.args[4], data.args[5]), &self.watch.ports),
             libc::SYS_copy_file_range => copying::on_copy(notice.process, &data.args),
             libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())
@@ -211,7 +224,10 @@ impl Listener {
             libc::SYS_open => self.on_open(notice, libc::AT_FDCWD, [data.args[0], data.args[1]]),
             _ if let Some((folder, name)) = seccomp::makes(number) => {
                 let folder = folder.map_or(libc::AT_FDCWD, |at| data.args[at] as i32);
-                on_made(notice, folder, data.args[name], false)
+                match on_made(notice, folder, data.args[name], false) {
+                    Decision::Go => self.on_made_by_script(notice, folder, data.args[name]),
+                    asked => asked,
+                }
             }
             libc::SYS_fcntl => match range(notice) {
                 Some((is_exclusive, range)) => {
@@ -220,6 +236,11 @@ impl Listener {
                 }
                 None => Decision::Go,
             },
+            libc::SYS_mq_open => Decision::CallOff(
+                "it uses a queue of messages (POSIX), which belongs to the machine that it runs on".into(),
+            ),
+            libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
+            _ if let Some(at) = seccomp::name_of_attribute(number) => self.on_attribute(notice, data.args[at]),
             libc::SYS_io_uring_setup => {
                 Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
             }
@@ -249,8 +270,11 @@ impl Listener {
     /// A file that is opened to be made or added to.
     fn on_open(&self, notice: &Notice, folder: i32, [path, flags]: [u64; 2]) -> Decision {
         let flags = flags as i32;
+        if flags & libc::O_NOFOLLOW != 0 && flags & libc::O_CREAT == 0 {
+            return on_shared_memory(notice, path);
+        }
         let made = match flags & libc::O_EXCL != 0 && self.watch.lock_files {
-            true => on_made(notice, folder, path, is_scripts_own(notice.process)),
+            true => on_made(notice, folder, path, scripts::is_interpreted(notice.process)),
             false => Decision::Go,
         };
         match made {
@@ -261,28 +285,38 @@ impl Listener {
         }
     }
 
-    fn on_address(&self, notice: &Notice, address: u64, len: u64) -> Decision {
-        let Some(bytes) = read_memory(notice.process, address, (len as usize).min(128)) else { return Decision::Go };
-        let Some(family) = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family))) else {
+    /// A folder or link of any name that a script makes and takes away again, as locks are. What is there already fails by itself;
+    /// who tries again and again waits for another command to take it away, which shows only to who begins again.
+    fn on_made_by_script(&self, notice: &Notice, folder: i32, path: u64) -> Decision {
+        if !self.watch.lock_files || !scripts::makes_locks(notice.process) {
             return Decision::Go;
-        };
-        let port = bytes.get(2..4).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
-        let loopback = match family {
-            libc::AF_INET => bytes.get(4..8).is_none_or(|ip| ip[0] == 127 || ip == [0; 4]),
-            libc::AF_INET6 => bytes.get(8..24).is_none_or(is_loopback),
-            libc::AF_UNIX => return on_socket_file(notice, &bytes),
-            _ => return Decision::Go,
-        };
-        if !loopback {
-            return Decision::CallOff(format!("it uses the network: {}", shown(family, &bytes, port)));
         }
-        const DOMAIN: u16 = 53;
-        // What nobody in the task listens on may be a service of the client's machine.
-        if (port == DOMAIN || self.watch.ports.binary_search(&port).is_ok()) && !is_listened_to(port) {
-            let what = if port == DOMAIN { " (it looks up a name)" } else { "" };
-            return Decision::CallOff(format!("it talks to a service of this machine, at port {port}{what}"));
+        let Some(text) = read_text(notice.process, path) else { return Decision::Go };
+        let whole = located(notice.process, folder, &text);
+        if std::fs::symlink_metadata(&whole).is_ok() {
+            let mut tries = self.tries.borrow_mut();
+            if tries.len() >= LOCKS_MAX {
+                tries.clear();
+            }
+            let count = tries.entry(whole).or_default();
+            *count += 1;
+            if *count < TRIES_MIN {
+                return Decision::Go;
+            }
         }
-        Decision::Go
+        on_made(notice, folder, path, true)
+    }
+
+    /// An attribute that is set: those of the system are root's, and root's only on its own machine.
+    fn on_attribute(&self, notice: &Notice, name: u64) -> Decision {
+        let Some(name) = read_text(notice.process, name).filter(|_| self.is_root) else { return Decision::Go };
+        match name.starts_with(b"trusted.") || name.starts_with(b"security.") {
+            true => Decision::CallOff(format!(
+                "it sets the attribute {} of a file, which it can only do on this machine",
+                base::path::printable(&name)
+            )),
+            false => Decision::Go,
+        }
     }
 
     fn on_program(&self, notice: &Notice) -> Decision {
@@ -348,13 +382,6 @@ fn on_made(notice: &Notice, folder: i32, path: u64, any: bool) -> Decision {
     Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true, may_wait: false })
 }
 
-/// Whether a process interprets a script, which makes a file that must not be there as a lock (`set -C`) more than for any other reason.
-fn is_scripts_own(process: u32) -> bool {
-    const STARTS: [&[u8]; 8] = [b"sh", b"bash", b"dash", b"zsh", b"ksh", b"python", b"perl", b"ruby"];
-    let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
-    program.file_name().is_some_and(|name| STARTS.iter().any(|start| name.as_bytes().starts_with(start)))
-}
-
 /// Whether a name has a part that was drawn or counted, as those of temporary files have.
 fn is_drawn(name: &[u8]) -> bool {
     const LEAST: usize = 6;
@@ -369,6 +396,17 @@ fn is_drawn(name: &[u8]) -> bool {
 /// Whether a folder is for everybody's temporary files.
 fn is_for_all(folder: &Path) -> bool {
     std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o1000 != 0)
+}
+
+/// Memory that programs share by a name: what nobody of the task has made may be its client's.
+fn on_shared_memory(notice: &Notice, path: u64) -> Decision {
+    let Some(path) = read_text(notice.process, path).filter(|path| path.starts_with(b"/dev/shm/")) else {
+        return Decision::Go;
+    };
+    match std::fs::symlink_metadata(located(notice.process, libc::AT_FDCWD, &path)) {
+        Ok(_) => Decision::Go,
+        Err(_) => Decision::CallOff(format!("it shares memory of this machine, {}", base::path::printable(&path))),
+    }
 }
 
 /// A file that is added to. Where there is none yet, others may make it meanwhile as well, and add to it.
@@ -392,24 +430,25 @@ fn is_own(path: &Path) -> bool {
     ["/dev", "/proc", "/sys"].iter().any(|own| path.starts_with(own))
 }
 
-/// A socket in the tree at which nobody of the task listens is the client's.
-fn on_socket_file(notice: &Notice, address: &[u8]) -> Decision {
-    let path = address.get(2..).unwrap_or_default();
-    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
-    if path.is_empty() || LOOKUPS.iter().any(|lookup| path.windows(lookup.len()).any(|part| part == *lookup)) {
+/// What System V knows by a key, and what is expected to be there already, is its client's, unless the task has made it.
+fn on_key(data: &libc::seccomp_data) -> Decision {
+    let (flags, table) = match libc::c_long::from(data.nr) {
+        libc::SYS_shmget => (data.args[2], "shm"),
+        libc::SYS_semget => (data.args[2], "sem"),
+        _ => (data.args[1], "msg"),
+    };
+    let key = data.args[0] as i32;
+    if key == libc::IPC_PRIVATE || flags as i32 & libc::IPC_CREAT != 0 {
         return Decision::Go;
     }
-    let found = std::fs::metadata(located(notice.process, libc::AT_FDCWD, path));
-    if !found.is_ok_and(|found| found.file_type().is_socket()) {
-        return Decision::Go;
-    }
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let bound = std::fs::read("/proc/self/net/unix").unwrap_or_default();
-    match bound.split(|byte| *byte == b'\n').any(|line| line.ends_with(name)) {
+    let known = std::fs::read_to_string(format!("/proc/self/sysvipc/{table}")).unwrap_or_default();
+    let is_there = known.lines().skip(1).any(|line| line.split_whitespace().next() == Some(&key.to_string()));
+    match is_there {
         true => Decision::Go,
-        false => {
-            Decision::CallOff(format!("it talks to a service of this machine, at {}", base::path::printable(path)))
-        }
+        false => Decision::CallOff(
+            "it uses what another program has made by a key (System V), which belongs to the machine that it runs on"
+                .into(),
+        ),
     }
 }
 
@@ -435,40 +474,8 @@ fn range(notice: &Notice) -> Option<(bool, (i64, i64))> {
     (!is_let_go).then_some((i32::from(lock.l_type) == libc::F_WRLCK, (start, len)))
 }
 
-fn is_loopback(ip: &[u8]) -> bool {
-    let ip: [u8; 16] = ip.try_into().unwrap_or_default();
-    let ip = std::net::Ipv6Addr::from(ip);
-    let mapped = ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
-    mapped || ip.is_loopback() || ip.is_unspecified()
-}
-
-fn shown(family: i32, bytes: &[u8], port: u16) -> String {
-    let ip = match family {
-        libc::AF_INET => bytes.get(4..8).and_then(|ip| <[u8; 4]>::try_from(ip).ok()).map(std::net::IpAddr::from),
-        _ => bytes.get(8..24).and_then(|ip| <[u8; 16]>::try_from(ip).ok()).map(std::net::IpAddr::from),
-    };
-    let Some(ip) = ip else { return "an address".into() };
-    let what = if port == 53 { "it looks up a name at " } else { "it connects to " };
-    format!("{what}{}", std::net::SocketAddr::new(ip, port))
-}
-
-/// Whether somebody in the task listens on a TCP port, or has a UDP port.
-fn is_listened_to(port: u16) -> bool {
-    const LISTENS: &str = "0A";
-    const UNCONNECTED: &str = "07";
-    let local = format!(":{port:04X}");
-    ["tcp", "tcp6", "udp", "udp6"].iter().any(|table| {
-        let text = std::fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
-        text.lines().skip(1).any(|line| {
-            let mut words = line.split_whitespace().skip(1);
-            let at = words.next().is_some_and(|address| address.ends_with(&local));
-            at && words.nth(1).is_some_and(|state| state == LISTENS || state == UNCONNECTED)
-        })
-    })
-}
-
 /// Where a path of another process is found from here.
-fn located(process: u32, folder: i32, path: &[u8]) -> PathBuf {
+pub fn located(process: u32, folder: i32, path: &[u8]) -> PathBuf {
     let start = match folder {
         libc::AT_FDCWD => format!("/proc/{process}/cwd"),
         number => format!("/proc/{process}/fd/{number}"),
@@ -525,25 +532,6 @@ mod tests {
         for drawn in ["cc7aX2bQ.s", "tmpabcdefgh", "x.pyc.139872349872", "sh-thd.8f2Kq1", "a1b2c3d4"] {
             assert!(is_drawn(drawn.as_bytes()), "{drawn}");
         }
-    }
-
-    #[test]
-    fn loopback_addresses_are_told_from_others() {
-        for (ip, want) in
-            [("::1", true), ("::", true), ("::ffff:127.0.0.53", true), ("::ffff:10.0.0.1", false), ("fe80::1", false)]
-        {
-            let ip: std::net::Ipv6Addr = ip.parse().expect("an address");
-            assert_eq!(is_loopback(&ip.octets()), want, "{ip}");
-        }
-    }
-
-    #[test]
-    fn who_listens_is_seen() {
-        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
-        let port = socket.local_addr().expect("an address").port();
-        assert!(is_listened_to(port));
-        drop(socket);
-        assert!(!is_listened_to(port));
     }
 
     #[test]

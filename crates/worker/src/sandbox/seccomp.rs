@@ -237,9 +237,9 @@ enum Verdict {
     LockFile,
     /// What locks.
     Control,
-    /// What must not be there, or is added to; the flags are this argument.
+    /// What must not be there, is added to, or may be shared memory; the flags are this argument.
     Open(u32),
-    /// What is added to; the flags are this argument.
+    /// What is added to, or may be shared memory; the flags are this argument.
     OpenToAdd(u32),
     /// Room and holes, but not what few file systems do.
     Allocate,
@@ -280,6 +280,10 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         }
         _ if IO_URING.contains(&number) && watched.is_none() => Verdict::Return(REFUSE),
         _ if number == SYS_io_uring_setup => Verdict::Return(NOTIFY),
+        _ if [SYS_mq_open, SYS_shmget, SYS_semget, SYS_msgget].contains(&number) && watched.is_some() => {
+            Verdict::Return(NOTIFY)
+        }
+        _ if name_of_attribute(number).is_some() && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_openat && is_watched(|variant| variant.lock_files) => Verdict::Open(2),
         #[cfg(target_arch = "x86_64")]
         _ if number == SYS_open && is_watched(|variant| variant.lock_files) => Verdict::Open(1),
@@ -292,6 +296,11 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         // clone3 too: its flags are out of a filter's sight, and libc falls back to clone.
         _ => Verdict::Return(UNKNOWN),
     }
+}
+
+/// Which argument of a call that sets an attribute of a file is the attribute's name.
+pub fn name_of_attribute(number: c_long) -> Option<usize> {
+    [SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr].contains(&number).then_some(1)
 }
 
 /// Which arguments of a call that makes a folder or a link are the folder that the name is relative to, if there is one, and the name.
@@ -457,8 +466,8 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(NOTIFY),
             answer(ALLOW),
         ]),
-        Verdict::Open(at) => any_bit(at, (O_EXCL | O_APPEND) as u32, [NOTIFY, ALLOW], program),
-        Verdict::OpenToAdd(at) => any_bit(at, O_APPEND as u32, [NOTIFY, ALLOW], program),
+        Verdict::Open(at) => opens(at, O_EXCL | O_APPEND, program),
+        Verdict::OpenToAdd(at) => opens(at, O_APPEND, program),
         Verdict::Allocate => {
             any_bit(1, !((FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32), [NOTIFY, ALLOW], program);
         }
@@ -499,6 +508,18 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(REFUSE),
         ]),
     }
+}
+
+/// Has init decide on what is opened with any of these flags, or as shared memory is: to be changed, and not through a link.
+fn opens(at: u32, flags: c_int, program: &mut BpfProgram) {
+    program.extend([
+        instruction(LOAD, 0, 0, argument(at)),
+        instruction(JUMP_ANY_BIT, 2, 0, flags as u32),
+        instruction(JUMP_ANY_BIT, 0, 2, O_NOFOLLOW as u32),
+        instruction(JUMP_ANY_BIT, 0, 1, O_RDWR as u32),
+        instruction(RETURN, 0, 0, NOTIFY),
+        instruction(RETURN, 0, 0, ALLOW),
+    ]);
 }
 
 /// The first answer if the argument has any of these bits, else the second.

@@ -1,0 +1,139 @@
+//! What a watched task connects or sends to: its own, or its client's.
+
+use super::notices::{Decision, located, read_memory};
+use std::os::unix::fs::FileTypeExt;
+
+/// The services by which the C library looks users up: it asks those of a machine that has none just as well.
+const LOOKUPS: [&[u8]; 3] = [b"nscd/socket", b"io.systemd.DynamicUser", b"systemd/userdb/"];
+
+/// A place that is connected to or sent to, by its address in memory. `ports`: those at which somebody listens at the client.
+pub fn on_address(process: u32, (address, len): (u64, u64), ports: &[u16]) -> Decision {
+    let Some(bytes) = read_memory(process, address, (len as usize).min(128)) else { return Decision::Go };
+    let Some(family) = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family))) else {
+        return Decision::Go;
+    };
+    let port = bytes.get(2..4).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
+    let loopback = match family {
+        libc::AF_INET => bytes.get(4..8).is_none_or(|ip| ip[0] == 127 || ip == [0; 4]),
+        libc::AF_INET6 => bytes.get(8..24).is_none_or(is_loopback),
+        libc::AF_UNIX => return on_socket_file(process, &bytes),
+        _ => return Decision::Go,
+    };
+    if !loopback {
+        return Decision::CallOff(format!("it uses the network: {}", shown(family, &bytes, port)));
+    }
+    const DOMAIN: u16 = 53;
+    // What nobody in the task listens on may be a service of the client's machine.
+    if (port == DOMAIN || ports.binary_search(&port).is_ok()) && !is_listened_to(port) {
+        let what = if port == DOMAIN { " (it looks up a name)" } else { "" };
+        return Decision::CallOff(format!("it talks to a service of this machine, at port {port}{what}"));
+    }
+    Decision::Go
+}
+
+/// A socket in the tree at which nobody of the task listens is the client's.
+fn on_socket_file(process: u32, address: &[u8]) -> Decision {
+    let path = address.get(2..).unwrap_or_default();
+    if let Some(name) = path.strip_prefix(b"\0") {
+        return on_abstract_socket(name);
+    }
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    if path.is_empty() || LOOKUPS.iter().any(|lookup| path.windows(lookup.len()).any(|part| part == *lookup)) {
+        return Decision::Go;
+    }
+    let found = std::fs::metadata(located(process, libc::AT_FDCWD, path));
+    if !found.is_ok_and(|found| found.file_type().is_socket()) {
+        return Decision::Go;
+    }
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let bound = std::fs::read("/proc/self/net/unix").unwrap_or_default();
+    match bound.split(|byte| *byte == b'\n').any(|line| line.ends_with(name)) {
+        true => Decision::Go,
+        false => {
+            Decision::CallOff(format!("it talks to a service of this machine, at {}", base::path::printable(path)))
+        }
+    }
+}
+
+/// A socket with a name and no place: what nobody of the task listens at may be its client's.
+fn on_abstract_socket(name: &[u8]) -> Decision {
+    let shown = [b" @", name].concat();
+    let bound = std::fs::read("/proc/self/net/unix").unwrap_or_default();
+    // In the kernel's list zero bytes are shown as at signs.
+    let is_same = |line: &[u8]| {
+        let end = line.get(line.len().saturating_sub(shown.len())..).unwrap_or_default();
+        end.iter().zip(&shown).all(|(a, b)| a == b || *a == b'@' && *b == 0) && end.len() == shown.len()
+    };
+    match name.is_empty() || bound.split(|byte| *byte == b'\n').any(is_same) {
+        true => Decision::Go,
+        false => {
+            Decision::CallOff(format!("it talks to a service of this machine, at @{}", base::path::printable(name)))
+        }
+    }
+}
+
+fn is_loopback(ip: &[u8]) -> bool {
+    let ip: [u8; 16] = ip.try_into().unwrap_or_default();
+    let ip = std::net::Ipv6Addr::from(ip);
+    let mapped = ip.to_ipv4_mapped().is_some_and(|ip| ip.is_loopback() || ip.is_unspecified());
+    mapped || ip.is_loopback() || ip.is_unspecified()
+}
+
+fn shown(family: i32, bytes: &[u8], port: u16) -> String {
+    let ip = match family {
+        libc::AF_INET => bytes.get(4..8).and_then(|ip| <[u8; 4]>::try_from(ip).ok()).map(std::net::IpAddr::from),
+        _ => bytes.get(8..24).and_then(|ip| <[u8; 16]>::try_from(ip).ok()).map(std::net::IpAddr::from),
+    };
+    let Some(ip) = ip else { return "an address".into() };
+    let what = if port == 53 { "it looks up a name at " } else { "it connects to " };
+    format!("{what}{}", std::net::SocketAddr::new(ip, port))
+}
+
+/// Whether somebody in the task listens on a TCP port, or has a UDP port.
+fn is_listened_to(port: u16) -> bool {
+    const LISTENS: &str = "0A";
+    const UNCONNECTED: &str = "07";
+    let local = format!(":{port:04X}");
+    ["tcp", "tcp6", "udp", "udp6"].iter().any(|table| {
+        let text = std::fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
+        text.lines().skip(1).any(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            let at = words.next().is_some_and(|address| address.ends_with(&local));
+            at && words.nth(1).is_some_and(|state| state == LISTENS || state == UNCONNECTED)
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_addresses_are_told_from_others() {
+        for (ip, want) in
+            [("::1", true), ("::", true), ("::ffff:127.0.0.53", true), ("::ffff:10.0.0.1", false), ("fe80::1", false)]
+        {
+            let ip: std::net::Ipv6Addr = ip.parse().expect("an address");
+            assert_eq!(is_loopback(&ip.octets()), want, "{ip}");
+        }
+    }
+
+    #[test]
+    fn who_listens_is_seen() {
+        let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let port = socket.local_addr().expect("an address").port();
+        assert!(is_listened_to(port));
+        drop(socket);
+        assert!(!is_listened_to(port));
+    }
+
+    #[test]
+    fn sockets_without_a_place_are_told_apart() {
+        use std::os::linux::net::SocketAddrExt;
+        let name = format!("gleaner-test-{}", std::process::id());
+        let address = std::os::unix::net::SocketAddr::from_abstract_name(&name).expect("an address");
+        assert!(matches!(on_abstract_socket(name.as_bytes()), Decision::CallOff(_)));
+        let _listener = std::os::unix::net::UnixListener::bind_addr(&address).expect("a socket");
+        assert_eq!(on_abstract_socket(name.as_bytes()), Decision::Go);
+    }
+}
