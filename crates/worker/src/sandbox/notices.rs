@@ -236,10 +236,7 @@ impl Listener {
                 }
                 None => Decision::Go,
             },
-            libc::SYS_mq_open => Decision::CallOff(
-                "it uses a queue of messages (POSIX), which belongs to the machine that it runs on".into(),
-            ),
-            libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
+            libc::SYS_mq_open | libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
             _ if let Some(at) = seccomp::name_of_attribute(number) => self.on_attribute(notice, data.args[at]),
             libc::SYS_io_uring_setup => {
                 Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
@@ -433,6 +430,10 @@ fn is_own(path: &Path) -> bool {
 /// What System V knows by a key, and what is expected to be there already, is its client's, unless the task has made it.
 fn on_key(data: &libc::seccomp_data) -> Decision {
     let (flags, table) = match libc::c_long::from(data.nr) {
+        libc::SYS_mq_open => {
+            let why = "it uses a queue of messages (POSIX), which belongs to the machine that it runs on";
+            return Decision::CallOff(why.into());
+        }
         libc::SYS_shmget => (data.args[2], "shm"),
         libc::SYS_semget => (data.args[2], "sem"),
         _ => (data.args[1], "msg"),
