@@ -2,7 +2,7 @@
 
 use super::stamp::{is_open_to_write, stat_open};
 use super::{Grain, Snapshot, Stamp, attr_of, now, open, pause_nanos};
-use base::{Attr, Binding, Content, Digest, TreePath};
+use base::{Attr, Binding, Content, TreePath};
 use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use std::fs::File;
@@ -31,7 +31,10 @@ impl Snapshot {
             return Ok(None);
         }
         let xattrs = self.xattrs(path, &file);
-        if let Some(cut) = self.recipes.get(path, &stamp) {
+        let has_names = attr.nlink > 1;
+        let linked = if has_names { self.linked.cut(&stamp) } else { None };
+        if let Some(cut) = linked.or_else(|| self.recipes.get(path, &stamp)) {
+            let cut = if has_names { self.linked.agree(&stamp, cut) } else { cut };
             self.sources_of_cut(path, stamp, &cut);
             return Ok(bind(cut.content, xattrs));
         }
@@ -39,13 +42,19 @@ impl Snapshot {
         let written = !attr.is_of_system(path) && is_open_to_write(&file);
         let content = match stamp.size > hashed.load(Ordering::Relaxed) && !is_mostly_holes(&file, &attr) {
             true => self.lazy(path, &file, stamp, written)?,
-            false => self.hashed(path, &file, stamp, written)?,
+            false => self.hashed(path, &file, stamp, (written, has_names))?,
         };
         Ok(content.map(|content| (of(content, xattrs), !written)))
     }
 
-    /// Hashes a file between two looks at its stamp. `written`: somebody has it open for writing.
-    fn hashed(&self, path: &TreePath, file: &File, stamp: Stamp, written: bool) -> Result<Option<Content>, Errno> {
+    /// Hashes a file between two looks at its stamp. `written`: somebody has it open for writing; `has_names`: it has several.
+    fn hashed(
+        &self,
+        path: &TreePath,
+        file: &File,
+        stamp: Stamp,
+        (written, has_names): (bool, bool),
+    ) -> Result<Option<Content>, Errno> {
         let place = self.places.of(&stamp, file);
         let grain = place.grain;
         if !self.outwait(file, &stamp)? {
@@ -62,9 +71,11 @@ impl Snapshot {
         if Stamp::of(&stat_open(file)?) != stamp {
             return Ok(None);
         }
+        let is_sure = !racy && !written;
+        let cut = if is_sure && has_names { self.linked.agree(&stamp, cut) } else { cut };
         self.sources_of_cut(path, stamp, &cut);
         let content = cut.content;
-        if !racy && !written {
+        if is_sure {
             self.recipes.put(path.clone(), stamp, cut, place.is_lasting(&stamp));
         }
         Ok(Some(content))
@@ -77,7 +88,7 @@ impl Snapshot {
         }
         let digest = match written {
             // What is read of it now must not be taken for what it holds later.
-            true => Digest(rand::random()),
+            true => self.linked.passing_name(&stamp),
             false => stamp.digest(self.places.of(&stamp, file).is_lasting(&stamp)),
         };
         self.sources.add_lazy(digest, path, stamp);

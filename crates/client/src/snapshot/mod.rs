@@ -8,6 +8,7 @@ mod access_lists;
 mod content;
 mod directory;
 pub(crate) mod disk;
+mod linked;
 pub(crate) mod lru;
 mod places;
 mod read;
@@ -24,6 +25,7 @@ use crate::link::Reach;
 use crate::policy::{Access, Denial, FileFacts, Gate};
 use crate::recipes::{Cut, Cutter, Recipes};
 use base::{Attr, Binding, Content, Digest, EAGER_FILE_BYTES_MAX, Listing, TreePath};
+use linked::Linked;
 use places::{Mirrored, Places};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
@@ -109,6 +111,7 @@ pub struct Snapshot {
     sources: Sources,
     hashes: Hashes,
     access_lists: AccessLists,
+    linked: Linked,
 }
 
 /// Largest file of the user that is hashed where the hub is far: 0.05 s, and then only its changes go.
@@ -140,6 +143,7 @@ impl Snapshot {
             sources: Sources::new(),
             hashes: Hashes::default(),
             access_lists,
+            linked: Linked::new(),
         }
     }
 
@@ -187,6 +191,11 @@ impl Snapshot {
         Err(BindError::KeepsChanging { path: path.clone() })
     }
 
+    /// A launch begins to look at the files that it uses.
+    pub fn begin_look(&self) {
+        self.linked.begin_look();
+    }
+
     /// Remembers what a file holds that the caller has just written, and whose stamp it took after it wrote: the file
     /// need not be hashed again. Nothing is remembered where a change since then might not show in the stamp.
     pub fn prime(&self, path: &TreePath, stamp: Stamp, cut: Cut) {
@@ -194,6 +203,8 @@ impl Snapshot {
         let place = self.places.of(&stamp, &file);
         let shows = place.grain.multigrain || !place.grain.is_racy(&stamp, now());
         if shows && !stamp::is_open_to_write(&file) {
+            let has_names = stamp::stat_open(&file).is_ok_and(|stat| stat.stx_nlink > 1);
+            let cut = if has_names { self.linked.agree(&stamp, cut) } else { cut };
             self.sources_of_cut(path, stamp, &cut);
             self.recipes.put(path.clone(), stamp, cut, place.is_lasting(&stamp));
         }

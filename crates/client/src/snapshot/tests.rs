@@ -4,7 +4,7 @@ use super::*;
 use crate::policy::Open;
 use crate::recipes::tests::FixedCutter;
 use base::codec::Encode;
-use base::{EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, NodeKind, Recipe, Xattr};
+use base::{EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, NodeKind, Piece, Recipe, Xattr};
 use std::collections::HashSet;
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, symlink};
@@ -101,6 +101,36 @@ fn a_listing_on_a_file_system_that_hides_names_proves_nothing() {
         assert!(!place.lists_all, "{odd}");
         assert!(tree.snapshot.odd_file_system(&path).is_some());
     }
+}
+
+#[test]
+fn names_of_one_file_have_one_content_however_it_was_cut() {
+    let tree = Tree::new();
+    fs::write(tree.at("one"), vec![7u8; 200_000]).unwrap();
+    fs::hard_link(tree.at("one"), tree.at("other")).unwrap();
+    // Cut as the task that wrote it did.
+    let piece = |len| Piece { block: Some(Digest([7; 32])), len };
+    let recipe = Arc::new(Recipe { size: 200_000, pieces: vec![piece(150_000), piece(50_000)] });
+    let content = Content::Recipe(Digest::of(&recipe.to_bytes()));
+    let stamp = Stamp::of(&stat_at(tree.path("one").as_bytes()).unwrap());
+    pause_nanos(30_000_000);
+    tree.snapshot.prime(&tree.path("one"), stamp, Cut { content, recipe: Some(recipe.clone()) });
+    assert_eq!((tree.content("other"), tree.content("one")), (content, content));
+    // Cut here before it is known how the task did.
+    fs::write(tree.at("one"), vec![8u8; 200_000]).unwrap();
+    pause_nanos(30_000_000);
+    let here = tree.content("other");
+    let stamp = Stamp::of(&stat_at(tree.path("one").as_bytes()).unwrap());
+    tree.snapshot.prime(&tree.path("one"), stamp, Cut { content, recipe: Some(recipe) });
+    assert!(here != content && tree.content("one") == here);
+    // Large, and open for writing: it may hold something else at the next look.
+    let large = File::options().write(true).open(tree.at("one")).unwrap();
+    large.set_len(EAGER_FILE_BYTES_MAX + 1).unwrap();
+    large.write_all_at(&vec![1; EAGER_FILE_BYTES_MAX as usize], 1).unwrap();
+    let lazy = tree.content("one");
+    assert!(matches!(lazy, Content::Lazy(_)) && tree.content("other") == lazy);
+    tree.snapshot.begin_look();
+    assert!(tree.content("other") != lazy);
 }
 
 #[test]

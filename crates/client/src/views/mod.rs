@@ -294,6 +294,7 @@ impl Views {
     /// Checks all paths of the view, or shares a check that started after this call. Blocks for the time of one or two
     /// sweeps.
     pub fn sweep(&self, view: &View, launch: &Launch<'_>) -> Result<Swept, SweepError> {
+        self.snapshot.begin_look();
         if let Some(origin) = &view.origin {
             return self.sweep_in_job(view, origin, launch);
         }
