@@ -13,7 +13,7 @@ use crate::serve::blocking;
 use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
-use crate::write_rules::{self, WriteRules};
+use crate::write_rules::{Directories, WriteRules};
 use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -160,8 +160,8 @@ pub(crate) async fn settle_ended(
             );
             return Err(NotCommitted { message, paths: vec![path.clone()], remedy: Remedy::RunHereAlways });
         }
-        let replaced = write_rules::replaced(&delta);
-        let write = |path: &TreePath| ended.write.decide(path, &replaced);
+        let directories = Directories::of(&delta);
+        let write = |path: &TreePath| ended.write.decide(path, &directories);
         // A worker's clock may be a little ahead: a change here after the commit must not look older than what the task made.
         let ahead = nanos_ahead(&delta, Time(now_nanos()));
         if ahead > 0 {

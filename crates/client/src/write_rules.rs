@@ -5,6 +5,7 @@ use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy};
 use base::{Action, Change, Delta, TreePath};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
 use rustix::io::Errno;
+use std::collections::HashSet;
 
 /// Decides what one command may change.
 #[derive(Clone, Debug)]
@@ -18,9 +19,9 @@ impl WriteRules {
         Self { policy: WritePolicy::new(scope, allowed) }
     }
 
-    /// What becomes of a change at `path`, of a delta that puts new directories in the place of `replaced`. Looks at the file system.
-    pub fn decide(&self, path: &TreePath, replaced: &[&TreePath]) -> commit::WriteDecision {
-        match self.policy.decide(path, &facts(path, replaced)) {
+    /// What becomes of a change at `path`, of a delta that has these `directories`. Looks at the file system.
+    pub fn decide(&self, path: &TreePath, directories: &Directories<'_>) -> commit::WriteDecision {
+        match self.policy.decide(path, &facts(path, directories)) {
             WriteDecision::Commit => commit::WriteDecision::Commit,
             WriteDecision::Scratch => commit::WriteDecision::Scratch,
             WriteDecision::Refuse(why) => {
@@ -32,19 +33,35 @@ impl WriteRules {
     }
 }
 
-/// The paths at which a task put a new or renamed directory: who owned what was there does not matter below them.
-pub fn replaced(delta: &Delta) -> Vec<&TreePath> {
-    let is_new =
-        |change: &&Change| matches!(change.action, Action::Directory { replaces: true, .. } | Action::Rename { .. });
-    delta.changes.iter().filter(is_new).map(|change| &change.path).collect()
+/// The directories of a delta.
+#[derive(Debug)]
+pub struct Directories<'a> {
+    /// All that it makes or changes.
+    all: HashSet<&'a TreePath>,
+    /// Where it puts a new or renamed one, and from where it takes one away: who owned what was there does not matter below them.
+    replaced: Vec<&'a TreePath>,
 }
 
-fn facts(path: &TreePath, replaced: &[&TreePath]) -> WriteFacts {
+impl<'a> Directories<'a> {
+    /// Those of `delta`.
+    pub fn of(delta: &'a Delta) -> Self {
+        let is_directory = |change: &&Change| matches!(change.action, Action::Directory { .. });
+        let all = delta.changes.iter().filter(is_directory).map(|change| &change.path).collect();
+        let replaced = delta.changes.iter().flat_map(|change| match &change.action {
+            Action::Directory { replaces: true, .. } => [Some(&change.path), None],
+            Action::Rename { from } => [Some(&change.path), Some(from)],
+            _ => [None, None],
+        });
+        Self { all, replaced: replaced.flatten().collect() }
+    }
+}
+
+fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
     let found = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok();
     WriteFacts {
         owner: found.map(|stat| stat.st_uid),
-        directory: found.is_some_and(is_directory),
-        may_write: may_write(path, replaced) || found.is_some_and(|stat| may_change(path, &stat)),
+        directory: found.map_or_else(|| directories.all.contains(path), is_directory),
+        may_write: may_write(path, &directories.replaced) || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
     }
 }
@@ -86,4 +103,30 @@ fn is_in_new_repository(path: &TreePath) -> bool {
     let mut above = std::iter::successors(Some(path.clone()), TreePath::parent);
     let repository = above.find(|path| path.name() == b".git");
     repository.is_some_and(|path| statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{Attr, Base, Change};
+
+    #[test]
+    fn directories_of_a_delta_are_new_ones_too() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| TreePath::parse(folder.path().join(name).as_os_str().as_encoded_bytes()).expect("a path");
+        std::fs::create_dir(folder.path().join("old")).expect("made");
+        let new = |name: &str| {
+            let action = Action::Directory { attr: Attr::default(), xattrs: Vec::new(), replaces: false };
+            Change { path: at(name), base: Base::Absent, action }
+        };
+        let moved = Change { path: at("moved"), base: Base::Absent, action: Action::Rename { from: at("old") } };
+        let delta = Delta { changes: vec![moved, new("old"), new("old/d")] };
+        let directories = Directories::of(&delta);
+        assert!(facts(&at("old/d"), &directories).directory && !facts(&at("old/e"), &directories).directory);
+        assert_eq!(directories.replaced, [&at("moved"), &at("old")]);
+        // What was there, and may be closed to the user, is elsewhere now.
+        std::fs::remove_dir(folder.path().join("old")).expect("removed");
+        std::fs::write(folder.path().join("old"), "in the way").expect("written");
+        assert!(facts(&at("old/d"), &directories).may_write);
+    }
 }

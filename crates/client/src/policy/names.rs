@@ -229,7 +229,7 @@ const SETTINGS: &[&str] = &[
     ".wgetrc",
     ".hgrc",
 ];
-/// Caches in a home that commands may read; what they write there is dropped.
+/// Caches, histories and notes that programs keep of themselves in a home, which commands may read; what they write there is dropped.
 const CACHES: &[&str] = &[
     ".cache",
     ".ccache",
@@ -256,7 +256,22 @@ const CACHES: &[&str] = &[
     ".texmf-var",
     ".config/matplotlib",
     ".config/ImageMagick",
+    ".config/go/telemetry",
+    ".config/configstore",
+    ".config/libreoffice",
+    ".config/inkscape",
+    ".config/blender",
+    ".config/GIMP",
+    ".config/QtProject.conf",
     ".local/share/uv",
+    ".local/share/NuGet",
+    ".templateengine",
+    ".cmake/packages",
+    ".terraform.d/checkpoint_cache",
+    ".terraform.d/checkpoint_signature",
+    ".ipython",
+    ".octave_hist",
+    ".gnuplot_history",
     ".local/state",
     ".java",
     ".pki",
@@ -424,9 +439,19 @@ pub(super) fn is_tool(path: &TreePath, home: &TreePath) -> bool {
 
 /// Whether `path` is a directory on the way to a toolchain or to settings in `home`.
 pub(super) fn leads_to_tool(path: &TreePath, home: &TreePath) -> bool {
+    leads_to_any(path, home, TOOLCHAINS)
+        || leads_to_any(path, home, SETTINGS)
+        || path.relative_to(home).is_some_and(|rest| rest == b".cache")
+}
+
+/// Whether `path` is a directory on the way to a cache in `home`.
+pub(super) fn leads_to_cache(path: &TreePath, home: &TreePath) -> bool {
+    leads_to_any(path, home, CACHES)
+}
+
+fn leads_to_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
     let Some(rest) = path.relative_to(home) else { return false };
-    let leads = |known: &&str| known.as_bytes().strip_prefix(rest).is_some_and(|tail| tail.starts_with(b"/"));
-    TOOLCHAINS.iter().any(&leads) || SETTINGS.iter().any(leads) || rest == b".cache"
+    list.iter().any(|known| known.as_bytes().strip_prefix(rest).is_some_and(|tail| tail.starts_with(b"/")))
 }
 
 /// Whether `path` is a cache in `home`: what is written there is dropped.

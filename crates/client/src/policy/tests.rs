@@ -330,6 +330,17 @@ fn what_a_project_makes_is_kept_and_caches_are_dropped() {
     }
     let directory = WriteFacts { directory: true, ..NEW };
     assert_eq!(becomes(&policy, "/home/u/Videos", &directory), Becomes::Kept, "made on the way to an output");
+    for above in ["/home/u/.config", "/home/u/.config/go", "/home/u/.local/share"] {
+        assert_eq!(becomes(&policy, above, &directory), Becomes::Dropped, "{above} is made on the way to a cache");
+        assert_eq!(becomes(&policy, above, &NEW), Becomes::Refused, "{above} is a file");
+        assert_eq!(
+            becomes(&policy, above, &WriteFacts { directory: true, ..OWN }),
+            Becomes::Refused,
+            "{above} is there"
+        );
+    }
+    assert_eq!(becomes(&policy, "/home/u/.config/go/telemetry/local/x", &NEW), Becomes::Dropped);
+    assert_eq!(becomes(&policy, "/home/u/.config/go/env", &NEW), Becomes::Refused);
 }
 
 #[test]

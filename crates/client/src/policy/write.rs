@@ -1,7 +1,7 @@
 //! The write policy: what of a task's changes is committed, what is dropped, and what makes the commit fail.
 
 use super::Scope;
-use super::names::{first_in_home, guarded, is_cache, is_secret, is_system_cache};
+use super::names::{first_in_home, guarded, is_cache, is_secret, is_system_cache, leads_to_cache};
 use super::read::is_plain_entry;
 use base::TreePath;
 
@@ -77,9 +77,14 @@ impl WritePolicy {
         if !facts.may_write {
             return Refuse(format!("{path} {COULD_NOT}"));
         }
-        match self.commits(path, facts, home.as_ref()) {
-            true => Commit,
-            false => Refuse(format!("{path} is outside the write policy")),
+        if self.commits(path, facts, home.as_ref()) {
+            return Commit;
+        }
+        // A directory is dropped with the caches for which it was made.
+        let is_new_directory = facts.directory && facts.owner.is_none();
+        match home {
+            Some(home) if is_new_directory && leads_to_cache(path, &home) => Scratch,
+            _ => Refuse(format!("{path} is outside the write policy")),
         }
     }
 
@@ -96,6 +101,11 @@ impl WritePolicy {
 
     fn commits(&self, path: &TreePath, facts: &WriteFacts, home: Option<&TreePath>) -> bool {
         if self.in_environment(path) {
+            return true;
+        }
+        let mut meant = self.scope.named.iter().chain(&self.allowed);
+        if facts.directory && facts.owner.is_none() && meant.any(|meant| meant.is_within(path)) {
+            // Made on the way to what is named or allowed.
             return true;
         }
         if let Some(home) = home {
@@ -116,10 +126,6 @@ impl WritePolicy {
             }
         }
         if self.scope.in_project(path) || self.scope.is_named(path) || self.scope.is_beside_named(path) {
-            return true;
-        }
-        if facts.directory && facts.owner.is_none() && self.scope.named.iter().any(|named| named.is_within(path)) {
-            // Made on the way to what is named.
             return true;
         }
         let temporary = TEMPORARY.iter().any(|folder| path.as_bytes().starts_with(folder));
