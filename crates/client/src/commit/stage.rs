@@ -289,7 +289,7 @@ impl<'a> Stages<'a> {
     }
 
     /// The folder from which entries of `directory` (the nearest one that exists now) can be renamed; made if need be.
-    /// Where no directory of that mount can be written, it is the state folder's. If `is_new`, what is made in it gets the
+    /// Where no directory of that mount can be written, one of this user's is opened for the moment; else it is the state folder's. If `is_new`, what is made in it gets the
     /// group that it would get in `directory`, or this user may give it that.
     pub(crate) fn folder_for(&mut self, tree: &Tree, directory: &TreePath, is_new: bool) -> io::Result<u32> {
         let held = tree.directory(directory)?;
@@ -305,7 +305,7 @@ impl<'a> Stages<'a> {
         if group.is_some() {
             return self.make_folder(tree, directory, mount, group);
         }
-        let mut highest = None;
+        let (mut highest, mut closed) = (None, None);
         let mut at = Some(directory.clone());
         while let Some(path) = at {
             let held = tree.directory(&path)?;
@@ -315,11 +315,13 @@ impl<'a> Stages<'a> {
             }
             if is_writable(&*held) {
                 highest = Some(path.clone());
+            } else if rights::owns(&node) {
+                closed = Some(path.clone());
             }
             at = path.parent();
         }
         tree.forget();
-        highest.map_or(Ok(0), |place| self.make_folder(tree, &place, mount, None))
+        highest.or(closed).map_or(Ok(0), |place| self.make_folder(tree, &place, mount, None))
     }
 
     /// A new slot in `directory` itself, under a hidden name.
@@ -347,13 +349,15 @@ impl<'a> Stages<'a> {
         self.yard.note(&path)?;
         crash::point()?;
         let parent = tree.directory(place)?;
-        let made = keeping_time(&parent, || rustix::fs::mkdirat(&*parent, os(&name), Mode::from_raw_mode(0o700)));
+        let make = || Ok(rustix::fs::mkdirat(&*parent, os(&name), Mode::from_raw_mode(0o700))?);
+        let made = in_opened(&parent, make);
+        let is_made = made.is_ok();
         let held = match made {
-            Ok(()) | Err(Errno::EXIST) => open_own_folder(&*parent, &name),
-            Err(error) => Err(error.into()),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => open_own_folder(&*parent, &name),
         };
         let held = held.inspect_err(|_| {
-            if made.is_ok() {
+            if is_made {
                 // It is empty. What stays is removed at the next start.
                 let _ = keeping_time(&parent, || rustix::fs::unlinkat(&*parent, os(&name), AtFlags::REMOVEDIR));
             }
@@ -555,9 +559,9 @@ fn remove_folder(held: &OwnedFd, name: &[u8]) -> Result<(), Errno> {
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Removes something from a directory that keeps its time. One that the very commit closed is opened for the moment.
-fn in_opened(directory: &OwnedFd, remove: impl Fn() -> io::Result<()>) -> io::Result<()> {
-    match keeping_time(directory, &remove) {
+/// Makes or removes something in a directory that keeps its time. One of this user's that is closed is opened for the moment.
+fn in_opened(directory: &OwnedFd, change: impl Fn() -> io::Result<()>) -> io::Result<()> {
+    match keeping_time(directory, &change) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {}
         other => return other,
     }
@@ -568,9 +572,9 @@ fn in_opened(directory: &OwnedFd, remove: impl Fn() -> io::Result<()>) -> io::Re
         return Err(Errno::ACCESS.into());
     }
     chmod(node.mode | 0o300)?;
-    let removed = keeping_time(directory, remove);
+    let changed = keeping_time(directory, change);
     chmod(node.mode)?;
-    removed
+    changed
 }
 
 /// A held folder, lent.
