@@ -77,8 +77,7 @@ impl Tree {
         let meta = std::fs::symlink_metadata(&path).at("look at", &path)?;
         self.0.insert(relative.to_path_buf(), Entry::read(&path, &meta)?);
         if meta.is_dir() {
-            for entry in std::fs::read_dir(&path).at("list", &path)? {
-                let name = entry.at("list", &path)?.file_name();
+            for name in names_unseen(&path).at("list", &path)? {
                 self.add(root, &relative.join(name))?;
             }
         }
@@ -114,9 +113,7 @@ impl Entry {
         } else if file_type.is_socket() {
             Kind::Socket
         } else if file_type.is_file() {
-            // Looking must not move the time of the last access.
-            let unseen = std::fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(path);
-            let file = unseen.or_else(|_| std::fs::File::open(path)).at("open", path)?;
+            let file = open_unseen(path).at("open", path)?;
             let hash = hash(&file, meta.len()).at("read", path)?;
             Kind::File { len: meta.len(), hash, sparse: has_hole(&file, meta.len()) }
         } else {
@@ -151,6 +148,18 @@ impl Entry {
             Stamp::At(self.mtime_ns)
         }
     }
+}
+
+/// Opens what looking at must not move the time of the last access of.
+fn open_unseen(path: &Path) -> std::io::Result<std::fs::File> {
+    let unseen = std::fs::File::options().read(true).custom_flags(libc::O_NOATIME).open(path);
+    unseen.or_else(|_| std::fs::File::open(path))
+}
+
+fn names_unseen(folder: &Path) -> std::io::Result<Vec<OsString>> {
+    let entries = rustix::fs::Dir::new(open_unseen(folder)?)?.map(|entry| Ok(entry?.file_name().to_bytes().to_vec()));
+    let names: Vec<Vec<u8>> = entries.collect::<std::io::Result<_>>()?;
+    Ok(names.into_iter().filter(|name| name != b"." && name != b"..").map(OsString::from_vec).collect())
 }
 
 /// In nanoseconds.
@@ -282,9 +291,13 @@ pub fn differences(local: &Side<'_>, remote: &Side<'_>, ignore_mtime: &[PathBuf]
             differ("same file as", first(&local_names, here.inode), first(&remote_names, there.inode));
         }
         if !ignore_mtime.contains(path) {
+            let is_pipe = here.kind == Kind::Fifo;
             let here = here.stamp(local.before.0.get(path), local.window);
             let there = there.stamp(remote.before.0.get(path), remote.window);
-            differ("time of change", format!("{here:?}"), format!("{there:?}"));
+            // Known: what is written into a pipe elsewhere does not change its time.
+            if !(is_pipe && here == Stamp::During) {
+                differ("time of change", format!("{here:?}"), format!("{there:?}"));
+            }
         }
         // Not a link's: to know where it leads is to read it.
         let is_link = matches!(here.kind, Kind::Symlink(_));

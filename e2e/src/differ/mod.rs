@@ -12,6 +12,7 @@ pub mod shrink;
 mod tally;
 mod world;
 
+use crate::client::Client;
 use crate::error::{Context, Error, Result};
 use crate::pool::{self, Pool};
 use crate::report::{Report, Verdict};
@@ -222,7 +223,7 @@ fn describe(mut failure: Failure, shrinks: bool, place: &Path, clients: Clients<
         Ok(again) if again.found.is_empty() => failure.is_rare = true,
         _ if !shrinks => {}
         _ => {
-            let fails = |candidate: &Program| compare(candidate, "shrunk").is_ok_and(|shrunk| !shrunk.found.is_empty());
+            let fails = |candidate: &Program| compare(candidate, "shrunk").is_ok_and(|shrunk| shrunk.fails());
             failure.program = shrink::shrink(&failure.program, SHRINK_TRIALS_MAX, SHRINK_TIME_MAX, fails);
             if let Ok(Comparison { found, .. }) = compare(&failure.program, "shrunk")
                 && !found.is_empty()
@@ -231,14 +232,24 @@ fn describe(mut failure: Failure, shrinks: bool, place: &Path, clients: Clients<
             }
         }
     }
+    let explained = match (failure.is_rare, failure.program.word("user")) {
+        (true, _) => String::new(),
+        (false, user) => explain(if user == Some("nobody") { clients.nobody } else { clients.root }),
+    };
     let seed = failure.seed;
     let rare = if failure.is_rare { " (not the second time: not shrunk)" } else { "" };
     let found: Vec<&str> = failure.found.iter().flat_map(|text| text.lines()).take(FOUND_LINES_MAX).collect();
     format!(
-        "seed {seed} differs{rare}:\n{}\nIts program; again: `e2e differ --seed {seed} --programs 1`, or in a file: `e2e differ --program FILE`\n{}",
+        "seed {seed} differs{rare}:\n{}\nIts program; again: `e2e differ --seed {seed} --programs 1`, or in a file: `e2e differ --program FILE`\n{}{explained}",
         found.join("\n"),
         failure.program.print()
     )
+}
+
+/// How the last command of a client went.
+fn explain(client: &Client) -> String {
+    let outcome = client.gleaner(&["explain"]);
+    outcome.map_or_else(|error| format!("{error}\n"), |outcome| String::from_utf8_lossy(&outcome.stdout).into_owned())
 }
 
 fn progress(tally: &Tally, failures: usize, elapsed: Duration) {
