@@ -293,7 +293,10 @@ impl ClientSession {
 
     /// What a path is in a view: known, or asked of the client.
     pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<message::BindReply, FetchError> {
-        let known = self.lock_views().get(view).and_then(|known| known.get(&path).cloned());
+        let (known, asked) = match self.lock_views().get(view) {
+            Some(known) => (known.get(&path).cloned(), known.version()),
+            None => (None, Version(0)),
+        };
         if let Some(bound) = known {
             let bound = message::Bound::from(&*bound);
             return Ok(message::BindReply { bounds: vec![bound], ..message::BindReply::default() });
@@ -309,7 +312,7 @@ impl ClientSession {
         let mut views = self.lock_views();
         let known = views.entry(view);
         for bound in bounds.into_iter().filter(|bound| bound.seq > Seq(0)) {
-            known.learn(bound);
+            known.learn(bound, asked);
         }
         Ok(reply)
     }

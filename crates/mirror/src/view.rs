@@ -127,28 +127,32 @@ impl View {
         let set = update.set.iter().filter(|bound| self.set(bound, learned)).count();
         let mut dropped = 0;
         for path in &update.drop {
-            if self.paths.remove(path).is_some() {
-                dropped += 1;
-                self.record(path.clone(), learned);
-            }
+            dropped += usize::from(self.paths.remove(path).is_some());
+            // Also of what is not held: an answer that says what it was may be on its way here, or to a holder of this view.
+            self.record(path.clone(), learned);
         }
         Ok(Applied { full: false, set, dropped })
     }
 
     /// As [`View::apply`], but a step that leads nowhere and starts from a version before the one held is fine: it was
-    /// overtaken on its way by a later one, and what it carries was learned, not changed.
+    /// overtaken on its way by a later one, and what it carries was learned, not changed. What has changed since is left out.
     pub fn take(&mut self, update: &ViewUpdate) -> Result<Applied, Gap> {
         let overtaken = update.base == update.version && update.base != Version(0) && update.base < self.version;
         if !overtaken {
             return self.apply(update);
         }
-        let set = update.set.iter().filter(|bound| self.set(bound, true)).count();
+        let set = update.set.iter().filter(|bound| self.learn((*bound).clone(), update.base)).count();
         Ok(Applied { full: false, set, dropped: 0 })
     }
 
-    /// Takes in the answer to a fault; the version stays. Returns whether it was news.
-    pub fn learn(&mut self, bound: Bound) -> bool {
-        self.set(&bound, true)
+    /// Takes in the answer to a fault that was asked when this view was at version `asked`; the version stays. Returns whether it
+    /// was news. An answer that was overtaken by a step which changed or dropped its path is left out: it may say what was before,
+    /// and nobody would drop it again.
+    pub fn learn(&mut self, bound: Bound, asked: Version) -> bool {
+        let later = self.log.iter().rev().take_while(|record| record.version > asked);
+        let is_overtaken =
+            asked < self.floor || later.into_iter().any(|record| !record.learned && record.path == bound.path);
+        !is_overtaken && self.set(&bound, true)
     }
 
     /// The step that takes a holder of version `since` here: only what changed, or the whole view if the log does not
@@ -308,8 +312,8 @@ mod tests {
     fn the_larger_number_stays() {
         let mut view = View::new(ID);
         view.apply(&step(0, 1, vec![bound(0, 5)], vec![])).expect("a whole view always fits");
-        assert!(!view.learn(bound(0, 4)));
-        assert!(view.learn(bound(0, 7)));
+        assert!(!view.learn(bound(0, 4), Version(1)));
+        assert!(view.learn(bound(0, 7), Version(1)));
         view.apply(&step(1, 2, vec![bound(0, 6)], vec![])).expect("it follows");
         assert_eq!(view.get(&bound(0, 0).path).map(|bound| bound.seq), Some(Seq(7)));
         let applied =
@@ -319,15 +323,31 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_a_step_overtook_says_nothing_of_what_that_changed() {
+        let mut view = View::new(ID);
+        view.apply(&step(0, 1, vec![bound(0, 1)], vec![])).expect("a whole view always fits");
+        let cursor = view.cursor();
+        // The second name is not held yet: its answer is on its way.
+        let gone = [0, 1].map(|name| bound(name, 0).path);
+        view.apply(&step(1, 2, vec![], gone.to_vec())).expect("it follows");
+        assert!(!view.learn(bound(1, 2), Version(1)) && view.learn(bound(2, 3), Version(1)));
+        assert_eq!(view.update_from(cursor).drop, gone, "who has learned it drops it");
+        assert!(view.learn(bound(1, 4), Version(2)), "it was asked after that");
+        view.apply(&step(2, 3, vec![], vec![bound(3, 0).path])).expect("it follows");
+        let late = view.take(&step(2, 2, vec![bound(3, 5), bound(4, 6)], vec![])).expect("it was overtaken");
+        assert_eq!((late.set, view.get(&bound(3, 0).path)), (1, None));
+    }
+
+    #[test]
     fn the_log_is_bounded_and_says_so() {
         let mut view = View::new(ID);
         view.apply(&step(0, 1, vec![], vec![])).expect("a whole view always fits");
         let cursor = view.cursor();
         for seq in 0..LOG_MAX as u64 {
-            view.learn(bound(0, seq + 1));
+            view.learn(bound(0, seq + 1), Version(1));
         }
         assert_eq!(view.update_from(cursor).set.len(), 1);
-        view.learn(bound(0, LOG_MAX as u64 + 1));
+        view.learn(bound(0, LOG_MAX as u64 + 1), Version(1));
         assert_eq!(view.update_from(cursor).base, Version(0), "the log does not reach back");
         assert_eq!(view.update_since(Version(1)).base, Version(0));
     }
@@ -336,7 +356,7 @@ mod tests {
     fn a_copy_goes_its_own_way() {
         let mut view = View::new(ID);
         view.apply(&step(0, 3, vec![bound(0, 1), bound(1, 2)], vec![])).expect("a whole view always fits");
-        view.learn(bound(2, 5));
+        view.learn(bound(2, 5), Version(3));
         let mut copy = view.copy_as(ViewId(2), Seq(4));
         view.apply(&step(3, 4, vec![bound(0, 6)], vec![])).expect("it follows");
         assert_eq!((copy.id(), copy.version(), copy.len()), (ViewId(2), Version(3), 2));
@@ -380,10 +400,11 @@ mod tests {
                     }
                     Op::Learn(name) => {
                         seq += 1;
-                        hub.learn(bound(name, seq));
+                        let now = hub.version();
+                        hub.learn(bound(name, seq), now);
                         // The worker that asked learns it too.
                         if worker.version() == hub.version() && seq % 2 == 0 {
-                            worker.learn(bound(name, seq));
+                            worker.learn(bound(name, seq), now);
                         }
                     }
                     Op::Send { exact } => {

@@ -259,7 +259,8 @@ impl World {
         for at in lacking {
             self.running[at].bound.insert(path.clone(), bound.clone());
         }
-        self.lanes.learn(VIEW, bound);
+        let asked = self.lanes.version(VIEW).expect("a lane shows it");
+        self.lanes.learn(VIEW, bound, asked);
         true
     }
 

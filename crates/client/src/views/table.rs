@@ -256,8 +256,8 @@ impl Table {
             }
             match self.entries.get(&directory).map(|entry| &entry.binding) {
                 Some(Binding::Directory { .. }) => {}
-                Some(Binding::Denied) => return Ok(unbound(path, Binding::Denied, ledger)),
-                _ => return Ok(unbound(path, Binding::Absent, ledger)),
+                Some(Binding::Denied) => return Ok(self.unkept(path, Binding::Denied, ledger)),
+                _ => return Ok(self.unkept(path, Binding::Absent, ledger)),
             }
         }
         if let Some(entry) = self.entries.get_mut(path).filter(|entry| !entry.stale) {
@@ -269,8 +269,14 @@ impl Table {
         self.put(path, observed, next, ledger);
         match self.entries.get(path) {
             Some(entry) => Ok(Bound { path: path.clone(), seq: entry.seq, binding: entry.binding.clone() }),
-            None => Ok(unbound(path, binding, ledger)),
+            None => Ok(self.unkept(path, binding, ledger)),
         }
+    }
+
+    /// An answer that is not in the table, from which no sweep would tell that it has changed: who gets it drops it at its next step.
+    fn unkept(&mut self, path: &TreePath, binding: Binding, ledger: &Ledger) -> Bound {
+        self.drop_elsewhere(path, self.version + 1);
+        unbound(path, binding, ledger)
     }
 
     /// The step from `from` to now; from nothing, if it is not known any more what `from` was.
@@ -430,8 +436,13 @@ impl Table {
         let Some(entry) = self.entries.remove(path) else { return };
         self.absent -= usize::from(entry.binding == Binding::Absent);
         self.bytes -= bytes_of(path, &entry.binding);
-        self.version = next;
         self.unsaved = true;
+        self.drop_elsewhere(path, next);
+    }
+
+    /// Has who holds the path drop it.
+    fn drop_elsewhere(&mut self, path: &TreePath, next: u64) {
+        self.version = next;
         self.dropped.push_back((next, path.clone()));
         if self.dropped.len() > DROPS_MAX
             && let Some((at, _)) = self.dropped.pop_front()

@@ -73,8 +73,9 @@ impl Hub {
     }
 
     /// Takes in the answer to a fault: the version stays.
-    fn learn(&mut self, update: ViewUpdate) {
-        self.paths.extend(update.set.into_iter().map(|bound| (bound.path.clone(), bound)));
+    fn learn(&mut self, faulted: Faulted) {
+        let bounds = faulted.update.set.into_iter().chain([faulted.bound]);
+        self.paths.extend(bounds.map(|bound| (bound.path.clone(), bound)));
     }
 
     /// What the view says of a path; `None`: it has to be asked.
@@ -90,6 +91,33 @@ impl Hub {
             Binding::Directory { listing: None, .. } => None,
             _ => Some(Binding::Absent),
         }
+    }
+}
+
+#[test]
+fn who_was_told_that_nothing_is_there_hears_of_what_is_made_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = root_of(&folder);
+    let file = root.join(b"d").join(b"a");
+    let (views, mut hub) = (Views::new(snapshot(), None), Hub::default());
+    let view = views.open(&key("/bin/x"), || vec![root.join(b"d")]);
+    let make = || {
+        fs::create_dir(folder.path().join("d")).unwrap();
+        fs::write(folder.path().join("d/a"), "x").unwrap();
+    };
+    // What the listing names, and what its folder had, is asked for when it is gone.
+    for removed in [&b"d/a"[..], b"d"] {
+        make();
+        hub.apply(views.sweep(&view, &launch(hub.version)).unwrap().update);
+        remove(&folder.path().join(std::str::from_utf8(removed).unwrap()));
+        let faulted = views.fault(&view, &file, &Open, crate::snapshot::now()).unwrap();
+        assert_eq!(faulted.bound.binding, Binding::Absent);
+        hub.learn(faulted);
+        remove(&folder.path().join("d"));
+        make();
+        hub.apply(views.sweep(&view, &launch(hub.version)).unwrap().update);
+        assert!(hub.says(&file, views.snapshot()).is_none_or(|said| said != Binding::Absent));
+        remove(&folder.path().join("d"));
     }
 }
 
@@ -209,11 +237,13 @@ proptest! {
                         let faulted = views.fault(&view, path, &Open, crate::snapshot::now()).unwrap();
                         prop_assert_eq!(&faulted.bound.binding, &look(path), "{} in round {}", path, number);
                         prop_assert!(!faulted.late);
-                        hub.learn(faulted.update);
+                        hub.learn(faulted);
                     }
                 }
             }
         }
+        // With this step it drops what it was told and no sweep looks at.
+        hub.apply(views.sweep(&view, &launch(hub.version)).unwrap().update);
         let mut anew = Hub::default();
         anew.apply(views.sweep(&view, &launch(Version(0))).unwrap().update);
         let within = |hub: &Hub| {

@@ -163,13 +163,6 @@ impl Mirror {
         self.shared.lanes().version(view)
     }
 
-    /// Takes in a binding that was learned without being asked for here. Answers what waits for it.
-    pub fn learn(&self, view: ViewId, bound: Bound) {
-        let key = Key::Bind(view, bound.path.clone());
-        self.shared.lanes().learn(view, bound);
-        self.shared.answered(&key);
-    }
-
     /// Takes in an encoded listing that was sent unasked. Answers what waits for it.
     pub fn put_listing(&self, digest: Digest, bytes: &[u8]) -> Result<(), Malformed> {
         self.shared.keep_listing(digest, bytes)?;

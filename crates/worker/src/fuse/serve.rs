@@ -10,7 +10,7 @@ use super::pending::{Call, Key, Op, Pending, Wait};
 use super::processes::{is_dying, is_own};
 use super::protocol::{self, Header, Ids, Request};
 use super::{Counters, MountOptions, decode_or_io};
-use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, ViewId};
+use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, Version, ViewId};
 use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT, shown_ino};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -473,6 +473,7 @@ impl Shared {
         match need {
             Need::Bind(fault) => {
                 let (view, path) = (fault.view, fault.path.clone());
+                let asked = self.lanes().version(view).unwrap_or(Version(0));
                 let done = certainly(move |result: Result<Vec<Bound>, Errno>| {
                     let Some(me) = me.upgrade() else { return };
                     let is_answer = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.path == path);
@@ -484,7 +485,7 @@ impl Shared {
                     let learned = result.map(|bounds| {
                         let mut lanes = me.lanes();
                         bounds.into_iter().for_each(|bound| {
-                            lanes.learn(view, bound);
+                            lanes.learn(view, bound, asked);
                         });
                     });
                     me.go_on(&key, learned);
