@@ -89,14 +89,16 @@ impl Lanes {
         held.head.take(update)
     }
 
-    /// Takes in the answer to a fault that was asked when `view` was at version `asked`. Returns whether it was news.
-    pub fn learn(&mut self, view: ViewId, bound: Bound, asked: Version) -> bool {
-        let Some(held) = self.views.get_mut(&view) else { return false };
-        for old in held.old.iter_mut().filter(|old| old.get(&bound.path).is_none()) {
-            let version = old.version();
-            old.learn(bound.clone(), version);
+    /// Takes in what answers a fault that was asked when `view` was at version `asked`.
+    pub fn learn(&mut self, view: ViewId, bounds: Vec<Bound>, asked: Version) {
+        let Some(held) = self.views.get_mut(&view) else { return };
+        for bound in bounds {
+            for old in held.old.iter_mut().filter(|old| old.get(&bound.path).is_none()) {
+                let version = old.version();
+                old.learn(bound.clone(), version);
+            }
+            held.head.learn(bound, asked);
         }
-        held.head.learn(bound, asked)
     }
 
     /// Keeps a listing, which takes about `bytes`.

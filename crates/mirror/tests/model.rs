@@ -260,7 +260,7 @@ impl World {
             self.running[at].bound.insert(path.clone(), bound.clone());
         }
         let asked = self.lanes.version(VIEW).expect("a lane shows it");
-        self.lanes.learn(VIEW, bound, asked);
+        self.lanes.learn(VIEW, vec![bound], asked);
         true
     }
 

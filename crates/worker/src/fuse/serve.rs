@@ -482,12 +482,7 @@ impl Shared {
                         // What asked waits until its task, which must start again, is killed.
                         return;
                     }
-                    let learned = result.map(|bounds| {
-                        let mut lanes = me.lanes();
-                        bounds.into_iter().for_each(|bound| {
-                            lanes.learn(view, bound, asked);
-                        });
-                    });
+                    let learned = result.map(|bounds| me.lanes().learn(view, bounds, asked));
                     me.go_on(&key, learned);
                 });
                 self.fetch.bind(fault.view, fault.task, &fault.path, done);
