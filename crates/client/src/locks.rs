@@ -98,6 +98,10 @@ impl Session {
         let begins_again = must_go && !self.is_noticed() && !self.locks.has_begun_again;
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
+            if request.is_gone && was_there(&request, since) {
+                // What it makes anew it has removed itself: nobody is kept out by that.
+                return (Ok(()), held, request);
+            }
             let had = held.has(&request);
             let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
             let sees = || if had { Ok(()) } else { sees_what_is_there(&daemon, &plan, since, &request, begins_again) };
@@ -194,6 +198,12 @@ pub fn sees_what_is_there(
         Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
         None => Ok(()),
     }
+}
+
+/// Whether what a task would make as a lock of its own has been here since before the task.
+pub fn was_there(request: &LockRequest, since: Time) -> bool {
+    let changed = |stat: rustix::fs::Stat| Time::from_parts(stat.st_ctime, stat.st_ctime_nsec as i64);
+    request.is_made && rustix::fs::lstat(request.path.as_slice()).is_ok_and(|stat| changed(stat) < since)
 }
 
 /// The locks that are held for one task. Dropping them lets go.
@@ -445,6 +455,7 @@ mod tests {
             len,
             is_made: false,
             may_wait: true,
+            is_gone: false,
         }
     }
 

@@ -488,9 +488,9 @@ impl Live {
 }
 
 fn lock_request(lock: Lock) -> LockRequest {
-    let Lock { number, path, is_exclusive, range, is_made, may_wait } = lock;
+    let Lock { number, path, is_exclusive, range, is_made, may_wait, is_gone } = lock;
     let (start, len) = range.unwrap_or_default();
-    LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len, is_made, may_wait }
+    LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len, is_made, may_wait, is_gone }
 }
 
 impl Pumps {

@@ -8,7 +8,7 @@
 
 use super::drive::{LIMIT_APART_MS, Way, time_limit};
 use super::job::Job;
-use crate::locks::{Locked, Locks, sees_what_is_there};
+use crate::locks::{Locked, Locks, sees_what_is_there, was_there};
 use crate::plan::Plan;
 use crate::serve::blocking;
 use base::path::printable;
@@ -196,12 +196,6 @@ impl TaskLocks {
         let noted = self.job.locked(self.index, self.number, &printable(path));
         noted.map_err(|error| format!("writing a job's log: {error}"))
     }
-}
-
-/// Whether what a run would make as a lock of its own has been there since before the run.
-fn was_there(request: &LockRequest, since: Time) -> bool {
-    let changed = |stat: rustix::fs::Stat| Time::from_parts(stat.st_ctime, stat.st_ctime_nsec as i64);
-    request.is_made && rustix::fs::lstat(request.path.as_slice()).is_ok_and(|stat| changed(stat) < since)
 }
 
 #[cfg(test)]

@@ -154,6 +154,9 @@ pub struct LockRequest {
     /// The program would wait for it here. Else it goes on without, and may ask again for ever.
     #[prost(bool, tag = "8")]
     pub may_wait: bool,
+    /// Where it is made: the task sees nothing there, so it has removed what was there before it began.
+    #[prost(bool, tag = "9")]
+    pub is_gone: bool,
 }
 
 /// Where a task runs.

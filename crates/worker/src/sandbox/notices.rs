@@ -362,7 +362,7 @@ fn on_lock(notice: &Notice, (is_exclusive, range): (bool, Option<(i64, i64)>), m
         return Decision::Go;
     }
     let path = path.into_os_string().into_encoded_bytes();
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false, may_wait })
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false, may_wait, is_gone: false })
 }
 
 /// A file, folder or link that must not be there yet, as locks are made. By `any` name: but for those of temporary files.
@@ -375,8 +375,11 @@ fn on_made(notice: &Notice, folder: i32, path: u64, any: bool) -> Decision {
     if is_own(&folder) || !is_lock_name(name.as_bytes()) && is_for_all(&folder) {
         return Decision::Go;
     }
-    let path = folder.join(name).into_os_string().into_encoded_bytes();
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made: true, may_wait: false })
+    let path = folder.join(name);
+    let is_gone = std::fs::symlink_metadata(&path).is_err();
+    let path = path.into_os_string().into_encoded_bytes();
+    let (is_made, may_wait) = (true, false);
+    Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made, may_wait, is_gone })
 }
 
 /// Whether a name has a part that was drawn or counted, as those of temporary files have.

@@ -256,6 +256,8 @@ pub struct Lock {
     pub is_made: bool,
     /// The program waits for it.
     pub may_wait: bool,
+    /// The task makes it, and sees nothing there.
+    pub is_gone: bool,
 }
 
 /// Why a task could not be started.
@@ -322,6 +324,7 @@ impl Encode for Report {
                 });
                 out.bool(lock.is_made);
                 out.bool(lock.may_wait);
+                out.bool(lock.is_gone);
             }
             Self::Left(name) => {
                 out.u8(10);
@@ -363,6 +366,7 @@ impl Encode for Report {
                 range: from.option(|from| Ok((from.u64()? as i64, from.u64()? as i64)))?,
                 is_made: from.bool()?,
                 may_wait: from.bool()?,
+                is_gone: from.bool()?,
             }),
             5 => Self::Exited {
                 status: ExitStatus::decode(from)?,

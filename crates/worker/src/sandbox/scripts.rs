@@ -7,6 +7,9 @@ use std::path::Path;
 const TEXT_BYTES_MAX: u64 = 256 << 10;
 /// By what a script takes away what it has made to lock something.
 const TAKES_AWAY: [&[u8]; 4] = [b"rmdir", b"rm -", b"rm \"", b"unlink"];
+/// By what it tries again while another has made it. Many scripts make a folder and take it away again, and lock nothing by that.
+const TRIES_AGAIN: [&[u8]; 6] =
+    [b"until mkdir", b"until ln ", b"while ! mkdir", b"while ! ln ", b"FileExistsError", b"EEXIST"];
 
 /// Whether a process interprets a script, which makes a file that must not be there as a lock (`set -C`) more than for any other reason.
 pub fn is_interpreted(process: u32) -> bool {
@@ -15,11 +18,11 @@ pub fn is_interpreted(process: u32) -> bool {
     program.file_name().is_some_and(|name| STARTS.iter().any(|start| name.as_bytes().starts_with(start)))
 }
 
-/// Whether the process makes a folder or link for a script that takes it away again: it is the script's own, or `mkdir NAME` or `ln` that
-/// it runs.
+/// Whether the process makes a folder or link for a script that tries again where it is there, and takes it away again: it is the script's
+/// own, or `mkdir NAME` or `ln` that it runs.
 pub fn makes_locks(process: u32) -> bool {
     if is_interpreted(process) {
-        return takes_away(process);
+        return locks_by_names(process);
     }
     let words = words(process);
     let name = words.first().and_then(|word| word.rsplit(|byte| *byte == b'/').next());
@@ -28,7 +31,7 @@ pub fn makes_locks(process: u32) -> bool {
         Some(b"ln") => !words.iter().any(|word| word.starts_with(b"-") && word.contains(&b'f')),
         _ => false,
     };
-    may_fail && parent(process).is_some_and(|parent| is_interpreted(parent) && takes_away(parent))
+    may_fail && parent(process).is_some_and(|parent| is_interpreted(parent) && locks_by_names(parent))
 }
 
 fn words(process: u32) -> Vec<Vec<u8>> {
@@ -41,9 +44,11 @@ fn parent(process: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }
 
-/// Whether the text that a process interprets takes something away.
-fn takes_away(process: u32) -> bool {
-    let says = |text: &[u8]| TAKES_AWAY.iter().any(|word| text.windows(word.len()).any(|part| part == *word));
+/// Whether the text that a process interprets has both.
+fn locks_by_names(process: u32) -> bool {
+    let has =
+        |text: &[u8], words: &[&[u8]]| words.iter().any(|word| text.windows(word.len()).any(|part| part == *word));
+    let says = |text: &[u8]| has(text, &TAKES_AWAY) && has(text, &TRIES_AGAIN);
     let words = words(process);
     if words.iter().any(|word| says(word)) {
         return true;
@@ -77,8 +82,12 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_takes_away_what_it_makes() {
-        for (script, want) in [("echo; mkdir x; read y; rmdir x", true), ("echo; read y; mkdir -p x", false)] {
+    fn a_script_that_tries_again_and_takes_away_what_it_makes() {
+        for (script, want) in [
+            ("echo; read y; until mkdir x; do :; done; rmdir x", true),
+            ("echo; read y; rm -rf x; mkdir x", false),
+            ("echo; read y; until mkdir x; do :; done", false),
+        ] {
             let mut child = shell(script);
             assert_eq!(makes_locks(child.id()), want, "{script}");
             child.kill().expect("it runs");
