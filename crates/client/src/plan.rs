@@ -134,7 +134,10 @@ impl Plan {
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
         let mounts = shown_mounts(&scope, &cwd, allow_write).map_err(NotPlanned::Here)?;
-        if let Some(why) = endpoints::lacks_room(mounts.iter().map(|mount| &mount.at).chain([&cwd])) {
+        // Where the daemon's own state lies no command writes.
+        let state = TreePath::parse(daemon.config.state_dir.as_os_str().as_encoded_bytes());
+        let is_filled = |at: &&TreePath| !state.as_ref().is_some_and(|state| state.is_within(at));
+        if let Some(why) = endpoints::lacks_room(mounts.iter().map(|mount| &mount.at).filter(is_filled).chain([&cwd])) {
             return Err(NotPlanned::Here(why));
         }
         include.extend(mounts.iter().map(|mount| mount.at.clone()));
