@@ -70,9 +70,18 @@ impl Client {
         self.ask(JobAskKind::Submit(JobSubmit { job, first, count, ..JobSubmit::default() })).await
     }
 
+    /// The stream on which the client is told of places.
+    async fn drive(&self, job: u64) -> (Sender, Receiver) {
+        self.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened")
+    }
+
     async fn collect(hub: &Served, job: u64) -> Stream {
         Stream::open(hub, 1, hello(Role::Client, 0), OpenKind::Collect(Collect { job, ahead: 0 })).await
     }
+}
+
+async fn next_place(places: &mut Receiver) -> Place {
+    in_time(places.next::<Place>()).await.expect("no error").expect("a place")
 }
 
 struct Host(Stream);
@@ -374,11 +383,10 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let worker = hub.join(7, hello(Role::Worker, 2)).await;
     let job = client.open(JobOpen { is_driven: true, retries_failures: true, ..JobOpen::default() }).await;
     assert_eq!(client.submit_launches(job, 0, 1).await.tasks, 1);
-    let (to_hub, mut places) =
-        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let (to_hub, mut places) = client.drive(job).await;
     // The first try fails, the second does not.
     for code in [1, 0] {
-        let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+        let place = next_place(&mut places).await;
         assert_eq!((place.index, &place.refusal[..]), (0, ""));
         let (_to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
         let (_, mut to_hub) = launched(&worker).await;
@@ -425,10 +433,9 @@ async fn who_lends_nothing_yet_is_no_host_for_which_jobs_are_refused() {
     let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
     let told = client.submit_launches(job, 0, 1).await;
     assert_eq!((told.tasks, &told.refusal[..]), (1, ""), "it waits for workers");
-    let (_to_hub, mut places) =
-        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let (_to_hub, mut places) = client.drive(job).await;
     let _worker = hub.join(7, hello(Role::Worker, 2)).await;
-    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    let place = next_place(&mut places).await;
     assert_eq!((place.index, &place.refusal[..]), (0, ""));
 }
 
@@ -441,8 +448,8 @@ async fn what_ends_when_its_task_was_taken_is_not_kept() {
     let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
     client.submit_launches(job, 0, 1).await;
     let connection = client.jobs._joined.connection.clone();
-    let (_driving, mut places) = connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
-    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    let (_driving, mut places) = client.drive(job).await;
+    let place = next_place(&mut places).await;
     let (_to_hub, mut said) = connection.open(launch_at(&place)).await.expect("opened");
     let (_, mut to_hub) = launched(&worker).await;
     client.ask(JobAskKind::Cancel(job)).await;
@@ -470,11 +477,10 @@ async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
     let _workers = [hub.join(7, hello(Role::Worker, 2)).await, hub.join(8, hello(Role::Worker, 2)).await];
     let job = client.open(JobOpen { is_driven: true, quorum: 2, ..JobOpen::default() }).await;
     client.submit_launches(job, 0, 1).await;
-    let (mut to_hub, mut places) =
-        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
+    let (mut to_hub, mut places) = client.drive(job).await;
     let mut numbers = Vec::new();
     for is_over in [false, false, true] {
-        let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+        let place = next_place(&mut places).await;
         numbers.push(place.instance.expect("named").number);
         to_hub.send(&PlaceBack { instance: place.instance, is_over, kept: None }).await.expect("sent");
     }
@@ -485,7 +491,7 @@ async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
     client.submit_launches(job, 1, 1).await;
     let mut next = Vec::new();
     while next.len() < 2 {
-        let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+        let place = next_place(&mut places).await;
         next.extend((place.index == 1).then_some(place.instance.expect("named").number));
     }
     assert_eq!(next, [0, 1]);
@@ -500,9 +506,8 @@ async fn a_task_that_waits_for_one_of_its_locks_keeps_its_place() {
     let worker = hub.join(7, hello(Role::Worker, 2)).await;
     let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
     client.submit_launches(job, 0, 1).await;
-    let (_to_hub, mut places) =
-        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
-    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    let (_to_hub, mut places) = client.drive(job).await;
+    let place = next_place(&mut places).await;
     for is_wanted in [true, false] {
         let (mut to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
         let (_, mut to_client) = launched(&worker).await;
@@ -546,9 +551,8 @@ async fn a_place_that_its_client_waits_with_is_not_idle() {
     let _worker = hub.join(7, hello(Role::Worker, 2)).await;
     let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
     client.submit_launches(job, 0, 1).await;
-    let (mut to_hub, mut places) =
-        client.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened");
-    let place = in_time(places.next::<Place>()).await.expect("no error").expect("a place");
+    let (mut to_hub, mut places) = client.drive(job).await;
+    let place = next_place(&mut places).await;
     let late = std::time::Instant::now() + Duration::from_secs(60) + Duration::from_millis(1);
     let is_idle = || !wire::lock(&hub.shared.state).work.launches.idle(late).is_empty();
     assert!(is_idle());
