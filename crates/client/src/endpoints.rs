@@ -78,18 +78,16 @@ fn little_space(fd: &OwnedFd) -> Option<String> {
 /// become full: elsewhere it would not notice.
 pub fn lacks_room<'a>(folders: impl IntoIterator<Item = &'a TreePath>) -> Option<String> {
     folders.into_iter().find_map(|folder| {
-        let found = rustix::fs::statfs(folder.as_bytes()).ok()?;
+        let found = rustix::fs::statvfs(folder.as_bytes()).ok()?;
         // What is read-only, and what has no bound, does not become full.
-        let is_read_only =
-            rustix::fs::statvfs(folder.as_bytes()).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY));
-        if is_read_only || found.f_blocks == 0 {
+        if found.f_flag.contains(StatVfsMountFlags::RDONLY) || found.f_blocks == 0 {
             return None;
         }
-        let bytes = (found.f_bavail as u64).saturating_mul(found.f_bsize as u64);
+        let bytes = found.f_bavail.saturating_mul(found.f_frsize);
         if bytes < ROOM_BYTES_MIN {
             return Some(format!("{folder} is on a disk with only {} MiB left", bytes >> 20));
         }
-        let files = (found.f_files > 0).then_some(found.f_ffree as u64).filter(|files| *files < ROOM_FILES_MIN);
+        let files = (found.f_files > 0).then_some(found.f_ffree).filter(|files| *files < ROOM_FILES_MIN);
         files.map(|files| format!("{folder} is on a file system that may have only {files} more files"))
     })
 }

@@ -461,8 +461,8 @@ impl Session {
         let may_run_here_in = (!self.options.no_local).then(|| self.plan.folder());
         let seen = (view.clone(), self.plan.gate.clone());
         let running = Running::of_command(seen, launched, (connection, reach), may_run_here_in);
-        let lists = daemon.server.views().snapshot().access_lists();
-        if let Some(why) = running.unshown(lists, |path| view.has(path), None) {
+        let not_shown = daemon.server.views().snapshot().not_shown();
+        if let Some(why) = running.unshown(not_shown, |path| view.has(path), None) {
             running.call_off(why);
         }
         let running = self.daemon.server.begin(self.task, running);

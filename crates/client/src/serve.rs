@@ -6,7 +6,7 @@ use crate::kept_back::KeptBack;
 use crate::link::Reach;
 use crate::policy::Gate;
 use crate::shadow::Shadow;
-use crate::snapshot::{AccessLists, BindError, ReadError, Snapshot};
+use crate::snapshot::{BindError, NotShown, ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
 use base::{Binding, Bound, Content, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
@@ -157,13 +157,13 @@ impl Running {
     /// who may still run here, and is about it: where the path is `asked` for, or in the command's own folder.
     pub fn unshown(
         &self,
-        lists: &AccessLists,
+        not_shown: &NotShown,
         uses: impl Fn(&TreePath) -> bool,
         asked: Option<&TreePath>,
     ) -> Option<String> {
         let may_go_on = self.may_run_here_in.is_none() || self.called_off.is_noticed();
         let is_own = |path: &TreePath| self.may_run_here_in.as_ref().is_some_and(|folder| path.is_within(folder));
-        lists.why_here(may_go_on, uses, |path| asked == Some(path) || is_own(path))
+        not_shown.why_here(may_go_on, uses, |path| asked == Some(path) || is_own(path))
     }
 
     /// Ends the task where it is, for this reason, and has it run here: it does what cannot be done elsewhere. To be called before
@@ -332,15 +332,15 @@ impl Server {
         (uses, asked): (impl Fn(&TreePath) -> bool, &TreePath),
         ended: &mut Vec<TaskId>,
     ) {
-        let lists = self.snapshot().access_lists();
-        if lists.is_empty() {
+        let not_shown = self.snapshot().not_shown();
+        if not_shown.is_empty() {
             return;
         }
         let of_view = |(_, running): &(&TaskId, &Arc<Running>)| running.view.id() == view;
         let tasks: Vec<(TaskId, Arc<Running>)> =
             lock(&self.tasks).iter().filter(of_view).map(|(task, running)| (*task, running.clone())).collect();
         for (task, running) in tasks {
-            let Some(why) = running.unshown(lists, &uses, Some(asked)) else { continue };
+            let Some(why) = running.unshown(not_shown, &uses, Some(asked)) else { continue };
             running.call_off(why);
             // Of a batch task nobody hears that, and it goes on.
             if running.tainted.is_none() && !running.called_off.is_noticed() {

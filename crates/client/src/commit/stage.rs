@@ -289,8 +289,8 @@ impl<'a> Stages<'a> {
     }
 
     /// The folder from which entries of `directory` (the nearest one that exists now) can be renamed; made if need be.
-    /// Where no directory of that mount can be written, one of this user's is opened for the moment; else it is the state folder's. If `is_new`, what is made in it gets the
-    /// group that it would get in `directory`, or this user may give it that.
+    /// Where no directory of that mount can be written, one of this user's is opened for the moment; else it is the state
+    /// folder's. If `is_new`, what is made in it gets the group that it would get in `directory`, or this user may give it that.
     pub(crate) fn folder_for(&mut self, tree: &Tree, directory: &TreePath, is_new: bool) -> io::Result<u32> {
         let held = tree.directory(directory)?;
         let node = node_of(&*held)?;

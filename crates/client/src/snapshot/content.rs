@@ -31,10 +31,9 @@ impl Snapshot {
             return Ok(None);
         }
         let xattrs = self.xattrs(path, &file);
-        let has_names = attr.nlink > 1;
-        let linked = if has_names { self.linked.cut(&stamp) } else { None };
-        if let Some(cut) = linked.or_else(|| self.recipes.get(path, &stamp)) {
-            let cut = if has_names { self.linked.agree(&stamp, cut) } else { cut };
+        let names = attr.nlink;
+        if let Some(cut) = self.linked.cut(&stamp, names).or_else(|| self.recipes.get(path, &stamp)) {
+            let cut = self.linked.agree(&stamp, names, cut);
             self.sources_of_cut(path, stamp, &cut);
             return Ok(bind(cut.content, xattrs));
         }
@@ -42,18 +41,19 @@ impl Snapshot {
         let written = !attr.is_of_system(path) && is_open_to_write(&file);
         let content = match stamp.size > hashed.load(Ordering::Relaxed) && !is_mostly_holes(&file, &attr) {
             true => self.lazy(path, &file, stamp, written)?,
-            false => self.hashed(path, &file, stamp, (written, has_names))?,
+            false => self.hashed(path, &file, stamp, written, names)?,
         };
         Ok(content.map(|content| (of(content, xattrs), !written)))
     }
 
-    /// Hashes a file between two looks at its stamp. `written`: somebody has it open for writing; `has_names`: it has several.
+    /// Hashes a file between two looks at its stamp. `written`: somebody has it open for writing; `names`: how many it has.
     fn hashed(
         &self,
         path: &TreePath,
         file: &File,
         stamp: Stamp,
-        (written, has_names): (bool, bool),
+        written: bool,
+        names: u32,
     ) -> Result<Option<Content>, Errno> {
         let place = self.places.of(&stamp, file);
         let grain = place.grain;
@@ -72,7 +72,7 @@ impl Snapshot {
             return Ok(None);
         }
         let is_sure = !racy && !written;
-        let cut = if is_sure && has_names { self.linked.agree(&stamp, cut) } else { cut };
+        let cut = if is_sure { self.linked.agree(&stamp, names, cut) } else { cut };
         self.sources_of_cut(path, stamp, &cut);
         let content = cut.content;
         if is_sure {

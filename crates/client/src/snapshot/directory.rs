@@ -139,7 +139,7 @@ impl Snapshot {
     /// Notes what of it is not shown.
     pub(super) fn xattrs(&self, path: &TreePath, file: impl AsFd) -> Vec<Xattr> {
         let found = names_of_xattrs(file.as_fd());
-        self.access_lists.note(path, Unshown::of_names(path, &found));
+        self.not_shown.note(path, Unshown::of_names(path, &found));
         user_xattrs(file.as_fd(), &found)
     }
 }

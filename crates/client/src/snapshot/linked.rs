@@ -25,16 +25,22 @@ impl Linked {
         Self { cuts: Mutex::new(Lru::new(FILES_MAX)), look: AtomicU64::new(rand::random()) }
     }
 
-    /// How the file is cut in this state, under whichever name.
-    pub fn cut(&self, stamp: &Stamp) -> Option<Cut> {
+    /// How the file, which has so many `names`, is cut in this state, under whichever of them.
+    pub fn cut(&self, stamp: &Stamp, names: u32) -> Option<Cut> {
+        if names < 2 {
+            return None;
+        }
         let mut cuts = lock(&self.cuts);
         let (seen, cut) = cuts.get(&(stamp.dev, stamp.ino))?;
         (*seen == *stamp).then(|| cut.clone())
     }
 
-    /// How the file is cut in this state: like this, unless it was cut under another name.
-    pub fn agree(&self, stamp: &Stamp, cut: Cut) -> Cut {
-        if let Some(cut) = self.cut(stamp) {
+    /// How the file is cut in this state: like this, unless it was cut under another of its `names`.
+    pub fn agree(&self, stamp: &Stamp, names: u32, cut: Cut) -> Cut {
+        if names < 2 {
+            return cut;
+        }
+        if let Some(cut) = self.cut(stamp, names) {
             return cut;
         }
         lock(&self.cuts).insert((stamp.dev, stamp.ino), (*stamp, cut.clone()), 1);

@@ -4,19 +4,19 @@
 //! Plain blocking code without a clock of its own beyond the stamps: it knows nothing of views, launches or the
 //! network.
 
-mod access_lists;
 mod content;
 mod directory;
 pub(crate) mod disk;
 mod linked;
 pub(crate) mod lru;
+mod not_shown;
 mod places;
 mod read;
 mod sources;
 mod stamp;
 
-pub use access_lists::{AccessLists, Unshown};
 pub use disk::Disk;
+pub use not_shown::{NotShown, Unshown};
 pub use read::ReadError;
 pub use stamp::{Grain, Stamp, attr_of, now};
 pub(crate) use stamp::{STATX_MNT_ID_UNIQUE, look_at_mounts, mount_of, stat_at, wanted};
@@ -110,7 +110,7 @@ pub struct Snapshot {
     places: Places,
     sources: Sources,
     hashes: Hashes,
-    access_lists: AccessLists,
+    not_shown: NotShown,
     linked: Linked,
 }
 
@@ -135,14 +135,14 @@ impl Default for Hashes {
 impl Snapshot {
     /// Files are cut by `cutter`, unless `recipes` knows them.
     pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>) -> Self {
-        let access_lists = AccessLists::default();
+        let not_shown = NotShown::default();
         Self {
             cutter,
             recipes,
             places: Places::new(),
             sources: Sources::new(),
             hashes: Hashes::default(),
-            access_lists,
+            not_shown,
             linked: Linked::new(),
         }
     }
@@ -155,9 +155,9 @@ impl Snapshot {
         self.hashes.system.store(bytes(reach.names_system, NAMED_BYTES_MAX), Ordering::Relaxed);
     }
 
-    /// The files and directories that have an access list, as far as they were bound.
-    pub fn access_lists(&self) -> &AccessLists {
-        &self.access_lists
+    /// The files and directories of which a mirror cannot show all, as far as they were bound.
+    pub fn not_shown(&self) -> &NotShown {
+        &self.not_shown
     }
 
     /// The recipe cache, to be saved from time to time.
@@ -180,7 +180,7 @@ impl Snapshot {
             match self.bind_once(path, gate) {
                 Ok(Some(observed)) => {
                     if observed.binding == Binding::Absent {
-                        self.access_lists.note(path, None);
+                        self.not_shown.note(path, None);
                     }
                     return Ok(observed);
                 }
@@ -203,8 +203,8 @@ impl Snapshot {
         let place = self.places.of(&stamp, &file);
         let shows = place.grain.multigrain || !place.grain.is_racy(&stamp, now());
         if shows && !stamp::is_open_to_write(&file) {
-            let has_names = stamp::stat_open(&file).is_ok_and(|stat| stat.stx_nlink > 1);
-            let cut = if has_names { self.linked.agree(&stamp, cut) } else { cut };
+            let names = stamp::stat_open(&file).map_or(1, |stat| stat.stx_nlink);
+            let cut = self.linked.agree(&stamp, names, cut);
             self.sources_of_cut(path, stamp, &cut);
             self.recipes.put(path.clone(), stamp, cut, place.is_lasting(&stamp));
         }
@@ -260,7 +260,7 @@ impl Snapshot {
                 Some(observed(Binding::Symlink { attr: attr_of(&stat), target }))
             }
             _ => {
-                self.access_lists.note(path, directory::other_end(kind));
+                self.not_shown.note(path, directory::other_end(kind));
                 Some(observed(Binding::Special { attr: attr_of(&stat) }))
             }
         })

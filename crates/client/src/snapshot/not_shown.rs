@@ -26,7 +26,7 @@ pub enum Unshown {
 
 /// The paths that have something which is not shown.
 #[derive(Debug, Default)]
-pub struct AccessLists(Mutex<Arc<BTreeMap<TreePath, Unshown>>>);
+pub struct NotShown(Mutex<Arc<BTreeMap<TreePath, Unshown>>>);
 
 impl Unshown {
     /// What has this as one of the attributes of these names, each with a zero byte behind it.
@@ -58,7 +58,7 @@ impl Unshown {
     }
 }
 
-impl AccessLists {
+impl NotShown {
     /// Notes what of `path` is not shown. At the bound nothing new is noted: so many are seen one by one.
     pub(super) fn note(&self, path: &TreePath, what: Option<Unshown>) {
         let mut paths = lock(&self.0);
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_list_is_noted_and_forgotten() {
-        let (path, lists) = (path("/a"), AccessLists::default());
+        let (path, lists) = (path("/a"), NotShown::default());
         let why = |uses: bool| lists.why_here(true, |_| uses, |_| true);
         lists.note(&path, None);
         assert_eq!(why(true), None);
@@ -118,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_pipe_keeps_here_who_may_run_here_and_is_about_it() {
-        let (path, lists) = (path("/a/p"), AccessLists::default());
+        let (path, lists) = (path("/a/p"), NotShown::default());
         lists.note(&path, Some(Unshown::Pipe));
         assert_eq!(lists.why_here(true, |_| true, |_| true), None);
         assert_eq!(lists.why_here(false, |_| true, |_| false), None);
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn paths_can_be_noted_while_somebody_looks() {
-        let (path, lists) = (path("/a"), AccessLists::default());
+        let (path, lists) = (path("/a"), NotShown::default());
         lists.note(&path, Some(Unshown::List));
         let noting = |path: &TreePath| {
             lists.note(path, None);
