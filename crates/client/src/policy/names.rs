@@ -332,12 +332,14 @@ const READABLE_CACHES: &[&str] = &[
 ];
 /// Caches of the system: what a command writes there is dropped.
 const SYSTEM_CACHES: &[&str] = &["/var/cache", "/var/lib/texmf", "/var/lib/apt", "/var/lib/dpkg"];
-/// Folders of the system in `/run` by which it decides what runs.
+/// Folders of the system's and users' services in `/run` by which they decide what runs, at whatever depth: users have theirs in
+/// `/run/user`.
 const RUN_BY_SYSTEM: &[&str] = &[
     "NetworkManager",
     "binfmt.d",
     "containerd",
     "docker",
+    "gleaner",
     "initctl",
     "modprobe.d",
     "modules-load.d",
@@ -470,8 +472,9 @@ pub(super) fn guarded(path: &TreePath) -> Option<&'static str> {
         return Some(name);
     }
     let run = ["/run/", "/var/run/"].iter().find_map(|run| path.as_bytes().strip_prefix(run.as_bytes()));
-    if let Some(first) = run.and_then(|rest| rest.split(|byte| *byte == b'/').next()) {
-        return RUN_BY_SYSTEM.iter().copied().find(|name| name.as_bytes() == first);
+    let mut parts = run.into_iter().flat_map(|rest| rest.split(|byte| *byte == b'/'));
+    if let Some(name) = parts.find_map(|part| RUN_BY_SYSTEM.iter().copied().find(|name| name.as_bytes() == part)) {
+        return Some(name);
     }
     let text = path.as_bytes();
     GUARDED.iter().copied().find(|name| {

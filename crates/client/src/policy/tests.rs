@@ -370,6 +370,10 @@ fn what_runs_later_and_what_is_elsewhere_is_refused() {
         "/home/u/Videos/y.mp4",
         "/home/u/docs/q.pdf",
         "/home/u/.config/autostart/x",
+        "/run/systemd/system/x.service",
+        "/run/user/1000/systemd/user/x.service",
+        "/run/user/1000/gleaner/door",
+        "/run/x/.git/hooks/post-merge",
     ] {
         assert_eq!(becomes(&policy, refused, &NEW), Becomes::Refused, "{refused}");
     }
