@@ -4,6 +4,7 @@ use crate::run::say;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 /// A program (or, with a slash, a file) and the Debian package that has it.
 pub type Need = (&'static str, &'static str);
@@ -94,6 +95,9 @@ pub const PEERS: [Need; 6] = [
     ("file", "file"),
     ("bash", "bash"),
 ];
+
+/// How long to wait before packages are asked for once more.
+const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
 
 /// Whether this is root, where workers with empty roots can be made.
 pub fn is_root() -> bool {
@@ -189,8 +193,14 @@ fn install(packages: &[&str]) -> Result<(), String> {
     if apt(&arguments).is_ok() {
         return Ok(());
     }
-    apt(&["update", "-q"])?;
-    apt(&arguments)
+    // A mirror is away for a moment now and then, or another program holds dpkg's lock.
+    let mut tries = RETRY_AFTER.iter();
+    loop {
+        match (apt(&["update", "-q"]).and_then(|()| apt(&arguments)), tries.next()) {
+            (Err(_), Some(pause)) => std::thread::sleep(*pause),
+            (ended, _) => return ended,
+        }
+    }
 }
 
 fn apt(arguments: &[&str]) -> Result<(), String> {
