@@ -4,7 +4,6 @@ use crate::run::say;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 /// A program (or, with a slash, a file) and the Debian package that has it.
 pub type Need = (&'static str, &'static str);
@@ -96,8 +95,8 @@ pub const PEERS: [Need; 6] = [
     ("bash", "bash"),
 ];
 
-/// How long to wait before packages are asked for once more.
-const RETRY_AFTER: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(30)];
+/// A mirror is away for a moment now and then, or another program holds the lock on the packages (seconds).
+const PATIENTLY: [&str; 4] = ["-o", "Acquire::Retries=5", "-o", "DPkg::Lock::Timeout=120"];
 
 /// Whether this is root, where workers with empty roots can be made.
 pub fn is_root() -> bool {
@@ -193,14 +192,8 @@ fn install(packages: &[&str]) -> Result<(), String> {
     if apt(&arguments).is_ok() {
         return Ok(());
     }
-    // A mirror is away for a moment now and then, or another program holds dpkg's lock.
-    let mut tries = RETRY_AFTER.iter();
-    loop {
-        match (apt(&["update", "-q"]).and_then(|()| apt(&arguments)), tries.next()) {
-            (Err(_), Some(pause)) => std::thread::sleep(*pause),
-            (ended, _) => return ended,
-        }
-    }
+    apt(&["update", "-q"])?;
+    apt(&arguments)
 }
 
 fn apt(arguments: &[&str]) -> Result<(), String> {
@@ -209,6 +202,7 @@ fn apt(arguments: &[&str]) -> Result<(), String> {
 
 fn apt_in(folder: &Path, arguments: &[&str]) -> Result<(), String> {
     let output = Command::new("apt-get")
+        .args(PATIENTLY)
         .args(arguments)
         .current_dir(folder)
         .env("DEBIAN_FRONTEND", "noninteractive")
