@@ -8,6 +8,7 @@ use crate::process::{Ended, Input, Outcome, Run, pause, wait_for};
 use crate::report::Report;
 use crate::scenario::{
     self, COMMAND, Committed, END_BOUND, GUEST_BOUND, Scenario, background, busy_worker, committed, folder, guests,
+    stop,
 };
 use rustix::process::{Pid, Signal};
 use std::path::Path;
@@ -193,7 +194,11 @@ fn interrupted_alone(pool: &mut Pool) -> Result<Vec<String>> {
             wrong.push("the guest never began".to_owned());
         }
         let pid = if victim == Victim::Hub { pool.hub.pid() } else { busy_worker(pool, &place).pid() };
-        let _ = rustix::process::kill_process(pid, how);
+        if how == Signal::STOP {
+            stop(pid);
+        } else {
+            let _ = rustix::process::kill_process(pid, how);
+        }
         let since = Instant::now();
         let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
         let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
@@ -231,7 +236,7 @@ fn frozen_after_answer(pool: &mut Pool, round: usize, victim: Victim) -> Result<
     let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
     // Its answer is on its way within a moment.
     pause(Duration::from_millis(300));
-    let _ = rustix::process::kill_process(pid, Signal::STOP);
+    stop(pid);
     let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
     let took = since.elapsed();
     let mut wrong = Vec::new();
@@ -292,7 +297,7 @@ fn worker_stopped(pool: &mut Pool) -> Result<Vec<String>> {
     let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 3).run());
     pause(Duration::from_millis(400));
     let pid = busy_worker(pool, &place).pid();
-    let _ = rustix::process::kill_process(pid, Signal::STOP);
+    stop(pid);
     let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
     let _ = rustix::process::kill_process(pid, Signal::CONT);
     scenario::measured("worker stopped: end of the command", outcome.elapsed);

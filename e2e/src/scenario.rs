@@ -5,6 +5,8 @@ use crate::pool::{Options, Pool};
 use crate::process::{Daemon, Ended, Outcome, Run, wait_for};
 use crate::report::{Report, Verdict};
 use crate::several::several;
+use rustix::process::{Pid, Signal};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -20,6 +22,9 @@ pub const COMMAND: &str = "echo begun > begun; i=0; while [ $i -lt 5 ]; do echo 
 
 /// A name, and what is done; that returns what is wrong, in words.
 pub type Scenario = (&'static str, fn(&mut Pool) -> Result<Vec<String>>);
+
+/// The folder of what commands in the background write to standard error, in the pool's own.
+const SAID: &str = "said";
 
 /// Scenarios at the same time, of those that may be: they wait more than they compute.
 const BESIDE: usize = 3;
@@ -56,6 +61,7 @@ fn one(options: &Options, scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Res
     folder(&pool, "")?;
     let mut wrong = scenario(&mut pool)?;
     if !wrong.is_empty() {
+        wrong.extend(said_in_background(&pool));
         wrong.push(pool.logs(8));
     }
     wrong.extend(pool.stop(false)?);
@@ -159,12 +165,36 @@ pub fn descendants(root: i32) -> Vec<i32> {
     found.split_off(1)
 }
 
-/// Starts `sh -c SCRIPT` remotely in a folder of its own, and does not wait for it.
+/// Starts `sh -c SCRIPT` remotely in a folder of its own, and does not wait for it. A scenario that fails reports the standard error.
 pub fn background(pool: &Pool, name: &str, script: &str) -> Result<Child> {
     let place = folder(pool, name)?;
+    let said = pool.scratch.path().join(SAID);
+    std::fs::create_dir_all(&said).at("create", &said)?;
+    let said = said.join(name.replace('/', "-"));
+    let stderr = File::create(&said).at("create", &said)?;
     let mut command = pool.client.remrun(&["--no-local", "sh", "-c", script]);
-    command.current_dir(&place).stdout(Stdio::null()).stderr(Stdio::null());
+    command.current_dir(&place).stdout(Stdio::null()).stderr(stderr);
     command.spawn().context(|| "cannot start remrun".to_owned())
+}
+
+/// What the commands in the background wrote to standard error, each under its name.
+fn said_in_background(pool: &Pool) -> Vec<String> {
+    let entries = std::fs::read_dir(pool.scratch.path().join(SAID)).into_iter().flatten().flatten();
+    let texts = entries.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap_or_default()));
+    let said = texts.filter(|(_, text)| !text.is_empty());
+    said.map(|(name, text)| format!("--- remrun of {}\n{}", name.display(), String::from_utf8_lossy(&text))).collect()
+}
+
+/// Stops a process, and returns once it does nothing any more: the signal takes hold of a thread only where that gets a processor, and
+/// until then the others go on.
+pub fn stop(pid: Pid) {
+    let _ = rustix::process::kill_process(pid, Signal::STOP);
+    let threads = format!("/proc/{}/task", pid.as_raw_nonzero());
+    let is_stopped = |stat: String| matches!(stat.rsplit(") ").next(), Some(rest) if rest.starts_with(['T', 't']));
+    wait_for(END_BOUND, || {
+        let mut entries = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+        entries.all(|thread| std::fs::read_to_string(thread.path().join("stat")).is_ok_and(is_stopped)).then_some(())
+    });
 }
 
 /// Runs `sh -c SCRIPT` remotely in `place`, and `edit` here once the script has come to `sleep SECONDS`.

@@ -510,7 +510,8 @@ impl<'a> Exchange<'a> {
             .map_or_else(|| Err("a result came after its end".into()), |arrivals| arrivals.take(object))
     }
 
-    fn on_failed(&self, failed: Failed) -> Outcome {
+    fn on_failed(&mut self, failed: Failed) -> Outcome {
+        self.session.absence.is_passing = failed.is_passing;
         match failed.reason() {
             FailedKind::Exec => Outcome::NotExecuted(failed),
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),

@@ -283,78 +283,8 @@ impl Session {
     }
 }
 
-/// How long a command that may not run here waits while all workers rest; …
-const REST_MAX: Duration = Duration::from_secs(600);
-/// … and while there is none.
-const RETURN_MAX: Duration = Duration::from_secs(5);
-/// How often it looks whether they do.
-const REST_LOOK: Duration = Duration::from_millis(500);
-
-impl Session {
-    /// Waits, where the command may not run here, until workers that all rest take tasks again. False: that is not what it waits for, or it has
-    /// waited for long enough.
-    pub(crate) async fn wait_for_rest(
-        &mut self,
-        caller: (&mut Requests, &mut Replies),
-        record: &mut Record,
-    ) -> Result<bool, Outcome> {
-        let daemon = self.daemon.clone();
-        let resting = |daemon: &Daemon| {
-            let offer = offered(daemon)?;
-            (offer.cpus == 0 && !offer.resting.is_empty()).then(|| offer.resting.join(", "))
-        };
-        if !self.options.no_local || self.rested {
-            return Ok(false);
-        }
-        // What was offered before it was refused says nothing.
-        let offers = daemon.link().map(|link| link.offers.clone());
-        let asking = async {
-            if let Some(offers) = offers {
-                offers.renewed().await;
-            }
-        };
-        self.hearing(Phase::BeforeStart, asking, (&mut *caller.0, &mut *caller.1)).await?;
-        let Some(who) = resting(&daemon) else { return self.wait_for_return(caller).await };
-        record.note(format!("waits until a worker takes tasks again: {who}"));
-        self.daemon.records.tell(record);
-        if self.stderr_is_terminal() {
-            let line =
-                format!("waits until a worker takes tasks again, {} minutes at most: {who}", REST_MAX.as_secs() / 60);
-            let _ = caller.1.send(&Reply::Note(line)).await;
-        }
-        let goes_on = async {
-            while resting(&daemon).is_some() {
-                tokio::time::sleep(REST_LOOK).await;
-            }
-        };
-        let waiting = tokio::time::timeout(REST_MAX, goes_on);
-        let waited = self.hearing(Phase::BeforeStart, waiting, caller).await?;
-        // Once: who finds them at rest again right away is not to wait for ever.
-        self.rested = waited.is_err();
-        Ok(waited.is_ok())
-    }
-
-    /// The same where nobody rests and no worker is there: one whose connection broke is back within seconds.
-    async fn wait_for_return(&mut self, caller: (&mut Requests, &mut Replies)) -> Result<bool, Outcome> {
-        let daemon = self.daemon.clone();
-        if offered(&daemon).is_none_or(|offer| offer.cpus > 0) {
-            return Ok(false);
-        }
-        self.rested = true;
-        let is_there = || offered(&daemon).is_some_and(|offer| offer.cpus > 0);
-        let returns = async {
-            while !is_there() {
-                tokio::time::sleep(REST_LOOK).await;
-            }
-        };
-        let waiting = tokio::time::timeout(RETURN_MAX, returns);
-        let waited = self.hearing(Phase::BeforeStart, waiting, caller).await?;
-        Ok(waited.is_ok())
-    }
-}
-
 /// What the hub's workers offer now, as far as that is known.
-fn offered(daemon: &Daemon) -> Option<Offer> {
+pub(crate) fn offered(daemon: &Daemon) -> Option<Offer> {
     daemon.link()?.offers.latest()
 }
 

@@ -10,12 +10,13 @@
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
 //! * What can only run here: [`remote_ability`], `formats`, `listening`, `clones`. What tasks lock: `locks`.
 //! * What was called off, since it cannot be done elsewhere: [`unable`]; what makes that possible: [`hold`].
-//! * A command that runs here as well: `race`, on `own_pool`.
+//! * What waits for workers since it may not run here: `absence`. A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there
 //!   ([`networks`]). What of all this outlives the daemon is in small files (`small_file`).
 //! * Its callers: [`caller`], whether they stand where it stands (`world`), [`stdio`], [`outputs`]; for people [`record`], [`report`], [`ask`].
 
+mod absence;
 pub mod ahead;
 pub mod arrivals;
 pub mod ask;

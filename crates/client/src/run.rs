@@ -3,6 +3,7 @@
 //! The way of a command: [`run`] decides whether it can run elsewhere; [`attempt`] launches it at the hub and passes its
 //! streams both ways; [`settle`] commits what it left behind. A task that came to nothing is tried again, then run here.
 
+use crate::absence::Absence;
 pub use crate::call::Call;
 use crate::caller::{Replies, Requests};
 use crate::choice::Side;
@@ -179,8 +180,8 @@ pub(crate) struct Session {
     pub(crate) contestant: Option<Contestant>,
     /// Its run here, if it was late elsewhere and runs on both sides now.
     pub(crate) hedge: Option<Hedge>,
-    /// It has waited for workers that rest for as long as it may.
-    pub(crate) rested: bool,
+    /// What it knows of workers that are away.
+    pub(crate) absence: Absence,
     /// How often it has begun again because it was late.
     pub(crate) moves: u32,
     /// What another run needs.
@@ -242,7 +243,7 @@ impl Session {
             unread: Vec::new(),
             contestant,
             hedge: None,
-            rested: false,
+            absence: Absence::default(),
             moves: 0,
             again,
             closing,
@@ -313,6 +314,7 @@ impl Session {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
                     record.note(format!("attempt {attempt} came to nothing: {why}"));
                     trouble = why;
+                    self.absence.is_over();
                     if !self.can_repeat() {
                         break;
                     }

@@ -12,10 +12,13 @@ use std::time::{Duration, Instant};
 
 /// How often a daemon that goes away is tried. More than twice, since a dying one may still accept a caller.
 pub const TRIES_MAX: u32 = 3;
-/// How long it may take to have a daemon that listens.
-pub const START_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long it may take to have a daemon that listens, where there is no other way. One that dies is not waited for: this is for machines that
+/// are busy.
+pub const START_TIME_MAX: Duration = Duration::from_secs(60);
+/// The same where a command can run here instead.
+const START_TIME_MAX_OR_HERE: Duration = Duration::from_secs(10);
 /// How long it may take to learn what became of a task whose daemon died.
-const OUTCOME_TIME_MAX: Duration = Duration::from_secs(10);
+const OUTCOME_TIME_MAX: Duration = START_TIME_MAX;
 
 /// What the daemon made of a task.
 pub enum Sent {
@@ -34,6 +37,11 @@ enum Talk {
     Lost(Option<TaskId>),
 }
 
+/// How long a command waits for a daemon that listens.
+pub fn start_time_max(no_local: bool) -> Duration {
+    if no_local { START_TIME_MAX } else { START_TIME_MAX_OR_HERE }
+}
+
 /// Hands a task over and waits for its end. What the daemon notes goes to `notes`.
 pub fn run(
     folder: &Folder,
@@ -43,11 +51,12 @@ pub fn run(
     notes: &mut Vec<String>,
 ) -> Result<Sent, Error> {
     let mut lost = DoorError::NotListening;
+    let start_time = start_time_max(matches!(request, Request::Run { options, .. } if options.no_local));
     for _ in 0..TRIES_MAX {
         if cancel.is_cancelled() {
             return Err(Error::Cancelled);
         }
-        let mut door = match Door::open_or_start(folder, Instant::now() + START_TIME_MAX) {
+        let mut door = match Door::open_or_start(folder, Instant::now() + start_time) {
             Ok(door) => door,
             Err(error) => return Ok(Sent::NoDaemon(error)),
         };

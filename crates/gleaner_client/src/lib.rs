@@ -34,7 +34,7 @@ mod task;
 
 pub use base::ExitStatus;
 pub use cancel::Cancel;
-pub use elsewhere::{START_TIME_MAX, TRIES_MAX, ask_outcome, unknown_end};
+pub use elsewhere::{START_TIME_MAX, TRIES_MAX, ask_outcome, start_time_max, unknown_end};
 pub use error::Error;
 pub use session::{Job, OUTPUT_BYTES_MAX, Session};
 pub use task::{CPUS_MAX, Ended, Outcome, Place, Streams, Task};

@@ -81,6 +81,8 @@ pub struct Placement {
     waits: Histogram,
     /// Workers have left, or lend less, since [`Placement::stranded`] was asked.
     has_shrunk: bool,
+    /// When the last one left, or the hub began without any, in nanoseconds of the hub's time.
+    left_at: u64,
 }
 
 #[derive(Debug)]
@@ -106,6 +108,9 @@ struct Launch {
     cost_ms: u32,
 }
 
+/// Within this a worker whose connection broke, or whose hub began anew, is there again.
+const BACK_WITHIN: Duration = Duration::from_secs(10);
+
 /// What a launch is estimated to take, in milliseconds of processor time.
 pub(crate) const COST_MS: u32 = 100;
 
@@ -114,6 +119,7 @@ impl Placement {
     pub fn new(desk: Desk) -> Self {
         Self {
             tags: desk.tags(),
+            left_at: desk.now(),
             desk,
             workers: BTreeMap::new(),
             nodes: HashMap::new(),
@@ -283,6 +289,7 @@ impl Placement {
         let Some(known) = self.workers.remove(&worker) else { return Vec::new() };
         let mut made = Vec::new();
         self.has_shrunk = true;
+        self.left_at = self.desk.now();
         for host in known.hosts {
             self.desk.act(Event::Drain(host, true));
             let running = self.desk.table().host(host).map(|view| view.running).unwrap_or_default();
@@ -342,6 +349,15 @@ impl Placement {
         self.launches.insert(task, ticket);
         self.waiting += 1;
         Ok(self.placed())
+    }
+
+    /// Whether what was refused so may have a place in a moment: no worker is there, or not one that was there a moment ago.
+    pub fn is_passing(&self, refused: &Refused) -> bool {
+        match refused {
+            Refused::NoWorker(_) => true,
+            Refused::Lack(_) => self.desk.now().saturating_sub(self.left_at) < BACK_WITHIN.as_nanos() as u64,
+            Refused::Table(_) => false,
+        }
     }
 
     /// What a task has cost is known: its account is charged that when it is finished.

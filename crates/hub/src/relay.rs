@@ -74,7 +74,10 @@ async fn carry(
     let queued = Instant::now();
     // Who has run tasks of the view that this one was copied from has their files.
     let placed = shared.place(ticket, client, client.origin(view).unwrap_or(view), &needs);
-    let placed = placed.map_err(|refused| FailedKind::NoWorker.because(refused.to_string()))?;
+    let placed = placed.map_err(|refused| Failed {
+        is_passing: shared.is_passing(&refused),
+        ..FailedKind::NoWorker.because(refused.to_string())
+    })?;
     let (worker, why) = wait_for_place(placed, from_client).await?;
     let placed = placed_at(&worker, why, queued.elapsed());
     to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone(&worker))?;
@@ -233,7 +236,8 @@ async fn wait_for_place(
     loop {
         tokio::select! {
             place = &mut placed => {
-                return place.map_err(|_| FailedKind::NoWorker.because("the workers that could take it have left"));
+                let left = || FailedKind::NoWorker.because("the workers that could take it have left");
+                return place.map_err(|_| Failed { is_passing: true, ..left() });
             }
             input = from_client.next::<TaskInput>() => match input {
                 // A signal before the start: what it would do to the command is not known, so the task is taken back.

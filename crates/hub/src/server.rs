@@ -447,6 +447,11 @@ impl Shared {
         }
     }
 
+    /// Whether a launch that was refused so may have a place in a moment.
+    pub(crate) fn is_passing(&self, refused: &Refused) -> bool {
+        lock(&self.state).placement.is_passing(refused)
+    }
+
     /// A launch has ended, and taken so much processor time, in milliseconds.
     pub fn exited(&self, ticket: Ticket, cost_ms: u32) {
         lock(&self.state).placement.cost(ticket, cost_ms);

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 /// How often it is looked.
 const LOOK: Duration = Duration::from_millis(50);
+/// So much of the time from look to look counts at most: on a busy machine looks are late, and there may be something to read that is not read yet.
+const COUNTED_MAX: Duration = Duration::from_millis(100);
 /// A look that is later by this much: this process did not run.
 const LATE: Duration = Duration::from_secs(1);
 
@@ -38,22 +40,21 @@ pub(crate) fn now() -> Duration {
     Duration::new(time.tv_sec.max(0) as u64, time.tv_nsec as u32)
 }
 
-/// Counts looks: after a break there is one, however long that was.
+/// Counts the time from look to look. A break begins it anew, however long that was.
 struct Silence {
-    looks: u32,
-    left: u32,
+    limit: Duration,
+    left: Duration,
 }
 
 impl Silence {
     fn new(limit: Duration) -> Self {
-        let looks = (limit.as_millis().div_ceil(LOOK.as_millis())).max(1) as u32;
-        Self { looks, left: looks }
+        Self { limit, left: limit }
     }
 
     /// One more look has found nothing, which took so long. Whether these are enough.
     fn looked(&mut self, took: Duration) -> bool {
-        self.left = if took > LOOK + LATE { self.looks } else { self.left - 1 };
-        self.left == 0
+        self.left = if took > LOOK + LATE { self.limit } else { self.left.saturating_sub(took.min(COUNTED_MAX)) };
+        self.left.is_zero()
     }
 }
 
@@ -64,10 +65,17 @@ mod tests {
     #[test]
     fn a_break_begins_silence_anew() {
         let mut silence = Silence::new(LOOK * 3);
-        assert!(!silence.looked(LOOK) && !silence.looked(LOOK * 2));
+        assert!(!silence.looked(LOOK) && !silence.looked(LOOK / 2));
         assert!(!silence.looked(Duration::from_secs(3_600)), "nothing was read for an hour");
         assert!(!silence.looked(LOOK) && !silence.looked(LOOK));
         assert!(silence.looked(LOOK));
+    }
+
+    #[test]
+    fn looks_that_are_late_do_not_make_it_longer() {
+        let mut silence = Silence::new(COUNTED_MAX * 3);
+        assert!(!silence.looked(COUNTED_MAX) && !silence.looked(COUNTED_MAX * 5), "what came meanwhile is read first");
+        assert!(silence.looked(COUNTED_MAX));
     }
 
     #[test]

@@ -37,6 +37,7 @@ use crate::error::{CliError, Result};
 use crate::parts::PartError;
 use crate::render;
 use client::report::{Question, Refusal};
+use gleaner_client::START_TIME_MAX;
 use gleaner_client::door::{Door, DoorError, Folder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,8 +45,6 @@ use std::io::Read;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How long the daemon may take to be started.
-const START_TIME_MAX: Duration = Duration::from_secs(10);
 /// How long it may take to answer: it may have to ask the hub, across a slow link.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Longest token.

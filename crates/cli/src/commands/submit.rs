@@ -2,7 +2,7 @@
 
 mod line;
 
-use super::{START_TIME_MAX, ask, understand};
+use super::{ask, understand};
 use crate::answers::Render;
 use crate::args::Submit;
 use crate::error::{CliError, Result};
@@ -15,6 +15,7 @@ use base::codec::Encode;
 use base::door::{Reply, Request, VERSION};
 use base::{Batch, BatchId, BatchTask};
 use client::report::{self, BatchLine, BatchReport, Question, Submitted};
+use gleaner_client::START_TIME_MAX;
 use gleaner_client::door::{Door, DoorError, Folder};
 use gleaner_client::gather;
 use line::Before;

@@ -15,7 +15,7 @@ use base::ExitStatus;
 use base::door::{GUEST_MARK, Request, VERSION};
 use gleaner_client::descriptors::Inherited;
 use gleaner_client::door::{Door, DoorError, Folder};
-use gleaner_client::{START_TIME_MAX, TRIES_MAX, descriptors, gather};
+use gleaner_client::{TRIES_MAX, descriptors, gather, start_time_max};
 use options::{Line, Run};
 use rustix::io::Errno;
 use session::{End, Session};
@@ -53,8 +53,9 @@ pub fn main(arguments: Vec<Vec<u8>>) -> i32 {
 /// Has the daemon run the command.
 fn elsewhere(run: &Run) -> i32 {
     let folder = Folder::of_environment();
+    let start_time = start_time_max(run.options.no_local);
     // Until the command is handed over, signals act on us as they would on it.
-    let mut door = match Door::open_or_start(&folder, Instant::now() + START_TIME_MAX) {
+    let mut door = match Door::open_or_start(&folder, Instant::now() + start_time) {
         Ok(door) => door,
         Err(error) => return without_daemon(run, &error),
     };
@@ -100,7 +101,7 @@ fn elsewhere(run: &Run) -> i32 {
             signals.restore();
             return without_daemon(run, &lost);
         }
-        door = match Door::open_or_start(&folder, Instant::now() + START_TIME_MAX) {
+        door = match Door::open_or_start(&folder, Instant::now() + start_time) {
             Ok(door) => door,
             Err(error) => {
                 signals.restore();

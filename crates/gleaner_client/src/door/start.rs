@@ -13,8 +13,6 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// How long a daemon may take from its start until it listens.
-const READY_TIME_MAX: Duration = Duration::from_secs(5);
 /// Name of the lock that a starter holds.
 const LOCK_NAME: &str = "start.lock";
 /// Name of the daemon's log.
@@ -25,8 +23,8 @@ const READY_DESCRIPTOR: c_int = 3;
 const COMPLAINT_BYTES_MAX: u64 = 4096;
 
 impl Door {
-    /// Connects to the daemon in `folder`, and starts it first if nobody listens. Waits for that until `deadline`, and
-    /// never longer than 5 s for the start itself.
+    /// Connects to the daemon in `folder`, and starts it first if nobody listens. Waits for that until `deadline`; one that ends meanwhile
+    /// is not waited for.
     ///
     /// Forks; the child calls nothing that other threads of this process could disturb.
     pub fn open_or_start(folder: &Folder, deadline: Instant) -> Result<Self, DoorError> {
@@ -50,7 +48,7 @@ impl Door {
                 other => return other,
             }
             if locked {
-                start(folder, deadline.min(Instant::now() + READY_TIME_MAX))?;
+                start(folder, deadline)?;
                 return Self::open(folder);
             }
             if Instant::now() >= deadline {

@@ -50,6 +50,20 @@ fn a_lost_worker_gives_up_its_tasks() {
 }
 
 #[test]
+fn what_left_a_moment_ago_may_be_back() {
+    let mut placement = placement();
+    let none = placement.submit(Ticket(0), wanted(1)).expect_err("nobody is there");
+    placement.join(node(1), Lent::by_machine(1), false);
+    let lack = placement.submit(Ticket(1), wanted(2)).expect_err("it has one");
+    assert!(placement.is_passing(&none) && placement.is_passing(&lack), "the hub has just begun");
+    placement.left_at = placement.desk.now().wrapping_sub(BACK_WITHIN.as_nanos() as u64 * 2);
+    assert!(!placement.is_passing(&lack) && placement.is_passing(&none));
+    placement.join(node(2), Lent::by_machine(2), false);
+    placement.leave(node(2));
+    assert!(placement.is_passing(&lack) && !placement.is_passing(&Refused::Table(Refusal::Unknown)));
+}
+
+#[test]
 fn a_hub_that_works_for_this_one_lends_what_its_workers_lend() {
     let mut placement = placement();
     placement.join(node(1), Lent::default(), false);

@@ -294,6 +294,9 @@ pub struct Failed {
     /// `errno` of a failed exec.
     #[prost(int32, tag = "3")]
     pub errno: i32,
+    /// Of 3: workers have left lately, or none has come yet, so that one may be back in a moment.
+    #[prost(bool, tag = "4")]
+    pub is_passing: bool,
 }
 
 impl From<InputKind> for TaskInput {
@@ -346,7 +349,7 @@ impl FailedKind {
 
     /// The message that says so.
     pub fn because(self, message: impl Into<String>) -> Failed {
-        Failed { kind: self as u32 + 1, message: message.into(), errno: 0 }
+        Failed { kind: self as u32 + 1, message: message.into(), ..Failed::default() }
     }
 }
 
