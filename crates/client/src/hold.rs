@@ -15,7 +15,7 @@ use tokio::time::Instant;
 /// How long output is held back after the start of the task …
 const READER_TIME: Duration = Duration::from_millis(40);
 /// … and where all of it goes into files.
-const FILE_TIME: Duration = Duration::from_secs(2);
+const FILE_TIME: Duration = Duration::from_secs(1);
 /// Most bytes that are held back.
 const BYTES_MAX: usize = 256 << 10;
 
@@ -26,7 +26,7 @@ pub struct Hold(Duration);
 impl Hold {
     /// For a caller with these descriptors 0, 1 and 2.
     pub fn new(fds: &[Arc<OwnedFd>; 3]) -> Self {
-        let is_file = |fd: &Arc<OwnedFd>| stdio::is_null(fd) || stdio::regular_file(fd).is_some();
+        let is_file = |fd: &Arc<OwnedFd>| stdio::is_null(fd) || stdio::file_number(fd).is_some();
         Self(if fds[1..].iter().all(is_file) { FILE_TIME } else { READER_TIME })
     }
 }
@@ -101,6 +101,16 @@ mod tests {
         assert_eq!(held.next_due(), Some((Stream::Stderr, Bytes::from_static(b"two"))));
         held.push(Stream::Stdout, Bytes::from_static(b"three"));
         assert!(held.next_due().is_some());
+    }
+
+    #[test]
+    fn what_goes_into_files_is_held_back_for_longer() {
+        let folder = tempfile::tempdir().unwrap();
+        let file: Arc<OwnedFd> = Arc::new(std::fs::File::create(folder.path().join("out")).unwrap().into());
+        let (_reader, pipe) = rustix::pipe::pipe().unwrap();
+        let pipe = Arc::new(pipe);
+        let time = |out: &Arc<OwnedFd>| Hold::new(&[pipe.clone(), out.clone(), file.clone()]).0;
+        assert_eq!((time(&file), time(&pipe)), (FILE_TIME, READER_TIME), "it is open for writing alone");
     }
 
     #[test]

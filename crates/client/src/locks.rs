@@ -12,11 +12,13 @@ use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
 use crate::ending::Phase;
 use crate::hedge::Again;
+use crate::outputs::Output;
 use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
-use crate::views::Counted;
+use crate::stdio;
+use crate::views::{Counted, Seen};
 use base::path::printable;
 use base::{Time, TreePath};
 use rustix::fs::{FlockOperation, Mode, OFlags};
@@ -70,10 +72,12 @@ pub struct NotLocked {
 #[derive(Debug)]
 pub(crate) struct TaskLocks {
     held: Locks,
-    /// Since when what the task sees must not have changed.
-    pub since: Time,
+    /// What the task sees, which must not have changed.
+    pub seen: Seen,
     /// What it did not get last.
     wanted: Option<LockRequest>,
+    /// It could have had that, but for what has changed.
+    is_free: bool,
     /// It has begun again for one.
     has_begun_again: bool,
 }
@@ -81,7 +85,13 @@ pub(crate) struct TaskLocks {
 impl TaskLocks {
     /// None yet, of a task that was launched then.
     pub fn new(launched: Time) -> Self {
-        Self { held: Locks::default(), since: launched, wanted: None, has_begun_again: false }
+        Self {
+            held: Locks::default(),
+            seen: Seen::new(launched, None),
+            wanted: None,
+            is_free: false,
+            has_begun_again: false,
+        }
     }
 
     /// Whether the program itself would wait for what it did not get.
@@ -91,29 +101,54 @@ impl TaskLocks {
 }
 
 impl Session {
+    /// What the task has seen, and what of that its own output has changed.
+    fn seen(&self) -> Seen {
+        let number = |output: &Output, fd| if output.delivered() > 0 { stdio::file_number(fd) } else { None };
+        let [_, stdout, stderr] = &self.again.fds;
+        Seen { own: [number(&self.stdout, stdout), number(&self.stderr, stderr)], ..self.locks.seen }
+    }
+
     /// Takes a lock for the task. The error is why it must not go on with what it has seen.
     pub(crate) async fn lock_for_task(&mut self, request: LockRequest) -> Result<(), String> {
-        let (daemon, plan, since) = (self.daemon.clone(), self.plan.clone(), self.locks.since);
+        let (daemon, plan, seen) = (self.daemon.clone(), self.plan.clone(), self.seen());
         let must_go = self.options.no_local || self.options.job.is_some();
-        let begins_again = must_go && !self.is_noticed() && !self.locks.has_begun_again;
+        let begins_again = (must_go || self.is_noticed()) && self.can_be_unnoticed() && !self.locks.has_begun_again;
         let mut held = std::mem::take(&mut self.locks.held);
         let taken = blocking(move || {
-            if request.is_gone && was_there(&request, since) {
+            if request.is_gone && was_there(&request, seen.since) {
                 // What it makes anew it has removed itself: nobody is kept out by that.
-                return (Ok(()), held, request);
+                return (Ok(()), held, request, true);
             }
             let had = held.has(&request);
             let taken = held.take(&daemon.new_files, &*plan.gate, &request).map_err(|not| not.why);
-            let sees = || if had { Ok(()) } else { sees_what_is_there(&daemon, &plan, since, &request, begins_again) };
-            (taken.and_then(|()| sees()), held, request)
+            let is_free = taken.is_ok();
+            let sees = || if had { Ok(()) } else { sees_what_is_there(&daemon, &plan, seen, &request, begins_again) };
+            (taken.and_then(|()| sees()), held, request, is_free)
         });
-        let Some((taken, held, request)) = taken.await else { return Err("the client daemon failed".into()) };
+        let Some((taken, held, request, is_free)) = taken.await else { return Err("the client daemon failed".into()) };
         match taken {
             Ok(()) => self.locks.held = held,
             // Who waits holds nothing: so no two wait for each other.
-            Err(_) => self.locks.wanted = Some(request),
+            Err(_) => (self.locks.wanted, self.locks.is_free) = (Some(request), is_free),
         }
         taken
+    }
+
+    /// Whether it has not been noticed, or what was delivered can be left out when it begins again.
+    fn can_be_unnoticed(&self) -> bool {
+        !self.is_noticed() || self.can_repeat()
+    }
+
+    /// Whether it begins again elsewhere, with the lock that it did not get, instead of here. Here a program may be told that another has it, and
+    /// go on without.
+    pub(crate) fn begins_again_for_lock(&self) -> bool {
+        let gets_it = self.locks.is_free || self.locks.is_waited_for();
+        let must_go = match (self.options.no_local, self.is_noticed()) {
+            (_, true) => gets_it,
+            (true, false) => true,
+            (false, false) => self.options.job.is_some() && self.locks.is_waited_for(),
+        };
+        must_go && self.can_be_unnoticed()
     }
 
     /// Why the result of a task that has ended does not count: somebody here has made what it had locked as its own, or, as far as
@@ -125,8 +160,8 @@ impl Session {
         if let Some(path) = self.locks.held.overtaken() {
             return Some(format!("another command made {path} while this one had it locked elsewhere"));
         }
-        let (daemon, plan, since) = (self.daemon.clone(), self.plan.clone(), self.locks.since);
-        let look = move || daemon.server.views().moved(&plan.view, since, &plan.folder(), Counted::Nothing);
+        let (daemon, plan, seen) = (self.daemon.clone(), self.plan.clone(), self.seen());
+        let look = move || daemon.server.views().moved(&plan.view, seen, &plan.folder(), Counted::Nothing);
         let moved = if self.is_noticed() { None } else { blocking(look).await? };
         Some(format!("{} was changed by another command while this one had a lock", moved?))
     }
@@ -178,12 +213,12 @@ impl Session {
     }
 }
 
-/// Whether a task that has a lock may go on with what it has seen `since` then. The error is why not. A task that
+/// Whether a task that has a lock may go on with what it has `seen`. The error is why not. A task that
 /// `begins_again` for the first time, with the lock from its start, goes by whatever has changed.
 pub fn sees_what_is_there(
     daemon: &Daemon,
     plan: &Plan,
-    since: Time,
+    seen: Seen,
     request: &LockRequest,
     begins_again: bool,
 ) -> Result<(), String> {
@@ -194,7 +229,7 @@ pub fn sees_what_is_there(
         Some(folder) => Counted::Beside(folder),
         None => Counted::Nothing,
     };
-    match daemon.server.views().moved(&plan.view, since, &plan.folder(), counted) {
+    match daemon.server.views().moved(&plan.view, seen, &plan.folder(), counted) {
         Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
         None => Ok(()),
     }

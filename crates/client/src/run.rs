@@ -293,9 +293,7 @@ impl Session {
                 },
                 Outcome::Contended(why) => {
                     record.note(format!("called off: {why}"));
-                    // Here a job's program may be told that another has it, and go on without.
-                    let must_go = self.options.no_local || self.options.job.is_some() && self.locks.is_waited_for();
-                    let again = must_go && !self.is_noticed() && evictions < EVICTIONS_MAX;
+                    let again = self.begins_again_for_lock() && evictions < EVICTIONS_MAX;
                     if let Err(ended) = self.wait_for_lock(again, (requests, replies)).await {
                         return self.ended(ended);
                     }
@@ -456,7 +454,7 @@ impl Session {
         let _waiting = self.daemon.link().map(Link::waiting);
         let launched = Time(now_nanos());
         if attempt > 1 && self.plan.view.epoch().is_none() {
-            self.locks.since = launched;
+            self.locks.seen.since = launched;
         }
         let view = self.plan.view.clone();
         let reach = Reach::of(&joined);
@@ -488,6 +486,7 @@ impl Session {
             Err(why) => return Outcome::Unplaced(why),
         };
         record.swept(view.len(), ready.changed(), ready.objects());
+        self.locks.seen.version = Some(ready.version());
         let launch = Launch { attempt, launched: launched.0, ..self.launch() };
         let opening = ready.take_off(&daemon, &joined, launch);
         let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
@@ -597,5 +596,5 @@ impl Session {
     }
 }
 
-pub(crate) const REPEATED_DIFFERENTLY: &str = "the worker was lost, and when the command ran again on another its output was not what \
+pub(crate) const REPEATED_DIFFERENTLY: &str = "its first run came to nothing, and when the command ran again elsewhere its output was not what \
                                     it had been: nothing was committed; run it again";

@@ -184,6 +184,12 @@ pub fn is_same_file(one: &OwnedFd, other: &OwnedFd) -> bool {
     }
 }
 
+/// The numbers of device and file of a regular file.
+pub fn file_number(fd: &OwnedFd) -> Option<(u64, u64)> {
+    let opened = fstat(fd).ok()?;
+    (FileType::from_raw_mode(opened.st_mode) == FileType::RegularFile).then_some((opened.st_dev, opened.st_ino))
+}
+
 /// The path and offset of a regular file that is open for reading, if the path still names it.
 pub fn regular_file(fd: &OwnedFd) -> Option<(Vec<u8>, u64)> {
     use std::os::unix::ffi::OsStringExt;

@@ -6,7 +6,7 @@ use crate::earlier::Outgoing;
 use crate::link::Reach;
 use crate::plan::Plan;
 use crate::views::Swept;
-use base::TaskId;
+use base::{TaskId, Version};
 use std::sync::Arc;
 use wire::message::{Launch, Object, OpenKind};
 use wire::{Joined, Receiver, Sender, WireError, convert};
@@ -77,6 +77,11 @@ impl Ready {
     /// How many paths have changed since the launch before it.
     pub fn changed(&self) -> usize {
         self.swept.update.set.len()
+    }
+
+    /// The version of the view that its task sees.
+    pub fn version(&self) -> Version {
+        self.swept.update.version
     }
 
     /// How many objects go with it, before it and behind it.

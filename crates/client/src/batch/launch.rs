@@ -10,6 +10,7 @@ use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
+use crate::views::Seen;
 use base::path::printable;
 use base::{Command, Output, Stdin, TaskId, Time};
 use rustix::io::Errno;
@@ -304,18 +305,19 @@ impl Run<'_> {
             blocking(move || Checked::new(&plan, &daemon, &joined, connection)).await
         };
         let ready = checked.ok_or("the client daemon failed")?.ready?;
+        let seen = Seen::new(since, Some(ready.version()));
         let place = Some(place.instance.unwrap_or_default());
         let launch = Launch { attempt, launched: launched.0, place, ..message(task, plan, Some(index)) };
         let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
         tokio::select! {
             biased;
             why = running.called_off.called() => Ok(Landing::Unable(why)),
-            landing = self.follow(since, sender, receiver) => landing,
+            landing = self.follow(seen, sender, receiver) => landing,
         }
     }
 
     /// What comes of a launch. It ends at the latest a while after its time limit, or when the connection ends.
-    async fn follow(&self, since: Time, mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
+    async fn follow(&self, seen: Seen, mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
         let Self { way, place, plan, locks } = *self;
         let batch = &way.job.spec.batch;
         let limit = time_limit(batch);
@@ -343,7 +345,7 @@ impl Run<'_> {
                 Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
                 Some(OutputKind::Lock(request)) if contended.is_none() => {
                     let number = request.number;
-                    let said = match locks.take(way, plan, since, request).await {
+                    let said = match locks.take(way, plan, seen, request).await {
                         Ok(()) => InputKind::Locked(number),
                         Err(why) => {
                             contended = Some(why);

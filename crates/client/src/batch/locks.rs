@@ -11,8 +11,9 @@ use super::job::Job;
 use crate::locks::{Locked, Locks, sees_what_is_there, was_there};
 use crate::plan::Plan;
 use crate::serve::blocking;
+use crate::views::Seen;
+use base::TreePath;
 use base::path::printable;
-use base::{Time, TreePath};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -139,18 +140,18 @@ impl TaskLocks {
         })
     }
 
-    /// Takes a lock for a run which sees files as they were `since` then. The error is why the run must begin again.
+    /// Takes a lock for a run which has `seen` files. The error is why the run must begin again.
     ///
     /// A lock that a file or folder is by being there, and that was there before the run, is not waited for: the run finds it, as it
     /// would here, and goes by that. Should it ask again when the lock is gone, it begins again.
-    pub async fn take(&self, way: &Arc<Way>, plan: &Plan, since: Time, request: LockRequest) -> Result<(), String> {
+    pub async fn take(&self, way: &Arc<Way>, plan: &Plan, seen: Seen, request: LockRequest) -> Result<(), String> {
         let (way, plan, run) = (way.clone(), plan.clone(), self.clone());
         let taken = blocking(move || {
-            let was_there = was_there(&request, since);
+            let was_there = was_there(&request, seen.since);
             let had = lock(&run.shared.held).has(&request);
             let is_first = !was_there && !lock(&run.shared.holders).have_begun_again;
             let taken = if was_there { Ok(()) } else { run.take_now(&way, &plan, &request) };
-            let sees = || if had { Ok(()) } else { sees_what_is_there(&way.daemon, &plan, since, &request, is_first) };
+            let sees = || if had { Ok(()) } else { sees_what_is_there(&way.daemon, &plan, seen, &request, is_first) };
             let taken = taken.and_then(|()| sees());
             if taken.is_err() {
                 lock(&run.shared.holders).have_begun_again = true;
@@ -204,6 +205,7 @@ mod tests {
     use super::super::folder::tests::{spec_of, task};
     use super::super::log::{Entry, Log};
     use super::*;
+    use base::Time;
     use wire::message::work::Instance;
 
     fn job(folder: &std::path::Path) -> Arc<Job> {

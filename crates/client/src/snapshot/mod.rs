@@ -55,13 +55,15 @@ pub struct Observed {
     /// A later change would show in the stamp. If not (it was changed within the clock's grain), it is to be looked at
     /// again before it is relied on again.
     pub settled: bool,
+    /// The same of a change by a call: not of one through a memory map, which any file that is open for writing may have.
+    pub tells_calls: bool,
 }
 
 impl Observed {
     /// Nothing is there.
     pub(crate) fn absent() -> Self {
         let facts = FileFacts::default();
-        Self { binding: Binding::Absent, stamp: None, access: Access::Allow, facts, settled: true }
+        Self { binding: Binding::Absent, stamp: None, access: Access::Allow, facts, settled: true, tells_calls: true }
     }
 }
 
@@ -243,11 +245,13 @@ impl Snapshot {
         };
         let stat = stamp::stat_open(&node)?;
         let stamp = Stamp::of(&stat);
-        let settled = !self.places.of(&stamp, &node).grain.is_racy(&stamp, now());
+        let grain = self.places.of(&stamp, &node).grain;
+        let settled = !grain.is_racy(&stamp, now());
+        let tells_calls = settled || (grain.multigrain && stamp.has_real_times());
         let kind = FileType::from_raw_mode(stat.stx_mode.into());
         let facts = facts_of(&stat, kind);
         let access = gate.access(path, &facts);
-        let observed = |binding| Observed { binding, stamp: Some(stamp), access, facts, settled };
+        let observed = |binding| Observed { binding, stamp: Some(stamp), access, facts, settled, tells_calls };
         Ok(match kind {
             FileType::Directory => self.directory(path, &stat, access)?.map(observed),
             FileType::RegularFile if access != Access::Allow => Some(observed(self.keep_back(path, &stat, stamp))),
@@ -300,7 +304,7 @@ impl Snapshot {
 /// What the user's own rights keep back.
 fn closed() -> Observed {
     let access = Access::Deny(Denial::Rights);
-    Observed { binding: Binding::Denied, stamp: None, access, facts: FileFacts::default(), settled: true }
+    Observed { binding: Binding::Denied, access, ..Observed::absent() }
 }
 
 fn facts_of(stat: &Statx, kind: FileType) -> FileFacts {

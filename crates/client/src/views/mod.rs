@@ -20,7 +20,7 @@ mod walks;
 
 pub use epoch::{Copied, EPOCH_PATHS_MAX, EPOCH_VIEWS_MAX, JobViews};
 pub use ledger::Known;
-pub use moved::Counted;
+pub use moved::{Counted, Seen};
 
 use crate::policy::Gate;
 use crate::profile::ViewKey;

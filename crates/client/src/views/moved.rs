@@ -1,11 +1,29 @@
 //! Whether what a task has seen is still so, when it gets a lock.
 
 use super::{View, Views};
-use base::{Time, TreePath};
+use base::{Time, TreePath, Version};
 use wire::lock;
 
 /// How coarse the clocks of file systems are.
 const GRAIN_NS: i64 = 10_000_000;
+
+/// What a task has seen of its view: it was launched then, with this version of it, if that is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen {
+    /// Or when its job's epoch began.
+    pub since: Time,
+    /// What is of this version and has the same stamp still is what it has seen, whatever the clock says.
+    pub version: Option<Version>,
+    /// The numbers of device and file of where its output goes, as far as there is some: that changes these.
+    pub own: [Option<(u64, u64)>; 2],
+}
+
+impl Seen {
+    /// What a task has seen that was launched then, with this version of its view.
+    pub fn new(since: Time, version: Option<Version>) -> Self {
+        Self { since, version, own: [None; 2] }
+    }
+}
 
 /// Which folders count as changed that others change all the time: `/tmp`, and those above the working folder.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +49,11 @@ impl Counted<'_> {
 }
 
 impl Views {
-    /// A path of the view that has changed since then, as far as that shows within the clock's grain. What is in a folder counts in any
-    /// case, but for names that the folder's listing has shown as absent.
-    pub fn moved(&self, view: &View, since: Time, cwd: &TreePath, counted: Counted<'_>) -> Option<TreePath> {
-        let since = Time(since.0 - GRAIN_NS);
-        lock(&view.table).moved(since, |path| counted.has(path, cwd)).cloned()
+    /// A path of the view that has changed since a task saw it, as far as that shows within the clock's grain. What is in a folder counts in
+    /// any case, but for names that the folder's listing has shown as absent.
+    pub fn moved(&self, view: &View, seen: Seen, cwd: &TreePath, counted: Counted<'_>) -> Option<TreePath> {
+        let seen = Seen { since: Time(seen.since.0 - GRAIN_NS), ..seen };
+        lock(&view.table).moved(seen, |path| counted.has(path, cwd)).cloned()
     }
 }
 

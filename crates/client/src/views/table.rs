@@ -4,6 +4,7 @@
 //! of
 //! 1.5 a path), which is not worth thousands of open descriptors.
 
+use super::Seen;
 use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
 use super::{PATHS_MAX, VIEW_BYTES_MAX};
@@ -41,6 +42,10 @@ pub(super) struct Entry {
     facts: FileFacts,
     /// A change would show in the stamp.
     settled: bool,
+    /// A change by a call would.
+    tells_calls: bool,
+    /// The view had nothing at the path before.
+    is_first: bool,
     /// To be bound anew whatever the stamp says.
     stale: bool,
     /// The sweep after which it was last used.
@@ -222,10 +227,22 @@ impl Table {
         })
     }
 
-    /// A path that may not be now what it was then, of those that `counts` has count.
-    pub fn moved(&self, since: Time, counts: impl Fn(&TreePath) -> bool) -> Option<&TreePath> {
-        let moved = |(path, entry): &(&TreePath, &Entry)| counts(path) && entry.has_moved(path, since);
+    /// A path that may not be now what a task has seen, of those that `counts` has count.
+    pub fn moved(&self, seen: Seen, counts: impl Fn(&TreePath) -> bool) -> Option<&TreePath> {
+        let is_seen = |path: &TreePath, entry: &Entry| {
+            seen.version.is_some_and(|version| entry.version <= version.0 || self.is_new_since(path, entry, version))
+        };
+        let is_own = |stamp: Stamp| seen.own.contains(&Some((stamp.dev, stamp.ino)));
+        let moved = |(path, entry): &(&TreePath, &Entry)| {
+            counts(path) && !entry.stamp.is_some_and(is_own) && entry.has_moved(path, seen.since, is_seen(path, entry))
+        };
         self.entries.iter().find(moved).map(|(path, _)| path)
+    }
+
+    /// Whether this is the first that was bound to the path since that version, which had nothing there: who has it has this.
+    fn is_new_since(&self, path: &TreePath, entry: &Entry, version: Version) -> bool {
+        let mut dropped = self.dropped.iter().rev().take_while(|(at, _)| *at > version.0);
+        entry.is_first && self.floor <= version.0 && !dropped.any(|(_, dropped)| dropped == path)
     }
 
     /// Adds paths and looks at them.
@@ -399,8 +416,22 @@ impl Table {
         self.absent -= usize::from(was_absent);
         self.bytes -= before.map_or(0, |entry| bytes_of(path, &entry.binding));
         self.bytes += bytes_of(path, &observed.binding);
-        let Observed { binding, stamp, access, facts, settled } = observed;
-        let entry = Entry { seq, version, stamp, binding, access, facts, settled, stale: false, used, walked };
+        let Observed { binding, stamp, access, facts, settled, tells_calls } = observed;
+        let is_first = before.is_none_or(|entry| entry.is_first && entry.version == version);
+        let entry = Entry {
+            seq,
+            version,
+            stamp,
+            binding,
+            access,
+            facts,
+            settled,
+            tells_calls,
+            is_first,
+            stale: false,
+            used,
+            walked,
+        };
         self.entries.insert(path.clone(), entry);
     }
 
@@ -489,14 +520,15 @@ impl Table {
 
 impl Entry {
     fn observed(&self) -> Observed {
-        let Self { binding, stamp, access, facts, settled, .. } = self.clone();
-        Observed { binding, stamp, access, facts, settled }
+        let Self { binding, stamp, access, facts, settled, tells_calls, .. } = self.clone();
+        Observed { binding, stamp, access, facts, settled, tells_calls }
     }
 
-    /// Whether what is at the path may have changed since then, whatever this entry has been told meanwhile.
-    fn has_moved(&self, path: &TreePath, since: Time) -> bool {
+    /// Whether what is at the path may have changed since then. Unless it `is_seen`, this entry may have been told of something else since.
+    fn has_moved(&self, path: &TreePath, since: Time, is_seen: bool) -> bool {
+        let is_certain = is_seen && self.tells_calls && !self.stale;
         match (stat_at(path.as_bytes()).map(|stat| Stamp::of(&stat)), &self.stamp) {
-            (Ok(now), Some(stamp)) => now != *stamp || now.ctime > since,
+            (Ok(now), Some(stamp)) => now != *stamp || (!is_certain && now.ctime > since),
             (Ok(_), None) => self.binding == Binding::Absent,
             (Err(_), Some(_)) => true,
             (Err(_), None) => false,
@@ -554,6 +586,6 @@ fn bytes_of(path: &TreePath, binding: &Binding) -> usize {
 }
 
 fn unbound(path: &TreePath, binding: Binding, ledger: &Ledger) -> Bound {
-    let observed = Observed { binding, stamp: None, access: Access::Allow, facts: FileFacts::default(), settled: true };
+    let observed = Observed { binding, ..Observed::absent() };
     Bound { path: path.clone(), seq: ledger.enter(path, &observed), binding: observed.binding }
 }

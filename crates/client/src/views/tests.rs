@@ -297,6 +297,39 @@ fn late_bindings_are_told() {
     assert_eq!(views.stamp_of(&root_of(&folder), faulted.bound.seq), None, "a number is of one path");
 }
 
+/// What changed just before the launch was seen, however coarse the clock is; what changed since was not, also if another launch has been told.
+#[test]
+fn a_lock_goes_by_what_was_seen() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, late) = (root_of(&folder).join(b"f"), root_of(&folder).join(b"late"));
+    let views = Views::new(snapshot(), None);
+    fs::write(disk(&file), b"x").unwrap();
+    fs::write(disk(&late), b"x").unwrap();
+    // Beyond the grain of any clock: what comes later is later.
+    crate::snapshot::pause_nanos(25_000_000);
+    let view = views.open(&key("/bin/x"), || vec![file.clone()]);
+    let version = Some(views.sweep(&view, &launch(Version(0))).unwrap().update.version);
+    // As if all that had been within the grain.
+    let seen = Seen::new(Time(0), version);
+    let moved = |seen| views.moved(&view, seen, &root_of(&folder), Counted::Nothing);
+    assert_eq!(moved(seen), None);
+    assert!(moved(Seen { version: None, ..seen }).is_some(), "then the clock decides");
+    views.fault(&view, &late, &Open, Time(0)).unwrap();
+    assert_eq!(moved(seen), None, "it was bound for the task");
+    fs::write(disk(&file), b"y").unwrap();
+    assert_eq!(moved(seen), Some(file.clone()));
+    let number = rustix::fs::stat(file.as_bytes()).map(|stat| (stat.st_dev, stat.st_ino)).unwrap();
+    assert_eq!(moved(Seen { own: [None, Some(number)], ..seen }), None, "its own output went there");
+    crate::snapshot::pause_nanos(25_000_000);
+    let later = Some(views.sweep(&view, &launch(Version(0))).unwrap().update.version);
+    assert_eq!(moved(seen), Some(file.clone()), "another launch has been told");
+    assert_eq!(moved(Seen { version: later, ..seen }), None);
+    fs::write(disk(&late), b"y").unwrap();
+    crate::snapshot::pause_nanos(25_000_000);
+    views.sweep(&view, &launch(Version(0))).unwrap();
+    assert_eq!(moved(Seen { version: later, ..seen }), Some(late));
+}
+
 #[test]
 fn the_policy_decides_and_may_change() {
     struct Closed(TreePath, u64);
