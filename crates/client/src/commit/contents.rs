@@ -9,7 +9,7 @@ use super::stage::Slot;
 use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node};
 use super::validate::committed_xattrs;
-use super::{NoteKind, files};
+use super::{NoteKind, closed, files};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Content, TreePath, Xattr};
 use rustix::fs::OFlags;
@@ -52,6 +52,9 @@ impl Planner<'_, '_> {
                 return Ok(());
             }
         };
+        if node.is_file() {
+            self.keep_hidden_attributes(path, slot, xattrs)?;
+        }
         if attr.accessed.0.is_none() {
             self.keep_access_time(path, slot, &node)?;
         }
@@ -73,6 +76,20 @@ impl Planner<'_, '_> {
         let held = self.stages.hold(slot);
         let given = held.and_then(|held| tree::set_atime(&held, node.atime));
         given.map_err(|source| io_error("stage", path, source))
+    }
+
+    /// Gives what is in `slot` the attributes that the task was not shown of the file which it is to replace.
+    fn keep_hidden_attributes(&mut self, path: &TreePath, slot: Slot, xattrs: &[Xattr]) -> Checked<()> {
+        let io = |source| io_error("keep the attributes of", path, source);
+        let origin = self.origin(path).unwrap_or_else(|| path.clone());
+        let set = committed_xattrs(xattrs);
+        let all = self.tree.hold(&origin).and_then(|held| closed::with_hidden(set.clone(), &held)).map_err(io)?;
+        if all == set {
+            return Ok(());
+        }
+        let staged = self.stages.hold(slot).map_err(io)?;
+        let node = tree::node_of(&staged).map_err(io)?;
+        tree::set_meta(&staged, &meta_of(&node, Some(all))).map_err(io)
     }
 
     /// Places a new file where another one was to be moved, which then only leaves its place.
@@ -168,7 +185,7 @@ impl Planner<'_, '_> {
     ) -> Checked<Step> {
         let io = |source| io_error("keep a copy of", path, source);
         let undo = self.stages.slot(slot.folder);
-        let from = self.tree.open_file(origin, OFlags::RDONLY).map_err(io)?;
+        let from = closed::open_file(self.tree, origin).map_err(io)?;
         let copy = self.stages.create(undo).map_err(io)?;
         files::copy_content(&from.into(), &copy).map_err(io)?;
         let (old, meta) = self.both_metas(origin, node, attr, xattrs, attr.mode & 0o1777)?;
@@ -217,9 +234,10 @@ impl Planner<'_, '_> {
     ) -> Checked<(Meta, Meta)> {
         let io = |source| io_error("look at", origin, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let old = meta_of(node, Some(tree::xattrs_of(&held).map_err(io)?));
+        let old = meta_of(node, Some(closed::all_xattrs(&held).map_err(io)?));
         let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };
-        Ok((old, Meta { xattrs: Some(committed_xattrs(xattrs)), ..meta(attr, mode) }))
+        let new = closed::with_hidden(committed_xattrs(xattrs), &held).map_err(io)?;
+        Ok((old, Meta { xattrs: Some(new), ..meta(attr, mode) }))
     }
 
     fn give_attributes(&mut self, path: &TreePath, node: &Node, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {

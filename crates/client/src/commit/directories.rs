@@ -1,6 +1,5 @@
 //! Planning directories: new ones, changed ones, and those that entries are moved into and out of.
 
-use super::NoteKind;
 use super::apply::io_error;
 use super::check::{Checked, Parent, Planner, kept_mode, meta, meta_of};
 use super::error::{CommitError, ConflictKind};
@@ -9,6 +8,7 @@ use super::rights;
 use super::stage::Slot;
 use super::tree::{self, Meta, Node, is_writable};
 use super::validate::committed_xattrs;
+use super::{NoteKind, closed};
 use base::{Attr, Base, Change, TreePath, Xattr};
 
 impl Planner<'_, '_> {
@@ -101,8 +101,8 @@ impl Planner<'_, '_> {
     ) -> Checked<()> {
         let io = |source| io_error("look at", path, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let present = tree::xattrs_of(&held).map_err(io)?;
-        let wanted = committed_xattrs(xattrs);
+        let present = closed::all_xattrs(&held).map_err(io)?;
+        let wanted = closed::with_hidden(committed_xattrs(xattrs), &held).map_err(io)?;
         let old = meta_of(node, (present != wanted).then_some(present));
         let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };
         let mut new = meta(attr, kept_mode(attr.mode, node.mode));

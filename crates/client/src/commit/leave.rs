@@ -8,7 +8,7 @@ use super::plan::Step;
 use super::stage::{Slot, names_in};
 use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node, os};
-use super::{NoteKind, files};
+use super::{NoteKind, closed, files};
 use base::{Action, Base, Digest, TreePath};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::io;
@@ -84,7 +84,7 @@ impl<'a> Planner<'a, '_> {
                 }
             }
             self.inspect_parent(&at.parent().unwrap_or_else(TreePath::root))?;
-            let xattrs = tree::xattrs_of(&held).map_err(|source| io_error("look at", &at, source))?;
+            let xattrs = closed::all_xattrs(&held).map_err(|source| io_error("look at", &at, source))?;
             let old = meta_of(&node, Some(xattrs));
             self.detach.push(Step::RemoveDirectory { path: at, ino: node.ino, old });
         }
@@ -234,8 +234,8 @@ impl<'a> Planner<'a, '_> {
             return self.copy_other(from, slot, node).map_err(io);
         }
         let held = self.tree.hold(from).map_err(io)?;
-        let xattrs = Some(tree::xattrs_of(&held).map_err(io)?);
-        let original = self.tree.open_file(from, OFlags::RDONLY).map_err(io)?;
+        let xattrs = Some(closed::all_xattrs(&held).map_err(io)?);
+        let original = closed::open_file(self.tree, from).map_err(io)?;
         let copy = self.stages.create(slot).map_err(io)?;
         files::copy_content(&original.into(), &copy).map_err(io)?;
         let copy = OwnedFd::from(copy);

@@ -16,6 +16,7 @@
 mod apply;
 mod aside;
 mod check;
+mod closed;
 mod contents;
 mod crash;
 mod directories;

@@ -306,8 +306,8 @@ fn set_times(held: impl AsFd, mtime: Time, atime: Option<Time>) -> io::Result<()
     Ok(())
 }
 
-/// The `user.` attributes of what is held, sorted; none where the file system has no such thing.
-pub(crate) fn xattrs_of(held: &OwnedFd) -> io::Result<Vec<Xattr>> {
+/// The names of the attributes of what is held that are mirrored: who may not read the values may list these.
+pub(crate) fn names_of_xattrs(held: &OwnedFd) -> io::Result<Vec<Vec<u8>>> {
     let path = magic(held);
     let mut names = vec![0u8; 1 << 10];
     let count = loop {
@@ -318,13 +318,20 @@ pub(crate) fn xattrs_of(held: &OwnedFd) -> io::Result<Vec<Xattr>> {
             Err(error) => return Err(error.into()),
         }
     };
+    let names = names[..count].split(|byte| *byte == 0).filter(|name| is_mirrored_xattr(name));
+    Ok(names.map(<[u8]>::to_vec).collect())
+}
+
+/// The `user.` attributes of what is held that this user may read, sorted; none where the file system has no such thing.
+pub(crate) fn xattrs_of(held: &OwnedFd) -> io::Result<Vec<Xattr>> {
+    let path = magic(held);
     let mut found = Vec::new();
-    for name in names[..count].split(|byte| *byte == 0).filter(|name| is_mirrored_xattr(name)) {
+    for name in names_of_xattrs(held)? {
         let mut value = vec![0u8; 1 << 16];
-        match rustix::fs::getxattr(path.as_str(), os(name), &mut value[..]) {
+        match rustix::fs::getxattr(path.as_str(), os(&name), &mut value[..]) {
             Ok(len) => {
                 value.truncate(len);
-                found.push(Xattr { name: name.to_vec(), value });
+                found.push(Xattr { name, value });
             }
             Err(Errno::NODATA | Errno::ACCESS) => {}
             Err(error) => return Err(error.into()),

@@ -8,8 +8,8 @@ use super::Likely::{File, Folder, Link};
 const LINES: &[(&str, char)] = &[
     ("cp @f @n", 'f'),
     ("cp -p @f @n", 'f'),
-    ("cp -a @x @n", 'x'),
-    ("cp -r @d @n", 'd'),
+    ("cp -aT @x @n", 'x'),
+    ("cp -rT @d @n", 'd'),
     ("cp --reflink=auto -f @f @f", '-'),
     ("mv @x @n", 'x'),
     ("mv -f @f @f", '-'),
@@ -128,7 +128,7 @@ impl Grammar {
         };
         let mut line = String::new();
         let mut rest = template;
-        // A folder copied into itself depends on the order of its listing.
+        // A folder copied into itself depends on the order of its listing, also by a link (`-T`: not into what that leads to).
         let new = if template.starts_with("cp -") { self.name() } else { self.fresh() };
         let goes = ["mv ", "cp "].iter().any(|tool| template.starts_with(tool));
         let mut last = None;

@@ -223,3 +223,50 @@ fn files_that_may_only_grow() {
     scene.assert_clean();
     scene.shell("chattr -a log; chattr -i fixed");
 }
+
+/// The task was not shown what this user owns and may not read, so it has not taken it away.
+#[test]
+fn attributes_that_the_owner_may_not_read_stay() {
+    let made = format!(
+        "echo a > a; echo b > b; echo c > c; mkdir d; chown {USER}:{USER} a b c d; ln b other
+        for i in a b c d; do setfattr -n user.kept -v '' $i; setfattr -n user.set -v old $i; chmod 0 $i; done"
+    );
+    let Some(scene) = scene(&made) else { return };
+    if attributes(&scene, "/a").is_empty() {
+        println!("SKIPPED: the temporary folder takes no user attributes");
+        return;
+    }
+    let saw = scene.saw();
+    as_user(|| {
+        let set = base::Xattr { name: b"user.set".to_vec(), value: b"new".to_vec() };
+        let task = Task::new(&saw).file("/a", "written", 0o355, FileChange::Written);
+        let task = task.file("/b", "by one name", 0o711, FileChange::Written);
+        let mut task = task.file("/c", "c\n", 0o644, FileChange::Attributes).directory("/d", 0o755);
+        for change in &mut task.delta.changes {
+            let (Action::File { xattrs, .. } | Action::Directory { xattrs, .. }) = &mut change.action else { continue };
+            xattrs.push(set.clone());
+        }
+        task.commit(&scene.committer(), 1).expect("commits");
+    });
+    for at in ["/a", "/b", "/other", "/c", "/d"] {
+        assert_eq!(
+            attributes(&scene, at),
+            [("user.kept".into(), "".into()), ("user.set".into(), "new".into())],
+            "{at}"
+        );
+    }
+    assert_eq!(
+        (scene.read("/a"), scene.read("/b"), scene.read("/other")),
+        ("written".into(), "by one name".into(), "by one name".into())
+    );
+    assert_eq!((node(&scene, "/a").2, node(&scene, "/other").2, node(&scene, "/d").2), (0o355, 0o711, 0o755));
+    scene.assert_clean();
+}
+
+/// The `user.` attributes of what is there, with their values.
+fn attributes(scene: &Scene, at: &str) -> Vec<(String, String)> {
+    let tree = super::super::tree::Tree::open(&scene.root()).expect("opens");
+    let found = tree.hold(&path(at)).and_then(|held| super::super::tree::xattrs_of(&held)).expect("are read");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    found.iter().map(|xattr| (text(&xattr.name), text(&xattr.value))).collect()
+}
