@@ -40,6 +40,8 @@ struct Grammar {
     known: Vec<(Vec<u8>, Likely)>,
     /// Slots that are likely open.
     open: Vec<u8>,
+    /// Those of them that are not open for writing, and whether what they are may have been removed or replaced by now.
+    as_found: Vec<(u8, bool)>,
     nobody: bool,
     /// It is the only command of its program. What such a command finds has no pipes: one that was there is not always the one here.
     alone: bool,
@@ -50,7 +52,7 @@ pub fn draw(seed: u64) -> Program {
     let mut dice = Dice(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
     dice.next();
     let nobody = dice.percent(35);
-    let mut grammar = Grammar { dice, known: Vec::new(), open: Vec::new(), nobody, alone: false };
+    let mut grammar = Grammar { dice, known: Vec::new(), open: Vec::new(), as_found: Vec::new(), nobody, alone: false };
     let mounts = grammar.dice.percent(12);
     let word = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let mut program = Program::default();
@@ -111,6 +113,7 @@ impl Grammar {
 
     fn run(&mut self, count: usize) -> Step {
         self.open.clear();
+        self.as_found.clear();
         let mut ops: Vec<Op> = (0..count).map(|_| self.operation(0)).collect();
         if self.dice.percent(25) {
             ops.push(self.ending());
@@ -173,6 +176,24 @@ impl Grammar {
             1..4 => Some(("stdin".into(), self.dice.of(&["1", "300", "4096", "70000", "200000"]).into())),
             _ => None,
         }
+    }
+
+    /// A slot is opened, unless that fails: then it is what it was.
+    fn opens(&mut self, slot: u8, access: &str, path: &[u8]) {
+        let is_folder = self.known.iter().any(|(known, likely)| known == path && *likely == Likely::Folder);
+        self.as_found.extend((is_folder || access == "r").then_some((slot, false)));
+    }
+
+    /// Whether a slot may be what is there no more: an overlay refuses to change its attributes, or takes them for those of a folder in its
+    /// place.
+    fn may_be_gone(&self, slot: &[u8]) -> bool {
+        self.as_found.iter().any(|(known, is_gone)| *is_gone && slot == [*known])
+    }
+
+    /// A slot is made a copy of another.
+    fn copies(&mut self, slot: &[u8], other: &[u8]) {
+        let is_gone = self.as_found.iter().filter(|(known, _)| slot == [*known]).map(|(_, is_gone)| *is_gone).max();
+        self.as_found.extend(is_gone.zip(other.first()).map(|(is_gone, other)| (*other, is_gone)));
     }
 
     /// A name that is likely there.

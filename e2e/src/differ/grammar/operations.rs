@@ -68,6 +68,7 @@ impl Grammar {
             _ if more.contains("creat") && self.dice.percent(60) => self.fresh(),
             _ => self.existing(&[File, File, Link, Folder]),
         };
+        self.opens(slot, access, &path);
         if more.contains("creat") {
             self.learn(&path, File);
         }
@@ -91,14 +92,19 @@ impl Grammar {
             16..18 => op("ftruncate", [slot, size]),
             18 => self.allocation(slot, at, size),
             19 => op("fsync", [slot]),
-            20 => op("dup", [slot, other]),
-            21 => op("dup2", [slot, other]),
+            kind @ 20..22 => {
+                self.copies(&slot, &other);
+                op(if kind == 20 { "dup" } else { "dup2" }, [slot, other])
+            }
             22 => op("getfl", [slot]),
             23 => op("setfl", [slot, self.dice.of(&["append+nonblock", "nonblock"]).into()]),
             24 => op("getfd", [slot]),
             25 => op("close", [slot]),
             26 => op("fstat", [slot]),
-            27 => op("fchmod", [slot, self.mode()]),
+            27 => {
+                let mode = self.mode();
+                if self.may_be_gone(&slot) { op("fstat", [slot]) } else { op("fchmod", [slot, mode]) }
+            }
             28..30 => op("mapwrite", [slot, self.number(3)]),
             30 => op("mapread", [slot, self.number(3)]),
             31 => op("sendfile", [slot, other, size]),
@@ -150,7 +156,11 @@ impl Grammar {
     /// Something that changes names or contents by name.
     pub(super) fn change(&mut self) -> Op {
         let fresh = self.fresh();
-        match self.dice.below(32) {
+        let what = self.dice.below(32);
+        if (10..20).contains(&what) {
+            self.as_found.iter_mut().for_each(|(_, is_gone)| *is_gone = true);
+        }
+        match what {
             0..4 => self.put(&fresh),
             4 => {
                 let path = self.existing(&[File, Link]);
