@@ -29,6 +29,8 @@ pub struct Command {
     pub ignored_signals: u64,
     /// Signals that the caller blocks, and so the command from its start, in the same way. Not kept with batch jobs.
     pub blocked_signals: u64,
+    /// Nice value of the caller, 0 to 19, and so of the command from its start. Not kept with batch jobs.
+    pub nice: u8,
 }
 
 impl Command {
@@ -40,6 +42,9 @@ impl Command {
         (1..=64).contains(&signal) && !HARMLESS.contains(&signal) && kept_off & 1 << (signal - 1) == 0
     }
 }
+
+/// The highest nice value, of the lowest priority.
+pub const NICE_MAX: u8 = 19;
 
 /// Most tags that a command asks for, or that a machine has.
 pub const TAGS_MAX: usize = 16;
@@ -183,11 +188,12 @@ impl Encode for Command {
     fn encode(&self, out: &mut Writer) {
         self.encode_kept(out);
         out.u64(self.blocked_signals);
+        out.u8(self.nice);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
         let kept = Self::decode_kept(from)?;
-        Ok(Self { blocked_signals: from.u64()?, ..kept })
+        Ok(Self { blocked_signals: from.u64()?, nice: from.u8()?.min(NICE_MAX), ..kept })
     }
 }
 
@@ -226,6 +232,7 @@ impl Command {
             needs: Needs::decode(from)?,
             ignored_signals: from.u64()?,
             blocked_signals: 0,
+            nice: 0,
         };
         if command.argv.is_empty() { Err(Malformed("a command without a program")) } else { Ok(command) }
     }
@@ -283,6 +290,7 @@ mod tests {
             groups: vec![0, 27],
             needs: Needs { cpus: 2, memory_mib: 300, level: 3, tags: vec!["gpu".into(), "site:a".into()] },
             blocked_signals: 1 << 63,
+            nice: 7,
             ..Command::default()
         };
         assert_eq!(Command::from_bytes(&command.to_bytes()), Ok(command));

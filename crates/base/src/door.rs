@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -69,6 +69,21 @@ pub struct World {
     pub personality: u32,
     /// Its effective capabilities, a bit each.
     pub capabilities: u64,
+    /// How the kernel schedules it.
+    pub scheduling: Scheduling,
+}
+
+/// How the kernel schedules a process, as far as a worker does not do the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Scheduling {
+    /// Whether its nice value is below 0.
+    pub is_raised: bool,
+    /// Its policy (`sched_getscheduler(2)`); 0 is the ordinary one.
+    pub policy: u32,
+    /// Class and level of its disk requests (`ioprio_get(2)`); 0: none of its own.
+    pub disk: u32,
+    /// How many processors it may use; 0: not known.
+    pub processors: u32,
 }
 
 /// From `remrun` or `gleaner` to the daemon.
@@ -310,6 +325,9 @@ impl Encode for World {
     fn encode(&self, out: &mut Writer) {
         [self.root_mount, self.root_inode, self.users, self.capabilities].iter().for_each(|number| out.u64(*number));
         out.u32(self.personality);
+        let Scheduling { is_raised, policy, disk, processors } = self.scheduling;
+        out.bool(is_raised);
+        [policy, disk, processors].iter().for_each(|number| out.u32(*number));
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -319,6 +337,12 @@ impl Encode for World {
             users: from.u64()?,
             capabilities: from.u64()?,
             personality: from.u32()?,
+            scheduling: Scheduling {
+                is_raised: from.bool()?,
+                policy: from.u32()?,
+                disk: from.u32()?,
+                processors: from.u32()?,
+            },
         })
     }
 }
@@ -425,7 +449,14 @@ mod tests {
                 descriptors: vec![(5, "a file, /x".into())],
             },
             window: Some(WindowSize { rows: 24, columns: 80 }),
-            world: World { root_mount: 1, root_inode: 2, users: 3, personality: 4, capabilities: 5 },
+            world: World {
+                root_mount: 1,
+                root_inode: 2,
+                users: 3,
+                personality: 4,
+                capabilities: 5,
+                scheduling: Scheduling { is_raised: true, policy: 6, disk: 7, processors: 8 },
+            },
         };
         let others = [
             Request::Signal(2),

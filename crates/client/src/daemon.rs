@@ -351,7 +351,7 @@ impl Daemon {
                     if !door.is_there() {
                         match self.come_back() {
                             Some(again) => (door, listener, lock) = (again.0, again.1, Some(again.2)),
-                            None => self.make_way(),
+                            None => drop(self.make_way()),
                         }
                     }
                 }
@@ -380,11 +380,13 @@ impl Daemon {
         Some((door, listener, lock))
     }
 
-    /// Ends once nobody is served, for another daemon to start.
-    fn make_way(&self) {
-        if self.callers.make_way() && self.batches.open() == 0 {
+    /// Ends once nobody is served, for another daemon to start. Whether that is now: who finds it so starts that one.
+    fn make_way(&self) -> bool {
+        let is_free = self.callers.make_way() && self.batches.open() == 0;
+        if is_free {
             self.stop();
         }
+        is_free
     }
 
     /// Takes over what was changed in the settings; returns what is wrong with them, if that is new. If only another daemon can take them
@@ -412,13 +414,12 @@ impl Daemon {
         if let Some(wrong) = self.look_at_settings().await {
             let _ = replies.send(&Reply::Note(wrong)).await;
         }
-        if process.is_some_and(|process| self.standing.is_nicer_than(process)) {
-            self.make_way();
+        if process.is_some_and(|process| self.standing.is_nicer_than(process)) && self.make_way() {
+            return;
         }
         if let Some(what) = self.standing.lower_limit(&command.limits) {
-            let is_free = self.callers.make_way() && self.batches.open() == 0;
-            if is_free {
-                return self.stop();
+            if self.make_way() {
+                return;
             }
             if !options.no_local {
                 let why =

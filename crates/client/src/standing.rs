@@ -39,9 +39,9 @@ impl Standing {
         })
     }
 
-    /// Whether it has a lower priority than that process.
+    /// Whether it has a lower priority than that process, and than the ordinary one, which is enough for it.
     pub(crate) fn is_nicer_than(&self, process: i32) -> bool {
-        self.nice > nice_of(process)
+        self.nice > nice_of(process).max(0)
     }
 }
 

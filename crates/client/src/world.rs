@@ -8,7 +8,7 @@ use crate::record::Record;
 use crate::run::CODE_FAILED;
 use crate::serve::blocking;
 use crate::snapshot::STATX_MNT_ID_UNIQUE;
-use base::door::{Options, Reply, World};
+use base::door::{Options, Reply, Scheduling, World};
 use base::{Command, TaskId, TreePath};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::thread::CapabilitySet;
@@ -27,7 +27,7 @@ const ROOT_HAS: CapabilitySet = CapabilitySet::CHOWN
 /// Why a command of this caller cannot run elsewhere as if there; `None` if it can. Costs three system calls where the
 /// caller stands where the daemon stands.
 pub async fn obstacle(caller: World, process: Option<i32>, uid: u32) -> Option<String> {
-    if let Some(why) = other_rights(&caller, uid) {
+    if let Some(why) = other_rights(&caller, uid).or_else(|| other_scheduling(caller.scheduling, own_processors())) {
         return Some(why);
     }
     if is_root_here(&caller) {
@@ -68,6 +68,28 @@ fn other_rights(caller: &World, uid: u32) -> Option<String> {
         _ if !beyond.is_empty() => Some("it has capabilities, though it does not run as root".into()),
         _ => None,
     }
+}
+
+/// What the caller has set for its commands that means something on this machine alone. `own`: the processors that this process may use,
+/// which has given up what its own caller had set.
+fn other_scheduling(caller: Scheduling, own: u32) -> Option<String> {
+    let Scheduling { is_raised, policy, disk, processors } = caller;
+    if is_raised {
+        return Some("its caller has a priority above the ordinary one (nice), which only this machine gives".into());
+    }
+    if policy != 0 {
+        return Some(format!("its caller has a scheduling policy of its own (chrt), number {policy}"));
+    }
+    if disk != 0 {
+        return Some("its caller has set the priority of its disk requests (ionice), which are this machine's".into());
+    }
+    let is_bound = processors != 0 && processors < own;
+    is_bound.then(|| format!("its caller is bound to {processors} of the {own} processors of this machine (taskset)"))
+}
+
+/// How many processors this process may use; 0: not known.
+fn own_processors() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count())
 }
 
 /// Whether the caller's root folder is this process's, on the same mount: then it is in the same mount namespace, too.
@@ -146,6 +168,18 @@ mod tests {
         assert_eq!(differs(&format!("{TABLE}25 21 0:30 / /home/x rw - tmpfs t rw\n")).as_deref(), Some("/home/x"));
         assert_eq!(differs(&format!("{TABLE}25 21 0:30 / / rw - tmpfs t rw\n")).as_deref(), Some("/"), "covered");
         assert_eq!(differs("").as_deref(), Some("/"), "a root folder that is no mount point has no line");
+    }
+
+    #[test]
+    fn scheduling_that_a_worker_does_not_do() {
+        let ordinary = Scheduling { processors: 4, ..Scheduling::default() };
+        let here = |caller| other_scheduling(caller, 4).is_some();
+        assert!(!here(ordinary) && !here(Scheduling::default()));
+        assert!(other_scheduling(ordinary, 2).is_none(), "a daemon that is bound itself");
+        assert!(here(Scheduling { is_raised: true, ..ordinary }));
+        assert!(here(Scheduling { policy: 3, ..ordinary }));
+        assert!(here(Scheduling { disk: 3 << 13, ..ordinary }));
+        assert!(here(Scheduling { processors: 3, ..ordinary }));
     }
 
     #[test]

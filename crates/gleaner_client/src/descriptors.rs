@@ -14,15 +14,10 @@ const LOOKED_AT: RawFd = 1024;
 /// Longest list of a process's descriptors that is read.
 const LISTED_MAX: usize = 4096;
 /// Files that editors and browsers leave open in the terminals that they start.
-const FORGOTTEN: [&[u8]; 7] = [
-    b"v8_context_snapshot.bin",
-    b"snapshot_blob.bin",
-    b"icudtl.dat",
-    b".pak",
-    b".asar",
-    b"/dev/shm/.org.chromium.",
-    b"/memfd:",
-];
+const FORGOTTEN: [&[u8]; 6] =
+    [b"v8_context_snapshot.bin", b"snapshot_blob.bin", b"icudtl.dat", b".pak", b".asar", b"/dev/shm/.org.chromium."];
+/// How memory is called that has a descriptor and no name (`memfd_create`).
+const MEMORY: &[u8] = b"/memfd:";
 
 /// What the descriptors above standard error mean for a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,13 +93,15 @@ fn of_use(fd: RawFd, argv: &[Vec<u8>], env: &[Vec<u8>], jobserver: &[RawFd]) -> 
         FileType::CharacterDevice if is_terminal => "a terminal",
         _ if is_named => "named by the command",
         FileType::CharacterDevice => "a device",
+        FileType::Unknown => "what programs count or wait with",
         _ => return None,
     };
     let is_minor = !is_named && kind == FileType::CharacterDevice && !is_terminal;
     let path = path_of(fd);
     let is_by_accident = match kind {
+        FileType::RegularFile if path.starts_with(MEMORY) => is_from_afar(fd, &path),
         FileType::RegularFile => is_forgotten(&path) || is_lock(fd),
-        FileType::Fifo | FileType::CharacterDevice => is_from_afar(fd, &path),
+        FileType::Fifo | FileType::CharacterDevice | FileType::Unknown => is_from_afar(fd, &path),
         _ => false,
     };
     if is_by_accident && !is_named {
@@ -322,6 +319,10 @@ mod tests {
         assert_eq!(why(&one, "make", &[]), None);
         assert!(why(&one, "make", &[&format!("NODE_CHANNEL_FD={number}")]).is_some());
         assert!(why(&one, &format!("tool --status-fd {number}"), &[]).is_some());
+        let count = rustix::event::eventfd(1, rustix::event::EventfdFlags::empty()).expect("a counter");
+        assert_eq!(why(&count, "make", &[]).as_deref(), Some("what programs count or wait with"));
+        let memory = rustix::fs::memfd_create(c"m", rustix::fs::MemfdFlags::empty()).expect("memory");
+        assert!(why(&memory, "make", &[]).is_some_and(|said| said.starts_with("a file, /memfd:m")));
         let null = std::fs::File::open("/dev/null").expect("a device");
         // Its number is watched, and nothing more.
         let usable = of_use(null.as_raw_fd(), &words("make"), &[], &[]);

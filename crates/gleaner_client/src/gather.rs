@@ -1,7 +1,7 @@
 //! Collects what a command sees of this process: everything of [`base::Command`] but the words themselves.
 
 use crate::door::{DoorError, system};
-use base::door::World;
+use base::door::{Scheduling, World};
 use base::{Command, Limit, Needs};
 use rustix::fs::{AtFlags, CWD, Mode, StatxFlags};
 use rustix::io::Errno;
@@ -47,6 +47,7 @@ fn with_umask(argv: Vec<Vec<u8>>, needs: Needs, umask: u32) -> Result<Command, D
         needs,
         ignored_signals: ignored_signals(),
         blocked_signals: blocked_signals(),
+        nice: u8::try_from(nice()).unwrap_or(0),
     })
 }
 
@@ -64,7 +65,34 @@ pub fn world() -> World {
         // SAFETY: only asks for it; the value is none that could be set.
         personality: unsafe { libc::personality(0xffff_ffff) } as u32,
         capabilities: rustix::thread::capabilities(None).map_or(0, |sets| sets.effective.bits()),
+        scheduling: scheduling(),
     }
+}
+
+fn nice() -> i32 {
+    rustix::process::getpriority_process(None).unwrap_or(0)
+}
+
+/// How this thread is scheduled.
+fn scheduling() -> Scheduling {
+    const OF_PROCESS: libc::c_int = 1;
+    // SAFETY: plain integers; they only ask.
+    let (policy, disk) = unsafe { (libc::sched_getscheduler(0), libc::syscall(libc::SYS_ioprio_get, OF_PROCESS, 0)) };
+    Scheduling {
+        is_raised: nice() < 0,
+        policy: u32::try_from(policy & !libc::SCHED_RESET_ON_FORK).unwrap_or(0),
+        disk: own_disk_priority(u32::try_from(disk).unwrap_or(0), nice()),
+        processors: rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count()),
+    }
+}
+
+/// What a process has set as priority of its disk requests; 0 if it is what follows from its nice value.
+fn own_disk_priority(told: u32, nice: i32) -> u32 {
+    const CLASS_SHIFT: u32 = 13;
+    const BEST_EFFORT: u32 = 2;
+    let (class, level) = (told >> CLASS_SHIFT, told & ((1 << CLASS_SHIFT) - 1));
+    let follows = class == 0 || class == BEST_EFFORT && i32::try_from(level) == Ok((nice + 20) / 5);
+    if follows { 0 } else { told }
 }
 
 /// Whether this path names the working directory: something may have been mounted over it, or it was moved away.
@@ -160,6 +188,15 @@ fn limit(resource: u32) -> Option<Limit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn priority_of_disk_requests_is_told_if_it_was_set() {
+        let best_effort = |level: u32| (2 << 13) | level;
+        assert_eq!([own_disk_priority(0, 0), own_disk_priority(best_effort(4), 0)], [0, 0]);
+        assert_eq!(own_disk_priority(best_effort(5), 7), 0);
+        assert_eq!(own_disk_priority(best_effort(1), 0), best_effort(1));
+        assert_eq!(own_disk_priority(3 << 13, 0), 3 << 13, "idle");
+    }
 
     #[test]
     fn gathers_what_this_process_has() {

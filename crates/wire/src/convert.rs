@@ -103,6 +103,7 @@ impl From<&Command> for proto::Command {
             level: command.needs.level.into(),
             tags: command.needs.tags.clone(),
             blocked_signals: command.blocked_signals,
+            nice: command.nice.into(),
         }
     }
 }
@@ -137,6 +138,7 @@ impl TryFrom<proto::Command> for Command {
             needs,
             ignored_signals: command.ignored_signals,
             blocked_signals: command.blocked_signals,
+            nice: command.nice.min(base::command::NICE_MAX.into()) as u8,
         })
     }
 }

@@ -293,6 +293,9 @@ pub struct Command {
     /// Signals that are blocked from the start: bit `n - 1` for signal `n`.
     #[prost(uint64, tag = "15")]
     pub blocked_signals: u64,
+    /// Nice value, 0 to 19.
+    #[prost(uint32, tag = "16")]
+    pub nice: u32,
 }
 
 /// Standard input: `base::Stdin`.

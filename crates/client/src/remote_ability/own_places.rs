@@ -12,6 +12,8 @@ use std::path::Path;
 const SHARED_MEMORY: &[u8] = b"/dev/shm";
 /// How the files begin that Gleaner itself has there.
 const OWN_FILES: [&[u8]; 2] = [b"gleaner-", b".gleaner-"];
+/// A larger program's own words are not looked at: it is an interpreter, say, and knows all places.
+const PROGRAM_BYTES_MAX: u64 = 1 << 20;
 /// Of a longer script the beginning is looked at.
 const SCRIPT_BYTES_MAX: u64 = 256 << 10;
 /// Folders that workers do not have, or that show the worker.
@@ -42,7 +44,7 @@ pub fn shared_memory(argv: &[Vec<u8>], env: &[Vec<u8>]) -> Option<String> {
 }
 
 /// The same for a script of which the beginning is looked at, if others than Gleaner have anything there.
-/// What is executed itself counts as one if it begins with `#!`.
+/// What is executed itself counts as one, unless it is a program of the system's.
 pub fn script_in_shared_memory(program: &Program) -> Option<String> {
     if !has_entries(SHARED_MEMORY, true) {
         return None;
@@ -51,25 +53,59 @@ pub fn script_in_shared_memory(program: &Program) -> Option<String> {
     let mut file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(script.as_bytes()))).ok()?;
     let mut text = Vec::new();
     file.by_ref().take(2).read_to_end(&mut text).ok()?;
-    if program.script.is_none() && text != b"#!" {
-        return None;
-    }
-    file.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
+    let bytes_max = match &text[..] {
+        b"#!" => SCRIPT_BYTES_MAX,
+        _ if program.script.is_some() => SCRIPT_BYTES_MAX,
+        _ if is_systems(script) || file.metadata().ok()?.len() > PROGRAM_BYTES_MAX => return None,
+        _ => PROGRAM_BYTES_MAX,
+    };
+    file.take(bytes_max).read_to_end(&mut text).ok()?;
     in_shared_memory(&text, true)
 }
 
 /// Why a command runs here in which this text is, if for what it names. `others`: what Gleaner has there does not count.
 fn in_shared_memory(text: &[u8], others: bool) -> Option<String> {
-    mentions(text, SHARED_MEMORY).find_map(|rest| {
-        let name = rest.strip_prefix(b"/").unwrap_or_default();
-        let name = &name[..name.iter().position(|byte| !is_in_name(*byte)).unwrap_or(name.len())];
-        let path = [SHARED_MEMORY, b"/", name].concat();
-        let is_there = match name {
-            [] => has_entries(&path, others),
-            _ => rustix::fs::lstat(&*path).is_ok(),
-        };
-        is_there.then(|| format!("{} is memory of this machine", printable(&path)))
+    mentions(text, SHARED_MEMORY)
+        .find_map(|rest| {
+            let name = rest.strip_prefix(b"/").unwrap_or_default();
+            let name = &name[..name.iter().position(|byte| !is_in_name(*byte)).unwrap_or(name.len())];
+            let path = [SHARED_MEMORY, b"/", name].concat();
+            let is_there = match name {
+                [] => has_entries(&path, others),
+                // What follows may be put together while the program runs.
+                _ => rustix::fs::lstat(&*path).is_ok() || has_entry_like(name),
+            };
+            is_there.then(|| format!("{} is memory of this machine", printable(&path)))
+        })
+        .or_else(|| {
+            let is_put_together = speaks_of_shared_memory(text) && has_entries(SHARED_MEMORY, true);
+            is_put_together
+                .then(|| "it speaks of shared memory (shm), in which others have something on this machine".into())
+        })
+}
+
+/// Whether a text has the last part of the folder's name by itself: then its path may be put together.
+fn speaks_of_shared_memory(text: &[u8]) -> bool {
+    const PART: &[u8] = b"shm";
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_' || *byte == b'-';
+    text.windows(PART.len()).enumerate().any(|(at, found)| {
+        let (before, after) = (&text[..at], &text[at + PART.len()..]);
+        let is_whole = before.strip_suffix(b"/dev/").is_some_and(|before| !before.last().is_some_and(is_letter));
+        let is_word = |side: Option<&u8>| !side.is_some_and(is_letter);
+        found == PART && !is_whole && is_word(before.last()) && is_word(after.first()) && after.first() != Some(&b'.')
     })
+}
+
+/// Whether a program came with the system.
+fn is_systems(program: &base::TreePath) -> bool {
+    const FOLDERS: [&[u8]; 8] = [b"usr", b"bin", b"sbin", b"lib", b"lib64", b"opt", b"snap", b"nix"];
+    program.components().next().is_some_and(|first| FOLDERS.contains(&first))
+}
+
+/// Whether something in shared memory has a name that begins so.
+fn has_entry_like(start: &[u8]) -> bool {
+    let entries = std::fs::read_dir(std::ffi::OsStr::from_bytes(SHARED_MEMORY));
+    entries.is_ok_and(|entries| entries.flatten().any(|entry| entry.file_name().as_bytes().starts_with(start)))
 }
 
 fn has_entries(folder: &[u8], others: bool) -> bool {
@@ -122,6 +158,14 @@ mod tests {
         assert_eq!(shared_memory(&words("true"), &[format!("TMPDIR={path}").into_bytes()]), why);
         assert_eq!(shared_memory(&words("true"), &[format!("NOTE=in {path}").into_bytes()]), None);
         assert!(shared_memory(&words("ls /dev/shm"), &[]).is_some());
+        let start = &path[..path.len() - 2];
+        assert!(shared_memory(&words(&format!("open('{start}' + x)")), &[]).is_some(), "a name that is put together");
+        for text in ["open('/dev' + '/shm/' + x)", "cd /dev; cd shm; ls", "cat dev/shm/x", "join('dev', 'shm', x)"] {
+            assert!(shared_memory(&words(text), &[]).is_some(), "{text}");
+        }
+        for text in ["shm_open(x)", "cat shm.c", "cat x-shm", "cat db-shm", "cat /dev/shm/not-there"] {
+            assert_eq!(shared_memory(&words(text), &[]), None, "{text}");
+        }
         let (folder, here) = (tempfile::tempdir().unwrap(), script_in_shared_memory);
         let script = |text: &str| {
             let file = folder.path().join("s.py");
@@ -141,5 +185,8 @@ mod tests {
         let executed = script(&format!("#!/bin/sh\ncat {path}"));
         let executed = Program { real: executed.script.clone().unwrap(), script: None, ..executed };
         assert_eq!(here(&executed), why);
+        let program = script("\x7fELF %s/%s\0dev\0shm\0");
+        let program = Program { real: program.script.clone().unwrap(), script: None, ..program };
+        assert!(here(&program).is_some_and(|why| why.starts_with("it speaks of shared memory")));
     }
 }

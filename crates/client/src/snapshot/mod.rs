@@ -261,6 +261,7 @@ impl Snapshot {
             }),
             FileType::Symlink => {
                 let target = rustix::fs::readlinkat(&node, c"", Vec::new())?.into_bytes();
+                self.not_shown.note(path, Unshown::of_target(&target));
                 Some(observed(Binding::Symlink { attr: attr_of(&stat), target }))
             }
             _ => {

@@ -22,6 +22,8 @@ pub enum Unshown {
     Pipe,
     /// A device.
     Device,
+    /// What is in shared memory, and has a link to it.
+    Memory,
 }
 
 /// The paths that have something which is not shown.
@@ -41,6 +43,12 @@ impl Unshown {
         names.split(|byte| *byte == 0).find_map(kind)
     }
 
+    /// What a symbolic link has that leads there.
+    pub(super) fn of_target(target: &[u8]) -> Option<Self> {
+        let rest = target.strip_prefix(b"/dev/shm")?;
+        matches!(rest.first(), None | Some(b'/')).then_some(Self::Memory)
+    }
+
     fn sentence(self, path: &TreePath) -> String {
         match self {
             Self::List => format!("{path} has an access list (ACL), by which only this machine can decide"),
@@ -49,6 +57,7 @@ impl Unshown {
             }
             Self::Pipe => format!("{path} is a named pipe, and what is at its other end is on this machine"),
             Self::Device => format!("{path} is a device of this machine"),
+            Self::Memory => format!("{path} is a link to shared memory of this machine"),
         }
     }
 
@@ -133,6 +142,13 @@ mod tests {
         assert_eq!(of("/usr/bin/ping", b"security.capability\0"), None);
         assert_eq!(of("/srv/x", b"user.a\0trusted.b\0"), Some(Unshown::Attributes));
         assert_eq!(of("/srv/x", b"trusted.overlay.opaque\0security.selinux\0"), None);
+    }
+
+    #[test]
+    fn links_to_shared_memory() {
+        assert_eq!(Unshown::of_target(b"/dev/shm/x"), Some(Unshown::Memory));
+        assert_eq!(Unshown::of_target(b"/dev/shm"), Some(Unshown::Memory));
+        assert_eq!([&b"/dev/shmx"[..], b"../dev/shm/x", b"x"].map(Unshown::of_target), [None, None, None]);
     }
 
     #[test]

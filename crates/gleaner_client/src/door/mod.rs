@@ -183,6 +183,20 @@ pub enum Received {
     End,
 }
 
+/// Who listens at the other end. Its number is 0 if it is not to be seen from this process's namespace.
+fn listener_of(socket: &OwnedFd) -> Result<libc::ucred, Errno> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the place is as long as is said.
+    let asked = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut peer).cast(), &raw mut len)
+    };
+    match asked {
+        0 => Ok(peer),
+        _ => Err(crate::door::start::last_error()),
+    }
+}
+
 impl Door {
     /// Connects to the daemon that listens in `folder`, and sees that it is this user's.
     pub fn open(folder: &Folder) -> Result<Self, DoorError> {
@@ -201,10 +215,11 @@ impl Door {
             Err(Errno::NOENT | Errno::CONNREFUSED) => return Err(DoorError::NotListening),
             Err(error) => return Err(system("connecting to the client daemon")(error)),
         }
-        let peer = sockopt::socket_peercred(&socket).map_err(system("asking who listens"))?;
-        match peer.uid == rustix::process::geteuid() {
-            true => Ok(Self { socket, received: Vec::new(), process: Some(peer.pid.as_raw_nonzero().get()) }),
-            false => Err(DoorError::Stranger { path, uid: peer.uid.as_raw() }),
+        let peer = listener_of(&socket).map_err(system("asking who listens"))?;
+        let process = Some(peer.pid).filter(|process| *process > 0);
+        match peer.uid == rustix::process::geteuid().as_raw() {
+            true => Ok(Self { socket, received: Vec::new(), process }),
+            false => Err(DoorError::Stranger { path, uid: peer.uid }),
         }
     }
 

@@ -26,6 +26,10 @@ struct Pair {
     from: OwnedFd,
     to: OwnedFd,
     from_stat: Stat,
+    /// The process.
+    leader: Pid,
+    /// Its limit of file size.
+    end_max: u64,
 }
 
 /// Where one side of a copy is.
@@ -46,7 +50,11 @@ pub fn on_copy(process: u32, args: &[u64; 6]) -> Decision {
     let (Some(from_at), Some(to_at)) = (At::of(process, &pair.from, from_at), At::of(process, &pair.to, to_at)) else {
         return Decision::Go;
     };
-    match pair.copy(from_at.offset(), to_at.offset(), len.min(COPY_BYTES_MAX)) {
+    let room = pair.end_max.saturating_sub(to_at.offset());
+    if room == 0 && len > 0 && pair.has_from(from_at.offset()) {
+        return pair.too_large(process);
+    }
+    match pair.copy(from_at.offset(), to_at.offset(), len.min(COPY_BYTES_MAX).min(room)) {
         Ok(count) => {
             from_at.advance(process, &pair.from, count);
             to_at.advance(process, &pair.to, count);
@@ -74,6 +82,9 @@ pub fn on_clone(process: u32, args: &[u64; 6], is_able: bool) -> Decision {
     };
     if len > CLONE_BYTES_MAX {
         return Decision::CallOff("it clones a large file, which the file system of this machine does at once".into());
+    }
+    if pair.end_max < to_at.saturating_add(len) {
+        return pair.too_large(process);
     }
     match pair.copy(from_at, to_at, len) {
         Ok(count) if count == len => Decision::Return(0),
@@ -113,9 +124,22 @@ impl Pair {
         let (from_stat, to_stat) = (rustix::fs::fstat(&from).ok()?, rustix::fs::fstat(&to).ok()?);
         let is_file = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         let is_same = (from_stat.st_dev, from_stat.st_ino) == (to_stat.st_dev, to_stat.st_ino);
-        // Within one file the kernel can do it. What a limit of file size does to a process only the kernel can do.
-        let is_ours = is_file(&from_stat) && is_file(&to_stat) && !is_same && is_unlimited(leader);
-        (is_ours && mount_of(&from)? == mount_of(&to)?).then_some(Self { from, to, from_stat })
+        // Within one file the kernel can do it.
+        let is_ours = is_file(&from_stat) && is_file(&to_stat) && !is_same;
+        let end_max = size_limit(leader)?;
+        (is_ours && mount_of(&from)? == mount_of(&to)?).then_some(Self { from, to, from_stat, leader, end_max })
+    }
+
+    /// Whether there is anything to copy from there on.
+    fn has_from(&self, at: u64) -> bool {
+        at < self.from_stat.st_size as u64
+    }
+
+    /// What the kernel does to a thread that would write beyond its limit of file size.
+    fn too_large(&self, thread: u32) -> Decision {
+        // SAFETY: plain integers. A thread that is gone needs no signal.
+        unsafe { libc::syscall(libc::SYS_tgkill, self.leader.as_raw_nonzero().get(), thread, libc::SIGXFSZ) };
+        Decision::Fail(libc::EFBIG)
     }
 
     /// Copies up to `len` bytes; fewer at the end of the file, or where something fails after the first.
@@ -183,11 +207,11 @@ fn leader_of(thread: u32) -> Option<Pid> {
     Pid::from_raw(leader.trim().parse().ok()?)
 }
 
-/// Whether a process may write files of any size.
-fn is_unlimited(process: Pid) -> bool {
+/// The size beyond which a process may not write; `u64::MAX`: none.
+fn size_limit(process: Pid) -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     let id = process.as_raw_nonzero().get();
     // SAFETY: the place is valid, and nothing is set.
     let got = unsafe { libc::prlimit(id, libc::RLIMIT_FSIZE, std::ptr::null(), &raw mut limit) };
-    got == 0 && limit.rlim_cur == libc::RLIM_INFINITY
+    (got == 0).then_some(limit.rlim_cur)
 }

@@ -58,6 +58,7 @@ pub struct Program {
     umask: u32,
     ignored_signals: u64,
     blocked_signals: u64,
+    nice: u8,
     /// Already within what the worker itself may have.
     limits: Vec<Limit>,
     cpus: Option<rustix::thread::CpuSet>,
@@ -92,6 +93,7 @@ impl Program {
             umask: command.umask,
             ignored_signals: command.ignored_signals,
             blocked_signals: command.blocked_signals,
+            nice: command.nice,
             limits,
             cpus: (set.count() > 0).then_some(set),
             priority,
@@ -171,6 +173,9 @@ impl Program {
         }
         if self.priority == Priority::Guest {
             sys::be_idle()?;
+        }
+        if self.nice > 0 {
+            sys::be_nice(self.nice)?;
         }
         if let Some(cpus) = &self.cpus {
             rustix::thread::sched_setaffinity(None, cpus)?;

@@ -21,7 +21,7 @@ use super::order::Lock;
 use super::scripts;
 use super::seccomp::{self, Caller};
 use super::stand_ins::StandIns;
-use super::{addresses, copying};
+use super::{addresses, copying, sys};
 
 /// Room for the kernel's structures, which newer kernels may make longer.
 const ROOM: usize = 512;
@@ -209,10 +209,11 @@ impl Listener {
             libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())
             }
-            libc::SYS_capget if !self.is_root => Decision::Go,
-            libc::SYS_capget => {
+            _ if seccomp::RAISES.contains(&number) => self.on_priority(notice),
+            libc::SYS_capget if self.is_root => {
                 Decision::CallOff("it asks for its capabilities, of which root has fewer on workers".into())
             }
+            libc::SYS_capget => Decision::Go,
             libc::SYS_ioctl => copying::on_clone(notice.process, &data.args, self.watch.clones),
             libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
             libc::SYS_flock => {
@@ -247,10 +248,7 @@ impl Listener {
             libc::SYS_clone | libc::SYS_unshare => {
                 Decision::CallOff("it makes namespaces, which it can only do on this machine".into())
             }
-            _ if is_mknod(number) && !self.is_root => Decision::Go,
-            _ if is_mknod(number) => {
-                Decision::CallOff("it makes a device file, which it can only do on this machine".into())
-            }
+            _ if is_mknod(number) => self.on_device(),
             _ if number >= libc::c_long::from(seccomp::X32) => {
                 Decision::CallOff("a program of it is for the x32 interface, which workers do not have".into())
             }
@@ -261,6 +259,36 @@ impl Listener {
                 )),
                 None => Decision::Fail(libc::ENOSYS),
             },
+        }
+    }
+
+    /// A device file that is made.
+    fn on_device(&self) -> Decision {
+        match self.is_root {
+            true => Decision::CallOff("it makes a device file, which it can only do on this machine".into()),
+            false => Decision::Go,
+        }
+    }
+
+    /// A priority that is set: above the ordinary one it is root's, and root's only on its own machine.
+    fn on_priority(&self, notice: &Notice) -> Decision {
+        const REAL_TIME_DISK: u64 = 1;
+        const CLASS_SHIFT: u32 = 13;
+        let is_real_time =
+            |policy: i32| [libc::SCHED_FIFO, libc::SCHED_RR, libc::SCHED_DEADLINE].contains(&(policy & 0xff));
+        let args = &notice.data.args;
+        let is_raised = match libc::c_long::from(notice.data.nr) {
+            libc::SYS_setpriority => (args[2] as i32) < sys::nice_of(notice.process),
+            libc::SYS_sched_setscheduler => is_real_time(args[1] as i32),
+            libc::SYS_ioprio_set => args[2] >> CLASS_SHIFT == REAL_TIME_DISK,
+            // `struct sched_attr`: its size, then the policy.
+            _ => read_memory(notice.process, args[1].wrapping_add(4), 4)
+                .and_then(|bytes| Some(is_real_time(i32::from_ne_bytes(*bytes.first_chunk()?))))
+                .unwrap_or(false),
+        };
+        match is_raised && self.is_root {
+            true => Decision::CallOff("it raises its priority, which it can only do on this machine".into()),
+            false => Decision::Go,
         }
     }
 

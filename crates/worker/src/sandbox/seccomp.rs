@@ -248,6 +248,11 @@ enum Verdict {
     /// No typing into terminals; clones of files, if init makes them, and flags that workers do not have.
     Ioctl,
     IoctlOfWatched,
+    /// A priority above the ordinary one, by nice value, policy or for the disk: that which a process gives itself before it is the
+    /// program is none, for it must not wait for its init.
+    Raise,
+    RaisePolicy,
+    RaiseDisk,
     /// What changes nothing about the security of a program.
     Personality,
     /// Those of the init itself go on ([`sys::poll`]).
@@ -283,6 +288,10 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if [SYS_mq_open, SYS_shmget, SYS_semget, SYS_msgget].contains(&number) && watched.is_some() => {
             Verdict::Return(NOTIFY)
         }
+        _ if number == SYS_sched_setattr && watched.is_some() => Verdict::Return(NOTIFY),
+        _ if number == SYS_setpriority && watched.is_some() => Verdict::Raise,
+        _ if number == SYS_sched_setscheduler && watched.is_some() => Verdict::RaisePolicy,
+        _ if number == SYS_ioprio_set && watched.is_some() => Verdict::RaiseDisk,
         _ if name_of_attribute(number).is_some() && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_openat && is_watched(|variant| variant.lock_files) => Verdict::Open(2),
         #[cfg(target_arch = "x86_64")]
@@ -297,6 +306,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ => Verdict::Return(UNKNOWN),
     }
 }
+
+/// Calls that set priorities.
+pub const RAISES: [c_long; 4] = [SYS_setpriority, SYS_sched_setscheduler, SYS_sched_setattr, SYS_ioprio_set];
 
 /// Which argument of a call that sets an attribute of a file is the attribute's name.
 pub fn name_of_attribute(number: c_long) -> Option<usize> {
@@ -499,6 +511,9 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(ALLOW),
             answer(NOTIFY),
         ]),
+        Verdict::Raise => any_bit(2, 1 << 31, [NOTIFY, ALLOW], program),
+        Verdict::RaisePolicy => raises_policy(program),
+        Verdict::RaiseDisk => raises_disk(program),
         Verdict::Personality => program.extend([
             // Only asking, or Linux with or without: UNAME26 0x20000, ADDR_NO_RANDOMIZE 0x40000, PER_LINUX32 8.
             instruction(LOAD, 0, 0, argument(0)),
@@ -508,6 +523,24 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(REFUSE),
         ]),
     }
+}
+
+/// Has init decide on policies of real time.
+fn raises_policy(program: &mut BpfProgram) {
+    let policies = [SCHED_FIFO, SCHED_RR, SCHED_DEADLINE].map(|policy| policy as u32);
+    let both = policies.into_iter().chain(policies.map(|policy| policy | SCHED_RESET_ON_FORK as u32));
+    equals(1, both.map(|policy| (policy, NOTIFY)), program);
+}
+
+/// Has init decide on the highest class of disk requests: of the classes only that has the one bit and not the other.
+fn raises_disk(program: &mut BpfProgram) {
+    program.extend([
+        instruction(LOAD, 0, 0, argument(2)),
+        instruction(JUMP_ANY_BIT, 2, 0, 2 << 13),
+        instruction(JUMP_ANY_BIT, 0, 1, 1 << 13),
+        instruction(RETURN, 0, 0, NOTIFY),
+        instruction(RETURN, 0, 0, ALLOW),
+    ]);
 }
 
 /// Has init decide on what is opened with any of these flags, or as shared memory is: to be changed, and not through a link.

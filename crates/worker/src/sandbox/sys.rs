@@ -212,6 +212,18 @@ pub fn be_idle() -> Result<()> {
     }
 }
 
+/// Gives this process that nice value.
+pub fn be_nice(value: u8) -> Result<()> {
+    // SAFETY: plain integers.
+    check(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, value.into()) }.into()).map(drop)
+}
+
+/// The nice value of a thread; the lowest if it is gone.
+pub fn nice_of(thread: u32) -> i32 {
+    let thread = rustix::process::Pid::from_raw(thread as i32);
+    rustix::process::getpriority_process(thread).unwrap_or(-20)
+}
+
 /// Has a thread run only when nobody else wants the processor, or as any other. Without the right to, it stays as it is.
 pub fn set_idle(thread: rustix::process::Pid, is_idle: bool) {
     let policy = if is_idle { libc::SCHED_IDLE } else { libc::SCHED_OTHER };

@@ -47,6 +47,7 @@ impl World {
             command: Command {
                 ignored_signals: 0,
                 blocked_signals: 0,
+                nice: 0,
                 argv: argv.iter().map(|argument| argument.as_bytes().to_vec()).collect(),
                 env: vec![b"PATH=/usr/bin:/bin".to_vec(), b"LC_ALL=C".to_vec()],
                 cwd: b"/tmp".to_vec(),

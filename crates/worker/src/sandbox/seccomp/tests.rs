@@ -56,6 +56,17 @@ fn filter_looks_at_arguments() {
         assert_eq!(call(SYS_fallocate, &[3, (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32]), ALLOW);
         assert_eq!(call(SYS_fallocate, &[3, FALLOC_FL_ZERO_RANGE as u32]), few);
         assert_eq!(call(SYS_fallocate, &[3, FALLOC_FL_COLLAPSE_RANGE as u32]), few);
+        assert_eq!(call(SYS_setpriority, &[0, 0, 19]), ALLOW);
+        assert_eq!(call(SYS_setpriority, &[0, 0, -1i32 as u32]), few);
+        for policy in [SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_IDLE | SCHED_RESET_ON_FORK] {
+            assert_eq!(call(SYS_sched_setscheduler, &[0, policy as u32]), ALLOW, "policy {policy}");
+        }
+        for policy in [SCHED_FIFO, SCHED_RR | SCHED_RESET_ON_FORK, SCHED_DEADLINE] {
+            assert_eq!(call(SYS_sched_setscheduler, &[0, policy as u32]), few, "policy {policy}");
+        }
+        for (class, want) in [(0, ALLOW), (1, few), (2, ALLOW), (3, ALLOW)] {
+            assert_eq!(call(SYS_ioprio_set, &[1, 0, class << 13 | 4]), want, "class {class}");
+        }
         for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, ALLOW), (S_IFREG, ALLOW), (S_IFSOCK, ALLOW)] {
             assert_eq!(call(SYS_mknodat, &[0, 0, kind | 0o644]), want, "{kind:o}");
         }
