@@ -1,7 +1,7 @@
 //! What workers lend and tasks need of them: processors, memory, the level of x86-64, and tags. Owners give tags by name; the task table
 //! has a bit for each.
 
-use crate::work::{OWNERS_TAGS, TAKES_LAUNCHES};
+use crate::work::{GIVES, OWNERS_TAGS, TAKES_LAUNCHES};
 use base::Needs;
 use sched::finish::Share;
 use tasks::{Need, Platform, RUNNING_MAX, Shape, misfit};
@@ -84,6 +84,11 @@ impl Lent {
         (steps * 1_000 / SPEED_STEPS).max(1)
     }
 
+    /// Whether a task gets anything worth the name: a step of expected speed. Of a machine that is busy with something else it gets less.
+    pub fn gives(&self) -> bool {
+        self.cpus > 0 && self.speed_permille() >= 1_000 / SPEED_STEPS
+    }
+
     /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
     pub fn hosts(self) -> Vec<Shape> {
         let places = RUNNING_MAX as u32;
@@ -93,7 +98,7 @@ impl Lent {
             cpus: cpus as u16,
             largest: largest.min(u16::MAX.into()) as u16,
             memory_mib: self.memory_mib,
-            tags: self.tags | TAKES_LAUNCHES,
+            tags: self.tags | TAKES_LAUNCHES | if self.gives() { GIVES } else { 0 },
             ..Shape::default()
         };
         // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.

@@ -6,8 +6,9 @@
 
 use crate::desk::Desk;
 use crate::needs::{Lack, Lent, Tags};
+use crate::work::GIVES;
 use base::NodeId;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 use store::journal::Histogram;
 use tasks::{
@@ -16,6 +17,7 @@ use tasks::{
 };
 use wire::message::Expected;
 
+mod choosing;
 mod offer;
 
 pub use offer::About;
@@ -77,6 +79,10 @@ pub struct Placement {
     start: u64,
     /// Launches that have no place yet.
     waiting: usize,
+    /// Those of them that wait for a worker that gives something.
+    choosing: BTreeSet<Ticket>,
+    /// Those for which there was no room when they would have settled for less.
+    turned_away: Vec<Ticket>,
     /// How long launches waited for their places.
     waits: Histogram,
     /// Workers have left, or lend less, since [`Placement::stranded`] was asked.
@@ -98,8 +104,7 @@ struct Worker {
 struct Launch {
     job: JobName,
     task: TaskName,
-    cpus: u16,
-    affinity: u32,
+    wanted: Wanted,
     /// When it was submitted, in nanoseconds of the hub's time.
     since: u64,
     /// Where it runs, once it does.
@@ -127,6 +132,8 @@ impl Placement {
             launches: HashMap::new(),
             start: rand::random(),
             waiting: 0,
+            choosing: BTreeSet::new(),
+            turned_away: Vec::new(),
             waits: Histogram::default(),
             has_shrunk: false,
         }
@@ -155,9 +162,11 @@ impl Placement {
         let worker = *self.nodes.get(&host)?;
         let launch = self.tickets.get_mut(&ticket)?;
         launch.at = Some((host, instance));
+        let (launch, affinity) = (*launch, launch.wanted.affinity);
         self.waiting -= 1;
+        self.choosing.remove(&ticket);
         self.waits.add(Duration::from_nanos(self.desk.now().saturating_sub(launch.since)));
-        let load = self.desk.table().load(host, launch.affinity)?;
+        let load = self.desk.table().load(host, affinity)?;
         let warm = if load.is_warm { ", knows the program's files" } else { "" };
         let lent = self.workers.get(&worker)?.lent;
         let expected = match lent.expected {
@@ -167,9 +176,13 @@ impl Placement {
             }
             None => String::new(),
         };
-        let why = format!("{} of {} CPUs free{expected}{warm}", load.cpus_free + i32::from(launch.cpus), load.cpus);
-        if launch.affinity != 0 {
-            let warmed = Event::Warm(host, launch.affinity);
+        let why = format!(
+            "{} of {} CPUs free{expected}{warm}",
+            load.cpus_free + i32::from(launch.wanted.need.cpus),
+            load.cpus
+        );
+        if affinity != 0 {
+            let warmed = Event::Warm(host, affinity);
             self.desk.act(warmed);
         }
         Some(Assignment { ticket, worker, why })
@@ -188,7 +201,9 @@ impl Placement {
         let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
         known.is_drained = is_drained;
         self.has_shrunk = true;
-        self.fit(worker)
+        let mut made = self.fit(worker);
+        made.extend(self.choose_again());
+        made
     }
 
     /// A worker offers more or fewer CPUs than before. What runs there goes on, also beyond the new number.
@@ -196,7 +211,9 @@ impl Placement {
         let Some(known) = self.workers.get_mut(&worker) else { return Vec::new() };
         known.lent = lent;
         self.has_shrunk = true;
-        self.fit(worker)
+        let mut made = self.fit(worker);
+        made.extend(self.choose_again());
+        made
     }
 
     /// Makes a worker's hosts as many and as large as what it lends.
@@ -301,6 +318,7 @@ impl Placement {
             self.nodes.remove(&host);
             self.desk.act(Event::Leave(host));
         }
+        made.extend(self.choose_again());
         made
     }
 
@@ -313,12 +331,24 @@ impl Placement {
         if let Some(lack) = lent.lacks(&wanted.need) {
             return Err(lack.into());
         }
+        let choosy = self.choosy(&wanted.need);
+        self.enter(ticket, wanted, choosy, self.desk.now())
+    }
+
+    /// Enters a launch, which waits since then, into the table; `choosy`: what it needs where it goes to some workers only.
+    fn enter(
+        &mut self,
+        ticket: Ticket,
+        wanted: Wanted,
+        choosy: Option<Need>,
+        since: u64,
+    ) -> Result<Vec<Assignment>, Refused> {
         let account = self.desk.account(wanted.account).map_err(Refused::Table)?;
         let spec = JobSpec {
             key: u128::from(self.start) << 64 | u128::from(ticket.0),
             account,
             urgency: Urgency::Interactive,
-            need: wanted.need,
+            need: choosy.unwrap_or(wanted.need),
             // Its client decides how long it may take, and tries again itself.
             policy: Policy {
                 instances_max: 1,
@@ -341,11 +371,10 @@ impl Placement {
             self.end(job);
             return Err(Refused::Table(refusal));
         };
-        let since = self.desk.now();
-        self.tickets.insert(
-            ticket,
-            Launch { job, task, cpus: wanted.need.cpus, affinity: wanted.affinity, since, at: None, cost_ms: COST_MS },
-        );
+        self.tickets.insert(ticket, Launch { job, task, wanted, since, at: None, cost_ms: COST_MS });
+        if choosy.is_some() {
+            self.choosing.insert(ticket);
+        }
         self.launches.insert(task, ticket);
         self.waiting += 1;
         Ok(self.placed())
@@ -371,6 +400,7 @@ impl Placement {
     pub fn finish(&mut self, ticket: Ticket) -> Vec<Assignment> {
         let Some(launch) = self.tickets.remove(&ticket) else { return Vec::new() };
         self.launches.remove(&launch.task);
+        self.choosing.remove(&ticket);
         let mut made = match launch.at {
             Some((host, instance)) => {
                 let report = Report { instance, outcome: Outcome::Done([0; 32]), cost_ms: launch.cost_ms };
@@ -399,7 +429,7 @@ impl Placement {
     /// Tasks that wait which no worker could take even if it were empty: the hosts that could are gone.
     pub fn stranded(&mut self) -> Vec<Ticket> {
         if !std::mem::take(&mut self.has_shrunk) {
-            return Vec::new();
+            return std::mem::take(&mut self.turned_away);
         }
         let is_stranded = |launch: &Launch| {
             matches!(self.desk.table().waits(launch.task), Some(Waits::NoHosts | Waits::FitsNowhere(_)) | None)
@@ -408,7 +438,7 @@ impl Placement {
         let stranded: Vec<Ticket> =
             waiting.filter(|(_, launch)| is_stranded(launch)).map(|(ticket, _)| *ticket).collect();
         stranded.iter().for_each(|ticket| drop(self.finish(*ticket)));
-        stranded
+        stranded.into_iter().chain(std::mem::take(&mut self.turned_away)).collect()
     }
 
     /// Time has passed: what the table does then.

@@ -41,13 +41,16 @@ impl Placement {
 
     /// What a command would get now of a client with this mark.
     pub fn offer(&self, mark: &[u8]) -> Offer {
-        let lends = self.workers.iter().filter(|(_, worker)| !worker.is_drained && worker.lent.cpus > 0);
+        let is_own = |worker: &&Worker| !mark.is_empty() && worker.about.owner == mark;
+        let lends = || self.workers.iter().filter(|(_, worker)| !worker.is_drained && worker.lent.cpus > 0);
+        // No launch goes where it gets nothing while another gives something.
+        let any_gives = lends().any(|(_, worker)| worker.lent.gives());
+        let lends = lends().filter(|(_, worker)| !any_gives || worker.lent.gives() || is_own(worker));
         let (free, full): (Vec<_>, Vec<_>) =
             lends.partition(|(node, _)| self.load(**node).is_some_and(|(cpus, busy)| cpus > busy));
         let cpus = free.iter().chain(&full).map(|(_, worker)| worker.lent.cpus).sum();
         let is_free = !free.is_empty();
         let best = if is_free { free } else { full };
-        let is_own = |worker: &&Worker| !mark.is_empty() && worker.about.owner == mark;
         let (own, others): (Vec<_>, Vec<_>) = best.into_iter().map(|(_, worker)| worker).partition(is_own);
         let best = others.iter().max_by_key(|worker| worker.lent.speed_permille());
         let (share, name) = best.map_or((0, ""), |worker| (worker.lent.speed_permille(), &worker.about.name));

@@ -160,6 +160,49 @@ fn a_task_would_be_better_off_only_where_it_may_be() {
     assert_eq!(placement.elsewhere(node(1)), 0, "nobody else has two");
 }
 
+fn busy(cpus: u32) -> Lent {
+    let expected = Some(Expected { mean: 3, low: 0, high: 10, error: 0, covered: 1_000 });
+    Lent { expected, ..Lent::by_machine(cpus) }
+}
+
+#[test]
+fn a_worker_that_gives_nothing_gets_nothing_while_another_gives_something() {
+    let mut placement = placement();
+    placement.join(node(1), busy(8), false);
+    assert_eq!(placement.submit(Ticket(0), wanted(1)).expect("fits")[0].worker, node(1), "there is no other");
+    placement.join(node(2), Lent::by_machine(1), false);
+    assert_eq!(placement.submit(Ticket(1), wanted(1)).expect("fits")[0].worker, node(2));
+    for number in 2..6 {
+        assert_eq!(placement.submit(Ticket(number), wanted(1)), Ok(vec![]), "it waits for the one that is full");
+    }
+    assert_eq!(placement.counts(), (2, 4));
+    assert!(!placement.offer(b"").is_free, "and whoever asks is told so");
+    let next = placement.finish(Ticket(1));
+    assert_eq!((next[0].ticket, next[0].worker), (Ticket(2), node(2)));
+    assert_eq!(placement.give_up_choosing(), vec![], "they have not waited for long");
+    let all = placement.resize(node(2), busy(1));
+    let placed: Vec<_> = all.iter().map(|made| (made.ticket, made.worker)).collect();
+    assert_eq!(placed, [3, 4, 5].map(|number| (Ticket(number), node(1))), "nobody gives anything");
+    placement.resize(node(2), Lent::by_machine(1));
+    assert_eq!(placement.submit(Ticket(6), wanted(1)), Ok(vec![]));
+    assert_eq!(placement.leave(node(2))[0].worker, node(1), "and nobody does any more");
+    assert_eq!(placement.stranded(), vec![]);
+    assert_eq!((placement.counts(), placement.choosing.len()), ((5, 0), 0));
+}
+
+#[test]
+fn nobody_waits_long_for_a_worker_that_gives_something() {
+    let mut placement = placement();
+    placement.join(node(1), busy(2), false);
+    placement.join(node(2), Lent::by_machine(1), false);
+    placement.submit(Ticket(1), wanted(1)).expect("fits");
+    placement.submit(Ticket(2), wanted(1)).expect("waits");
+    placement.tickets.get_mut(&Ticket(2)).expect("it waits").since = 0;
+    let made = placement.give_up_choosing();
+    assert_eq!((made.len(), made[0].ticket, made[0].worker), (1, Ticket(2), node(1)));
+    assert_eq!(placement.submit(Ticket(3), wanted(2)).expect("fits"), vec![], "who needs two has no other");
+}
+
 #[test]
 fn launches_end_when_the_journal_has() {
     let folder = tempfile::tempdir().expect("a temporary folder");

@@ -35,6 +35,8 @@ use wire::lock;
 
 /// How often it is looked for hosts that have been away for long.
 const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
+/// And for launches that have waited for long.
+const LOOK_FOR_WAITING: Duration = Duration::from_secs(1);
 
 /// Ticks at a time, before others have their turn.
 const TICKS_MAX: u32 = 64;
@@ -52,6 +54,8 @@ pub(crate) struct Work {
 pub(crate) const TAKES_LAUNCHES: u64 = 1 << 63;
 /// Tag of hosts that ask for workunits, or wait for them.
 pub(crate) const ASKS: u64 = 1 << 62;
+/// Tag of workers of which a task gets something worth the name.
+pub(crate) const GIVES: u64 = 1 << 61;
 /// Tags that mean what their owners say.
 pub(crate) const OWNERS_TAGS: u64 = (1 << 48) - 1;
 
@@ -99,6 +103,8 @@ impl State {
             }
             let (next, now) = (desk.schedule(), desk.now());
             if next > now {
+                let made = self.placement.give_up_choosing();
+                self.hand_out(made);
                 return Ok(Duration::from_nanos(next - now));
             }
             let made = self.placement.tick();
@@ -118,7 +124,7 @@ impl Shared {
             match wait {
                 Ok(Duration::ZERO) => tokio::task::yield_now().await,
                 Ok(wait) => tokio::select! {
-                    () = tokio::time::sleep(wait.min(LOOK_FOR_GONE)) => {}
+                    () = tokio::time::sleep(wait.min(LOOK_FOR_WAITING)) => {}
                     () = sooner.notified() => {}
                 },
                 Err(dead) => return dead,
