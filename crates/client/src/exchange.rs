@@ -105,6 +105,7 @@ impl<'a> Exchange<'a> {
         let daemon = &session.daemon;
         let arrivals = Arrivals::new(Spool::new(daemon.spool_folder()), daemon.server.clone(), connection.clone());
         let link = LinkWait::new(daemon.link(), daemon.settings.choices().link_wait);
+        let contents = daemon.server.contents();
         let repeated = Bytes::copy_from_slice(&session.input.kept);
         let unsent = if repeated.is_empty() { VecDeque::new() } else { VecDeque::from([repeated]) };
         Self {
@@ -128,7 +129,7 @@ impl<'a> Exchange<'a> {
             behind_bytes: 0,
             link,
             running: running.clone(),
-            headway: Headway::begin(),
+            headway: Headway::begin(contents),
             round_trip: connection.round_trip(),
         }
     }

@@ -150,10 +150,10 @@ pub(crate) struct Headway {
 }
 
 impl Headway {
-    /// From its launch on.
-    pub fn begin() -> Self {
+    /// From its launch on, when so much had been asked.
+    pub fn begin(questions: u64) -> Self {
         let now = Instant::now();
-        Self { launched: now, looks: 0, heard: now, questions: 0, progress: None, is_told: false }
+        Self { launched: now, looks: 0, heard: now, questions, progress: None, is_told: false }
     }
 
     /// When to look next.
@@ -174,7 +174,7 @@ impl Headway {
         self.progress = Some(progress);
     }
 
-    /// It has been looked at; `questions` were asked for it so far. Returns whether its caller is to be told what it waits for.
+    /// It has been looked at; `questions` were asked for it so far, contents that it may wait for included. Returns whether its caller is to be told what it waits for.
     pub fn look(&mut self, questions: u64) -> bool {
         let now = Instant::now();
         while self.next() <= now {
@@ -299,7 +299,9 @@ impl Exchange<'_> {
 
     /// Looks whether the command is late, and does what is to be done about it. Its caller learns once what it waits for.
     pub(crate) async fn on_look(&mut self, replies: &mut Replies) -> Option<Outcome> {
-        let is_due = self.headway.look(lock(&self.running.asked).questions);
+        // While its files are on their way it does not wait for a processor.
+        let questions = lock(&self.running.asked).questions + self.session.daemon.server.contents();
+        let is_due = self.headway.look(questions);
         if is_due && self.session.stderr_is_terminal() {
             let waits = self.record.waits().unwrap_or_else(|| "runs".into());
             let place = self.record.worker().map(|worker| format!(" on {worker}")).unwrap_or_default();
@@ -386,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_command_is_looked_at_ever_more_rarely_and_its_caller_is_told_once() {
-        let mut headway = Headway::begin();
+        let mut headway = Headway::begin(0);
         assert_eq!(headway.next() - headway.launched, LOOKS[0]);
         headway.looks = LOOKS.len();
         assert_eq!(headway.next() - headway.launched, Duration::from_secs(2));
@@ -399,13 +401,14 @@ mod tests {
 
     #[test]
     fn questions_and_words_are_signs_of_life() {
-        let mut headway = Headway::begin();
+        let mut headway = Headway::begin(2);
         headway.heard = Instant::now().checked_sub(Duration::from_secs(1)).expect("a moment ago");
         let quiet = |headway: &Headway| match headway.stage(true, false) {
             Stage::Starting { quiet_us } => quiet_us,
             other => panic!("{other:?}"),
         };
-        assert!(quiet(&headway) >= 1e6);
+        headway.look(2);
+        assert!(quiet(&headway) >= 1e6, "what was asked before it is none");
         headway.look(3);
         assert!(quiet(&headway) < 1e6);
         assert_eq!(headway.stage(false, false), Stage::Queued);

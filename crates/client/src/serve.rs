@@ -12,7 +12,7 @@ use base::{Binding, Bound, Content, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{mpsc, watch};
 use wire::fetch::UNANSWERED;
@@ -46,6 +46,8 @@ pub struct Server {
     shadow: Mutex<Shadow>,
     earlier: Earlier,
     unsent: Mutex<Unsent>,
+    /// Contents that were asked for: who waits for them is not named.
+    contents: AtomicU64,
 }
 
 /// A task that runs somewhere, as far as questions about files go.
@@ -202,8 +204,8 @@ pub struct Asked {
 impl Server {
     /// Answers from `views`. `shadow`: what the hub has.
     pub fn new(views: Arc<Views>, shadow: Shadow) -> Arc<Self> {
-        let (tasks, earlier, unsent) = Default::default();
-        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier, unsent })
+        let (tasks, earlier, unsent, contents) = Default::default();
+        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier, unsent, contents })
     }
 
     /// The client's files.
@@ -227,6 +229,13 @@ impl Server {
         let mut tasks = lock(&self.tasks);
         tasks.remove(&task);
         if tasks.is_empty() {
+            self.snapshot().let_go();
+        }
+    }
+
+    /// Lets go what is kept for tasks, if none runs.
+    pub(crate) fn let_go_if_idle(&self) {
+        if lock(&self.tasks).is_empty() {
             self.snapshot().let_go();
         }
     }
@@ -433,9 +442,19 @@ impl Server {
         while let Some(reply) = arriving.recv().await {
             let sent = Digest::from_slice(&reply.digest).filter(|_| reply.error.is_empty());
             sender.answer_object(reply).await?;
+            self.note_content();
             self.note_sent(sent);
         }
         Ok(())
+    }
+
+    fn note_content(&self) {
+        self.contents.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many contents were sent that were asked for: while that grows, a task that has not started may wait for its files.
+    pub fn contents(&self) -> u64 {
+        self.contents.load(Ordering::Relaxed)
     }
 
     fn object(&self, name: Bytes) -> ObjectReply {
@@ -509,6 +528,7 @@ impl Server {
         while let Some(reply) = arriving.recv().await {
             let is_last = !reply.error.is_empty();
             sender.answer_object(reply).await?;
+            self.note_content();
             if is_last {
                 break;
             }
