@@ -190,6 +190,7 @@ pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), Dae
         return Ok(());
     }
     Batches::start(&daemon);
+    crate::warm::begin(&daemon);
     daemon.serve(door, listener).await;
     daemon.save().await;
     Ok(())
@@ -510,6 +511,11 @@ impl Daemon {
         let mut trees = lock(&self.trees);
         trees.retain(|_, turn| Arc::strong_count(turn) > 1);
         trees.entry(root.clone()).or_default().clone()
+    }
+
+    /// Whether no command is served.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.callers.is_idle()
     }
 
     /// The link to the hub, if one is configured.

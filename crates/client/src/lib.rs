@@ -1,7 +1,7 @@
 //! The client daemon: what it knows of its own file system, what it lets out and in, and how it commits.
 //!
 //! The way of a command: [`daemon`] takes the caller, [`run`] decides and launches ([`ahead`]: contents that go before), [`exchange`]
-//! passes its streams (`ending`: signals that end it), [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
+//! passes its streams (`ending`: signals that end it; `warm`: what all need, before the first comes), [`settle`] commits its delta; [`jobs`] are commands that see one state of the files. Beside that, [`serve`]
 //! answers what the hub asks while the command runs. [`batch`] jobs need no caller: the hub says when each of their commands is launched.
 //!
 //! * Its files: `mounts` (which file system is where), [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
@@ -76,6 +76,7 @@ pub mod stdio;
 mod takeoff;
 pub mod unable;
 pub mod views;
+mod warm;
 mod watch;
 mod weigh;
 mod world;

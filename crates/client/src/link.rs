@@ -179,8 +179,9 @@ impl Link {
         self.server.views().snapshot().set_reach(Reach::of(&joined));
         *lock(&self.own) = joined.connection.address().and_then(own_address);
         *lock(&self.pulse) = Pulse::new(Instant::now(), joined.connection.heard());
-        self.condition.send_replace(Condition::default());
         *lock(&self.seen) = Some((joined.clone(), state.connects));
+        // After that: who waits for a connection looks for it then.
+        self.condition.send_replace(Condition::default());
         tokio::spawn(answer(joined.clone(), self.server.clone()));
         tokio::spawn(learn(joined.clone(), self.networks.clone()));
         tokio::spawn(offers::ask(Arc::downgrade(self), joined.clone()));
@@ -237,6 +238,18 @@ impl Link {
     /// The connection, if there is one now over which the hub is heard, and its number.
     pub fn current(&self) -> Option<(Joined, u64)> {
         self.current_or_silent().filter(|_| self.condition.borrow().silent.is_none())
+    }
+
+    /// The connection, once there is one over which the hub is heard.
+    pub(crate) async fn connected(&self) -> Joined {
+        let mut condition = self.condition.subscribe();
+        loop {
+            if let Some((joined, _)) = self.current() {
+                return joined;
+            }
+            // The sender is ours.
+            let _ = condition.changed().await;
+        }
     }
 
     /// The same if nothing is heard over it, too.

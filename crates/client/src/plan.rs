@@ -147,7 +147,7 @@ impl Plan {
         let first_sight = || {
             let mut paths = closure::closure(&program.path, &cwd, &command.env);
             paths.extend(program.script.clone());
-            paths.extend(searched(&command, &cwd));
+            paths.extend(searched(&command.env, &cwd));
             paths
         };
         let views = daemon.server.views();
@@ -336,8 +336,8 @@ fn named_files(named: &[TreePath]) -> Result<(Vec<TreePath>, u64), String> {
 }
 
 /// The folders in which a command's program is looked for, with all on the way to them, and the worker's own mount points.
-fn searched(command: &Command, cwd: &TreePath) -> Vec<TreePath> {
-    let list = command.env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or_default();
+pub(crate) fn searched(env: &[Vec<u8>], cwd: &TreePath) -> Vec<TreePath> {
+    let list = env.iter().find_map(|entry| entry.strip_prefix(b"PATH=")).unwrap_or_default();
     let folders = list.split(|byte| *byte == b':').filter_map(|folder| cwd.resolve(folder));
     let own = [&b"proc"[..], b"sys", b"dev"].map(|name| TreePath::root().join(name));
     let with_way = |folder: TreePath| std::iter::successors(Some(folder), TreePath::parent);

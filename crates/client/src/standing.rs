@@ -85,6 +85,11 @@ impl Callers {
         was_last && self.makes_way.load(Ordering::SeqCst)
     }
 
+    /// Whether nobody is served.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.served.load(Ordering::SeqCst) == 0
+    }
+
     /// Has the daemon make way once nobody is served; whether that is so now.
     pub(crate) fn make_way(&self) -> bool {
         self.makes_way.store(true, Ordering::SeqCst);

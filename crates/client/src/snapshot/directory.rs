@@ -1,7 +1,7 @@
 //! Directories: listings that prove what is absent.
 
 use super::stamp::stat_open;
-use super::{Snapshot, Stamp, Unshown, attr_of, open, places};
+use super::{Snapshot, Stamp, Unshown, attr_of, now, open, places};
 use crate::policy;
 use base::{Binding, Listing, ListingEntry, NodeKind, TreePath, Xattr};
 use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Statx, accessat};
@@ -50,14 +50,22 @@ impl Snapshot {
         if !proves {
             return Ok(Some(Binding::Directory { attr, listing: None, xattrs }));
         }
+        // Every program has the folders of programs and libraries in its view.
+        if let Some(listing) = self.sources.listing(path, &stamp) {
+            return Ok(Some(Binding::Directory { attr, listing: Some(listing), xattrs }));
+        }
+        let racy = place.grain.is_racy(&stamp, now());
         let Some(listing) = list(&directory)? else {
             return Ok(Some(Binding::Directory { attr, listing: None, xattrs }));
         };
         if Stamp::of(&stat_open(&directory)?) != stamp {
             return Ok(None);
         }
-        let listing = Some(self.keep_listing(path, &listing));
-        Ok(Some(Binding::Directory { attr, listing, xattrs }))
+        let listing = self.keep_listing(path, &listing);
+        if !racy {
+            self.sources.add_listing(path, stamp, listing);
+        }
+        Ok(Some(Binding::Directory { attr, listing: Some(listing), xattrs }))
     }
 }
 

@@ -19,6 +19,8 @@ const BLOB_BYTES_MAX: usize = 64 << 20;
 const FRESH_BYTES_MAX: usize = 8 << 20;
 /// Listings and recipes whose path is remembered, so that they can be made again.
 const ORIGINS_MAX: usize = 262_144;
+/// Directories whose listing is remembered.
+const LISTED_MAX: usize = 4096;
 /// Files with the same block that are remembered.
 const PLACES_MAX: usize = 3;
 /// Files that are held open: well below what a process may open by default.
@@ -40,6 +42,7 @@ pub(crate) struct Sources {
     blobs: Mutex<Lru<Digest, Bytes>>,
     fresh: Mutex<Lru<Digest, Bytes>>,
     origins: Mutex<Lru<Digest, TreePath>>,
+    listed: Mutex<Lru<TreePath, (Stamp, Digest)>>,
     kept_back: Mutex<Lru<Digest, Vec<TreePath>>>,
     held: Mutex<Lru<Digest, Arc<File>>>,
 }
@@ -52,6 +55,7 @@ impl Sources {
             blobs: Mutex::new(Lru::new(BLOB_BYTES_MAX)),
             fresh: Mutex::new(Lru::new(FRESH_BYTES_MAX)),
             origins: Mutex::new(Lru::new(ORIGINS_MAX)),
+            listed: Mutex::new(Lru::new(LISTED_MAX)),
             kept_back: Mutex::new(Lru::new(LAZY_MAX)),
             held: Mutex::new(Lru::new(HELD_MAX)),
         }
@@ -137,6 +141,17 @@ impl Sources {
             let weight = bytes.len() + 128;
             blobs.insert(digest, bytes, weight);
         }
+    }
+
+    /// Remembers what the listing of a directory in this state is called. The caller knows that a later change would show in the stamp.
+    pub fn add_listing(&self, path: &TreePath, stamp: Stamp, listing: Digest) {
+        lock(&self.listed).insert(path.clone(), (stamp, listing), 1);
+    }
+
+    /// What the listing of a directory in this state is called, if it is kept.
+    pub fn listing(&self, path: &TreePath, stamp: &Stamp) -> Option<Digest> {
+        let listing = lock(&self.listed).get(path).filter(|(known, _)| known == stamp).map(|(_, listing)| *listing)?;
+        lock(&self.blobs).get(&listing).is_some().then_some(listing)
     }
 
     /// A listing, recipe or block that is kept.

@@ -212,6 +212,29 @@ fn a_listing_that_was_dropped_is_made_again_or_known_to_be_gone() {
 }
 
 #[test]
+fn a_listing_is_made_once_for_a_state_of_its_directory() {
+    let tree = Tree::new();
+    fs::write(tree.at("old"), b"").unwrap();
+    let listing = || match tree.bind(".") {
+        Binding::Directory { listing: Some(digest), .. } => digest,
+        other => panic!("no listing: {other:?}"),
+    };
+    let known = |digest| {
+        let stamp = Stamp::of(&stat_at(tree.path(".").as_bytes()).unwrap());
+        tree.snapshot.sources.listing(&tree.path("."), &stamp) == Some(digest)
+    };
+    let first = listing();
+    pause_nanos(50_000_000);
+    assert!(listing() == first && known(first));
+    tree.snapshot.sources.forget_blob(&first);
+    assert!(listing() == first && tree.snapshot.read_block(&first).unwrap().is_some(), "its bytes are there again");
+    fs::write(tree.at("new"), b"").unwrap();
+    let second = listing();
+    let names = tree.snapshot.read_listing(&second).unwrap().entries.into_iter().map(|entry| entry.name);
+    assert_eq!(names.collect::<Vec<_>>(), [b"new", b"old"]);
+}
+
+#[test]
 fn large_files_are_read_piece_by_piece_while_they_stay() {
     let tree = Tree::new();
     let size = EAGER_FILE_BYTES_MAX + 10;
