@@ -18,7 +18,7 @@ use wire::{Joined, Receiver, Role, Sender};
 
 /// A stream, and the connection that it is of.
 struct Stream {
-    _joined: Joined,
+    joined: Joined,
     sender: Sender,
     receiver: Receiver,
 }
@@ -31,7 +31,7 @@ impl Stream {
     async fn open(hub: &Served, number: usize, hello: Hello, kind: OpenKind) -> Self {
         let joined = hub.join(number, Hello { instance: rand::random(), ..hello }).await;
         let (sender, receiver) = joined.connection.open(kind).await.expect("opened");
-        Self { _joined: joined, sender, receiver }
+        Self { joined, sender, receiver }
     }
 
     async fn next<M: prost::Message + Default>(&mut self) -> M {
@@ -198,7 +198,7 @@ async fn figures_follow_a_job() {
     in_time(all_taken).await;
     // Whoever is let in may ask for them, and is told the same.
     let question = OpenKind::Ask(Bytes::from_static(b"{\"ask\": \"figures\"}"));
-    let connection = &client.jobs._joined.connection;
+    let connection = &client.jobs.joined.connection;
     let answer: wire::message::Answer = in_time(connection.request(question)).await.expect("answered");
     let figures: crate::figures::Figures = serde_json::from_slice(&answer.json).expect("figures");
     assert_eq!((figures.hub.as_str(), figures.tasks_waiting, figures.tasks_held), ("hub", 1, 1));
@@ -220,7 +220,7 @@ async fn why_a_task_waits_is_told_to_its_client() {
     let mut client = Client::of(&hub).await;
     let job = client.open(JobOpen::default()).await;
     client.submit(job, 0, &[b"a", b"b", b"c"]).await;
-    let connection = client.jobs._joined.connection.clone();
+    let connection = client.jobs.joined.connection.clone();
     let ask = async |who: &wire::Connection, index: &str| {
         let question = format!("{{\"ask\": \"waits\", \"key\": \"{}\", \"index\": {index}}}", "05".repeat(16));
         let asked = who.request(OpenKind::Ask(Bytes::from(question)));

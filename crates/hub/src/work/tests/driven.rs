@@ -5,8 +5,31 @@ use super::*;
 impl Client {
     /// The stream on which the client is told of places.
     async fn drive(&self, job: u64) -> (Sender, Receiver) {
-        self.jobs._joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened")
+        self.jobs.joined.connection.open(OpenKind::Drive(Drive { job })).await.expect("opened")
     }
+
+    /// Launches a task at its place.
+    async fn launch(&self, place: &Place) -> (Sender, Receiver) {
+        self.jobs.joined.connection.open(launch_at(place)).await.expect("opened")
+    }
+}
+
+/// A client that drives a job of one task: the job, and the stream on which it is told of places.
+async fn driving(hub: &Served, job: JobOpen) -> (Client, u64, (Sender, Receiver)) {
+    let mut client = Client::of(hub).await;
+    let job = client.open(JobOpen { is_driven: true, ..job }).await;
+    assert_eq!(client.submit_launches(job, 0, 1).await.tasks, 1);
+    let places = client.drive(job).await;
+    (client, job, places)
+}
+
+/// What is said last of a launch.
+async fn last_said(said: &mut Receiver) -> Option<OutputKind> {
+    let mut last = None;
+    while let Some(output) = in_time(said.next::<TaskOutput>()).await.expect("no error") {
+        last = output.kind;
+    }
+    last
 }
 
 async fn next_place(places: &mut Receiver) -> Place {
@@ -43,16 +66,14 @@ fn launch_at(place: &Place) -> OpenKind {
 async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());
-    let mut client = Client::of(&hub).await;
     let worker = hub.join(7, hello(Role::Worker, 2)).await;
-    let job = client.open(JobOpen { is_driven: true, retries_failures: true, ..JobOpen::default() }).await;
-    assert_eq!(client.submit_launches(job, 0, 1).await.tasks, 1);
-    let (to_hub, mut places) = client.drive(job).await;
+    let opens = JobOpen { retries_failures: true, ..JobOpen::default() };
+    let (mut client, job, (to_hub, mut places)) = driving(&hub, opens).await;
     // The first try fails, the second does not.
     for code in [1, 0] {
         let place = next_place(&mut places).await;
         assert_eq!((place.index, &place.refusal[..]), (0, ""));
-        let (_to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
+        let (_to_hub, mut said) = client.launch(&place).await;
         let (_, mut to_hub) = launched(&worker).await;
         let exited = Exited { code, ..Exited::default() };
         for kind in [
@@ -63,11 +84,7 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
         ] {
             to_hub.send(&TaskOutput::from(kind)).await.expect("sent");
         }
-        let mut last = None;
-        while let Some(output) = in_time(said.next::<TaskOutput>()).await.expect("no error") {
-            last = output.kind;
-        }
-        assert_eq!(last, Some(OutputKind::End(true)));
+        assert_eq!(last_said(&mut said).await, Some(OutputKind::End(true)));
     }
     drop(to_hub);
     let mut collect = Client::collect(&hub, job).await;
@@ -75,7 +92,7 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     let result = LaunchResult::decode(ended[0].result.clone()).expect("a result");
     assert_eq!((result.exited.map(|exited| exited.code), &result.worker[..]), (Some(0), "worker2"));
     let names = wire::message::ObjectsRequest { digests: result.stdout, ..Default::default() };
-    let mut objects = collect._joined.connection.ask(OpenKind::Objects(names)).await.expect("asked");
+    let mut objects = collect.joined.connection.ask(OpenKind::Objects(names)).await.expect("asked");
     let object = in_time(objects.next::<wire::message::ObjectReply>()).await.expect("no error").expect("it");
     assert_eq!((&object.bytes[..], &object.error[..]), (&b"printed"[..], ""));
     // Nobody drives it: what is submitted now waits.
@@ -107,14 +124,10 @@ async fn who_lends_nothing_yet_is_no_host_for_which_jobs_are_refused() {
 async fn what_ends_when_its_task_was_taken_is_not_kept() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());
-    let mut client = Client::of(&hub).await;
     let worker = hub.join(7, hello(Role::Worker, 1)).await;
-    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
-    client.submit_launches(job, 0, 1).await;
-    let connection = client.jobs._joined.connection.clone();
-    let (_driving, mut places) = client.drive(job).await;
+    let (mut client, job, (_to_hub, mut places)) = driving(&hub, JobOpen::default()).await;
     let place = next_place(&mut places).await;
-    let (_to_hub, mut said) = connection.open(launch_at(&place)).await.expect("opened");
+    let (_to_hub, mut said) = client.launch(&place).await;
     let (_, mut to_hub) = launched(&worker).await;
     client.ask(JobAskKind::Cancel(job)).await;
     let mut collect = Client::collect(&hub, job).await;
@@ -125,11 +138,7 @@ async fn what_ends_when_its_task_was_taken_is_not_kept() {
     for kind in [OutputKind::Exited(Box::default()), OutputKind::End(true)] {
         to_hub.send(&TaskOutput::from(kind)).await.expect("sent");
     }
-    let mut last = None;
-    while let Some(output) = in_time(said.next::<TaskOutput>()).await.expect("no error") {
-        last = output.kind;
-    }
-    assert_eq!(last, Some(OutputKind::End(true)));
+    assert_eq!(last_said(&mut said).await, Some(OutputKind::End(true)));
     assert_eq!(wire::lock(&hub.shared.state).work.launches.kept(), 0);
 }
 
@@ -137,11 +146,9 @@ async fn what_ends_when_its_task_was_taken_is_not_kept() {
 async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());
-    let mut client = Client::of(&hub).await;
     let _workers = [hub.join(7, hello(Role::Worker, 2)).await, hub.join(8, hello(Role::Worker, 2)).await];
-    let job = client.open(JobOpen { is_driven: true, quorum: 2, ..JobOpen::default() }).await;
-    client.submit_launches(job, 0, 1).await;
-    let (mut to_hub, mut places) = client.drive(job).await;
+    let opens = JobOpen { quorum: 2, ..JobOpen::default() };
+    let (mut client, job, (mut to_hub, mut places)) = driving(&hub, opens).await;
     let mut numbers = Vec::new();
     for is_over in [false, false, true] {
         let place = next_place(&mut places).await;
@@ -166,14 +173,11 @@ async fn places_are_given_back_and_tasks_that_are_over_are_cancelled() {
 async fn a_task_that_waits_for_one_of_its_locks_keeps_its_place() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());
-    let mut client = Client::of(&hub).await;
     let worker = hub.join(7, hello(Role::Worker, 2)).await;
-    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
-    client.submit_launches(job, 0, 1).await;
-    let (_to_hub, mut places) = client.drive(job).await;
+    let (mut client, job, (_to_hub, mut places)) = driving(&hub, JobOpen::default()).await;
     let place = next_place(&mut places).await;
     for is_wanted in [true, false] {
-        let (mut to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
+        let (mut to_hub, mut said) = client.launch(&place).await;
         let (_, mut to_client) = launched(&worker).await;
         for number in [1, 2] {
             let lock = OutputKind::Lock(LockRequest { number, ..LockRequest::default() });
@@ -202,7 +206,7 @@ async fn a_task_that_waits_for_one_of_its_locks_keeps_its_place() {
         let reason = if is_wanted { FailedKind::Changed } else { FailedKind::Cancelled };
         assert_eq!(failed.reason(), reason, "{}", failed.message);
     }
-    let (_to_hub, mut said) = client.jobs._joined.connection.open(launch_at(&place)).await.expect("opened");
+    let (_to_hub, mut said) = client.launch(&place).await;
     let refused = in_time(said.next::<TaskOutput>()).await.expect("no error").expect("it").kind;
     assert!(matches!(refused, Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::Refused));
 }
@@ -211,11 +215,8 @@ async fn a_task_that_waits_for_one_of_its_locks_keeps_its_place() {
 async fn a_place_that_its_client_waits_with_is_not_idle() {
     let folder = tempfile::tempdir().expect("a folder");
     let hub = serve_journalled(folder.path());
-    let mut client = Client::of(&hub).await;
     let _worker = hub.join(7, hello(Role::Worker, 2)).await;
-    let job = client.open(JobOpen { is_driven: true, ..JobOpen::default() }).await;
-    client.submit_launches(job, 0, 1).await;
-    let (mut to_hub, mut places) = client.drive(job).await;
+    let (_client, _, (mut to_hub, mut places)) = driving(&hub, JobOpen::default()).await;
     let place = next_place(&mut places).await;
     let late = std::time::Instant::now() + Duration::from_secs(60) + Duration::from_millis(1);
     let is_idle = || !wire::lock(&hub.shared.state).work.launches.idle(late).is_empty();
