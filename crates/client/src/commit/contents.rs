@@ -52,9 +52,7 @@ impl Planner<'_, '_> {
                 return Ok(());
             }
         };
-        if node.is_file() {
-            self.keep_hidden_attributes(path, slot, xattrs)?;
-        }
+        self.keep_hidden_attributes(path, slot, &node, xattrs)?;
         if attr.accessed.0.is_none() {
             self.keep_access_time(path, slot, &node)?;
         }
@@ -79,14 +77,17 @@ impl Planner<'_, '_> {
     }
 
     /// Gives what is in `slot` the attributes that the task was not shown of the file which it is to replace.
-    fn keep_hidden_attributes(&mut self, path: &TreePath, slot: Slot, xattrs: &[Xattr]) -> Checked<()> {
-        let io = |source| io_error("keep the attributes of", path, source);
-        let origin = self.origin(path).unwrap_or_else(|| path.clone());
-        let set = committed_xattrs(xattrs);
-        let all = self.tree.hold(&origin).and_then(|held| closed::with_hidden(set.clone(), &held)).map_err(io)?;
-        if all == set {
+    fn keep_hidden_attributes(&mut self, path: &TreePath, slot: Slot, node: &Node, xattrs: &[Xattr]) -> Checked<()> {
+        if !node.is_file() || !closed::is_closed(node) {
             return Ok(());
         }
+        let io = |source| io_error("keep the attributes of", path, source);
+        let origin = self.origin(path).unwrap_or_else(|| path.clone());
+        let hidden = self.tree.hold(&origin).and_then(|held| closed::hidden_xattrs(&held, node)).map_err(io)?;
+        if hidden.is_empty() {
+            return Ok(());
+        }
+        let all = closed::with_hidden(committed_xattrs(xattrs), hidden);
         let staged = self.stages.hold(slot).map_err(io)?;
         let node = tree::node_of(&staged).map_err(io)?;
         tree::set_meta(&staged, &meta_of(&node, Some(all))).map_err(io)
@@ -234,9 +235,10 @@ impl Planner<'_, '_> {
     ) -> Checked<(Meta, Meta)> {
         let io = |source| io_error("look at", origin, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let old = meta_of(node, Some(closed::all_xattrs(&held).map_err(io)?));
-        let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };
-        let new = closed::with_hidden(committed_xattrs(xattrs), &held).map_err(io)?;
+        let hidden = closed::hidden_xattrs(&held, node).map_err(io)?;
+        let present = closed::with_hidden(tree::xattrs_of(&held).map_err(io)?, hidden.clone());
+        let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..meta_of(node, Some(present)) };
+        let new = closed::with_hidden(committed_xattrs(xattrs), hidden);
         Ok((old, Meta { xattrs: Some(new), ..meta(attr, mode) }))
     }
 

@@ -14,7 +14,7 @@ use super::emptied::remove_all;
 use super::plan::Plan;
 use super::rights;
 use super::tree::{self, Tree, is_writable, node_at, node_of, os};
-use super::{crash, files};
+use super::{closed, crash, files};
 use base::{TaskId, TreePath};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -42,6 +42,8 @@ impl StateFailure {
 }
 
 /// How files are made in staging folders.
+/// The rights by which the owner of a directory changes its entries.
+const OWNER_CHANGES: u32 = 0o300;
 const NEW_FILE: OFlags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::CLOEXEC).union(OFlags::NOFOLLOW);
 const NEW_FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
@@ -565,16 +567,7 @@ fn in_opened(directory: &OwnedFd, change: impl Fn() -> io::Result<()>) -> io::Re
         Err(error) if Errno::from_io_error(&error) == Some(Errno::ACCESS) => {}
         other => return other,
     }
-    let node = node_of(directory)?;
-    let chmod = |mode| rustix::fs::chmodat(CWD, tree::magic(directory), Mode::from_raw_mode(mode), AtFlags::empty());
-    // Who is not in its group would take the right away to hand it down.
-    if !rights::owns(&node) || (node.mode & 0o2000 != 0 && !rights::may_give_group(node.gid)) {
-        return Err(Errno::ACCESS.into());
-    }
-    chmod(node.mode | 0o300)?;
-    let changed = keeping_time(directory, change);
-    chmod(node.mode)?;
-    changed
+    closed::opened(directory, OWNER_CHANGES, || keeping_time(directory, &change))
 }
 
 /// A held folder, lent.
