@@ -377,7 +377,12 @@ impl Placement {
         }
         self.launches.insert(task, ticket);
         self.waiting += 1;
-        Ok(self.placed())
+        let made = self.placed();
+        if self.choosing.contains(&ticket) {
+            // Who looks after the time is to look sooner.
+            self.desk.sooner().notify_one();
+        }
+        Ok(made)
     }
 
     /// Whether what was refused so may have a place in a moment: no worker is there, or not one that was there a moment ago.

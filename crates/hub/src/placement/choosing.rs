@@ -17,6 +17,11 @@ impl Placement {
         lending.any(|worker| worker.lent.has_all(&choosy)).then_some(choosy)
     }
 
+    /// Whether a launch waits for a worker that gives something.
+    pub fn chooses(&self) -> bool {
+        !self.choosing.is_empty()
+    }
+
     /// Workers have left, or give less: launches that wait for one that gives something, where there is none any more, take what there is.
     pub(super) fn choose_again(&mut self) -> Vec<Assignment> {
         let is_vain = |ticket: &Ticket| {

@@ -35,7 +35,7 @@ use wire::lock;
 
 /// How often it is looked for hosts that have been away for long.
 const LOOK_FOR_GONE: Duration = Duration::from_secs(5);
-/// And for launches that have waited for long.
+/// The same for launches that have waited for long, while some wait for a better place.
 const LOOK_FOR_WAITING: Duration = Duration::from_secs(1);
 
 /// Ticks at a time, before others have their turn.
@@ -105,7 +105,8 @@ impl State {
             if next > now {
                 let made = self.placement.give_up_choosing();
                 self.hand_out(made);
-                return Ok(Duration::from_nanos(next - now));
+                let wait = Duration::from_nanos(next - now);
+                return Ok(if self.placement.chooses() { wait.min(LOOK_FOR_WAITING) } else { wait });
             }
             let made = self.placement.tick();
             self.hand_out(made);
@@ -124,7 +125,7 @@ impl Shared {
             match wait {
                 Ok(Duration::ZERO) => tokio::task::yield_now().await,
                 Ok(wait) => tokio::select! {
-                    () = tokio::time::sleep(wait.min(LOOK_FOR_WAITING)) => {}
+                    () = tokio::time::sleep(wait.min(LOOK_FOR_GONE)) => {}
                     () = sooner.notified() => {}
                 },
                 Err(dead) => return dead,
