@@ -76,12 +76,13 @@ fn nice() -> i32 {
 /// How this thread is scheduled.
 fn scheduling() -> Scheduling {
     const OF_PROCESS: libc::c_int = 1;
+    let nice = nice();
     // SAFETY: plain integers; they only ask.
     let (policy, disk) = unsafe { (libc::sched_getscheduler(0), libc::syscall(libc::SYS_ioprio_get, OF_PROCESS, 0)) };
     Scheduling {
-        is_raised: nice() < 0,
+        is_raised: nice < 0,
         policy: u32::try_from(policy & !libc::SCHED_RESET_ON_FORK).unwrap_or(0),
-        disk: own_disk_priority(u32::try_from(disk).unwrap_or(0), nice()),
+        disk: own_disk_priority(u32::try_from(disk).unwrap_or(0), nice),
         processors: rustix::thread::sched_getaffinity(None).map_or(0, |set| set.count()),
     }
 }

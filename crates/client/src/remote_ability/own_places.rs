@@ -96,10 +96,10 @@ fn speaks_of_shared_memory(text: &[u8]) -> bool {
     })
 }
 
-/// Whether a program came with the system.
+/// Whether a program came with the system, or with a package of its own.
 fn is_systems(program: &base::TreePath) -> bool {
-    const FOLDERS: [&[u8]; 8] = [b"usr", b"bin", b"sbin", b"lib", b"lib64", b"opt", b"snap", b"nix"];
-    program.components().next().is_some_and(|first| FOLDERS.contains(&first))
+    const PACKAGES: [&[u8]; 2] = [b"/snap/", b"/nix/"];
+    program.is_in_system_folder() || PACKAGES.iter().any(|folder| program.as_bytes().starts_with(folder))
 }
 
 /// Whether something in shared memory has a name that begins so.

@@ -210,10 +210,7 @@ impl Listener {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())
             }
             _ if seccomp::RAISES.contains(&number) => self.on_priority(notice),
-            libc::SYS_capget if self.is_root => {
-                Decision::CallOff("it asks for its capabilities, of which root has fewer on workers".into())
-            }
-            libc::SYS_capget => Decision::Go,
+            libc::SYS_capget => self.if_root("it asks for its capabilities, of which root has fewer on workers"),
             libc::SYS_ioctl => copying::on_clone(notice.process, &data.args, self.watch.clones),
             libc::SYS_execve | libc::SYS_execveat => self.on_program(notice),
             libc::SYS_flock => {
@@ -248,7 +245,7 @@ impl Listener {
             libc::SYS_clone | libc::SYS_unshare => {
                 Decision::CallOff("it makes namespaces, which it can only do on this machine".into())
             }
-            _ if is_mknod(number) => self.on_device(),
+            _ if is_mknod(number) => self.if_root("it makes a device file, which it can only do on this machine"),
             _ if number >= libc::c_long::from(seccomp::X32) => {
                 Decision::CallOff("a program of it is for the x32 interface, which workers do not have".into())
             }
@@ -262,12 +259,9 @@ impl Listener {
         }
     }
 
-    /// A device file that is made.
-    fn on_device(&self) -> Decision {
-        match self.is_root {
-            true => Decision::CallOff("it makes a device file, which it can only do on this machine".into()),
-            false => Decision::Go,
-        }
+    /// What root may do on its own machine, and has to be called off for here. Of others the kernel decides.
+    fn if_root(&self, why: &str) -> Decision {
+        if self.is_root { Decision::CallOff(why.into()) } else { Decision::Go }
     }
 
     /// A priority that is set: above the ordinary one it is root's, and root's only on its own machine.
@@ -286,8 +280,8 @@ impl Listener {
                 .and_then(|bytes| Some(is_real_time(i32::from_ne_bytes(*bytes.first_chunk()?))))
                 .unwrap_or(false),
         };
-        match is_raised && self.is_root {
-            true => Decision::CallOff("it raises its priority, which it can only do on this machine".into()),
+        match is_raised {
+            true => self.if_root("it raises its priority, which it can only do on this machine"),
             false => Decision::Go,
         }
     }
