@@ -7,7 +7,8 @@
 //! Deliberately not here: an index of all files by hash. See decision 0017.
 
 use crate::{BlockStore, Cutter, lock};
-use base::{Binding, Bound, Content, Digest, Tenant, TreePath};
+use base::codec::Encode;
+use base::{Binding, Bound, Content, Digest, Recipe, Tenant, TreePath};
 use rustix::fs::{Mode, OFlags};
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -71,10 +72,10 @@ struct Wanted {
 impl SystemFiles {
     /// Puts the blocks of a file into the store, and its recipe, if it is here and is what was named. One file at a time: who hashes
     /// disturbs the machine's owner.
-    fn supply(&self, name: &Digest, wanted: &Wanted, store: &BlockStore, tenant: Tenant) -> bool {
+    fn supply(&self, wanted: &Wanted, store: &BlockStore, tenant: Tenant) -> bool {
         let Some((file, stamp)) = open(wanted) else { return false };
         let mut looks = lock(&self.0);
-        if store.contains(tenant, name) {
+        if has_all(store, tenant, &wanted.content) {
             // Somebody else was first.
             return true;
         }
@@ -103,7 +104,7 @@ impl Expected {
         Arc::new(Self { files, store, tenant, named: Mutex::default() })
     }
 
-    /// Notes the system's files among what a view names, and returns those whose contents are not in the store: their names, and
+    /// Notes the system's files among what a view names, and returns those whose contents are not all in the store: their names, and
     /// about how many bytes the objects of these names have.
     pub fn expect<'a>(&self, bounds: impl IntoIterator<Item = &'a Bound>) -> Vec<(Digest, u64)> {
         let mut missing = Vec::new();
@@ -114,7 +115,7 @@ impl Expected {
                 Content::Recipe(name) => (name, attr.size / FILE_BYTES_PER_RECIPE_BYTE),
                 Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => continue,
             };
-            if !attr.is_of_system(path) || self.store.contains(self.tenant, name) {
+            if !attr.is_of_system(path) || has_all(&self.store, self.tenant, content) {
                 continue;
             }
             let mut named = lock(&self.named);
@@ -129,7 +130,7 @@ impl Expected {
     /// Looks for the file whose content has this name; whether its blocks are in the store now. Blocks: it may hash the file.
     pub fn find(&self, name: &Digest) -> bool {
         let Some(wanted) = lock(&self.named).get(name).cloned() else { return false };
-        let found = self.files.supply(name, &wanted, &self.store, self.tenant);
+        let found = self.files.supply(&wanted, &self.store, self.tenant);
         lock(&self.named).remove(name);
         tracing::debug!(path = %wanted.path, found, "looked for a file of the system");
         found
@@ -139,6 +140,19 @@ impl Expected {
     pub fn look(&self, name: &Digest) -> Option<Vec<u8>> {
         let found = self.find(name);
         found.then(|| self.store.get(self.tenant, name).ok().flatten()).flatten()
+    }
+}
+
+/// Whether a content is in the store to its last block. A recipe may be there without: its sender was cut off, or blocks were dropped.
+fn has_all(store: &BlockStore, tenant: Tenant, content: &Content) -> bool {
+    match content {
+        Content::Block(name) => store.contains(tenant, name),
+        Content::Recipe(name) => {
+            let recipe = store.get(tenant, name).ok().flatten().and_then(|bytes| Recipe::from_bytes(&bytes).ok());
+            let mut blocks = recipe.iter().flat_map(|recipe| recipe.pieces.iter().filter_map(|piece| piece.block));
+            recipe.is_some() && blocks.all(|block| store.contains(tenant, &block))
+        }
+        Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => false,
     }
 }
 
