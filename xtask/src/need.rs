@@ -53,6 +53,7 @@ pub const TESTS: &[Need] = &[
     ("hostname", "hostname"),
     ("flock", "util-linux"),
     ("mksquashfs", "squashfs-tools"),
+    ("mkfs.btrfs", "btrfs-progs"),
     ("bash", "bash"),
     ("awk", "mawk"),
     ("newuidmap", "uidmap"),

@@ -1,5 +1,7 @@
 //! The mounts of this machine, as the kernel lists them: which file system is seen where, and how.
 
+mod subvolumes;
+
 use base::TreePath;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::HashMap;
@@ -128,9 +130,34 @@ pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
     text.split(|byte| *byte == b'\n').filter_map(mount).collect()
 }
 
-/// The mounts among `mounts` that a task about these places must be shown; none if all of it is on the file system of
-/// the root. The error says why it cannot be shown them.
-pub(crate) fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base::Mount>, String> {
+/// The mounts among `mounts` that a task about these places must be shown, and the subvolumes there; none if all of it is on the file
+/// system of the root. The error says why it cannot be shown them; `moves`: the program is for taking away and moving.
+pub(crate) fn shown(mounts: &[Mount], places: &Places<'_>, moves: bool) -> Result<Vec<base::Mount>, String> {
+    let mut shown = relevant(mounts, places)?;
+    let subvolumes = subvolumes::of(mounts, places);
+    // Elsewhere it is a mount, which stays where it is.
+    if let Some(one) = subvolumes.first().filter(|_| moves) {
+        return Err(format!("{} is a subvolume, which can be moved or removed on this machine only", one.at));
+    }
+    shown.extend(subvolumes);
+    shown.sort_by(|one, other| one.at.cmp(&other.at));
+    shown.dedup_by(|one, other| one.at == other.at);
+    is_not_too_many(shown.first().map(|mount| &mount.at), shown.len())?;
+    Ok(shown)
+}
+
+fn is_not_too_many(first: Option<&TreePath>, count: usize) -> Result<(), String> {
+    let max = base::mount::MOUNTS_MAX;
+    match first.filter(|_| count > max) {
+        Some(first) => {
+            let others = count - 1;
+            Err(format!("{first} and {others} other mounts are in what it may change (more than {max})"))
+        }
+        None => Ok(()),
+    }
+}
+
+fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base::Mount>, String> {
     let holder = |place: &TreePath| {
         let holders = mounts.iter().filter(|mount| place.is_within(&mount.at));
         holders.max_by_key(|mount| mount.at.as_bytes().len())
@@ -142,13 +169,7 @@ pub(crate) fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base
     shown.dedup_by(|a, b| a.at == b.at);
     let flagged = |mount: &Mount| mount.has("ro") || mount.has("noexec");
     shown.retain(|mount| !mount.is_irrelevant() && (!mount.at.is_root() || flagged(mount)));
-    if shown.len() > base::mount::MOUNTS_MAX {
-        let (first, max) = (&shown[0].at, base::mount::MOUNTS_MAX);
-        return Err(format!(
-            "{first} and {} other mounts are in what it may change (more than {max})",
-            shown.len() - 1
-        ));
-    }
+    is_not_too_many(shown.first().map(|mount| &mount.at), shown.len())?;
     if let Some((one, other)) = seen_twice(mounts, places) {
         return Err(format!(
             "{one} and {other} are one folder of a file system, and what is done to one shows in the other"

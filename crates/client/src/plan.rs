@@ -133,7 +133,8 @@ impl Plan {
         let kind = Kind::new(&program.key, &command.argv, &command.cwd, named_bytes);
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
         let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
-        let mounts = shown_mounts(&scope, &cwd, allow_write).map_err(NotPlanned::Here)?;
+        let moves = matches!(program.real.name(), b"rm" | b"rmdir" | b"mv");
+        let mounts = shown_mounts(&scope, &cwd, allow_write, moves).map_err(NotPlanned::Here)?;
         // Where the daemon's own state lies no command writes.
         let state = TreePath::parse(daemon.config.state_dir.as_os_str().as_encoded_bytes());
         let is_filled = |at: &&TreePath| !state.as_ref().is_some_and(|state| state.is_within(at));
@@ -379,18 +380,23 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
 }
 
 /// The mounts of this machine that a command about `scope` must be shown. The error is why it is kept here.
-fn shown_mounts(scope: &Scope, cwd: &TreePath, allow_write: &[Vec<u8>]) -> Result<Vec<base::Mount>, String> {
+fn shown_mounts(
+    scope: &Scope,
+    cwd: &TreePath,
+    allow_write: &[Vec<u8>],
+    moves: bool,
+) -> Result<Vec<base::Mount>, String> {
     let known = mounts::visible().map_err(|error| format!("the mounts of this machine cannot be listed: {error}"))?;
     if known.iter().all(|mount| mount.at.is_root() || mount.is_machines_own()) && !known[..].is_empty() {
         // The root alone: only its flags matter.
-        return mounts::relevant(&known, &mounts::Places { trees: &[cwd], folders: &[] });
+        return mounts::shown(&known, &mounts::Places { trees: &[cwd], folders: &[] }, moves);
     }
     let allowed: Vec<TreePath> = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
     let project = scope.project.as_ref().map(|project| &project.root);
     let trees: Vec<&TreePath> =
         [cwd].into_iter().chain(project).chain(&scope.named).chain(&scope.environments).chain(&allowed).collect();
     let temporary = [&b"/tmp"[..], b"/var/tmp"].into_iter().filter_map(TreePath::parse).collect::<Vec<_>>();
-    mounts::relevant(&known, &mounts::Places { trees: &trees, folders: &temporary })
+    mounts::shown(&known, &mounts::Places { trees: &trees, folders: &temporary }, moves)
 }
 
 fn is_mirrored_file(path: &[u8]) -> bool {

@@ -20,7 +20,8 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
     (
         Machine,
         "ps top htop btop free df uptime vmstat iostat iotop mpstat sar pidstat lsof fuser lsblk blkid lscpu \
-        lspci lsusb lsmem lshw lsattr chattr dmidecode sensors nvidia-smi rocm-smi dmesg journalctl mount umount findmnt \
+        lspci lsusb lsmem lshw lsattr chattr filefrag e4defrag btrfs xfs_info xfs_growfs xfs_quota zfs zpool lvs vgs pvs \
+        tune2fs resize2fs quota repquota setquota edquota fstrim fsfreeze dmidecode sensors nvidia-smi rocm-smi dmesg journalctl mount umount findmnt \
         swapon swapoff losetup fdisk parted ip ifconfig route ss netstat iptables nft arp ethtool nmcli who w \
         last users arch loginctl timedatectl hostnamectl localectl sysctl modprobe insmod rmmod lsmod \
         pgrep pkill pidof kill killall pstree renice ionice chrt taskset numactl crontab at batch systemctl service initctl \

@@ -209,6 +209,7 @@ impl Listener {
             libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())
             }
+            libc::SYS_ioctl if seccomp::READ_FLAGS.contains(&(data.args[1] as u32)) => on_flags(notice.process),
             _ if seccomp::RAISES.contains(&number) => self.on_priority(notice),
             libc::SYS_capget => self.if_root("it asks for its capabilities, of which root has fewer on workers"),
             libc::SYS_ioctl => copying::on_clone(notice.process, &data.args, self.watch.clones),
@@ -371,6 +372,17 @@ impl Listener {
         let interpreter = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
         let next = deeper.checked_sub(1)?;
         self.format_of(Path::new(std::ffi::OsStr::from_bytes(interpreter)), next)
+    }
+}
+
+/// Flags of a file, or where its blocks are, are read. Programs for that have nothing else to tell; others do without, as on the file
+/// systems that have no flags.
+fn on_flags(process: u32) -> Decision {
+    const TELL_FLAGS: [&[u8]; 4] = [b"lsattr", b"chattr", b"filefrag", b"e4defrag"];
+    let name = std::fs::read(format!("/proc/{process}/comm")).unwrap_or_default();
+    match TELL_FLAGS.contains(&name.trim_ascii_end()) {
+        true => Decision::CallOff("it asks for flags of a file (as lsattr does), which workers do not have".into()),
+        false => Decision::Go,
     }
 }
 

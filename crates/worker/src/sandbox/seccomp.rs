@@ -38,6 +38,9 @@ const IO_PGETEVENTS: c_long = 292;
 pub const CACHESTAT: c_long = 451;
 /// Requests that set a file's flags or its project: `FS_IOC_SETFLAGS`, the same of 32-bit programs, `FS_IOC_FSSETXATTR`.
 pub const SET_FLAGS: [u32; 3] = [0x4008_6602, 0x4004_6602, 0x401c_5820];
+/// Requests that read those, and where a file's blocks are: `FS_IOC_GETFLAGS`, the same of 32-bit programs, `FS_IOC_FSGETXATTR`,
+/// `FS_IOC_FIEMAP`.
+pub const READ_FLAGS: [u32; 4] = [0x8008_6601, 0x8004_6601, 0x801c_581f, 0xc020_660b];
 pub const FCHMODAT2: c_long = 452;
 
 const ALLOW: u32 = SECCOMP_RET_ALLOW;
@@ -501,7 +504,7 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         ]),
         Verdict::Ioctl => equals(1, TYPING.map(|request| (request, REFUSE)), program),
         Verdict::IoctlOfWatched => {
-            let asked = SET_FLAGS.into_iter().chain([copying::CLONE_FILE, copying::CLONE_RANGE]);
+            let asked = SET_FLAGS.into_iter().chain(READ_FLAGS).chain([copying::CLONE_FILE, copying::CLONE_RANGE]);
             let typing = TYPING.map(|request| (request, REFUSE));
             equals(1, typing.into_iter().chain(asked.map(|request| (request, NOTIFY))), program);
         }

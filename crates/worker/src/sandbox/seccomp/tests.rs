@@ -86,6 +86,7 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_ioctl, &[0, copying::CLONE_RANGE], ALLOW, NOTIFY),
         (SYS_ioctl, &[0, SET_FLAGS[0]], ALLOW, NOTIFY),
         (SYS_ioctl, &[0, SET_FLAGS[2]], ALLOW, NOTIFY),
+        (SYS_ioctl, &[0, READ_FLAGS[0]], ALLOW, NOTIFY),
         (SYS_capget, &[1, 2], ALLOW, NOTIFY),
         (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
         (SYS_execve, &[], ALLOW, ALLOW),
