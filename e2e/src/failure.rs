@@ -12,7 +12,7 @@ use crate::scenario::{
 };
 use rustix::process::{Pid, Signal};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// Moments, in milliseconds after the start of the command, at which parts are killed: launch, run, commit.
@@ -26,13 +26,14 @@ enum Victim {
     Remrun,
 }
 
-const SCENARIOS: [Scenario; 12] = [
+const SCENARIOS: [Scenario; 13] = [
     ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker)),
     ("failure/hub killed, command ends right or clear", |pool| killed(pool, Victim::Hub)),
     ("failure/client daemon killed, command ends right or clear", |pool| killed(pool, Victim::ClientDaemon)),
     ("failure/remrun killed, guest goes and nothing is committed by halves", |pool| killed(pool, Victim::Remrun)),
     ("failure/interrupt reaches the guest", interrupted),
     ("failure/interrupt where nobody answers: the command ends, and begins nowhere again", interrupted_alone),
+    ("failure/interrupt where the task's init hangs: the command ends, and begins nowhere again", interrupt_hung),
     ("failure/interrupt that the program catches is the program's", interrupt_caught),
     ("failure/worker told to end hands back what does not end by itself", told_to_end),
     ("failure/worker stopped, command ends", worker_stopped),
@@ -157,9 +158,7 @@ fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
 /// The owner of the worker's machine has twice as much to do as it has processors.
 fn interrupt_starved(pool: &mut Pool) -> Result<Vec<String>> {
     let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
-    let mut owner: Vec<_> = (0..2 * std::thread::available_parallelism().map_or(1, usize::from))
-        .map_while(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok())
-        .collect();
+    let mut owner = busy();
     for (signal, number) in [(Signal::TERM, 15), (Signal::KILL, 9)] {
         let word = format!("starved-{number}");
         let mut child = background(pool, &word, &format!("echo {word} > begun; while :; do :; done"))?;
@@ -176,12 +175,21 @@ fn interrupt_starved(pool: &mut Pool) -> Result<Vec<String>> {
             wrong.push(format!("signal {number}: {ended:?}, gone {is_gone} after {:?}", since.elapsed()));
         }
     }
-    for process in &mut owner {
-        let _ = process.kill();
-        let _ = process.wait();
-    }
+    owner.iter_mut().for_each(end);
     scenario::measured("interrupted without a processor: the guest is gone", slowest);
     Ok(wrong)
+}
+
+/// Twice as much work as this machine has processors.
+fn busy() -> Vec<Child> {
+    (0..2 * std::thread::available_parallelism().map_or(1, usize::from))
+        .map_while(|_| Command::new("sh").args(["-c", "while :; do :; done"]).spawn().ok())
+        .collect()
+}
+
+fn end(process: &mut Child) {
+    let _ = process.kill();
+    let _ = process.wait();
 }
 
 /// Parts are killed, or stopped as if their machine were gone; then the command is interrupted.
@@ -254,6 +262,51 @@ fn frozen_after_answer(pool: &mut Pool, round: usize, victim: Victim) -> Result<
         wrong.push(format!("{victim:?} frozen after its answer: a guest remains: {remains}; {:?}", committed(&place)));
     }
     Ok((took, wrong))
+}
+
+/// The init of the task is stopped, also where the program catches the signal, or the machine is busy.
+fn interrupt_hung(pool: &mut Pool) -> Result<Vec<String>> {
+    let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
+    let rounds = [
+        (&[Signal::INT][..], "", false),
+        (&[Signal::TERM, Signal::INT], "INT TERM", false),
+        (&[Signal::INT], "INT", true),
+    ];
+    for (round, (signals, caught, is_busy)) in rounds.into_iter().enumerate() {
+        let (name, word) = (format!("hung-{round}"), format!("4{round}.25"));
+        let mut owner = if is_busy { busy() } else { Vec::new() };
+        let trap = if caught.is_empty() { String::new() } else { format!("trap 'echo caught > caught' {caught}; ") };
+        let script = format!("{trap}echo half > begun; while :; do sleep {word}; done");
+        let mut child = background(pool, &name, &script)?;
+        let place = folder(pool, &name)?;
+        let Some(init) = wait_for(END_BOUND, || scenario::init_of(pool, &format!("sleep\0{word}"))) else {
+            wrong.push(format!("{name}: the guest never began"));
+            owner.iter_mut().chain([&mut child]).for_each(end);
+            continue;
+        };
+        stop(init);
+        let since = Instant::now();
+        for signal in signals {
+            let _ = rustix::process::kill_process(Pid::from_child(&child), *signal);
+        }
+        let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+        let took = since.elapsed();
+        slowest = slowest.max(took);
+        if !matches!(ended, Some(Ended::Signal(2 | 15))) || took > GUEST_BOUND {
+            let _ = child.kill();
+            wrong.push(format!("{name}: ended with {ended:?} after {took:?}"));
+            wrong.extend(pool.client.gleaner(&["explain"]).map(|outcome| outcome.text()));
+        }
+        let is_gone =
+            || rustix::process::test_kill_process(init).is_err() && guests(pool, &format!("sleep\0{word}")) == 0;
+        let remains = wait_for(GUEST_BOUND, || is_gone().then_some(())).is_none();
+        if remains || committed(&place) != Committed::Nothing || place.join("caught").exists() {
+            wrong.push(format!("{name}: a guest remains: {remains}; committed {:?}", committed(&place)));
+        }
+        owner.iter_mut().for_each(end);
+    }
+    scenario::measured("interrupted, and the init hangs: end of the command", slowest);
+    Ok(wrong)
 }
 
 /// It goes on for longer than a dead worker would be waited for.

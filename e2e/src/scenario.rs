@@ -208,10 +208,28 @@ pub fn edited_meanwhile(pool: &Pool, place: &Path, script: &str, seconds: &str, 
     runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))?
 }
 
+/// The init of the task that has a process whose arguments contain this word.
+pub fn init_of(pool: &Pool, word: &str) -> Option<Pid> {
+    let field = |pid: i32, name: &str| -> Option<i32> {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix(name))?.split_whitespace().next_back()?.parse().ok()
+    };
+    let mut pid = *below(pool, word).first()?;
+    // An init is the first process of a namespace of its own.
+    while field(pid, "NSpid:")? != 1 {
+        pid = field(pid, "PPid:")?;
+    }
+    Pid::from_raw(pid)
+}
+
 /// How many processes below the workers there are whose arguments contain this word.
 pub fn guests(pool: &Pool, word: &str) -> usize {
+    below(pool, word).len()
+}
+
+fn below(pool: &Pool, word: &str) -> Vec<i32> {
     let below =
         pool.workers.iter().chain([&pool.hub]).flat_map(|worker| descendants(worker.pid().as_raw_nonzero().get()));
     let line = |pid: i32| std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    below.filter(|pid| String::from_utf8_lossy(&line(*pid)).contains(word)).count()
+    below.filter(|pid| String::from_utf8_lossy(&line(*pid)).contains(word)).collect()
 }

@@ -32,3 +32,4 @@ pub mod sandbox;
 pub mod scratch;
 pub mod streams;
 pub mod task;
+mod unconfirmed;

@@ -11,9 +11,10 @@ use crate::lane;
 use crate::progress::Accounts;
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
-use crate::sandbox::{Control, Event, Guest, Lock, Order, Priority};
+use crate::sandbox::{Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
+use crate::unconfirmed::Unconfirmed;
 use base::{ExitStatus, Stdin, Time, TreePath, Usage};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashSet;
@@ -82,6 +83,11 @@ impl Out {
     fn say(&self, kind: OutputKind) {
         let _ = self.words.send(kind.into());
     }
+
+    /// These signals have reached the task.
+    fn answer(&self, signals: impl IntoIterator<Item = u32>) {
+        signals.into_iter().for_each(|signal| self.say(OutputKind::Signalled(signal)));
+    }
 }
 
 async fn write_out(
@@ -122,13 +128,13 @@ async fn misplaced(scratch: Arc<Scratch>, lane: Arc<LaneGuard>, launches: Launch
 /// A task whose program runs.
 struct Live {
     guest: Guest,
-    control: Control,
     lane: Arc<LaneGuard>,
     scratch: Arc<Scratch>,
     /// Its stay as a guest, if it is one; and what tells it why it must make room for the machine's owner.
     stay: Option<Stay>,
     evicted: Option<oneshot::Receiver<Failed>>,
     accounts: Accounts,
+    signals: Unconfirmed,
     launches: Launches,
     timeline: Vec<Moment>,
     /// Names of processes that had left its session.
@@ -168,7 +174,6 @@ async fn carry(
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
-    let control = guest.control();
     // Its owner's own task is no guest: it neither rests nor makes room.
     let guest_of = |known| clients.guests.arrive(known);
     let arrived_guest =
@@ -178,11 +183,12 @@ async fn carry(
         Priority::Guest => (clients.sandbox.levers(), Some(clients.guests.clone())),
         Priority::Owner => (clients.sandbox.own_levers(), None),
     };
+    let signals = Unconfirmed::new(accounts.0.clone(), guest.group().to_owned());
     let accounts = Accounts::begin(accounts.0.clone(), guest.group().to_owned(), accounts.1);
     let launches = clients.launches.clone();
     let (left, added_to) = (Vec::new(), HashSet::new());
     let mut live =
-        Live { guest, control, lane, scratch, stay, evicted, accounts, launches, timeline, left, added_to, arrived };
+        Live { guest, lane, scratch, stay, evicted, accounts, signals, launches, timeline, left, added_to, arrived };
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -339,9 +345,10 @@ impl Live {
                 () = self.accounts.due() => {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
                 }
+                () = self.signals.due(), if cancelled.is_none() => cancelled = self.look_at_init(&pumps, out),
                 () = pumps.finished(), if pumps.lingering => {
                     pumps.lingering = false;
-                    self.control.end_others();
+                    self.guest.control().end_others();
                 }
                 input = from_hub.next::<TaskInput>(), if connected => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) | Ok(None) | Err(_) => {
@@ -349,7 +356,7 @@ impl Live {
                         cancelled.get_or_insert_with(|| FailedKind::Cancelled.because("cancelled"));
                         self.kill();
                     }
-                    Ok(Some(TaskInput { kind: Some(kind) })) => self.on_input(kind, &mut pumps, out).await,
+                    Ok(Some(TaskInput { kind: Some(kind) })) => self.on_input(kind, request, &mut pumps, out).await,
                     Ok(Some(TaskInput { kind: None })) => {}
                 },
             }
@@ -375,7 +382,7 @@ impl Live {
     }
 
     fn kill(&self) {
-        self.control.kill();
+        self.guest.control().kill();
         self.stay.iter().for_each(Stay::leaves);
         self.lane.cancel();
     }
@@ -387,7 +394,7 @@ impl Live {
         let input = streams.input.take().map(|pipe| {
             let (items, queue) = mpsc::channel(64);
             let (credit, mut granted) = mpsc::channel(64);
-            let demand_of = self.control.process_id().map(|init| (init, streams.input_inode));
+            let demand_of = self.guest.control().process_id().map(|init| (init, streams.input_inode));
             tokio::spawn(feed_pipe(pipe, demand_of, queue, credit));
             let words = out.words.clone();
             tokio::spawn(async move {
@@ -430,12 +437,15 @@ impl Live {
             Event::Adds(path) => drop(path),
             Event::Refused(what) => mark(&mut self.timeline, self.arrived, &what),
             Event::OthersRemain if request.linger => pumps.lingering = true,
-            Event::OthersRemain => self.control.end_others(),
+            Event::OthersRemain => self.guest.control().end_others(),
             Event::Exited { left: Some(what), .. } => {
                 let why = format!("it left {what} (System V), which belongs to the machine that it runs on");
                 return Err(FailedKind::Unable.because(why));
             }
+            Event::Signalled(signal) => out.answer(self.signals.confirm(signal.into())),
             Event::Exited { status, usage, stdin_offset, shared, .. } => {
+                // What came too late for the program is answered as what reached it: its result may take long.
+                out.answer(self.signals.unanswered());
                 return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0), shared }));
             }
             Event::Killed => return Err(trouble("the task was killed with all its processes".into())),
@@ -444,12 +454,20 @@ impl Live {
         Ok(None)
     }
 
-    async fn on_input(&mut self, kind: InputKind, pumps: &mut Pumps, out: &Out) {
+    /// The init has not confirmed a signal yet.
+    fn look_at_init(&mut self, pumps: &Pumps, out: &Out) -> Option<Failed> {
+        match self.signals.look(&self.guest.control()) {
+            Ok(signals) => out.answer(signals),
+            Err(hangs) => return Some(self.give_up(hangs, pumps)),
+        }
+        None
+    }
+
+    async fn on_input(&mut self, kind: InputKind, request: &Request, pumps: &mut Pumps, out: &Out) {
         match kind {
             InputKind::Signal(signal) => {
-                self.control.signal(signal as u8, true);
+                out.answer(self.signals.send(signal, &request.command, &self.guest.control()));
                 self.stay.iter().for_each(|stay| stay.signalled(signal));
-                out.say(OutputKind::Signalled(signal));
             }
             InputKind::OutputClosed(1) => pumps.stdout.take().into_iter().for_each(|pump| pump.abort()),
             InputKind::OutputClosed(_) => pumps.stderr.take().into_iter().for_each(|pump| pump.abort()),
@@ -460,7 +478,7 @@ impl Live {
             }
             InputKind::Stdin(bytes) => pumps.feed(InputItem::Bytes(bytes)).await,
             InputKind::StdinEnd(_) => pumps.feed(InputItem::End).await,
-            InputKind::Locked(number) => self.control.locked(number),
+            InputKind::Locked(number) => self.guest.control().locked(number),
             InputKind::Cancel(_) | InputKind::Settled(_) => {}
         }
     }

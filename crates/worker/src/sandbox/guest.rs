@@ -71,6 +71,20 @@ pub enum Event {
     Left(String),
     /// The task makes a file at this path to add to it.
     Adds(Vec<u8>),
+    /// A signal of this number is with the program, or came too late for it. Each that was sent is confirmed, in its turn, until the
+    /// program ends.
+    Signalled(u8),
+}
+
+/// Where a signal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sent {
+    /// On its way.
+    OnItsWay,
+    /// Nowhere: there is no room for more, hundreds are on their way.
+    NoRoom,
+    /// Nowhere: the task is gone.
+    Gone,
 }
 
 /// A task that was started. Dropping it kills the task.
@@ -140,6 +154,7 @@ impl Guest {
             Some((Report::Lock(lock), _)) => Event::Lock(lock),
             Some((Report::Left(name), _)) => Event::Left(name),
             Some((Report::Adds(path), _)) => Event::Adds(path),
+            Some((Report::Signalled(signal), _)) => Event::Signalled(signal),
             Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;
@@ -179,10 +194,13 @@ impl Drop for Guest {
 
 impl Control {
     /// Sends a signal to the program, or to its process group.
-    pub fn signal(&self, number: u8, group: bool) {
+    pub fn signal(&self, number: u8, group: bool) -> Sent {
         let order = Deliver { signal: number, group, locked: None };
-        // Without room in the socket there are hundreds of signals on their way; without a task there is no need.
-        let _ = socket::send(&*self.status, &order.to_bytes(), &[], false);
+        match socket::send(&*self.status, &order.to_bytes(), &[], false) {
+            Ok(()) => Sent::OnItsWay,
+            Err(Errno::AGAIN | Errno::NOBUFS) => Sent::NoRoom,
+            Err(_) => Sent::Gone,
+        }
     }
 
     /// The task has the lock of this number.

@@ -508,6 +508,7 @@ impl Guest<'_> {
             Ok(Deliver { signal, group, .. }) => {
                 let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
                 self.held.sent(signal.into());
+                self.report(&Report::Signalled(signal), &[]);
             }
             Err(_) => {}
         }

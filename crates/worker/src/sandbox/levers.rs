@@ -90,6 +90,12 @@ impl Levers {
         self.tree.as_ref().is_some_and(|tree| events(tree).lines().any(|line| line == "frozen 1"))
     }
 
+    /// Whether this task is frozen, or about to be, by itself or with all guests.
+    pub fn is_to_freeze(&self, task: &str) -> bool {
+        let is_to = |group: &Path| short(&group.join("cgroup.freeze")).is_ok_and(|said| said.starts_with('1'));
+        self.tree.as_ref().is_some_and(|tree| is_to(tree) || is_to(&tree.join(task)))
+    }
+
     /// Processor time that all guests have had since the worker's start, if it is counted.
     pub fn cpu_used(&self) -> Option<Duration> {
         cpu_used(self.tree.as_ref()?)

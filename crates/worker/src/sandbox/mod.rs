@@ -51,7 +51,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 
 pub use cgroup::{Limits, find as hierarchy};
-pub use guest::{Control, Event, Guest};
+pub use guest::{Control, Event, Guest, Sent};
 pub use levers::{Held, Levers, Waits};
 pub use mounts::folder as mount_folder;
 pub use order::{Failure, Input, Lock, Order, Priority, Sink};

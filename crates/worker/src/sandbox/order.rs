@@ -239,6 +239,8 @@ pub(super) enum Report {
     Left(String),
     /// The task makes a file at this path to add to it.
     Adds(Vec<u8>),
+    /// A signal of this number was delivered.
+    Signalled(u8),
 }
 
 /// A lock that a task wants on a file.
@@ -334,6 +336,10 @@ impl Encode for Report {
                 out.u8(11);
                 out.bytes(path);
             }
+            Self::Signalled(signal) => {
+                out.u8(12);
+                out.u8(*signal);
+            }
             Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
                 status.encode(out);
@@ -359,6 +365,7 @@ impl Encode for Report {
             8 => Self::Refused(text(from)?),
             10 => Self::Left(text(from)?),
             11 => Self::Adds(from.bytes()?.to_vec()),
+            12 => Self::Signalled(from.u8()?),
             9 => Self::Lock(Lock {
                 number: from.u64()?,
                 path: from.bytes()?.to_vec(),
@@ -436,9 +443,11 @@ mod tests {
         assert_eq!(again.pack().0, bytes);
         assert!(Order::unpack(&bytes, Vec::new()).is_err(), "descriptors are missing");
 
-        let report =
+        let ended =
             Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4), left: None };
-        assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
+        for report in [ended, Report::Signalled(64)] {
+            assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
+        }
     }
 
     #[test]

@@ -330,6 +330,7 @@ fn terminal_is_a_terminal() {
     terminal.write_all(b"\x1a").expect("Ctrl-Z");
     assert!(matches!(world.event(&mut guest), Event::Stopped(20)));
     guest.control().signal(libc::SIGCONT as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Signalled(18)));
     assert!(matches!(world.event(&mut guest), Event::Continued));
     terminal.write_all(b"\x03").expect("Ctrl-C");
     let Event::Exited { status, .. } = world.event(&mut guest) else { panic!("no end") };
@@ -363,10 +364,13 @@ fn stops_and_continues() {
     let world = world!();
     let mut guest = world.started(world.order(&["sleep", "1000"]));
     guest.control().signal(libc::SIGTSTP as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Signalled(20)));
     assert!(matches!(world.event(&mut guest), Event::Stopped(20)));
     guest.control().signal(libc::SIGCONT as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Signalled(18)));
     assert!(matches!(world.event(&mut guest), Event::Continued));
     guest.control().signal(libc::SIGTERM as u8, true);
+    assert!(matches!(world.event(&mut guest), Event::Signalled(15)));
     let Event::Exited { status, .. } = world.event(&mut guest) else { panic!("no end") };
     assert_eq!(status, ExitStatus::Signal(15));
     assert!(matches!(world.runtime.block_on(guest.event()), Err(Error::Ended)));
