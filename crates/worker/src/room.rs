@@ -5,6 +5,8 @@ use rustix::fs::StatVfs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// How what [`Room::shortage`] says begins.
+pub const SHORT: &str = "its disk is full";
 /// Room that must be left, in parts of the file system, but within these bounds: from one look to the next less than that is written.
 const RESERVE_PART: u64 = 8;
 const RESERVE_BYTES: (u64, u64) = (8 << 20, 256 << 20);
@@ -31,7 +33,7 @@ impl Room {
         let state = rustix::fs::statvfs(&self.folder).ok().filter(is_short)?;
         self.note_shortage();
         let free_mib = state.f_bavail.saturating_mul(state.f_frsize) >> 20;
-        Some(format!("its disk is full: {free_mib} MiB are free for {}", self.folder.display()))
+        Some(format!("{SHORT}: {free_mib} MiB are free for {}", self.folder.display()))
     }
 
     /// It is short.

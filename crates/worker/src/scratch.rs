@@ -93,7 +93,10 @@ impl Scratches {
         let Some(why) = why else { return failed };
         guests.wake();
         tokio::time::sleep(SAY_SO).await;
-        FailedKind::Evicted.because(format!("{why} ({})", failed.message))
+        match failed.message.starts_with(crate::room::SHORT) {
+            true => FailedKind::Evicted.because(failed.message),
+            false => FailedKind::Evicted.because(format!("{why} ({})", failed.message)),
+        }
     }
 
     /// An empty one. `again`: the task came to nothing before, perhaps for want of memory.
