@@ -80,3 +80,25 @@ pub struct Xattr {
     /// Value, of at most 64 KiB.
     pub value: Vec<u8>,
 }
+
+/// Stands for a value that stays at the client: drawn by chance, so that no file has it.
+const KEPT_BACK: [u8; 32] =
+    *b"\x9c\x11gleaner\xe7\xd2\x05\x8b\xf0\x3d\xa9\x76\x1e\xc4\x62\xbb\x17\x88\x4a\xdf\x91\x2c\xe5\x70\xab\x36\xfd";
+
+impl Xattr {
+    /// An attribute whose name alone is shown. A task that asks for the value is called off, so no program sees what stands for it,
+    /// and a commit leaves the value as it is.
+    pub fn kept_back(name: Vec<u8>) -> Self {
+        Self { name, value: KEPT_BACK.to_vec() }
+    }
+
+    /// Whether its value stayed at the client.
+    pub fn is_kept_back(&self) -> bool {
+        is_kept_back(&self.value)
+    }
+}
+
+/// Whether this stands for a value that stayed at the client.
+pub fn is_kept_back(value: &[u8]) -> bool {
+    value == KEPT_BACK
+}

@@ -2,7 +2,8 @@
 //!
 //! Overlayfs asks for attributes of its own at each file and directory that a task comes by, and the kernel keeps no
 //! answer. To a mirror without attributes these questions do not come. So a task starts there, unless a path of its view
-//! is known to have attributes; if one turns up while it runs, it starts again in the other mirror.
+//! is known to have attributes; if one turns up while it runs, it starts again in the other mirror. So it does where it turns out
+//! that values of attributes stay at the client: from then on who asks for one is noticed.
 
 use crate::content::Contents;
 use crate::fuse::{Gap, Mirror, MountOptions};
@@ -53,8 +54,10 @@ impl Mirrors {
             && mirror.version(update.view).is_none()
             && let Some(whole) = self.plain.whole_view(update.view)
         {
+            mirror.lacks_xattrs(&whole);
             mirror.apply(&whole)?;
         }
+        mirror.lacks_xattrs(update);
         mirror.apply(update)?;
         Ok(mirror)
     }

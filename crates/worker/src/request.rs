@@ -75,6 +75,7 @@ impl Request {
             pids_max: Some(PIDS_MAX),
             priority,
             watch: self.watch.clone(),
+            keeps_xattrs_back: false,
         }
     }
 

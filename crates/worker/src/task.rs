@@ -169,6 +169,7 @@ async fn carry(
     let order = Order {
         cpus: if priority == Priority::Owner { Vec::new() } else { cpus.numbers() },
         memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
+        keeps_xattrs_back: lane.keeps_xattrs_back(),
         ..request.order(&mut streams, (lane.path(), &scratch, client.id_base), priority)
     };
     let started_at = Time(now_nanos());

@@ -1,8 +1,9 @@
-//! What this user owns and has no right to read, or to write to. Its owner changes it nevertheless, and so must a commit. A task elsewhere was shown neither its
-//! content nor its attributes: what the task did not set is kept.
+//! What this user owns and has no right to read, or to write to. Its owner changes it nevertheless, and so must a commit. A task
+//! elsewhere was shown neither its content nor the values of its attributes: what the task did not set or remove is kept.
 
 use super::rights;
 use super::tree::{self, Node, Tree, magic, node_of, os};
+use super::validate::committed_xattrs;
 use base::{TreePath, Xattr};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -21,25 +22,21 @@ pub(super) fn open_file(tree: &Tree, path: &TreePath) -> io::Result<OwnedFd> {
     }
 }
 
-/// The `user.` attributes of `node`, which is held, if this user may not read them: who may not read one may read none.
-pub(super) fn hidden_xattrs(held: &OwnedFd, node: &Node) -> io::Result<Vec<Xattr>> {
+/// All `user.` attributes of `node`, which is held, sorted.
+pub(super) fn all_xattrs(held: &OwnedFd, node: &Node) -> io::Result<Vec<Xattr>> {
     match is_closed(node) && hides_any(held)? {
         true => opened(held, OWNER_READS, || tree::xattrs_of(held)),
-        false => Ok(Vec::new()),
+        false => tree::xattrs_of(held),
     }
 }
 
-/// All `user.` attributes of `node`, which is held, sorted.
-pub(super) fn all_xattrs(held: &OwnedFd, node: &Node) -> io::Result<Vec<Xattr>> {
-    Ok(with_hidden(tree::xattrs_of(held)?, hidden_xattrs(held, node)?))
-}
-
-/// These attributes and, of those that a task was not shown, the ones that it has not set, sorted.
-pub(super) fn with_hidden(mut xattrs: Vec<Xattr>, mut hidden: Vec<Xattr>) -> Vec<Xattr> {
-    hidden.retain(|hidden| xattrs.iter().all(|set| set.name != hidden.name));
-    xattrs.append(&mut hidden);
-    xattrs.sort_by(|a, b| a.name.cmp(&b.name));
-    xattrs
+/// The attributes that a task leaves, sorted: those whose values it was not shown are as they are in `present`.
+pub(super) fn with_kept_back(left: &[Xattr], present: &[Xattr]) -> Vec<Xattr> {
+    let mut all = committed_xattrs(left);
+    let is_kept = |own: &&Xattr| left.iter().any(|left| left.name == own.name && left.is_kept_back());
+    all.extend(present.iter().filter(is_kept).cloned());
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
 }
 
 /// Whether `node` is a file or directory that this user owns and has no right to read.

@@ -8,7 +8,6 @@ use super::rights;
 use super::stage::Slot;
 use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node};
-use super::validate::committed_xattrs;
 use super::{NoteKind, closed, files};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Content, TreePath, Xattr};
@@ -76,18 +75,15 @@ impl Planner<'_, '_> {
         given.map_err(|source| io_error("stage", path, source))
     }
 
-    /// Gives what is in `slot` the attributes that the task was not shown of the file which it is to replace.
+    /// Gives what is in `slot` the attributes of the file which it is to replace, where the task was not shown their values.
     fn keep_hidden_attributes(&mut self, path: &TreePath, slot: Slot, node: &Node, xattrs: &[Xattr]) -> Checked<()> {
-        if !node.is_file() || !closed::is_closed(node) {
+        if !node.is_file() || !xattrs.iter().any(Xattr::is_kept_back) {
             return Ok(());
         }
         let io = |source| io_error("keep the attributes of", path, source);
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
-        let hidden = self.tree.hold(&origin).and_then(|held| closed::hidden_xattrs(&held, node)).map_err(io)?;
-        if hidden.is_empty() {
-            return Ok(());
-        }
-        let all = closed::with_hidden(committed_xattrs(xattrs), hidden);
+        let present = self.tree.hold(&origin).and_then(|held| closed::all_xattrs(&held, node)).map_err(io)?;
+        let all = closed::with_kept_back(xattrs, &present);
         let staged = self.stages.hold(slot).map_err(io)?;
         let node = tree::node_of(&staged).map_err(io)?;
         tree::set_meta(&staged, &meta_of(&node, Some(all))).map_err(io)
@@ -235,18 +231,20 @@ impl Planner<'_, '_> {
     ) -> Checked<(Meta, Meta)> {
         let io = |source| io_error("look at", origin, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let hidden = closed::hidden_xattrs(&held, node).map_err(io)?;
-        let present = closed::with_hidden(tree::xattrs_of(&held).map_err(io)?, hidden.clone());
+        let present = closed::all_xattrs(&held, node).map_err(io)?;
+        let new = closed::with_kept_back(xattrs, &present);
         let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..meta_of(node, Some(present)) };
-        let new = closed::with_hidden(committed_xattrs(xattrs), hidden);
         Ok((old, Meta { xattrs: Some(new), ..meta(attr, mode) }))
     }
 
     fn give_attributes(&mut self, path: &TreePath, node: &Node, attr: &Attr, xattrs: &[Xattr]) -> Checked<()> {
         if let Some(copy) = self.copies.get(path) {
-            let new = Meta { xattrs: Some(committed_xattrs(xattrs)), ..meta(attr, kept_mode(attr.mode, node.mode)) };
-            let given = self.stages.hold(*copy).and_then(|held| tree::set_meta(&held, &new));
-            return given.map_err(|source| io_error("change the attributes of", path, source));
+            let io = |source| io_error("change the attributes of", path, source);
+            let held = self.stages.hold(*copy).map_err(io)?;
+            let present = tree::node_of(&held).and_then(|copy| closed::all_xattrs(&held, &copy)).map_err(io)?;
+            let all = closed::with_kept_back(xattrs, &present);
+            let new = Meta { xattrs: Some(all), ..meta(attr, kept_mode(attr.mode, node.mode)) };
+            return tree::set_meta(&held, &new).map_err(io);
         }
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
         let (old, new) = self.both_metas(&origin, node, attr, xattrs, kept_mode(attr.mode, node.mode))?;

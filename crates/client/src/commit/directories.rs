@@ -101,9 +101,8 @@ impl Planner<'_, '_> {
     ) -> Checked<()> {
         let io = |source| io_error("look at", path, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let hidden = closed::hidden_xattrs(&held, node).map_err(io)?;
-        let present = closed::with_hidden(tree::xattrs_of(&held).map_err(io)?, hidden.clone());
-        let wanted = closed::with_hidden(committed_xattrs(xattrs), hidden);
+        let present = closed::all_xattrs(&held, node).map_err(io)?;
+        let wanted = closed::with_kept_back(xattrs, &present);
         let old = meta_of(node, (present != wanted).then_some(present));
         let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };
         let mut new = meta(attr, kept_mode(attr.mode, node.mode));

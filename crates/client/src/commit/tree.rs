@@ -360,8 +360,8 @@ pub(crate) fn is_mirrored_xattr(name: &[u8]) -> bool {
 fn set_xattrs(held: &OwnedFd, wanted: &[Xattr]) -> io::Result<()> {
     let path = magic(held);
     let present = xattrs_of(held)?;
-    for old in present.iter().filter(|old| wanted.iter().all(|new| new.name != old.name)) {
-        rustix::fs::removexattr(path.as_str(), os(&old.name))?;
+    for old in names_of_xattrs(held)?.iter().filter(|old| wanted.iter().all(|new| new.name != **old)) {
+        rustix::fs::removexattr(path.as_str(), os(old))?;
     }
     for new in wanted.iter().filter(|new| is_mirrored_xattr(&new.name) && !present.contains(new)) {
         match rustix::fs::setxattr(path.as_str(), os(&new.name), &new.value, rustix::fs::XattrFlags::empty()) {

@@ -235,9 +235,10 @@ fn accept_content(change: &Change, attr: &Attr, content: &Content, how: &FileCha
     }
 }
 
-/// The attributes of `xattrs` that are committed.
+/// The attributes of `xattrs` that are committed. What stands for a value that the task was not shown is none.
 pub(crate) fn committed_xattrs(xattrs: &[Xattr]) -> Vec<Xattr> {
-    let mut kept: Vec<Xattr> = xattrs.iter().filter(|xattr| is_mirrored_xattr(&xattr.name)).cloned().collect();
+    let is_committed = |xattr: &&Xattr| is_mirrored_xattr(&xattr.name) && !xattr.is_kept_back();
+    let mut kept: Vec<Xattr> = xattrs.iter().filter(is_committed).cloned().collect();
     kept.sort_by(|a, b| a.name.cmp(&b.name));
     kept
 }

@@ -7,7 +7,7 @@ use base::{Binding, Listing, ListingEntry, NodeKind, TreePath, Xattr};
 use rustix::fs::{Access, AtFlags, FileType, OFlags, RawDir, Statx, accessat};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Attributes of one file that are read; the kernel's own bound on their names together is 64 KiB.
 const XATTRS_MAX: usize = 256;
@@ -23,13 +23,13 @@ impl Snapshot {
         access: policy::Access,
     ) -> Result<Option<Binding>, Errno> {
         let attr = attr_of(stat);
-        let closed = Binding::Directory { attr, listing: None, xattrs: Vec::new() };
+        let closed = || Binding::Directory { attr, listing: None, xattrs: self.xattrs_kept_back(path) };
         if access != policy::Access::Allow {
-            return Ok(Some(closed));
+            return Ok(Some(closed()));
         }
         let directory = match open(path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Ok(directory) => directory,
-            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some(closed)),
+            Err(Errno::ACCESS | Errno::PERM) => return Ok(Some(closed())),
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(None),
             Err(errno) => return Err(errno),
         };
@@ -127,14 +127,14 @@ fn node_kind(kind: FileType) -> NodeKind {
     }
 }
 
-/// The names of the attributes of an open file, each with a zero byte behind it; none if they cannot be read.
-fn names_of_xattrs(file: BorrowedFd<'_>) -> Vec<u8> {
+/// The names that `list` gives, each with a zero byte behind it; none if they cannot be read.
+fn names_of_xattrs(list: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Vec<u8> {
     let mut names = [0u8; 4096];
-    match rustix::fs::flistxattr(file, &mut names[..]) {
+    match list(&mut names) {
         Ok(len) => names[..len].to_vec(),
         Err(Errno::RANGE) => {
             let mut names = vec![0u8; 64 << 10];
-            let len = rustix::fs::flistxattr(file, &mut names[..]).unwrap_or(0);
+            let len = list(&mut names).unwrap_or(0);
             names.truncate(len);
             names
         }
@@ -146,25 +146,32 @@ impl Snapshot {
     /// The attributes in the `user.` namespace of the open file at `path`, sorted by name. What cannot be read is left out.
     /// Notes what of it is not shown.
     pub(super) fn xattrs(&self, path: &TreePath, file: impl AsFd) -> Vec<Xattr> {
-        let found = names_of_xattrs(file.as_fd());
+        let file = file.as_fd();
+        let found = names_of_xattrs(|names| rustix::fs::flistxattr(file, names));
         self.not_shown.note(path, Unshown::of_names(path, &found));
-        user_xattrs(file.as_fd(), &found)
-    }
-}
-
-fn user_xattrs(file: BorrowedFd<'_>, found: &[u8]) -> Vec<Xattr> {
-    let mirrored = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
-    let mut xattrs: Vec<Xattr> = found
-        .split(|byte| *byte == 0)
-        .filter(mirrored)
-        .take(XATTRS_MAX)
-        .filter_map(|name| {
+        user_xattrs(&found, |name| {
             let mut value = vec![0u8; XATTR_BYTES_MAX];
             let len = rustix::fs::fgetxattr(file, name, &mut value[..]).ok()?;
             value.truncate(len);
             Some(Xattr { name: name.to_vec(), value })
         })
-        .collect();
+    }
+
+    /// The same of what is not opened, since the policy or the user's own rights keep it here. Names need no right to read.
+    pub(super) fn xattrs_kept_back(&self, path: &TreePath) -> Vec<Xattr> {
+        let Ok(held) = open(path, OFlags::PATH) else { return Vec::new() };
+        let place = format!("/proc/self/fd/{}", held.as_raw_fd());
+        let found = names_of_xattrs(|names| rustix::fs::listxattr(place.as_str(), names));
+        self.not_shown.note(path, Unshown::of_names(path, &found));
+        user_xattrs(&found, |name| Some(Xattr::kept_back(name.to_vec())))
+    }
+}
+
+/// The attributes of these names in the `user.` namespace, each as `read` has it, sorted by name.
+fn user_xattrs(found: &[u8], read: impl Fn(&[u8]) -> Option<Xattr>) -> Vec<Xattr> {
+    let mirrored = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
+    let names = found.split(|byte| *byte == 0).filter(mirrored);
+    let mut xattrs: Vec<Xattr> = names.take(XATTRS_MAX).filter_map(read).collect();
     xattrs.sort_by(|a, b| a.name.cmp(&b.name));
     xattrs
 }

@@ -284,7 +284,7 @@ impl Snapshot {
                 Content::Lazy(name)
             }
         };
-        Binding::File { attr, content, xattrs: Vec::new() }
+        Binding::File { attr, content, xattrs: self.xattrs_kept_back(path) }
     }
 
     fn keep_listing(&self, path: &TreePath, listing: &Listing) -> Digest {

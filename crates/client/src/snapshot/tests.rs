@@ -169,6 +169,9 @@ fn user_attributes() {
     let Binding::File { xattrs, .. } = tree.bind("file") else { panic!("not a file") };
     let xattr = |name: &str, value: &str| Xattr { name: name.into(), value: value.into() };
     assert_eq!(xattrs, [xattr("user.a", "1"), xattr("user.b", "2")]);
+    let (path, stat) = (tree.path("file"), stat_at(tree.path("file").as_bytes()).unwrap());
+    let closed = tree.snapshot.keep_back(&path, &stat, Stamp::of(&stat));
+    assert_eq!(closed.xattrs(), ["user.a", "user.b"].map(|name| Xattr::kept_back(name.into())), "names alone");
 }
 
 #[test]

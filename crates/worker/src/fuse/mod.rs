@@ -137,7 +137,7 @@ impl Mirror {
     }
 
     /// Notes what an update tells of attributes, and says whether a path of the view has any that this mount does not show:
-    /// then the view's tasks need one that does.
+    /// then the view's tasks need one that does. Where all are shown: whether the values of some stay at the client.
     pub fn lacks_xattrs(&self, update: &ViewUpdate) -> bool {
         self.shared.note_xattrs(update.view, &update.set) || self.shared.attributed().borrow().contains(&update.view)
     }
@@ -205,6 +205,7 @@ impl Mirror {
             (pending.logs.get(&taken.lane).cloned().unwrap_or_default(), pending.unanswered)
         };
         let attributed = self.shared.attributed().subscribe();
+        let keeps_xattrs_back = self.with_xattrs && attributed.borrow().contains(&view);
         let unlistable = self.shared.unlistable().subscribe();
         Ok(LaneGuard {
             mirror: self.clone(),
@@ -213,6 +214,7 @@ impl Mirror {
             task,
             started,
             unanswered,
+            keeps_xattrs_back,
             attributed,
             unlistable,
         })
@@ -276,6 +278,7 @@ pub struct LaneGuard {
     task: TaskId,
     started: LaneLog,
     unanswered: u64,
+    keeps_xattrs_back: bool,
     attributed: watch::Receiver<HashSet<ViewId>>,
     unlistable: watch::Receiver<HashMap<LaneNumber, TreePath>>,
 }
@@ -302,9 +305,17 @@ impl LaneGuard {
         self.mirror.with_xattrs
     }
 
+    /// Whether values of attributes in the view stay at the client: a task that asks for one must be noticed.
+    pub fn keeps_xattrs_back(&self) -> bool {
+        self.keeps_xattrs_back
+    }
+
     /// Returns when a path of the view turns out to have attributes that this mirror does not show: the task must start
-    /// again in one that does.
+    /// again in one that does. So it must where the values of some stay at the client, and it was not started for that.
     pub async fn xattrs_missed(&self) {
+        if self.keeps_xattrs_back {
+            return std::future::pending().await;
+        }
         let mut attributed = self.attributed.clone();
         let found = attributed.wait_for(|views| views.contains(&self.view)).await.is_ok();
         if !found {

@@ -10,7 +10,7 @@ use super::pending::{Call, Key, Op, Pending, Wait};
 use super::processes::{is_dying, is_own};
 use super::protocol::{self, Header, Ids, Request};
 use super::{Counters, MountOptions, decode_or_io};
-use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, Version, ViewId};
+use base::{Bound, Content, Digest, NodeKind, Recipe, TreePath, Version, ViewId, Xattr};
 use mirror::{Attributes, Cache, Fault, LaneNumber, Lanes, Lookup, Names, NodeId, ROOT, shown_ino};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
@@ -120,16 +120,16 @@ impl Shared {
         lock(&self.recipes)
     }
 
-    /// Notes that paths of a view have attributes that this mount does not show; whether any of these has.
+    /// Notes that paths of a view have attributes that this mount does not show, or whose values it does not have; whether the view's
+    /// tasks, which were not started for that, must not be told of these.
     pub(super) fn note_xattrs(&self, view: ViewId, bounds: &[Bound]) -> bool {
-        let lacks = !self.with_xattrs && bounds.iter().any(|bound| !bound.binding.xattrs().is_empty());
-        if lacks {
-            self.attributed.send_if_modified(|views| views.insert(view));
-        }
-        lacks
+        let is_lacked = |xattr: &Xattr| !self.with_xattrs || xattr.is_kept_back();
+        let lacks = bounds.iter().any(|bound| bound.binding.xattrs().iter().any(is_lacked));
+        let is_news = lacks && self.attributed.send_if_modified(|views| views.insert(view));
+        if self.with_xattrs { is_news } else { lacks }
     }
 
-    /// Views in which a path has attributes that this mount does not show.
+    /// Views in which a path has attributes that this mount does not show, or whose values it does not have.
     pub(super) fn attributed(&self) -> &watch::Sender<HashSet<ViewId>> {
         &self.attributed
     }

@@ -189,9 +189,12 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
 
 /// Where the calls arrive that the filter has this process decide, if the task is watched and this kernel can do that.
 fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failure> {
-    if let Some(watch) = &setup.order.watch {
-        let variant = Variant { programs: !watch.formats.is_empty(), locks: watch.locks, lock_files: watch.lock_files };
-        let ordinary = setup.filters.watched(variant);
+    let attributes = setup.order.keeps_xattrs_back;
+    let unwatched = attributes.then(base::Watch::default);
+    if let Some(watch) = setup.order.watch.as_ref().or(unwatched.as_ref()) {
+        let (programs, locks, lock_files) = (!watch.formats.is_empty(), watch.locks, watch.lock_files);
+        let variant = Variant { programs, locks, lock_files, attributes };
+        let ordinary = &*setup.filters.watched(variant);
         let (installed, stand_ins) = match watch.descriptors.as_slice() {
             [] => (notices::install(ordinary), None),
             numbers => {
@@ -204,6 +207,9 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
         if let Ok(listener) = installed {
             return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins)));
         }
+    }
+    if attributes {
+        return Err(Failure::new("system call filter", Errno::OPNOTSUPP));
     }
     match seccompiler::apply_filter(setup.filters.plain()) {
         Ok(()) => Ok(None),

@@ -19,6 +19,7 @@
 //! become 65534. No network but a loopback interface of the client's own.
 
 mod addresses;
+mod attributes;
 mod cgroup;
 mod copying;
 mod exec;

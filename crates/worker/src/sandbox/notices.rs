@@ -21,7 +21,7 @@ use super::order::Lock;
 use super::scripts;
 use super::seccomp::{self, Caller};
 use super::stand_ins::StandIns;
-use super::{addresses, copying, sys};
+use super::{addresses, attributes, copying, sys};
 
 /// Room for the kernel's structures, which newer kernels may make longer.
 const ROOM: usize = 512;
@@ -237,6 +237,7 @@ impl Listener {
             },
             libc::SYS_mq_open | libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
             _ if let Some(at) = seccomp::name_of_attribute(number) => self.on_attribute(notice, data.args[at]),
+            _ if seccomp::asks_for_attribute(number) => attributes::on_value(notice.process, number, &data.args),
             libc::SYS_io_uring_setup => {
                 Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
             }
@@ -523,7 +524,7 @@ pub fn located(process: u32, folder: i32, path: &[u8]) -> PathBuf {
 }
 
 /// A text in another process's memory.
-fn read_text(process: u32, mut address: u64) -> Option<Vec<u8>> {
+pub fn read_text(process: u32, mut address: u64) -> Option<Vec<u8>> {
     const PAGE: u64 = 4096;
     let mut text = Vec::new();
     while text.len() < PATH_BYTES_MAX {

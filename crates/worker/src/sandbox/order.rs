@@ -44,6 +44,8 @@ pub struct Order {
     pub priority: Priority,
     /// What calls the task off; `None`: what it may not do is refused, and it goes on.
     pub watch: Option<Watch>,
+    /// Values of attributes stayed at the client: who asks for one is called off.
+    pub keeps_xattrs_back: bool,
 }
 
 /// How a task compares with what else runs on the machine.
@@ -132,6 +134,7 @@ impl Order {
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
         out.bool(self.priority == Priority::Owner);
         out.option(self.watch.as_ref(), |out, watch| watch.encode(out));
+        out.bool(self.keeps_xattrs_back);
         out.list(&self.mounts, |out, mount| mount.encode(out));
         (out.0, descriptors)
     }
@@ -180,6 +183,7 @@ impl Order {
             pids_max: from.option(|from| from.u32())?,
             priority: if from.bool()? { Priority::Owner } else { Priority::Guest },
             watch: from.option(Watch::decode)?,
+            keeps_xattrs_back: from.bool()?,
             mounts: from.list(Mount::decode)?,
         };
         if from.is_empty() { Ok(order) } else { Err(Malformed("bytes left over")) }
@@ -431,6 +435,7 @@ mod tests {
             pids_max: None,
             priority: Priority::Owner,
             watch: Some(Watch::default()),
+            keeps_xattrs_back: true,
             mounts: vec![Mount {
                 at: base::TreePath::parse(b"/m").expect("a normal path"),
                 read_only: true,

@@ -11,6 +11,7 @@
 //! once per task. (seccompiler's own compiler compares one number after the other, and knows one error number only.)
 
 use seccompiler::{BpfProgram, sock_filter};
+use std::borrow::Cow;
 
 use libc::*;
 
@@ -177,6 +178,8 @@ pub struct Variant {
     pub locks: bool,
     /// What is made to lock something.
     pub lock_files: bool,
+    /// Attributes whose values are asked for, or that are removed.
+    pub attributes: bool,
 }
 
 /// The filters of all tasks.
@@ -188,7 +191,7 @@ pub struct Filters {
 
 impl Variant {
     fn of([programs, locks, lock_files]: [bool; 3]) -> Self {
-        Self { programs, locks, lock_files }
+        Self { programs, locks, lock_files, attributes: false }
     }
 }
 
@@ -209,10 +212,13 @@ impl Filters {
         compile(Some(variant), descriptors)
     }
 
-    /// The one that has the init decide.
-    pub fn watched(&self, variant: Variant) -> &BpfProgram {
-        let Variant { programs, locks, lock_files } = variant;
-        &self.watched[usize::from(programs) + 2 * usize::from(locks) + 4 * usize::from(lock_files)]
+    /// The one that has the init decide. Made for the task where it is a rare one.
+    pub fn watched(&self, variant: Variant) -> Cow<'_, BpfProgram> {
+        let Variant { programs, locks, lock_files, attributes } = variant;
+        if attributes {
+            return Cow::Owned(compile(Some(variant), &[]));
+        }
+        Cow::Borrowed(&self.watched[usize::from(programs) + 2 * usize::from(locks) + 4 * usize::from(lock_files)])
     }
 }
 
@@ -259,7 +265,7 @@ enum Verdict {
     /// What changes nothing about the security of a program.
     Personality,
     /// Those of the init itself go on ([`sys::poll`]).
-    Poll,
+    UnlessInit,
 }
 
 /// What becomes of a call; for a task that nobody watches, of all that is refused.
@@ -296,6 +302,7 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_sched_setscheduler && watched.is_some() => Verdict::RaisePolicy,
         _ if number == SYS_ioprio_set && watched.is_some() => Verdict::RaiseDisk,
         _ if name_of_attribute(number).is_some() && watched.is_some() => Verdict::Return(NOTIFY),
+        _ if asks_for_attribute(number) && is_watched(|variant| variant.attributes) => Verdict::UnlessInit,
         _ if number == SYS_openat && is_watched(|variant| variant.lock_files) => Verdict::Open(2),
         #[cfg(target_arch = "x86_64")]
         _ if number == SYS_open && is_watched(|variant| variant.lock_files) => Verdict::Open(1),
@@ -316,6 +323,13 @@ pub const RAISES: [c_long; 4] = [SYS_setpriority, SYS_sched_setscheduler, SYS_sc
 /// Which argument of a call that sets an attribute of a file is the attribute's name.
 pub fn name_of_attribute(number: c_long) -> Option<usize> {
     [SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr].contains(&number).then_some(1)
+}
+
+/// Whether a call asks for an attribute of a file, or removes it: its second argument is the attribute's name.
+pub fn asks_for_attribute(number: c_long) -> bool {
+    const CALLS: [c_long; 6] =
+        [SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr];
+    CALLS.contains(&number)
 }
 
 /// Which arguments of a call that makes a folder or a link are the folder that the name is relative to, if there is one, and the name.
@@ -349,7 +363,7 @@ fn compile(watched: Option<Variant>, descriptors: &[u32]) -> BpfProgram {
     for number in 0..=beyond {
         let rule = match descriptors {
             [] => Rule { verdict: verdict(number, watched), uses: &[], harmless: &[] },
-            _ if number == SYS_ppoll => Rule { verdict: Verdict::Poll, uses: &[], harmless: &[] },
+            _ if number == SYS_ppoll => Rule { verdict: Verdict::UnlessInit, uses: &[], harmless: &[] },
             _ if stand_ins::names_in_memory(number) => {
                 Rule { verdict: Verdict::Return(NOTIFY), uses: &[], harmless: &[] }
             }
@@ -508,9 +522,9 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             let typing = TYPING.map(|request| (request, REFUSE));
             equals(1, typing.into_iter().chain(asked.map(|request| (request, NOTIFY))), program);
         }
-        Verdict::Poll => program.extend([
-            instruction(LOAD, 0, 0, argument(sys::POLL_SIGN_AT)),
-            instruction(JUMP_EQUAL, 0, 1, sys::POLL_SIGN),
+        Verdict::UnlessInit => program.extend([
+            instruction(LOAD, 0, 0, argument(sys::INIT_SIGN_AT)),
+            instruction(JUMP_EQUAL, 0, 1, sys::INIT_SIGN),
             answer(ALLOW),
             answer(NOTIFY),
         ]),

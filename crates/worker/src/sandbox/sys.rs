@@ -1,8 +1,10 @@
 //! System calls that rustix does not offer in the form needed here, each behind a safe function that returns the error
 //! as a [`Errno`].
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use rustix::event::{PollFd, Timespec};
 use rustix::io::Errno;
@@ -277,10 +279,10 @@ pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
     check(unsafe { libc::dup2(from, to) }.into()).map(drop)
 }
 
-/// By this a filter knows a [`poll`] of a task's init, and in which argument it is. Without a signal mask the kernel does not look at
-/// the mask's length.
-pub const POLL_SIGN: u32 = 0x696e_6974;
-pub const POLL_SIGN_AT: u32 = 4;
+/// By this a filter knows a [`poll`] or [`attribute`] of a task's init, and in which argument it is. Without a signal mask the kernel
+/// does not look at the mask's length, and of an attribute that is asked for it looks at four arguments.
+pub const INIT_SIGN: u32 = 0x696e_6974;
+pub const INIT_SIGN_AT: u32 = 4;
 
 /// Waits as `poll` does, also where a filter has init decide on those of its task: it must not wait for itself.
 pub fn poll(descriptors: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Result<usize> {
@@ -289,8 +291,20 @@ pub fn poll(descriptors: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Resul
     let (first, count) = (descriptors.as_mut_ptr(), descriptors.len());
     let no_mask = std::ptr::null::<libc::sigset_t>();
     // SAFETY: the list is as long as is said and laid out as the kernel's; list and time outlive the call.
-    let ready = unsafe { libc::syscall(libc::SYS_ppoll, first, count, timeout, no_mask, POLL_SIGN as usize) };
+    let ready = unsafe { libc::syscall(libc::SYS_ppoll, first, count, timeout, no_mask, INIT_SIGN as usize) };
     check(ready).map(|ready| ready as usize)
+}
+
+/// What an attribute of a file is, also where a filter has init decide on those that its task asks for. Of a link itself, unless it
+/// `follows`.
+pub fn attribute(path: &Path, follows: bool, name: &[u8], value: &mut [u8]) -> Result<usize> {
+    let text = |bytes: &[u8]| CString::new(bytes).map_err(|_| Errno::INVAL);
+    let (path, name) = (text(path.as_os_str().as_bytes())?, text(name)?);
+    let call = if follows { libc::SYS_getxattr } else { libc::SYS_lgetxattr };
+    let (path, name, room, len) = (path.as_ptr(), name.as_ptr(), value.as_mut_ptr(), value.len());
+    // SAFETY: path and name end in a zero byte; they and the room, which is as long as is said, outlive the call.
+    let got = unsafe { libc::syscall(call, path, name, room, len, INIT_SIGN as usize) };
+    check(got).map(|len| len as usize)
 }
 
 /// Replaces this process; returns only to say why it could not. The lists end in a null pointer.

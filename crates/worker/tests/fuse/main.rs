@@ -1,5 +1,6 @@
 //! The mirror under the real kernel: what it shows, what it asks, what it forgets, and how waiting ends.
 
+mod attributes;
 mod client;
 mod costs;
 mod names;
@@ -8,7 +9,7 @@ mod waiting;
 use base::delta::Base;
 use base::{Binding, Bound, Seq, TaskId, Version, ViewUpdate};
 use client::{Client, VIEW, path_of};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom, XattrFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, SeekFrom};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsStr};
@@ -334,54 +335,6 @@ fn an_overlay_on_a_lane() {
     assert_eq!(fs::read(merged.join("a/twin1")).expect("mirrored"), b"same");
     assert_eq!(fs::read_dir(merged.join("a/b")).expect("a folder").count(), 701);
     end_overlay(&merged);
-}
-
-/// A client with attributes, and a mirror that shows them or not.
-fn attributed(shown: bool) -> Option<World> {
-    let world = World::with(|options| options.with_xattrs = shown, |client| client.with_xattrs = true)?;
-    fs::write(world.at("f"), b"f").expect("the client can write");
-    fs::create_dir(world.at("d")).expect("the client can make folders");
-    for name in ["f", "d"] {
-        rustix::fs::setxattr(world.at(name), "user.colour", b"red", XattrFlags::empty()).expect("ext4 has them");
-    }
-    Some(world)
-}
-
-#[test]
-fn attributes_in_the_user_namespace() {
-    let Some(world) = attributed(true) else { return };
-    let lane = world.launch();
-    let merged = overlay(&world, &lane, "task");
-    for top in [lane.path(), merged.clone()] {
-        let mut value = [0; 16];
-        assert_eq!(rustix::fs::getxattr(top.join("d"), "user.colour", &mut value[..]), Ok(3));
-        let none = rustix::fs::getxattr(top.join("f"), "user.size", &mut value[..]);
-        assert_eq!(none, Err(rustix::io::Errno::NODATA));
-        let len = rustix::fs::listxattr(top.join("f"), &mut value[..]).unwrap_or(0);
-        assert_eq!(&value[..len], b"user.colour\0");
-    }
-    end_overlay(&merged);
-}
-
-#[test]
-fn attributes_that_a_mirror_does_not_show_are_noticed() {
-    let Some(world) = attributed(false) else { return };
-    fs::write(world.at("plain"), b"p").expect("the client can write");
-    let lane = world.launch();
-    assert_eq!(fs::read(lane.path().join("plain")).expect("mirrored"), b"p");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let missed = |wait| {
-        let missed = async { tokio::time::timeout(std::time::Duration::from_millis(wait), lane.xattrs_missed()).await };
-        runtime.block_on(missed).is_ok()
-    };
-    assert!(!missed(50), "none came up");
-    std::thread::scope(|scope| {
-        let reading = scope.spawn(|| fs::read(lane.path().join("f")));
-        assert!(missed(10_000), "one came up");
-        assert!(!reading.is_finished(), "who asked waits to be killed");
-        lane.cancel();
-        assert!(reading.join().expect("ends").is_err());
-    });
 }
 
 #[test]

@@ -71,6 +71,10 @@ fn files_are_the_clients_users() {
 fn called_off(world: &world::World, script: &str, uid: u32, watch: Watch) -> Option<String> {
     let mut order = world.shell(script);
     (order.watch, order.command.uid) = (Some(watch), uid);
+    ended(world, order, script)
+}
+
+fn ended(world: &world::World, order: worker::sandbox::Order, script: &str) -> Option<String> {
     let mut guest = world.spawn(order).expect("a guest");
     loop {
         match world.event(&mut guest) {
@@ -133,6 +137,31 @@ fn a_watched_task_is_called_off_for_a_format_of_its_client() {
     for (script, want) in [("./p", true), ("cat p", false), ("printf '#!%s/p\\n' $PWD > s; chmod +x s; ./s", true)] {
         let why = called_off(&world, &format!("{make} {script}"), UID, watch.clone());
         assert_eq!(why.is_some_and(|why| why.contains("of the kind foo")), want, "{script}");
+    }
+}
+
+#[test]
+fn a_task_is_called_off_that_asks_for_an_attribute_which_stayed_at_its_client() {
+    let world = world!();
+    let value =
+        base::Xattr::kept_back(Vec::new()).value.iter().fold(String::new(), |hex, byte| hex + &format!("{byte:02x}"));
+    let make = "cd $(mktemp -d); echo x > f; ln -s f l";
+    for (script, want) in [
+        ("test \"$(getfattr f)\"; getfattr -d other", false),
+        ("setfattr -n user.kept -v new f; getfattr -d f", false),
+        ("chmod 0 f; getfattr -d f", false),
+        ("getfattr -n user.kept f || true", true),
+        ("getfattr -d l", true),
+        ("setfattr -x user.kept f", true),
+        ("python3 -c 'import os; os.getxattr(os.open(\"f\", 0), \"user.kept\")'", true),
+        ("python3 -c 'import os; os.getxattr(\"l\", \"user.kept\", follow_symlinks=False)' || true", false),
+    ] {
+        let mut order = world.shell(&format!(
+            "{make}; setfattr -n user.kept -v 0x{value} f; echo y > other; setfattr -n user.own -v 1 other; {script}"
+        ));
+        order.keeps_xattrs_back = true;
+        let why = ended(&world, order, script);
+        assert_eq!(why.is_some_and(|why| why.contains("the attribute user.kept")), want, "{script}");
     }
 }
 

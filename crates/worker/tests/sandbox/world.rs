@@ -73,6 +73,7 @@ impl World {
             pids_max: None,
             priority: Priority::Guest,
             watch: None,
+            keeps_xattrs_back: false,
         }
     }
 

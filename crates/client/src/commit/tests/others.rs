@@ -224,12 +224,12 @@ fn files_that_may_only_grow() {
     scene.shell("chattr -a log; chattr -i fixed");
 }
 
-/// The task was not shown what this user owns and may not read, so it has not taken it away.
+/// The task was not shown the values of what this user owns and may not read. It knew the names, and has taken one away.
 #[test]
 fn attributes_that_the_owner_may_not_read_stay() {
     let made = format!(
         "echo a > a; echo b > b; echo c > c; mkdir d; chown {USER}:{USER} a b c d; ln b other
-        for i in a b c d; do setfattr -n user.kept -v '' $i; setfattr -n user.set -v old $i; chmod 0 $i; done"
+        for i in a b c d; do setfattr -n user.kept -v '' $i; setfattr -n user.set -v old $i; setfattr -n user.gone -v x $i; chmod 0 $i; done"
     );
     let Some(scene) = scene(&made) else { return };
     if attributes(&scene, "/a").is_empty() {
@@ -244,7 +244,7 @@ fn attributes_that_the_owner_may_not_read_stay() {
         let mut task = task.file("/c", "c\n", 0o644, FileChange::Attributes).directory("/d", 0o755);
         for change in &mut task.delta.changes {
             let (Action::File { xattrs, .. } | Action::Directory { xattrs, .. }) = &mut change.action else { continue };
-            xattrs.push(set.clone());
+            xattrs.extend([base::Xattr::kept_back(b"user.kept".to_vec()), set.clone()]);
         }
         task.commit(&scene.committer(), 1).expect("commits");
     });

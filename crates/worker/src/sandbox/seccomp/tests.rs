@@ -8,8 +8,8 @@ fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: &[u32]) 
     evaluate(program, &seccomp_data { nr: number as i32, arch: architecture, instruction_pointer: 0, args })
 }
 
-const ALL: Variant = Variant { programs: true, locks: true, lock_files: true };
-const NONE: Variant = Variant { programs: false, locks: false, lock_files: false };
+const ALL: Variant = Variant { programs: true, locks: true, lock_files: true, attributes: true };
+const NONE: Variant = Variant { programs: false, locks: false, lock_files: false, attributes: false };
 
 #[test]
 fn filter_agrees_with_the_lists() {
@@ -21,7 +21,7 @@ fn filter_agrees_with_the_lists() {
             match verdict(number.into(), watched) {
                 Verdict::Return(value) => assert_eq!(got, value, "call {number}"),
                 Verdict::Socket => assert_eq!(got, NO_FAMILY, "call {number}"),
-                Verdict::LockFile => assert_eq!(got, NOTIFY, "call {number}"),
+                Verdict::LockFile | Verdict::UnlessInit => assert_eq!(got, NOTIFY, "call {number}"),
                 _ => assert_eq!(got, ALLOW, "call {number}"),
             }
         }
@@ -143,7 +143,7 @@ fn uses_of_descriptors_stop_and_all_else_goes_on() {
             (SYS_openat, &[AT_FDCWD as u32, 0, used], ALLOW),
             (SYS_openat, &[used, 0, 0], NOTIFY),
             (SYS_ppoll, &[], NOTIFY),
-            (SYS_ppoll, &[1, 1, 0, 0, sys::POLL_SIGN], ALLOW),
+            (SYS_ppoll, &[1, 1, 0, 0, sys::INIT_SIGN], ALLOW),
             (SYS_flock, &[used, LOCK_EX as u32], NOTIFY),
             (SYS_flock, &[1, LOCK_EX as u32], ALLOW),
             (SYS_mount, &[], NOTIFY),
