@@ -29,8 +29,9 @@ const LINES: &[(&str, char)] = &[
     ("touch -c @x", '-'),
     ("touch -d '2001-02-03 04:05:06.789' @x", '-'),
     ("touch -h -r @f @x", '-'),
-    // The archive first: what is read must not change meanwhile.
-    ("tar cf t.tar @d; tar xf t.tar -C @d; rm -f t.tar", '-'),
+    // The archive first: what is read must not change meanwhile. A folder does that on an overlay as it is listed, if a file that was
+    // there got a name in it and lost it again. Complaints come in the order of a listing.
+    ("tar cf t.tar --warning=no-file-changed @d; tar xf t.tar -C @d 2>&1 | sort; rm -f t.tar", '-'),
     ("tar cf - @x | tar tf - | sort", '-'),
     ("find . -type f | sort", '-'),
     ("find @d -name '*' -printf '%y %m %p\\n' | sort", '-'),
@@ -55,7 +56,8 @@ const LINES: &[(&str, char)] = &[
     ("printf x | cat - @f > @n", 'f'),
     ("(cd @d && pwd | sed 's/.*work//' && ls -A | sort)", '-'),
     ("chmod u+x,g-w @x", '-'),
-    ("chmod -R a+rX @d", '-'),
+    // Its complaints come in the order of a listing.
+    ("chmod -R a+rX @d 2>&1 | sort", '-'),
     ("chmod 660 @f; cat @f > /dev/null; echo $?; chmod 644 @f", '-'),
     ("stat -c '%a %u:%g %F' @x", '-'),
     ("stat -L -c '%a %F' @f", '-'),
