@@ -30,7 +30,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e bench files [--json] [--rounds N] [--part N] [--only NAME]
        e2e bench busy [--json] [--rounds N] [--long-rounds N] [--no-demo] [--only machine|machines|demo]
                       [--loads LOAD,...] [--explain]
-       e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart]";
+       e2e bench launch [--json] [--rounds N] [--no-build] [--no-peers] [--apart] [--only cold]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -206,12 +206,15 @@ fn foreign_suites(mut rest: Arguments) -> Result<bool> {
 }
 
 fn bench_launch(mut rest: Arguments) -> Result<()> {
+    let only = rest.value("--only")?;
+    only_one_of(only.as_deref(), &["cold"])?;
     let options = bench::Options {
         json: rest.flag("--json"),
         rounds: rest.number("--rounds", 50)?,
         build: !rest.flag("--no-build"),
         peers: !rest.flag("--no-peers"),
         apart: rest.flag("--apart"),
+        cold_only: only.is_some(),
     };
     rest.end()?;
     bench::launch::run(&options)

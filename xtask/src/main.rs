@@ -18,6 +18,7 @@ const USAGE: &str = "usage: cargo xtask <command>
          [--programs N] [--program FILE] [--jobs N] [--json]
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
        [--rounds N] [--no-build] [--no-peers] [--apart]
+       [--only cold]                 first uses alone
   bench slow-link [--json]           what commands and jobs cost over links with delay and little rate, made by the testbed
        [--full] [--only PART]        all points of all curves, which takes hours; one part alone
        [--draw FOLDER]               draw the figures there, as SVG

@@ -17,6 +17,8 @@ const RATE_TIME: Duration = Duration::from_secs(5);
 const RATE_CLIENTS: usize = 8;
 /// Fresh pools for the first use of a program.
 const COLD_ROUNDS: usize = 5;
+/// Warm uses after each, where nothing else is measured.
+const WARM_USES: usize = 5;
 /// Builds on each side; and with the peers, which take long.
 const BUILD_ROUNDS: usize = 4;
 const PEER_BUILD_ROUNDS: usize = 2;
@@ -26,6 +28,16 @@ pub fn run(options: &Options) -> Result<()> {
     let say = |text: &str| eprintln!("bench: {text}");
     let mut figures = Figures::default();
     let mut samples = Samples::default();
+    if options.cold_only {
+        say("first uses, each on a pool of its own");
+        for _ in 0..options.rounds {
+            cold_round(options, &mut samples, WARM_USES)?;
+        }
+        ["true", "gcc"].iter().for_each(|name| figures.add(&format!("{name}_ms_p50"), samples.median(name)));
+        cold_figures(&samples, &mut figures);
+        figures.print(options.json);
+        return Ok(());
+    }
     say("a pool of one worker");
     let cpus = std::thread::available_parallelism().map_or(2, usize::from);
     let pool = Pool::start(options.pool(cpus)?)?;
@@ -54,7 +66,10 @@ pub fn run(options: &Options) -> Result<()> {
     drop(peers);
     stop(pool)?;
     say("first uses, each on a pool of its own");
-    cold(options, &samples, &mut figures)?;
+    for _ in 0..COLD_ROUNDS {
+        cold_round(options, &mut samples, 0)?;
+    }
+    cold_figures(&samples, &mut figures);
     figures.print(options.json);
     Ok(())
 }
@@ -226,30 +241,33 @@ fn build_figures(times: &Samples, peers: &Peers, figures: &mut Figures) {
     peers.build_figures(times, figures);
 }
 
-/// The first use of a program, against the median of warm use: in a pool that has run another program (`cold_…`), and in one
-/// that has run none (`fresh_…`), where all that programs have in common is new, too.
-fn cold(options: &Options, warm: &Samples, figures: &mut Figures) -> Result<()> {
-    let mut samples = Samples::default();
-    for _ in 0..COLD_ROUNDS {
-        for (name, arguments) in [("true", vec!["/bin/true"]), ("gcc", [&["gcc"], &COMPILE[..]].concat())] {
-            for (state, before) in [("cold", &["/bin/date"][..]), ("fresh", &[])] {
-                samples.add(&format!("{state}_{name}"), first_use(options, before, &arguments)?);
-            }
-        }
-    }
-    for name in ["true", "gcc"] {
-        for state in ["cold", "fresh"] {
-            let first = samples.median(&format!("{state}_{name}"));
-            figures.add(&format!("{state}_{name}_ms_p50"), first);
-            figures
-                .add(&format!("{state}_{name}_ratio"), first.zip(warm.median(name)).map(|(first, warm)| first / warm));
+/// The first use of a program, on pools of its own; and so many warm uses after it.
+fn cold_round(options: &Options, samples: &mut Samples, warm: usize) -> Result<()> {
+    for (name, arguments) in [("true", vec!["/bin/true"]), ("gcc", [&["gcc"], &COMPILE[..]].concat())] {
+        for (state, before) in [("cold", &["/bin/date"][..]), ("fresh", &[])] {
+            let uses = first_uses(options, before, &arguments, 1 + warm)?;
+            samples.add(&format!("{state}_{name}"), uses[0]);
+            uses[1..].iter().for_each(|warm| samples.add(name, *warm));
         }
     }
     Ok(())
 }
 
-/// Milliseconds of the first use of a program in a pool of its own, which has run `before`.
-fn first_use(options: &Options, before: &[&str], arguments: &[&str]) -> Result<f64> {
+/// The first use of a program, against the median of warm use: in a pool that has run another program (`cold_…`), and in one
+/// that has run none (`fresh_…`), where all that programs have in common is new, too.
+fn cold_figures(samples: &Samples, figures: &mut Figures) {
+    for name in ["true", "gcc"] {
+        for state in ["cold", "fresh"] {
+            let first = samples.median(&format!("{state}_{name}"));
+            figures.add(&format!("{state}_{name}_ms_p50"), first);
+            let warm = samples.median(name);
+            figures.add(&format!("{state}_{name}_ratio"), first.zip(warm).map(|(first, warm)| first / warm));
+        }
+    }
+}
+
+/// Milliseconds of the first so many uses of a program in a pool of its own, which has run `before`.
+fn first_uses(options: &Options, before: &[&str], arguments: &[&str], count: usize) -> Result<Vec<f64>> {
     let pool = Pool::start(options.pool(2)?)?;
     let place = pool.place("cold");
     std::fs::create_dir_all(&place).at("create", &place)?;
@@ -262,7 +280,7 @@ fn first_use(options: &Options, before: &[&str], arguments: &[&str]) -> Result<f
     for program in before {
         time_ms(remote(&pool, &place, &[program]))?;
     }
-    let took = time_ms(remote(&pool, &place, arguments))?;
+    let took = (0..count).map(|_| time_ms(remote(&pool, &place, arguments))).collect();
     stop(pool)?;
-    Ok(took)
+    took
 }

@@ -35,6 +35,8 @@ pub struct Options {
     pub peers: bool,
     /// Hub and worker in processes of their own, instead of one as `gleaner up` makes it.
     pub apart: bool,
+    /// First uses alone, each beside warm uses on the same pool.
+    pub cold_only: bool,
 }
 
 impl Options {
