@@ -17,7 +17,7 @@ use crate::snapshot::{Disk, is_mirrored};
 use crate::stdio;
 use crate::unable;
 use crate::views::closure::level_of;
-use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, closure};
+use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, Views, closure, compilers};
 use crate::write_rules::WriteRules;
 use base::{Command, Output, Stdin, Time, TreePath, Watch, WindowSize};
 use rustix::fd::OwnedFd;
@@ -145,14 +145,19 @@ impl Plan {
         let write = rules(scope.clone(), &cwd, allow_write);
         let read = ReadPolicy::new(scope);
         let (stdin, stdout, stderr) = streams(fds, &read);
+        // All that a job uses is looked at when it begins.
+        let links = job.is_some() || !compilers::links_nothing(&command.argv);
         let first_sight = || {
-            let mut paths = closure::closure(&program.path, &cwd, &command.env);
+            let mut paths = closure::closure_of(&program.path, &cwd, &command.env, links);
             paths.extend(program.script.clone());
             paths.extend(searched(&command.env, &cwd));
             paths
         };
         let views = daemon.server.views();
         let view = views.open(&key_under(program.key.clone(), &read), first_sight);
+        if links {
+            expect_linking(views, &view, &program, (&cwd, &command.env));
+        }
         let view = match job.filter(|job| job.binds(&words)) {
             Some(job) => views.open_in(job, view),
             None => view,
@@ -250,6 +255,14 @@ impl Plan {
             ahead: send.as_ref().map(|send| send as &dyn Fn(_, _) -> _),
         };
         daemon.server.views().sweep(&self.view, &launch).map_err(|error| error.to_string())
+    }
+}
+
+/// Has a compiler driver's view have what it links with: its commands so far may have linked nothing.
+fn expect_linking(views: &Views, view: &View, program: &profile::Program, (cwd, env): (&TreePath, &[Vec<u8>])) {
+    let linking = compilers::linking(&program.real);
+    if !linking.is_empty() && !linking.iter().any(|path| view.has(path)) {
+        views.expect(view, &closure::closure(&program.path, cwd, env));
     }
 }
 

@@ -6,15 +6,18 @@ use crate::earlier::Outgoing;
 use crate::link::Reach;
 use crate::plan::Plan;
 use crate::views::Swept;
-use base::{TaskId, Version};
+use base::{Binding, Bound, Content, Digest, TaskId, Version, ViewUpdate};
+use bytes::Bytes;
 use std::sync::Arc;
-use wire::message::{Launch, Object, OpenKind};
+use wire::message::{Launch, Object, OpenKind, digest_bytes};
 use wire::{Joined, Receiver, Sender, WireError, convert};
 
 /// Contents of more bytes in all, before they are packed, do not go with a launch over a slow link, …
 const WITH_LAUNCH_MAX: usize = 64 << 10;
 /// … except for those that have no more than this.
 const SMALL_MAX: usize = 4 << 10;
+/// Most files that are to be fetched as a whole.
+const WHOLE_MAX: usize = 16;
 
 /// The files that a command uses, checked for a launch over one connection.
 pub(crate) struct Checked {
@@ -31,6 +34,7 @@ pub(crate) struct Ready {
     swept: Swept,
     parcel: Parcel,
     ahead: Option<Ahead>,
+    whole: Vec<Bytes>,
 }
 
 /// Contents for a launch.
@@ -61,7 +65,8 @@ impl Checked {
             let blobs = std::mem::take(&mut swept.blobs);
             let first = swept.copied.iter().flat_map(|copied| &copied.step.set);
             let outgoing = daemon.server.outgoing_with(reach, first.chain(&swept.update.set), blobs);
-            Ready { swept, parcel: Parcel::new(reach, outgoing), ahead }
+            let whole = if reach.near { whole(&swept.update, daemon) } else { Vec::new() };
+            Ready { swept, parcel: Parcel::new(reach, outgoing), ahead, whole }
         });
         Self { connection, bytes_before, ready }
     }
@@ -96,7 +101,7 @@ impl Ready {
         joined: &Joined,
         launch: Launch,
     ) -> Result<(Sender, Receiver), WireError> {
-        let Self { swept, parcel: Parcel { objects, behind }, ahead } = self;
+        let Self { swept, parcel: Parcel { objects, behind }, ahead, whole } = self;
         let behind = Behind::announce(&joined.connection, behind).await;
         let launch = Launch {
             view: Some((&swept.update).into()),
@@ -104,6 +109,7 @@ impl Ready {
             copied: swept.copied.as_ref().map(Into::into),
             client_to_hub: joined.clock_offset_ns(),
             coming: behind.as_ref().map(|behind| behind.number),
+            whole,
             ..launch
         };
         let opened = launch_on(joined, ahead, OpenKind::Launch(Box::new(launch))).await;
@@ -115,6 +121,21 @@ impl Ready {
         daemon.link().into_iter().for_each(|link| link.asked(joined));
         opened
     }
+}
+
+/// The distribution's files that are too large to be hashed and new to the hub: compilers and the like, of which a program's pages are read in
+/// no order, and each would be waited for.
+fn whole(update: &ViewUpdate, daemon: &Daemon) -> Vec<Bytes> {
+    if update.base != Version(0) {
+        return Vec::new();
+    }
+    let name = |bound: &Bound| match &bound.binding {
+        Binding::File { attr, content: Content::Lazy(name), .. } if attr.is_of_system(&bound.path) => Some(*name),
+        _ => None,
+    };
+    // Whoever asks for what is kept back counts as its reader.
+    let is_open = |name: &Digest| daemon.server.views().snapshot().kept_back(name).is_empty();
+    update.set.iter().filter_map(name).filter(is_open).take(WHOLE_MAX).map(|name| digest_bytes(&name)).collect()
 }
 
 /// What the launch of a planned task says, whoever launches it. `rank`: its rank in its job.

@@ -175,6 +175,10 @@ pub struct Launch {
     /// Mounts of the client's, in order of their paths. The file system of its root is only named if it has flags.
     #[prost(message, repeated, tag = "30")]
     pub mounts: Vec<Mount>,
+    /// Names of lazily bound files of the view ([`base::Content::Lazy`]) that the task will most likely read here and there: they are fetched
+    /// as a whole, as long as that goes fast.
+    #[prost(bytes = "bytes", repeated, tag = "31")]
+    pub whole: Vec<Bytes>,
 }
 
 /// A mount of the client's.

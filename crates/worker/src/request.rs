@@ -6,7 +6,7 @@ use crate::host::guests::Known;
 use crate::sandbox::{Failure, Guest, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer};
 use crate::scratch::Scratch;
 use crate::streams::Streams;
-use base::{Command, Mount, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
+use base::{Command, Digest, Mount, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
 use bytes::Bytes;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -45,6 +45,8 @@ pub(crate) struct Request {
     pub first_process: u32,
     /// The client's mounts that it is shown.
     pub mounts: Vec<Mount>,
+    /// Lazily bound files that are fetched as a whole.
+    pub whole: Vec<Digest>,
     /// Processes that outlive the program and hold its output are waited for.
     pub linger: bool,
     /// Nanoseconds to add to this machine's clock to get the client's.
@@ -94,6 +96,7 @@ impl Request {
             owner_proof: launch.owner_proof,
             linger: launch.linger,
             mounts: convert::mounts(launch.mounts)?,
+            whole: launch.whole.iter().map(|name| convert::digest(name)).collect::<Result<_, _>>()?,
             watch: launch.watch.map(TryInto::try_into).transpose()?,
             first_process: launch.first_process,
             to_client_clock: to_hub_clock - launch.client_to_hub,

@@ -156,6 +156,7 @@ async fn carry(
         return Err(FailedKind::Unable.because(why));
     }
     let fetched_before = client.contents.fetched_bytes();
+    client.contents.fetch_whole(&request.update.set, &request.whole);
     let lane = Arc::new(lane::take(client, &request).await?);
     let mut timeline = Vec::new();
     mark(&mut timeline, arrived, "files ready");

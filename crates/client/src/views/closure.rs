@@ -44,7 +44,12 @@ pub(super) const TRIPLETS: &[&str] = &[
 
 /// The paths that `program` needs to be started in `cwd`, with `LD_LIBRARY_PATH` from `env`, sorted.
 pub fn closure(program: &TreePath, cwd: &TreePath, env: &[Vec<u8>]) -> Vec<TreePath> {
-    let mut search = Search::new(cwd, env);
+    closure_of(program, cwd, env, true)
+}
+
+/// The same, for a compiler driver without what it only needs to link, unless it `links`.
+pub fn closure_of(program: &TreePath, cwd: &TreePath, env: &[Vec<u8>], links: bool) -> Vec<TreePath> {
+    let mut search = Search { links, ..Search::new(cwd, env) };
     search.add(cwd);
     for path in ALWAYS {
         search.add_bytes(path.as_bytes());
@@ -77,6 +82,8 @@ struct Search {
     /// ELF files to be looked at, each with the RPATHs of those that need it.
     queue: VecDeque<(TreePath, Vec<Vec<u8>>)>,
     files: usize,
+    /// What is needed to link counts.
+    links: bool,
 }
 
 impl Search {
@@ -97,6 +104,7 @@ impl Search {
             seen: BTreeSet::new(),
             queue: VecDeque::new(),
             files: 0,
+            links: true,
         }
     }
 
@@ -121,7 +129,8 @@ impl Search {
             if let Some(interpreter) = elf.interpreter.as_deref().and_then(|path| self.add_bytes(path)) {
                 self.enqueue(interpreter, &[]);
             }
-            for part in compilers::parts(&real) {
+            let linking = if self.links { compilers::linking(&real) } else { Vec::new() };
+            for part in compilers::compiling(&real).into_iter().chain(linking) {
                 self.program(&part, scripts_left);
             }
             self.enqueue(real, &[]);

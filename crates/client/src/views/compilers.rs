@@ -8,16 +8,13 @@ use std::path::Path;
 const LINKED: [&str; 8] =
     ["Scrt1.o", "crt1.o", "crti.o", "crtn.o", "libc.so", "libc_nonshared.a", "libm.so", "libgcc_s.so.1"];
 /// The same from the compiler's own folder, with what starts the linker.
-const LINKED_OWN: [&str; 8] = [
-    "collect2",
-    "liblto_plugin.so",
-    "lto-wrapper",
-    "crtbeginS.o",
-    "crtendS.o",
-    "libgcc.a",
-    "libgcc_s.so",
-    "libstdc++.so",
-];
+const LINKED_OWN: [&str; 6] = ["collect2", "crtbeginS.o", "crtendS.o", "libgcc.a", "libgcc_s.so", "libstdc++.so"];
+
+/// What every compilation looks at or starts, beside the compiler proper; and of the compiler's own folder.
+const COMPILED: [&str; 2] = ["/usr/bin/as", "/usr/local/include"];
+const COMPILED_OWN: [&str; 2] = ["liblto_plugin.so", "lto-wrapper"];
+/// Arguments with which a driver links nothing.
+const LINKS_NOTHING: [&[u8]; 6] = [b"-c", b"-S", b"-E", b"-M", b"-MM", b"-fsyntax-only"];
 
 /// Where compilers look for headers.
 pub(super) fn header_folders() -> Vec<TreePath> {
@@ -32,17 +29,38 @@ pub(super) fn header_folders() -> Vec<TreePath> {
     folders.filter_map(|folder| TreePath::parse(folder.as_bytes())).collect()
 }
 
-/// What the compiler driver at `program` (not a link) will start, and what these link: none if it is no such driver.
-pub(super) fn parts(program: &TreePath) -> Vec<TreePath> {
+/// What the compiler driver at `program` (not a link) looks at and starts to compile: none if it is no such driver.
+pub(super) fn compiling(program: &TreePath) -> Vec<TreePath> {
     let Some(proper) = proper_compiler(program.name()) else { return Vec::new() };
-    let mut parts: Vec<String> = vec!["/usr/bin/as".into(), "/usr/bin/ld".into(), "/usr/local/include".into()];
-    for triplet in TRIPLETS {
-        let Some(own) = newest(&format!("/usr/lib/gcc/{triplet}")) else { continue };
-        parts.extend([proper].iter().chain(&LINKED_OWN).map(|name| format!("{own}/{name}")));
-        parts.extend(LINKED.iter().map(|name| format!("/usr/lib/{triplet}/{name}")));
+    let own = own_folders()
+        .flat_map(|(own, _)| COMPILED_OWN.iter().chain([&proper]).map(move |name| format!("{own}/{name}")));
+    existing(COMPILED.iter().map(|path| (*path).to_owned()).chain(own))
+}
+
+/// What it starts to link, and what is linked.
+pub fn linking(program: &TreePath) -> Vec<TreePath> {
+    if proper_compiler(program.name()).is_none() {
+        return Vec::new();
     }
-    let parts = parts.iter().filter_map(|path| TreePath::parse(path.as_bytes()));
-    parts.filter(|path| disk(path).exists()).collect()
+    let linked = own_folders().flat_map(|(own, triplet)| {
+        let own = LINKED_OWN.iter().map(move |name| format!("{own}/{name}"));
+        own.chain(LINKED.iter().map(move |name| format!("/usr/lib/{triplet}/{name}")))
+    });
+    existing(linked.chain(["/usr/bin/ld".to_owned()]))
+}
+
+/// Whether a compiler driver with these arguments links nothing. Of any other program it means nothing.
+pub fn links_nothing(argv: &[Vec<u8>]) -> bool {
+    argv.iter().skip(1).any(|word| LINKS_NOTHING.contains(&word.as_slice()))
+}
+
+/// The newest compiler's own folder for each triplet.
+fn own_folders() -> impl Iterator<Item = (String, &'static str)> {
+    TRIPLETS.iter().filter_map(|triplet| Some((newest(&format!("/usr/lib/gcc/{triplet}"))?, *triplet)))
+}
+
+fn existing(paths: impl Iterator<Item = String>) -> Vec<TreePath> {
+    paths.filter_map(|path| TreePath::parse(path.as_bytes())).filter(|path| disk(path).exists()).collect()
 }
 
 /// The program that a driver of this name has the compiling done by: `x86_64-linux-gnu-gcc-12`, `g++`, `cc`.
@@ -80,5 +98,23 @@ mod tests {
         ] {
             assert_eq!(proper_compiler(driver.as_bytes()), proper, "{driver}");
         }
+    }
+
+    #[test]
+    fn what_is_only_linked_is_told_from_what_compiles() {
+        let gcc = crate::profile::find_in_default_path(b"gcc").and_then(|path| std::fs::canonicalize(disk(&path)).ok());
+        let Some(gcc) = gcc else { return eprintln!("skipped: there is no gcc") };
+        let gcc = TreePath::parse(gcc.as_os_str().as_encoded_bytes()).expect("a path");
+        let (compiling, linking) = (compiling(&gcc), linking(&gcc));
+        let has = |paths: &[TreePath], name: &[u8]| paths.iter().any(|path| path.name() == name);
+        assert!(has(&compiling, b"cc1") && has(&compiling, b"as") && !has(&compiling, b"ld"), "{compiling:?}");
+        assert!(has(&linking, b"ld") && has(&linking, b"libgcc.a") && !has(&linking, b"cc1"), "{linking:?}");
+        let closure = |links| super::super::closure::closure_of(&gcc, &TreePath::root(), &[], links);
+        let (without, with) = (closure(false), closure(true));
+        assert!(has(&without, b"cc1") && without.iter().all(|path| with.contains(path)));
+        assert!(linking.iter().all(|path| with.contains(path)) && !has(&without, b"libgcc.a"));
+        assert!(super::linking(&TreePath::parse(b"/bin/ls").expect("a path")).is_empty());
+        let words = |text: &str| text.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>();
+        assert!(links_nothing(&words("gcc -O2 -c a.c")) && !links_nothing(&words("gcc -O2 a.c -o a")));
     }
 }

@@ -6,7 +6,7 @@
 
 pub mod closure;
 mod companions;
-mod compilers;
+pub mod compilers;
 mod elf;
 mod epoch;
 mod ledger;
@@ -55,7 +55,7 @@ const PATHS_OF_ALL_MAX: usize = 1 << 20;
 /// What travels unasked with a launch, in bytes, unless the caller says otherwise.
 pub const TRAVEL_BYTES: usize = 1 << 20;
 /// The same where the hub is near, and bytes cost less than asking for them.
-pub const TRAVEL_BYTES_NEAR: usize = 6 << 20;
+pub const TRAVEL_BYTES_NEAR: usize = 16 << 20;
 
 /// All views of this client.
 pub struct Views {
@@ -289,6 +289,11 @@ impl Views {
             }
         }
         view
+    }
+
+    /// Has the next check of the view look at these paths, too.
+    pub fn expect(&self, view: &View, paths: &[TreePath]) {
+        lock(&view.table).expect(paths.iter());
     }
 
     /// Checks all paths of the view, or shares a check that started after this call. Blocks for the time of one or two
