@@ -120,6 +120,13 @@ impl Guests {
         lock(&self.table).present.values().filter(hurries).map(|present| present.known.clone()).collect()
     }
 
+    /// All are to end soon.
+    pub fn hurry_all(&self) {
+        let now = Some(Instant::now());
+        lock(&self.table).present.values_mut().for_each(|present| present.hurried = now);
+        self.wake();
+    }
+
     /// Those whose clients want them to end.
     pub fn unwanted(&self) -> Vec<Known> {
         let table = lock(&self.table);
@@ -282,7 +289,11 @@ mod tests {
         assert_eq!((guests.hurrying().len(), guests.unwanted().len()), (1, 0));
         stay.signalled(15);
         assert_eq!(guests.unwanted().len(), 1);
+        let (_other, _told) = guests.arrive(known());
+        assert_eq!(guests.hurrying().len(), 1);
+        guests.hurry_all();
+        assert_eq!(guests.hurrying().len(), 2);
         stay.leaves();
-        assert_eq!((guests.hurrying().len(), guests.unwanted().len()), (1, 0), "it is on its way");
+        assert_eq!((guests.hurrying().len(), guests.unwanted().len()), (2, 0), "it is on its way");
     }
 }
