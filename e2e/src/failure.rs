@@ -1,7 +1,7 @@
 //! What happens when something dies in the middle of a command: the command ends within a bound, in the right result or in a
 //! clear error; nothing is half-committed; nothing stays.
 
-use crate::error::{Error, Result};
+use crate::error::{Context as _, Error, Result};
 use crate::leftovers;
 use crate::pool::{Options, Pool};
 use crate::process::{Ended, Input, Outcome, Run, pause, wait_for};
@@ -11,8 +11,9 @@ use crate::scenario::{
     stop,
 };
 use rustix::process::{Pid, Signal};
+use std::io::Read as _;
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Moments, in milliseconds after the start of the command, at which parts are killed: launch, run, commit.
@@ -26,7 +27,7 @@ enum Victim {
     Remrun,
 }
 
-const SCENARIOS: [Scenario; 13] = [
+const SCENARIOS: [Scenario; 14] = [
     ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker)),
     ("failure/hub killed, command ends right or clear", |pool| killed(pool, Victim::Hub)),
     ("failure/client daemon killed, command ends right or clear", |pool| killed(pool, Victim::ClientDaemon)),
@@ -34,6 +35,7 @@ const SCENARIOS: [Scenario; 13] = [
     ("failure/interrupt reaches the guest", interrupted),
     ("failure/interrupt where nobody answers: the command ends, and begins nowhere again", interrupted_alone),
     ("failure/interrupt where the task's init hangs: the command ends, and begins nowhere again", interrupt_hung),
+    ("failure/interrupt where nobody reads the output", interrupt_unread),
     ("failure/interrupt that the program catches is the program's", interrupt_caught),
     ("failure/worker told to end hands back what does not end by itself", told_to_end),
     ("failure/worker stopped, command ends", worker_stopped),
@@ -309,6 +311,59 @@ fn interrupt_hung(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
+/// There is more output than all pipes and windows between the program and its reader hold.
+fn interrupt_unread(pool: &mut Pool) -> Result<Vec<String>> {
+    let (place, mut wrong) = (folder(pool, "unread")?, Vec::new());
+    let mut command = pool.client.remrun(&["--no-local", "sh", "-c", "echo half > begun; exec yes unread-62"]);
+    command.current_dir(&place).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
+    if wait_for(END_BOUND, || (guests(pool, "yes\0unread-62") > 0).then_some(())).is_none() {
+        wrong.push("the guest never began".to_owned());
+    }
+    pause(Duration::from_secs(2));
+    let since = Instant::now();
+    let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TERM);
+    let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+    let took = since.elapsed();
+    let remains = wait_for(GUEST_BOUND, || (guests(pool, "yes\0unread-62") == 0).then_some(())).is_none();
+    if ended != Some(Ended::Signal(15)) || took > GUEST_BOUND || remains {
+        let _ = child.kill();
+        wrong.push(format!("ended with {ended:?} after {took:?}, a guest remains: {remains}"));
+        wrong.extend(pool.client.gleaner(&["explain"]).map(|outcome| outcome.text()));
+    }
+    let mut said = String::new();
+    let _ = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut said));
+    if said.is_empty() || !said.lines().all(|line| "unread-62".starts_with(line)) || !place.join("begun").exists() {
+        wrong.push(format!("{} bytes were delivered, or what it wrote was not committed", said.len()));
+    }
+    scenario::measured("interrupted, and nobody reads the output: end of the command", took);
+    wrong.extend(caught_unread(pool)?);
+    Ok(wrong)
+}
+
+/// A program that catches the signal goes on, and is heard to its end once somebody reads.
+fn caught_unread(pool: &mut Pool) -> Result<Option<String>> {
+    const LINES: usize = 6_000_000;
+    let place = folder(pool, "caught-unread")?;
+    let script = format!("trap 'echo caught > caught' TERM; (trap '' TERM; exec seq {LINES}); echo all > done");
+    let mut command = pool.client.remrun(&["--no-local", "sh", "-c", &script]);
+    command.current_dir(&place).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
+    wait_for(END_BOUND, || (guests(pool, &format!("seq\0{LINES}")) > 0).then_some(()));
+    for _ in 0..2 {
+        pause(Duration::from_secs(2));
+        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::TERM);
+    }
+    pause(GUEST_BOUND);
+    let mut said = String::new();
+    let _ = child.stdout.take().map(|mut stdout| stdout.read_to_string(&mut said));
+    let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
+    let is_whole = said.lines().count() == LINES && said.ends_with(&format!("\n{LINES}\n"));
+    let is_right =
+        ended == Some(Ended::Code(0)) && is_whole && ["caught", "done"].iter().all(|name| place.join(name).exists());
+    Ok((!is_right).then(|| format!("caught, and nobody reads: {ended:?}, {} lines", said.lines().count())))
+}
+
 /// It goes on for longer than a dead worker would be waited for.
 fn interrupt_caught(pool: &mut Pool) -> Result<Vec<String>> {
     let script = "trap 'echo caught > caught' INT; for i in 1 2 3 4 5 6 7 8; do sleep 0.875; done; echo all > done";
@@ -338,6 +393,7 @@ fn told_to_end(pool: &mut Pool) -> Result<Vec<String>> {
         let took_s = outcome.elapsed.as_secs_f64();
         if outcome.text() != "finished" || !place.join("begun").exists() || took_s > longest {
             wrong.push(format!("sleep {seconds}: {} after {took_s:.1} s, {}", outcome.ended, outcome.said()));
+            wrong.extend(pool.client.gleaner(&["explain"]).map(|outcome| outcome.text()));
         }
         println!("measured: worker told to end, sleep {seconds}: {took_s:.1} s, the worker {ended:?}");
         revive(pool, Victim::Worker)?;

@@ -8,6 +8,7 @@ use crate::run::{CODE_FAILED, Outcome, Session};
 use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
+use wire::message::OutputKind;
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
@@ -19,6 +20,9 @@ const LIFE_LIMIT: Duration = Duration::from_secs(2);
 const LATE: Duration = Duration::from_secs(1);
 /// Longest round trip at which it is asked: several must fit into [`LIFE_LIMIT`].
 const LOOKED_AT_ROUND_TRIP: Duration = Duration::from_millis(300);
+
+/// How long the reader of an output may take to go on reading it when the command has ended by its caller's signal.
+const UNREAD_LIMIT: Duration = Duration::from_secs(3);
 
 /// Signals that are kept for a command that does not run yet.
 const SIGNALS_HELD_MAX: usize = 256;
@@ -154,6 +158,23 @@ impl Exchange<'_> {
                 self.record.note(format!("{why}, for {} s: the command ends by it", ANSWER_LIMIT.as_secs()));
                 Some(Outcome::Cancelled(self.session.ending.or(self.signal)))
             }
+        }
+    }
+
+    /// Where this is the last word of a command that its caller's signal has ended, its output is not waited for without end: here the
+    /// program would have stood still at what nobody reads, and have ended there.
+    pub(crate) fn on_last(&self, kind: &OutputKind) {
+        let is_last = match kind {
+            OutputKind::Exited(exited) => exited.signal > 0,
+            OutputKind::Failed(_) => true,
+            _ => false,
+        };
+        if is_last && self.session.ending.is_some() {
+            let stop = self.session.stop.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(UNREAD_LIMIT).await;
+                stop.stop();
+            });
         }
     }
 

@@ -31,6 +31,8 @@ use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
 /// Most bytes of output that are taken while their reader does not, to find the answer to a signal behind them.
 const BEHIND_BYTES_MAX: usize = 1 << 20;
+/// The same to find the end of a command that its caller wants to end: more than is on its way from a program that is gone.
+const BEHIND_BYTES_LAST: usize = 32 << 20;
 
 /// How long it may take to hand over that a task is cancelled; the stream's end says the same.
 const CANCEL_LIMIT: Duration = Duration::from_millis(100);
@@ -280,6 +282,7 @@ impl<'a> Exchange<'a> {
                 }
                 if self.session.plan.command.is_ended_by(signal) {
                     self.answer.asked(Instant::now());
+                    self.answer_is_behind();
                 }
                 self.tell(InputKind::Signal(signal.into())).await;
                 if let Some(hedge) = &self.session.hedge {
@@ -295,9 +298,13 @@ impl<'a> Exchange<'a> {
         self.to_task.finish();
     }
 
-    /// Whether the next frame is taken: not if an earlier one waits for its writer, unless it may be the answer to a signal.
+    /// Whether the next frame is taken: not if an earlier one waits for its writer, unless it may be the answer to a signal, or the end that
+    /// it asks for.
     fn goes_on(&self) -> bool {
-        self.waiting.is_none() || (self.answer.is_due() && self.behind_bytes < BEHIND_BYTES_MAX)
+        let wants_end = self.session.ending.is_some() && self.behind_bytes < BEHIND_BYTES_LAST;
+        let is_there = matches!(self.behind.back(), Some(OutputKind::End(_) | OutputKind::Failed(_)));
+        let wants_answer = self.answer.is_due() && self.behind_bytes < BEHIND_BYTES_MAX;
+        self.waiting.is_none() || (wants_end || wants_answer) && !is_there
     }
 
     /// What came while an earlier frame waited for its writer.
@@ -306,13 +313,18 @@ impl<'a> Exchange<'a> {
             self.on_answer();
             return None;
         }
+        self.on_last(&kind);
         self.behind_bytes += TaskOutput::from(kind.clone()).encoded_len();
         self.behind.push_back(kind);
+        self.answer_is_behind();
+        None
+    }
+
+    /// Somebody says all that is behind; where that is much, the answer may be behind it.
+    fn answer_is_behind(&mut self) {
         if self.behind_bytes >= BEHIND_BYTES_MAX {
-            // Somebody says all this; the answer is behind it.
             self.on_answer();
         }
-        None
     }
 
     fn next_behind(&mut self) -> Option<OutputKind> {
@@ -419,6 +431,7 @@ impl<'a> Exchange<'a> {
     }
 
     async fn on_output(&mut self, kind: OutputKind, requests: &mut Requests, replies: &mut Replies) -> Option<Outcome> {
+        self.on_last(&kind);
         match kind {
             OutputKind::Stdout(bytes) => return self.deliver(Stream::Stdout, bytes),
             OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
