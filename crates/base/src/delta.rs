@@ -81,6 +81,7 @@ pub enum Action {
         change: FileChange,
     },
     /// Changed the file that had this name before the task, which lost the name: its other names, wherever they are, show the change.
+    /// Of what may be a link or pipe, too, only attributes change.
     LastWrite {
         /// Attributes to give it, as of a [`Action::File`].
         attr: Attr,

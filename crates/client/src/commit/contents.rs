@@ -194,7 +194,8 @@ impl Planner<'_, '_> {
         for (index, change) in self.changes.iter().enumerate() {
             let Action::LastWrite { attr, xattrs, change: how, .. } = &change.action else { continue };
             let path = &change.path;
-            let Some(node) = self.look(path)?.filter(Node::is_file) else {
+            let is_meant = |node: &Node| node.is_file() || (*how == FileChange::Attributes && !node.is_directory());
+            let Some(node) = self.look(path)?.filter(is_meant) else {
                 self.conflict(path, ConflictKind::Gone);
                 continue;
             };

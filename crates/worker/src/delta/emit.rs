@@ -111,17 +111,21 @@ impl<'a> Emitter<'a> {
         Ok(found)
     }
 
-    /// Whether a file of the index, of which it is not known which of the `lost` it is, is as one of these was.
+    /// Whether a file, link or pipe of the index, of which it is not known which of the `lost` it is, is as one of these was.
     fn is_untouched(&self, entry: &Entry, lost: &BTreeSet<TreePath>) -> bool {
-        let is_like = |path: &TreePath| match self.lens.binding_of(path) {
-            Some(Binding::File { attr, xattrs, .. }) => {
+        let is_like = |path: &TreePath| match (&entry.kind, self.lens.binding_of(path)) {
+            (Kind::File(Copied { bare: true, .. }), Some(Binding::File { attr, xattrs, .. })) => {
                 let now = attr_of(&entry.stat, Some(&attr), self.options);
                 let own = if self.options.xattrs_mirrored { &entry.xattrs } else { &xattrs };
                 attr.nlink > 1 && now.size == attr.size && same_attributes(&now, &attr, own, &xattrs)
             }
+            (Kind::Symlink { .. }, Some(Binding::Symlink { attr, .. }))
+            | (Kind::Socket, Some(Binding::Special { attr })) => {
+                attr.nlink > 1 && same_attributes(&self.attr_of_other(entry, &attr), &attr, &[], &[])
+            }
             _ => false,
         };
-        matches!(&entry.kind, Kind::File(Copied { bare: true, .. })) && lost.iter().any(is_like)
+        lost.iter().any(is_like)
     }
 
     /// An overlay without an index gives each name of a file a copy of its own: what it then shows the task is wrong, and what it
@@ -268,18 +272,28 @@ impl<'a> Emitter<'a> {
     /// A link or pipe that was at `before`: of it, attributes may have changed.
     fn old_other(&mut self, entry: &Entry, before: Option<&TreePath>) -> Result<(), DeltaError> {
         let Some(before) = before else { return Ok(()) };
+        let changed = self.changed_other(entry, before)?;
+        self.rest.extend(changed);
+        Ok(())
+    }
+
+    /// What changed of a link or pipe that was at `before`, if anything did.
+    fn changed_other(&self, entry: &Entry, before: &TreePath) -> Result<Option<Change>, DeltaError> {
         let binding = self.lens.binding_of(before).ok_or_else(|| DeltaError::NoBase { path: before.clone() })?;
         let Some(old) = binding.attr() else { return Err(DeltaError::NoBase { path: before.clone() }) };
-        let attr = attr_of(&entry.stat, Some(old), self.options);
-        // Links have no mode of their own.
-        let attr = Attr { mode: if matches!(entry.kind, Kind::Symlink { .. }) { old.mode } else { attr.mode }, ..attr };
+        let attr = self.attr_of_other(entry, old);
         if same_attributes(&attr, old, &[], &[]) {
-            return Ok(());
+            return Ok(None);
         }
         let (xattrs, content, change) = (Vec::new(), Content::Empty, FileChange::Attributes);
         let (base, action) = (self.base(Some(before))?, Action::File { attr, xattrs, content, change });
-        self.rest.push(Change { path: entry.path.clone(), base, action });
-        Ok(())
+        Ok(Some(Change { path: entry.path.clone(), base, action }))
+    }
+
+    /// The attributes of a link or pipe. Links have no mode of their own.
+    fn attr_of_other(&self, entry: &Entry, old: &Attr) -> Attr {
+        let attr = attr_of(&entry.stat, Some(old), self.options);
+        Attr { mode: if matches!(entry.kind, Kind::Symlink { .. }) { old.mode } else { attr.mode }, ..attr }
     }
 
     /// A file that was not there before. What was at its place, if it had no other name, may be much like it.
@@ -317,10 +331,14 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// A file that lost all the names by which the task had come to it, and has others.
+    /// A file, link or pipe that lost all the names by which the task had come to it, and has others.
     fn last_write(&mut self, entry: &Entry) -> Result<(), DeltaError> {
-        let (Kind::File(copied), Some((lower, _))) = (&entry.kind, &entry.lower) else { return Ok(()) };
-        let Some(changed) = self.changed_file(entry, copied, lower)? else { return Ok(()) };
+        let Some((lower, _)) = &entry.lower else { return Ok(()) };
+        let changed = match &entry.kind {
+            Kind::File(copied) => self.changed_file(entry, copied, lower)?,
+            _ => self.changed_other(entry, lower)?,
+        };
+        let Some(changed) = changed else { return Ok(()) };
         let Action::File { attr, xattrs, content, change } = changed.action else { return Ok(()) };
         let change = if change == FileChange::Attributes { change } else { FileChange::Written };
         let action = Action::LastWrite { attr, xattrs, content, change };

@@ -127,17 +127,26 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
         let name = entry.file_name().to_bytes();
         let Some(handle) = Handle::from_index(name) else { continue };
         let stat = rustix::fs::statat(&*held, os(name), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-            continue;
-        }
+        let other = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => None,
+            FileType::Symlink => Some(Kind::Symlink { target: Vec::new() }),
+            // A pipe that was there is a socket in a mirror.
+            FileType::Socket => Some(Kind::Socket),
+            _ => continue,
+        };
         if found.len() == options.entries_max {
             return Err(DeltaError::TooMany { max: options.entries_max });
         }
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&*held, os(name), flags, Mode::empty()).map_err(io)?;
-        let notes = walker.notes_of(&path, &file)?;
-        let (copied, origin) = (Copied { copied: Some(true), bare: notes.bare, from: None }, Some(handle.clone()));
-        let (parent, name, xattrs, kind) = (held.clone(), name.to_vec(), notes.xattrs, Kind::File(copied));
+        let (kind, xattrs) = match other {
+            Some(other) => (other, Vec::new()),
+            None => {
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = rustix::fs::openat(&*held, os(name), flags, Mode::empty()).map_err(io)?;
+                let notes = walker.notes_of(&path, &file)?;
+                (Kind::File(Copied { copied: Some(true), bare: notes.bare, from: None }), notes.xattrs)
+            }
+        };
+        let (parent, name, origin) = (held.clone(), name.to_vec(), Some(handle.clone()));
         found.push((handle, Entry { path: path.clone(), parent, name, stat, lower: None, xattrs, origin, kind }));
     }
     Ok(found)
