@@ -389,9 +389,14 @@ impl Placement {
     pub fn is_passing(&self, refused: &Refused) -> bool {
         match refused {
             Refused::NoWorker(_) => true,
-            Refused::Lack(_) => self.desk.now().saturating_sub(self.left_at) < BACK_WITHIN.as_nanos() as u64,
+            Refused::Lack(_) | Refused::Table(Refusal::FitsNowhere) => self.may_be_back(),
             Refused::Table(_) => false,
         }
+    }
+
+    /// Whether a worker that left, or was at the hub that was here before, may be on its way back.
+    pub fn may_be_back(&self) -> bool {
+        self.desk.now().saturating_sub(self.left_at) < BACK_WITHIN.as_nanos() as u64
     }
 
     /// What a task has cost is known: its account is charged that when it is finished.

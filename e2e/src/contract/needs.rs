@@ -42,9 +42,14 @@ pub fn met(pool: &mut Pool) -> Result<Vec<String>> {
     let numbers = ["--", "touch", ":::", "0", "1", "2", "3"];
     let job = submit(pool, &place, &[&["--hold", "--tag", "worker1"], &numbers[..]].concat())?;
     pool.hub.kill();
+    pool.workers[1].kill();
     pause(Duration::from_millis(300));
     pool.restart_hub()?;
+    pool.wait_for_workers(1)?;
     Run::new(command(pool, &place, &["release", &job])).within(END_BOUND).run()?.expect_ok("gleaner release")?;
+    // The worker that it needs is the last to come back.
+    pause(Duration::from_secs(1));
+    pool.restart_worker(1)?;
     let report = job_once(pool, &job, is_over)?;
     let tasks = report["tasks"].as_array().cloned().unwrap_or_default();
     if tasks.len() != 4 || tasks.iter().any(|task| task["status"] != "exit 0" || task["worker"] != "worker1") {

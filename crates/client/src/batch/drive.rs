@@ -112,6 +112,8 @@ pub(super) enum Broken {
     Later(String),
     /// The hub does not take it.
     Refused(String),
+    /// The hub does not take it now, for want of a worker that may be back in a moment.
+    Passing(String),
 }
 
 impl From<wire::WireError> for Broken {
@@ -153,7 +155,9 @@ pub(super) async fn run(daemon: Arc<Daemon>, job: Arc<Job>) {
                     break;
                 }
             }
-            Err(Broken::Later(why)) => {
+            // Who has just submitted it is told at once.
+            Err(Broken::Passing(why)) if daemon.batches.is_refused(&job, &why).await => return,
+            Err(Broken::Later(why) | Broken::Passing(why)) => {
                 tracing::info!(job = %job.id(), why, "a job waits");
                 job.set_problem(Some(why));
                 let job = job.clone();
@@ -225,7 +229,7 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
         tokio::select! {
             collected = collect::collect(&way) => collected?,
             Err(broken) = hand_over(&way, &mut hub, told.tasks) => {
-                if matches!(broken, Broken::Refused(_)) && way.job.count_at_hub() == 0 {
+                if matches!(broken, Broken::Refused(_) | Broken::Passing(_)) && way.job.count_at_hub() == 0 {
                     hub.forget(number).await?;
                 }
                 return Err(broken);
@@ -314,7 +318,8 @@ fn pause_of(told: &JobTold) -> Result<Duration, Broken> {
             0 => String::new(),
             ms => format!("; --deadline {}s could be met", u64::from(ms).div_ceil(1000)),
         };
-        return Err(Broken::Refused(format!("the hub refuses it: {}{earliest}", told.refusal)));
+        let why = format!("the hub refuses it: {}{earliest}", told.refusal);
+        return Err(if told.is_passing { Broken::Passing(why) } else { Broken::Refused(why) });
     }
     Ok(Duration::from_millis(told.again_ms.into()).min(PAUSE_MAX))
 }

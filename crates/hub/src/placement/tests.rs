@@ -56,8 +56,9 @@ fn what_left_a_moment_ago_may_be_back() {
     placement.join(node(1), Lent::by_machine(1), false);
     let lack = placement.submit(Ticket(1), wanted(2)).expect_err("it has one");
     assert!(placement.is_passing(&none) && placement.is_passing(&lack), "the hub has just begun");
+    assert!(placement.is_passing(&Refused::Table(Refusal::FitsNowhere)), "so a job's are");
     placement.left_at = placement.desk.now().wrapping_sub(BACK_WITHIN.as_nanos() as u64 * 2);
-    assert!(!placement.is_passing(&lack) && placement.is_passing(&none));
+    assert!(!placement.is_passing(&lack) && placement.is_passing(&none) && !placement.may_be_back());
     placement.join(node(2), Lent::by_machine(2), false);
     placement.leave(node(2));
     assert!(placement.is_passing(&lack) && !placement.is_passing(&Refused::Table(Refusal::Unknown)));

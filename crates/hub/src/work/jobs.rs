@@ -103,7 +103,8 @@ impl State {
             Refusal::TooLate(when_ms) => (0, when_ms.saturating_sub(now_ms).clamp(1, u32::MAX.into()) as u32),
             _ => (0, 0),
         };
-        JobTold { refusal: refusal.to_string(), again_ms, earliest_in_ms, ..JobTold::default() }
+        let is_passing = refusal == Refusal::FitsNowhere && self.placement.may_be_back();
+        JobTold { refusal: refusal.to_string(), again_ms, earliest_in_ms, is_passing, ..JobTold::default() }
     }
 
     fn job_done(&mut self, account: u128, ask: JobAsk) -> Result<JobTold, Refusal> {
@@ -175,7 +176,10 @@ impl State {
         tags.map_err(|lack| match nobody {
             // After a start of the hub its workers come one by one.
             true => JobTold { refusal: "no worker is here".into(), again_ms: 1_000, ..JobTold::default() },
-            false => JobTold { refusal: lack.to_string(), ..JobTold::default() },
+            false => {
+                let is_passing = self.placement.may_be_back();
+                JobTold { refusal: lack.to_string(), is_passing, ..JobTold::default() }
+            }
         })
     }
 

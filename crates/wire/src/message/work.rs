@@ -361,6 +361,9 @@ pub struct JobTold {
     /// of its own where results must agree.
     #[prost(uint32, tag = "6")]
     pub workers: u32,
+    /// No worker that is here could have its tasks, and one that could may be back in a moment.
+    #[prost(bool, tag = "7")]
+    pub is_passing: bool,
 }
 
 /// Asks for the ends of a job's tasks.
