@@ -54,7 +54,9 @@ pub(crate) fn stage_files(
         let io = |source| io_error("stage", path, source);
         crash::point().map_err(io)?;
         let parent = path.parent().unwrap_or_else(TreePath::root);
-        let is_new = change.base == Base::Absent || is_another(tree, path, attr).map_err(io)? || removed.contains(path);
+        let here = before(path, changes);
+        let is_new =
+            change.base == Base::Absent || removed.contains(&here) || is_another(tree, &here, attr).map_err(io)?;
         let folder = match &last {
             Some((at, new, folder)) if (at, *new) == (&parent, is_new) => *folder,
             _ => folder_near(tree, stages, &parent, changes, is_new).map_err(io)?,
@@ -77,7 +79,18 @@ pub(crate) fn stage_files(
     Ok(Slots(slots))
 }
 
-/// Whether what is at `path` belongs to somebody else than the file that is to be there, which thus is another one.
+/// Where what is at `path` after these changes is before them, as far as folders above or itself are renamed.
+fn before(path: &TreePath, changes: &[Cow<'_, Change>]) -> TreePath {
+    let renamed = changes.iter().map_while(|change| match &change.action {
+        Action::Rename { from } => Some((from, &change.path)),
+        _ => None,
+    });
+    let nearest = renamed.filter(|(_, to)| path.is_within(to)).max_by_key(|(_, to)| to.as_bytes().len());
+    let Some((from, to)) = nearest else { return path.clone() };
+    path.components().skip(to.components().count()).fold(from.clone(), |at, name| at.join(name))
+}
+
+/// Whether what is at `path` before the commit belongs to somebody else than the file that is to be there, which thus is another one.
 fn is_another(tree: &Tree, path: &TreePath, attr: &Attr) -> io::Result<bool> {
     Ok(tree.node(path)?.is_some_and(|node| node.uid != attr.uid))
 }
@@ -122,13 +135,9 @@ fn folder_near(
 ) -> io::Result<u32> {
     let mut at = Some(directory.clone());
     while let Some(path) = at {
-        let renamed = changes.iter().map_while(|change| match &change.action {
-            Action::Rename { from } => Some((from, &change.path)),
-            _ => None,
-        });
-        let here = renamed.clone().find(|(_, to)| **to == path).map_or(&path, |(from, _)| from);
-        if tree.node(here)?.is_some_and(|node| node.is_directory()) {
-            return stages.folder_for(tree, here, is_new);
+        let here = before(&path, changes);
+        if tree.node(&here)?.is_some_and(|node| node.is_directory()) {
+            return stages.folder_for(tree, &here, is_new);
         }
         at = path.parent();
     }

@@ -270,3 +270,21 @@ fn attributes(scene: &Scene, at: &str) -> Vec<(String, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     found.iter().map(|xattr| (text(&xattr.name), text(&xattr.value))).collect()
 }
+
+/// Its folder is looked for where it is before the commit, not beneath what has the folder's name there.
+#[test]
+fn a_file_in_a_folder_that_changes_places_with_a_closed_one() {
+    let made = format!(
+        "mkdir -p w/a/in w/b/in; cd w; echo a > a/in/f; echo b > b/in/f; echo o > a/in/other; chown -R {USER}:{USER} .; chmod 0 b"
+    );
+    let Some(scene) = scene(&made) else { return };
+    let saw = scene.saw();
+    as_user(|| {
+        let task = Task::new(&saw).rename("/w/a", "/w/b").rename("/w/b", "/w/a").remove("/w/a/in/other");
+        let task = task.file("/w/b/in/f", "new", 0o644, FileChange::Written).write("/w/b/in/made", "made");
+        task.commit(&scene.committer(), 1).expect("commits");
+    });
+    assert_eq!((scene.read("/w/b/in/f"), scene.read("/w/b/in/made")), ("new".into(), "made".into()));
+    assert_eq!((scene.read("/w/a/in/f"), node(&scene, "/w/a").2), ("b\n".into(), 0));
+    assert!(!scene.at("/w/b/in/other").exists());
+}
