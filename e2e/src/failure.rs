@@ -438,7 +438,8 @@ fn no_workers(pool: &mut Pool) -> Result<Vec<String>> {
         worker.stop(END_BOUND);
     }
     let mut wrong = here_or_not(pool)?;
-    let command = pool.client.remrun(&["--no-local", "true"]);
+    let mut command = pool.client.remrun(&["--no-local", "true"]);
+    command.current_dir(folder(pool, "")?);
     let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 2).run());
     pause(Duration::from_secs(1));
     revive(pool, Victim::Worker)?;
