@@ -355,6 +355,8 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
             name: name.to_owned(),
             secret: token.secret.to_vec().into(),
             behind: (joiner == Joiner::Hub).then(Default::default),
+            // It is let in, and takes no tasks yet.
+            asks: role == Role::Worker,
             ..Default::default()
         };
         let joined =
