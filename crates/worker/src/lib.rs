@@ -10,7 +10,7 @@
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
-//! * [`streams`], [`demand`]: standard input and output.
+//! * [`streams`], [`demand`]: standard input and output; `unconfirmed`: signals that are not yet with the program.
 
 pub mod backlog;
 pub mod clients;
