@@ -395,7 +395,7 @@ impl Placement {
     }
 
     /// Whether a worker that left, or was at the hub that was here before, may be on its way back.
-    pub fn may_be_back(&self) -> bool {
+    fn may_be_back(&self) -> bool {
         self.desk.now().saturating_sub(self.left_at) < BACK_WITHIN.as_nanos() as u64
     }
 

@@ -1,6 +1,7 @@
 //! A client's stream of what it wants done: jobs opened, filled, changed and ended. Each answer is durable.
 
 use crate::desk::Durable;
+use crate::placement::Refused;
 use crate::server::Shared;
 use crate::session::ClientSession;
 use crate::state::State;
@@ -103,7 +104,7 @@ impl State {
             Refusal::TooLate(when_ms) => (0, when_ms.saturating_sub(now_ms).clamp(1, u32::MAX.into()) as u32),
             _ => (0, 0),
         };
-        let is_passing = refusal == Refusal::FitsNowhere && self.placement.may_be_back();
+        let is_passing = self.placement.is_passing(&Refused::Table(refusal));
         JobTold { refusal: refusal.to_string(), again_ms, earliest_in_ms, is_passing, ..JobTold::default() }
     }
 
@@ -177,8 +178,9 @@ impl State {
             // After a start of the hub its workers come one by one.
             true => JobTold { refusal: "no worker is here".into(), again_ms: 1_000, ..JobTold::default() },
             false => {
-                let is_passing = self.placement.may_be_back();
-                JobTold { refusal: lack.to_string(), is_passing, ..JobTold::default() }
+                let refused = Refused::Lack(lack);
+                let is_passing = self.placement.is_passing(&refused);
+                JobTold { refusal: refused.to_string(), is_passing, ..JobTold::default() }
             }
         })
     }
