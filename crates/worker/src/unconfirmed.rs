@@ -1,10 +1,9 @@
 //! Signals by which the caller of a task wants it to end, until the task's init confirms that it has delivered them. Meanwhile the
 //! caller waits; afterwards the program has the say. An init that hangs confirms nothing: its task is ended.
 
-use crate::sandbox::{Control, Levers, Sent};
+use crate::sandbox::{Control, Levers, Sent, wants_processor};
 use base::Command;
 use std::collections::VecDeque;
-use std::fs;
 use std::time::{Duration, Instant};
 use wire::message::{Failed, FailedKind, is_ending};
 
@@ -114,8 +113,7 @@ impl Unconfirmed {
 
 /// Whether a process is ready and gets no processor.
 fn waits_for_processor(process: Option<u32>) -> bool {
-    let stat = process.and_then(|process| fs::read_to_string(format!("/proc/{process}/stat")).ok());
-    stat.is_some_and(|stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('R')))
+    process.is_some_and(wants_processor)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::Shared;
 use super::guests::Known;
-use crate::sandbox::Levers;
+use crate::sandbox::{Levers, wants_processor};
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use sched::places::{Guest, moves};
@@ -96,10 +96,7 @@ fn processors(stat: &str) -> BTreeMap<u32, (u64, u64)> {
 
 /// Whether a thread of the task wants a processor, at each of some moments.
 fn waits(levers: &Levers, task: &str) -> bool {
-    let wants = |thread: &Pid| {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", thread.as_raw_nonzero())).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
-    };
+    let wants = |thread: &Pid| wants_processor(thread.as_raw_nonzero().get().cast_unsigned());
     (0..MOMENTS).all(|moment| {
         if moment > 0 {
             super::wait(MOMENT);

@@ -301,6 +301,12 @@ pub(super) fn is_idle(group: &Path) -> bool {
     number(&group.join("cpu.idle")) == Some(1)
 }
 
+/// Whether a process or thread has a processor, or is ready for one.
+pub fn wants_processor(number: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
+}
+
 /// Whether all groups of the machine are beneath this one: in a container a part of them looks like all. Files tell that only the top has
 /// (version 1), or lacks.
 fn is_top(group: &Path) -> bool {

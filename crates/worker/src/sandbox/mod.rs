@@ -53,7 +53,7 @@ use rustix::thread::UnshareFlags;
 
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest, Sent};
-pub use levers::{Held, Levers, Waits};
+pub use levers::{Held, Levers, Waits, wants_processor};
 pub use mounts::folder as mount_folder;
 pub use order::{Failure, Input, Lock, Order, Priority, Sink};
 
