@@ -146,6 +146,12 @@ pub(crate) fn shown(mounts: &[Mount], places: &Places<'_>, moves: bool) -> Resul
     Ok(shown)
 }
 
+/// The mount that shows what is at `place`.
+fn holder<'a>(mounts: &'a [Mount], place: &TreePath) -> Option<&'a Mount> {
+    let holders = mounts.iter().filter(|mount| place.is_within(&mount.at));
+    holders.max_by_key(|mount| mount.at.as_bytes().len())
+}
+
 fn is_not_too_many(first: Option<&TreePath>, count: usize) -> Result<(), String> {
     let max = base::mount::MOUNTS_MAX;
     match first.filter(|_| count > max) {
@@ -158,11 +164,7 @@ fn is_not_too_many(first: Option<&TreePath>, count: usize) -> Result<(), String>
 }
 
 fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base::Mount>, String> {
-    let holder = |place: &TreePath| {
-        let holders = mounts.iter().filter(|mount| place.is_within(&mount.at));
-        holders.max_by_key(|mount| mount.at.as_bytes().len())
-    };
-    let holders = places.trees.iter().copied().chain(places.folders).filter_map(holder);
+    let holders = places.trees.iter().copied().chain(places.folders).filter_map(|place| holder(mounts, place));
     let is_beneath = |mount: &&Mount| places.trees.iter().any(|place| mount.at.is_within(place));
     let mut shown: Vec<&Mount> = holders.chain(mounts.iter().filter(is_beneath)).collect();
     shown.sort_by(|a, b| a.at.cmp(&b.at));

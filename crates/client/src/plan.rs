@@ -260,6 +260,10 @@ impl Plan {
 
 /// Has a compiler driver's view have what it links with: its commands so far may have linked nothing.
 fn expect_linking(views: &Views, view: &View, program: &profile::Program, (cwd, env): (&TreePath, &[Vec<u8>])) {
+    // By the linker alone, of most launches, which need no look at the disk for it.
+    if !compilers::is_driver(&program.real) || compilers::linker().is_some_and(|linker| view.has(&linker)) {
+        return;
+    }
     let linking = compilers::linking(&program.real);
     if !linking.is_empty() && !linking.iter().any(|path| view.has(path)) {
         views.expect(view, &closure::closure(&program.path, cwd, env));

@@ -13,9 +13,12 @@ use base::{Action, Attr, Base, Change, Content, Time, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+
+/// What is renamed: where from, by where to.
+type Renamed<'a> = HashMap<&'a TreePath, &'a TreePath>;
 
 /// Which change's new content is in which slot.
 #[derive(Default)]
@@ -39,6 +42,11 @@ pub(crate) fn stage_files(
     let mut last: Option<(TreePath, bool, u32)> = None;
     let removed = changes.iter().filter(|change| change.action == Action::Remove).map(|change| &change.path);
     let removed: HashSet<&TreePath> = removed.collect();
+    let renamed = changes.iter().map_while(|change| match &change.action {
+        Action::Rename { from } => Some((&change.path, from)),
+        _ => None,
+    });
+    let renamed: Renamed<'_> = renamed.collect();
     for change in changes {
         let (Action::File { attr, xattrs, content, change: how }
         | Action::LastWrite { attr, xattrs, content, change: how }) = &change.action
@@ -54,12 +62,12 @@ pub(crate) fn stage_files(
         let io = |source| io_error("stage", path, source);
         crash::point().map_err(io)?;
         let parent = path.parent().unwrap_or_else(TreePath::root);
-        let here = before(path, changes);
+        let here = before(path, &renamed);
         let is_new =
             change.base == Base::Absent || removed.contains(&here) || is_another(tree, &here, attr).map_err(io)?;
         let folder = match &last {
             Some((at, new, folder)) if (at, *new) == (&parent, is_new) => *folder,
-            _ => folder_near(tree, stages, &parent, changes, is_new).map_err(io)?,
+            _ => folder_near(tree, stages, &parent, &renamed, is_new).map_err(io)?,
         };
         last = Some((parent, is_new, folder));
         let slot = stages.slot(folder);
@@ -79,15 +87,16 @@ pub(crate) fn stage_files(
     Ok(Slots(slots))
 }
 
-/// Where what is at `path` after these changes is before them, as far as folders above or itself are renamed.
-fn before(path: &TreePath, changes: &[Cow<'_, Change>]) -> TreePath {
-    let renamed = changes.iter().map_while(|change| match &change.action {
-        Action::Rename { from } => Some((from, &change.path)),
-        _ => None,
-    });
-    let nearest = renamed.filter(|(_, to)| path.is_within(to)).max_by_key(|(_, to)| to.as_bytes().len());
-    let Some((from, to)) = nearest else { return path.clone() };
-    path.components().skip(to.components().count()).fold(from.clone(), |at, name| at.join(name))
+/// Where what is at `path` after these renames is before them: it, or a folder above, may be renamed.
+fn before(path: &TreePath, renamed: &Renamed<'_>) -> TreePath {
+    let mut above = Some(path.clone()).filter(|_| !renamed.is_empty());
+    while let Some(at) = above {
+        if let Some(from) = renamed.get(&at) {
+            return path.components().skip(at.components().count()).fold((*from).clone(), |at, name| at.join(name));
+        }
+        above = at.parent();
+    }
+    path.clone()
 }
 
 /// Whether what is at `path` before the commit belongs to somebody else than the file that is to be there, which thus is another one.
@@ -130,12 +139,12 @@ fn folder_near(
     tree: &Tree,
     stages: &mut Stages<'_>,
     directory: &TreePath,
-    changes: &[Cow<'_, Change>],
+    renamed: &Renamed<'_>,
     is_new: bool,
 ) -> io::Result<u32> {
     let mut at = Some(directory.clone());
     while let Some(path) = at {
-        let here = before(&path, changes);
+        let here = before(&path, renamed);
         if tree.node(&here)?.is_some_and(|node| node.is_directory()) {
             return stages.folder_for(tree, &here, is_new);
         }

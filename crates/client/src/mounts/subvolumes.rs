@@ -1,6 +1,6 @@
 //! Subvolumes of btrfs: file systems of their own to a program (another device, no links or renames across), and in no list of mounts.
 
-use super::{Mount, Places};
+use super::{Mount, Places, holder};
 use base::TreePath;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -47,11 +47,7 @@ struct Name {
 pub(super) fn of(mounts: &[Mount], places: &Places<'_>) -> Vec<base::Mount> {
     let mut found: Vec<base::Mount> = Vec::new();
     for place in places.trees {
-        let holders = mounts.iter().filter(|mount| place.is_within(&mount.at));
-        let Some(holder) = holders.max_by_key(|mount| mount.at.as_bytes().len()) else { continue };
-        if holder.kind != b"btrfs" {
-            continue;
-        }
+        let Some(holder) = holder(mounts, place).filter(|holder| holder.kind == b"btrfs") else { continue };
         let shown = |(at, read_only)| base::Mount {
             at,
             read_only: read_only || holder.has("ro"),

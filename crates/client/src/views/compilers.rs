@@ -13,6 +13,7 @@ const LINKED_OWN: [&str; 6] = ["collect2", "crtbeginS.o", "crtendS.o", "libgcc.a
 /// What every compilation looks at or starts, beside the compiler proper; and of the compiler's own folder.
 const COMPILED: [&str; 2] = ["/usr/bin/as", "/usr/local/include"];
 const COMPILED_OWN: [&str; 2] = ["liblto_plugin.so", "lto-wrapper"];
+const LINKER: &str = "/usr/bin/ld";
 /// Arguments with which a driver links nothing.
 const LINKS_NOTHING: [&[u8]; 6] = [b"-c", b"-S", b"-E", b"-M", b"-MM", b"-fsyntax-only"];
 
@@ -39,14 +40,24 @@ pub(super) fn compiling(program: &TreePath) -> Vec<TreePath> {
 
 /// What it starts to link, and what is linked.
 pub fn linking(program: &TreePath) -> Vec<TreePath> {
-    if proper_compiler(program.name()).is_none() {
+    if !is_driver(program) {
         return Vec::new();
     }
     let linked = own_folders().flat_map(|(own, triplet)| {
         let own = LINKED_OWN.iter().map(move |name| format!("{own}/{name}"));
         own.chain(LINKED.iter().map(move |name| format!("/usr/lib/{triplet}/{name}")))
     });
-    existing(linked.chain(["/usr/bin/ld".to_owned()]))
+    existing(linked.chain([LINKER.to_owned()]))
+}
+
+/// Whether this is a compiler driver.
+pub fn is_driver(program: &TreePath) -> bool {
+    proper_compiler(program.name()).is_some()
+}
+
+/// The linker that drivers start.
+pub fn linker() -> Option<TreePath> {
+    TreePath::parse(LINKER.as_bytes())
 }
 
 /// Whether a compiler driver with these arguments links nothing. Of any other program it means nothing.
