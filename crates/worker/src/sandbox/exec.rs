@@ -1,10 +1,10 @@
 //! From the fork to the program: the last steps in the new process, and the search in PATH as `execvp` does it.
 
-use std::ffi::{CString, c_char};
+use std::ffi::{CStr, CString, c_char};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use base::Limit;
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::order::{Failure, Priority};
@@ -23,8 +23,18 @@ pub struct Begun {
     pub exec: Option<OwnedFd>,
 }
 
-/// What a program begins with: its streams, its terminal, the control group that it alone joins.
-type Surroundings<'a> = ([RawFd; 3], Option<&'a OwnedFd>, Option<&'a OwnedFd>);
+/// What a program begins with.
+#[derive(Debug)]
+pub struct Surroundings<'a> {
+    /// Its standard streams.
+    pub streams: [RawFd; 3],
+    /// Its terminal.
+    pub terminal: Option<&'a OwnedFd>,
+    /// The control group that it alone joins.
+    pub idle: Option<&'a OwnedFd>,
+    /// Descriptors beyond the streams that it keeps. Every other one is closed before a path of the client's is used.
+    pub keep: Vec<RawFd>,
+}
 
 /// Why a program was not executed, from what [`Program::run`] returned.
 pub fn not_executed(at: u8, errno: Errno) -> Failure {
@@ -101,18 +111,19 @@ impl Program {
     }
 
     /// Begins it in a process of its own. `attended`: this process has to do with that one before it is the program.
-    pub fn begin(&mut self, surroundings: Surroundings<'_>, attended: bool) -> Result<Begun, Failure> {
-        if attended { self.begin_copied(surroundings) } else { self.begin_at_once(surroundings) }
+    pub fn begin(&mut self, mut surroundings: Surroundings<'_>, attended: bool) -> Result<Begun, Failure> {
+        if attended { self.begin_copied(surroundings) } else { self.begin_at_once(&mut surroundings) }
     }
 
     /// In a copy of this process, which goes on meanwhile.
-    fn begin_copied(&mut self, surroundings: Surroundings<'_>) -> Result<Begun, Failure> {
+    fn begin_copied(&mut self, mut surroundings: Surroundings<'_>) -> Result<Begun, Failure> {
         let flags = rustix::pipe::PipeFlags::CLOEXEC;
         let (exec, tell) = rustix::pipe::pipe_with(flags).map_err(|errno| Failure::new("pipe", errno))?;
+        surroundings.keep.push(tell.as_raw_fd());
         // SAFETY: this process has one thread, and the child ends in exec or exit_now.
         let id = unsafe { sys::fork() }.map_err(|errno| Failure::new("fork", errno))?;
         if id == 0 {
-            let (at, errno) = self.run(surroundings);
+            let (at, errno) = self.run(&mut surroundings);
             let mut told = vec![at];
             told.extend(errno.raw_os_error().to_le_bytes());
             let _ = rustix::io::write(&tell, &told);
@@ -122,7 +133,7 @@ impl Program {
     }
 
     /// Without a copy, which costs as much as the rest: this process stands still until the program has been executed.
-    fn begin_at_once(&mut self, surroundings: Surroundings<'_>) -> Result<Begun, Failure> {
+    fn begin_at_once(&mut self, surroundings: &mut Surroundings<'_>) -> Result<Begun, Failure> {
         let mut failed = None;
         // SAFETY: this process has one thread, and the child allocates nothing, and ends in exec or exit_now.
         let begun = unsafe {
@@ -139,14 +150,17 @@ impl Program {
 
     /// Becomes the program. Returns the number of the step that failed, and why. Runs in the forked child, which may have been lent its
     /// parent's memory: nothing is allocated here.
-    fn run(&mut self, (streams, terminal, idle): Surroundings<'_>) -> (u8, Errno) {
-        if let Err(errno) = self.settle(streams, terminal) {
+    fn run(&mut self, surroundings: &mut Surroundings<'_>) -> (u8, Errno) {
+        if let Err(errno) = self.settle(surroundings.streams, surroundings.terminal) {
             return (0, errno);
         }
-        if let Err(errno) = self.be_polite(idle) {
+        if let Err(errno) = self.be_polite(surroundings.idle) {
             return (1, errno);
         }
-        if let Err(errno) = rustix::process::chdir(&*self.cwd) {
+        // From here on paths are the client's: nothing of init's that one could lead to is open any more.
+        sys::close_all_but(&mut surroundings.keep);
+        let entered = sys::open_inside(&self.cwd, OFlags::PATH | OFlags::DIRECTORY).and_then(rustix::process::fchdir);
+        if let Err(errno) = entered {
             return (2, errno);
         }
         sys::ignore_signals(self.ignored_signals);
@@ -191,12 +205,12 @@ impl Program {
         let mut refused = false;
         let mut last = Errno::NOENT;
         for path in &self.candidates {
-            last = sys::execute(path, argv, env);
+            last = execute_inside(path, argv, env);
             match last {
                 Errno::NOEXEC => {
                     // Without a #! line: a shell script, says POSIX.
                     self.script[1] = path.as_ptr();
-                    return sys::execute(c"/bin/sh", &self.script, env);
+                    return execute_inside(c"/bin/sh", &self.script, env);
                 }
                 Errno::ACCESS => refused = true,
                 Errno::NOENT | Errno::STALE | Errno::NOTDIR | Errno::NODEV | Errno::TIMEDOUT => {}
@@ -204,6 +218,15 @@ impl Program {
             }
         }
         if refused { Errno::ACCESS } else { last }
+    }
+}
+
+/// Executes what has this name inside. Until then this process is the worker's own program, to which `/proc/self/exe` leads.
+/// Nobody can change the tree meanwhile: the program is the first of its task.
+fn execute_inside(path: &CStr, argv: &[*const c_char], env: &[*const c_char]) -> Errno {
+    match sys::open_inside(path, OFlags::PATH) {
+        Ok(_) => sys::execute(path, argv, env),
+        Err(errno) => errno,
     }
 }
 

@@ -18,15 +18,15 @@ use rustix::pty::OpenptFlags;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid};
 
 use super::cgroup::Limits;
-use super::exec::{Begun, Program, not_executed};
+use super::exec::{Begun, Program, Surroundings, not_executed};
 use super::held::Held;
 use super::notices::{self, Decision, Listener};
 use super::order::{Deliver, Failure, Input, Order, Report, Sink};
 use super::others::{self, Others};
 use super::rootfs::{self, Root};
 use super::seccomp::{Filters, Variant};
-use super::stand_ins::{self, StandIns};
-use super::{socket, sys};
+use super::stand_ins::StandIns;
+use super::{descriptors, socket, sys};
 
 /// What root keeps over the task's own files and processes: as the same command has it at the client.
 const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
@@ -67,8 +67,9 @@ pub struct Setup<'a> {
 /// Runs the task to its end, and ends this process.
 pub fn run(mut setup: Setup<'_>) -> ! {
     if setup.events.is_some() {
-        make_room(&mut setup);
+        descriptors::make_room(&mut setup);
     }
+    descriptors::close_the_zygotes(&setup);
     let status = setup.status;
     let report = match start(setup) {
         Ok(guest) => guest.supervise(),
@@ -80,25 +81,6 @@ pub fn run(mut setup: Setup<'_>) -> ! {
         let _ = socket::send(status, &report.to_bytes(), &shared, true);
     }
     sys::exit_now(0)
-}
-
-/// Moves what is needed as long as the task lives out of the way of stand-ins. What cannot be moved fails when it is used.
-fn make_room(setup: &mut Setup<'_>) {
-    // It must live as long as the process, so nothing is dropped.
-    let moved = |own: &OwnedFd| stand_ins::out_of_the_way(own).ok().map(|moved| &*Box::leak(Box::new(moved)));
-    setup.status = moved(setup.status).unwrap_or(setup.status);
-    setup.idle = setup.idle.and_then(|idle| moved(idle).or(Some(idle)));
-    let Order { stdin, stdout, stderr, .. } = &mut setup.order;
-    let mut streams = Vec::new();
-    streams.extend(if let Input::Stream(stream) = stdin { Some(stream) } else { None });
-    for sink in [stdout, stderr] {
-        streams.extend(if let Sink::Stream(stream) = sink { Some(stream) } else { None });
-    }
-    for stream in streams {
-        if let Ok(moved) = stand_ins::out_of_the_way(&*stream) {
-            *stream = moved;
-        }
-    }
 }
 
 /// The folder of shared memory, if something is left in it.
@@ -176,7 +158,7 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     let name = &setup.order.command.hostname;
     rustix::system::sethostname(&name[..name.len().min(64)]).map_err(step("host name"))?;
     let [uid, gid] = [setup.order.command.uid, setup.order.command.gid].map(map_id);
-    own_pipes(&setup.order, setup.root.id_base + uid, setup.root.id_base + gid);
+    descriptors::own_pipes(&setup.order, setup.root.id_base + uid, setup.root.id_base + gid);
     rootfs::enter(&setup.root)?;
 
     become_user(&setup, uid, gid).map_err(step("user"))?;
@@ -232,21 +214,6 @@ fn map_id(id: u32) -> u32 {
     if id > ID_MAX { ID_OVERFLOW } else { id }
 }
 
-/// The guest may open its pipes again by name (`/dev/stderr`), as it may at home.
-fn own_pipes(order: &Order, uid: u32, gid: u32) {
-    let stdin = if let Input::Stream(stream) = &order.stdin { Some(stream) } else { None };
-    let sinks =
-        [&order.stdout, &order.stderr].map(|sink| if let Sink::Stream(stream) = sink { Some(stream) } else { None });
-    for stream in sinks.into_iter().chain([stdin]).flatten() {
-        let is_pipe = rustix::fs::fstat(stream)
-            .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Fifo);
-        if is_pipe {
-            // A convenience: without it only opening by name fails.
-            let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
-        }
-    }
-}
-
 fn become_user(setup: &Setup<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
     rustix::thread::move_into_link_name_space(setup.users.as_fd(), Some(LinkNameSpaceType::User))?;
     let keeps = if uid == 0 { ROOT_KEEPS } else { CapabilitySet::empty() };
@@ -270,6 +237,14 @@ fn become_user(setup: &Setup<'_>, uid: u32, gid: u32) -> Result<(), Errno> {
 
 /// Standard streams, terminal, fork.
 fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>, Failure> {
+    let stand_ins = listener.as_ref().and_then(Listener::stand_ins);
+    let places: Vec<RawFd> = stand_ins.iter().flat_map(|stand_ins| stand_ins.numbers()).collect();
+    let mut keep = descriptors::kept(&setup);
+    keep.extend(&places);
+    keep.extend(stand_ins.iter().map(|stand_ins| stand_ins.events().as_raw_fd()));
+    keep.extend(listener.iter().map(|listener| listener.as_fd().as_raw_fd()));
+    // From here on paths are the client's: namespaces and groups that were joined are closed.
+    sys::close_all_but(&mut keep);
     // What is made here must live as long as the process: nothing is dropped, exit_now ends it.
     let order: &'a mut Order = Box::leak(Box::new(setup.order));
     let bounds = bounds(order, setup.limits);
@@ -289,7 +264,10 @@ fn launch<'a>(setup: Setup<'a>, listener: Option<Listener>) -> Result<Guest<'a>,
     // Nothing of it is freed: this process ends in exit_now.
     let program = Box::leak(Box::new(program));
     let slave = terminal.as_ref().map(|(_, slave)| slave);
-    let Begun { id, exec } = program.begin((streams, slave, setup.idle), decides_on_start(order))?;
+    let Begun { id, exec } = {
+        let surroundings = Surroundings { streams, terminal: slave, idle: setup.idle, keep: places };
+        program.begin(surroundings, decides_on_start(order))?
+    };
     let (has_terminal, terminal) = match terminal {
         Some((master, _slave)) => (true, Some(master)),
         None => (false, None),
@@ -388,7 +366,7 @@ fn streams<'a>(order: &'a Order, terminal: Option<&OwnedFd>) -> Result<([RawFd; 
 fn open_input(path: &[u8], offset: u64) -> Result<OwnedFd, Errno> {
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = rustix::fs::open(&*path, flags, Mode::empty())?;
+    let file = sys::open_inside(&path, flags)?;
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(offset))?;
     Ok(file)
 }

@@ -22,6 +22,7 @@ mod addresses;
 mod attributes;
 mod cgroup;
 mod copying;
+mod descriptors;
 mod exec;
 mod guest;
 mod held;

@@ -31,7 +31,9 @@ pub fn add_all(made: BorrowedFd<'_>, root: &Root<'_>) -> Result<(), Errno> {
         let found = rustix::fs::fstat(&node)?;
         match FileType::from_raw_mode(found.st_mode) {
             FileType::Directory => add_folder(made, lower.as_fd(), index, mount, root)?,
-            _ => add_file(made, mount)?,
+            FileType::RegularFile => add_file(made, mount)?,
+            // The client says that a link, or nothing of a file system's, is a mount.
+            _ => return Err(Errno::LOOP),
         }
     }
     Ok(())
@@ -50,6 +52,11 @@ fn open(root: BorrowedFd<'_>, mount: &Mount, flags: OFlags) -> Result<OwnedFd, E
     rustix::fs::openat2(root, relative, flags | OFlags::CLOEXEC, Mode::empty(), within)
 }
 
+/// A name for a folder that is held, without a path of the worker's.
+pub fn held(folder: &OwnedFd) -> Vec<u8> {
+    format!("/proc/self/fd/{}", folder.as_raw_fd()).into_bytes()
+}
+
 fn add_folder(
     made: BorrowedFd<'_>,
     lower: BorrowedFd<'_>,
@@ -64,7 +71,7 @@ fn add_folder(
     }
     let below = open(lower, mount, OFlags::RDONLY | OFlags::DIRECTORY)?;
     take_over(&upper, &below)?;
-    let below = format!("/proc/self/fd/{}", below.as_raw_fd()).into_bytes();
+    let below = held(&below);
     let layers = match mount.read_only {
         false => Layers { lower: below, upper: Some((upper, work)) },
         // Without an upper layer there must be two others.

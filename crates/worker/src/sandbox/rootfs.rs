@@ -53,14 +53,15 @@ pub struct Root<'a> {
 pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
     let step = |step: &'static str| move |errno: Errno| Failure::new(step, errno);
     rustix::process::chdir(root.scratch).map_err(step("scratch folder"))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let below = rustix::fs::open(root.lower, flags, Mode::empty()).map_err(step("overlay"))?;
     // Without privileges the only owner is the guest's user, and a mode could keep the worker itself out.
     if root.privileged {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let below = rustix::fs::open(root.lower, flags, Mode::empty()).map_err(step("overlay"))?;
         mounts::take_over(Path::new("upper"), &below).map_err(step("overlay"))?;
     }
     let upper = Some((PathBuf::from("upper"), PathBuf::from("work")));
-    let layers = Layers { lower: escape(root.lower.as_os_str()), upper };
+    // Every guest can read the options of its mounts: they have no path of the worker's.
+    let layers = Layers { lower: mounts::held(&below), upper };
     let plain = MountFlags::NOSUID | MountFlags::NODEV;
     mount_overlay(&layers, "root", plain, root.privileged).map_err(step("overlay"))?;
     rustix::process::chdir("root").map_err(step("overlay"))?;

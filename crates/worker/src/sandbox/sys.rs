@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::event::{PollFd, Timespec};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Result of a system call.
@@ -267,6 +268,30 @@ pub fn close_all_but(keep: &mut [RawFd]) {
     }
     // SAFETY: as above.
     unsafe { libc::syscall(libc::SYS_close_range, from, u32::MAX, 0) };
+}
+
+/// Opens what a client named, in this process's root. No link of `/proc` is followed, by which a descriptor, a root or a program of
+/// this process itself would be reached. Allocates nothing.
+pub fn open_inside(path: &CStr, flags: OFlags) -> Result<OwnedFd> {
+    rustix::fs::openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+}
+
+/// Shows `name` as this process's command line, and no more of the one that it was started with: all processes of a task can read it.
+/// What the C library has of the arguments is gone as well.
+pub fn rename_command_line(name: &[u8]) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    // The program's name, in parentheses, may have blanks; the third field comes after it.
+    let fields: Vec<&str> = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').collect()).unwrap_or_default();
+    let field = |number: usize| fields.get(number - 3).and_then(|field| field.parse::<usize>().ok()).unwrap_or(0);
+    let (start, end) = (field(48), field(49));
+    let Some(len) = end.checked_sub(start).filter(|len| start != 0 && *len > 0) else { return };
+    let shown = name.len().min(len - 1);
+    // SAFETY: the kernel has put the arguments there for this process, which has one thread and does not read them.
+    unsafe {
+        let arguments = std::ptr::with_exposed_provenance_mut::<u8>(start);
+        std::ptr::write_bytes(arguments, 0, len);
+        std::ptr::copy_nonoverlapping(name.as_ptr(), arguments, shown);
+    }
 }
 
 /// Makes `to` a copy of `from`, one that outlives an exec.

@@ -84,6 +84,7 @@ struct State {
 pub fn run(zygote: Zygote) -> ! {
     sys::block_signals(true);
     sys::default_signals();
+    sys::rename_command_line(b"gleaner");
     // Nothing of the worker's is kept open, least of all the other end of the socket.
     sys::close_all_but(&mut [zygote.socket.as_raw_fd()]);
     let _ = rustix::process::setsid();

@@ -1,5 +1,6 @@
 //! The sandbox as the worker uses it, with real namespaces and overlays. The machine's own root serves as the lower layer.
 
+mod escapes;
 mod lives;
 mod world;
 
