@@ -16,6 +16,7 @@ mod reasons;
 mod revoked;
 mod snapshot;
 mod standby;
+mod trust;
 mod up;
 
 use crate::pool::Options;
@@ -31,6 +32,7 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/a file that changes while it is read is never torn", snapshot::torn_files),
     ("contract/a file that is replaced while it is read is read to its end", snapshot::replaced),
     ("contract/what changes after the launch is late, and told", snapshot::late),
+    ("contract/a worker that joins waits for approval, and gets what its class allows", trust::approved),
     ("contract/a drained worker gets nothing more", revoked::drained),
     ("contract/a revoked worker runs nothing more", revoked::worker),
     ("contract/a revoked client runs nothing more", revoked::client),

@@ -247,6 +247,14 @@ impl Pool {
         self.run_worker(index, &["join", &token], Some(host))
     }
 
+    /// Starts one more worker, with this token. Returns its number.
+    pub fn add_worker(&mut self, token: &str) -> Result<usize> {
+        let index = self.workers.len();
+        let worker = self.run_worker(index, &["join", token], self.owner.host.as_ref())?;
+        self.workers.push(worker);
+        Ok(index)
+    }
+
     fn run_worker(&self, index: usize, begin: &[&str], host: Option<&Entrance>) -> Result<Daemon> {
         let (name, root) = (format!("worker{index}"), self.scratch.path());
         let mut command = in_empty_root(root, &name, begin, &self.options)?;

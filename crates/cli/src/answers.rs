@@ -5,8 +5,8 @@ mod batch;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
 use client::report::{
-    Cancelled, Done, Drained, ExpectedShare, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport, Tasks, Token,
-    short,
+    Approved, Audit, Cancelled, Done, Drained, ExpectedShare, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport,
+    Tasks, Token, short,
 };
 
 /// Characters of a command that a list shows.
@@ -59,6 +59,10 @@ impl Render for Status {
         let has_tags = self.workers.iter().any(|worker| !worker.tags.is_empty());
         let headings = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "GIVES", "TAGS"];
         let headings = if has_tags { &headings[..] } else { &headings[..6] };
+        // Where all are one's own nothing need be said of that.
+        let has_classes = self.workers.iter().any(|worker| !matches!(worker.trust.as_str(), "" | "own"));
+        let headings = [headings, if has_classes { &["TRUST"][..] } else { &[] }].concat();
+        let headings = &headings[..];
         let mut table = Table::new(headings);
         let gives = |expected: ExpectedShare| format!("{}-{}%", expected.low / 10, expected.high / 10);
         for worker in &self.workers {
@@ -71,7 +75,8 @@ impl Render for Status {
                 worker.expected.map_or(String::new(), gives),
                 worker.tags.join(" "),
             ];
-            row.truncate(headings.len());
+            row.truncate(if has_tags { 7 } else { 6 });
+            row.extend(has_classes.then(|| worker.trust.clone()));
             table.row(row);
         }
         let workers = table.text_in("no workers: `gleaner token` makes a token for `gleaner join`", columns);
@@ -159,6 +164,11 @@ impl Render for TaskReport {
             .list("dropped", &self.scratch)
             .list("CONFLICT", &self.conflicts)
             .list("kept back", &self.kept_back.iter().map(kept_back).collect::<Vec<_>>());
+        if self.over_budget > 0 {
+            let what =
+                format!("{} questions of the worker were refused: more than such a program needs", self.over_budget);
+            facts.fact("OVER BUDGET", what);
+        }
         let mut text = facts.text().to_owned();
         if !self.timeline.is_empty() {
             text.push_str("\ntime line\n");
@@ -182,6 +192,25 @@ impl Render for Cancelled {
 impl Render for Revoked {
     fn render(&self) -> String {
         format!("revoked {} ({})\n", self.name, self.id)
+    }
+}
+
+impl Render for Approved {
+    fn render(&self) -> String {
+        format!("{} ({}) is trusted as {}\n", self.name, self.id, self.trust)
+    }
+}
+
+impl Render for Audit {
+    fn render(&self) -> String {
+        let line = |entry: &serde_json::Value| {
+            let word = |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let facts = entry.as_object().into_iter().flatten();
+            let facts = facts.filter(|(name, _)| *name != "at_ms" && *name != "what");
+            let facts: String = facts.map(|(name, value)| format!("  {name}={}", word(value))).collect();
+            format!("{}  {}{facts}\n", time(entry["at_ms"].as_i64().unwrap_or(0)), word(&entry["what"]))
+        };
+        self.entries.iter().map(line).collect()
     }
 }
 

@@ -8,6 +8,7 @@ mod guests;
 mod journal;
 pub mod remrun;
 mod sim;
+mod trust;
 
 pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
@@ -16,6 +17,7 @@ pub use forecast::Forecast;
 pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
 pub use sim::{Bursts, Chunks, Linger, Measured, OwnersBursts, Parallel, Set, Sim, SimCommand, Sweep, Unit};
+pub use trust::{Approve, Audit, TokenArgument, Trust};
 
 use crate::config::Cpus;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -98,8 +100,12 @@ pub enum Command {
     Accounts(Accounts),
     /// Change what an account may have at the hub
     Limit(Limit),
+    /// Have a worker take tasks that joined, and say how far it is trusted
+    Approve(Approve),
     /// Shut a machine out of the pool, at once
     Revoke(Node),
+    /// Show who joined, was approved or shut out, and launched what
+    Audit(Audit),
     /// Get back what a task wrote that could not be committed
     Recover(Recover),
     /// Look after the journal of this machine's hub: verify, prune, upgrade
@@ -254,14 +260,6 @@ pub struct Join {
     pub worker: Worker,
 }
 
-/// A token that is given to `join` or `use`.
-#[derive(Clone, Debug, Args)]
-pub struct TokenArgument {
-    /// The token, or `-` to read it from standard input, where other users of this machine cannot see it
-    #[arg(allow_hyphen_values = true)]
-    pub token: String,
-}
-
 /// `gleaner top`.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Top {
@@ -307,6 +305,9 @@ pub struct Token {
     /// How long the token is good for: a number with s, m or h
     #[arg(long, value_parser = duration, default_value = "15m")]
     pub ttl: Duration,
+    /// How far a worker is trusted at once that joins with it; without it, it waits for `gleaner approve`
+    #[arg(long, value_enum)]
+    pub trust: Option<Trust>,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -574,8 +575,8 @@ mod tests {
     fn tokens_and_times() {
         let Ok(Command::Join(join)) = parsed("gleaner join - --cpus 2 --detach") else { panic!("not join") };
         assert_eq!(
-            (join.token.token.as_str(), join.worker.cpus, join.worker.background.detach),
-            ("-", Cpus::from_str("2").ok(), true)
+            (join.token.token.as_deref(), join.worker.cpus, join.worker.background.detach),
+            (Some("-"), Cpus::from_str("2").ok(), true)
         );
         let Ok(Command::Token(token)) = parsed("gleaner token --role client --ttl 2h") else { panic!("not token") };
         assert_eq!((token.role, token.ttl), (Role::Client, Duration::from_secs(7200)));

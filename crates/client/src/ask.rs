@@ -4,8 +4,8 @@ use crate::batch::answer::{self as batch, Change};
 use crate::commit::{CommitError, KeptInfo, SHOWN_MAX};
 use crate::daemon::Daemon;
 use crate::report::{
-    Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Overview, Problem, ProblemKind, Question, Recovered,
-    Refusal, Revoked, Status, TaskReport, Tasks, Token, WorkerStatus, short,
+    Approved, Cancelled, ClientStatus, Done, Drained, Kept, KeptDelta, Overview, Problem, ProblemKind, Question,
+    Recovered, Refusal, Revoked, Status, TaskReport, Tasks, Token, WorkerStatus, short,
 };
 use crate::serve::blocking;
 use crate::settle::look_anew;
@@ -70,6 +70,13 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             let id = answer["revoked"].as_str().unwrap_or_default();
             value(Revoked { name: node, id: short(id) })
         }
+        Question::Approve { node, trust } => {
+            let answer = ask_hub(daemon, json!({"ask": "approve", "node": node, "trust": trust})).await?;
+            let id = short(answer["approved"].as_str().unwrap_or_default());
+            value(Approved { name: node, id, trust })
+        }
+        // The hub's answer is ours.
+        Question::Audit { count } => ask_hub(daemon, json!({"ask": "audit", "count": count})).await,
         Question::Drain { node, undo } => {
             let answer = ask_hub(daemon, json!({"ask": "drain", "node": node, "undo": undo})).await?;
             let id = short(answer["drained"].as_str().unwrap_or_default());
@@ -80,8 +87,9 @@ async fn answer_question(daemon: &Arc<Daemon>, question: Question) -> Result<Val
             // The hub's answer to these is ours.
             ask_hub(daemon, value(question)?).await
         }
-        Question::Token { role, ttl_s } => {
-            let answer = ask_hub(daemon, json!({"ask": "token", "role": role, "seconds": ttl_s})).await?;
+        Question::Token { role, ttl_s, trust } => {
+            let asked = json!({"ask": "token", "role": role, "seconds": ttl_s, "trust": trust});
+            let answer = ask_hub(daemon, asked).await?;
             let token = answer["token"].as_str().unwrap_or_default().to_owned();
             value(Token { token, role, expires_in_s: answer["seconds"].as_u64().unwrap_or(ttl_s) })
         }
@@ -247,6 +255,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             tags: worker["tags"].as_array().into_iter().flatten().map(text).collect(),
             expected: serde_json::from_value(worker["expected"].clone()).unwrap_or_default(),
             why: worker["why"].as_str().map(str::to_owned),
+            trust: text(&worker["trust"]),
             state: if busy >= cpus && cpus > 0 { "full".into() } else { text(&worker["state"]) },
         });
     }

@@ -70,7 +70,7 @@ pub struct Config {
     pub choices: Choices,
     /// … and where that is read again.
     pub settings: Option<Source>,
-    /// The workers are the user's own: all but secrets may go there.
+    /// Where the hub says that all workers are the user's own, all but secrets may go there.
     pub own_workers: bool,
 }
 
@@ -237,6 +237,12 @@ impl Drop for Served {
 }
 
 impl Daemon {
+    /// Whose the workers are that commands may go to.
+    pub(crate) fn trust(&self) -> Trust {
+        let has_others = self.link().is_some_and(|link| link.has_others());
+        if has_others { Trust::Others } else { self.config.trust() }
+    }
+
     fn new(config: Config, locks: Vec<std::fs::File>) -> Result<Arc<Self>, DaemonError> {
         let key = Key::load_or_create(&config.state_dir.join("client.key"))?;
         let committer = Arc::new(Committer::open(&config.state_dir.join("commit"))?);

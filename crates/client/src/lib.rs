@@ -18,6 +18,7 @@
 
 mod absence;
 pub mod ahead;
+pub mod allowance;
 pub mod arrivals;
 pub mod ask;
 pub mod batch;

@@ -10,7 +10,7 @@ use crate::serve::{Server, blocking};
 use crate::watch;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::system::{is_release, release};
@@ -61,6 +61,8 @@ pub struct Link {
     own: Mutex<Option<IpAddr>>,
     /// What the hub offers.
     pub(crate) offers: Arc<Offers>,
+    /// The class of the least trusted worker, as the hub said last: [`wire::message::Welcome::trust`].
+    pub(crate) class: AtomicU32,
 }
 
 /// How the link is.
@@ -128,6 +130,7 @@ impl Link {
             woken: Notify::new(),
             own: Mutex::default(),
             offers: Arc::default(),
+            class: AtomicU32::new(0),
         });
         tokio::spawn(watch::routes(Arc::downgrade(&link)));
         Ok(link)
@@ -173,6 +176,7 @@ impl Link {
             true => self.server.views().resumed(state.connects, &joined.welcome.views),
             false => state.connects += 1,
         }
+        self.class.store(joined.welcome.trust, Ordering::Relaxed);
         state.failed = None;
         state.pauses.start_over();
         state.joined = Some(joined.clone());
@@ -290,6 +294,11 @@ impl Link {
         self.condition.subscribe()
     }
 
+    /// Whether a worker may get commands that is not the user's own, as the hub says. A hub that knows no classes has none but such.
+    pub fn has_others(&self) -> bool {
+        self.class.load(Ordering::Relaxed) > Class::Own as u32
+    }
+
     /// Which hub this is.
     pub fn hub(&self) -> &Whereabouts {
         &self.hub
@@ -299,6 +308,15 @@ impl Link {
     pub async fn close(&self) {
         self.endpoint.close().await;
     }
+}
+
+/// Classes of workers, by their numbers in messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The hub's owner's own.
+    Own = 1,
+    /// Of the same site.
+    Site = 2,
 }
 
 /// Whether these are known to be addresses of one hub: one machine's, with one port.

@@ -2,6 +2,7 @@
 
 use crate::link::Link;
 use bytes::Bytes;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, Weak};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -63,7 +64,10 @@ pub(crate) async fn ask(link: Weak<Link>, joined: Joined) {
         }
         let mark = wire::owner::Secret::read().map(|secret| Bytes::copy_from_slice(&secret.mark().0));
         match joined.connection.request::<Offer>(OpenKind::Offer(mark.unwrap_or_default())).await {
-            Ok(offer) => lock(&offers.state).offer = Some((Instant::now(), offer)),
+            Ok(offer) => {
+                link.upgrade().into_iter().for_each(|link| link.class.store(offer.trust, Ordering::Relaxed));
+                lock(&offers.state).offer = Some((Instant::now(), offer));
+            }
             Err(error) => tracing::debug!(%error, "the hub does not say what it offers"),
         }
         if offers.is_wanted() {

@@ -35,6 +35,8 @@ const WRAPPERS_MAX: usize = 8;
 pub struct Plan {
     /// What is sent.
     pub command: Command,
+    /// For whose workers it was planned: it goes to no others.
+    pub trust: Trust,
     /// Standard input.
     pub stdin: Stdin,
     /// Standard output.
@@ -126,7 +128,8 @@ impl Plan {
         if let Some(why) = daemon.unable.why(&unable, now_seconds()) {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
-        let scope = scope(&command, &cwd, Some(&program), daemon.config.trust());
+        let trust = daemon.trust();
+        let scope = scope(&command, &cwd, Some(&program), trust);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
@@ -163,10 +166,11 @@ impl Plan {
             None => view,
         };
         command.needs.level = level_of(&program.real);
-        let env = crate::policy::environment(daemon.config.trust(), &command.env);
+        let env = crate::policy::environment(trust, &command.env);
         command.env = remote_ability::drop_jobserver(&env.kept);
         Ok(Self {
             command,
+            trust,
             stdin,
             stdout,
             stderr,

@@ -198,6 +198,7 @@ impl Record {
         self.kept_back = asked.kept_back.clone();
         self.report.kept_back = self.kept_back.iter().map(KeptBackLine::from).collect();
         self.late_in_job = asked.late_in_job.clone();
+        self.report.over_budget += asked.over_budget;
     }
 
     /// What a run that has just ended there came to, if it went to its own end at once.

@@ -76,6 +76,18 @@ pub enum Question {
         /// The machine's name, or the first digits of its id.
         node: String,
     },
+    /// Say how far a worker is trusted. Answer: [`Approved`].
+    Approve {
+        /// The machine's name, or the first digits of its id.
+        node: String,
+        /// `own`, `site` or `volunteer`.
+        trust: String,
+    },
+    /// The last lines of the hub's audit log. Answer: [`Audit`].
+    Audit {
+        /// How many, at most 1000.
+        count: u32,
+    },
     /// Have a worker take no more tasks. Answer: [`Drained`].
     Drain {
         /// The machine's name, or the first digits of its id.
@@ -112,6 +124,9 @@ pub enum Question {
         role: String,
         /// How long the token is good for, in seconds.
         ttl_s: u64,
+        /// How far a worker is trusted at once that joins with it: as in `Approve`; none: it waits for approval.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        trust: Option<String>,
     },
     /// What deltas are kept because they were not committed. Answer: [`Kept`].
     Kept,
@@ -230,6 +245,8 @@ pub struct WorkerStatus {
     pub state: String,
     /// Why it gives nothing, for a person.
     pub why: Option<String>,
+    /// How far it is trusted: `own`, `site`, `volunteer`, or `waiting` for that to be said.
+    pub trust: String,
 }
 
 /// What a task will get of a CPU in the next minutes, in thousandths of it.
@@ -356,6 +373,8 @@ pub struct TaskReport {
     pub conflicts: Vec<String>,
     /// Paths that the read policy kept back when the task read them.
     pub kept_back: Vec<KeptBackLine>,
+    /// Questions of the worker that were refused: it asked for more than such a program could need.
+    pub over_budget: u64,
     /// The batch job that this is about, or whose task: then only `task`, `argv`, `place`, `worker`, `why`, `status` and `started_ms` (of the
     /// job) are said.
     pub job: Option<Box<BatchLine>>,
@@ -410,6 +429,26 @@ pub struct Revoked {
     pub name: String,
     /// The first digits of its id.
     pub id: String,
+}
+
+/// A worker, and how far it is trusted now.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Approved {
+    /// What it was called in the question: its name, or digits of its id.
+    pub name: String,
+    /// The first digits of its id.
+    pub id: String,
+    /// `own`, `site` or `volunteer`.
+    pub trust: String,
+}
+
+/// The last lines of the hub's audit log, the oldest first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Audit {
+    /// Objects with `at_ms`, `what`, and more by what it is.
+    pub entries: Vec<serde_json::Value>,
 }
 
 /// A worker that takes no more tasks, or takes them again.

@@ -460,7 +460,7 @@ impl Session {
         let reach = Reach::of(&joined);
         let may_run_here_in = (!self.options.no_local).then(|| self.plan.folder());
         let seen = (view.clone(), self.plan.gate.clone());
-        let running = Running::of_command(seen, launched, (connection, reach), may_run_here_in);
+        let running = Running::of_command(seen, daemon.trust(), launched, (connection, reach), may_run_here_in);
         let not_shown = daemon.server.views().snapshot().not_shown();
         if let Some(why) = running.unshown(not_shown, |path| view.has(path), None) {
             running.call_off(why);
@@ -487,7 +487,7 @@ impl Session {
         };
         record.swept(view.len(), ready.changed(), ready.objects());
         self.locks.seen.version = Some(ready.version());
-        let launch = Launch { attempt, launched: launched.0, ..self.launch() };
+        let launch = Launch { attempt, launched: launched.0, budget: running.budget(), ..self.launch() };
         let opening = ready.take_off(&daemon, &joined, launch);
         let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
         record.moment("sent to the hub");

@@ -1,10 +1,11 @@
 //! What the hub may ask of this client: what a path is, and the bytes under a name. Only for tasks that run, only what
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
+use crate::allowance::{Allowance, OVER};
 use crate::earlier::{Contents, Earlier, Outgoing};
 use crate::kept_back::KeptBack;
 use crate::link::Reach;
-use crate::policy::Gate;
+use crate::policy::{Gate, Trust};
 use crate::shadow::Shadow;
 use crate::snapshot::{BindError, NotShown, ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
@@ -23,6 +24,8 @@ use wire::{Sender, Turn, convert, lock};
 
 const EIO: i32 = 5;
 const EACCES: i32 = 13;
+/// Said to who asks where no task runs.
+const NO_TASK: &str = "no task runs that could need it";
 /// Bytes of listings and contents that go with the answer to a question: who lists a tree wants no contents.
 const FAULT_BYTES: usize = 64 << 10;
 /// The same where the answer brings paths that will be wanted, and the hub is near.
@@ -64,6 +67,8 @@ pub struct Running {
     pub reach: Reach,
     /// What was asked for it.
     pub asked: Mutex<Asked>,
+    /// What may still be asked for it.
+    pub allowance: Allowance,
     /// Told what it cannot be told, before the hub is.
     pub tainted: Option<Taint>,
     /// Whether it was called off.
@@ -147,12 +152,14 @@ impl Running {
     /// Of a command that its caller waits for.
     pub fn of_command(
         (view, gate): (Arc<View>, Arc<dyn Gate>),
+        trust: Trust,
         launched: Time,
         (connection, reach): (u64, Reach),
         may_run_here_in: Option<TreePath>,
     ) -> Self {
         let (asked, called_off) = Default::default();
-        Self { view, gate, launched, connection, reach, asked, tainted: None, called_off, may_run_here_in }
+        let allowance = Allowance::of(trust, view.len());
+        Self { view, gate, launched, connection, reach, asked, allowance, tainted: None, called_off, may_run_here_in }
     }
 
     /// Why it is to run here, if for what is not shown of a path of which `uses` is true. What it may do without counts only for
@@ -174,7 +181,7 @@ impl Running {
         self.called_off.call(why);
     }
 
-    fn taint(&self, why: &str) {
+    pub(crate) fn taint(&self, why: &str) {
         self.tainted.iter().for_each(|note| note(why));
     }
 }
@@ -192,6 +199,8 @@ pub struct Asked {
     pub late_in_job: Option<String>,
     /// What the read policy kept back when the task read it.
     pub kept_back: Vec<KeptBack>,
+    /// Questions that were not answered since they went beyond [`Allowance`].
+    pub over_budget: u64,
     /// The task reads what comes next in the order of folders, too.
     reads_ahead: bool,
     /// Of what went without its contents last, how much it was, and how much of such had been read before.
@@ -365,6 +374,9 @@ impl Server {
         // It has ended, or it is of the daemon before this one, and does not know that.
         let Some(task) = task else { return refuse("the task has ended".into(), UNANSWERED) };
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
+        if !task.may_tell_path() {
+            return refuse(OVER.into(), EACCES);
+        }
         let asked_for = path.clone();
         let faulted = match self.views.fault(&task.view, &path, &*task.gate, task.launched) {
             Ok(faulted) => faulted,
@@ -435,10 +447,28 @@ impl Server {
         contents
     }
 
+    /// The task for which contents are asked, if it runs; else another that does: who waits for contents need not be who asked first.
+    fn wants_contents(&self, task: &Bytes) -> Option<Arc<Running>> {
+        let named = convert::task(task).ok();
+        let tasks = lock(&self.tasks);
+        named.and_then(|named| tasks.get(&named)).or_else(|| tasks.values().next()).cloned()
+    }
+
     async fn objects(self: Arc<Self>, request: ObjectsRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
         sender.set_turn(Turn::Contents);
         let server = self.clone();
-        let mut arriving = read_ahead(request.digests, move |name| Some(server.object(name)));
+        let task = self.wants_contents(&request.task);
+        let mut arriving = read_ahead(request.digests, move |name| {
+            let refuse = |name, error: &str, errno| ObjectReply {
+                digest: name,
+                bytes: Bytes::new(),
+                error: error.into(),
+                errno,
+            };
+            let Some(task) = &task else { return Some(refuse(name, NO_TASK, UNANSWERED)) };
+            let reply = server.object(name);
+            Some(if task.may_send(&reply.bytes) { reply } else { refuse(reply.digest, OVER, EACCES) })
+        });
         while let Some(reply) = arriving.recv().await {
             let sent = Digest::from_slice(&reply.digest).filter(|_| reply.error.is_empty());
             sender.answer_object(reply).await?;
@@ -515,9 +545,13 @@ impl Server {
             self.keep_back(&kept_back).await;
             return sender.send(&ObjectReply { errno: EACCES, ..refuse(format!("{path} is kept back")) }).await;
         }
+        let Some(task) = self.wants_contents(&request.task) else {
+            return sender.send(&ObjectReply { errno: UNANSWERED, ..refuse(NO_TASK.into()) }).await;
+        };
         let numbers = request.first..request.first.saturating_add(request.count.clamp(1, PIECES_MAX).into());
         let server = self.clone();
         let mut arriving = read_ahead(numbers, move |number| match server.snapshot().read_piece(&stamp, number) {
+            Ok(bytes) if !task.may_send(&bytes) => Some(ObjectReply { errno: EACCES, ..refuse(OVER.into()) }),
             Ok(bytes) => {
                 let digest = digest_bytes(&Digest::of(&bytes));
                 Some(ObjectReply { digest, bytes: bytes.into(), error: String::new(), errno: 0 })

@@ -3,8 +3,9 @@
 use crate::ahead::{Ahead, Behind};
 use crate::daemon::Daemon;
 use crate::earlier::Outgoing;
-use crate::link::Reach;
+use crate::link::{Class, Reach};
 use crate::plan::Plan;
+use crate::policy::Trust;
 use crate::views::Swept;
 use base::{Binding, Bound, Content, Digest, TaskId, Version, ViewUpdate};
 use bytes::Bytes;
@@ -151,7 +152,16 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         watch: Some((&plan.watch).into()),
         first_process: plan.first_process,
         mounts: plan.mounts.iter().map(mount).collect(),
+        trust: class(plan.trust) as u32,
         ..Launch::default()
+    }
+}
+
+/// The class of workers that what was planned for these may go to.
+fn class(trust: Trust) -> Class {
+    match trust {
+        Trust::Own => Class::Own,
+        Trust::Others => Class::Site,
     }
 }
 

@@ -39,7 +39,7 @@ pub(crate) fn begin(daemon: &Arc<Daemon>) {
     tokio::spawn(async move {
         let looked = daemon.clone();
         let common = apart(move || {
-            let common = Common::new(looked.config.trust())?;
+            let common = Common::new(looked.trust())?;
             common.look(&looked, None).then_some(common)
         });
         if let Some(common) = common.await.flatten() {

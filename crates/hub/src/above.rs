@@ -215,8 +215,11 @@ mod tests {
         let behind = lock(&branch.shared.registry).tenant_above(top.node, own).expect("known");
         assert_eq!(got.tenant_number, behind.0);
         assert!(got.objects.is_empty(), "it is on its way to the branch");
-        let request =
-            ObjectsRequest { client: got.client.clone(), digests: vec![Digest::of(&LARGE).0.to_vec().into()] };
+        let request = ObjectsRequest {
+            client: got.client.clone(),
+            digests: vec![Digest::of(&LARGE).0.to_vec().into()],
+            ..Default::default()
+        };
         let reply: ObjectReply = worker.connection.request(OpenKind::Objects(request)).await.expect("answered");
         assert!(reply.bytes == LARGE[..], "{}", reply.error);
         let OutputKind::Placed(first) = next(&mut from_hub).await else { panic!("not placed") };

@@ -5,16 +5,29 @@ use crate::held::Held;
 use crate::server::{Shared, blocking, now_seconds};
 use crate::shared::Hubs;
 use bytes::Bytes;
+use serde_json::json;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::system::release;
 use tokio::sync::watch;
 use wire::flow::Path;
+use wire::listener::Vouched;
 use wire::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome, digest_bytes};
 use wire::{Connection, Receiver, Role, Sender, WireError, lock, now_nanos};
 
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
+
+/// Longest name of a machine or a tag, of a processor, and of a secret or mark, in bytes; and most tags. What is longer is cut or left out.
+const NAME_BYTES_MAX: usize = 64;
+const PLATFORM_BYTES_MAX: usize = 200;
+const MARK_BYTES_MAX: usize = 64;
+const TAGS_MAX: usize = 64;
+/// Connections of one key. Where hosts ask for workunits many may have one.
+const CONNECTIONS_MAX: usize = 64;
+const CONNECTIONS_OF_HOSTS_MAX: usize = 4096;
+/// Lines in the log a second about those who were not let in.
+const STRANGERS_LOGGED_MAX: u32 = 10;
 
 /// What a machine is told whose rights have ended.
 pub(crate) const REVOKED: &str = "this key was revoked";
@@ -30,6 +43,31 @@ pub(crate) struct Guest {
     pub control: (Sender, Receiver),
     /// Where the hubs are, as far as it was told.
     pub hubs: Hubs,
+    /// It may be here, and send what is large.
+    pub vouched: Vouched,
+}
+
+/// A greeting as it may be kept and shown: whoever sent it is not known yet.
+fn bounded(mut hello: Hello) -> Hello {
+    let shown = |text: &str, bytes: usize| {
+        let mut end = text.len().min(bytes);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        base::path::printable(&text.as_bytes()[..end])
+    };
+    let short = |bytes: &Bytes| if bytes.len() > MARK_BYTES_MAX { Bytes::new() } else { bytes.clone() };
+    hello.name = shown(&hello.name, NAME_BYTES_MAX);
+    hello.platform = shown(&hello.platform, PLATFORM_BYTES_MAX);
+    (hello.secret, hello.system, hello.owner) = (short(&hello.secret), short(&hello.system), short(&hello.owner));
+    hello.tags.truncate(TAGS_MAX);
+    hello.tags.retain(|tag| tag.len() <= NAME_BYTES_MAX);
+    if let Some(behind) = &mut hello.behind {
+        behind.tags.truncate(TAGS_MAX);
+        behind.tags.retain(|tag| tag.len() <= NAME_BYTES_MAX);
+        behind.rests = shown(&behind.rests, PLATFORM_BYTES_MAX);
+    }
+    hello
 }
 
 impl Shared {
@@ -38,9 +76,12 @@ impl Shared {
         let greeting = async {
             let (sender, mut receiver) = connection.accept_control().await?;
             let hello = receiver.next::<Hello>().await?.ok_or_else(|| WireError::Lost("no greeting".into()))?;
-            Ok::<_, WireError>((sender, receiver, hello))
+            Ok::<_, WireError>((sender, receiver, bounded(hello)))
         };
-        let greeting = tokio::time::timeout(GREETING_LIMIT, greeting).await;
+        let greeting = tokio::select! {
+            greeting = tokio::time::timeout(GREETING_LIMIT, greeting) => greeting,
+            () = connection.place_lost() => return Err(WireError::Lost("it did not greet, and another needed its place".into())),
+        };
         let (mut sender, receiver, hello) = greeting.map_err(|_| WireError::Late(GREETING_LIMIT))??;
         let admitted = {
             let (shared, connection, hello) = (self.clone(), connection.clone(), hello.clone());
@@ -53,6 +94,7 @@ impl Shared {
             },
             admitted => admitted,
         };
+        let (admitted, vouched) = self.vouch(&connection, &hello, admitted);
         let launches = admitted.as_ref().is_ok_and(|(role, _)| role.launches());
         let held = launches.then(|| lock(&self.state).come_back(&connection, &hello)).flatten();
         if admitted.is_ok() && !hello.asks {
@@ -78,10 +120,15 @@ impl Shared {
                 .map_or(Vec::new(), |_| self.path().iter().map(|hub| digest_bytes(&hub.0)).collect()),
             epoch: self.epoch,
             addresses: hubs.now().iter().map(ToString::to_string).collect(),
+            trust: self.class_for(&connection, admitted.as_ref().ok().map(|(role, _)| *role)),
         };
         sender.send(&welcome).await?;
-        let Ok((role, tenant)) = admitted else {
-            tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
+        let (Ok((role, tenant)), Some(vouched)) = (admitted, vouched) else {
+            if self.may_log_stranger() {
+                tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
+                let facts = json!({"node": connection.peer().0.to_hex(), "name": hello.name, "why": welcome.refusal});
+                self.audit.note("refused", facts);
+            }
             sender.finish();
             let _ = tokio::time::timeout(GREETING_LIMIT, sender.stopped()).await;
             return Ok(None);
@@ -90,7 +137,30 @@ impl Shared {
         if let Some(path) = hello.down.and_then(Path::claimed) {
             connection.remember(path);
         }
-        Ok(Some(Guest { connection, hello, role, tenant, held, control: (sender, receiver), hubs }))
+        Ok(Some(Guest { connection, hello, role, tenant, held, control: (sender, receiver), hubs, vouched }))
+    }
+
+    /// Vouches for a machine that may be here, if it has not too many connections.
+    fn vouch<Admitted>(
+        &self,
+        connection: &Connection,
+        hello: &Hello,
+        admitted: Result<Admitted, String>,
+    ) -> (Result<Admitted, String>, Option<Vouched>) {
+        let most = if hello.asks { CONNECTIONS_OF_HOSTS_MAX } else { CONNECTIONS_MAX };
+        match admitted.map(|admitted| (admitted, self.guests.vouch_for(connection, most))) {
+            Ok((admitted, Some(vouched))) => (Ok(admitted), Some(vouched)),
+            Ok((_, None)) => (Err(format!("this key has {most} connections already, and may have no more")), None),
+            Err(why) => (Err(why), None),
+        }
+    }
+
+    /// Whether one more line about somebody without a key may go into the log now.
+    fn may_log_stranger(&self) -> bool {
+        let mut logged = lock(&self.strangers_logged);
+        let (since, lines) = *logged;
+        *logged = if since.elapsed() > Duration::from_secs(1) { (Instant::now(), 1) } else { (since, lines + 1) };
+        logged.1 <= STRANGERS_LOGGED_MAX
     }
 
     /// Looks once more whether a machine may be here, of whose connection the state knows now: one that was revoked after it was let in,
@@ -98,11 +168,30 @@ impl Shared {
     pub(crate) fn look_again(self: &Arc<Self>, connection: &Connection) {
         let (shared, connection) = (self.clone(), connection.clone());
         tokio::task::spawn_blocking(move || {
-            let role = lock(&shared.registry).role(connection.peer());
-            if role.is_none() {
-                connection.close(REVOKED);
+            // In this order, as where these are changed: what is said later is found later, too.
+            let registry = lock(&shared.registry);
+            let (node, role) = (connection.peer(), registry.role(connection.peer()));
+            match role {
+                None => connection.close(REVOKED),
+                Some(Role::Worker) => {
+                    let mut state = lock(&shared.state);
+                    let known = state.workers.get(&node).map(|worker| *lock(&worker.trust));
+                    if known.is_some_and(|known| known != registry.trust(node)) {
+                        state.trusts(node, registry.trust(node));
+                    }
+                }
+                Some(_) => {}
             }
         });
+    }
+
+    /// What a welcome says of trust: to a worker its class, to a client that of the workers.
+    fn class_for(&self, connection: &Connection, role: Option<Role>) -> u32 {
+        match role {
+            Some(Role::Worker) => lock(&self.registry).trust(connection.peer()).number(),
+            Some(Role::Client | Role::Admin) => lock(&self.state).placement.least_trusted().number(),
+            None => 0,
+        }
     }
 
     fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {
@@ -118,9 +207,16 @@ impl Shared {
             above::check(&self.path(), connection.peer())?;
         }
         let mut registry = lock(&self.registry);
+        let was_known = registry.role(connection.peer()).is_some();
         let tenant = registry
             .admit(connection.peer(), role, &hello.name, &hello.secret, now_seconds())
             .map_err(|error| error.to_string())?;
+        if !was_known || !hello.secret.is_empty() {
+            let (node, trust) = (connection.peer(), registry.trust(connection.peer()));
+            let facts =
+                json!({"node": node.0.to_hex(), "name": hello.name, "role": role.name(), "trust": trust.name()});
+            self.audit.note("joined", facts);
+        }
         Ok((role, tenant))
     }
 }
@@ -157,6 +253,51 @@ pub(crate) async fn answer_pings(
             }
             Some(ControlKind::Lends(lends)) => drop(changes.send(Some(lends))),
             Some(ControlKind::Moved(_) | ControlKind::Pong(_) | ControlKind::Hubs(_)) | None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{hello, serve_hub};
+
+    #[test]
+    fn what_a_stranger_says_of_itself_is_cut_and_escaped() {
+        let long = Hello {
+            name: format!("a\x1b[31m{}", "\u{fc}".repeat(5000)),
+            platform: "x".repeat(5000),
+            secret: vec![1; 5000].into(),
+            tags: vec!["t".into(); 5000],
+            ..Hello::default()
+        };
+        let kept = bounded(long);
+        assert!(kept.name.starts_with("a\\u{1b}[31m") && kept.name.len() < 100, "{}", kept.name);
+        assert_eq!((kept.platform.len(), kept.secret.len(), kept.tags.len()), (PLATFORM_BYTES_MAX, 0, TAGS_MAX));
+        assert_eq!(bounded(hello(Role::Worker, 3)), hello(Role::Worker, 3));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_key_has_a_bounded_number_of_connections() {
+        let hub = serve_hub("hub");
+        let key = wire::Key::generate();
+        lock(&hub.shared.registry).add(key.node(), "client", "machine", 1).expect("let in");
+        let endpoint = wire::Endpoint::new(&key, wire::Hold::Short).expect("made");
+        let join = |instance: u64| {
+            let hello = Hello { instance, ..hello(Role::Client, 0) };
+            let paths = |_| wire::flow::Paths::default();
+            let (endpoint, address, node) = (endpoint.clone(), hub.address, hub.node);
+            async move { wire::dial(&endpoint, &[address], node, paths, hello).await }
+        };
+        let mut joined = Vec::new();
+        for instance in 0..CONNECTIONS_MAX as u64 {
+            joined.push(join(instance).await.expect("joined"));
+        }
+        let refused = join(999).await;
+        assert!(matches!(&refused, Err(wire::DialError::Refused(why)) if why.contains("connections")), "{refused:?}");
+        joined.pop().expect("one").connection.close("done");
+        while join(999).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 }

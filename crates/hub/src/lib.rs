@@ -12,6 +12,7 @@
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
 //! * [`held`]: what a client has told, kept while it may come back.
 //! * [`workers`]: connected workers, and what they ask.
+//! * `asking`: what a worker may ask for its tasks; `audit`: who did what.
 //! * [`above`]: working for another hub.
 //! * [`relay`]: one task, from its client to its worker and back.
 //!
@@ -19,6 +20,8 @@
 
 pub mod above;
 mod accounts;
+mod asking;
+mod audit;
 pub mod desk;
 pub mod differences;
 pub mod figures;

@@ -1,13 +1,14 @@
 //! What members ask of a hub, and what it answers: JSON, of which `gleaner` shows what people want to see.
 
 use crate::greet::REVOKED;
-use crate::registry::{RegistryError, TOKEN_SECONDS};
+use crate::registry::{RegistryError, TOKEN_SECONDS, Trust};
+use crate::relay::task_of;
 use crate::server::Shared;
-use crate::session::ClientSession;
+use crate::session::{ClientSession, WorkerSession};
 use base::NodeId;
 use serde_json::{Value, json};
 use std::time::Instant;
-use wire::message::Expected;
+use wire::message::{Expected, Launch};
 use wire::{Role, lock};
 
 impl Shared {
@@ -28,8 +29,8 @@ impl Shared {
                 }
             }
             "accounts" => self.accounts(client, is_admin(), &question),
-            "token" | "revoke" | "drain" if !is_admin() => {
-                json!({"error": "only the hub's owner may invite, revoke or drain others"})
+            "token" | "revoke" | "drain" | "approve" | "audit" if !is_admin() => {
+                json!({"error": "only the hub's owner may invite, approve, revoke or drain others, and read the audit log"})
             }
             "limit" if !is_admin() => json!({
                 "error": "only the hub's owner may change an account's limits", "hint": "gleaner accounts shows yours",
@@ -42,7 +43,8 @@ impl Shared {
             "token" => {
                 let role = Role::from_name(&text("role"));
                 let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);
-                match role.map(|role| self.token(role, seconds)) {
+                let trust = Trust::from_name(&text("trust"));
+                match role.map(|role| self.token(role, trust, seconds)) {
                     Some(Ok(token)) => json!({"token": token.to_string(), "seconds": seconds}),
                     Some(Err(error)) => json!({"error": error.to_string()}),
                     None => json!({"error": "the role must be worker, client or admin"}),
@@ -52,6 +54,15 @@ impl Shared {
                 Ok(node) => json!({"revoked": node.0.to_hex()}),
                 Err(error) => json!({"error": error.to_string()}),
             },
+            "approve" => match Trust::from_name(&text("trust")).map(|trust| self.approve(&text("node"), trust)) {
+                Some(Ok(node)) => json!({"approved": node.0.to_hex(), "trust": text("trust")}),
+                Some(Err(error)) => json!({"error": error.to_string()}),
+                None => json!({"error": "a machine is trusted as own, site or volunteer"}),
+            },
+            "audit" => {
+                let count = question["count"].as_u64().map_or(100, |count| count.min(1000) as usize);
+                json!({"entries": self.audit.last(count)})
+            }
             "drain" => match self.drain(&text("node"), !question["undo"].as_bool().unwrap_or(false)) {
                 Ok((node, busy)) => json!({"drained": node.0.to_hex(), "busy": busy}),
                 Err(error) => json!({"error": error.to_string()}),
@@ -63,6 +74,7 @@ impl Shared {
     fn revoke(&self, who: &str) -> Result<NodeId, RegistryError> {
         let mut registry = lock(&self.registry);
         let node = registry.revoke(who)?;
+        self.audit.note("revoked", json!({"node": node.0.to_hex()}));
         let mut state = lock(&self.state);
         // Should it join anew it takes tasks. Until then its connection ends.
         state.drained.remove(&node);
@@ -72,6 +84,28 @@ impl Shared {
         workers.into_iter().chain(clients).for_each(|connection| connection.close(REVOKED));
         state.work.hosts.close(node, REVOKED);
         Ok(node)
+    }
+
+    /// Says how far a worker is trusted, from now on. Returns its key.
+    fn approve(&self, who: &str, trust: Trust) -> Result<NodeId, RegistryError> {
+        // As with draining: the list and the state change together.
+        let mut registry = lock(&self.registry);
+        let node = registry.approve(who, trust)?;
+        self.audit.note("approved", json!({"node": node.0.to_hex(), "trust": trust.name()}));
+        lock(&self.state).trusts(node, trust);
+        Ok(node)
+    }
+
+    /// Notes a launch, and whose it is.
+    pub(crate) fn note_launch(&self, client: &ClientSession, worker: &WorkerSession, launch: &Launch) {
+        let program = launch.command.as_ref().and_then(|command| command.argv.first()).map_or(&b""[..], |name| name);
+        self.audit.note(
+            "launch",
+            json!({
+                "node": client.node.0.to_hex(), "client": client.name, "worker": worker.name,
+                "command": crate::audit::text(program), "task": task_of(launch).to_string(),
+            }),
+        );
     }
 
     /// Says which worker that is, and how many CPUs are busy there still.
@@ -103,14 +137,16 @@ impl Shared {
                 let (cpus, busy) = state.placement.load(worker.node).unwrap_or_default();
                 let lent = state.placement.lent_by(worker.node).unwrap_or_default();
                 let tags = state.placement.tags.names(lent.tags);
+                let trust = *lock(&worker.trust);
                 let told = match (state.drained.contains(&worker.node), cpus) {
+                    _ if trust == Trust::Waiting => "waiting for approval",
                     (true, _) => "drained",
                     (false, 0) => "resting",
                     (false, _) if state.twins.has(worker.node, now) => "ready, key used twice",
                     (false, _) => "ready",
                 };
                 json!({
-                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told,
+                    "name": worker.name, "id": worker.node.0.to_hex(), "cpus": cpus, "busy": busy, "state": told, "trust": trust.name(),
                     "address": worker.connection.address().map(|address| address.to_string()), "platform": worker.platform,
                     "memory_mib": lent.memory_mib, "level": lent.level, "tags": tags,
                     "expected": lent.expected.map(|told| json!({

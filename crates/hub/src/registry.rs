@@ -2,8 +2,10 @@
 //! replaced as a whole at each change.
 
 mod accounts;
+pub(crate) mod trust;
 
 pub use accounts::Member;
+pub use trust::Trust;
 
 use base::{Digest, NodeId, Tenant};
 use serde::{Deserialize, Serialize};
@@ -57,12 +59,18 @@ pub struct Node {
     pub tenant: u32,
     /// When it joined, seconds since 1970.
     pub joined: u64,
+    /// Of a worker: how far it is trusted.
+    #[serde(default)]
+    pub trust: Trust,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Invitation {
     role: String,
     expires: u64,
+    /// How far who redeems it is trusted at once; none: that is said when it is here.
+    #[serde(default)]
+    trust: Option<Trust>,
 }
 
 /// A machine is not let in, or the list cannot be kept.
@@ -158,15 +166,23 @@ impl Registry {
         self.shared = Some(files);
     }
 
-    /// Remembers a token's secret. `now` in seconds since 1970.
-    pub fn invite(&mut self, secret: &[u8; 16], role: Role, seconds: u64, now: u64) -> Result<(), RegistryError> {
+    /// Remembers a token's secret. `trust`: how far a worker is trusted at once that redeems it; `None`: it waits for approval. `now` in
+    /// seconds since 1970.
+    pub fn invite(
+        &mut self,
+        secret: &[u8; 16],
+        role: Role,
+        trust: Option<Trust>,
+        seconds: u64,
+        now: u64,
+    ) -> Result<(), RegistryError> {
         self.kept.tokens.retain(|_, invitation| invitation.expires > now);
         while self.kept.tokens.len() >= TOKENS_MAX {
             let oldest = self.kept.tokens.iter().min_by_key(|(_, token)| token.expires).map(|(hash, _)| hash.clone());
             let Some(oldest) = oldest else { break };
             self.kept.tokens.remove(&oldest);
         }
-        let invitation = Invitation { role: role.name().into(), expires: now + seconds };
+        let invitation = Invitation { role: role.name().into(), expires: now + seconds, trust };
         self.kept.tokens.insert(Digest::of(secret).to_hex(), invitation);
         self.save()
     }
@@ -191,9 +207,12 @@ impl Registry {
                 let is_owner = is(Role::Admin) && !self.kept.revoked.contains_key(&key);
                 let client = invitation.role == Role::Client.name();
                 let role = if client && is_owner { Role::Admin.name().into() } else { invitation.role.clone() };
+                let known = self.kept.nodes.get(&key).map(|known| known.trust);
+                let trust = invitation.trust.or(known).unwrap_or(Trust::Waiting);
                 self.kept.tokens.remove(&hash);
                 self.kept.revoked.remove(&key);
-                self.add(node, &role, name, now)?;
+                self.put(node, Node { role, name: name.into(), tenant: 0, joined: now, trust });
+                self.save()?;
             } else if !self.kept.nodes.contains_key(&key) {
                 return Err(RegistryError::Stale);
             }
@@ -212,6 +231,12 @@ impl Registry {
 
     /// Lets the machine in without a token: the hub's own worker and its owner's client.
     pub fn add(&mut self, node: NodeId, role: &str, name: &str, now: u64) -> Result<(), RegistryError> {
+        self.put(node, Node { name: name.into(), role: role.into(), tenant: 0, joined: now, trust: Trust::Own });
+        self.save()
+    }
+
+    /// Keeps a node, whose tenant is the one that it had, or a new one.
+    fn put(&mut self, node: NodeId, known: Node) {
         let key = node.0.to_hex();
         let tenant = match self.kept.nodes.get(&key) {
             Some(known) => known.tenant,
@@ -220,9 +245,7 @@ impl Registry {
                 self.kept.next_tenant - 1
             }
         };
-        let node = Node { name: name.into(), role: role.into(), tenant, joined: now };
-        self.kept.nodes.insert(key, node);
-        self.save()
+        self.kept.nodes.insert(key, Node { tenant, ..known });
     }
 
     /// Whose blocks a client may read that comes through the hub `above`, which knows it as `theirs`. Nobody else's: that
@@ -334,7 +357,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("nodes.json");
         let mut registry = Registry::open(&path).expect("opened");
-        registry.invite(&[1; 16], Role::Worker, 60, 100).expect("kept");
+        registry.invite(&[1; 16], Role::Worker, None, 60, 100).expect("kept");
         let mut registry = Registry::open(&path).expect("survives a restart");
         assert!(matches!(registry.admit(node(1), Role::Worker, "w", &[], 100), Err(RegistryError::Unknown(_))));
         let role = registry.admit(node(1), Role::Client, "w", &[1; 16], 110);
@@ -366,11 +389,11 @@ mod tests {
     fn tokens_expire_and_keys_are_revoked() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let mut registry = Registry::open(&folder.path().join("nodes.json")).expect("opened");
-        registry.invite(&[1; 16], Role::Client, 60, 100).expect("kept");
+        registry.invite(&[1; 16], Role::Client, None, 60, 100).expect("kept");
         assert!(matches!(registry.admit(node(1), Role::Client, "c", &[1; 16], 161), Err(RegistryError::Stale)));
         registry.add(node(1), "admin", "owner", 100).expect("kept");
         registry.admit(node(1), Role::Client, "owner", &[], 100).expect("an admin is a client too");
-        registry.invite(&[2; 16], Role::Client, 60, 100).expect("kept");
+        registry.invite(&[2; 16], Role::Client, None, 60, 100).expect("kept");
         registry.admit(node(1), Role::Client, "owner", &[2; 16], 100).expect("redeemed");
         assert_eq!(
             registry.role(node(1)),

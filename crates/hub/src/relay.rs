@@ -9,7 +9,7 @@ use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::views::Copied;
 use crate::work::cost_ms;
-use base::{Seq, ViewId, ViewUpdate};
+use base::{Seq, TaskId, ViewId, ViewUpdate};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
@@ -47,11 +47,17 @@ pub async fn run(
 ) {
     to_client.set_turn(Turn::ranked(launch.rank));
     let ticket = shared.ticket();
+    let _asker = client.asked_for(task_of(&launch));
     let outcome = carry(&shared, &client, ticket, launch, given, &mut to_client, &mut from_client).await;
     shared.finished(ticket);
     if let Err(failed) = outcome {
         fail(&mut to_client, failed).await;
     }
+}
+
+/// Which task a launch is of. One without a number is nobody's.
+pub(crate) fn task_of(launch: &Launch) -> TaskId {
+    convert::task(&launch.task).unwrap_or(TaskId(0))
 }
 
 async fn fail(to_client: &mut Sender, failed: Failed) {
@@ -73,7 +79,7 @@ async fn carry(
     let needs = needs.map_err(|error| FailedKind::Refused.because(error.to_string()))?.unwrap_or_default();
     let queued = Instant::now();
     // Who has run tasks of the view that this one was copied from has their files.
-    let placed = shared.place(ticket, client, client.origin(view).unwrap_or(view), &needs);
+    let placed = shared.place(ticket, client, client.origin(view).unwrap_or(view), (&needs, launch.trust));
     let placed = placed.map_err(|refused| Failed {
         is_passing: shared.is_passing(&refused),
         ..FailedKind::NoWorker.because(refused.to_string())
@@ -81,6 +87,7 @@ async fn carry(
     let (worker, why) = wait_for_place(placed, from_client).await?;
     let placed = placed_at(&worker, why, queued.elapsed());
     to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone(&worker))?;
+    shared.note_launch(client, &worker, &launch);
     let (to_worker, from_worker) = send_launch(client, &worker, launch, view, given).await?;
     let way = Way { shared, client, worker: &worker, ticket, view, placed };
     pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
@@ -123,6 +130,10 @@ pub(crate) async fn send_launch<'a>(
     view: ViewId,
     given: Vec<Object>,
 ) -> Result<(Sender, FromWorker<'a>), Failed> {
+    if !worker.may_run(launch.trust) {
+        // It was approved for less since the launch got its place.
+        return Err(FailedKind::Trouble.because(format!("worker {} is not trusted with it", worker.name)));
+    }
     let current = worker.update_for(client, view);
     let current = current.ok_or_else(|| FailedKind::ViewGap.because("the view is gone"))?;
     launch.view = Some((&current).into());
@@ -138,9 +149,12 @@ pub(crate) async fn send_launch<'a>(
         name_large(&mut launch);
     }
     let unanswered = client.unanswered();
+    let task = task_of(&launch);
+    worker.asking.begin(&client.key, task, view, launch.budget);
+    let asks = Asks { client, worker, task };
     let opened = worker.connection.open(OpenKind::Launch(Box::new(launch))).await;
     let (sender, receiver) = opened.map_err(gone(worker))?;
-    Ok((sender, FromWorker { receiver, client, worker, unanswered }))
+    Ok((sender, FromWorker { receiver, client, worker, unanswered, _asks: asks }))
 }
 
 /// What a worker says of a task, as far as it can be relied on.
@@ -150,6 +164,20 @@ pub(crate) struct FromWorker<'a> {
     worker: &'a WorkerSession,
     /// Questions to the client that had stayed without an answer before.
     unanswered: u64,
+    _asks: Asks<'a>,
+}
+
+/// The worker may ask for the task until this is dropped.
+struct Asks<'a> {
+    client: &'a ClientSession,
+    worker: &'a WorkerSession,
+    task: TaskId,
+}
+
+impl Drop for Asks<'_> {
+    fn drop(&mut self) {
+        self.worker.asking.end(&self.client.key, self.task);
+    }
 }
 
 impl FromWorker<'_> {

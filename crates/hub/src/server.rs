@@ -1,12 +1,13 @@
 //! Accepting connections, and serving each role's streams.
 
 use crate::above;
+use crate::audit::Audit;
 use crate::desk::{Desk, DeskError, Room};
 use crate::greet::{Guest, answer_pings};
 use crate::held::Held;
 use crate::metrics;
 use crate::placement::{Refused, Ticket, Wanted};
-use crate::registry::{Registry, RegistryError, TOKEN_SECONDS};
+use crate::registry::{Registry, RegistryError, TOKEN_SECONDS, Trust, trust};
 use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
 use crate::shared::{self, Hubs, KEY_FILE, NODES_FILE};
@@ -15,6 +16,7 @@ use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
 use base::{Needs, NodeId, ViewId};
 use bytes::Bytes;
+use serde_json::json;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -27,7 +29,7 @@ use store::log::Place;
 use store::pg_journal::Lease;
 use store::system::SystemFiles;
 use tokio::sync::{oneshot, watch};
-use wire::listener::Guests;
+use wire::listener::{Guests, Vouched};
 use wire::message::{Answer, FailedKind, Hello, Object, Open, OpenKind, OutputKind, TaskOutput};
 use wire::whereabouts::ADDRESSES_MAX;
 use wire::{Connection, DialError, Key, Listener, Role, Token, Whereabouts, WireError, lock};
@@ -133,9 +135,12 @@ pub struct Shared {
     pub(crate) store: Arc<BlockStore>,
     pub(crate) system: Arc<SystemFiles>,
     pub(crate) registry: Mutex<Registry>,
+    pub(crate) audit: Audit,
     /// Names the store, for clients that come back.
     pub(crate) store_name: Bytes,
-    guests: Guests,
+    pub(crate) guests: Guests,
+    /// Since when, and how many lines about those who were not let in went into the log.
+    pub(crate) strangers_logged: Mutex<(Instant, u32)>,
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
     pub(crate) epoch: u64,
@@ -205,8 +210,10 @@ impl Hub {
             hubs,
             system: Arc::default(),
             registry: Mutex::new(registry),
+            audit: Audit::open(config.state_dir.join("audit.log")),
             store_name: Bytes::from(config.store.identity()?.to_vec()),
             guests: listener.guests(),
+            strangers_logged: Mutex::new((Instant::now(), 0)),
             state: Mutex::new(State::new(desk, drained)),
             tickets: AtomicU64::new(1),
             epoch,
@@ -241,9 +248,10 @@ impl Hub {
         self.shared.key.node()
     }
 
-    /// A new token for `role`, good for [`TOKEN_SECONDS`].
+    /// A new token for `role`, good for [`TOKEN_SECONDS`]. A worker that redeems it is trusted as the owner's own: whoever starts a hub
+    /// and types this is its owner.
     pub fn token(&self, role: Role) -> Result<Token, HubError> {
-        Ok(self.shared.token(role, TOKEN_SECONDS)?)
+        Ok(self.shared.token(role, Some(Trust::Own), TOKEN_SECONDS)?)
     }
 
     /// Lets a machine in without a token: this process's own worker, and its owner's client.
@@ -311,9 +319,10 @@ impl Hub {
 }
 
 impl Shared {
-    pub(crate) fn token(&self, role: Role, seconds: u64) -> Result<Token, RegistryError> {
+    pub(crate) fn token(&self, role: Role, trust: Option<Trust>, seconds: u64) -> Result<Token, RegistryError> {
         let secret: [u8; 16] = rand::random();
-        lock(&self.registry).invite(&secret, role, seconds, now_seconds())?;
+        lock(&self.registry).invite(&secret, role, trust, seconds, now_seconds())?;
+        self.audit.note("token", json!({"role": role.name(), "trust": trust.map(Trust::name), "seconds": seconds}));
         let mut addresses = self.advertise.clone();
         addresses.extend(self.hubs.clone().now().iter().filter(|other| !self.advertise.contains(other)));
         addresses.truncate(ADDRESSES_MAX);
@@ -321,10 +330,8 @@ impl Shared {
     }
 
     pub(crate) async fn serve(self: &Arc<Self>, connection: Connection) -> Result<(), WireError> {
-        let greeted = Box::pin(self.greet(connection)).await?;
-        let begin = |guest: Guest| (self.guests.vouch_for(&guest.connection), self.serve_guest(guest));
-        if let Some((_vouched, serving)) = greeted.map(begin) {
-            serving.await;
+        if let Some(guest) = Box::pin(self.greet(connection)).await? {
+            self.serve_guest(guest).await;
         }
         Ok(())
     }
@@ -332,15 +339,15 @@ impl Shared {
     /// Serves a machine as what it is. In boxes of their own: there may be ten thousand machines that ask, and what the others need
     /// is not to be kept for them.
     fn serve_guest<'a>(self: &'a Arc<Self>, guest: Guest) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
-        let Guest { connection, hello, role, tenant, held, control, hubs } = guest;
+        let Guest { connection, hello, role, tenant, held, control, hubs, vouched } = guest;
         if role == Role::Worker && hello.asks {
-            return Box::pin(self.serve_asking(connection, control, hubs));
+            return kept_with(vouched, self.serve_asking(connection, control, hubs));
         }
         let (lends, changes) = watch::channel(None);
         tokio::spawn(answer_pings(connection.clone(), control, lends, hubs));
         match role {
-            Role::Worker => Box::pin(self.serve_worker(connection, hello, changes)),
-            Role::Client | Role::Admin => Box::pin(self.serve_client(connection, hello, tenant, held)),
+            Role::Worker => kept_with(vouched, self.serve_worker(connection, hello, changes)),
+            Role::Client | Role::Admin => kept_with(vouched, self.serve_client(connection, hello, tenant, held)),
         }
     }
 
@@ -401,7 +408,7 @@ impl Shared {
                         shared.serve_collect(session, wanted, sender, receiver).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => {
-                        fetch_objects(Some(session), request.digests, sender).await;
+                        fetch_objects(Some(session), None, request.digests, sender).await;
                     }
                     Err(WireError::Unlike) => {
                         let unlike = FailedKind::ViewGap.because(WireError::Unlike.to_string());
@@ -426,12 +433,13 @@ impl Shared {
         ticket: Ticket,
         client: &ClientSession,
         view: ViewId,
-        needs: &Needs,
+        (needs, class): (&Needs, u32),
     ) -> Result<oneshot::Receiver<(Arc<WorkerSession>, String)>, Refused> {
         let mut state = lock(&self.state);
         state.drop_dead();
         state.placement.desk.is_crowded().map_err(Refused::Table)?;
-        let need = state.placement.tags.need(needs)?;
+        let mut need = state.placement.tags.need(needs)?;
+        need.tags |= trust::needed(class);
         let wanted = Wanted { account: client.account(), need, affinity: client.affinity(view) };
         let (sender, receiver) = oneshot::channel();
         state.waiting.insert(ticket, sender);
@@ -469,6 +477,17 @@ impl Shared {
     pub(crate) fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
         lock(&self.state).clients.get(key).cloned()
     }
+}
+
+/// Serves, and keeps meanwhile what says that the machine was let in.
+fn kept_with<'a>(
+    vouched: Vouched,
+    serving: impl Future<Output = ()> + Send + 'a,
+) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+    Box::pin(async move {
+        serving.await;
+        drop(vouched);
+    })
 }
 
 fn listen_for_metrics(address: SocketAddr) -> Result<tokio::net::TcpListener, HubError> {

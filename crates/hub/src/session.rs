@@ -1,6 +1,8 @@
 //! Connected clients and workers, as the hub sees them.
 
+use crate::asking::Asking;
 use crate::held::Held;
+use crate::registry::{Trust, trust};
 use crate::views::{Copied, Views};
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
@@ -14,7 +16,7 @@ use std::time::{Duration, Instant};
 use store::BlockStore;
 use store::system::{Expected, SystemFiles, is_release};
 use tokio::sync::oneshot;
-use wire::fetch::CLIENT_LIMIT;
+use wire::fetch::{Asker, Askers, CLIENT_LIMIT};
 use wire::message::Hello;
 use wire::without::{Part, is_left_out};
 use wire::{Connection, FetchError, Fetcher, convert, lock, message};
@@ -140,6 +142,7 @@ pub struct ClientSession {
     pub connection: Connection,
     /// What it has told of its files.
     pub held: Arc<Held>,
+    askers: Askers,
     fetcher: Fetcher,
     store: Arc<BlockStore>,
     /// The system's files that its views name.
@@ -183,7 +186,8 @@ impl ClientSession {
         };
         let limit = CLIENT_LIMIT + LONGER_BELOW * caller.hubs() as u32;
         let is_behind = caller.hubs() > 0;
-        let fetcher = Fetcher::new(connection.clone(), caller.known_as, limit, keep, look);
+        let askers = Askers::default();
+        let fetcher = Fetcher::new(connection.clone(), (caller.known_as, askers.clone()), limit, keep, look);
         Arc::new(Self {
             node: caller.node,
             key: caller.key,
@@ -191,6 +195,7 @@ impl ClientSession {
             is_behind,
             tenant,
             connection,
+            askers,
             fetcher,
             held,
             store,
@@ -205,6 +210,11 @@ impl ClientSession {
     /// For whom its tasks are counted: clients of one user take turns together.
     pub fn account(&self) -> u128 {
         self.tenant.0.into()
+    }
+
+    /// A task of it is here, and the client may be asked for it, until what is returned is dropped.
+    pub fn asked_for(&self, task: TaskId) -> Asker {
+        self.askers.begin(task)
     }
 
     /// Where its contents are kept.
@@ -486,6 +496,10 @@ pub struct WorkerSession {
     pub answers_signals: bool,
     /// Its connection.
     pub connection: Connection,
+    /// What it may ask.
+    pub asking: Asking,
+    /// How far it is trusted.
+    pub trust: Mutex<Trust>,
     /// How far it was sent each client's views.
     sent: Mutex<HashMap<(SessionKey, ViewId), Cursor>>,
 }
@@ -497,7 +511,13 @@ impl WorkerSession {
         let (name, platform) = (hello.name.clone(), hello.platform.clone());
         let answers_signals = hello.answers_signals;
         let instance = hello.instance;
-        Arc::new(Self { node, name, is_hub, platform, instance, answers_signals, connection, sent: Mutex::default() })
+        let (asking, sent, trust) = (Asking::default(), Mutex::default(), Mutex::new(Trust::Waiting));
+        Arc::new(Self { node, name, is_hub, platform, instance, answers_signals, connection, asking, trust, sent })
+    }
+
+    /// Whether a launch may go there that was prepared for workers of this class.
+    pub fn may_run(&self, class: u32) -> bool {
+        trust::needed(class) & !lock(&self.trust).tags() == 0
     }
 
     /// The update that this worker needs before it runs a task in `view`; noted as sent.

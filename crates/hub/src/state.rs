@@ -4,6 +4,7 @@ use crate::desk::Desk;
 use crate::held::{Departed, Held, PiecesKept};
 use crate::needs::Lent;
 use crate::placement::{Assignment, Placement, Ticket};
+use crate::registry::Trust;
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
 use crate::twins::Twins;
 use crate::work::Work;
@@ -12,8 +13,8 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
-use wire::Connection;
 use wire::message::Hello;
+use wire::{Connection, lock};
 
 /// Everything that changes.
 pub(crate) struct State {
@@ -106,7 +107,18 @@ impl State {
     pub fn drain(&mut self, worker: NodeId, is_drained: bool) {
         let has_changed = if is_drained { self.drained.insert(worker) } else { self.drained.remove(&worker) };
         if has_changed {
-            let made = self.placement.drain(worker, is_drained);
+            let waits = self.workers.get(&worker).is_some_and(|known| *lock(&known.trust) == Trust::Waiting);
+            let made = self.placement.drain(worker, is_drained || waits);
+            self.hand_out(made);
+            self.drop_stranded();
+        }
+    }
+
+    /// A worker is trusted so far from now on; also one that is not here.
+    pub fn trusts(&mut self, worker: NodeId, trust: Trust) {
+        if let Some(session) = self.workers.get(&worker) {
+            *lock(&session.trust) = trust;
+            let made = self.placement.trusts(worker, trust, self.drained.contains(&worker));
             self.hand_out(made);
             self.drop_stranded();
         }

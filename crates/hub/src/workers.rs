@@ -1,10 +1,12 @@
 //! Workers at the hub: served from their greeting until they leave, and what they ask on behalf of tasks.
 
+use crate::asking::Denied;
 use crate::placement::About;
+use crate::registry::Trust;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
-use base::{NodeId, TreePath, ViewId};
+use base::{TaskId, TreePath, ViewId};
 use bytes::Bytes;
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -38,16 +40,19 @@ impl Shared {
         mut changes: watch::Receiver<Option<Lends>>,
     ) {
         let session = WorkerSession::new(connection.clone(), &hello);
+        let trust = lock(&self.registry).trust(session.node);
+        *lock(&session.trust) = trust;
         {
             let mut state = lock(&self.state);
-            let lent = state.placement.tags.lent_by(&hello);
+            let mut lent = state.placement.tags.lent_by(&hello);
+            lent.tags |= trust.tags();
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
-            let is_drained = state.drained.contains(&session.node);
+            let is_drained = trust == Trust::Waiting || state.drained.contains(&session.node);
             let made = state.placement.join(session.node, lent, is_drained);
             let (name, owner) = (hello.name.clone(), hello.owner.clone());
-            state.placement.is_known(session.node, About { name, owner, rests: String::new() });
+            state.placement.is_known(session.node, About { name, owner, rests: String::new(), trust });
             state.hand_out(made);
             state.tell_above();
         }
@@ -55,7 +60,7 @@ impl Shared {
         loop {
             tokio::select! {
                 asked = connection.accept_control() => match asked {
-                    Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(session.node, sender, receiver))),
+                    Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(session.clone(), sender, receiver))),
                     Err(_) => break,
                 },
                 Ok(()) = changes.changed() => {
@@ -79,7 +84,8 @@ impl Shared {
     fn resize(&self, session: &Arc<WorkerSession>, lends: &Lends) {
         let mut state = lock(&self.state);
         if is_current(&state, session) {
-            let lent = state.placement.tags.lent_behind(lends);
+            let mut lent = state.placement.tags.lent_behind(lends);
+            lent.tags |= lock(&session.trust).tags();
             state.placement.rests(session.node, &rests_in_words(&lends.rests));
             let made = state.placement.resize(session.node, lent);
             state.hand_out(made);
@@ -87,49 +93,51 @@ impl Shared {
         }
     }
 
-    async fn answer_worker(self: Arc<Self>, node: NodeId, sender: Sender, mut receiver: Receiver) {
+    async fn answer_worker(self: Arc<Self>, worker: Arc<WorkerSession>, sender: Sender, mut receiver: Receiver) {
         match receiver.next::<Open>().await {
-            Ok(Some(Open { kind: Some(OpenKind::Bind(request)) })) => self.bind(request, sender).await,
-            Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => self.objects(request, sender).await,
-            Ok(Some(Open { kind: Some(OpenKind::Pieces(request)) })) => self.pieces(request, sender).await,
+            Ok(Some(Open { kind: Some(OpenKind::Bind(request)) })) => self.bind(&worker, request, sender).await,
+            Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) => self.objects(&worker, request, sender).await,
+            Ok(Some(Open { kind: Some(OpenKind::Pieces(request)) })) => self.pieces(&worker, request, sender).await,
             Ok(Some(Open { kind: Some(OpenKind::Elsewhere(_)) })) => {
-                let share = lock(&self.state).placement.elsewhere(node);
+                let share = lock(&self.state).placement.elsewhere(worker.node);
                 send_last(sender, &Elsewhere { share }).await;
             }
             Ok(_) | Err(_) => {}
         }
     }
 
-    async fn bind(&self, request: BindRequest, sender: Sender) {
+    async fn bind(&self, worker: &WorkerSession, request: BindRequest, sender: Sender) {
+        let (view, refused) = (ViewId(request.view), |error: String| (error, UNANSWERED));
         let bound = async {
-            let client = self.client(&request.client).ok_or("its client is gone")?;
-            let task = convert::task(&request.task).map_err(|error| error.to_string())?;
-            let path = TreePath::parse(&request.path).ok_or("not a path")?;
-            Ok(client.bind(ViewId(request.view), task, path).await)
+            let client = self.client(&request.client).ok_or_else(|| refused("its client is gone".into()))?;
+            let named = convert::task(&request.task).map_err(|error| refused(error.to_string()))?;
+            let path = TreePath::parse(&request.path).ok_or_else(|| refused("not a path".into()))?;
+            let task = worker.asking.path(&request.client, named, view).map_err(denied)?;
+            client.bind(view, task, path).await.map_err(|error| (error.to_string(), error.errno()))
         };
-        let reply = match bound.await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(error)) => BindReply { error: error.to_string(), errno: error.errno(), ..BindReply::default() },
-            Err(why) => {
-                let why: String = why;
-                BindReply { error: why, errno: UNANSWERED, ..BindReply::default() }
-            }
-        };
+        let reply = bound.await.unwrap_or_else(|(error, errno)| BindReply { error, errno, ..BindReply::default() });
         send_last(sender, &reply).await;
     }
 
-    async fn objects(&self, request: ObjectsRequest, sender: Sender) {
-        fetch_objects(self.client(&request.client), request.digests, sender).await;
+    async fn objects(&self, worker: &Arc<WorkerSession>, request: ObjectsRequest, sender: Sender) {
+        let named = convert::task(&request.task).ok();
+        let for_task = Some((worker.clone(), worker.asking.contents(&request.client, named)));
+        fetch_objects(self.client(&request.client), for_task, request.digests, sender).await;
     }
 
-    async fn pieces(&self, request: PiecesRequest, mut sender: Sender) {
+    async fn pieces(&self, worker: &WorkerSession, request: PiecesRequest, mut sender: Sender) {
         sender.set_turn(Turn::Contents);
         let found = async {
             let gone = ("its client is gone".to_owned(), UNANSWERED);
             let client = self.client(&request.client).ok_or(gone)?;
+            let task = worker.asking.contents(&request.client, convert::task(&request.task).ok()).map_err(denied)?;
             let stamp = convert::digest(&request.stamp).map_err(|error| (error.to_string(), 0))?;
             let count = request.count.clamp(1, PIECES_MAX);
-            client.pieces(stamp, request.first, count).await.map_err(|error| (error.to_string(), error.errno()))
+            let pieces = client.pieces(stamp, request.first, count).await;
+            let pieces = pieces.map_err(|error| (error.to_string(), error.errno()))?;
+            let bytes = pieces.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+            worker.asking.bytes(&request.client, task, bytes).map_err(denied)?;
+            Ok::<_, (String, i32)>(pieces)
         };
         let replies = match found.await {
             Ok(pieces) => pieces
@@ -161,21 +169,34 @@ pub(crate) async fn send_last<M: prost::Message>(mut sender: Sender, message: &M
     }
 }
 
-/// Sends these objects of a client, as they are found.
-pub(crate) async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec<Bytes>, mut sender: Sender) {
+fn denied(why: Denied) -> (String, i32) {
+    (why.to_string(), why.errno())
+}
+
+/// Sends these objects of a client, as they are found; to a worker for one of its tasks, within that one's budget.
+pub(crate) async fn fetch_objects(
+    client: Option<Arc<ClientSession>>,
+    for_task: Option<(Arc<WorkerSession>, Result<TaskId, Denied>)>,
+    names: Vec<Bytes>,
+    mut sender: Sender,
+) {
     sender.set_turn(Turn::Contents);
     let mut fetching = JoinSet::new();
     for name in names.into_iter().take(OBJECTS_MAX) {
-        let client = client.clone();
+        let (client, for_task) = (client.clone(), for_task.clone());
         fetching.spawn(async move {
-            let found = match (&client, convert::digest(&name)) {
-                (Some(client), Ok(digest)) => {
-                    client.object(digest).await.map_err(|error| (error.to_string(), error.errno()))
+            let found = async {
+                let client = client.ok_or_else(|| ("its client is gone".to_owned(), UNANSWERED))?;
+                let task =
+                    for_task.map(|(worker, task)| task.map(|task| (worker, task))).transpose().map_err(denied)?;
+                let digest = convert::digest(&name).map_err(|error| (error.to_string(), 0))?;
+                let bytes = client.object(digest).await.map_err(|error| (error.to_string(), error.errno()))?;
+                if let Some((worker, task)) = task {
+                    worker.asking.bytes(&client.key, task, bytes.len() as u64).map_err(denied)?;
                 }
-                (None, _) => Err(("its client is gone".into(), UNANSWERED)),
-                (_, Err(error)) => Err((error.to_string(), 0)),
+                Ok::<_, (String, i32)>(bytes)
             };
-            match found {
+            match found.await {
                 Ok(bytes) => ObjectReply { digest: name, bytes, ..ObjectReply::default() },
                 Err((error, errno)) => ObjectReply { digest: name, error, errno, ..ObjectReply::default() },
             }
@@ -189,4 +210,127 @@ pub(crate) async fn fetch_objects(client: Option<Arc<ClientSession>>, names: Vec
     }
     sender.finish();
     sender.stopped().await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{LIMIT, Served, hello, node, serve_hub};
+    use base::{Digest, Version, ViewUpdate};
+    use serde_json::{Value, json};
+    use wire::message::{Answer, Launch, Object, OutputKind, TaskOutput};
+    use wire::{Joined, Role};
+
+    /// A launch of `task` in view `view`; told where it is placed or why it is not.
+    async fn launch(client: &Joined, launch: Launch) -> (OutputKind, Sender, Receiver) {
+        let (sender, mut receiver) = client.connection.open(OpenKind::Launch(Box::new(launch))).await.expect("sent");
+        let said = tokio::time::timeout(LIMIT, receiver.next::<TaskOutput>()).await.expect("in time");
+        (said.expect("read").expect("said").kind.expect("of a kind"), sender, receiver)
+    }
+
+    fn of_task(task: u128, view: u64) -> Launch {
+        let (set, drop) = Default::default();
+        let update = ViewUpdate { view: ViewId(view), base: Version(0), version: Version(1), set, drop };
+        Launch { task: convert::task_bytes(TaskId(task)), view: Some((&update).into()), ..Launch::default() }
+    }
+
+    async fn bind(worker: &Joined, client: &Bytes, task: u128, view: u64) -> BindReply {
+        let task = convert::task_bytes(TaskId(task));
+        let request = BindRequest { client: client.clone(), view, task, path: b"/home/u/secret".to_vec() };
+        worker.connection.request(OpenKind::Bind(request)).await.expect("answered")
+    }
+
+    async fn object(worker: &Joined, client: &Bytes, digest: Digest) -> ObjectReply {
+        let digests = vec![digest_bytes(&digest)];
+        let request = ObjectsRequest { client: client.clone(), digests, task: convert::task_bytes(TaskId(1)) };
+        worker.connection.request(OpenKind::Objects(request)).await.expect("answered")
+    }
+
+    /// Answers what the hub asks of a client: every path is said not to be known.
+    fn answer_all(client: &Joined) {
+        let connection = client.connection.clone();
+        tokio::spawn(async move {
+            while let Ok((sender, mut receiver)) = connection.accept_control().await {
+                let _ = receiver.next::<Open>().await;
+                let told = BindReply { error: "the client was asked".into(), errno: 13, ..BindReply::default() };
+                send_last(sender, &told).await;
+            }
+        });
+    }
+
+    async fn asked(hub: &Served, question: Value) -> Value {
+        let admin = hub.join(99, hello(Role::Admin, 0)).await;
+        let asked = admin.connection.request(OpenKind::Ask(Bytes::from(question.to_string())));
+        let answer: Answer = tokio::time::timeout(LIMIT, asked).await.expect("in time").expect("answered");
+        serde_json::from_slice(&answer.json).expect("JSON")
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_hostile_worker_learns_nothing_of_tasks_that_run_elsewhere() {
+        let hub = serve_hub("hub");
+        let honest = hub.join(7, hello(Role::Worker, 4)).await;
+        hub.lends(4).await;
+        let client = hub.join(1, Hello { instance: 5, ..hello(Role::Client, 0) }).await;
+        answer_all(&client);
+        let (said, _to, _from) = launch(&client, of_task(1, 30)).await;
+        assert!(matches!(&said, OutputKind::Placed(placed) if placed.worker[..] == node(7).0.0), "{said:?}");
+        let (_to_hub, mut told) = honest.connection.accept_control().await.expect("a launch");
+        let Ok(Some(Open { kind: Some(OpenKind::Launch(got)) })) = told.next().await else { panic!("another") };
+        let digest = Digest::of(b"contents");
+        let stored = lock(&hub.shared.state).clients[&got.client].keep(&Object::new(digest, &b"contents"[..]));
+        assert!(stored.is_some());
+        let told = bind(&honest, &got.client, 1, 30).await;
+        assert_eq!(told.error, "the client was asked", "whose task runs there may ask");
+        assert_eq!(object(&honest, &got.client, digest).await.bytes, &b"contents"[..]);
+        // It knows all numbers, as from a launch that it had before.
+        let hostile = hub.join(8, hello(Role::Worker, 4)).await;
+        for (task, view) in [(1, 30), (2, 30), (1, 31)] {
+            let refused = bind(&hostile, &got.client, task, view).await;
+            assert!(refused.error.contains("no task of this client"), "{refused:?}");
+        }
+        let refused = object(&hostile, &got.client, digest).await;
+        assert!(refused.error.contains("no task of this client") && refused.bytes.is_empty(), "{refused:?}");
+        let pieces =
+            PiecesRequest { client: got.client.clone(), stamp: digest_bytes(&digest), count: 1, ..Default::default() };
+        let refused: ObjectReply = hostile.connection.request(OpenKind::Pieces(pieces)).await.expect("answered");
+        assert!(refused.error.contains("no task of this client"), "{refused:?}");
+        // And a view of the same client that none of its tasks has.
+        let other = bind(&honest, &got.client, 1, 31).await;
+        assert!(other.error.contains("no task of this client"), "{other:?}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_worker_gets_tasks_when_it_is_approved_and_only_those_for_its_class() {
+        let hub = serve_hub("hub");
+        lock(&hub.shared.registry)
+            .invite(&[9; 16], Role::Worker, None, 60, crate::server::now_seconds())
+            .expect("kept");
+        let (theirs, ours) = Connection::within_process(node(7), hub.node);
+        let shared = hub.shared.clone();
+        tokio::spawn(async move { shared.serve(ours).await });
+        let greeting = Hello { secret: vec![9; 16].into(), ..hello(Role::Worker, 4) };
+        let worker = wire::join(theirs, greeting).await.expect("let in");
+        assert_eq!(worker.welcome.trust, Trust::Waiting.number());
+        let client = hub.join(1, hello(Role::Client, 0)).await;
+        let none = |said: &OutputKind| matches!(said, OutputKind::Failed(_));
+        assert!(none(&launch(&client, of_task(1, 30)).await.0), "it waits");
+        let by = |trust: &str| json!({"ask": "approve", "node": node(7).0.to_hex(), "trust": trust});
+        assert_eq!(asked(&hub, by("volunteer")).await["trust"], "volunteer");
+        assert!(none(&launch(&client, of_task(2, 30)).await.0), "nobody asked for volunteers");
+        let asks = Launch { trust: Trust::Volunteer.number(), ..of_task(3, 30) };
+        assert!(matches!(launch(&client, asks).await.0, OutputKind::Placed(_)));
+        asked(&hub, by("site")).await;
+        assert!(matches!(launch(&client, of_task(4, 30)).await.0, OutputKind::Placed(_)));
+        let own = || Launch { trust: Trust::Own.number(), ..of_task(5, 30) };
+        assert!(none(&launch(&client, own()).await.0), "what is for own machines goes nowhere else");
+        asked(&hub, by("own")).await;
+        assert!(matches!(launch(&client, own()).await.0, OutputKind::Placed(_)));
+        let all_noted = async {
+            let all = ["joined", "approved", "launch"];
+            while !all.iter().all(|what| hub.shared.audit.last(99).iter().any(|line| line["what"] == *what)) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, all_noted).await.expect("it is all in the log");
+    }
 }

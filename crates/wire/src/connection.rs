@@ -7,9 +7,11 @@ use crate::bulk;
 use crate::flow::{FlowHandle, Path};
 pub use crate::frame::FRAME_BYTES_MAX;
 use crate::frame::{FrameReceiver, FrameSender, Frames};
+use crate::gate::{Lost, Place, Source};
 use crate::junction::Tunnels;
 use crate::key::node_of;
 use crate::local::{self, Inlet, Local, Outlet};
+use crate::lock;
 use crate::message::{Object, ObjectReply, Open, OpenKind};
 use crate::transport;
 use crate::turn::Turn;
@@ -19,7 +21,8 @@ use prost::Message;
 use quinn::VarInt;
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long connecting may take.
@@ -63,22 +66,31 @@ pub enum WireError {
 /// A connection to a machine whose key is known.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    way: Way,
+    pub(crate) way: Way,
 }
 
 #[derive(Clone, Debug)]
-enum Way {
+pub(crate) enum Way {
     Quic(Quic),
     Local(Local),
 }
 
 #[derive(Clone, Debug)]
-struct Quic {
-    quic: quinn::Connection,
+pub(crate) struct Quic {
+    pub(crate) quic: quinn::Connection,
     peer: NodeId,
     flow: Option<FlowHandle>,
     frames: Arc<Frames>,
     tunnels: Arc<Tunnels>,
+    /// Of one that has come and is not let in yet: its place among those.
+    place: Arc<Mutex<Option<Stranger>>>,
+}
+
+/// What a side that is not let in holds, and how it learns that another got that.
+#[derive(Debug)]
+struct Stranger {
+    _place: Place<Source>,
+    lost: Option<Lost>,
 }
 
 /// What carries a connection.
@@ -134,7 +146,42 @@ impl Connection {
         let peer = node_of(shown.first()?);
         let packs = flow.is_some() && quic.rtt() > transport::FAR;
         let frames = Arc::new(Frames { packs, ..Frames::default() });
-        Some(Self { way: Way::Quic(Quic { quic, peer, flow, frames, tunnels }) })
+        let place = Arc::default();
+        Some(Self { way: Way::Quic(Quic { quic, peer, flow, frames, tunnels, place }) })
+    }
+
+    /// Takes nothing but a greeting from the other side, which holds `place`, until it is let in.
+    pub(crate) fn take_greeting_only(&self, place: Place<Source>, lost: Lost) {
+        if let Way::Quic(quic) = &self.way {
+            quic.frames.is_stranger.store(true, Ordering::Release);
+            *lock(&quic.place) = Some(Stranger { _place: place, lost: Some(lost) });
+        }
+    }
+
+    /// Returns if another one got its place while it was not let in, for it was slow. To be called once.
+    pub async fn place_lost(&self) {
+        let lost = match &self.way {
+            Way::Quic(quic) => lock(&quic.place).as_mut().and_then(|stranger| stranger.lost.take()),
+            Way::Local(_) => None,
+        };
+        // An error: it was let in, or has ended.
+        let is_lost = match lost {
+            Some(lost) => lost.await.is_ok(),
+            None => false,
+        };
+        if !is_lost {
+            std::future::pending().await
+        }
+    }
+
+    /// The other side is known from now on, and may send what is large.
+    pub(crate) fn let_in(&self) {
+        if let Way::Quic(quic) = &self.way
+            && lock(&quic.place).take().is_some()
+        {
+            quic.frames.is_stranger.store(false, Ordering::Release);
+            quic.quic.set_receive_window(VarInt::from_u32(transport::WINDOW_BYTES));
+        }
     }
 
     /// A connection within this process, between parts of it that hold these keys: the end for `near`, and the end for `far`.
@@ -341,6 +388,15 @@ impl Sender {
     /// Sends one message.
     pub async fn send<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
         self.send_encoded(message.encode_to_vec().into()).await
+    }
+
+    /// Sends a greeting: who has not been let in sends nothing packed.
+    pub async fn greet<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
+        let encoded = message.encode_to_vec().into();
+        match &mut self.0 {
+            SendHalf::Quic(stream) => stream.send_plain(encoded).await,
+            SendHalf::Local(outlet) => outlet.send(encoded).await,
+        }
     }
 
     /// Sends a launch: it is much like others before and after it on this connection. The mark is for

@@ -236,7 +236,7 @@ pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, Di
 
 async fn greet(connection: &Connection, hello: &Hello) -> Result<(Sender, Receiver, Welcome), WireError> {
     let (mut sender, mut receiver) = connection.open_control().await?;
-    sender.send(hello).await?;
+    sender.greet(hello).await?;
     let welcome = receiver.next().await?.ok_or_else(|| WireError::Lost("no answer to the greeting".into()))?;
     Ok((sender, receiver, welcome))
 }

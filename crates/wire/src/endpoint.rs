@@ -122,7 +122,12 @@ impl Endpoint {
         let crypto = QuicClientConfig::try_from(tls).map_err(|error| failed(error.to_string()))?;
         let mut config = quinn::ClientConfig::new(Arc::new(crypto));
         let flow = (!address.ip().is_loopback()).then(|| FlowHandle::new(known));
-        config.transport_config(transport::settings(flow.as_ref(), self.hold, self.hold.streams()));
+        config.transport_config(transport::settings(
+            flow.as_ref(),
+            self.hold,
+            self.hold.streams(),
+            transport::WINDOW_BYTES,
+        ));
         let Family { endpoint, tunnels } = self.family(address)?;
         let connecting =
             endpoint.connect_with(config, address, "gleaner").map_err(|error| failed(error.to_string()))?;

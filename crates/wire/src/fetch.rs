@@ -69,11 +69,47 @@ pub type Keep = Arc<dyn Fn(Digest, &Bytes) + Send + Sync>;
 /// Called where it may block, before an object is asked for: it may be on this machine.
 pub type Look = Arc<dyn Fn(&Digest) -> Option<Bytes> + Send + Sync>;
 
+/// The tasks of one client for which is asked: those that run where the asker is.
+#[derive(Clone, Debug, Default)]
+pub struct Askers(Arc<Mutex<HashMap<TaskId, usize>>>);
+
+/// A task for which may be asked, until this is dropped.
+#[derive(Debug)]
+pub struct Asker {
+    askers: Askers,
+    task: TaskId,
+}
+
+impl Askers {
+    /// `task` runs from now on. One that runs twice at a time counts twice.
+    pub fn begin(&self, task: TaskId) -> Asker {
+        *lock(&self.0).entry(task).or_default() += 1;
+        Asker { askers: self.clone(), task }
+    }
+
+    /// One of them, if any runs: whoever answers knows which run, and takes another one if this has just ended.
+    fn one(&self) -> Bytes {
+        lock(&self.0).keys().next().map(|task| crate::convert::task_bytes(*task)).unwrap_or_default()
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        if let Entry::Occupied(mut count) = lock(&self.askers.0).entry(self.task) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
+
 /// Asks one machine for what belongs to one client.
 #[derive(Clone)]
 pub struct Fetcher {
     connection: Connection,
     client: Bytes,
+    askers: Askers,
     limit: Duration,
     objects: SingleFlight<Digest, Result<Bytes, FetchError>>,
     pieces: SingleFlight<(Digest, u64, u32), PiecesResult>,
@@ -91,14 +127,27 @@ struct Want {
 impl Fetcher {
     /// Asks at the other end of `connection` for what belongs to `client` (as the hub names it; empty when the other end
     /// is the client itself), and waits for each answer until nothing was heard for `limit`.
-    pub fn new(connection: Connection, client: Bytes, limit: Duration, keep: Keep, look: Look) -> Self {
+    pub fn new(
+        connection: Connection,
+        (client, askers): (Bytes, Askers),
+        limit: Duration,
+        keep: Keep,
+        look: Look,
+    ) -> Self {
         // Unbounded, but never longer than the number of tasks' reads that wait, each of which holds a place.
         let (wanted, queue) = mpsc::unbounded_channel();
-        let asked = Asked { connection: connection.clone(), client: client.clone(), limit, keep: keep.clone() };
+        let asked = Asked {
+            connection: connection.clone(),
+            client: client.clone(),
+            askers: askers.clone(),
+            limit,
+            keep: keep.clone(),
+        };
         tokio::spawn(serve_wanted(asked, queue));
         Self {
             connection,
             client,
+            askers,
             limit,
             objects: SingleFlight::default(),
             pieces: SingleFlight::default(),
@@ -126,7 +175,7 @@ impl Fetcher {
     /// `count` pieces from number `first` of the file with this stamp, with their names; fewer if it ends before.
     pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> PiecesResult {
         let (connection, client, keep) = (self.connection.clone(), self.client.clone(), self.keep.clone());
-        let asked = Asked { connection, client, limit: self.limit, keep };
+        let asked = Asked { connection, client, askers: self.askers.clone(), limit: self.limit, keep };
         let fetch = move || fetch_pieces(asked, stamp, first, count);
         self.pieces.get((stamp, first, count), fetch).await.unwrap_or_else(|| Err(broken()))
     }
@@ -163,6 +212,7 @@ fn broken() -> FetchError {
 struct Asked {
     connection: Connection,
     client: Bytes,
+    askers: Askers,
     limit: Duration,
     keep: Keep,
 }
@@ -194,8 +244,8 @@ async fn fetch_object(digest: Digest, wanted: mpsc::UnboundedSender<Want>, look:
 }
 
 async fn fetch_pieces(asked: Asked, stamp: Digest, first: u64, count: u32) -> PiecesResult {
-    let Asked { connection, client, limit, keep } = asked;
-    let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count };
+    let Asked { connection, client, askers, limit, keep } = asked;
+    let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count, task: askers.one() };
     let mut replies = patient(&connection, limit, connection.ask(OpenKind::Pieces(request))).await??;
     let mut pieces = Vec::new();
     while let Some(reply) = patient(&connection, limit, replies.next::<ObjectReply>()).await?? {
@@ -234,10 +284,10 @@ async fn serve_wanted(asked: Asked, mut queue: mpsc::UnboundedReceiver<Want>) {
 }
 
 async fn fetch_batch(asked: Asked, mut wants: HashMap<Digest, oneshot::Sender<Result<Bytes, FetchError>>>) {
-    let Asked { connection, client, limit, keep } = asked;
+    let Asked { connection, client, askers, limit, keep } = asked;
     let receive = async {
         let digests = wants.keys().map(digest_bytes).collect();
-        let request = OpenKind::Objects(ObjectsRequest { client, digests });
+        let request = OpenKind::Objects(ObjectsRequest { client, digests, task: askers.one() });
         let mut replies = patient(&connection, limit, connection.ask(request)).await??;
         while !wants.is_empty() {
             let next = patient(&connection, limit, replies.next::<ObjectReply>());

@@ -11,9 +11,16 @@ use crate::turn::Turn;
 use crate::without::{Part, is_left_out};
 use bytes::{Buf, Bytes, BytesMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Largest frame, in bytes: a launch with its environment, or a listing of 16 MiB.
 pub const FRAME_BYTES_MAX: usize = 32 << 20;
+/// The same of a side that has not been let in: a greeting. Nothing of it is packed.
+pub(crate) const GREETING_BYTES_MAX: usize = 8 << 10;
+/// Bytes that frames of a connection hold that have not come in full: further ones end the connection.
+const PARTS_BYTES_MAX: usize = 256 << 20;
+/// Room that is made for a frame beyond what has come of it.
+const ROOM_BYTES: usize = 1 << 20;
 const PACKED: u32 = 1 << 31;
 const LIKE: u32 = 1 << 30;
 /// Shorter messages would not get shorter.
@@ -25,6 +32,29 @@ pub(crate) struct Frames {
     /// Whether the link is so slow that packing pays.
     pub packs: bool,
     pub likeness: Likeness,
+    /// The other side is not known yet: only a greeting is taken from it.
+    pub is_stranger: AtomicBool,
+    /// Bytes of frames that have not come in full.
+    pub parts: AtomicUsize,
+}
+
+/// What a stream holds of a frame that has not come in full.
+#[derive(Debug, Default)]
+struct Parts(usize);
+
+impl Parts {
+    /// It holds so much now.
+    fn set(&mut self, bytes: usize, frames: &Frames) -> Result<(), WireError> {
+        let before = std::mem::replace(&mut self.0, bytes);
+        let all = match bytes >= before {
+            true => frames.parts.fetch_add(bytes - before, Ordering::Relaxed) + bytes - before,
+            false => frames.parts.fetch_sub(before - bytes, Ordering::Relaxed) - (before - bytes),
+        };
+        match all > PARTS_BYTES_MAX && bytes > before {
+            true => Err(WireError::Invalid(format!("its unfinished messages hold {all} bytes"))),
+            false => Ok(()),
+        }
+    }
 }
 
 /// The sending half of a stream.
@@ -41,6 +71,14 @@ pub(crate) struct FrameReceiver {
     buffer: BytesMut,
     frames: Arc<Frames>,
     answers: Option<Number>,
+    parts: Parts,
+}
+
+impl Drop for FrameReceiver {
+    fn drop(&mut self) {
+        // Less is never too much.
+        let _ = self.parts.set(0, &self.frames);
+    }
 }
 
 impl FrameSender {
@@ -59,6 +97,11 @@ impl FrameSender {
             }
         }
         self.write(0, &head, bytes).await
+    }
+
+    /// Sends a message as it is, to a side that has not let this one in.
+    pub async fn send_plain(&mut self, encoded: Bytes) -> Result<(), WireError> {
+        self.write(0, &[], encoded).await
     }
 
     /// Sends a message that is much like others before and after it on this connection. The number is for
@@ -109,7 +152,7 @@ impl FrameSender {
 
 impl FrameReceiver {
     pub fn new(stream: quinn::RecvStream, frames: Arc<Frames>) -> Self {
-        Self { stream, buffer: BytesMut::new(), frames, answers: None }
+        Self { stream, buffer: BytesMut::new(), frames, answers: None, parts: Parts::default() }
     }
 
     /// What comes shows that the other side has this message.
@@ -125,7 +168,10 @@ impl FrameReceiver {
                 return Ok(Some(frame));
             }
             match self.stream.read_chunk(256 << 10, true).await.map_err(lost)? {
-                Some(chunk) => self.buffer.extend_from_slice(&chunk.bytes),
+                Some(chunk) => {
+                    self.buffer.extend_from_slice(&chunk.bytes);
+                    self.parts.set(self.buffer.len(), &self.frames)?;
+                }
                 None if self.buffer.is_empty() => return Ok(None),
                 None => return Err(WireError::Lost("the stream ended within a message".into())),
             }
@@ -136,15 +182,20 @@ impl FrameReceiver {
         let Some(head) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let head = u32::from_be_bytes(*head);
         let length = (head & !(PACKED | LIKE)) as usize;
-        if length > FRAME_BYTES_MAX {
+        let is_stranger = self.frames.is_stranger.load(Ordering::Acquire);
+        if length > if is_stranger { GREETING_BYTES_MAX } else { FRAME_BYTES_MAX } {
             return Err(WireError::Invalid(format!("a frame of {length} bytes")));
         }
+        if is_stranger && head & (PACKED | LIKE) != 0 {
+            return Err(WireError::Invalid("a packed frame before it was let in".into()));
+        }
         if self.buffer.len() < 4 + length {
-            self.buffer.reserve(4 + length - self.buffer.len());
+            self.buffer.reserve((4 + length - self.buffer.len()).min(ROOM_BYTES));
             return Ok(None);
         }
         self.buffer.advance(4);
         let mut bytes = self.buffer.split_to(length).freeze();
+        self.parts.set(self.buffer.len(), &self.frames)?;
         if head & LIKE == 0 {
             return if head & PACKED == 0 { Ok(Some(bytes)) } else { unpack(&bytes, &[], FRAME_BYTES_MAX).map(Some) };
         }

@@ -22,6 +22,9 @@ const OUTGOING_MAX: usize = 512;
 /// Bytes that came through tunnels and wait to be taken; further ones are dropped, as by a socket.
 const ARRIVED_BYTES_MAX: usize = 8 << 20;
 
+/// The same of one tunnel: who floods takes nobody else's room.
+const ARRIVED_BYTES_OF_ONE_MAX: usize = 1 << 20;
+
 /// UDP and tunnels as one socket.
 #[derive(Debug)]
 pub(crate) struct Junction {
@@ -50,7 +53,20 @@ struct Open {
 struct Arrived {
     datagrams: VecDeque<(SocketAddr, Bytes)>,
     bytes: usize,
+    /// Of those, by tunnel.
+    of_one: HashMap<SocketAddr, usize>,
     waker: Option<Waker>,
+}
+
+impl Arrived {
+    fn taken(&mut self, from: SocketAddr, bytes: usize) {
+        if let Some(own) = self.of_one.get_mut(&from) {
+            *own -= bytes;
+            if *own == 0 {
+                self.of_one.remove(&from);
+            }
+        }
+    }
 }
 
 /// One end of an open tunnel. It is closed when this is dropped.
@@ -102,11 +118,6 @@ impl Tunnels {
         lock(&self.open).get(&address).map(|open| open.real)
     }
 
-    /// How many are open.
-    pub fn count(&self) -> usize {
-        self.count.load(Ordering::Acquire)
-    }
-
     /// Whether a tunnel takes what is to be sent. It may drop it: so may any link.
     fn take(&self, transmit: &Transmit<'_>) -> bool {
         if is_nowhere(transmit.destination.ip()) || self.count.load(Ordering::Acquire) > 0 {
@@ -124,9 +135,11 @@ impl Tunnels {
 
     fn arrive(&self, from: SocketAddr, datagram: Bytes) {
         let mut arrived = lock(&self.arrived);
-        if arrived.bytes + datagram.len() > ARRIVED_BYTES_MAX {
+        let own = arrived.of_one.get(&from).map_or(0, |bytes| *bytes) + datagram.len();
+        if arrived.bytes + datagram.len() > ARRIVED_BYTES_MAX || own > ARRIVED_BYTES_OF_ONE_MAX {
             return;
         }
+        arrived.of_one.insert(from, own);
         arrived.bytes += datagram.len();
         arrived.datagrams.push_back((from, datagram));
         arrived.waker.take().into_iter().for_each(Waker::wake);
@@ -139,6 +152,7 @@ impl Tunnels {
         for (buffer, meta) in bufs.iter_mut().zip(meta) {
             let Some((from, datagram)) = arrived.datagrams.pop_front() else { break };
             arrived.bytes -= datagram.len();
+            arrived.taken(from, datagram.len());
             // Larger than any buffer is larger than any packet of ours.
             let len = datagram.len().min(buffer.len());
             buffer[..len].copy_from_slice(&datagram[..len]);
@@ -239,7 +253,7 @@ mod tests {
         drop(first);
         assert_eq!(tunnels.real(hub), Some(hub), "the one that was replaced closes nothing");
         drop(second);
-        assert_eq!((tunnels.real(hub), tunnels.count()), (None, 0));
+        assert_eq!((tunnels.real(hub), tunnels.count.load(Ordering::Acquire)), (None, 0));
     }
 
     #[test]
@@ -269,6 +283,11 @@ mod tests {
         assert_eq!((&bufs[0][..3], &bufs[1][..]), (&b"one"[..], &b"thre"[..]));
         assert_eq!(tunnels.receive(&cx, &mut bufs, &mut meta), 0);
         (0..ARRIVED_BYTES_MAX / 1000 + 5).for_each(|_| end.arrived(Bytes::from(vec![1; 1000])));
-        assert!(lock(&tunnels.arrived).bytes <= ARRIVED_BYTES_MAX);
+        assert!(lock(&tunnels.arrived).bytes <= ARRIVED_BYTES_OF_ONE_MAX);
+        let other = tunnels.open_from("192.0.2.10:5000".parse().unwrap());
+        other.arrived(Bytes::from_static(b"four"));
+        assert_eq!(lock(&tunnels.arrived).of_one[&other.address], 4, "one that floods takes no other one's room");
+        while tunnels.receive(&cx, &mut bufs, &mut meta) > 0 {}
+        assert!(lock(&tunnels.arrived).of_one.is_empty() && lock(&tunnels.arrived).bytes == 0);
     }
 }

@@ -8,6 +8,7 @@
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`patch`]: what changed, as its difference from what both ends have.
+//! * `gate`: places for those who have not been let in.
 //! * `turn`: what goes first where several streams have something to send.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
 //! * [`awake`]: silence, where one's own process may have been stopped.
@@ -25,6 +26,7 @@ pub mod endpoint;
 pub mod fetch;
 pub mod flow;
 mod frame;
+mod gate;
 mod junction;
 pub mod key;
 mod likeness;

@@ -5,10 +5,11 @@
 
 use crate::connection::{CONNECT_LIMIT, Connection, WireError};
 use crate::flow::FlowHandle;
+use crate::gate::{Gate, Lost, Place, Source};
 use crate::junction::Tunnels;
 use crate::key::Key;
 use crate::lock;
-use crate::transport::{self, Hold, STREAMS_FEW};
+use crate::transport::{self, Hold, STREAMS_FEW, WINDOW_BYTES_FEW};
 use crate::{tls, tunnel};
 use base::NodeId;
 use quinn::VarInt;
@@ -17,24 +18,30 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use std::time::{Duration, Instant};
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 /// Attempts to connect whose handshake is under way; further ones are refused, and come again after a pause. So that those under way
 /// end before their other sides give up, also when ten thousand machines come back at one moment.
-const ATTEMPTS_MAX: usize = 512;
+const ATTEMPTS_MAX: usize = 1024;
 /// While there are fewer places left than one in so many, an attempt has to show first that it can be answered where it says it is.
 const PLACES_OF_PROVEN: usize = 2;
-/// Tunnels whose handshake is under way; further ones are refused.
-const HANDSHAKES_MAX: usize = 64;
-/// Tunnels in all; further ones are refused.
-const TUNNELS_MAX: usize = 1024;
-/// How often it is looked whether a tunnel's machine has a connection that was vouched for.
+/// Tunnels whose machine has not been let in; [`Gate`] says what happens to further ones.
+const HANDSHAKES_MAX: usize = 256;
+/// Tunnels of machines that were let in; beyond, the oldest of the machine with most makes room.
+const TUNNELS_MAX: usize = 4096;
+/// Tunnels of one such machine: it uses one, and those before it end soon.
+const TUNNELS_OF_ONE_MAX: usize = 8;
+/// How long a tunnel may be there before its machine is let in, and how often it is looked whether that is so.
+const LET_IN_LIMIT: Duration = Duration::from_secs(15);
+const LET_IN_LOOK: Duration = Duration::from_millis(500);
+/// How often it is looked whether a tunnel's machine still has a connection that was vouched for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(15);
 /// Ports that are tried until one is free for both UDP and TCP.
 const PORTS_TRIED: usize = 16;
+/// What is said of one whose place another got.
+const PLACE_LOST: &str = "it was slow, and another one needed its place";
 /// Pause after a connection could not be accepted, for want of descriptors as a rule.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -46,7 +53,7 @@ pub struct Listener {
     tunnels: Arc<Tunnels>,
     guests: Guests,
     /// For attempts, and how many there are in all.
-    places: (Arc<Semaphore>, usize),
+    places: (Gate<Source>, usize),
     accepting: Option<tokio::task::JoinHandle<()>>,
 }
 
@@ -55,11 +62,18 @@ pub struct Listener {
 pub struct Guests(Arc<Mutex<HashMap<NodeId, usize>>>);
 
 impl Guests {
-    /// The machine at the other end of `connection` was let in. That counts as long as what is given back is kept.
-    pub fn vouch_for(&self, connection: &Connection) -> Vouched {
+    /// The machine at the other end of `connection` was let in: it may send what is large. That counts as long as what is given back
+    /// is kept. `None`: it has `most` connections already.
+    pub fn vouch_for(&self, connection: &Connection, most: usize) -> Option<Vouched> {
         let node = connection.peer();
-        *self.lock().entry(node).or_default() += 1;
-        Vouched { guests: self.clone(), node }
+        let mut known = self.lock();
+        if known.get(&node).is_some_and(|count| *count >= most) {
+            return None;
+        }
+        *known.entry(node).or_default() += 1;
+        drop(known);
+        connection.let_in();
+        Some(Vouched { guests: self.clone(), node })
     }
 
     fn knows(&self, node: NodeId) -> bool {
@@ -105,13 +119,13 @@ impl Listener {
         let accepting = tcp.map(|tcp| {
             tokio::spawn(accept_tunnels(tcp, TlsAcceptor::from(Arc::new(tls)), Arc::clone(&tunnels), guests.clone()))
         });
-        let places = (Arc::new(Semaphore::new(ATTEMPTS_MAX)), ATTEMPTS_MAX);
+        let places = (Gate::new(ATTEMPTS_MAX), ATTEMPTS_MAX);
         Ok(Self { endpoint, config, tunnels, guests, places, accepting })
     }
 
     #[cfg(test)]
     pub(crate) fn with_places(mut self, places: usize) -> Self {
-        self.places = (Arc::new(Semaphore::new(places)), places);
+        self.places = (Gate::new(places), places);
         self
     }
 
@@ -139,19 +153,23 @@ impl Listener {
         let from = self.tunnels.real(address).unwrap_or(address);
         let flow = (!from.ip().is_loopback()).then(|| FlowHandle::new(None));
         let mut config = self.config.clone();
-        config.transport_config(transport::settings(flow.as_ref(), Hold::Long, STREAMS_FEW));
-        Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone(), _place: place })
+        config.transport_config(transport::settings(flow.as_ref(), Hold::Long, STREAMS_FEW, WINDOW_BYTES_FEW));
+        Some(Attempt { incoming, config, flow, tunnels: self.tunnels.clone(), place })
     }
 
     /// Gives an attempt a place, if there is one for it; else it is told to come again.
-    fn admit(&self, incoming: quinn::Incoming) -> Option<(quinn::Incoming, OwnedSemaphorePermit)> {
+    fn admit(&self, incoming: quinn::Incoming) -> Option<(quinn::Incoming, (Place<Source>, Lost))> {
         let (places, all) = &self.places;
-        let is_scarce = places.available_permits() < all / PLACES_OF_PROVEN;
-        match places.clone().try_acquire_owned() {
-            Err(_) => incoming.refuse(),
+        if places.free() < all / PLACES_OF_PROVEN && !incoming.remote_address_validated() {
             // Costs nothing here, and a round trip there. Who sends from addresses that are not his own gets no further.
-            Ok(_) if is_scarce && !incoming.remote_address_validated() => drop(incoming.retry()),
-            Ok(place) => return Some((incoming, place)),
+            drop(incoming.retry());
+            return None;
+        }
+        let address = incoming.remote_address();
+        let from = Source::of(self.tunnels.real(address).unwrap_or(address));
+        match places.enter(from, Instant::now()) {
+            Some(place) => return Some((incoming, place)),
+            None => incoming.refuse(),
         }
         None
     }
@@ -176,21 +194,30 @@ pub struct Attempt {
     config: quinn::ServerConfig,
     flow: Option<FlowHandle>,
     tunnels: Arc<Tunnels>,
-    _place: OwnedSemaphorePermit,
+    place: (Place<Source>, Lost),
 }
 
 impl Attempt {
-    /// Does the handshake, within [`CONNECT_LIMIT`].
+    /// Does the handshake, within [`CONNECT_LIMIT`]. The connection keeps its place among those who are not let in until it is
+    /// ([`Guests::vouch_for`]), or has ended, or has been slow and another one needs it.
     pub async fn finish(self) -> Result<Connection, WireError> {
+        let (place, mut lost) = self.place;
         let address = self.incoming.remote_address();
         let failed = |why: String| WireError::Connect { address, why };
         let connecting = self.incoming.accept_with(Arc::new(self.config));
         let connecting = connecting.map_err(|error| failed(error.to_string()))?;
-        let quic = tokio::time::timeout(CONNECT_LIMIT, connecting)
-            .await
+        let connected = tokio::select! {
+            connected = tokio::time::timeout(CONNECT_LIMIT, connecting) => connected,
+            _ = &mut lost => return Err(failed(PLACE_LOST.into())),
+        };
+        let quic = connected
             .map_err(|_| failed("the handshake took too long".into()))?
             .map_err(|error| failed(error.to_string()))?;
-        Connection::new(quic, self.flow, self.tunnels).ok_or_else(|| failed("it showed no key".into()))
+        place.has_spoken(Instant::now());
+        let connection =
+            Connection::new(quic, self.flow, self.tunnels).ok_or_else(|| failed("it showed no key".into()))?;
+        connection.take_greeting_only(place, lost);
+        Ok(connection)
     }
 }
 
@@ -225,48 +252,69 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 }
 
 async fn accept_tunnels(listener: TcpListener, tls: TlsAcceptor, tunnels: Arc<Tunnels>, guests: Guests) {
-    let places = Arc::new(Semaphore::new(HANDSHAKES_MAX));
+    let doors = Arc::new(Doors { strangers: Gate::new(HANDSHAKES_MAX), known: Gate::new(TUNNELS_MAX) });
     loop {
         let Ok((tcp, from)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let Ok(place) = places.clone().try_acquire_owned() else { continue };
-        if tunnels.count() >= TUNNELS_MAX {
-            continue;
-        }
-        let (tls, tunnels, guests) = (tls.clone(), tunnels.clone(), guests.clone());
+        let Some((place, mut lost)) = doors.strangers.enter(Source::of(from), Instant::now()) else { continue };
+        let (tls, tunnels, guests, doors) = (tls.clone(), tunnels.clone(), guests.clone(), doors.clone());
         tokio::spawn(async move {
-            let accepted = tunnel::accept(tls, tcp).await;
-            drop(place);
+            let accepted = tokio::select! {
+                accepted = tunnel::accept(tls, tcp) => accepted,
+                _ = &mut lost => Err(std::io::Error::other(PLACE_LOST)),
+            };
             match accepted {
-                Ok((stream, node)) => serve_tunnel(stream, from, node, &tunnels, &guests).await,
+                Ok((stream, node)) => {
+                    place.has_spoken(Instant::now());
+                    let carried = tunnel::carry(stream, tunnels.open_from(from));
+                    let why = serve_tunnel(carried, node, (place, lost), &doors, &guests).await;
+                    tracing::debug!(%from, %node, why, "a tunnel ended");
+                }
                 Err(error) => tracing::debug!(%from, %error, "a tunnel did not come to be"),
             }
         });
     }
 }
 
+/// Places for tunnels: of machines that were not let in, and of those that were.
+struct Doors {
+    strangers: Gate<Source>,
+    known: Gate<NodeId>,
+}
+
+/// Serves a tunnel for as long as it may be there. Returns why it may no more.
 async fn serve_tunnel(
-    stream: tokio_rustls::server::TlsStream<TcpStream>,
-    from: SocketAddr,
+    carried: impl Future<Output = std::io::Result<()>>,
     node: NodeId,
-    tunnels: &Arc<Tunnels>,
+    (place, mut lost): (Place<Source>, Lost),
+    doors: &Doors,
     guests: &Guests,
-) {
-    let carried = tunnel::carry(stream, tunnels.open_from(from));
+) -> &'static str {
+    const BROKEN: &str = "it broke, or another took its place";
+    const STRANGE: &str = "its machine has not been let in";
     tokio::pin!(carried);
+    let begun = Instant::now();
+    while !guests.knows(node) {
+        if begun.elapsed() > LET_IN_LIMIT {
+            return STRANGE;
+        }
+        tokio::select! {
+            _ = &mut carried => return BROKEN,
+            _ = &mut lost => return PLACE_LOST,
+            () = tokio::time::sleep(LET_IN_LOOK) => {}
+        }
+    }
+    drop(place);
+    let Some((_place, mut lost)) = doors.known.enter_at_most(node, TUNNELS_OF_ONE_MAX, Instant::now()) else {
+        return "there are too many";
+    };
     loop {
-        match tokio::time::timeout(LOOK_INTERVAL, &mut carried).await {
-            Ok(ended) => {
-                tracing::debug!(%from, ?ended, "a tunnel ended");
-                return;
-            }
-            Err(_) if guests.knows(node) => {}
-            Err(_) => {
-                tracing::info!(%from, %node, "a tunnel was closed: its machine has not been let in");
-                return;
-            }
+        tokio::select! {
+            _ = &mut carried => return BROKEN,
+            _ = &mut lost => return PLACE_LOST,
+            () = tokio::time::sleep(LOOK_INTERVAL) => if !guests.knows(node) { return STRANGE },
         }
     }
 }

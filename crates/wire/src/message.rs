@@ -179,6 +179,24 @@ pub struct Launch {
     /// as a whole, as long as that goes fast.
     #[prost(bytes = "bytes", repeated, tag = "31")]
     pub whole: Vec<Bytes>,
+    /// What its worker may ask for it; none: the hub's own bounds.
+    #[prost(message, optional, tag = "40")]
+    pub budget: Option<Budget>,
+    /// The least trusted class of worker that it was prepared for, as in [`Welcome::trust`]: it goes to no other. 0: the owner's own and
+    /// the site's.
+    #[prost(uint32, tag = "41")]
+    pub trust: u32,
+}
+
+/// What may be asked for a task. Honest programs need far less; a worker that lies gets no more.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Budget {
+    /// Paths that are told beside those of the launch.
+    #[prost(uint64, tag = "1")]
+    pub paths: u64,
+    /// Bytes of contents.
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
 }
 
 /// A mount of the client's.
@@ -463,6 +481,9 @@ pub struct ObjectsRequest {
     /// Which; at most 1024.
     #[prost(bytes = "bytes", repeated, tag = "2")]
     pub digests: Vec<Bytes>,
+    /// A task of the client that runs where they are wanted, as in [`BindRequest::task`].
+    #[prost(bytes = "bytes", tag = "3")]
+    pub task: Bytes,
 }
 
 /// Asks for pieces of a lazily bound file.
@@ -480,6 +501,9 @@ pub struct PiecesRequest {
     /// How many; at most 64.
     #[prost(uint32, tag = "4")]
     pub count: u32,
+    /// A task of the client that runs where they are wanted, as in [`BindRequest::task`].
+    #[prost(bytes = "bytes", tag = "5")]
+    pub task: Bytes,
 }
 
 /// An object, or why it cannot be had.

@@ -75,8 +75,13 @@ pub(crate) const STREAMS_MAX: u32 = 4096;
 /// The same before, and of machines that need few.
 pub(crate) const STREAMS_FEW: u32 = 8;
 
-/// The settings of a connection on which the other end may open so many streams. `flow` is its congestion control; none within a machine, where there is nothing to be gentle to.
-pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold, streams: u32) -> Arc<TransportConfig> {
+/// Bytes of a connection that have come and are not taken yet, at most, once it is known whose it is.
+pub(crate) const WINDOW_BYTES: u32 = 256 << 20;
+/// The same before: room for a greeting on each stream.
+pub(crate) const WINDOW_BYTES_FEW: u32 = 64 << 10;
+
+/// The settings of a connection on which the other end may open so many streams, and send so many bytes that are not taken. `flow` is its congestion control; none within a machine, where there is nothing to be gentle to.
+pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold, streams: u32, window: u32) -> Arc<TransportConfig> {
     let mut config = TransportConfig::default();
     let idle = IdleTimeout::try_from(hold.limit()).expect("minutes fit a QUIC time-out");
     let mut discovery = MtuDiscoveryConfig::default();
@@ -85,7 +90,9 @@ pub(crate) fn settings(flow: Option<&FlowHandle>, hold: Hold, streams: u32) -> A
         .max_concurrent_bidi_streams(VarInt::from_u32(streams))
         .max_concurrent_uni_streams(VarInt::from_u32(0))
         .stream_receive_window(VarInt::from_u32(8 << 20))
-        .receive_window(VarInt::from_u32(256 << 20))
+        .receive_window(VarInt::from_u32(window))
+        // Nobody sends datagrams beside streams, and QUIC would keep them.
+        .datagram_receive_buffer_size(None)
         .send_window(64 << 20)
         // Strictly by priority, also against what is on its way: see [`crate::Turn`].
         .send_fairness(true)

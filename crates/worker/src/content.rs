@@ -16,7 +16,7 @@ use store::system::{Expected, SystemFiles};
 use store::{BlockStore, RecipeIndex, Span};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
-use wire::fetch::HUB_LIMIT;
+use wire::fetch::{Asker, Askers, HUB_LIMIT};
 use wire::without;
 use wire::{FetchError, Fetcher, Joined, convert, lock, message};
 
@@ -55,6 +55,7 @@ pub struct Contents {
     readers: Mutex<HashMap<Digest, Reader>>,
     indices: Mutex<HashMap<Digest, Arc<RecipeIndex>>>,
     fetched: Arc<AtomicU64>,
+    askers: Askers,
     myself: Weak<Self>,
 }
 
@@ -78,7 +79,7 @@ impl Contents {
         store: Arc<BlockStore>,
         system: Arc<SystemFiles>,
     ) -> Arc<Self> {
-        let (fetcher, pieces, readers, indices, fetched) = Default::default();
+        let (fetcher, pieces, readers, indices, fetched, askers) = Default::default();
         let runtime = Handle::current();
         let expected = Expected::new(system, store.clone(), tenant);
         Arc::new_cyclic(|myself| Self {
@@ -93,6 +94,7 @@ impl Contents {
             readers,
             indices,
             fetched,
+            askers,
             myself: myself.clone(),
         })
     }
@@ -110,7 +112,7 @@ impl Contents {
         let expected = self.expected.clone();
         let look = Arc::new(move |digest: &Digest| expected.look(digest).map(Bytes::from));
         let (connection, client) = (joined.connection.clone(), self.client.clone());
-        *lock(&self.fetcher) = Some(Fetcher::new(connection, client, HUB_LIMIT, keep, look));
+        *lock(&self.fetcher) = Some(Fetcher::new(connection, (client, self.askers.clone()), HUB_LIMIT, keep, look));
     }
 
     /// Notes what of these may be on this machine's own disk.
@@ -120,6 +122,11 @@ impl Contents {
         if !is_within_process && !without::is_left_out(without::Part::OwnDistribution) {
             self.expected.expect(bounds);
         }
+    }
+
+    /// A task of the client runs here: what is asked for is asked for it, or another that does.
+    pub fn asked_for(&self, task: TaskId) -> Asker {
+        self.askers.begin(task)
     }
 
     /// Bytes of contents that came over the link so far.
@@ -473,7 +480,7 @@ mod tests {
         let (near, far) = Connection::within_process(one, other);
         let keep = Arc::new(move |digest, bytes: &Bytes| store.put_checked(Tenant(0), digest, bytes).expect("kept"));
         let none = Arc::new(|_: &Digest| None);
-        *lock(&contents.fetcher) = Some(Fetcher::new(near, Bytes::new(), HUB_LIMIT, keep, none));
+        *lock(&contents.fetcher) = Some(Fetcher::new(near, Default::default(), HUB_LIMIT, keep, none));
         let asked = Arc::new(AtomicUsize::new(0));
         let answered = asked.clone();
         let answering = tokio::spawn(async move {

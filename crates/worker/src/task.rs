@@ -46,6 +46,8 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
     let outcome = match client {
         Err(error) => Err(trouble(format!("the client's files cannot be mounted: {error}"))),
         Ok(client) => {
+            // A launch without a number has no task that could ask.
+            let _asker = convert::task(&launch.task).ok().map(|task| client.contents.asked_for(task));
             for object in std::mem::take(&mut launch.objects) {
                 client.contents.keep(&object);
             }

@@ -149,8 +149,10 @@ fn announcement(hub: &HubReady, json: bool) -> serde_json::Result<String> {
     Ok(format!(
         "hub at {}\n\
          commands of this account now run on its workers: remrun COMMAND\n\
-         to add a machine, once within 15 minutes (`gleaner token` makes more):\n  {join}\n",
-        hub.addresses.join(", ")
+         to add a machine of yours, once within 15 minutes (`gleaner token` makes more), type there, and paste the second line:\n  \
+         gleaner join -\n  {}\n",
+        hub.addresses.join(", "),
+        hub.worker_token
     ))
 }
 
@@ -178,8 +180,9 @@ mod tests {
         let want = "\
 hub at 10.0.0.5:7433
 commands of this account now run on its workers: remrun COMMAND
-to add a machine, once within 15 minutes (`gleaner token` makes more):
-  gleaner join W
+to add a machine of yours, once within 15 minutes (`gleaner token` makes more), type there, and paste the second line:
+  gleaner join -
+  W
 ";
         assert_eq!(text, want);
         let json = announcement(&hub, true).expect("plain data");

@@ -14,7 +14,7 @@ use std::process::Command;
 /// Redeems the token, keeps what it gave, and becomes `gleaner worker`.
 pub fn run(arguments: Join) -> Result {
     let config = Config::load(&Surroundings::of_process(), worker::flags(&arguments.worker))?;
-    let token = super::token_text(&arguments.token.token)?;
+    let token = super::token_of(&arguments.token)?;
     let state_dir = config.state_dir.value.join("worker");
     make_private_folder(&state_dir)?;
     let hub = parts::redeem(&token, Joiner::Worker, &state_dir, &config.name.value).map_err(super::part_failed)?;

@@ -1,6 +1,7 @@
 //! The subcommands of `gleaner`, a file for each.
 
 mod accounts;
+mod approve;
 pub mod cancel;
 pub mod completions;
 pub mod daemon;
@@ -31,17 +32,18 @@ pub mod use_hub;
 pub mod worker;
 
 use crate::answers::Render;
-use crate::args::{Arguments, Command};
+use crate::args::{Arguments, Command, TokenArgument};
 use crate::config::KnownHub;
 use crate::error::{CliError, Result};
 use crate::parts::PartError;
-use crate::render;
+use crate::render::{self, say};
 use client::report::{Question, Refusal};
 use gleaner_client::START_TIME_MAX;
 use gleaner_client::door::{Door, DoorError, Folder};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -74,7 +76,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Drain(arguments) => drain::run(arguments),
         Command::Accounts(arguments) => accounts::run(arguments),
         Command::Limit(arguments) => accounts::limit(arguments),
+        Command::Approve(arguments) => approve::run(arguments),
         Command::Revoke(arguments) => revoke::run(arguments),
+        Command::Audit(arguments) => approve::audit(arguments),
         Command::Recover(arguments) => recover::run(arguments),
         Command::Forecast(arguments) => forecast::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
@@ -137,16 +141,47 @@ fn ask_and_print<T: DeserializeOwned + Serialize + Render>(question: &Question, 
     if json { render::print_json(&answer) } else { render::print(&answer.render_in(render::columns())) }
 }
 
-/// The token that was given, or read from standard input for `-`.
+/// The token that was given: from a file, from standard input for `-`, or as an argument, which others can see.
+fn token_of(argument: &TokenArgument) -> Result<String> {
+    match (&argument.token_file, &argument.token) {
+        (Some(file), _) => {
+            let read = File::open(file).and_then(first_line);
+            let text =
+                read.map_err(|error| CliError::user(format!("reading the token from {}: {error}", file.display())))?;
+            non_empty(&text, &format!("{} holds no token", file.display()))
+        }
+        (None, Some(text)) => token_text(text),
+        (None, None) => token_text("-"),
+    }
+}
+
+/// The same of a word, which is `-` for standard input.
 fn token_text(argument: &str) -> Result<String> {
     if argument != "-" {
+        say("a token in arguments can be seen by other users of this machine; `-` reads it from standard input");
         return Ok(argument.to_owned());
     }
-    let mut text = String::new();
-    let read = std::io::stdin().lock().take(TOKEN_BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| CliError::user(format!("reading the token from standard input: {error}")))?;
-    match text.trim() {
-        "" => Err(CliError::user("no token came on standard input").hint("gleaner token | ssh HOST gleaner join -")),
+    let read = first_line(std::io::stdin().lock());
+    let text = read.map_err(|error| CliError::user(format!("reading the token from standard input: {error}")))?;
+    non_empty(&text, "no token came on standard input")
+}
+
+/// The first line that is not blank: who pastes a token ends it by the return key.
+fn first_line(from: impl Read) -> std::io::Result<String> {
+    let mut from = BufReader::new(from.take(TOKEN_BYTES_MAX));
+    let mut line = String::new();
+    while line.trim().is_empty() {
+        line.clear();
+        if from.read_line(&mut line)? == 0 {
+            break;
+        }
+    }
+    Ok(line.trim().to_owned())
+}
+
+fn non_empty(text: &str, none: &str) -> Result<String> {
+    match text {
+        "" => Err(CliError::user(none).hint("gleaner token | ssh HOST gleaner join -")),
         token => Ok(token.to_owned()),
     }
 }

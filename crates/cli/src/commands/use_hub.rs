@@ -12,7 +12,7 @@ use gleaner_client::door::{Door, DoorError, Folder};
 /// Redeems a token as a client.
 pub fn run(arguments: TokenArgument) -> Result {
     let config = Config::load(&Surroundings::of_process(), Flags::default())?;
-    let token = super::token_text(&arguments.token)?;
+    let token = super::token_of(&arguments)?;
     let hub = redeem(&config, &token)?;
     say(&format!("commands of this account now run on the pool of {}: try `remrun true`", super::hub_name(&hub)));
     // Last, since redeeming may have left threads behind, and only a running daemon must know.

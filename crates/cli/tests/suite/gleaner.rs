@@ -32,7 +32,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 28] = [
+const SUBCOMMANDS: [&str; 30] = [
     "up",
     "hub",
     "worker",
@@ -53,6 +53,8 @@ const SUBCOMMANDS: [&str; 28] = [
     "drain",
     "accounts",
     "limit",
+    "approve",
+    "audit",
     "revoke",
     "recover",
     "journal",

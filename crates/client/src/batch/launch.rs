@@ -5,6 +5,7 @@ use super::job::Job;
 use super::locks::TaskLocks;
 use super::log::{End, How, Own, shortened};
 use super::reason;
+use crate::allowance::Allowance;
 use crate::ending::until;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
@@ -294,6 +295,7 @@ impl Run<'_> {
             connection: *connection,
             reach: Reach::of(joined),
             asked: Default::default(),
+            allowance: Allowance::of(daemon.trust(), plan.view.len()),
             tainted: Some(tainted),
             called_off: CallOff::default(),
             may_run_here_in: None,
@@ -307,7 +309,8 @@ impl Run<'_> {
         let ready = checked.ok_or("the client daemon failed")?.ready?;
         let seen = Seen::new(since, Some(ready.version()));
         let place = Some(place.instance.unwrap_or_default());
-        let launch = Launch { attempt, launched: launched.0, place, ..message(task, plan, Some(index)) };
+        let budget = running.budget();
+        let launch = Launch { attempt, launched: launched.0, place, budget, ..message(task, plan, Some(index)) };
         let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
         tokio::select! {
             biased;

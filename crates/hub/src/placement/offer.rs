@@ -1,6 +1,7 @@
 //! What a command would get that comes now, for clients that weigh where to run it; and which workers take none, and why.
 
-use super::{Placement, Worker};
+use super::{Assignment, Placement, Worker};
+use crate::registry::Trust;
 use base::NodeId;
 use bytes::Bytes;
 use wire::message::Offer;
@@ -17,6 +18,8 @@ pub struct About {
     pub owner: Bytes,
     /// Why guests rest there; empty: they do not.
     pub rests: String,
+    /// How far it is trusted.
+    pub trust: Trust,
 }
 
 impl Placement {
@@ -42,7 +45,8 @@ impl Placement {
     /// What a command would get now of a client with this mark.
     pub fn offer(&self, mark: &[u8]) -> Offer {
         let is_own = |worker: &&Worker| !mark.is_empty() && worker.about.owner == mark;
-        let lends = || self.workers.iter().filter(|(_, worker)| !worker.is_drained && worker.lent.cpus > 0);
+        let may = |worker: &Worker| !worker.is_drained && worker.about.trust <= Trust::Site;
+        let lends = || self.workers.iter().filter(|(_, worker)| may(worker) && worker.lent.cpus > 0);
         // No launch goes where it gets nothing while another gives something.
         let any_gives = lends().any(|(_, worker)| worker.lent.gives());
         let lends = lends().filter(|(_, worker)| !any_gives || worker.lent.gives() || is_own(worker));
@@ -63,18 +67,37 @@ impl Placement {
             cpus,
             is_free,
             name: name.to_owned(),
+            trust: self.least_trusted().number(),
         }
+    }
+
+    /// The class of the least trusted of the workers that launches go to unasked.
+    pub fn least_trusted(&self) -> Trust {
+        let is_of_site = |worker: &Worker| worker.about.trust == Trust::Site;
+        if self.workers.values().any(is_of_site) { Trust::Site } else { Trust::Own }
+    }
+
+    /// A worker is trusted so far from now on; `is_drained`: it takes no tasks all the same.
+    pub fn trusts(&mut self, node: NodeId, trust: Trust, is_drained: bool) -> Vec<Assignment> {
+        let Some(worker) = self.workers.get_mut(&node) else { return Vec::new() };
+        worker.about.trust = trust;
+        worker.lent.tags = worker.lent.tags & !Trust::Own.tags() | trust.tags();
+        worker.is_drained = is_drained || trust == Trust::Waiting;
+        let lent = worker.lent;
+        self.resize(node, lent)
     }
 
     /// Workers that take no tasks now, and why: some of them.
     pub(super) fn resting(&self) -> Vec<String> {
-        let why = |drained: bool, rests: &str| match (drained, rests) {
-            (true, _) => Some("drained".to_owned()),
-            (false, "") => None,
-            (false, rests) => Some(format!("rests: {rests}")),
+        let why = |worker: &Worker| match (worker.is_drained, worker.about.trust, worker.about.rests.as_str()) {
+            (_, Trust::Waiting, _) => Some("waits for `gleaner approve`".to_owned()),
+            (_, Trust::Volunteer, _) => Some("a volunteer, for commands that ask for such".to_owned()),
+            (true, _, _) => Some("drained".to_owned()),
+            (false, _, "") => None,
+            (false, _, rests) => Some(format!("rests: {rests}")),
         };
         let resting = self.workers.iter().filter_map(|(node, worker)| {
-            let why = why(worker.is_drained, &worker.about.rests)?;
+            let why = why(worker)?;
             let name = Some(worker.about.name.clone()).filter(|name| !name.is_empty());
             Some(format!("{} ({why})", name.unwrap_or_else(|| node.short())))
         });

@@ -2,6 +2,7 @@
 
 use crate::desk::Durable;
 use crate::placement::Refused;
+use crate::registry::trust;
 use crate::server::Shared;
 use crate::session::ClientSession;
 use crate::state::State;
@@ -308,7 +309,7 @@ fn spec(account: u128, whose: tasks::AccountName, open: &JobOpen) -> Result<JobS
             level: open.level.min(4) as u8,
             cpus: open.cpus.clamp(1, u16::MAX.into()) as u16,
             memory_mib: open.memory_mib,
-            tags: open.tags & OWNERS_TAGS | if open.is_driven { TAKES_LAUNCHES } else { ASKS },
+            tags: open.tags & OWNERS_TAGS | if open.is_driven { TAKES_LAUNCHES | trust::KNOWN } else { ASKS },
             is_homogeneous: open.is_homogeneous,
         },
         policy: Policy {

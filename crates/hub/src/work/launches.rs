@@ -3,7 +3,7 @@
 use super::hosts::told_instance;
 use super::results::{Gathered, Outcome};
 use crate::desk::Durable;
-use crate::relay::{WIND_UP, placed_at, prepare, send_launch};
+use crate::relay::{WIND_UP, placed_at, prepare, send_launch, task_of};
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -160,6 +160,8 @@ impl Shared {
         let taken = lock(&self.state).take_place(client.account(), launch.place);
         let said = match taken {
             Ok((instance, place, worker)) => {
+                let _asker = client.asked_for(task_of(&launch));
+                self.note_launch(&client, &worker, &launch);
                 let carrying = Carrying { client: &client, worker: &worker, place: &place };
                 let outcome = carrying.carry(launch, given, &mut to_client, &mut from_client).await;
                 let said = lock(&self.state).place_ended(instance, outcome);

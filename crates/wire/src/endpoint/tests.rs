@@ -1,7 +1,7 @@
 //! Connections between two endpoints of this machine: by UDP, through tunnels, and from one to the other.
 
 use super::*;
-use crate::connection::Carrier;
+use crate::connection::{Carrier, Way};
 use crate::fetch::{FetchError, Fetcher};
 use crate::listener::Listener;
 use crate::message::{Answer, Control, ControlKind, ObjectReply, Open, OpenKind};
@@ -47,7 +47,7 @@ async fn join(
     let near = endpoint.connect(address, hub, Known::default()).await.expect("connected");
     let far = accepted.recv().await.expect("accepted");
     assert_eq!((near.peer(), far.peer()), (hub, endpoint.key.node()));
-    listener.guests().vouch_for(&far);
+    listener.guests().vouch_for(&far, 9).expect("few");
     (near, far)
 }
 
@@ -109,7 +109,8 @@ async fn what_waits_goes_by_its_turn() {
 async fn ask_slow_side(is_heard: bool) -> Result<Bytes, FetchError> {
     const LATE: Duration = Duration::from_millis(500);
     let Pair { near, far, .. } = pair().await;
-    let fetcher = Fetcher::new(near, Bytes::new(), Duration::from_millis(100), Arc::new(|_, _| {}), Arc::new(|_| None));
+    let fetcher =
+        Fetcher::new(near, Default::default(), Duration::from_millis(100), Arc::new(|_, _| {}), Arc::new(|_| None));
     let answering = tokio::spawn(async move {
         let (mut sender, mut receiver) = far.accept_control().await.expect("a question");
         let Ok(Some(Open { kind: Some(OpenKind::Objects(request)) })) = receiver.next().await else {
@@ -274,12 +275,12 @@ async fn of_many_that_come_at_once_some_are_told_to_come_again() {
         let (endpoint, node) = (endpoint.clone(), hub.node());
         trying.spawn(async move { endpoint.connect(address, node, Known::default()).await });
     }
-    // Some of the eight have been asked to show their address, and have.
+    // Half of the eight places are kept for other addresses. Some attempts have been asked to show theirs, and have.
     let mut under_way = Vec::new();
-    while under_way.len() < 8 {
+    while under_way.len() < 4 {
         under_way.push(attempts.recv().await.expect("another"));
     }
-    for _ in 0..12 {
+    for _ in 0..16 {
         let refused = trying.join_next().await.expect("one of those").expect("no panic");
         assert!(matches!(&refused, Err(WireError::Connect { why, .. }) if why.contains("refused")), "{refused:?}");
     }
@@ -300,4 +301,86 @@ async fn of_many_that_come_at_once_some_are_told_to_come_again() {
 fn loopback_is_wide_enough() {
     assert!(!is_too_narrow("127.0.0.1:9".parse().expect("an address")));
     assert!(!is_too_narrow("[2001:db8::1]:9".parse().expect("an address")), "where no way is known nothing is said");
+}
+
+/// A connection of a machine that has not been let in, and the hub's end of it.
+async fn strangers() -> (Connection, Connection, Arc<Listener>) {
+    let hub = Key::generate();
+    let listener = Arc::new(Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there"));
+    let address = listener.address().expect("bound");
+    let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+    let accepting = async { listener.accept().await.expect("an attempt").finish().await.expect("accepted") };
+    let (near, far) = tokio::join!(endpoint.connect(address, hub.node(), Known::default()), accepting);
+    (near.expect("connected"), far, listener)
+}
+
+#[tokio::test]
+async fn a_stranger_is_heard_for_one_short_greeting_that_is_not_packed() {
+    use crate::frame::GREETING_BYTES_MAX;
+    use crate::message::Hello;
+    let (near, far, listener) = strangers().await;
+    let said = |name: String| Hello { name, ..Hello::default() };
+    let (mut sender, _back) = near.open_control().await.expect("opened");
+    sender.send(&said("x".repeat(GREETING_BYTES_MAX))).await.expect("sent");
+    let (_, mut receiver) = far.accept_control().await.expect("a stream");
+    let refused = receiver.next::<Hello>().await;
+    assert!(matches!(&refused, Err(WireError::Invalid(_))), "{refused:?}");
+    // 32 MB of one letter are a kilobyte.
+    let Way::Quic(quic) = &near.way else { panic!("it is no link") };
+    let mut stream = quic.quic.open_bi().await.expect("opened").0;
+    let packed = crate::patch::pack(&said("x".repeat(32_000_000)).encode_to_vec(), &[]).expect("shorter");
+    assert!(packed.len() < GREETING_BYTES_MAX, "{} bytes", packed.len());
+    stream.write_all(&(packed.len() as u32 | 1 << 31).to_be_bytes()).await.expect("sent");
+    stream.write_all(&packed).await.expect("sent");
+    let (_, mut receiver) = far.accept_control().await.expect("a stream");
+    let refused = receiver.next::<Hello>().await;
+    assert!(matches!(&refused, Err(WireError::Invalid(_))), "{refused:?}");
+    let (mut sender, _back) = near.open_control().await.expect("opened");
+    sender.greet(&said("a machine".into())).await.expect("sent");
+    let (_, mut receiver) = far.accept_control().await.expect("a stream");
+    assert_eq!(receiver.next::<Hello>().await.expect("read").expect("a greeting").name, "a machine");
+    let _vouched = listener.guests().vouch_for(&far, 1).expect("the first");
+    assert!(listener.guests().vouch_for(&far, 1).is_none(), "one is all it may have");
+    echo(&near, &far, Bytes::from(vec![7; 5 << 20])).await;
+}
+
+#[tokio::test]
+async fn a_stranger_fills_no_more_than_the_window_of_a_greeting() {
+    let (near, far, _listener) = strangers().await;
+    let Way::Quic(quic) = &near.way else { panic!("it is no link") };
+    let sent = async {
+        let mut sent = 0;
+        for _ in 0..8 {
+            let mut stream = quic.quic.open_bi().await.expect("opened").0;
+            let half = [0; 32 << 10];
+            while let Ok(Ok(written)) = tokio::time::timeout(Duration::from_millis(200), stream.write(&half)).await {
+                sent += written;
+            }
+            std::mem::forget(stream);
+        }
+        sent
+    };
+    let sent = sent.await;
+    assert!(!far.is_closed() && sent <= transport::WINDOW_BYTES_FEW as usize, "{sent} bytes");
+}
+
+#[tokio::test]
+async fn silent_tcp_connections_and_strangers_tunnels_make_room() {
+    let hub = Key::generate();
+    let listener = Arc::new(Listener::bind((Ipv4Addr::LOCALHOST, 0).into(), &hub).expect("loopback is there"));
+    let address = listener.address().expect("bound");
+    let mut silent = Vec::new();
+    for _ in 0..600 {
+        silent.push(TcpStream::connect(address).await.expect("the kernel takes it"));
+    }
+    let key = Key::generate();
+    let tunnel = async {
+        loop {
+            match tunnel::connect(&key, address, hub.node()).await {
+                Ok(stream) => return stream,
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(3), tunnel).await.expect("a place while they wait");
 }

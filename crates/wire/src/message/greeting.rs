@@ -143,6 +143,9 @@ pub struct Offer {
     /// Name of the worker whose `share` it is; empty: there is none.
     #[prost(string, tag = "8")]
     pub name: String,
+    /// As [`Welcome::trust`] for clients.
+    #[prost(uint32, tag = "9")]
+    pub trust: u32,
 }
 
 /// What a sender has learnt of the way to a receiver: [`crate::flow::Path`].
@@ -196,6 +199,10 @@ pub struct Welcome {
     /// Where this hub and those that would replace it may be found, `IP:PORT` each. Empty: nothing is known of others.
     #[prost(string, repeated, tag = "12")]
     pub addresses: Vec<String>,
+    /// To a worker: how far it is trusted. To a client: the class of the least trusted worker that commands go to unasked. 1: the owner's
+    /// own, 2: of the site, 3: a volunteer's, 4: nobody has said yet, and it gets no tasks; 0: the hub knows no classes.
+    #[prost(uint32, tag = "13")]
+    pub trust: u32,
 }
 
 /// How far a view is known.

@@ -1,0 +1,61 @@
+//! The arguments of `gleaner approve`, `gleaner audit`, and of commands that take a token.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+
+/// How far a worker is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Trust {
+    /// A machine of one's own
+    Own,
+    /// Somebody's at the same site: variables that look secret and what is closed in the home do not go there
+    Site,
+    /// Anybody's: commands do not go there unasked
+    Volunteer,
+}
+
+impl Trust {
+    /// Its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Own => "own",
+            Self::Site => "site",
+            Self::Volunteer => "volunteer",
+        }
+    }
+}
+
+/// `gleaner approve`.
+#[derive(Clone, Debug, Args)]
+pub struct Approve {
+    /// The worker's name, or the first digits of its id
+    pub node: String,
+    /// How far it is trusted
+    #[arg(long, value_enum)]
+    pub trust: Trust,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `gleaner audit`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Audit {
+    /// Show the last N entries
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub last: u32,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// A token that is given to `join` or `use`.
+#[derive(Clone, Debug, Args)]
+pub struct TokenArgument {
+    /// `-` to read the token from standard input. The token itself works, too, but other users of this machine can see it
+    #[arg(allow_hyphen_values = true, required_unless_present = "token_file")]
+    pub token: Option<String>,
+    /// Read the token from FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+}
