@@ -32,4 +32,5 @@ pub mod sandbox;
 pub mod scratch;
 pub mod streams;
 pub mod task;
+mod trees;
 mod unconfirmed;

@@ -6,15 +6,15 @@
 
 use crate::host::guests::Guests;
 use crate::room::Room;
+use crate::trees;
 use base::ViewId;
 use bytes::Bytes;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::MountFlags;
 use std::collections::HashSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -240,7 +240,7 @@ impl Drop for Scratch {
         if self.is_removed.load(Ordering::Relaxed) || self.remove_empty().is_ok() {
             return;
         }
-        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
+        if let Err(error) = trees::remove(&self.folder) {
             tracing::warn!(%error, folder = %self.folder.display(), "a task's folder was not removed");
         }
     }
@@ -261,18 +261,15 @@ fn shrink(folder: &Path) {
 
 /// Files beneath `folder` that take more than a piece, and their lengths. No link is followed: all there is a guest's.
 fn find_large(folder: &Path, large: &mut Vec<(File, u64)>) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return };
-    for entry in entries.flatten() {
-        let Ok(found) = entry.metadata() else { continue };
-        if found.is_dir() {
-            find_large(&entry.path(), large);
-        } else if found.is_file() && found.blocks() * 512 > PIECE_BYTES && large.len() < LARGE_FILES_MAX {
+    trees::walk(folder, |held, name, found| {
+        let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
+        if is_file && found.st_blocks as u64 * 512 > PIECE_BYTES && large.len() < LARGE_FILES_MAX {
             let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            if let Ok(file) = rustix::fs::open(entry.path(), flags, Mode::empty()) {
-                large.push((File::from(file), found.len()));
+            if let Ok(file) = rustix::fs::openat(held, name, flags, Mode::empty()) {
+                large.push((File::from(file), found.st_size as u64));
             }
         }
-    }
+    });
 }
 
 /// The upper layers in a task's folder: its own, and those of the client's mounts.
@@ -290,13 +287,9 @@ fn weigh_all(folder: &Path) -> (u64, u64) {
 
 /// Bytes and number of files beneath `folder`. What vanishes meanwhile is not counted.
 fn weigh(folder: &Path) -> (u64, u64) {
-    let Ok(entries) = std::fs::read_dir(folder) else { return (0, 0) };
-    entries.flatten().fold((0, 0), |(bytes, files), entry| {
-        let own = entry.metadata().map_or(0, |found| found.blocks() * 512);
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        let (inner_bytes, inner_files) = if is_folder { weigh(&entry.path()) } else { (0, 0) };
-        (bytes + own + inner_bytes, files + 1 + inner_files)
-    })
+    let mut weight = (0, 0);
+    trees::walk(folder, |_, _, found| weight = (weight.0 + found.st_blocks as u64 * 512, weight.1 + 1));
+    weight
 }
 
 /// Memory of the machine, or of the container that this is, in bytes.

@@ -184,6 +184,14 @@ pub enum DeltaError {
         /// The limit.
         max: usize,
     },
+    /// The task made more names and attributes than a worker keeps in memory.
+    #[error(
+        "the task changed too much: its names and attributes up to {path} take more than 256 MiB; run the command locally"
+    )]
+    TooMuch {
+        /// Where.
+        path: TreePath,
+    },
     /// The task made directories within directories beyond reason.
     #[error("{path} is more than {DEPTH_MAX} directories deep: run the command locally")]
     TooDeep {

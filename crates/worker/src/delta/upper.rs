@@ -4,6 +4,7 @@ use super::{DEPTH_MAX, DeltaError, Handle, Lens, Options};
 use base::{Binding, TreePath, Xattr};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -82,8 +83,16 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = Rc::new(rustix::fs::open(upper, flags, Mode::empty()).map_err(io)?);
     let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
-    let mut walker =
-        Walker { lens, options, prefix, origins: false, lists_tell: false, walked: Walked::default(), count: 0 };
+    let mut walker = Walker {
+        lens,
+        options,
+        prefix,
+        origins: false,
+        lists_tell: false,
+        walked: Walked::default(),
+        count: 0,
+        kept_bytes: Cell::new(0),
+    };
     let at = &options.at;
     let notes = walker.notes_of(at, &root)?;
     // A scratch folder that hands a list down gives one to all that is in it.
@@ -119,8 +128,16 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
         other => Rc::new(other.map_err(io)?),
     };
     let prefix: &[u8] = b"trusted.overlay.";
-    let walker =
-        Walker { lens, options, prefix, origins: true, lists_tell: false, walked: Walked::default(), count: 0 };
+    let walker = Walker {
+        lens,
+        options,
+        prefix,
+        origins: true,
+        lists_tell: false,
+        walked: Walked::default(),
+        count: 0,
+        kept_bytes: Cell::new(0),
+    };
     let mut found = Vec::new();
     for entry in Dir::read_from(&*held).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -156,6 +173,9 @@ fn os(name: &[u8]) -> &OsStr {
     OsStr::from_bytes(name)
 }
 
+/// Most bytes of paths and attributes that one task's result may have.
+const KEPT_BYTES_MAX: u64 = 256 << 20;
+
 struct Walker<'a> {
     lens: &'a dyn Lens,
     options: &'a Options,
@@ -166,6 +186,8 @@ struct Walker<'a> {
     lists_tell: bool,
     walked: Walked,
     count: usize,
+    /// Bytes of paths and attributes that are kept so far.
+    kept_bytes: Cell<u64>,
 }
 
 /// The overlay's notes on an entry, and the task's own attributes.
@@ -213,6 +235,10 @@ impl Walker<'_> {
         let first = pending.len();
         for name in names {
             let here = path.join(&name);
+            self.kept_bytes.set(self.kept_bytes.get() + here.as_bytes().len() as u64);
+            if self.kept_bytes.get() > KEPT_BYTES_MAX {
+                return Err(DeltaError::TooMuch { path: here });
+            }
             if !self.options.ignore.contains(&here) {
                 self.enter(held, &here, lower.map(|lower| lower.join(&name)), depth, pending)?;
             }
@@ -358,7 +384,14 @@ impl Walker<'_> {
             let mut value = vec![0u8; 1 << 16];
             let len = rustix::fs::getxattr(magic.as_str(), os(name), &mut value[..]).map_err(io)?;
             value.truncate(len);
-            Ok::<_, DeltaError>(value)
+            // What is kept takes no more room than it has: a task may set as many as it likes.
+            value.shrink_to_fit();
+            let kept = self.kept_bytes.get() + (name.len() + len) as u64;
+            self.kept_bytes.set(kept);
+            match kept > KEPT_BYTES_MAX {
+                true => Err(DeltaError::TooMuch { path: path.clone() }),
+                false => Ok::<_, DeltaError>(value),
+            }
         };
         let mut notes = Notes::default();
         for name in names[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {

@@ -1,0 +1,173 @@
+//! Trees that guests have made: walked and removed without recursion, without long paths and with two descriptors at a time, however
+//! deep they are. No link is followed.
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+use std::collections::HashSet;
+use std::ffi::{CStr, CString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+/// Names of one folder that are read before they are removed.
+const NAMES_AT_ONCE: usize = 65_536;
+
+/// Calls `see` with each entry beneath `folder`: the folder that holds it, its name, what it is. Others may change the tree meanwhile: what
+/// vanishes is passed over, and the walk ends where a folder was moved away.
+pub fn walk(folder: &Path, mut see: impl FnMut(BorrowedFd<'_>, &CStr, &Stat)) {
+    let Ok(mut held) = open(rustix::fs::CWD, folder) else { return };
+    // Of each folder on the way down: what it is, and which of its folders are still to be walked.
+    let mut levels = vec![(identity(&held), list(&held, &mut see))];
+    while let Some((_, folders)) = levels.last_mut() {
+        if let Some(name) = folders.pop() {
+            let Ok(below) = open(&held, &*name) else { continue };
+            levels.push((identity(&below), list(&below, &mut see)));
+            held = below;
+            continue;
+        }
+        levels.pop();
+        let Some((own, _)) = levels.last() else { return };
+        match open(&held, c"..") {
+            Ok(above) if identity(&above) == *own => held = above,
+            _ => return,
+        }
+    }
+}
+
+fn open(folder: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(folder, name, flags, Mode::empty())
+}
+
+fn identity(folder: &OwnedFd) -> Option<(u64, u64)> {
+    rustix::fs::fstat(folder).ok().map(|found| (found.st_dev, found.st_ino))
+}
+
+/// Shows all entries of one folder; the names of those that are folders.
+fn list(held: &OwnedFd, see: &mut impl FnMut(BorrowedFd<'_>, &CStr, &Stat)) -> Vec<CString> {
+    let mut folders = Vec::new();
+    let Ok(entries) = Dir::read_from(held) else { return folders };
+    for entry in entries.flatten().filter(|entry| !is_dots(entry.file_name())) {
+        let name = entry.file_name();
+        let Ok(found) = rustix::fs::statat(held, name, AtFlags::SYMLINK_NOFOLLOW) else { continue };
+        see(held.as_fd(), name, &found);
+        if FileType::from_raw_mode(found.st_mode) == FileType::Directory {
+            folders.push(name.to_owned());
+        }
+    }
+    folders
+}
+
+fn is_dots(name: &CStr) -> bool {
+    matches!(name.to_bytes(), b"." | b"..")
+}
+
+/// Removes `folder` and all beneath it, which nobody uses any more. Folders are moved up into `folder` before they are emptied, so that
+/// none is ever deep.
+pub fn remove(folder: &Path) -> Result<(), Errno> {
+    let top = open(rustix::fs::CWD, folder)?;
+    let mut moved = Moved::default();
+    empty(&top, &top, &mut moved)?;
+    while let Some(name) = moved.waiting.pop() {
+        let below = open(&top, &*name)?;
+        empty(&below, &top, &mut moved)?;
+        rustix::fs::unlinkat(&top, &*name, AtFlags::REMOVEDIR)?;
+    }
+    rustix::fs::rmdir(folder)
+}
+
+/// Folders that wait to be emptied, by their names at the top.
+#[derive(Default)]
+struct Moved {
+    waiting: Vec<CString>,
+    /// All that ever waited.
+    known: HashSet<CString>,
+    count: u64,
+}
+
+/// Removes all in `held` but for its folders, which go to `top`.
+fn empty(held: &OwnedFd, top: &OwnedFd, moved: &mut Moved) -> Result<(), Errno> {
+    let is_top = identity(held) == identity(top);
+    loop {
+        let entries = Dir::read_from(held)?.flatten().map(|entry| entry.file_name().to_owned());
+        let is_waiting = |name: &CString| is_top && moved.known.contains(name);
+        let names: Vec<CString> =
+            entries.filter(|name| !is_dots(name) && !is_waiting(name)).take(NAMES_AT_ONCE).collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        for name in names {
+            match rustix::fs::unlinkat(held, &*name, AtFlags::empty()) {
+                Err(Errno::ISDIR | Errno::PERM) => moved.take(held, &name, top)?,
+                other => other?,
+            }
+        }
+    }
+}
+
+impl Moved {
+    fn take(&mut self, held: &OwnedFd, name: &CStr, top: &OwnedFd) -> Result<(), Errno> {
+        // Most folders of a task are empty, or become so at once.
+        if rustix::fs::unlinkat(held, name, AtFlags::REMOVEDIR).is_ok() {
+            return Ok(());
+        }
+        loop {
+            self.count += 1;
+            let free = CString::new(format!("moved-{}", self.count)).map_err(|_| Errno::INVAL)?;
+            match rustix::fs::renameat_with(held, name, top, &*free, RenameFlags::NOREPLACE) {
+                Ok(()) => {
+                    self.known.insert(free.clone());
+                    self.waiting.push(free);
+                    return Ok(());
+                }
+                Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More levels than a thread's stack, a process's descriptors or a path have room for.
+    const LEVELS: u64 = 100_000;
+
+    fn deep(folder: &Path, name: &CStr) {
+        let mut held = open(rustix::fs::CWD, folder).expect("the folder");
+        for _ in 0..LEVELS {
+            rustix::fs::mkdirat(&held, name, Mode::RWXU).expect("a folder");
+            held = open(&held, name).expect("the folder");
+        }
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(&held, c"f", flags, Mode::RUSR).expect("a file");
+    }
+
+    #[test]
+    fn trees_of_any_depth_are_walked_and_removed() {
+        let folder = tempfile::tempdir_in("/dev/shm").expect("a folder in memory");
+        let tree = folder.path().join("tree");
+        std::fs::create_dir(&tree).expect("a folder");
+        deep(&tree, c"d");
+        let mut count = 0;
+        walk(&tree, |_, _, _| count += 1);
+        assert_eq!(count, LEVELS + 1);
+        remove(&tree).expect("removed");
+        assert!(!tree.exists());
+    }
+
+    #[test]
+    fn names_and_links_do_not_lead_astray() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (tree, other) = (folder.path().join("tree"), folder.path().join("other"));
+        for name in ["moved-1/moved-1/x", "moved-2", "a/b/c"] {
+            std::fs::create_dir_all(tree.join(name)).expect("folders");
+        }
+        std::fs::create_dir(&other).expect("a folder");
+        std::fs::write(other.join("kept"), "kept").expect("a file");
+        std::os::unix::fs::symlink(&other, tree.join("a/link")).expect("a link");
+        std::fs::write(tree.join("a").join("n".repeat(255)), "").expect("a file");
+        remove(&tree).expect("removed");
+        assert!(!tree.exists() && other.join("kept").exists());
+    }
+}
