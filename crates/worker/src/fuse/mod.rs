@@ -201,7 +201,9 @@ impl Mirror {
             return Err(LaneError::Kernel(error.into()));
         }
         let (started, unanswered) = {
-            let pending = self.shared.pending();
+            let mut pending = self.shared.pending();
+            // Whoever did not answer an earlier task may answer this one.
+            pending.logs.get_mut(&taken.lane).into_iter().for_each(|log| log.is_late = false);
             (pending.logs.get(&taken.lane).cloned().unwrap_or_default(), pending.unanswered)
         };
         let attributed = self.shared.attributed().subscribe();

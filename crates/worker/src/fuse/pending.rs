@@ -85,6 +85,8 @@ pub(super) struct LaneLog {
     pub(super) faults: Vec<TreePath>,
     pub(super) fault_count: u64,
     pub(super) waits: u64,
+    /// One of its requests has waited as long as any may: the others of the same task wait no more.
+    pub(super) is_late: bool,
     /// Questions for it that nobody could be asked.
     pub(super) unanswered: u64,
 }
@@ -135,6 +137,9 @@ impl Pending {
     pub(super) fn wait(&mut self, mut call: Call, key: Key, lane: Option<LaneNumber>, now: Instant) -> Wait {
         // A request waits for a listing, a binding, and what replaced them meanwhile: more is going round in circles.
         if self.waiting.len() >= WAITING_MAX || call.waits >= 8 || self.stopping {
+            return Wait::Refused;
+        }
+        if lane.is_some_and(|lane| self.logs.get(&lane).is_some_and(|log| log.is_late)) {
             return Wait::Refused;
         }
         call.waits += 1;
@@ -246,8 +251,12 @@ impl Pending {
                 break;
             }
             self.deadlines.pop_front();
+            let lane = self.waiting.get(&unique).and_then(|waiter| waiter.lane);
             if waits && self.end_one(unique) {
                 ended.push(unique);
+                if let Some(lane) = lane {
+                    self.logs.entry(lane).or_default().is_late = true;
+                }
             }
         }
         ended
@@ -352,6 +361,19 @@ mod tests {
         pending.interrupt(9, |_| false);
         pending.wait(call(9, 9), key(b"a"), None, now);
         assert_eq!(pending.end_dying(|_| true), [9], "the interrupt came before the wait");
+    }
+
+    #[test]
+    fn a_task_waits_once_for_who_does_not_answer() {
+        let (mut pending, now) = (Pending::new(Duration::from_secs(30)), Instant::now());
+        let (lane, other) = (Some(LaneNumber(1)), Some(LaneNumber(2)));
+        pending.wait(call(1, 0), key(b"a"), lane, now);
+        let later = now + Duration::from_secs(30);
+        assert_eq!(pending.end_late(later), [1]);
+        for unique in 2..20 {
+            assert_eq!(pending.wait(call(unique, 0), key(b"b"), lane, later), Wait::Refused, "30 s in all");
+        }
+        assert_eq!(pending.wait(call(20, 0), key(b"b"), other, later), Wait::Ask);
     }
 
     #[test]
