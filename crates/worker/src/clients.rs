@@ -25,6 +25,9 @@ use wire::{Joined, lock};
 const CLIENTS_MAX: usize = 64;
 /// A client without tasks for this long loses its mirror.
 const IDLE_LIMIT: Duration = Duration::from_secs(600);
+/// What a client is told that comes while another one has tasks at a worker without root.
+const ONE_CLIENT: &str =
+    "it runs without root and takes one client at a time, and another one has tasks here: start the worker as root";
 /// User ids of one client.
 const IDS: u32 = 65_536;
 
@@ -81,6 +84,9 @@ impl Clients {
     ) -> Arc<Self> {
         let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
+        if !sandbox.privileged() {
+            tracing::info!("without root this worker has one range of user ids: it takes one client at a time");
+        }
         let backlog = Arc::new(Backlog::new(store.clone()));
         let (system, table, guests, launches) = Default::default();
         Arc::new(Self {
@@ -134,6 +140,7 @@ impl Clients {
             return Ok(client.clone());
         }
         drop_idle(&mut table);
+        make_room_without_root(&self.sandbox, &mut table)?;
         let id_base = free_range(&self.sandbox, &table)
             .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
         let contents =
@@ -159,7 +166,20 @@ fn drop_idle(table: &mut HashMap<Bytes, Arc<Client>>) {
     }
 }
 
-/// A range of user ids that no other client has. Without root there is one range only, which all share.
+/// Without root there is one range of user ids, and no two clients may have it at the same time: the client before must have ended all its
+/// tasks, and loses its mirror.
+fn make_room_without_root(sandbox: &SandboxServer, table: &mut HashMap<Bytes, Arc<Client>>) -> io::Result<()> {
+    if sandbox.privileged() {
+        return Ok(());
+    }
+    table.retain(|_, client| Arc::strong_count(client) > 1);
+    match table.is_empty() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::ResourceBusy, ONE_CLIENT)),
+    }
+}
+
+/// A range of user ids that no other client has. Without root there is one range only, which one client has at a time.
 fn free_range(sandbox: &SandboxServer, table: &HashMap<Bytes, Arc<Client>>) -> Option<u32> {
     let first = sandbox.id_base();
     if !sandbox.privileged() {

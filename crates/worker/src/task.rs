@@ -44,6 +44,9 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
     let (out, writer) = Out::start(to_hub);
     let client = clients.client(&launch.client, base::Tenant(launch.tenant_number), &joined);
     let outcome = match client {
+        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+            Err(FailedKind::Evicted.because(error.to_string()))
+        }
         Err(error) => Err(trouble(format!("the client's files cannot be mounted: {error}"))),
         Ok(client) => {
             // A launch without a number has no task that could ask.
@@ -197,7 +200,7 @@ async fn carry(
     let end = match ended {
         Ok(end) => end,
         Err(failed) => {
-            live.wind_up(clients.clone());
+            live.wind_up(clients.clone(), client.clone());
             return Err(failed);
         }
     };
@@ -206,14 +209,14 @@ async fn carry(
     let made = match read_result(clients, client, &live, &request, &end, (started_at, ended_at)).await {
         Ok(made) => made,
         Err(failed) => {
-            live.wind_up(clients.clone());
+            live.wind_up(clients.clone(), client.clone());
             return Err(failed);
         }
     };
     mark(&mut live.timeline, arrived, "result read");
     let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
     let exited = Exited { fetched_bytes, ..live.told(&end, &made) };
-    live.wind_up(clients.clone());
+    live.wind_up(clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
 }
 
@@ -488,15 +491,15 @@ impl Live {
     }
 
     /// Gives everything back once nothing of the task is left.
-    fn wind_up(self, clients: Arc<Clients>) {
+    fn wind_up(self, clients: Arc<Clients>, client: Arc<Client>) {
         let Self { guest, lane, scratch, stay, .. } = self;
         tokio::spawn(async move {
             if let Err(error) = guest.gone().await {
                 tracing::error!(%error, "a task is not gone; its folder and lane stay until the worker ends");
-                std::mem::forget((lane, scratch));
+                std::mem::forget((lane, scratch, client));
                 return;
             }
-            drop((lane, stay));
+            drop((lane, stay, client));
             if scratch.is_removed_at_once() {
                 return;
             }
