@@ -189,3 +189,46 @@ fn without_number(line: &str) -> String {
         None => line.to_owned(),
     }
 }
+
+/// Prints what a root guest managed to do to what is not its own; see `docs/decisions/0007-rights-of-root-inside.md`.
+const ROOT: &str = r#"
+import os, signal
+def tries(what, call):
+    try: call(); print(what)
+    except OSError: pass
+def write(path):
+    with open(path, 'w') as file: file.write('0')
+# The lower layer's files are the worker's, whose ids are not mapped here.
+tries('reads what the worker closed', lambda: open('/etc/shadow').read())
+tries('opens what the worker closed', lambda: open('/etc/shadow', 'r+'))
+tries('owns what is the worker\'s', lambda: os.chown('/etc/passwd', 0, 0))
+tries('opens up what is the worker\'s', lambda: os.chmod('/etc/shadow', 0o666))
+tries('gives away to an id beyond', lambda: (open('/tmp/own', 'w'), os.chown('/tmp/own', 70000, 70000)))
+tries('becomes an id beyond', lambda: os.setresuid(70000, 70000, 70000))
+tries('joins a group beyond', lambda: os.setgroups([70000]))
+for path in ('/proc/sys/kernel/core_pattern', '/proc/sys/vm/drop_caches', '/proc/sys/user/max_user_namespaces',
+             '/proc/sysrq-trigger', '/proc/1/oom_score_adj', '/sys/power/state', '/sys/kernel/uevent_helper'):
+    tries('writes ' + path, lambda: write(path))
+    tries('takes ' + path, lambda: os.chown(path, 0, 0))
+for path in ('/proc/1/mem', '/proc/1/environ', '/proc/1/maps', '/proc/kcore', '/dev/mem', '/dev/kmsg'):
+    tries('reads ' + path, lambda: open(path, 'rb').read(1))
+# Set-id bits are kept, and mean nothing.
+os.chmod('/tmp/own', 0o6755)
+pid = os.fork()
+if pid == 0: signal.pause()
+os.kill(pid, signal.SIGKILL)
+print(os.waitpid(pid, 0)[1])
+os.setresgid(5, 5, 5); os.setresuid(5, 5, 5)
+print(os.getresuid(), [line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')])
+tries('comes back', lambda: os.setresuid(0, 0, 0))
+"#;
+
+#[test]
+fn the_rights_of_root_reach_its_own_files_and_processes_alone() {
+    let world = super::world::world!();
+    let Some(python) = super::python() else { return };
+    let mut order = world.order(&[&python, "-I", "-S", "-c", ROOT]);
+    (order.command.uid, order.command.gid) = (0, 0);
+    let (text, status) = world.run(order);
+    assert_eq!((text.as_str(), status), ("9\n(5, 5, 5) ['0000000000000000']\n", ExitStatus::Code(0)));
+}
