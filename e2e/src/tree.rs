@@ -84,6 +84,11 @@ impl Tree {
         Ok(())
     }
 
+    /// The paths of what another user than `user` owns.
+    pub fn paths_of_others(&self, user: u32) -> impl Iterator<Item = PathBuf> + '_ {
+        self.0.iter().filter(move |(_, entry)| entry.uid != user).map(|(path, _)| path.clone())
+    }
+
     /// All paths, relative to the folder.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> + '_ {
         self.0.keys().cloned()

@@ -96,7 +96,7 @@ pub fn compare(program: &Program, name: &str, place: &Path, clients: Clients<'_>
     }
     let mixes = |body: String| body.contains('|') || body.contains("tar ");
     let shells = program.steps.iter().any(|step| step.kind == Kind::Shell && mixes(step.body()));
-    let found = judge(&local, &remote, shells);
+    let found = judge(&local, &remote, shells, client.user);
     let is_void = !found.is_empty() && maps_what_it_only_reads(program) && remote.has_stale_map(&found);
     let found = if is_void { Vec::new() } else { found };
     Ok(Comparison { found, is_void, called_off_late: remote.called_off_late })
@@ -293,7 +293,7 @@ impl Drop for Mounts {
     }
 }
 
-fn judge(local: &Half, remote: &Half, shells: bool) -> Vec<String> {
+fn judge(local: &Half, remote: &Half, shells: bool, user: u32) -> Vec<String> {
     let mut found = Vec::new();
     for (number, (here, there)) in local.outcomes.iter().zip(&remote.outcomes).enumerate() {
         let mut add = |text: String| found.push(format!("command {}: {text}", number + 1));
@@ -324,17 +324,22 @@ fn judge(local: &Half, remote: &Half, shells: bool) -> Vec<String> {
     let earlier: Vec<Side<'_>> = local.between.iter().map(|before| Side { before, ..here }).collect();
     let is_old = |path: &PathBuf| here.has_old_bytes(path) || earlier.iter().any(|side| side.has_old_bytes(path));
     let touched: Vec<PathBuf> = local.after.paths().filter(is_old).collect();
-    found.extend(tree::differences(&here, &there, &[]).into_iter().filter(|text| !is_known(text, &touched)));
+    let of_others: Vec<PathBuf> = if user == 0 { Vec::new() } else { local.after.paths_of_others(user).collect() };
+    found
+        .extend(tree::differences(&here, &there, &[]).into_iter().filter(|text| !is_known(text, &touched, &of_others)));
     found
 }
 
 /// What differs and is known (SPECIFICATION.md): a small file's holes, which are each file system's own way; and that a file whose
 /// attributes or name a command set, and which it opened for writing afterwards, counts as written to, though its bytes are the same.
-fn is_known(text: &str, touched: &[PathBuf]) -> bool {
+fn is_known(text: &str, touched: &[PathBuf], of_others: &[PathBuf]) -> bool {
+    let is_about = |path: &PathBuf| text.starts_with(&format!("{path:?}: "));
     let is_time = text.contains(": time of change locally ")
         && text.ends_with(", remotely During")
-        && touched.iter().any(|path| text.starts_with(&format!("{path:?}: ")));
-    is_time || text.contains(": sparse locally ")
+        && touched.iter().any(is_about);
+    // Nobody but its owner may read a file without moving that time, and a daemon reads ahead what its user's commands have seen.
+    let is_access = text.contains(": time of last access locally ") && of_others.iter().any(is_about);
+    is_time || is_access || text.contains(": sparse locally ")
 }
 
 /// Without how far in the future a time is, which `tar` counts from now.

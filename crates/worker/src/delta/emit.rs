@@ -33,6 +33,13 @@ struct Away {
     renamed: HashSet<TreePath>,
 }
 
+impl Away {
+    /// Whether what was at `lower` is removed or renamed by a change of its own.
+    fn has(&self, lower: &TreePath) -> bool {
+        self.renamed.contains(lower) || self.removed.contains(lower)
+    }
+}
+
 impl<'a> Emitter<'a> {
     pub(crate) fn new(lens: &'a dyn Lens, options: &'a Options, cut: Cut<'a>) -> Self {
         let (last_writes, renames, rest, links, skipped) = Default::default();
@@ -191,7 +198,7 @@ impl<'a> Emitter<'a> {
             Kind::Symlink { .. } | Kind::Fifo | Kind::Socket | Kind::Device if role.is_old => {
                 self.old_other(entry, role.before.as_ref())
             }
-            Kind::Symlink { target } => self.symlink(entry, target),
+            Kind::Symlink { target } => self.symlink(entry, target, away),
             Kind::Socket | Kind::Device => Ok(()),
             Kind::Fifo => {
                 let attr = self.attr(entry);
@@ -257,9 +264,11 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    fn symlink(&mut self, entry: &Entry, target: &[u8]) -> Result<(), DeltaError> {
+    /// A link that was not there before. One like it may have been at its place: if that stays, nothing changed.
+    fn symlink(&mut self, entry: &Entry, target: &[u8], away: &Away) -> Result<(), DeltaError> {
         let attr = self.attr(entry);
-        if let Some((_, Binding::Symlink { attr: before, target: old })) = &entry.lower
+        if let Some((lower, Binding::Symlink { attr: before, target: old })) = &entry.lower
+            && !away.has(lower)
             && old == target
             && (attr.uid, attr.gid, attr.mtime) == (before.uid, before.gid, before.mtime)
             && attr.shown_access() == before.shown_access()
@@ -302,7 +311,7 @@ impl<'a> Emitter<'a> {
             Some((lower, Binding::File { .. })) => Some(lower),
             _ => None,
         };
-        match there.filter(|lower| !away.renamed.contains(*lower) && !away.removed.contains(*lower)) {
+        match there.filter(|lower| !away.has(lower)) {
             Some(lower) => self.old_file(entry, copied, lower),
             None => {
                 let attr = self.attr(entry);

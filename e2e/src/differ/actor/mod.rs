@@ -94,6 +94,8 @@ struct Actor {
     lines: Vec<u8>,
     /// Whether each line is written at once.
     each: bool,
+    /// Whether the program closed its standard output: the number may be a file's then, in which reports have no place.
+    closed_output: bool,
     /// Where it began: what `getcwd` reports is relative to it.
     home: Vec<u8>,
     count: usize,
@@ -117,7 +119,14 @@ pub fn main(arguments: impl Iterator<Item = std::ffi::OsString>) -> u8 {
     let home = std::env::current_dir().map(|path| path.into_os_string().into_vec()).unwrap_or_default();
     // What a program of the C library has: Rust's own start ignores SIGPIPE.
     let _ = sys!(libc::signal(libc::SIGPIPE, libc::SIG_DFL) as i64);
-    let mut actor = Actor { slots: [None; SLOTS], lines: Vec::new(), each: report == b"each", home, count: 0 };
+    let mut actor = Actor {
+        slots: [None; SLOTS],
+        lines: Vec::new(),
+        each: report == b"each",
+        closed_output: false,
+        home,
+        count: 0,
+    };
     let code = actor.run(&ops).unwrap_or(0);
     actor.flush();
     code
@@ -171,7 +180,9 @@ impl Actor {
     /// Writes what was reported.
     fn flush(&mut self) {
         let lines = std::mem::take(&mut self.lines);
-        let _ = write_all(1, &lines);
+        if !self.closed_output {
+            let _ = write_all(1, &lines);
+        }
     }
 
     fn slot(&self, words: &Words<'_>, at: usize) -> Result<RawFd, Fault> {

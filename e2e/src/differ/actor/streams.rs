@@ -18,6 +18,7 @@ impl Actor {
             "say" => self.say(words),
             "closeout" => {
                 self.flush();
+                self.closed_output = true;
                 sys!(libc::close(1)).map(done)
             }
             "pipe" => self.pair(words, |ends| sys!(libc::pipe(ends.as_mut_ptr()))),

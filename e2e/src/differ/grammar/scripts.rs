@@ -32,7 +32,7 @@ const LINES: &[(&str, char)] = &[
     // The archive first: what is read must not change meanwhile. A folder does that on an overlay as it is listed, if a file that was
     // there got a name in it and lost it again. What is refused depends on the order of a listing.
     ("tar cf t.tar --warning=no-file-changed @d; tar xf t.tar -C @d 2>/dev/null; rm -f t.tar", '-'),
-    ("tar cf - @x | tar tf - | sort", '-'),
+    ("tar cf - --warning=no-file-changed @x | tar tf - | sort", '-'),
     ("find . -type f | sort", '-'),
     ("find @d -name '*' -printf '%y %m %p\\n' | sort", '-'),
     ("find @d -type f -exec wc -c {} + | sort", '-'),
