@@ -2,7 +2,7 @@
 //! here any more is asked for.
 
 use crate::serve::Server;
-use crate::spool::Spool;
+use crate::spool::{BESIDE_FILE_BYTES, Spool};
 use base::delta::FileChange;
 use base::{Content, Digest, Recipe};
 use std::collections::HashSet;
@@ -21,22 +21,27 @@ pub struct Arrivals {
     spool: Spool,
     server: Arc<Server>,
     connection: Connection,
+    is_announced: bool,
 }
 
 impl Arrivals {
     /// None yet. They are kept in `spool`.
     pub fn new(spool: Spool, server: Arc<Server>, connection: Connection) -> Self {
-        Self { spool, server, connection }
+        Self { spool, server, connection, is_announced: false }
     }
 
     /// The files that these changes make or replace are to come.
     pub fn expect(&mut self, changes: &[Change]) -> Result<(), String> {
-        let large = changes.iter().filter_map(|change| base::Change::try_from(change.clone()).ok());
-        let files = large.filter_map(|change| match change.action.file()? {
-            (attr, content, FileChange::Written) => Some((*content, attr.size)),
-            _ => None,
-        });
-        self.spool.expect(files).map_err(|error| error.to_string())
+        self.is_announced = true;
+        let all = changes.iter().filter_map(|change| base::Change::try_from(change.clone()).ok());
+        let files: Vec<(Content, u64, FileChange)> = all
+            .filter_map(|change| change.action.file().map(|(attr, content, how)| (*content, attr.size, how)))
+            .collect();
+        let written = files.iter().filter(|(_, _, how)| *how == FileChange::Written);
+        self.spool.expect(written.map(|(content, size, _)| (*content, *size))).map_err(|error| error.to_string())?;
+        let others = files.iter().filter(|(_, _, how)| *how != FileChange::Written);
+        others.for_each(|(_, size, _)| self.spool.allow(size.saturating_add(BESIDE_FILE_BYTES)));
+        Ok(())
     }
 
     /// Takes an object. The error is for a person.
@@ -52,6 +57,9 @@ impl Arrivals {
 
     /// All that these changes need, now that the last has come.
     pub async fn finish(mut self, changes: &[Change]) -> Result<Spool, String> {
+        if !self.is_announced {
+            self.expect(changes)?;
+        }
         let contents: Vec<Content> = changes.iter().filter_map(content).collect();
         // Recipes first: they say what else is needed.
         self.complete(contents.iter().filter_map(Content::name)).await?;

@@ -2,7 +2,8 @@
 //! the next launch neither hashes nor sends what the task made.
 
 use crate::commit::{
-    CommitError, Committer, Conflict, ConflictKind, Contents, Evidence, Keep, Report, Request, Stamp, nanos_ahead,
+    CommitError, Committer, Conflict, ConflictKind, Contents, Evidence, Keep, Measure, Report, Request, Stamp,
+    nanos_ahead,
 };
 use crate::daemon::Daemon;
 use crate::locks::Locked;
@@ -60,7 +61,7 @@ pub async fn settle(
         task,
         argv: record.argv().to_vec(),
         write: plan.write.clone(),
-        launch: plan.launched(),
+        launch: plan.view.epoch().map_or(plan.launched(), |epoch| epoch.started()),
         trust: record.unreadable().cloned().map_or(Trust::Views, Trust::ReadWhileChanged),
         durable: daemon.config.durable,
         keeps: true,
@@ -245,7 +246,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
     let (seen, unchanged);
     let evidence: Result<&dyn Evidence, CommitError> = match &ended.trust {
         Trust::Views => {
-            seen = Seen(views, &ended.at_end.locked);
+            seen = Seen(views, &ended.at_end.locked, ended.launch);
             Ok(&seen)
         }
         Trust::Since(since) => {
@@ -345,7 +346,7 @@ impl AtEnd {
 }
 
 /// What the client's views know of what its tasks saw, and what the task has locked.
-struct Seen<'a>(&'a Views, &'a Locked);
+struct Seen<'a>(&'a Views, &'a Locked, Time);
 
 impl Evidence for Seen<'_> {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
@@ -354,6 +355,10 @@ impl Evidence for Seen<'_> {
 
     fn is_locked(&self, path: &TreePath) -> bool {
         self.1.paths.contains(path)
+    }
+
+    fn seen_since(&self) -> Option<Time> {
+        Some(self.2)
     }
 
     fn locked_since(&self) -> Option<Time> {
@@ -383,6 +388,10 @@ impl Evidence for Unchanged {
 struct Spooled<'a>(&'a Spool);
 
 impl Contents for Spooled<'_> {
+    fn measure(&self, content: &Content) -> io::Result<Measure> {
+        self.0.measure(content)
+    }
+
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         self.0.write_from(content, 0, file)
     }

@@ -4,6 +4,7 @@
 //! A large file that is announced before its blocks come ([`Spool::expect`]) gets a file without a name of its own, each block where it
 //! belongs: such a one is put into place by a link, and not written a second time.
 
+use crate::commit::Measure;
 use base::{Content, Digest, Recipe, codec::Encode};
 use rustix::fs::{AtFlags, CWD};
 use rustix::io::Errno;
@@ -22,6 +23,12 @@ const MEMORY_BYTES_MAX: usize = 8 << 20;
 /// Smallest file that gets one of its own, and most such files of a task.
 const WHOLE_BYTES_MIN: u64 = 4 << 20;
 const WHOLES_MAX: usize = 64;
+/// Bytes of objects that are taken before it is known what files are to come.
+const UNANNOUNCED_BYTES_MAX: u64 = 256 << 20;
+/// What names, recipes and the like may add to a file's bytes: for each file, and for each sixteen bytes of it one.
+pub(crate) const BESIDE_FILE_BYTES: u64 = 4 << 10;
+/// What is left free on the disk: the machine is the user's, not a worker's.
+const FREE_BYTES_MIN: u64 = 256 << 20;
 
 /// The objects of one task's delta.
 #[derive(Debug)]
@@ -32,8 +39,10 @@ pub struct Spool {
     file: Option<File>,
     file_bytes: u64,
     filed: HashMap<Digest, Filed>,
-    /// Recipes of files that are to come, of which the blocks have not been looked for yet.
-    announced: HashSet<Digest>,
+    /// Bytes of objects that are still taken: what comes beyond that is of no file that was announced.
+    bytes_left: u64,
+    /// Recipes of files that are to come, of which the blocks have not been looked for yet, and how long the files are to be.
+    announced: HashMap<Digest, u64>,
     wholes: Vec<Whole>,
     /// Where in which of these a block belongs, and its length there.
     wanted: HashMap<Digest, Vec<(usize, u64, u64)>>,
@@ -63,16 +72,40 @@ impl Spool {
     /// An empty spool, whose file will be made in `folder` if need be.
     pub fn new(folder: PathBuf) -> Self {
         let (memory, filed, announced, wholes, wanted) = Default::default();
-        Self { folder, memory, memory_bytes: 0, file: None, file_bytes: 0, filed, announced, wholes, wanted }
+        let bytes_left = UNANNOUNCED_BYTES_MAX;
+        Self {
+            folder,
+            memory,
+            memory_bytes: 0,
+            file: None,
+            file_bytes: 0,
+            filed,
+            bytes_left,
+            announced,
+            wholes,
+            wanted,
+        }
     }
 
-    /// Large files of these contents and lengths are to come.
+    /// Takes this many bytes more than the files that are announced have.
+    pub fn allow(&mut self, bytes: u64) {
+        self.bytes_left = self.bytes_left.saturating_add(bytes);
+    }
+
+    /// Files of these contents and lengths are to come.
     pub fn expect(&mut self, files: impl Iterator<Item = (Content, u64)>) -> io::Result<()> {
-        let large = files.filter(|(_, len)| *len >= WHOLE_BYTES_MIN).take(WHOLES_MAX);
-        let recipes =
-            large.filter_map(|(content, _)| if let Content::Recipe(name) = content { Some(name) } else { None });
-        for name in recipes.collect::<HashSet<_>>() {
-            self.announced.insert(name);
+        let mut large = HashMap::new();
+        for (content, len) in files {
+            self.allow(len.saturating_add(len / 16).saturating_add(BESIDE_FILE_BYTES));
+            if let Content::Recipe(name) = content
+                && len >= WHOLE_BYTES_MIN
+                && large.len() < WHOLES_MAX
+            {
+                large.insert(name, len);
+            }
+        }
+        for (name, len) in large {
+            self.announced.insert(name, len);
             if self.has(&name) {
                 self.begin_whole(name)?;
             }
@@ -83,12 +116,9 @@ impl Spool {
     /// Makes the file whose recipe has come, and puts into it what there is of it.
     fn begin_whole(&mut self, name: Digest) -> io::Result<()> {
         // One that is malformed is for the commit to refuse.
-        if !self.announced.remove(&name) || self.wholes.len() >= WHOLES_MAX {
-            return Ok(());
-        }
+        let Some(len) = self.announced.remove(&name).filter(|_| self.wholes.len() < WHOLES_MAX) else { return Ok(()) };
         let Ok(recipe) = self.recipe(&Content::Recipe(name)) else { return Ok(()) };
-        let sum = recipe.pieces.iter().try_fold(0u64, |sum, piece| sum.checked_add(piece.len));
-        if sum != Some(recipe.size) {
+        if recipe.size != len || data_bytes(&recipe) > room(&self.folder)? {
             return Ok(());
         }
         let file = tempfile_in(&self.folder)?;
@@ -167,6 +197,9 @@ impl Spool {
         if self.has(&digest) {
             return Ok(());
         }
+        let left = self.bytes_left.checked_sub(bytes.len() as u64);
+        let more = || io::Error::new(io::ErrorKind::InvalidData, "a result is larger than its files were said to be");
+        self.bytes_left = left.ok_or_else(more)?;
         if let Some(filed) = self.put_into_wholes(digest, bytes, 0)? {
             self.filed.insert(digest, filed);
             return Ok(());
@@ -201,7 +234,7 @@ impl Spool {
         if let Some(bytes) = self.memory.get(digest) {
             return Ok(bytes.clone());
         }
-        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("the result lacks the object {digest}"));
+        let missing = || missing(digest);
         let Filed { whole, offset, len } = *self.filed.get(digest).ok_or_else(missing)?;
         let file = match whole {
             Some(number) => self.wholes.get(number).map(|whole| &whole.file),
@@ -224,6 +257,26 @@ impl Spool {
                 .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string())),
             other => Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{other:?} is not a recipe"))),
         }
+    }
+
+    /// How long a file of this content is, and how much of that is no hole, by what is said of it here.
+    pub fn measure(&self, content: &Content) -> io::Result<Measure> {
+        Ok(match content {
+            Content::Empty => Measure::default(),
+            Content::Block(digest) => {
+                let len = self.len_of(digest).ok_or_else(|| missing(digest))?;
+                Measure { len, data: len }
+            }
+            other => {
+                let recipe = self.recipe(other)?;
+                Measure { len: recipe.size, data: data_bytes(&recipe) }
+            }
+        })
+    }
+
+    fn len_of(&self, digest: &Digest) -> Option<u64> {
+        let in_memory = self.memory.get(digest).map(|bytes| bytes.len() as u64);
+        in_memory.or_else(|| self.filed.get(digest).map(|filed| filed.len as u64))
     }
 
     /// Whether the first `from` bytes of a file's content are those of `file`. Only of the last piece are the bytes needed.
@@ -277,7 +330,13 @@ impl Spool {
                     ends_in_hole = piece.block.is_none();
                     match piece.block {
                         _ if skip == piece.len => {}
-                        Some(block) => out.write_all(self.get(&block)?.get(skip as usize..).unwrap_or_default())?,
+                        Some(block) => {
+                            let bytes = self.get(&block)?;
+                            if bytes.len() as u64 != piece.len {
+                                return Err(other_length(&block, bytes.len() as u64, piece.len));
+                            }
+                            out.write_all(bytes.get(skip as usize..).unwrap_or_default())?;
+                        }
                         None => {
                             out.seek(SeekFrom::Current((piece.len - skip) as i64))?;
                         }
@@ -294,6 +353,27 @@ impl Spool {
             }
         }
     }
+}
+
+fn missing(digest: &Digest) -> io::Error {
+    io::Error::new(io::ErrorKind::NotFound, format!("the result lacks the object {digest}"))
+}
+
+fn other_length(block: &Digest, len: u64, said: u64) -> io::Error {
+    let text = format!("the block {block} has {len} bytes where its recipe says {said}");
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// The bytes of a file that are not in holes.
+fn data_bytes(recipe: &Recipe) -> u64 {
+    let lens = recipe.pieces.iter().filter(|piece| piece.block.is_some()).map(|piece| piece.len);
+    lens.fold(0, u64::saturating_add)
+}
+
+/// How many bytes results may take of the disk that `folder` is on.
+pub(crate) fn room(folder: &std::path::Path) -> io::Result<u64> {
+    let disk = rustix::fs::statvfs(folder)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(FREE_BYTES_MIN))
 }
 
 /// A file that has no name, in `folder`.
@@ -370,6 +450,41 @@ mod tests {
         let copy = folder.path().join("copy");
         spool.write_from(&content, 0, &File::create(&copy).expect("made")).expect("written");
         assert!(std::fs::read(&copy).expect("there") == expected);
+    }
+
+    #[test]
+    fn a_result_is_no_larger_than_it_was_said_to_be() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut spool = Spool::new(folder.path().to_owned());
+        spool.bytes_left = 10;
+        let block = vec![7u8; 1 << 20];
+        let refused = spool.put(Digest::of(&block), &block).expect_err("more than is announced");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidData);
+        spool.expect([(Content::Recipe(Digest([1; 32])), 2 << 20)].into_iter()).expect("noted");
+        spool.put(Digest::of(&block), &block).expect("that is of the file");
+        // A recipe that says less of a block than the block has.
+        let piece = Piece { len: 5, block: Some(Digest::of(&block)) };
+        let recipe = Recipe { size: 10, pieces: vec![piece; 2] };
+        let name = Digest::of(&recipe.to_bytes());
+        spool.put(name, &recipe.to_bytes()).expect("kept");
+        assert_eq!(spool.measure(&Content::Recipe(name)).expect("measured"), Measure { len: 10, data: 10 });
+        let out = File::create(folder.path().join("out")).expect("made");
+        assert!(spool.write_from(&Content::Recipe(name), 0, &out).is_err());
+        assert_eq!(out.metadata().expect("there").len(), 0, "nothing of it is written");
+    }
+
+    #[test]
+    fn a_recipe_that_is_larger_than_its_file_gets_no_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut spool = Spool::new(folder.path().to_owned());
+        let block = vec![7u8; 1 << 20];
+        let piece = Piece { len: 1 << 20, block: Some(Digest::of(&block)) };
+        let recipe = Recipe { size: 64 << 20, pieces: vec![piece; 64] };
+        let name = Digest::of(&recipe.to_bytes());
+        spool.expect([(Content::Recipe(name), 5 << 20)].into_iter()).expect("noted");
+        spool.put(name, &recipe.to_bytes()).expect("kept");
+        spool.put(Digest::of(&block), &block).expect("kept");
+        assert!(spool.wholes.is_empty(), "5 MiB were announced");
     }
 
     #[test]

@@ -12,9 +12,12 @@ use super::tree::{self, Meta, Tree, os, set_meta};
 use base::{Digest, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 
 /// Why a step was not done.
 #[derive(Debug)]
@@ -61,6 +64,57 @@ pub(crate) struct Applier<'a> {
     pub stages: &'a Stages<'a>,
     /// Steps may have been done already, in a life of the daemon that ended.
     pub recovering: bool,
+    /// In which folders the steps were done.
+    pub folders: Folders,
+}
+
+/// The folders in which entries were moved into place or away: to undo that, they are found also where they were moved, or another
+/// one has their path.
+#[derive(Default)]
+pub(crate) struct Folders(RefCell<HashMap<(Slot, TreePath), InFolder>>, RefCell<Vec<Rc<OwnedFd>>>);
+
+/// Device and inode of a folder, and the folder itself, as long as few are held.
+type InFolder = ((u64, u64), Option<Rc<OwnedFd>>);
+
+/// Most folders that are held at once, and how often they are noted in all.
+const HELD_MAX: usize = 256;
+const NOTED_MAX: usize = 1 << 20;
+
+impl Folders {
+    /// The folder that the entry of `slot` comes from or goes to, which is at `path`: the one that it was before.
+    fn parent(&self, tree: &Tree, slot: Slot, path: &TreePath) -> io::Result<Rc<OwnedFd>> {
+        // What is renamed leaves one folder and comes to another by the same slot.
+        let key = (slot, path.clone());
+        let noted = self.0.borrow().get(&key).cloned();
+        let is_there = |held: &Rc<OwnedFd>| tree::node_of(&**held).is_ok_and(|node| node.nlink > 0);
+        match noted {
+            // One that was removed is made again at its path.
+            Some((_, Some(held))) if is_there(&held) => return Ok(held),
+            Some((place, None)) => {
+                let parent = tree.parent(path)?;
+                let node = tree::node_of(&*parent)?;
+                return match (node.dev, node.ino) == place {
+                    true => Ok(parent),
+                    false => Err(io::Error::other("its folder was moved meanwhile")),
+                };
+            }
+            Some(_) => return tree.parent(path),
+            None => {}
+        }
+        let parent = tree.parent(path)?;
+        let node = tree::node_of(&*parent)?;
+        let mut all = self.1.borrow_mut();
+        let is_held = all.last().is_some_and(|last| Rc::ptr_eq(last, &parent));
+        if !is_held && all.len() < HELD_MAX {
+            all.push(parent.clone());
+        }
+        let is_held = all.last().is_some_and(|last| Rc::ptr_eq(last, &parent));
+        let mut noted = self.0.borrow_mut();
+        if noted.len() < NOTED_MAX {
+            noted.insert(key, ((node.dev, node.ino), is_held.then(|| parent.clone())));
+        }
+        Ok(parent)
+    }
 }
 
 type Done = Result<(), Failure>;
@@ -139,10 +193,15 @@ impl Applier<'_> {
             },
             Step::RemoveDirectory { path, old, .. } => self.remake_directory(path, old).map_err(io),
             Step::Place { path, slot, ino, over, moved } => {
-                let Some(node) = self.tree.node(path).map_err(io)?.filter(|node| node.ino == *ino) else {
-                    return Ok(());
+                let parent = match self.folders.parent(self.tree, *slot, path) {
+                    Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                        return Ok(());
+                    }
+                    other => other.map_err(io)?,
                 };
-                if node.is_directory() && !moved && !self.is_empty(path).map_err(io)? {
+                let there = tree::node_at(&*parent, path.name()).map_err(io)?;
+                let Some(node) = there.filter(|node| node.ino == *ino) else { return Ok(()) };
+                if node.is_directory() && !moved && !self.is_empty(&parent, path).map_err(io)? {
                     // Somebody has put something into the new directory: it is theirs now.
                     return Ok(());
                 }
@@ -163,8 +222,7 @@ impl Applier<'_> {
         }
     }
 
-    fn is_empty(&self, path: &TreePath) -> io::Result<bool> {
-        let parent = self.tree.parent(path)?;
+    fn is_empty(&self, parent: &OwnedFd, path: &TreePath) -> io::Result<bool> {
         let held = tree::open_beneath(parent.as_fd(), path.name(), OFlags::RDONLY | OFlags::DIRECTORY)?;
         Ok(names_in(&held)?.is_empty())
     }
@@ -273,18 +331,18 @@ impl Applier<'_> {
 
     fn exchange(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
         let (held, name) = (self.stages.held(slot.folder), self.stages.name(slot));
-        let parent = self.tree.parent(path)?;
+        let parent = self.folders.parent(self.tree, slot, path)?;
         Ok(rustix::fs::renameat_with(held, os(&name), &*parent, os(path.name()), RenameFlags::EXCHANGE)?)
     }
 
     fn put_into_slot(&self, path: &TreePath, slot: Slot) -> io::Result<()> {
-        let parent = self.tree.parent(path)?;
+        let parent = self.folders.parent(self.tree, slot, path)?;
         self.tree.forget();
         rename_to_new(parent.as_fd(), path.name(), self.stages.held(slot.folder), &self.stages.name(slot))
     }
 
     fn take_out_of_slot(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
-        let parent = self.tree.parent(path)?;
+        let parent = self.folders.parent(self.tree, slot, path)?;
         rename_to_new(self.stages.held(slot.folder), &self.stages.name(slot), parent.as_fd(), path.name())
     }
 

@@ -18,6 +18,9 @@ use base::{Action, Attr, Base, Change, TreePath, Xattr};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 
+/// By how much the times that a file system gives lag behind the clock at most, in nanoseconds.
+const CLOCK_TICK_NS: i64 = 20_000_000;
+
 /// How what is at a path now relates to what the task saw there.
 pub(super) enum Verdict {
     /// Nothing is there, and the task saw nothing, or this delta takes away what is there.
@@ -259,6 +262,13 @@ impl<'a, 'b> Planner<'a, 'b> {
                 FileChange::Appended { .. } if change.base == Base::Absent && matches!(verdict, Verdict::Fresh) => {
                     self.plan_written(index, path, attr, xattrs, verdict)
                 }
+                FileChange::Appended { .. }
+                    if change.base == Base::Absent
+                        && matches!(&verdict, Verdict::Changed(node, _) if self.is_older_than_task(node)) =>
+                {
+                    self.conflict(path, ConflictKind::NoEvidence);
+                    Ok(())
+                }
                 FileChange::Appended { from } => {
                     let verdict = self.seen_by_content(path, content, *from, verdict)?;
                     self.plan_appended(index, path, attr, xattrs, *from, verdict)
@@ -275,6 +285,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         let may_replace_new = self.evidence.may_replace_new() && !self.evidence.is_locked(&change.path);
         Ok(match (change.base, there) {
             (Base::Absent, None) => Verdict::Fresh,
+            (Base::Absent, Some(node)) if self.is_older_than_task(&node) => Verdict::Changed(node, None),
             (Base::Absent, Some(node)) if may_replace_new => Verdict::BothMade(node),
             (Base::Absent, Some(node)) => Verdict::Changed(node, None),
             (Base::Bound(_), None) => Verdict::Gone,
@@ -283,6 +294,11 @@ impl<'a, 'b> Planner<'a, 'b> {
                 seen => Verdict::Changed(node, seen),
             },
         })
+    }
+
+    /// Whether `node` was there, as it is, before the task: then the task saw it, whatever its worker says.
+    pub(super) fn is_older_than_task(&self, node: &Node) -> bool {
+        self.evidence.seen_since().is_some_and(|since| node.ctime.plus(CLOCK_TICK_NS) < since)
     }
 
     /// Whether something was there when the task got its lock, which it did not see. (What is added to a file is added to what is there.)

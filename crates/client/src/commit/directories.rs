@@ -47,7 +47,9 @@ impl Planner<'_, '_> {
         let origin = origin.expect("what is there has an origin");
         match change.base {
             Base::Bound(_) => self.check_removed(&origin, change.base, &node, ConflictKind::Changed),
-            Base::Absent if !self.evidence.may_replace_new() => self.conflict(path, ConflictKind::NoEvidence),
+            Base::Absent if !self.evidence.may_replace_new() || self.is_older_than_task(&node) => {
+                self.conflict(path, ConflictKind::NoEvidence)
+            }
             Base::Absent => self.note(path, NoteKind::LastWins),
         }
         self.take_away(&origin, &node, None, false)?;

@@ -92,6 +92,12 @@ pub trait Evidence {
         false
     }
 
+    /// When the view was taken that the task saw: what has not changed since then it was to see, so it says falsely that nothing was
+    /// there. `None`: that is not known.
+    fn seen_since(&self) -> Option<Time> {
+        None
+    }
+
     /// Since when the task has had a lock: what others had made by then it was to see, wherever that is, so it does not replace that as
     /// the later of two.
     fn locked_since(&self) -> Option<Time> {
@@ -99,8 +105,20 @@ pub trait Evidence {
     }
 }
 
+/// How large a file of some content will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Measure {
+    /// Its length in bytes.
+    pub len: u64,
+    /// How many of them are in no hole, and take room on a disk.
+    pub data: u64,
+}
+
 /// Where the bytes of new files come from.
 pub trait Contents {
+    /// How large a file of `content` will be: asked of all files before anything is written.
+    fn measure(&self, content: &Content) -> io::Result<Measure>;
+
     /// Writes all bytes of `content` to `file`, which is empty, with holes as holes (a hole at the end too: the length
     /// must be right).
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()>;
@@ -357,6 +375,7 @@ impl Committer {
         allowed: &Allowed<'_>,
     ) -> Result<Report, CommitError> {
         let changes = &allowed.changes;
+        place::measure(changes, request.contents, |path| place::room_at(tree, path))?;
         let slots = place::stage_files(tree, stages, changes, request.contents)?;
         let mut outcomes = self.turn();
         if let Some(status) = outcomes.get(request.task) {
@@ -391,7 +410,7 @@ impl Committer {
         if let Err(source) = prepared {
             return Ok(Err(CommitError::State(source)));
         }
-        let applier = Applier { tree, stages, recovering: false };
+        let applier = Applier { tree, stages, recovering: false, folders: Default::default() };
         if let Err((count, failure)) = applier.forward(plan) {
             if crashed() {
                 return Err(failure);

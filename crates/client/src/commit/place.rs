@@ -31,6 +31,60 @@ impl Slots {
     }
 }
 
+/// Checks what a delta says of its files' sizes against their contents, and that there is room for them, before anything is written.
+/// Many small files may name one large block: what counts is what is written.
+pub(crate) fn measure(
+    changes: &[Cow<'_, Change>],
+    contents: &dyn Contents,
+    room_at: impl Fn(&TreePath) -> io::Result<(u64, u64)>,
+) -> Result<(), CommitError> {
+    let mut by_disk: HashMap<u64, (u64, u64)> = HashMap::new();
+    let mut last: Option<(TreePath, u64)> = None;
+    for change in changes {
+        let Some((attr, content, how)) = change.action.file() else { continue };
+        if how == FileChange::Attributes {
+            continue;
+        }
+        let path = &change.path;
+        let measured = contents.measure(content).map_err(|error| content_error(path, error))?;
+        if measured.len != attr.size {
+            let why = format!("it has {} bytes where {} were announced", measured.len, attr.size);
+            return Err(CommitError::Content { path: path.clone(), why });
+        }
+        let kept = if let FileChange::Appended { from } = how { from } else { 0 };
+        let parent = path.parent().unwrap_or_else(TreePath::root);
+        let disk = match &last {
+            Some((at, disk)) if *at == parent => *disk,
+            _ => {
+                let (disk, room) = room_at(&parent).map_err(|source| io_error("look at the disk of", path, source))?;
+                by_disk.entry(disk).or_insert((0, room));
+                last = Some((parent, disk));
+                disk
+            }
+        };
+        if let Some((sum, room)) = by_disk.get_mut(&disk) {
+            *sum = sum.saturating_add(measured.data.min(measured.len.saturating_sub(kept)));
+            if *sum > *room {
+                return Err(CommitError::NoSpace(path.clone()));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The disk of the nearest directory at or above `path` that is there, and how many bytes a commit may write to it.
+pub(crate) fn room_at(tree: &Tree, path: &TreePath) -> io::Result<(u64, u64)> {
+    let mut at = Some(path.clone());
+    while let Some(here) = at {
+        if let Ok(held) = tree.directory(&here) {
+            let disk = rustix::fs::fstatvfs(&*held)?;
+            return Ok((node_of(&*held)?.dev, disk.f_bavail.saturating_mul(disk.f_frsize)));
+        }
+        at = here.parent();
+    }
+    Ok((0, u64::MAX))
+}
+
 /// Writes the contents of all files of `changes` to the staging folders.
 pub(crate) fn stage_files(
     tree: &Tree,

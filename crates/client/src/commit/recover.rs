@@ -95,7 +95,7 @@ impl Committer {
                 return Ok(());
             }
         };
-        let applier = Applier { tree, stages: &stages, recovering: true };
+        let applier = Applier { tree, stages: &stages, recovering: true, folders: Default::default() };
         let mut outcomes = self.turn();
         tree.forget();
         // What is known to be in the tree is not looked at again: others may have gone on from there.

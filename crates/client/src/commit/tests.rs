@@ -24,6 +24,14 @@ struct Bytes(HashMap<Digest, Vec<u8>>, u64);
 const HOLE: Content = Content::Recipe(Digest([0; 32]));
 
 impl Contents for Bytes {
+    fn measure(&self, content: &Content) -> io::Result<Measure> {
+        Ok(match content {
+            &HOLE => Measure { len: self.1, data: 0 },
+            Content::Block(digest) => Measure { len: self.0[digest].len() as u64, data: self.0[digest].len() as u64 },
+            _ => Measure::default(),
+        })
+    }
+
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         match content {
             &HOLE => file.set_len(self.1),
@@ -48,8 +56,8 @@ impl Contents for Bytes {
     }
 }
 
-/// What the task saw: the tree when this was made; what it has locked, and since when.
-struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>, Option<Time>);
+/// What the task saw: the tree when this was made; what it has locked, and since when; since when it saw the tree.
+struct Saw(HashMap<TreePath, (Seq, Stamp)>, Vec<TreePath>, Option<Time>, Option<Time>);
 
 impl Evidence for Saw {
     fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp> {
@@ -62,6 +70,10 @@ impl Evidence for Saw {
 
     fn locked_since(&self) -> Option<Time> {
         self.2
+    }
+
+    fn seen_since(&self) -> Option<Time> {
+        self.3
     }
 }
 
@@ -132,7 +144,7 @@ impl Scene {
             }
             saw.insert(at, (Seq(saw.len() as u64 + 1), Stamp::of_node(&node)));
         }
-        Saw(saw, Vec::new(), None)
+        Saw(saw, Vec::new(), None, None)
     }
 
     fn read(&self, path: &str) -> String {

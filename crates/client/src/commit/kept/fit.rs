@@ -10,13 +10,14 @@ use crate::commit::apply::io_error;
 use crate::commit::stage::names_in;
 use crate::commit::tree::{self, Node, Tree};
 use crate::commit::validate::committed_xattrs;
-use crate::commit::{CommitError, Contents, Evidence, Stamp, files};
+use crate::commit::{CommitError, Contents, Evidence, Measure, Stamp, files};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Change, Content, Delta, Seq, Time, TreePath};
 use rustix::fs::{FileType, OFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 
 type Fitting<T> = Result<T, CommitError>;
 
@@ -63,6 +64,14 @@ impl Named<'_> {
 }
 
 impl Contents for Named<'_> {
+    fn measure(&self, content: &Content) -> io::Result<Measure> {
+        if *content == Content::Empty {
+            return Ok(Measure::default());
+        }
+        let metadata = self.open(content)?.metadata()?;
+        Ok(Measure { len: metadata.len(), data: metadata.len().min(metadata.blocks().saturating_mul(512)) })
+    }
+
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         files::copy_content(&self.open(content)?, file)
     }

@@ -14,11 +14,12 @@ pub use over::Recommitted;
 pub use stored::{KeptChange, KeptInfo, SHOWN_MAX};
 
 use super::tree::{Tree, os};
-use super::{CommitError, Committer, Contents, WritePolicy, emptied, files, validate};
+use super::{CommitError, Committer, Contents, WritePolicy, emptied, files, place, validate};
 use base::codec::Encode;
-use base::{Action, Content, Delta, ExitStatus, TaskId, Time, TreePath};
+use base::{Action, Change, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -72,6 +73,13 @@ impl Committer {
         }
         let io = CommitError::State;
         files::make_private_folder(&self.kept_folder()).map_err(io)?;
+        let disk = rustix::fs::statvfs(self.kept_folder()).map_err(|error| io(error.into()))?;
+        let room = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let changes: Vec<Cow<'_, Change>> = keep.delta.changes.iter().map(Cow::Borrowed).collect();
+        // What the worker says of sizes is not what would be written: that is measured.
+        if place::measure(&changes, keep.contents, |_| Ok((0, room))).is_err() {
+            return Ok(false);
+        }
         self.make_room(bytes, other).map_err(io)?;
         let folder = self.kept_folder().join(format!("{}.new", keep.task.to_hex()));
         let result = fill(&folder, keep, bytes).and_then(|()| {

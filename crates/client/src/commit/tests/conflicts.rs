@@ -306,7 +306,7 @@ fn what_was_added_is_added_if_the_beginning_is_what_was_seen() {
     let scene = Scene::new("echo a > log; echo b > other");
     let saw = scene.saw();
     let later = saw.0.iter().map(|(path, (seq, stamp))| (path.clone(), (Seq(seq.0 + 100), *stamp))).collect();
-    let unknown = Saw(later, Vec::new(), None);
+    let unknown = Saw(later, Vec::new(), None, None);
     scene.shell("echo others >> log; echo x > other; echo more >> other");
     let committer = scene.committer();
     let mut task = Task::new(&saw).append("/log", "a\nmine\n", 2);
@@ -320,4 +320,86 @@ fn what_was_added_is_added_if_the_beginning_is_what_was_seen() {
         matches!(&result, Err(CommitError::Conflict(found)) if found[0].why == ConflictKind::NoEvidence),
         "{result:?}"
     );
+}
+
+#[test]
+fn what_was_there_before_the_task_is_not_said_to_be_new() {
+    let scene = Scene::new("echo old > old; ln -s a link; mkdir d; echo f > d/f");
+    let mut saw = scene.saw();
+    // As a worker that says of everything that the task saw nothing.
+    for at in ["/old", "/link", "/d/f"] {
+        saw.0.remove(&path(at));
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    saw.3 = Some(Time(wire::now_nanos()));
+    let before = scene.describe();
+    let (committer, mut id) = (scene.committer(), 0);
+    let attacks: [fn(Task<'_>) -> Task<'_>; 6] = [
+        |task| task.write("/old", "evil"),
+        |task| task.append("/old", "evil", 0),
+        |task| task.symlink("/link", "evil"),
+        |task| task.fifo("/old"),
+        |task| task.directory("/d/f", 0o755),
+        |task| task.directory("/d", 0o755).symlink("/d/f", "evil"),
+    ];
+    for attack in attacks {
+        id += 1;
+        let result = attack(Task::new(&saw)).commit(&committer, id);
+        assert!(matches!(result, Err(CommitError::Conflict(_))), "{id}: {result:?}");
+        assert_eq!(scene.describe(), before, "{id}");
+    }
+    // What others made since is replaced, as by two programs here.
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    scene.shell("echo theirs > new");
+    let report = Task::new(&saw).write("/new", "ours").write("/old", "old\n").commit(&committer, 99).expect("commits");
+    assert!(note(&report, "/new", NoteKind::LastWins) && note(&report, "/old", NoteKind::Identical), "{report:?}");
+}
+
+#[test]
+fn a_file_is_as_large_as_it_is_said_to_be() {
+    let scene = Scene::new("echo a > x");
+    let saw = scene.saw();
+    let mut task = Task::new(&saw).write("/x", "much more than was announced");
+    if let Some(attr) = task.delta.changes[0].action.attr_mut() {
+        attr.size = 10;
+    }
+    let result = task.commit(&scene.committer(), 1);
+    assert!(
+        matches!(&result, Err(CommitError::Content { why, .. }) if why.contains("10 were announced")),
+        "{result:?}"
+    );
+    assert!(!scene.state().join("kept").exists());
+    scene.assert_clean();
+}
+
+#[test]
+fn what_was_placed_is_taken_back_from_a_folder_that_was_moved() {
+    // Somebody swaps the folder, and has another file changed, so that the commit fails after its first steps.
+    let mut seen = 0;
+    for after in 0..60 {
+        let scene = Scene::new("mkdir d other; echo a > other/z; echo keep > d/keep");
+        let saw = scene.saw();
+        let root = scene.root();
+        crash::meddle(after, move || {
+            shell(&root, "mv d elsewhere; mkdir d; echo theirs > d/theirs; echo changed > other/z");
+        });
+        let task = Task::new(&saw).write("/d/a", "evil").write("/d/b", "evil").write("/other/z", "b\n");
+        let result = task.commit(&scene.committer(), 1);
+        if crash::unmeddle() {
+            break;
+        }
+        let folder = if scene.at("/elsewhere").exists() { "elsewhere" } else { "d" };
+        let left: Vec<String> = ["a", "b"].iter().map(|name| format!("/{folder}/{name}")).collect();
+        match result {
+            Err(CommitError::Conflict(_)) => {
+                seen += 1;
+                let stays = left.iter().filter(|path| scene.at(path).exists()).collect::<Vec<_>>();
+                assert!(stays.is_empty(), "{after}: nothing is committed, and there is {stays:?}");
+                assert!(!scene.at("/d/a").exists() && !scene.at("/d/b").exists(), "{after}");
+            }
+            Err(error) => panic!("{after}: {error}"),
+            Ok(_) => {}
+        }
+    }
+    assert!(seen > 0, "the folder was never swapped in the middle");
 }
