@@ -35,6 +35,7 @@ mod ending;
 mod endpoints;
 pub mod exchange;
 mod formats;
+mod guard;
 mod hedge;
 pub mod here;
 pub mod history;

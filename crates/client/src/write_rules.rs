@@ -1,11 +1,13 @@
 //! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
 
 use crate::commit;
-use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy};
+use crate::guard::Guard;
+use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way};
 use base::{Action, Change, Delta, TreePath};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
 use rustix::io::Errno;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Mutex;
 
 /// Decides what one command may change.
 #[derive(Clone, Debug)]
@@ -22,13 +24,42 @@ impl WriteRules {
     /// What becomes of a change at `path`, of a delta that has these `directories`. Looks at the file system.
     pub fn decide(&self, path: &TreePath, directories: &Directories<'_>) -> commit::WriteDecision {
         match self.policy.decide(path, &facts(path, directories)) {
-            WriteDecision::Commit => commit::WriteDecision::Commit,
+            WriteDecision::Commit if self.policy.is_allowed(path) => commit::WriteDecision::Commit,
+            WriteDecision::Commit => match self.guards(path, directories) {
+                Some(name) => commit::WriteDecision::Refuse(format!("decides what is run here later ({name})")),
+                None => commit::WriteDecision::Commit,
+            },
             WriteDecision::Scratch => commit::WriteDecision::Scratch,
             WriteDecision::Refuse(why) => {
                 // The policy names the path, and so does who shows the reason.
                 let reason = why.strip_prefix(&format!("{path} ")).unwrap_or(&why);
                 commit::WriteDecision::Refuse(reason.to_owned())
             }
+        }
+    }
+}
+
+impl WriteRules {
+    /// What a change at `path`, which the policy lets through by its name, is of what is guarded.
+    fn guards(&self, path: &TreePath, directories: &Directories<'_>) -> Option<String> {
+        let mut guard = wire::lock(&directories.guard);
+        let (is_new, guard) = (guard.is_none(), guard.get_or_insert_default());
+        if is_new {
+            guard.look_at_project(self.policy.folders(), self.policy.home());
+        }
+        let moves = directories.moved.contains(path);
+        if let Some(way) = guarded_way(path).filter(|_| moves || directories.files.contains(path)) {
+            return Some(way.to_owned());
+        }
+        if directories.brings_folder_into_git(path) {
+            return Some(".git".to_owned());
+        }
+        let meaning = guard.meaning(path, self.policy.home())?;
+        let is_folder = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory);
+        match guarded(&meaning) {
+            Some(name) => Some(name.to_owned()),
+            // The folder that leads there: what is in it may change, but no other comes in its place.
+            None => guarded_way(&meaning).filter(|_| moves || !is_folder).map(str::to_owned),
         }
     }
 }
@@ -40,6 +71,14 @@ pub struct Directories<'a> {
     all: HashSet<&'a TreePath>,
     /// Where it puts a new or renamed one, and from where it takes one away: who owned what was there does not matter below them.
     replaced: Vec<&'a TreePath>,
+    /// Where a link, another name or another folder comes to be, and from where something is moved away.
+    moved: HashSet<&'a TreePath>,
+    /// What is renamed, by what it is called then.
+    renamed: HashMap<&'a TreePath, &'a TreePath>,
+    /// Where it has files.
+    files: HashSet<&'a TreePath>,
+    /// What is guarded around it; looked for with the first change.
+    guard: Mutex<Option<Guard>>,
 }
 
 impl<'a> Directories<'a> {
@@ -52,7 +91,32 @@ impl<'a> Directories<'a> {
             Action::Rename { from } => [Some(&change.path), Some(from)],
             _ => [None, None],
         });
-        Self { all, replaced: replaced.flatten().collect() }
+        let moved = delta.changes.iter().flat_map(|change| match &change.action {
+            Action::Rename { from } => [Some(&change.path), Some(from)],
+            Action::Symlink { .. } | Action::HardLink { .. } | Action::Directory { replaces: true, .. } => {
+                [Some(&change.path), None]
+            }
+            _ => [None, None],
+        });
+        let renames = delta.changes.iter().filter_map(|change| match &change.action {
+            Action::Rename { from } => Some((&change.path, from)),
+            _ => None,
+        });
+        let renamed = renames.collect();
+        let is_file = |change: &&Change| matches!(change.action, Action::File { .. } | Action::Fifo { .. });
+        let files = delta.changes.iter().filter(is_file).map(|change| &change.path).collect();
+        let (moved, guard) = (moved.flatten().collect(), Mutex::default());
+        Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, guard }
+    }
+
+    /// Whether a folder is moved to `path`, which is where a repository may look for hooks and settings: what is in the folder is not
+    /// known by its names.
+    fn brings_folder_into_git(&self, path: &TreePath) -> bool {
+        let parts: Vec<&[u8]> = path.components().collect();
+        let Some(at) = parts.iter().position(|part| *part == b".git") else { return false };
+        let is_data = |part: &&[u8]| matches!(*part, b"refs" | b"logs" | b"objects");
+        let from = self.renamed.get(path).filter(|_| !parts.iter().skip(at + 1).take(1).any(is_data));
+        from.is_some_and(|from| statat(CWD, from.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory))
     }
 }
 

@@ -8,7 +8,7 @@ mod scope;
 mod write;
 
 pub use environment::{Environment, environment};
-pub(crate) use names::secret_places;
+pub(crate) use names::{guarded, guarded_places, guarded_way, secret_places};
 pub use read::ReadPolicy;
 pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};
 pub use write::{COULD_NOT, WriteDecision, WriteFacts, WritePolicy};

@@ -356,6 +356,8 @@ const RUN_BY_SYSTEM: &[&str] = &[
 const GUARDED: &[&str] = &[
     ".git/config",
     ".git/hooks",
+    ".git/config.worktree",
+    ".git/commondir",
     ".git/info/attributes",
     ".hg/hgrc",
     ".svn/hooks",
@@ -466,21 +468,62 @@ pub(super) fn is_system_cache(path: &TreePath) -> bool {
     under_any(path, SYSTEM_CACHES)
 }
 
+/// Folders, or files that stand for one, by which it is found what decides: where one of them leads is not changed either.
+const GUARDED_WAYS: &[&str] = &[".git", ".hg", ".svn", ".cargo", ".github"];
+
+/// The guarded places, relative to the folder that has them.
+pub(crate) fn guarded_places() -> impl Iterator<Item = &'static str> {
+    GUARDED.iter().copied()
+}
+
+/// What `path` is of the ways to what may not be changed: to have a link or another folder there changes all that is found by it.
+pub(crate) fn guarded_way(path: &TreePath) -> Option<&'static str> {
+    let name = folded_name(path.name());
+    GUARDED_WAYS.iter().copied().find(|way| way.as_bytes() == &name[..])
+}
+
+/// A name as folders see it that do not tell letters by their case, and ignore what is not seen.
+fn folded_name(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    let is_plain = name.iter().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase() && *byte != b'~');
+    if is_plain {
+        return name.into();
+    }
+    let Ok(text) = std::str::from_utf8(name) else { return name.to_ascii_lowercase().into() };
+    let seen = text.chars().filter(|letter| !is_ignorable(*letter)).flat_map(char::to_uppercase);
+    let folded: String = seen.flat_map(char::to_lowercase).collect();
+    // The short name of `.git` where names have eight letters and three.
+    let folded = if folded == "git~1" { ".git".to_owned() } else { folded };
+    folded.into_bytes().into()
+}
+
+/// Letters that file systems which fold names leave out.
+fn is_ignorable(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
 /// What `path` is of what may not be changed even in the project.
-pub(super) fn guarded(path: &TreePath) -> Option<&'static str> {
+pub(crate) fn guarded(path: &TreePath) -> Option<&'static str> {
+    let folded = path.components().fold(TreePath::root(), |at, name| at.join(&folded_name(name)));
+    let path = &folded;
     if let Some(name) = guarded_of_linked(path) {
         return Some(name);
     }
     let run = ["/run/", "/var/run/"].iter().find_map(|run| path.as_bytes().strip_prefix(run.as_bytes()));
     let mut parts = run.into_iter().flat_map(|rest| rest.split(|byte| *byte == b'/'));
-    if let Some(name) = parts.find_map(|part| RUN_BY_SYSTEM.iter().copied().find(|name| name.as_bytes() == part)) {
+    if let Some(name) =
+        parts.find_map(|part| RUN_BY_SYSTEM.iter().copied().find(|name| name.as_bytes().eq_ignore_ascii_case(part)))
+    {
         return Some(name);
     }
     let text = path.as_bytes();
     GUARDED.iter().copied().find(|name| {
         let name = name.as_bytes();
         let starts = (0..text.len()).filter(|at| text[*at] == b'/').map(|at| &text[at + 1..]);
-        starts.filter_map(|rest| rest.strip_prefix(name)).any(|rest| rest.is_empty() || rest[0] == b'/')
+        let begins = |rest: &&[u8]| rest.len() >= name.len() && rest[..name.len()].eq_ignore_ascii_case(name);
+        starts.filter(begins).map(|rest| &rest[name.len()..]).any(|rest| rest.is_empty() || rest[0] == b'/')
     })
 }
 

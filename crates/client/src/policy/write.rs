@@ -57,10 +57,25 @@ impl WritePolicy {
         Self { scope, allowed }
     }
 
+    /// Whether the caller allowed changes at `path` in so many words.
+    pub fn is_allowed(&self, path: &TreePath) -> bool {
+        self.allowed.iter().any(|allowed| path.is_within(allowed))
+    }
+
+    /// The folders of the project, and the one where the command runs: what decides there is guarded, wherever it is.
+    pub fn folders(&self) -> impl Iterator<Item = &TreePath> {
+        self.scope.project.iter().flat_map(super::Project::roots).chain([&self.scope.cwd])
+    }
+
+    /// The user's home.
+    pub fn home(&self) -> Option<&TreePath> {
+        self.scope.home.as_ref()
+    }
+
     /// Decides on a change at `path`.
     pub fn decide(&self, path: &TreePath, facts: &WriteFacts) -> WriteDecision {
         use WriteDecision::{Commit, Refuse, Scratch};
-        if self.allowed.iter().any(|allowed| path.is_within(allowed)) {
+        if self.is_allowed(path) {
             return Commit;
         }
         let home = self.scope.home_of(path);

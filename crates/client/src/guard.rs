@@ -1,0 +1,222 @@
+//! What decides about what is run here later, found by where it is and not by what it is called: a link, a `.git` file, `commondir`,
+//! `core.hooksPath` or a second name leads there from a path that looks harmless.
+//!
+//! Each place is known by device and inode, with the path that it stands for: what lies beneath is judged as if it lay there. Looked for
+//! are the folders above a change, those of the project, and the folders directly in these. A delta cannot make such a way itself: links
+//! and folders that are moved to the beginning of one are refused ([`crate::policy::guarded_way`]).
+
+use crate::policy::{guarded, guarded_places};
+use base::TreePath;
+use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
+use std::collections::{HashMap, HashSet};
+use std::io::Read;
+
+/// Folders in a project's that are looked into, files of a folder of hooks, and folders that are remembered.
+const INNER_MAX: usize = 512;
+const HOOKS_MAX: usize = 256;
+const FOLDERS_MAX: usize = 4096;
+/// Largest file that is read to see where it leads.
+const TEXT_BYTES_MAX: u64 = 1 << 20;
+
+/// Device and inode.
+type Place = (u64, u64);
+
+/// The guarded places around the changes of one delta.
+#[derive(Debug, Default)]
+pub struct Guard {
+    /// What a place stands for.
+    places: HashMap<Place, Vec<TreePath>>,
+    looked_at: HashSet<TreePath>,
+    /// What the folders above a path are, by their paths.
+    known: HashMap<TreePath, Option<Place>>,
+}
+
+impl Guard {
+    /// Those of these folders of a project, and of the settings in `home`.
+    pub fn look_at_project<'a>(&mut self, folders: impl Iterator<Item = &'a TreePath>, home: Option<&TreePath>) {
+        for folder in folders {
+            self.look_at(folder, home);
+            if home == Some(folder) || folder.is_root() || folder.parent().is_some_and(|parent| parent.is_root()) {
+                continue;
+            }
+            let entries = std::fs::read_dir(real(folder)).into_iter().flatten().flatten();
+            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            for entry in inner.take(INNER_MAX) {
+                self.look_at(&folder.join(entry.file_name().as_encoded_bytes()), home);
+            }
+        }
+    }
+
+    /// What a change at `path` changes of what is guarded: a path that stands for it.
+    pub fn meaning(&mut self, path: &TreePath, home: Option<&TreePath>) -> Option<TreePath> {
+        let above: Vec<TreePath> = std::iter::successors(path.parent(), TreePath::parent).collect();
+        above.iter().for_each(|folder| self.look_at(folder, home));
+        let here = stat(path);
+        // By whatever name: a second one of a hook is as good.
+        let own = here.and_then(|stat| self.places.get(&place(&stat)));
+        if let Some(meaning) = own.and_then(|meanings| meanings.first()) {
+            return Some(meaning.clone());
+        }
+        let is_guarded = |path: &TreePath| guarded(path).is_some() || crate::policy::guarded_way(path).is_some();
+        for folder in &above {
+            let Some(at) = *self.known.entry(folder.clone()).or_insert_with(|| stat(folder).map(|stat| place(&stat)))
+            else {
+                continue;
+            };
+            let Some(rest) = path.relative_to(folder) else { continue };
+            let stands_for = self.places.get(&at).into_iter().flatten();
+            let mut meant = stands_for.filter_map(|stands_for| stands_for.resolve(rest));
+            if let Some(meaning) = meant.find(is_guarded) {
+                return Some(meaning);
+            }
+        }
+        None
+    }
+
+    fn add(&mut self, at: &TreePath, stands_for: &str) {
+        let followed = statat(CWD, at.as_bytes(), AtFlags::empty()).ok();
+        if let (Some(found), Some(stands_for)) = (followed, TreePath::parse(stands_for.as_bytes())) {
+            let meanings = self.places.entry(place(&found)).or_default();
+            if !meanings.contains(&stands_for) {
+                meanings.push(stands_for);
+            }
+        }
+    }
+
+    /// Notes what is guarded in `folder`.
+    fn look_at(&mut self, folder: &TreePath, home: Option<&TreePath>) {
+        if self.looked_at.len() >= FOLDERS_MAX || !self.looked_at.insert(folder.clone()) {
+            return;
+        }
+        let mut begun: Option<(&str, bool)> = None;
+        for name in guarded_places() {
+            let (first, rest) = name.split_once('/').map_or((name, ""), |(first, rest)| (first, rest));
+            if begun.is_none_or(|(last, _)| last != first) {
+                begun = Some((first, stat(&folder.join(first.as_bytes())).is_some()));
+            }
+            if !begun.is_some_and(|(_, is_there)| is_there) {
+                continue;
+            }
+            if !rest.is_empty() {
+                self.add(&folder.join(first.as_bytes()), &format!("/{first}"));
+            }
+            if let Some(at) = folder.resolve(name.as_bytes()) {
+                self.add(&at, &format!("/{name}"));
+            }
+        }
+        let git = folder.join(b".git");
+        if let Some(there) = stat(&git) {
+            let own = if is(&there, FileType::RegularFile) { led_to(&git, "gitdir:", folder) } else { Some(git) };
+            own.into_iter().for_each(|own| self.look_at_git(&own, folder, home));
+        }
+    }
+
+    /// Notes what is guarded in the git folder `own` of the tree at `folder`.
+    fn look_at_git(&mut self, own: &TreePath, folder: &TreePath, home: Option<&TreePath>) {
+        let common = led_to(&own.join(b"commondir"), "", own);
+        let settings = home.map(|home| [home.join(b".gitconfig"), home.join(b".config").join(b"git").join(b"config")]);
+        let mut settings: Vec<TreePath> = settings.into_iter().flatten().collect();
+        for git in std::iter::once(own).chain(&common) {
+            self.add(git, "/.git");
+            for name in ["hooks", "config", "config.worktree", "commondir", "info/attributes"] {
+                if let Some(at) = git.resolve(name.as_bytes()) {
+                    self.add(&at, &format!("/.git/{name}"));
+                }
+            }
+            self.look_at_hooks(&git.join(b"hooks"));
+            settings.extend([git.join(b"config"), git.join(b"config.worktree")]);
+        }
+        let mut at = 0;
+        while let Some(file) = settings.get(at).cloned().filter(|_| at < 16) {
+            let text = text(&file).unwrap_or_default();
+            for (section, name, value) in assignments(&text).into_iter().filter(|(_, _, value)| !value.is_empty()) {
+                let from =
+                    if section == "core" { folder.clone() } else { file.parent().unwrap_or_else(TreePath::root) };
+                let led = match (value.strip_prefix("~/"), home) {
+                    (Some(rest), Some(home)) => home.resolve(rest.as_bytes()),
+                    _ => from.resolve(value.as_bytes()),
+                };
+                match (section.as_str(), name.as_str(), led) {
+                    // Where all of the tree would be hooks, each of them is one by its name alone.
+                    ("core", "hookspath", Some(hooks)) if !folder.is_within(&hooks) => {
+                        self.add(&hooks, "/.git/hooks");
+                        self.look_at_hooks(&hooks);
+                    }
+                    ("include" | "includeif", "path", Some(included)) => {
+                        self.add(&included, "/.git/config");
+                        settings.push(included);
+                    }
+                    _ => {}
+                }
+            }
+            at += 1;
+        }
+    }
+
+    /// A hook may have a second name, or be a link.
+    fn look_at_hooks(&mut self, hooks: &TreePath) {
+        let entries = std::fs::read_dir(real(hooks)).into_iter().flatten().flatten();
+        for entry in entries.take(HOOKS_MAX) {
+            let name = entry.file_name();
+            if !name.as_encoded_bytes().ends_with(b".sample") {
+                self.add(&hooks.join(name.as_encoded_bytes()), "/.git/hooks");
+            }
+        }
+    }
+}
+
+fn real(path: &TreePath) -> &std::path::Path {
+    std::path::Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()))
+}
+
+fn stat(path: &TreePath) -> Option<Stat> {
+    statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).ok()
+}
+
+fn place(stat: &Stat) -> Place {
+    (stat.st_dev, stat.st_ino)
+}
+
+fn is(stat: &Stat, kind: FileType) -> bool {
+    FileType::from_raw_mode(stat.st_mode) == kind
+}
+
+fn text(path: &TreePath) -> Option<String> {
+    let is_file = statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(|stat| is(&stat, FileType::RegularFile));
+    let mut bytes = Vec::new();
+    let file = is_file.then(|| std::fs::File::open(real(path)).ok())??;
+    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Where the first line of the file at `path` leads, seen from `from`.
+fn led_to(path: &TreePath, before: &str, from: &TreePath) -> Option<TreePath> {
+    let text = text(path)?;
+    let line = text.lines().next()?.strip_prefix(before)?.trim();
+    from.resolve(line.as_bytes()).filter(|_| !line.is_empty())
+}
+
+/// The values in a file of git's settings, each with its section and name in small letters.
+fn assignments(text: &str) -> Vec<(String, String, String)> {
+    let mut section = String::new();
+    let mut found = Vec::new();
+    for line in text.lines().map(str::trim) {
+        let mut line = line;
+        if let Some((head, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+            section = head
+                .split(|letter: char| letter.is_whitespace() || letter == '"' || letter == '.')
+                .next()
+                .unwrap_or_default()
+                .to_lowercase();
+            line = rest.trim();
+        }
+        if let Some((name, value)) = line.split_once('=') {
+            let value = value.trim().trim_matches('"');
+            found.push((section.clone(), name.trim().to_lowercase(), value.to_owned()));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

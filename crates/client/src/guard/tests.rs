@@ -1,0 +1,146 @@
+//! Ways to hooks and settings that do not look like such, tried one by one.
+
+use crate::commit::WriteDecision;
+use crate::policy::{Lookup, Scope, ScopeInput, Trust};
+use crate::write_rules::{Directories, WriteRules};
+use base::delta::FileChange;
+use base::{Action, Attr, Base, Change, Content, Delta, Seq, TreePath};
+use std::path::Path;
+use std::process::Command;
+
+/// Marks the project.
+struct Marked(TreePath);
+
+impl Lookup for Marked {
+    fn has_any(&self, directory: &TreePath, _names: &[&str]) -> bool {
+        *directory == self.0
+    }
+    fn physical(&self, path: &TreePath) -> Option<TreePath> {
+        Some(path.clone())
+    }
+    fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
+        None
+    }
+    fn names(&self, _directory: &TreePath) -> Vec<Vec<u8>> {
+        Vec::new()
+    }
+    fn secrets(&self, _home: &TreePath) -> Vec<TreePath> {
+        Vec::new()
+    }
+}
+
+/// A home with a project `p`, in which a script has run.
+fn project(script: &str) -> (tempfile::TempDir, TreePath, WriteRules) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let home = folder.path().canonicalize().expect("is there").join("u");
+    std::fs::create_dir_all(home.join("p")).expect("made");
+    let text = format!("set -e; mkdir -p .git/hooks; echo ref > .git/HEAD; {script}");
+    let done = Command::new("sh").args(["-c", &text]).current_dir(home.join("p")).env("HOME", &home).status();
+    assert!(done.expect("runs").success(), "{script}");
+    let path = |at: &Path| TreePath::parse(at.as_os_str().as_encoded_bytes()).expect("a path");
+    let (home, root) = (path(&home), path(&home.join("p")));
+    let argv = [b"make".to_vec()];
+    let uid = rustix::process::geteuid().as_raw();
+    let input =
+        ScopeInput { home: Some(&home), uid, cwd: &root, argv: &argv, env: &[], program: &[], trust: Trust::Own };
+    let rules = WriteRules::new(Scope::new(&input, &Marked(root.clone())), Vec::new());
+    (folder, root, rules)
+}
+
+fn file() -> Action {
+    let (attr, content) = (Attr::default(), Content::Empty);
+    Action::File { attr, xattrs: Vec::new(), content, change: FileChange::Written }
+}
+
+/// Whether such a change at `at` of the project that `script` makes is let through.
+fn passes(script: &str, at: &str, action: impl FnOnce(&TreePath) -> Action) -> bool {
+    let (_folder, root, rules) = project(script);
+    let path = root.resolve(at.as_bytes()).expect("a path");
+    let delta =
+        Delta { changes: vec![Change { path: path.clone(), base: Base::Bound(Seq(1)), action: action(&root) }] };
+    rules.decide(&path, &Directories::of(&delta)) == WriteDecision::Commit
+}
+
+#[test]
+fn no_way_leads_to_what_decides_later() {
+    let ways = [
+        (":", ".git/hooks/pre-commit"),
+        (":", ".GIT/Hooks/pre-commit"),
+        (":", ".git/hoo\u{212a}s/pre-commit"),
+        (":", ".g\u{200d}it/config"),
+        (":", "GIT~1/config"),
+        (":", ".git/config.worktree"),
+        ("mkdir conf; ln -s conf .cargo", "conf/config.toml"),
+        ("mkdir -p a/conf; ln -s conf a/.cargo", "a/conf/config.toml"),
+        ("mkdir -p a conf; ln -s ../conf a/.cargo", "conf/config.toml"),
+        ("mkdir tools; rmdir .git/hooks; ln -s ../tools .git/hooks", "tools/pre-commit"),
+        ("mkdir tools; echo x > tools/x; ln -s ../../tools/x .git/hooks/pre-commit", "tools/x"),
+        ("echo x > .git/hooks/pre-commit; ln .git/hooks/pre-commit second", "second"),
+        ("echo x > .git/config; ln .git/config second", "second"),
+        ("echo x > other; ln -s other .envrc", "other"),
+        ("mv .git data; echo 'gitdir: data' > .git", "data/hooks/pre-commit"),
+        ("mv .git data; echo 'gitdir: data' > .git", "data/config"),
+        ("mv .git data; ln -s data .git", "data/config"),
+        ("mkdir -p sub data/hooks; echo 'gitdir: ../data' > sub/.git", "data/hooks/pre-push"),
+        ("mkdir -p common/hooks; echo ../common > .git/commondir", "common/hooks/pre-commit"),
+        ("mkdir -p common; echo ../common > .git/commondir", "common/config"),
+        ("mkdir tools; printf '[core]\\n\\thooksPath = tools\\n' > .git/config", "tools/pre-commit"),
+        ("mkdir tools; printf '[core] hookspath=\"tools\"\\n' > .git/config", "tools/pre-commit"),
+        ("mkdir tools; printf '[core]\\nhooksPath = tools\\n' > ~/.gitconfig", "tools/pre-commit"),
+        ("echo x > more; printf '[include]\\npath = ../more\\n' > .git/config", "more"),
+        (
+            "mkdir tools; printf '[include]\\npath=x\\n' > .git/config; printf '[core]\\nhooksPath=tools' > .git/x",
+            "tools/x",
+        ),
+    ];
+    for (script, at) in ways {
+        assert!(!passes(script, at, |_| file()), "{script}: {at}");
+    }
+}
+
+#[test]
+fn no_way_is_made() {
+    let link = |_: &TreePath| Action::Symlink { attr: Attr::default(), target: b"evil".to_vec() };
+    let other_name = |root: &TreePath| Action::HardLink { to: root.join(b"evil") };
+    let moved = |root: &TreePath| Action::Rename { from: root.join(b"evil") };
+    for at in [".git", ".cargo", ".github", ".hg", "sub/.git", ".GIT", "sub/.Cargo"] {
+        let script = "mkdir -p evil/hooks sub";
+        assert!(!passes(script, at, link), "a link at {at}");
+        assert!(!passes(script, at, other_name), "another name at {at}");
+        assert!(!passes(script, at, moved), "a folder at {at}");
+        assert!(!passes(script, at, |_| file()), "a file at {at}");
+    }
+    assert!(!passes("mkdir -p evil/hooks .git/modules", ".git/modules/a", moved), "a folder in the repository");
+    assert!(!passes("mkdir -p evil .git/info", ".git/info", moved), "a folder in the repository");
+    assert!(!passes("mkdir conf evil; ln -s conf .cargo", "conf", moved), "a folder where a link leads");
+    assert!(!passes("mkdir conf evil; ln -s conf .cargo", "conf", link), "a link where a link leads");
+}
+
+#[test]
+fn what_builds_and_commits_do_is_let_through() {
+    for at in [
+        ".git/index",
+        ".git/COMMIT_EDITMSG",
+        ".git/refs/heads/hooks/x",
+        ".git/objects/ab/cdef",
+        ".git/logs/HEAD",
+        "target/debug/build/x",
+        "Makefile",
+        "config",
+        "hooks/x",
+        "src/config.toml",
+        "B\u{fc}ro/KELVIN",
+    ] {
+        assert!(
+            passes("mkdir -p src hooks target .git/objects .cargo; echo x > .cargo/config.toml", at, |_| file()),
+            "{at}"
+        );
+    }
+    let folder = |_: &TreePath| Action::Directory { attr: Attr::default(), xattrs: Vec::new(), replaces: false };
+    assert!(passes(":", ".git", folder), "its time, as with each commit");
+    assert!(passes("mkdir a", "b", |root| Action::Rename { from: root.join(b"a") }));
+    assert!(passes("echo x > .git/index.lock", ".git/index", |root| Action::Rename {
+        from: root.join(b".git").join(b"index.lock")
+    }));
+    assert!(passes("mkdir conf; ln -s conf .cargo", "conf/other", |_| file()), "beside the settings");
+}
