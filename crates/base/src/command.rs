@@ -158,6 +158,12 @@ pub enum ExitStatus {
     Signal(u8),
 }
 
+/// Whether a process can have ended by this signal: not by one that stops it, lets it go on or is ignored, nor by a number that is none.
+pub fn is_fatal(signal: u32) -> bool {
+    // SIGCHLD, SIGCONT, SIGSTOP, SIGTSTP, SIGTTIN, SIGTTOU, SIGURG and SIGWINCH.
+    (1..=64).contains(&signal) && !matches!(signal, 17..=23 | 28)
+}
+
 impl ExitStatus {
     /// From the status that `waitpid` gives.
     pub fn from_wait(status: i32) -> Self {
@@ -280,6 +286,8 @@ mod tests {
         assert_eq!(ExitStatus::from_wait(0x0300), ExitStatus::Code(3));
         assert_eq!(ExitStatus::from_wait(0x8b), ExitStatus::Signal(11), "the core-dump bit is not part of the number");
         assert_eq!(ExitStatus::Signal(15).shell_code(), 143);
+        assert!([1, 2, 9, 15, 31, 34, 64].into_iter().all(is_fatal));
+        assert!(![0, 17, 18, 19, 20, 21, 22, 23, 28, 65, 127, 128 + 9, 256 + 9, u32::MAX].into_iter().any(is_fatal));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::run::{CODE_FAILED, Outcome, Session};
 use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
-use wire::message::OutputKind;
+use wire::message::{Exited, OutputKind};
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
@@ -255,9 +255,34 @@ impl Session {
     }
 }
 
+/// Why a command cannot have ended as its worker says: `remrun` ends as the command did, and by SIGSTOP it would stop instead.
+pub(crate) fn impossible_end(exited: &Exited) -> Option<String> {
+    let signal = exited.signal;
+    let is_possible = signal == 0 || base::command::is_fatal(signal);
+    (!is_possible).then(|| {
+        format!("the worker says that the command ended by signal {signal}, by which none ends: nothing was committed")
+    })
+}
+
+/// Why a command that leaves this program running runs here.
+pub(crate) fn leaves_running(name: &str) -> String {
+    format!("it leaves {} running behind it, which elsewhere would end with it", base::path::printable(name.as_bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_worker_stops_a_caller_by_its_end() {
+        let ended = |signal| Exited { signal, ..Exited::default() };
+        for signal in [19, 20, 21, 22, 17, 18, 23, 28, 65, 128 + 9, 1 << 8 | 19, u32::MAX] {
+            assert!(impossible_end(&ended(signal)).is_some(), "{signal}");
+        }
+        for signal in [0, 1, 2, 6, 9, 11, 15, 31, 34, 64] {
+            assert_eq!(impossible_end(&ended(signal)), None, "{signal}");
+        }
+    }
 
     const SIGINT: u8 = 2;
 

@@ -3,7 +3,7 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
-use crate::ending::{ANSWER_LIMIT, Awaited, Phase, cancelled, until};
+use crate::ending::{ANSWER_LIMIT, Awaited, Phase, cancelled, impossible_end, leaves_running, until};
 use crate::hedge::{Headway, hedged};
 use crate::hold::Held;
 use crate::input::finished;
@@ -375,12 +375,14 @@ impl<'a> Exchange<'a> {
 
     /// What becomes of a task that has ended and whose result is not that of a run here.
     async fn disqualified(&self, exited: &Exited) -> Option<Outcome> {
+        if let Some(why) = impossible_end(exited) {
+            return Some(Outcome::Refused(why));
+        }
         if let Some(why) = self.session.overtaken().await {
             return Some(Outcome::Contended(why));
         }
         let name = exited.left.first().filter(|_| !self.session.options.no_local && !self.session.is_noticed())?;
-        let name = base::path::printable(name.as_bytes());
-        Some(Outcome::Unable(format!("it leaves {name} running behind it, which elsewhere would end with it")))
+        Some(Outcome::Unable(leaves_running(name)))
     }
 
     fn on_deliver(&mut self) -> Option<Outcome> {

@@ -187,6 +187,9 @@ fn outcome(folder: &Folder, task: base::TaskId) -> i32 {
 fn end_as(status: ExitStatus, terminal_was_raw: bool) -> i32 {
     match status {
         ExitStatus::Code(code) => code.into(),
+        ExitStatus::Signal(signal) if !base::command::is_fatal(signal.into()) => {
+            fail(&format!("the command is said to have ended by signal {signal}, by which none ends"), FAILED)
+        }
         ExitStatus::Signal(signal) => {
             let typed = [libc::SIGINT, libc::SIGQUIT].contains(&signal.into());
             signals::die_by(signal, typed && terminal_was_raw)
