@@ -93,7 +93,14 @@ impl Folder {
         };
         let gleaner = variable("GLEANER_RUNTIME_DIR");
         let folder = door::runtime_folder(gleaner.as_deref(), variable("XDG_RUNTIME_DIR").as_deref(), uid, usable);
-        Self(PathBuf::from(OsStr::from_bytes(&folder)))
+        let folder = PathBuf::from(OsStr::from_bytes(&folder));
+        let is_shared = folder.parent() == Some(Path::new("/tmp")) && gleaner.is_none();
+        Self(
+            Some(folder.clone())
+                .filter(|folder| !is_shared || may_be_ours(folder, uid))
+                .or_else(of_state)
+                .unwrap_or(folder),
+        )
     }
 
     /// Its path.
@@ -128,6 +135,21 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Whether `path` is free, or a real folder of this user's: anybody may take a name in `/tmp` first.
+fn may_be_ours(path: &Path, uid: u32) -> bool {
+    match rustix::fs::statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => FileType::from_raw_mode(stat.st_mode).is_dir() && stat.st_uid == uid,
+        Err(error) => error == Errno::NOENT,
+    }
+}
+
+/// The folder to use where another user has taken the name in `/tmp`: nobody else can make one there.
+fn of_state() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    state.map(|state| state.join("gleaner/run"))
 }
 
 /// Makes a folder, and those above it that are missing.
@@ -330,6 +352,18 @@ pub fn timespec_until(deadline: Instant) -> Timespec {
 mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
+
+    #[test]
+    fn a_name_that_another_has_taken_is_not_ours() {
+        let dir = tempfile::tempdir().expect("a temporary folder");
+        let uid = rustix::process::geteuid().as_raw();
+        let (own, link, file) = (dir.path().join("own"), dir.path().join("link"), dir.path().join("file"));
+        std::fs::create_dir(&own).expect("made");
+        symlink(&own, &link).expect("made");
+        std::fs::write(&file, "").expect("made");
+        assert!(may_be_ours(&own, uid) && may_be_ours(&dir.path().join("free"), uid));
+        assert!(!may_be_ours(&own, uid + 1) && !may_be_ours(&link, uid) && !may_be_ours(&file, uid));
+    }
 
     #[test]
     fn folders_that_others_could_use_are_refused() {
