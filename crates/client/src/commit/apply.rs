@@ -71,7 +71,16 @@ pub(crate) struct Applier<'a> {
 /// The folders in which entries were moved into place or away: to undo that, they are found also where they were moved, or another
 /// one has their path.
 #[derive(Default)]
-pub(crate) struct Folders(RefCell<HashMap<(Slot, TreePath), InFolder>>, RefCell<Vec<Rc<OwnedFd>>>);
+pub(crate) struct Folders(RefCell<HashMap<(Slot, End), InFolder>>, RefCell<Vec<Rc<OwnedFd>>>);
+
+/// What is renamed leaves one folder and comes to another by the same slot, and both may have the same path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum End {
+    /// The folder that an entry was moved away from.
+    From,
+    /// The folder that it was moved to.
+    To,
+}
 
 /// Device and inode of a folder, and the folder itself, as long as few are held.
 type InFolder = ((u64, u64), Option<Rc<OwnedFd>>);
@@ -82,9 +91,8 @@ const NOTED_MAX: usize = 1 << 20;
 
 impl Folders {
     /// The folder that the entry of `slot` comes from or goes to, which is at `path`: the one that it was before.
-    fn parent(&self, tree: &Tree, slot: Slot, path: &TreePath) -> io::Result<Rc<OwnedFd>> {
-        // What is renamed leaves one folder and comes to another by the same slot.
-        let key = (slot, path.clone());
+    fn parent(&self, tree: &Tree, (slot, end): (Slot, End), path: &TreePath) -> io::Result<Rc<OwnedFd>> {
+        let key = (slot, end);
         let noted = self.0.borrow().get(&key).cloned();
         let is_there = |held: &Rc<OwnedFd>| tree::node_of(&**held).is_ok_and(|node| node.nlink > 0);
         match noted {
@@ -188,12 +196,12 @@ impl Applier<'_> {
                 self.give(path, *ino, old).map(drop).map_err(io)
             }
             Step::Detach { path, slot, seen, .. } => match self.stages.node(*slot).map_err(io)? {
-                Some(node) if node.ino == seen.ino => self.take_out_of_slot(*slot, path).map_err(io),
+                Some(node) if node.ino == seen.ino => self.take_out_of_slot((*slot, End::From), path).map_err(io),
                 _ => Ok(()),
             },
             Step::RemoveDirectory { path, old, .. } => self.remake_directory(path, old).map_err(io),
             Step::Place { path, slot, ino, over, moved } => {
-                let parent = match self.folders.parent(self.tree, *slot, path) {
+                let parent = match self.folders.parent(self.tree, (*slot, End::To), path) {
                     Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
                         return Ok(());
                     }
@@ -207,7 +215,7 @@ impl Applier<'_> {
                 }
                 match over {
                     Some(_) => self.exchange(*slot, path).map_err(io),
-                    None => self.put_into_slot(path, *slot).map_err(io),
+                    None => self.put_into_slot(path, (*slot, End::To)).map_err(io),
                 }
             }
             Step::Overwrite { path, undo, seen, old, .. } => {
@@ -255,7 +263,7 @@ impl Applier<'_> {
             }
         }
         if !waiting {
-            match self.put_into_slot(path, slot) {
+            match self.put_into_slot(path, (slot, End::From)) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return if moves { Err(Failure::Late(path.clone())) } else { Ok(()) };
                 }
@@ -272,7 +280,7 @@ impl Applier<'_> {
         if same {
             return Ok(());
         }
-        self.take_out_of_slot(slot, path).map_err(io)?;
+        self.take_out_of_slot((slot, End::From), path).map_err(io)?;
         Err(Failure::Late(path.clone()))
     }
 
@@ -312,7 +320,7 @@ impl Applier<'_> {
         }
         let late = || Failure::Late(path.clone());
         let Some(over) = over else {
-            return match self.take_out_of_slot(slot, path) {
+            return match self.take_out_of_slot((slot, End::To), path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(late()),
                 other => other.map_err(io),
             };
@@ -331,18 +339,18 @@ impl Applier<'_> {
 
     fn exchange(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
         let (held, name) = (self.stages.held(slot.folder), self.stages.name(slot));
-        let parent = self.folders.parent(self.tree, slot, path)?;
+        let parent = self.folders.parent(self.tree, (slot, End::To), path)?;
         Ok(rustix::fs::renameat_with(held, os(&name), &*parent, os(path.name()), RenameFlags::EXCHANGE)?)
     }
 
-    fn put_into_slot(&self, path: &TreePath, slot: Slot) -> io::Result<()> {
-        let parent = self.folders.parent(self.tree, slot, path)?;
+    fn put_into_slot(&self, path: &TreePath, (slot, end): (Slot, End)) -> io::Result<()> {
+        let parent = self.folders.parent(self.tree, (slot, end), path)?;
         self.tree.forget();
         rename_to_new(parent.as_fd(), path.name(), self.stages.held(slot.folder), &self.stages.name(slot))
     }
 
-    fn take_out_of_slot(&self, slot: Slot, path: &TreePath) -> io::Result<()> {
-        let parent = self.folders.parent(self.tree, slot, path)?;
+    fn take_out_of_slot(&self, (slot, end): (Slot, End), path: &TreePath) -> io::Result<()> {
+        let parent = self.folders.parent(self.tree, (slot, end), path)?;
         rename_to_new(self.stages.held(slot.folder), &self.stages.name(slot), parent.as_fd(), path.name())
     }
 

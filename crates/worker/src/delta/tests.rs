@@ -2,7 +2,7 @@
 
 use super::*;
 use base::{Accessed, Attr, Digest, Seq, Xattr};
-use client::commit::{Contents, Evidence, Stamp};
+use client::commit::{Contents, Evidence, Measure, Stamp};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use std::collections::HashMap;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
@@ -149,6 +149,11 @@ impl Blocks {
 }
 
 impl Contents for Blocks {
+    fn measure(&self, content: &Content) -> io::Result<Measure> {
+        let len = self.get(content).len() as u64;
+        Ok(Measure { len, data: len })
+    }
+
     fn write_to(&self, content: &Content, file: &File) -> io::Result<()> {
         file.write_all_at(&self.get(content), 0)
     }

@@ -330,7 +330,7 @@ fn what_was_there_before_the_task_is_not_said_to_be_new() {
     for at in ["/old", "/link", "/d/f"] {
         saw.0.remove(&path(at));
     }
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::park_timeout(std::time::Duration::from_millis(50));
     saw.3 = Some(Time(wire::now_nanos()));
     let before = scene.describe();
     let (committer, mut id) = (scene.committer(), 0);
@@ -349,7 +349,7 @@ fn what_was_there_before_the_task_is_not_said_to_be_new() {
         assert_eq!(scene.describe(), before, "{id}");
     }
     // What others made since is replaced, as by two programs here.
-    std::thread::sleep(std::time::Duration::from_millis(50));
+    std::thread::park_timeout(std::time::Duration::from_millis(50));
     scene.shell("echo theirs > new");
     let report = Task::new(&saw).write("/new", "ours").write("/old", "old\n").commit(&committer, 99).expect("commits");
     assert!(note(&report, "/new", NoteKind::LastWins) && note(&report, "/old", NoteKind::Identical), "{report:?}");
