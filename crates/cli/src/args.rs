@@ -305,9 +305,13 @@ pub struct Token {
     /// How long the token is good for: a number with s, m or h
     #[arg(long, value_parser = duration, default_value = "15m")]
     pub ttl: Duration,
-    /// How far a worker is trusted at once that joins with it; without it, it waits for `gleaner approve`
+    /// How far a worker is trusted at once that joins with it. Without it, one of the hub's own account and machine is its owner's own,
+    /// and any other waits for `gleaner approve`
     #[arg(long, value_enum)]
     pub trust: Option<Trust>,
+    /// A worker that joins with it waits for `gleaner approve`, whatever machine it is on
+    #[arg(long, conflicts_with = "trust")]
+    pub wait: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,

@@ -359,6 +359,7 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
             behind: (joiner == Joiner::Hub).then(Default::default),
             // It is let in, and takes no tasks yet.
             asks: role == Role::Worker,
+            joiner: joiner_proof(role, key.node()).into(),
             ..Default::default()
         };
         let joined =
@@ -370,6 +371,12 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
         joined.connection.close("joined");
         Ok(KnownHub { addresses: token.addresses.iter().map(ToString::to_string).collect(), key: token.hub.0 })
     })
+}
+
+/// By which a hub of this account on this machine knows that the worker is its owner's.
+fn joiner_proof(role: Role, node: base::NodeId) -> Vec<u8> {
+    let secret = (role == Role::Worker).then(Secret::keep).and_then(Result::ok);
+    secret.map(|secret| secret.proof_of_joiner(node).0.to_vec()).unwrap_or_default()
 }
 
 /// Senses what this machine has to spare, for so long, with a reading every so often.

@@ -60,6 +60,7 @@ fn bounded(mut hello: Hello) -> Hello {
     hello.name = shown(&hello.name, NAME_BYTES_MAX);
     hello.platform = shown(&hello.platform, PLATFORM_BYTES_MAX);
     (hello.secret, hello.system, hello.owner) = (short(&hello.secret), short(&hello.system), short(&hello.owner));
+    hello.joiner = short(&hello.joiner);
     hello.tags.truncate(TAGS_MAX);
     hello.tags.retain(|tag| tag.len() <= NAME_BYTES_MAX);
     if let Some(behind) = &mut hello.behind {
@@ -206,10 +207,13 @@ impl Shared {
         if hello.behind.is_some() {
             above::check(&self.path(), connection.peer())?;
         }
+        let is_own = !hello.joiner.is_empty()
+            && wire::owner::Secret::read()
+                .is_some_and(|secret| secret.proof_of_joiner(connection.peer()).is(&hello.joiner));
         let mut registry = lock(&self.registry);
         let was_known = registry.role(connection.peer()).is_some();
         let tenant = registry
-            .admit(connection.peer(), role, &hello.name, &hello.secret, now_seconds())
+            .admit_joiner(connection.peer(), role, &hello.name, (&hello.secret, is_own), now_seconds())
             .map_err(|error| error.to_string())?;
         if !was_known || !hello.secret.is_empty() {
             let (node, trust) = (connection.peer(), registry.trust(connection.peer()));

@@ -43,7 +43,10 @@ impl Shared {
             "token" => {
                 let role = Role::from_name(&text("role"));
                 let seconds = question["seconds"].as_u64().unwrap_or(TOKEN_SECONDS).clamp(1, TOKEN_SECONDS);
-                let trust = Trust::from_name(&text("trust"));
+                let trust = match text("trust").as_str() {
+                    "waiting" => Some(Trust::Waiting),
+                    name => Trust::from_name(name),
+                };
                 match role.map(|role| self.token(role, trust, seconds)) {
                     Some(Ok(token)) => json!({"token": token.to_string(), "seconds": seconds}),
                     Some(Err(error)) => json!({"error": error.to_string()}),

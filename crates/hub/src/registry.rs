@@ -197,6 +197,19 @@ impl Registry {
         secret: &[u8],
         now: u64,
     ) -> Result<Tenant, RegistryError> {
+        self.admit_joiner(node, wanted, name, (secret, false), now)
+    }
+
+    /// The same, of a machine that has shown whether it is of the hub's own account and machine: such a worker is the owner's own, if its
+    /// token says nothing else.
+    pub fn admit_joiner(
+        &mut self,
+        node: NodeId,
+        wanted: Role,
+        name: &str,
+        (secret, is_own): (&[u8], bool),
+        now: u64,
+    ) -> Result<Tenant, RegistryError> {
         let key = node.0.to_hex();
         if !secret.is_empty() {
             let hash = Digest::of(secret).to_hex();
@@ -208,7 +221,8 @@ impl Registry {
                 let client = invitation.role == Role::Client.name();
                 let role = if client && is_owner { Role::Admin.name().into() } else { invitation.role.clone() };
                 let known = self.kept.nodes.get(&key).map(|known| known.trust);
-                let trust = invitation.trust.or(known).unwrap_or(Trust::Waiting);
+                let unsaid = if is_own { Trust::Own } else { Trust::Waiting };
+                let trust = invitation.trust.or(known).unwrap_or(unsaid);
                 self.kept.tokens.remove(&hash);
                 self.kept.revoked.remove(&key);
                 self.put(node, Node { role, name: name.into(), tenant: 0, joined: now, trust });

@@ -4,7 +4,7 @@
 //! A launch carries a digest of its task's number under that secret, so that neither the hub nor another client can claim to be the owner.
 //! What runs in another mount namespace with its own shared memory, as in a container, counts as another machine.
 
-use base::{Digest, TaskId};
+use base::{Digest, NodeId, TaskId};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::File;
@@ -65,6 +65,12 @@ impl Secret {
         Digest::keyed(&self.0, b"owner")
     }
 
+    /// What the greeting of a machine with this key carries that joins a hub of the same account on the same machine. The connection
+    /// proves the key, so that nobody else can say the same.
+    pub fn proof_of_joiner(&self, node: NodeId) -> Digest {
+        Digest::keyed(&self.0, &[&b"joiner"[..], &node.0.0[..]].concat())
+    }
+
     /// What the launch of this task carries.
     pub fn proof(&self, task: TaskId) -> Digest {
         Digest::keyed(&self.0, &task.0.to_be_bytes())
@@ -123,6 +129,14 @@ fn read(place: &Path) -> io::Result<Secret> {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_joiner_is_known_by_its_key() {
+        let (own, other) = (Secret([1; BYTES]), Secret([2; BYTES]));
+        let [first, second] = [1, 2].map(|number| NodeId(Digest([number; 32])));
+        let proof = own.proof_of_joiner(first);
+        assert!(proof != other.proof_of_joiner(first) && proof != own.proof_of_joiner(second) && proof != own.mark());
+    }
 
     #[test]
     fn an_account_has_one_secret_that_proves_its_tasks() {

@@ -25,10 +25,10 @@ fn print_secret(pool: &Pool) -> Result<(String, String)> {
     Ok((report["worker"].as_str().unwrap_or_default().to_owned(), outcome.text().trim().to_owned()))
 }
 
-/// A worker joins by a token that says nothing of trust.
+/// A worker joins by a token that has it wait.
 pub fn approved(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
-    let token = pool.owner.gleaner(&["token", "--role", "worker"])?.expect_ok("gleaner token")?;
+    let token = pool.owner.gleaner(&["token", "--role", "worker", "--wait"])?.expect_ok("gleaner token")?;
     let index = pool.add_worker(token.text().trim())?;
     let name = pool.workers[index].name.clone();
     if wait_for(END_BOUND, || (said(pool, &name, "state")? == "waiting for approval").then_some(())).is_none() {

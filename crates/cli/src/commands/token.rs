@@ -10,14 +10,16 @@ pub fn run(arguments: Token) -> Result {
     let question = Question::Token {
         role: arguments.role.name().into(),
         ttl_s: arguments.ttl.as_secs(),
-        trust: arguments.trust.map(|trust| trust.name().into()),
+        trust: arguments.trust.map(|trust| trust.name().into()).or(arguments.wait.then(|| "waiting".into())),
     };
     super::ask_and_print::<report::Token>(&question, arguments.json)?;
     if !arguments.json {
         let command = if arguments.role == Role::Worker { "join" } else { "use" };
         let minutes = arguments.ttl.as_secs().div_ceil(60);
         if arguments.role == Role::Worker && arguments.trust.is_none() {
-            render::say("the machine waits then for: gleaner approve NODE --trust own|site|volunteer");
+            render::say(
+                "a machine other than this one waits then for: gleaner approve NODE --trust own|site|volunteer",
+            );
         }
         render::say(&format!("good once, for {minutes} min; as input of: gleaner {command} -"));
     }

@@ -120,6 +120,17 @@ mod tests {
         registry.invite(&[4; 16], Role::Worker, None, 60, 100).expect("kept");
         registry.admit(node(1), Role::Worker, "one", &[4; 16], 110).expect("joined anew");
         assert_eq!(registry.trust(node(1)), Trust::Waiting, "who was shut out begins at the beginning");
+        let tokens = [(5, None), (6, Some(Trust::Waiting)), (7, Some(Trust::Site))];
+        for (number, trust) in tokens {
+            registry.invite(&[number; 16], Role::Worker, trust, 60, 100).expect("kept");
+            let shown = (&[number; 16][..], true);
+            registry.admit_joiner(node(number), Role::Worker, "near", shown, 110).expect("joined");
+            assert_eq!(
+                registry.trust(node(number)),
+                trust.unwrap_or(Trust::Own),
+                "of the hub's own account and machine"
+            );
+        }
     }
 
     #[test]

@@ -60,6 +60,9 @@ pub struct Hello {
     /// Of a worker: [`crate::owner::Secret::mark`] of the account whose tasks are no guests there; empty: there is none.
     #[prost(bytes = "bytes", tag = "18")]
     pub owner: Bytes,
+    /// Of a worker that joins: [`crate::owner::Secret::proof_of_joiner`]; empty: none.
+    #[prost(bytes = "bytes", tag = "19")]
+    pub joiner: Bytes,
 }
 
 /// What the workers of a hub lend that works for another hub.
