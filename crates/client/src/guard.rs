@@ -6,10 +6,12 @@
 //! and folders that are moved to the beginning of one are refused ([`crate::policy::guarded_way`]).
 
 use crate::policy::{guarded, guarded_places};
+use crate::snapshot::unseen;
 use base::TreePath;
-use rustix::fs::{AtFlags, CWD, FileType, Stat, statat};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, statat};
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
+use std::os::fd::OwnedFd;
 
 /// Folders in a project's that are looked into, files of a folder of hooks, and folders that are remembered.
 const INNER_MAX: usize = 512;
@@ -39,11 +41,8 @@ impl Guard {
             if home == Some(folder) || folder.is_root() || folder.parent().is_some_and(|parent| parent.is_root()) {
                 continue;
             }
-            let entries = std::fs::read_dir(real(folder)).into_iter().flatten().flatten();
-            let inner = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
-            for entry in inner.take(INNER_MAX) {
-                self.look_at(&folder.join(entry.file_name().as_encoded_bytes()), home);
-            }
+            let inner = entries(folder, |kind| matches!(kind, FileType::Directory | FileType::Unknown), INNER_MAX);
+            inner.iter().for_each(|name| self.look_at(&folder.join(name), home));
         }
     }
 
@@ -155,18 +154,26 @@ impl Guard {
 
     /// A hook may have a second name, or be a link.
     fn look_at_hooks(&mut self, hooks: &TreePath) {
-        let entries = std::fs::read_dir(real(hooks)).into_iter().flatten().flatten();
-        for entry in entries.take(HOOKS_MAX) {
-            let name = entry.file_name();
-            if !name.as_encoded_bytes().ends_with(b".sample") {
-                self.add(&hooks.join(name.as_encoded_bytes()), "/.git/hooks");
+        for name in entries(hooks, |_| true, HOOKS_MAX) {
+            if !name.ends_with(b".sample") {
+                self.add(&hooks.join(&name), "/.git/hooks");
             }
         }
     }
 }
 
-fn real(path: &TreePath) -> &std::path::Path {
-    std::path::Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(path.as_bytes()))
+/// Opens to read, so that nobody sees by the time of the last access that this was looked at.
+fn open(path: &TreePath, flags: OFlags) -> Option<OwnedFd> {
+    let flags = flags | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    unseen(|more| rustix::fs::open(path.as_bytes(), flags | more, Mode::empty())).ok()
+}
+
+/// The names of the first entries of a folder that are of such kinds; none if it cannot be listed.
+fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, most: usize) -> Vec<Vec<u8>> {
+    let listing = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok());
+    let found = listing.into_iter().flatten().flatten().filter(|entry| is_wanted(entry.file_type()));
+    let names = found.map(|entry| entry.file_name().to_bytes().to_vec());
+    names.filter(|name| !matches!(name.as_slice(), b"." | b"..")).take(most).collect()
 }
 
 fn stat(path: &TreePath) -> Option<Stat> {
@@ -184,8 +191,8 @@ fn is(stat: &Stat, kind: FileType) -> bool {
 fn text(path: &TreePath) -> Option<String> {
     let is_file = statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(|stat| is(&stat, FileType::RegularFile));
     let mut bytes = Vec::new();
-    let file = is_file.then(|| std::fs::File::open(real(path)).ok())??;
-    file.take(TEXT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    let file = is_file.then(|| open(path, OFlags::empty()))??;
+    std::fs::File::from(file).take(TEXT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
