@@ -57,13 +57,12 @@ impl Render for Status {
             return facts.text().to_owned();
         }
         let has_tags = self.workers.iter().any(|worker| !worker.tags.is_empty());
-        let headings = ["WORKER", "ID", "CPUS", "BUSY", "STATE", "GIVES", "TAGS"];
-        let headings = if has_tags { &headings[..] } else { &headings[..6] };
         // Where all are one's own nothing need be said of that.
         let has_classes = self.workers.iter().any(|worker| !matches!(worker.trust.as_str(), "" | "own"));
-        let headings = [headings, if has_classes { &["TRUST"][..] } else { &[] }].concat();
-        let headings = &headings[..];
-        let mut table = Table::new(headings);
+        let mut headings = vec!["WORKER", "ID", "CPUS", "BUSY", "STATE", "GIVES"];
+        headings.extend(has_tags.then_some("TAGS"));
+        headings.extend(has_classes.then_some("TRUST"));
+        let mut table = Table::new(&headings);
         let gives = |expected: ExpectedShare| format!("{}-{}%", expected.low / 10, expected.high / 10);
         for worker in &self.workers {
             let mut row = vec![
@@ -73,9 +72,8 @@ impl Render for Status {
                 worker.busy.to_string(),
                 worker.state.clone(),
                 worker.expected.map_or(String::new(), gives),
-                worker.tags.join(" "),
             ];
-            row.truncate(if has_tags { 7 } else { 6 });
+            row.extend(has_tags.then(|| worker.tags.join(" ")));
             row.extend(has_classes.then(|| worker.trust.clone()));
             table.row(row);
         }

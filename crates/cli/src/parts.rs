@@ -170,8 +170,6 @@ pub enum Joiner {
     Hub,
 }
 
-/// [`wire::message::Welcome::trust`] of a worker that has not been approved.
-const WAITING: u32 = 4;
 /// Length of a segment of the hub's journal.
 const JOURNAL_SEGMENT_BYTES: u64 = 16 << 20;
 /// How long a stopping process waits for what still runs in it.
@@ -364,7 +362,7 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
         };
         let joined =
             wire::dial(&endpoint, &token.addresses, token.hub, |_| Paths::default(), hello).await.map_err(failed)?;
-        if joined.welcome.trust == WAITING {
+        if joined.welcome.trust == wire::Trust::Waiting.number() {
             let how = "gleaner approve NAME --trust own|site|volunteer";
             crate::render::say(&format!("known as {name}; it gets tasks once the hub's owner has said: {how}"));
         }

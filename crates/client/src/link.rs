@@ -296,7 +296,7 @@ impl Link {
 
     /// Whether a worker may get commands that is not the user's own, as the hub says. A hub that knows no classes has none but such.
     pub fn has_others(&self) -> bool {
-        self.class.load(Ordering::Relaxed) > Class::Own as u32
+        self.class.load(Ordering::Relaxed) > wire::Trust::Own.number()
     }
 
     /// Which hub this is.
@@ -308,15 +308,6 @@ impl Link {
     pub async fn close(&self) {
         self.endpoint.close().await;
     }
-}
-
-/// Classes of workers, by their numbers in messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The hub's owner's own.
-    Own = 1,
-    /// Of the same site.
-    Site = 2,
 }
 
 /// Whether these are known to be addresses of one hub: one machine's, with one port.

@@ -3,7 +3,7 @@
 use crate::ahead::{Ahead, Behind};
 use crate::daemon::Daemon;
 use crate::earlier::Outgoing;
-use crate::link::{Class, Reach};
+use crate::link::Reach;
 use crate::plan::Plan;
 use crate::policy::Trust;
 use crate::views::Swept;
@@ -152,16 +152,16 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         watch: Some((&plan.watch).into()),
         first_process: plan.first_process,
         mounts: plan.mounts.iter().map(mount).collect(),
-        trust: class(plan.trust) as u32,
+        trust: class(plan.trust).number(),
         ..Launch::default()
     }
 }
 
 /// The class of workers that what was planned for these may go to.
-fn class(trust: Trust) -> Class {
+fn class(trust: Trust) -> wire::Trust {
     match trust {
-        Trust::Own => Class::Own,
-        Trust::Others => Class::Site,
+        Trust::Own => wire::Trust::Own,
+        Trust::Others => wire::Trust::Site,
     }
 }
 

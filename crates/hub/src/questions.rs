@@ -1,7 +1,7 @@
 //! What members ask of a hub, and what it answers: JSON, of which `gleaner` shows what people want to see.
 
 use crate::greet::REVOKED;
-use crate::registry::{RegistryError, TOKEN_SECONDS, Trust};
+use crate::registry::{RegistryError, TOKEN_SECONDS};
 use crate::relay::task_of;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
@@ -9,7 +9,7 @@ use base::NodeId;
 use serde_json::{Value, json};
 use std::time::Instant;
 use wire::message::{Expected, Launch};
-use wire::{Role, lock};
+use wire::{Role, Trust, lock};
 
 impl Shared {
     /// Answers a question of `gleaner`.

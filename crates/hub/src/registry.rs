@@ -5,14 +5,13 @@ mod accounts;
 pub(crate) mod trust;
 
 pub use accounts::Member;
-pub use trust::Trust;
 
 use base::{Digest, NodeId, Tenant};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 use store::pg_journal::Files;
-use wire::Role;
+use wire::{Role, Trust};
 
 /// How long a token works.
 pub const TOKEN_SECONDS: u64 = 15 * 60;

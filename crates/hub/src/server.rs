@@ -7,7 +7,7 @@ use crate::greet::{Guest, answer_pings};
 use crate::held::Held;
 use crate::metrics;
 use crate::placement::{Refused, Ticket, Wanted};
-use crate::registry::{Registry, RegistryError, TOKEN_SECONDS, Trust, trust};
+use crate::registry::{Registry, RegistryError, TOKEN_SECONDS, trust};
 use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
 use crate::shared::{self, Hubs, KEY_FILE, NODES_FILE};
@@ -32,7 +32,7 @@ use tokio::sync::{oneshot, watch};
 use wire::listener::{Guests, Vouched};
 use wire::message::{Answer, FailedKind, Hello, Object, Open, OpenKind, OutputKind, TaskOutput};
 use wire::whereabouts::ADDRESSES_MAX;
-use wire::{Connection, DialError, Key, Listener, Role, Token, Whereabouts, WireError, lock};
+use wire::{Connection, DialError, Key, Listener, Role, Token, Trust, Whereabouts, WireError, lock};
 
 /// Bytes of objects given before a launch that are passed on with it; the store keeps those beyond, too.
 const GIVEN_BYTES_MAX: usize = 8 << 20;

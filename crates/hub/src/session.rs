@@ -2,7 +2,7 @@
 
 use crate::asking::Asking;
 use crate::held::Held;
-use crate::registry::{Trust, trust};
+use crate::registry::trust;
 use crate::views::{Copied, Views};
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use wire::fetch::{Asker, Askers, CLIENT_LIMIT};
 use wire::message::Hello;
 use wire::without::{Part, is_left_out};
-use wire::{Connection, FetchError, Fetcher, convert, lock, message};
+use wire::{Connection, FetchError, Fetcher, Trust, convert, lock, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
@@ -517,7 +517,7 @@ impl WorkerSession {
 
     /// Whether a launch may go there that was prepared for workers of this class.
     pub fn may_run(&self, class: u32) -> bool {
-        trust::needed(class) & !lock(&self.trust).tags() == 0
+        trust::needed(class) & !trust::tags(*lock(&self.trust)) == 0
     }
 
     /// The update that this worker needs before it runs a task in `view`; noted as sent.

@@ -4,7 +4,6 @@ use crate::desk::Desk;
 use crate::held::{Departed, Held, PiecesKept};
 use crate::needs::Lent;
 use crate::placement::{Assignment, Placement, Ticket};
-use crate::registry::Trust;
 use crate::session::{ClientSession, SessionKey, WorkerSession, session_key};
 use crate::twins::Twins;
 use crate::work::Work;
@@ -14,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use wire::message::Hello;
-use wire::{Connection, lock};
+use wire::{Connection, Trust, lock};
 
 /// Everything that changes.
 pub(crate) struct State {

@@ -2,7 +2,7 @@
 
 use crate::asking::Denied;
 use crate::placement::About;
-use crate::registry::Trust;
+use crate::registry::trust;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -16,7 +16,7 @@ use wire::message::{
     BindReply, BindRequest, Elsewhere, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest,
     digest_bytes,
 };
-use wire::{Connection, Receiver, Sender, Turn, convert, lock};
+use wire::{Connection, Receiver, Sender, Trust, Turn, convert, lock};
 
 /// Most objects in one request.
 const OBJECTS_MAX: usize = 1024;
@@ -45,7 +45,7 @@ impl Shared {
         {
             let mut state = lock(&self.state);
             let mut lent = state.placement.tags.lent_by(&hello);
-            lent.tags |= trust.tags();
+            lent.tags |= trust::tags(trust);
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
@@ -85,7 +85,7 @@ impl Shared {
         let mut state = lock(&self.state);
         if is_current(&state, session) {
             let mut lent = state.placement.tags.lent_behind(lends);
-            lent.tags |= lock(&session.trust).tags();
+            lent.tags |= trust::tags(*lock(&session.trust));
             state.placement.rests(session.node, &rests_in_words(&lends.rests));
             let made = state.placement.resize(session.node, lent);
             state.hand_out(made);

@@ -38,6 +38,7 @@ pub mod patch;
 mod tls;
 pub mod token;
 mod transport;
+mod trust;
 mod tunnel;
 mod turn;
 pub mod whereabouts;
@@ -52,6 +53,7 @@ pub use key::Key;
 pub use listener::Listener;
 pub use token::{Role, Token};
 pub use transport::Hold;
+pub use trust::Trust;
 pub use turn::Turn;
 pub use whereabouts::Whereabouts;
 

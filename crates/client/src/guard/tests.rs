@@ -1,33 +1,13 @@
 //! Ways to hooks and settings that do not look like such, tried one by one.
 
 use crate::commit::WriteDecision;
-use crate::policy::{Lookup, Scope, ScopeInput, Trust};
+use crate::policy::testing::Marked;
+use crate::policy::{Scope, ScopeInput, Trust};
 use crate::write_rules::{Directories, WriteRules};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Change, Content, Delta, Seq, TreePath};
 use std::path::Path;
 use std::process::Command;
-
-/// Marks the project.
-struct Marked(TreePath);
-
-impl Lookup for Marked {
-    fn has_any(&self, directory: &TreePath, _names: &[&str]) -> bool {
-        *directory == self.0
-    }
-    fn physical(&self, path: &TreePath) -> Option<TreePath> {
-        Some(path.clone())
-    }
-    fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
-        None
-    }
-    fn names(&self, _directory: &TreePath) -> Vec<Vec<u8>> {
-        Vec::new()
-    }
-    fn secrets(&self, _home: &TreePath) -> Vec<TreePath> {
-        Vec::new()
-    }
-}
 
 /// A home with a project `p`, in which a script has run.
 fn project(script: &str) -> (tempfile::TempDir, TreePath, WriteRules) {
@@ -43,7 +23,7 @@ fn project(script: &str) -> (tempfile::TempDir, TreePath, WriteRules) {
     let uid = rustix::process::geteuid().as_raw();
     let input =
         ScopeInput { home: Some(&home), uid, cwd: &root, argv: &argv, env: &[], program: &[], trust: Trust::Own };
-    let rules = WriteRules::new(Scope::new(&input, &Marked(root.clone())), Vec::new());
+    let rules = WriteRules::new(Scope::new(&input, &Marked { roots: &[&root.to_string()], secrets: &[] }), Vec::new());
     (folder, root, rules)
 }
 

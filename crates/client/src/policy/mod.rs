@@ -5,6 +5,8 @@ mod linked;
 mod names;
 mod read;
 mod scope;
+#[cfg(test)]
+pub(crate) mod testing;
 mod write;
 
 pub use environment::{Environment, environment};

@@ -246,27 +246,8 @@ fn folders_of(env: &[Vec<u8>]) -> Vec<TreePath> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::Marked;
     use super::*;
-
-    struct Marked(&'static [&'static str]);
-
-    impl Lookup for Marked {
-        fn has_any(&self, directory: &TreePath, _names: &[&str]) -> bool {
-            self.0.iter().any(|marked| marked.as_bytes() == directory.as_bytes())
-        }
-        fn physical(&self, path: &TreePath) -> Option<TreePath> {
-            Some(path.clone())
-        }
-        fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
-            None
-        }
-        fn names(&self, _directory: &TreePath) -> Vec<Vec<u8>> {
-            Vec::new()
-        }
-        fn secrets(&self, _home: &TreePath) -> Vec<TreePath> {
-            Vec::new()
-        }
-    }
 
     fn path(text: &str) -> TreePath {
         TreePath::parse(text.as_bytes()).unwrap()
@@ -275,7 +256,7 @@ mod tests {
     #[test]
     fn projects() {
         let home = path("/home/u");
-        let marked = Marked(&["/home/u", "/home/u/p", "/srv/x", "/home"]);
+        let marked = Marked { roots: &["/home/u", "/home/u/p", "/srv/x", "/home"], secrets: &[] };
         for (cwd, root, is_marked) in [
             ("/home/u/p", "/home/u/p", true),
             ("/home/u/p/a/b", "/home/u/p", true),
@@ -327,7 +308,7 @@ mod tests {
             program: &[],
             trust: Trust::Others,
         };
-        let scope = Scope::new(&input, &Marked(&[]));
+        let scope = Scope::new(&input, &Marked { roots: &[], secrets: &[] });
         assert_eq!(scope.named, [path("/home/u/x")]);
         assert!(scope.home_listed && scope.project.is_none());
         assert_eq!(scope.folders, [path("/home/u/bin"), path("/usr/bin")]);

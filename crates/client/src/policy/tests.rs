@@ -1,27 +1,7 @@
 //! The policies, by tables of commands and paths.
 
+use super::testing::Marked;
 use super::*;
-
-struct Marked(&'static [&'static str]);
-
-impl Lookup for Marked {
-    fn has_any(&self, directory: &TreePath, _names: &[&str]) -> bool {
-        self.0.iter().any(|marked| marked.as_bytes() == directory.as_bytes())
-    }
-    fn physical(&self, path: &TreePath) -> Option<TreePath> {
-        Some(path.clone())
-    }
-    fn text(&self, _path: &TreePath) -> Option<Vec<u8>> {
-        None
-    }
-    fn names(&self, _directory: &TreePath) -> Vec<Vec<u8>> {
-        Vec::new()
-    }
-    fn secrets(&self, home: &TreePath) -> Vec<TreePath> {
-        // ~/.netrc is a link to it.
-        vec![home.join(b"dotfiles").join(b"netrc")]
-    }
-}
 
 fn path(text: &str) -> TreePath {
     TreePath::parse(text.as_bytes()).unwrap()
@@ -36,7 +16,9 @@ fn scope_of(trust: Trust, home: &str, uid: u32, cwd: &str, argv: &str, env: &[&s
     let env: Vec<Vec<u8>> = env.iter().map(|entry| entry.as_bytes().to_vec()).collect();
     let (home, cwd) = (path(home), path(cwd));
     let input = ScopeInput { home: Some(&home), uid, cwd: &cwd, argv: &argv, env: &env, program: &[], trust };
-    Scope::new(&input, &Marked(&["/home/u/proj", "/root/proj", "/home/u/.dotfiles", "/srv/site"]))
+    let roots = &["/home/u/proj", "/root/proj", "/home/u/.dotfiles", "/srv/site"];
+    // ~/.netrc is a link to it.
+    Scope::new(&input, &Marked { roots, secrets: &["dotfiles/netrc"] })
 }
 
 const MINE: FileFacts = FileFacts { uid: 1000, mode: 0o644, directory: false };

@@ -1,9 +1,10 @@
 //! What a command would get that comes now, for clients that weigh where to run it; and which workers take none, and why.
 
 use super::{Assignment, Placement, Worker};
-use crate::registry::Trust;
+use crate::registry::trust;
 use base::NodeId;
 use bytes::Bytes;
+use wire::Trust;
 use wire::message::Offer;
 
 /// Workers that are named as resting, at most.
@@ -81,7 +82,7 @@ impl Placement {
     pub fn trusts(&mut self, node: NodeId, trust: Trust, is_drained: bool) -> Vec<Assignment> {
         let Some(worker) = self.workers.get_mut(&node) else { return Vec::new() };
         worker.about.trust = trust;
-        worker.lent.tags = worker.lent.tags & !Trust::Own.tags() | trust.tags();
+        worker.lent.tags = worker.lent.tags & !trust::tags(Trust::Own) | trust::tags(trust);
         worker.is_drained = is_drained || trust == Trust::Waiting;
         let lent = worker.lent;
         self.resize(node, lent)

@@ -2,59 +2,19 @@
 
 use super::{Registry, RegistryError};
 use base::NodeId;
-use serde::{Deserialize, Serialize};
-use wire::Role;
+use wire::{Role, Trust};
 
 /// Tag of workers that launches of this site may go to: its own, and those of the accounts' owners.
 pub(crate) const KNOWN: u64 = 1 << 60;
 /// Tag of workers that are the owner's own.
 pub(crate) const OWN: u64 = 1 << 59;
 
-/// The class of a machine that lends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Trust {
-    /// Of the hub's owner. So are those that joined before there were classes.
-    #[default]
-    Own,
-    /// Of somebody at the same site.
-    Site,
-    /// Of anybody.
-    Volunteer,
-    /// Nobody has said yet.
-    Waiting,
-}
-
-impl Trust {
-    const ALL: [Self; 4] = [Self::Own, Self::Site, Self::Volunteer, Self::Waiting];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Own => "own",
-            Self::Site => "site",
-            Self::Volunteer => "volunteer",
-            Self::Waiting => "waiting",
-        }
-    }
-
-    /// The class of this name that can be given to a machine.
-    pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Own, Self::Site, Self::Volunteer].into_iter().find(|trust| trust.name() == name)
-    }
-
-    /// Its number in messages.
-    pub fn number(self) -> u32 {
-        1 + Self::ALL.iter().position(|trust| *trust == self).unwrap_or_default() as u32
-    }
-
-    /// The tags that its workers have for placement.
-    pub(crate) fn tags(self) -> u64 {
-        match self {
-            Self::Own => KNOWN | OWN,
-            Self::Site => KNOWN,
-            Self::Volunteer | Self::Waiting => 0,
-        }
+/// The tags that workers of this class have for placement.
+pub(crate) fn tags(trust: Trust) -> u64 {
+    match trust {
+        Trust::Own => KNOWN | OWN,
+        Trust::Site => KNOWN,
+        Trust::Volunteer | Trust::Waiting => 0,
     }
 }
 
@@ -135,7 +95,7 @@ mod tests {
 
     #[test]
     fn classes_have_tags_for_what_they_may_run() {
-        let may = |trust: Trust, launch: u32| needed(launch) & !trust.tags() == 0;
+        let may = |trust: Trust, launch: u32| needed(launch) & !tags(trust) == 0;
         assert!(may(Trust::Own, 0) && may(Trust::Own, 1) && may(Trust::Site, 0) && may(Trust::Site, 2));
         assert!(!may(Trust::Site, 1), "what was prepared for own machines stays there");
         assert!(!may(Trust::Volunteer, 0) && !may(Trust::Volunteer, 1) && may(Trust::Volunteer, 3));

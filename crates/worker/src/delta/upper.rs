@@ -83,16 +83,7 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = Rc::new(rustix::fs::open(upper, flags, Mode::empty()).map_err(io)?);
     let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
-    let mut walker = Walker {
-        lens,
-        options,
-        prefix,
-        origins: false,
-        lists_tell: false,
-        walked: Walked::default(),
-        count: 0,
-        kept_bytes: Cell::new(0),
-    };
+    let mut walker = Walker::new(lens, options, prefix, false);
     let at = &options.at;
     let notes = walker.notes_of(at, &root)?;
     // A scratch folder that hands a list down gives one to all that is in it.
@@ -128,16 +119,7 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
         other => Rc::new(other.map_err(io)?),
     };
     let prefix: &[u8] = b"trusted.overlay.";
-    let walker = Walker {
-        lens,
-        options,
-        prefix,
-        origins: true,
-        lists_tell: false,
-        walked: Walked::default(),
-        count: 0,
-        kept_bytes: Cell::new(0),
-    };
+    let walker = Walker::new(lens, options, prefix, true);
     let mut found = Vec::new();
     for entry in Dir::read_from(&*held).map_err(io)? {
         let entry = entry.map_err(io)?;
@@ -205,7 +187,21 @@ struct Notes {
     xattrs: Vec<Xattr>,
 }
 
-impl Walker<'_> {
+impl<'a> Walker<'a> {
+    fn new(lens: &'a dyn Lens, options: &'a Options, prefix: &'static [u8], origins: bool) -> Self {
+        let (walked, kept_bytes) = Default::default();
+        Self { lens, options, prefix, origins, lists_tell: false, walked, count: 0, kept_bytes }
+    }
+
+    /// So many bytes more are kept, of what is at `path`.
+    fn keep(&self, bytes: usize, path: &TreePath) -> Result<(), DeltaError> {
+        self.kept_bytes.set(self.kept_bytes.get() + bytes as u64);
+        match self.kept_bytes.get() > KEPT_BYTES_MAX {
+            true => Err(DeltaError::TooMuch { path: path.clone() }),
+            false => Ok(()),
+        }
+    }
+
     fn list(
         &mut self,
         held: &Rc<OwnedFd>,
@@ -235,10 +231,7 @@ impl Walker<'_> {
         let first = pending.len();
         for name in names {
             let here = path.join(&name);
-            self.kept_bytes.set(self.kept_bytes.get() + here.as_bytes().len() as u64);
-            if self.kept_bytes.get() > KEPT_BYTES_MAX {
-                return Err(DeltaError::TooMuch { path: here });
-            }
+            self.keep(here.as_bytes().len(), &here)?;
             if !self.options.ignore.contains(&here) {
                 self.enter(held, &here, lower.map(|lower| lower.join(&name)), depth, pending)?;
             }
@@ -386,12 +379,8 @@ impl Walker<'_> {
             value.truncate(len);
             // What is kept takes no more room than it has: a task may set as many as it likes.
             value.shrink_to_fit();
-            let kept = self.kept_bytes.get() + (name.len() + len) as u64;
-            self.kept_bytes.set(kept);
-            match kept > KEPT_BYTES_MAX {
-                true => Err(DeltaError::TooMuch { path: path.clone() }),
-                false => Ok::<_, DeltaError>(value),
-            }
+            self.keep(name.len() + len, path)?;
+            Ok::<_, DeltaError>(value)
         };
         let mut notes = Notes::default();
         for name in names[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {

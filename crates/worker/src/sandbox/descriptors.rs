@@ -21,12 +21,15 @@ pub fn close_the_zygotes(setup: &Setup<'_>) {
 
 /// What is needed as long as the task is being started.
 pub fn kept(setup: &Setup<'_>) -> Vec<RawFd> {
-    let order = &setup.order;
-    let stdin = if let Input::Stream(stream) = &order.stdin { Some(stream) } else { None };
-    let sinks = [&order.stdout, &order.stderr];
-    let sinks = sinks.into_iter().filter_map(|sink| if let Sink::Stream(stream) = sink { Some(stream) } else { None });
     let own = [Some(setup.status), setup.idle, setup.events].into_iter().flatten();
-    own.chain(stdin).chain(sinks).map(AsRawFd::as_raw_fd).collect()
+    own.chain(streams(&setup.order)).map(AsRawFd::as_raw_fd).collect()
+}
+
+/// The standard streams that came with the order.
+fn streams(order: &Order) -> impl Iterator<Item = &OwnedFd> {
+    let stdin = if let Input::Stream(stream) = &order.stdin { Some(stream) } else { None };
+    let sinks = [&order.stdout, &order.stderr].into_iter();
+    stdin.into_iter().chain(sinks.filter_map(|sink| if let Sink::Stream(stream) = sink { Some(stream) } else { None }))
 }
 
 /// Moves what is needed as long as the task lives out of the way of stand-ins. What cannot be moved fails when it is used.
@@ -50,10 +53,7 @@ pub fn make_room(setup: &mut Setup<'_>) {
 
 /// The guest may open its pipes again by name (`/dev/stderr`), as it may at home.
 pub fn own_pipes(order: &Order, uid: u32, gid: u32) {
-    let stdin = if let Input::Stream(stream) = &order.stdin { Some(stream) } else { None };
-    let sinks =
-        [&order.stdout, &order.stderr].map(|sink| if let Sink::Stream(stream) = sink { Some(stream) } else { None });
-    for stream in sinks.into_iter().chain([stdin]).flatten() {
+    for stream in streams(order) {
         let is_pipe = rustix::fs::fstat(stream)
             .is_ok_and(|found| rustix::fs::FileType::from_raw_mode(found.st_mode) == rustix::fs::FileType::Fifo);
         if is_pipe {
