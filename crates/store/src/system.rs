@@ -53,7 +53,8 @@ struct Looks {
 /// What tells a file's states apart: device, inode, size, mtime, ctime.
 type Stamp = (u64, u64, u64, (i64, i64), (i64, i64));
 
-/// What one client's views name of the system's files, by the names of their contents.
+/// What one client's views name of the system's files, by the names of what is missing of them: contents, or blocks of one whose
+/// recipe is in the store.
 #[derive(Debug)]
 pub struct Expected {
     files: Arc<SystemFiles>,
@@ -67,6 +68,8 @@ struct Wanted {
     path: TreePath,
     size: u64,
     content: Content,
+    /// Those by which it is looked for.
+    names: Arc<[Digest]>,
 }
 
 impl SystemFiles {
@@ -75,7 +78,7 @@ impl SystemFiles {
     fn supply(&self, wanted: &Wanted, store: &BlockStore, tenant: Tenant) -> bool {
         let Some((file, stamp)) = open(wanted) else { return false };
         let mut looks = lock(&self.0);
-        if has_all(store, tenant, &wanted.content) {
+        if missing(store, tenant, &wanted.content).is_empty() {
             // Somebody else was first.
             return true;
         }
@@ -107,7 +110,7 @@ impl Expected {
     /// Notes the system's files among what a view names, and returns those whose contents are not all in the store: their names, and
     /// about how many bytes the objects of these names have.
     pub fn expect<'a>(&self, bounds: impl IntoIterator<Item = &'a Bound>) -> Vec<(Digest, u64)> {
-        let mut missing = Vec::new();
+        let mut unsupplied = Vec::new();
         for Bound { path, binding, .. } in bounds {
             let Binding::File { attr, content, .. } = binding else { continue };
             let (name, bytes) = match content {
@@ -115,44 +118,61 @@ impl Expected {
                 Content::Recipe(name) => (name, attr.size / FILE_BYTES_PER_RECIPE_BYTE),
                 Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => continue,
             };
-            if !attr.is_of_system(path) || has_all(&self.store, self.tenant, content) {
-                continue;
-            }
+            let names: Arc<[Digest]> = match attr.is_of_system(path) {
+                true => missing(&self.store, self.tenant, content).into(),
+                false => continue,
+            };
             let mut named = lock(&self.named);
-            if named.len() < EXPECTED_MAX {
-                named.insert(*name, Wanted { path: path.clone(), size: attr.size, content: *content });
-                missing.push((*name, bytes));
+            if !names.is_empty() && named.len() + names.len() <= EXPECTED_MAX {
+                let wanted = Wanted { path: path.clone(), size: attr.size, content: *content, names };
+                named.extend(wanted.names.iter().map(|name| (*name, wanted.clone())));
+                unsupplied.push((*name, bytes));
             }
         }
-        missing
+        unsupplied
     }
 
     /// Looks for the file whose content has this name; whether its blocks are in the store now. Blocks: it may hash the file.
     pub fn find(&self, name: &Digest) -> bool {
         let Some(wanted) = lock(&self.named).get(name).cloned() else { return false };
         let found = self.files.supply(&wanted, &self.store, self.tenant);
-        lock(&self.named).remove(name);
+        let mut named = lock(&self.named);
+        wanted.names.iter().for_each(|name| drop(named.remove(name)));
+        drop(named);
         tracing::debug!(path = %wanted.path, found, "looked for a file of the system");
         found
     }
 
     /// The bytes of an object, if it is the content or the recipe of a file that is here. Blocks.
     pub fn look(&self, name: &Digest) -> Option<Vec<u8>> {
-        let found = self.find(name);
-        found.then(|| self.store.get(self.tenant, name).ok().flatten()).flatten()
+        // What is not expected any more has been found meanwhile, most likely: for another of its blocks.
+        self.find(name);
+        self.store.get(self.tenant, name).ok().flatten()
     }
 }
 
-/// Whether a content is in the store to its last block. A recipe may be there without: its sender was cut off, or blocks were dropped.
-fn has_all(store: &BlockStore, tenant: Tenant, content: &Content) -> bool {
+/// What the store lacks of a content: the name of it, which stands for all its blocks; or blocks, if the recipe is there without
+/// them: its sender was cut off, or they were dropped. Whoever has read the recipe asks for these by their own names.
+fn missing(store: &BlockStore, tenant: Tenant, content: &Content) -> Vec<Digest> {
     match content {
-        Content::Block(name) => store.contains(tenant, name),
+        Content::Block(name) => {
+            if store.contains(tenant, name) {
+                Vec::new()
+            } else {
+                vec![*name]
+            }
+        }
         Content::Recipe(name) => {
             let recipe = store.get(tenant, name).ok().flatten().and_then(|bytes| Recipe::from_bytes(&bytes).ok());
-            let mut blocks = recipe.iter().flat_map(|recipe| recipe.pieces.iter().filter_map(|piece| piece.block));
-            recipe.is_some() && blocks.all(|block| store.contains(tenant, &block))
+            let Some(recipe) = recipe else { return vec![*name] };
+            let blocks = recipe.pieces.iter().filter_map(|piece| piece.block);
+            let mut lacking: Vec<Digest> = blocks.filter(|block| !store.contains(tenant, block)).collect();
+            if !lacking.is_empty() {
+                lacking.push(*name);
+            }
+            lacking
         }
-        Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => false,
+        Content::Empty | Content::Lazy(_) | Content::Unreadable(_) => Vec::new(),
     }
 }
 

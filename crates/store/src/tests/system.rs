@@ -75,16 +75,21 @@ fn other_contents_and_other_folders_are_not_looked_for() {
 #[test]
 fn a_file_of_which_only_the_recipe_came_is_looked_for() {
     let folder = tempfile::tempdir().unwrap();
-    let store = Arc::new(BlockStore::open(folder.path(), small(64 << 20)).unwrap());
-    let expected = Expected::new(Arc::new(SystemFiles::default()), store.clone(), A);
     let program = program();
     let path = std::str::from_utf8(program.path.as_bytes()).unwrap();
     let file = File::open(path).unwrap();
     let cut = cut(&file, file.metadata().unwrap().size(), &mut |_, _| Ok::<_, ()>(())).unwrap();
     let recipe = cut.recipe.expect("a shell is longer than a block");
-    store.put(A, &recipe.encoded).unwrap();
-    assert_eq!(expected.expect([&program]).len(), 1, "whoever sent it was cut off before its blocks");
-    assert!(expected.find(&name(&program)));
-    let blocks = Recipe::from_bytes(&recipe.encoded).unwrap().pieces;
-    assert!(blocks.iter().filter_map(|piece| piece.block).all(|block| store.contains(A, &block)));
+    let pieces = Recipe::from_bytes(&recipe.encoded).unwrap().pieces;
+    let blocks: Vec<Digest> = pieces.iter().filter_map(|piece| piece.block).collect();
+    // Whoever has read the recipe asks for a block.
+    for asked in [name(&program), blocks[1]] {
+        let store = Arc::new(BlockStore::open(&folder.path().join(asked.to_string()), small(64 << 20)).unwrap());
+        store.put(A, &recipe.encoded).unwrap();
+        let expected = Expected::new(Arc::new(SystemFiles::default()), store.clone(), A);
+        assert_eq!(expected.expect([&program]).len(), 1, "whoever sent it was cut off before its blocks");
+        assert!(expected.look(&asked).is_some_and(|object| Digest::of(&object) == asked));
+        assert!(blocks.iter().all(|block| store.contains(A, block)));
+        assert!(blocks.iter().all(|block| !expected.find(block)), "it is looked for once");
+    }
 }
