@@ -17,6 +17,7 @@ use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
+use crate::snapshot::patiently;
 use crate::stdio;
 use crate::views::{Counted, Seen};
 use base::path::printable;
@@ -443,7 +444,7 @@ impl File {
 /// For writing if that is allowed: locks of ranges want it.
 fn open(path: &TreePath) -> Result<OwnedFd, Errno> {
     let flags = OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let open = |mode| rustix::fs::open(path.as_bytes(), mode | flags, Mode::empty());
+    let open = |mode| patiently(|| rustix::fs::open(path.as_bytes(), mode | flags, Mode::empty()));
     open(OFlags::RDWR).or_else(|_| open(OFlags::RDONLY))
 }
 

@@ -2,7 +2,7 @@
 //! symbolic link. Whoever swaps a directory for a link in mid-commit leads us nowhere.
 
 use super::rights;
-use crate::snapshot::{mount_of, unseen, wanted};
+use crate::snapshot::{mount_of, patiently, unseen, wanted};
 use base::{Time, TreePath, Xattr};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Statx, StatxAttributes, Timespec, Timestamps, Uid,
@@ -181,20 +181,14 @@ impl Tree {
 
 /// Opens `name` in or beneath `directory`, following no link. An empty name means the directory itself.
 pub(crate) fn open_beneath(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
-    Ok(try_open_beneath(directory, name, flags)?)
+    Ok(patiently(|| try_open_beneath(directory, name, flags))?)
 }
 
+/// A rename elsewhere in the tree can disturb a walk: the kernel asks to try again then, as where there is a lease.
 fn try_open_beneath(directory: BorrowedFd<'_>, name: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     let name: &[u8] = if name.is_empty() { b"." } else { name };
-    let mut tries = 0;
-    loop {
-        match rustix::fs::openat2(directory, os(name), flags | OFlags::CLOEXEC, Mode::empty(), within) {
-            // A rename elsewhere in the tree can disturb a walk; the kernel asks to try again.
-            Err(Errno::AGAIN) if tries < 64 => tries += 1,
-            other => return other,
-        }
-    }
+    rustix::fs::openat2(directory, os(name), flags | OFlags::CLOEXEC, Mode::empty(), within)
 }
 
 /// Whether this process may change entries of the open directory.

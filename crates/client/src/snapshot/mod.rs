@@ -18,6 +18,8 @@ mod stamp;
 pub use disk::Disk;
 pub use not_shown::{NotShown, Unshown};
 pub use read::ReadError;
+#[cfg(test)]
+pub(crate) use stamp::is_open_to_write;
 pub use stamp::{Grain, Stamp, attr_of, now};
 pub(crate) use stamp::{STATX_MNT_ID_UNIQUE, look_at_mounts, mount_of, stat_at, wanted};
 
@@ -33,6 +35,7 @@ use sources::Sources;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// How often a path is looked at that changes while it is being looked at.
 const ATTEMPTS_MAX: u32 = 6;
@@ -118,6 +121,11 @@ pub struct Snapshot {
 
 /// Largest file of the user that is hashed where the hub is far: 0.05 s, and then only its changes go.
 const FAR_BYTES_MAX: u64 = 64 << 20;
+/// Longest that a file with a lease on it is waited for: the kernel's own 45 s, and some.
+const LEASE_LIMIT: Duration = Duration::from_secs(50);
+/// Between the first two tries: our own leases last for microseconds. It doubles.
+const LEASE_PAUSE: Duration = Duration::from_micros(50);
+const LEASE_PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Largest file of the distribution that is hashed so that the hub can find it: 0.2 s.
 const NAMED_BYTES_MAX: u64 = 256 << 20;
 
@@ -321,11 +329,25 @@ pub(crate) fn open(path: &TreePath, flags: OFlags) -> Result<OwnedFd, Errno> {
     unseen(|more| open_plainly(path, flags | more))
 }
 
-/// Opens so that reading does not move the time of the last access, where this user may ask for that.
+/// Opens so that reading does not move the time of the last access, where this user may ask for that; see [`patiently`].
 pub(crate) fn unseen<T>(open: impl Fn(OFlags) -> Result<T, Errno>) -> Result<T, Errno> {
-    match open(OFlags::NOATIME) {
+    patiently(|| match open(OFlags::NOATIME) {
         Err(Errno::PERM) => open(OFlags::empty()),
         other => other,
+    })
+}
+
+/// Opens without waiting for pipes, and yet waits for a lease on the file to be given back, as any program's `open` does: those of
+/// file servers, and our own (see [`stamp::is_open_to_write`]). The kernel takes it from its holder after
+/// `/proc/sys/fs/lease-break-time`.
+pub(crate) fn patiently<T>(open: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+    let (begun, mut pause) = (Instant::now(), LEASE_PAUSE);
+    loop {
+        match open() {
+            Err(Errno::AGAIN) if begun.elapsed() < LEASE_LIMIT => pause_nanos(pause.as_nanos() as i64),
+            other => return other,
+        }
+        pause = (pause * 2).min(LEASE_PAUSE_MAX);
     }
 }
 

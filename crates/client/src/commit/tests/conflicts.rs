@@ -1,6 +1,7 @@
 //! What others do while a task runs.
 
 use super::*;
+use std::os::fd::AsRawFd;
 
 /// Commits `task` after `others` did something; returns the result and the tree.
 fn after(
@@ -282,6 +283,29 @@ fn commits_of_two_tasks_follow_each_other() {
     assert!(matches!(two(20), Err(CommitError::AlreadyCommitted(ExitStatus::Code(20)))));
     assert_eq!(committer.outcome(TaskId(20)), Some(ExitStatus::Code(20)));
     assert_eq!(committer.outcome(TaskId(21)), None);
+}
+
+#[test]
+fn a_lease_on_a_file_is_waited_for() {
+    for kind in [libc::F_RDLCK, libc::F_WRLCK] {
+        let scene = Scene::new("echo log > log");
+        let (saw, committer) = (scene.saw(), scene.committer());
+        let task = Task::new(&saw).append("/log", "log\nmore\n", 4);
+        let leased = File::options().read(true).open(scene.at("/log")).expect("it is there");
+        // Handles the signal that a lease's holder gets, too.
+        assert!(!crate::snapshot::is_open_to_write(&leased));
+        // SAFETY: takes numbers only, on an open descriptor.
+        let lease = |kind: i32| unsafe { libc::fcntl(leased.as_raw_fd(), libc::F_SETLEASE, kind) };
+        assert_eq!(lease(kind), 0, "{}", io::Error::last_os_error());
+        std::thread::scope(|scope| {
+            let done = scope.spawn(|| task.commit(&committer, 1));
+            std::thread::park_timeout(std::time::Duration::from_millis(100));
+            assert!(!done.is_finished(), "its holder still has it");
+            assert_eq!(lease(libc::F_UNLCK), 0);
+            done.join().expect("does not panic").expect("commits");
+        });
+        assert_eq!(scene.read("/log"), "log\nmore\n");
+    }
 }
 
 #[test]
