@@ -134,9 +134,10 @@ impl Guests {
         unwanted.map(|present| present.known.clone()).collect()
     }
 
-    /// Says to one why it rests, or that it does not.
+    /// Says to one why it rests, or that it does not. One that is leaving has been told why, and is told no more.
     pub fn offer(&self, number: u64, why: Option<String>) {
         if let Some(present) = lock(&self.table).present.get(&number) {
+            let why = why.filter(|_| !present.known.is_leaving);
             present.rests.send_if_modified(|told| std::mem::replace(told, why.clone()) != why);
         }
     }
@@ -250,6 +251,7 @@ impl Drop for Stay {
 mod tests {
     use super::*;
     use crate::cpus::Cpus;
+    use wire::message::FailedKind;
 
     fn known() -> Known {
         Known {
@@ -278,6 +280,10 @@ mod tests {
         assert!(tokio::time::timeout(soon, stay.rests()).await.is_err(), "it runs again");
         guests.offer(stay.number, Some("battery".into()));
         assert_eq!(stay.rests().await.why, "battery");
+        guests.offer(stay.number, None);
+        assert!(guests.evict(stay.number, FailedKind::Evicted.because("its owner wants it")));
+        guests.offer(stay.number, Some("paused".into()));
+        assert!(tokio::time::timeout(soon, stay.rests()).await.is_err(), "it has been told why it leaves");
     }
 
     #[test]
