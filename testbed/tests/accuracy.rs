@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use testbed::{Link, Testbed};
@@ -12,6 +13,10 @@ const PORT: u16 = 7000;
 /// A datagram of this many bytes is an IP packet of 1,500.
 const FULL: usize = 1472;
 const HEADERS: usize = 28;
+/// How often is measured anew while the machine is busy.
+const TRIES: usize = 8;
+/// Packets of which the machine itself loses none.
+const FEW: u64 = 20;
 
 fn start(link: Link) -> Testbed {
     Testbed::start(&[("near", link), ("far", Link::NONE)], 1).expect("this test needs root and /dev/net/tun")
@@ -63,10 +68,10 @@ fn round_trips(testbed: &Testbed, count: usize) -> Vec<Duration> {
 }
 
 /// What is measured while no packet is later than `late_max`: a virtual machine is stopped for milliseconds when its host has other work.
-/// Of eight tries the calmest, if none is calm.
+/// Of [`TRIES`] the calmest, if none is calm.
 fn in_calm<T>(testbed: &Testbed, late_max: Duration, mut measure: impl FnMut() -> T) -> T {
     let mut best: Option<(Duration, T)> = None;
-    for _ in 0..8 {
+    for _ in 0..TRIES {
         testbed.take_lateness();
         let measured = measure();
         let late = testbed.take_lateness();
@@ -80,6 +85,19 @@ fn in_calm<T>(testbed: &Testbed, late_max: Duration, mut measure: impl FnMut() -
     best.unwrap().1
 }
 
+/// The least that is measured, of as many tries as it takes until it is right: other work on this machine only ever adds.
+fn least<T: PartialOrd>(mut measure: impl FnMut() -> T, is_right: impl Fn(&T) -> bool) -> T {
+    let mut least = measure();
+    for _ in 1..TRIES {
+        if is_right(&least) {
+            break;
+        }
+        let next = measure();
+        least = if next < least { next } else { least };
+    }
+    least
+}
+
 #[test]
 fn delay_is_within_a_millisecond() {
     for name in ["lan", "cable", "coffee"] {
@@ -89,10 +107,9 @@ fn delay_is_within_a_millisecond() {
         // A datagram of 4 bytes is a packet of 32, which takes a moment to be sent.
         let sending: f64 = [link.up.rate, link.down.rate].iter().map(|rate| 256.0 / rate.unwrap() as f64).sum();
         let expected = link.round_trip() + Duration::from_secs_f64(sending);
-        // Other work on this machine only ever adds to it: the quickest of some is what the testbed does.
         let quartile = |times: Vec<Duration>| times[times.len() / 4];
-        let measure = |_| in_calm(&testbed, Duration::from_micros(500), || quartile(round_trips(&testbed, 5)));
-        let measured = (0..3).map(measure).min().unwrap();
+        let measure = || in_calm(&testbed, Duration::from_micros(500), || quartile(round_trips(&testbed, 5)));
+        let measured = least(measure, |measured| measured.abs_diff(expected) < Duration::from_millis(1));
         assert!(measured.abs_diff(expected) < Duration::from_millis(1), "{name}: {measured:?}, not {expected:?}");
     }
 }
@@ -144,39 +161,47 @@ fn a_full_queue_delays_by_its_length() {
     let testbed = start(link);
     let _echo = at_far(&testbed, echo);
     // 64 KB at 4 Mbit/s are 131 ms; a full queue drops some of the pings, too.
-    let longest = in_calm(&testbed, Duration::from_millis(2), || {
+    let measure = || {
         let flood = flood(&testbed, link.up.rate.unwrap() * 2, 1.5);
         std::thread::park_timeout(Duration::from_millis(400));
         let times = round_trips(&testbed, 4);
         flood.join().unwrap();
         times.last().expect("some got through").as_millis()
-    });
-    assert!((185..=205).contains(&longest), "{longest} ms");
+    };
+    let is_right = |longest: &u128| (185..=205).contains(longest);
+    let longest = least(|| in_calm(&testbed, Duration::from_millis(2), measure), is_right);
+    assert!(is_right(&longest), "{longest} ms");
 }
 
 #[test]
 fn loss_is_what_was_asked() {
     let link = Link::NONE.with_loss(0.1);
     let testbed = start(link);
-    let far = at_far(&testbed, |socket| {
-        let mut count = 0;
-        while socket.recv(&mut [0; 100]).is_ok() {
-            count += 1;
+    let (arrived, all_sent) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let (counted, done) = (arrived.clone(), all_sent.clone());
+    let far = at_far(&testbed, move |socket| {
+        while !done.load(Ordering::Relaxed) {
+            let has_come = socket.recv(&mut [0; 100]).is_ok();
+            counted.fetch_add(has_come.into(), Ordering::Relaxed);
         }
-        count
     });
     let (near, to) = (testbed.host("near").address(), testbed.host("far").address());
-    let sending = testbed.host("near").spawn(move || {
-        let socket = udp(near, 0);
-        for _ in 0..200 {
-            (0..20).for_each(|_| drop(socket.send_to(b"x", (to, PORT))));
-            std::thread::park_timeout(Duration::from_millis(1));
+    let socket = testbed.host("near").spawn(move || udp(near, 0)).unwrap().join().unwrap();
+    let passed = || (testbed.traffic("near").lost, arrived.load(Ordering::Relaxed));
+    for sent in (FEW..=4000).step_by(FEW as usize) {
+        (0..FEW).for_each(|_| assert_eq!(socket.send_to(b"x", (to, PORT)).ok(), Some(1)));
+        // A busy machine that does not read would itself lose what is sent meanwhile.
+        let begun = Instant::now();
+        while passed().0 + passed().1 < sent {
+            assert!(begun.elapsed() < Duration::from_secs(20), "{:?} of {sent}", passed());
+            std::thread::park_timeout(Duration::from_micros(100));
         }
-    });
-    sending.unwrap().join().unwrap();
-    let arrived: i32 = far.join().unwrap();
+    }
+    all_sent.store(true, Ordering::Relaxed);
+    far.join().unwrap();
+    let (lost, arrived) = passed();
     assert!((3500..=3700).contains(&arrived), "{arrived} of 4000");
-    assert_eq!(testbed.traffic("near").lost + arrived as u64, 4000);
+    assert_eq!(lost + arrived, 4000);
 }
 
 #[test]
