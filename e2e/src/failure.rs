@@ -438,21 +438,30 @@ fn no_workers(pool: &mut Pool) -> Result<Vec<String>> {
         worker.stop(END_BOUND);
     }
     let mut wrong = here_or_not(pool)?;
-    let mut command = pool.client.remrun(&["--no-local", "true"]);
-    command.current_dir(folder(pool, "")?);
-    let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 2).run());
-    pause(Duration::from_secs(1));
-    revive(pool, Victim::Worker)?;
-    let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
-    if !outcome.ok() {
-        wrong.push(format!("a worker comes back within seconds: {}", outcome.said()));
-    }
+    wrong.extend(is_waited_for(pool, Victim::Worker)?);
     Ok(wrong)
 }
 
 fn no_hub(pool: &mut Pool) -> Result<Vec<String>> {
     pool.hub.kill();
-    here_or_not(pool)
+    let mut wrong = here_or_not(pool)?;
+    wrong.extend(is_waited_for(pool, Victim::Hub)?);
+    Ok(wrong)
+}
+
+/// What is not there comes back while a command that may not run here has begun.
+fn is_waited_for(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
+    let mut command = pool.client.remrun(&["--no-local", "true"]);
+    command.current_dir(folder(pool, "")?);
+    let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 2).run());
+    pause(Duration::from_secs(1));
+    revive(pool, victim)?;
+    let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+    Ok(if outcome.ok() {
+        Vec::new()
+    } else {
+        vec![format!("{victim:?} comes back within seconds: {}", outcome.said())]
+    })
 }
 
 fn fratricide(pool: &mut Pool) -> Result<Vec<String>> {

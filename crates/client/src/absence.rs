@@ -1,4 +1,5 @@
-//! What a command that may not run here waits for while no worker takes it: those that all rest, or that are away for a moment.
+//! What a command that may not run here waits for while no worker takes it: those that all rest, or that are away for a moment; and for a
+//! hub that is.
 
 use crate::caller::{Replies, Requests};
 use crate::daemon::Daemon;
@@ -7,7 +8,8 @@ use crate::hedge::offered;
 use crate::record::Record;
 use crate::run::{Outcome, Session};
 use base::door::Reply;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use wire::Joined;
 use wire::message::Offer;
 
 /// How long it waits while all workers rest.
@@ -17,6 +19,8 @@ const LOOK: Duration = Duration::from_millis(500);
 /// How often it looks whether a worker that is away is there again: for about five seconds. Each look is an answer of the hub's, so
 /// that on a busy machine it waits for longer, as a worker needs longer there.
 const LOOKS_MAX: u32 = 8;
+/// How long a hub that cannot be dialled is waited for.
+const HUB_WAIT: Duration = Duration::from_secs(5);
 
 /// What a command knows of workers that do not take it.
 #[derive(Debug, Default)]
@@ -44,6 +48,24 @@ impl Absence {
 }
 
 impl Session {
+    /// The connection to the hub, and its number. Where the command may not run here, a hub that starts anew is waited for.
+    pub(crate) async fn connected(&mut self, caller: (&mut Requests, &mut Replies)) -> Result<(Joined, u64), Outcome> {
+        let (daemon, begun) = (self.daemon.clone(), Instant::now());
+        let patience = if self.options.no_local { daemon.settings.choices().link_wait } else { Duration::ZERO };
+        loop {
+            let connecting = daemon.connect(patience);
+            let connected = self.hearing(Phase::BeforeStart, connecting, (&mut *caller.0, &mut *caller.1)).await?;
+            let why = match connected {
+                Ok(connected) => return Ok(connected),
+                Err(why) => why,
+            };
+            if !self.options.no_local || !why.may_pass() || begun.elapsed() >= HUB_WAIT {
+                return Err(Outcome::Unplaced(why.to_string()));
+            }
+            self.hearing(Phase::BeforeStart, tokio::time::sleep(LOOK), (&mut *caller.0, &mut *caller.1)).await?;
+        }
+    }
+
     /// Waits, where the command may not run here, until workers that all rest take tasks again. False: that is not what it waits for, or it has
     /// waited for long enough.
     pub(crate) async fn wait_for_rest(

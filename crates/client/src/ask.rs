@@ -279,7 +279,7 @@ async fn ask_hub(daemon: &Arc<Daemon>, question: Value) -> Result<Value, Problem
         hint: Some("is the hub running, and reachable from here? gleaner status tells".into()),
         ..problem(ProblemKind::Environment, message)
     };
-    let (joined, _) = daemon.connect(Duration::ZERO).await.map_err(failed)?;
+    let (joined, _) = daemon.connect(Duration::ZERO).await.map_err(|error| failed(error.to_string()))?;
     let question = OpenKind::Ask(Bytes::from(question.to_string()));
     let answer: Answer = joined.connection.request(question).await.map_err(|error| failed(error.to_string()))?;
     let answer: Value = serde_json::from_slice(&answer.json).unwrap_or_default();

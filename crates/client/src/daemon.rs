@@ -14,7 +14,7 @@ use crate::hedge::Hedges;
 use crate::here::Here;
 use crate::history::History;
 use crate::jobs::Jobs;
-use crate::link::{Caller, Link};
+use crate::link::{Caller, Link, NoHub};
 use crate::locks::NewFiles;
 use crate::networks::Networks;
 use crate::own_pool::OwnPool;
@@ -505,11 +505,8 @@ impl Daemon {
 
     /// The connection to the hub, and its number. The error says why there is none, or that nothing was heard over it within
     /// `patience`.
-    pub async fn connect(&self, patience: Duration) -> Result<(Joined, u64), String> {
-        match &self.link {
-            None => Err("no pool is configured (gleaner up, or gleaner use TOKEN)".into()),
-            Some(link) => link.connect(patience).await.map_err(|error| error.to_string()),
-        }
+    pub async fn connect(&self, patience: Duration) -> Result<(Joined, u64), NoHub> {
+        Ok(self.link.as_ref().ok_or(NoHub::NoPool)?.connect(patience).await?)
     }
 
     /// The turn of commands that must be alone in a tree.

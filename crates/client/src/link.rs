@@ -87,6 +87,24 @@ pub enum LinkError {
     Silent(Duration),
 }
 
+/// Why a command has no hub.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum NoHub {
+    /// Nobody has said which.
+    #[error("no pool is configured (gleaner up, or gleaner use TOKEN)")]
+    NoPool,
+    /// It cannot be reached.
+    #[error(transparent)]
+    Link(#[from] LinkError),
+}
+
+impl NoHub {
+    /// It may be there in a moment: it starts anew, or another takes its place.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Link(LinkError::Dial(DialError::Unreachable(_) | DialError::Replaced { .. })))
+    }
+}
+
 struct State {
     joined: Option<Joined>,
     /// Why, and until when it is not tried again.

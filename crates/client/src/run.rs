@@ -31,7 +31,6 @@ use base::door::{Options, Reply};
 use base::{Command, Stdin, TaskId, Time, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::sync::{Notify, OwnedMutexGuard, mpsc};
 use wire::message::{Exited, Failed, Launch};
 use wire::{Joined, convert, lock, now_nanos};
@@ -443,12 +442,9 @@ impl Session {
         replies: &mut Replies,
         record: &mut Record,
     ) -> Outcome {
-        let patience = if self.options.no_local { self.daemon.settings.choices().link_wait } else { Duration::ZERO };
         let daemon = self.daemon.clone();
-        let connecting = daemon.connect(patience);
-        let (joined, connection) = match self.hearing(Phase::BeforeStart, connecting, (requests, replies)).await {
-            Ok(Ok(connected)) => connected,
-            Ok(Err(why)) => return Outcome::Unplaced(why),
+        let (joined, connection) = match self.connected((requests, replies)).await {
+            Ok(connected) => connected,
             Err(ended) => return ended,
         };
         let _waiting = self.daemon.link().map(Link::waiting);

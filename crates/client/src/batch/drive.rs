@@ -207,7 +207,8 @@ async fn once(daemon: &Arc<Daemon>, job: &Arc<Job>, sight: &Arc<Sight>) -> Resul
         tracing::info!(job = %job.id(), why, "given up before it was begun");
         return end(job).await;
     }
-    let (joined, connection) = daemon.connect(Duration::ZERO).await.map_err(Broken::Later)?;
+    let (joined, connection) =
+        daemon.connect(Duration::ZERO).await.map_err(|error| Broken::Later(error.to_string()))?;
     // As long as somebody waits, silence is noticed.
     let _waiting = daemon.link().map(Link::waiting);
     let mut hub = Hub::open(&joined).await?;
