@@ -96,7 +96,9 @@ pub fn compare(program: &Program, name: &str, place: &Path, clients: Clients<'_>
     }
     let mixes = |body: String| body.contains('|') || body.contains("tar ");
     let shells = program.steps.iter().any(|step| step.kind == Kind::Shell && mixes(step.body()));
-    let found = judge(&local, &remote, shells, client.user);
+    let passes_times =
+        program.steps.iter().any(|step| step.kind == Kind::Shell && step.body().contains("touch -h -r "));
+    let found = judge(&local, &remote, (shells, passes_times), client.user);
     let is_void = !found.is_empty() && maps_what_it_only_reads(program) && remote.has_stale_map(&found);
     let found = if is_void { Vec::new() } else { found };
     Ok(Comparison { found, is_void, called_off_late: remote.called_off_late })
@@ -293,7 +295,8 @@ impl Drop for Mounts {
     }
 }
 
-fn judge(local: &Half, remote: &Half, shells: bool, user: u32) -> Vec<String> {
+/// What differs. `shells`: scripts mix what is said, and go by the order of folders. `passes_times`: they give a file the time of another.
+fn judge(local: &Half, remote: &Half, (shells, passes_times): (bool, bool), user: u32) -> Vec<String> {
     let mut found = Vec::new();
     for (number, (here, there)) in local.outcomes.iter().zip(&remote.outcomes).enumerate() {
         let mut add = |text: String| found.push(format!("command {}: {text}", number + 1));
@@ -325,21 +328,29 @@ fn judge(local: &Half, remote: &Half, shells: bool, user: u32) -> Vec<String> {
     let is_old = |path: &PathBuf| here.has_old_bytes(path) || earlier.iter().any(|side| side.has_old_bytes(path));
     let touched: Vec<PathBuf> = local.after.paths().filter(is_old).collect();
     let of_others: Vec<PathBuf> = if user == 0 { Vec::new() } else { local.after.paths_of_others(user).collect() };
-    found
-        .extend(tree::differences(&here, &there, &[]).into_iter().filter(|text| !is_known(text, &touched, &of_others)));
+    let in_trees = tree::differences(&here, &there, &[]);
+    let is_passed = passes_times && in_trees.iter().any(|text| is_later(text) && is_about_one(text, &touched));
+    let is_unknown = |text: &String| !is_known(text, &touched, &of_others) && !(is_passed && is_later(text));
+    found.extend(in_trees.into_iter().filter(is_unknown));
     found
 }
 
 /// What differs and is known (SPECIFICATION.md): a small file's holes, which are each file system's own way; and that a file whose
 /// attributes or name a command set, and which it opened for writing afterwards, counts as written to, though its bytes are the same.
 fn is_known(text: &str, touched: &[PathBuf], of_others: &[PathBuf]) -> bool {
-    let is_about = |path: &PathBuf| text.starts_with(&format!("{path:?}: "));
-    let is_time = text.contains(": time of change locally ")
-        && text.ends_with(", remotely During")
-        && touched.iter().any(is_about);
+    let is_time = is_later(text) && is_about_one(text, touched);
     // Nobody but its owner may read a file without moving that time, and a daemon reads ahead what its user's commands have seen.
-    let is_access = text.contains(": time of last access locally ") && of_others.iter().any(is_about);
+    let is_access = text.contains(": time of last access locally ") && is_about_one(text, of_others);
     is_time || is_access || text.contains(": sparse locally ")
+}
+
+/// Whether it says that something was written to there and not here.
+fn is_later(text: &str) -> bool {
+    text.contains(": time of change locally ") && text.ends_with(", remotely During")
+}
+
+fn is_about_one(text: &str, paths: &[PathBuf]) -> bool {
+    paths.iter().any(|path| text.starts_with(&format!("{path:?}: ")))
 }
 
 /// Without how far in the future a time is, which `tar` counts from now.
