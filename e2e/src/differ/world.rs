@@ -330,7 +330,7 @@ fn judge(local: &Half, remote: &Half, (shells, passes_times): (bool, bool), user
     let of_others: Vec<PathBuf> = if user == 0 { Vec::new() } else { local.after.paths_of_others(user).collect() };
     let in_trees = tree::differences(&here, &there, &[]);
     let is_passed = passes_times && in_trees.iter().any(|text| is_later(text) && is_about_one(text, &touched));
-    let is_unknown = |text: &String| !is_known(text, &touched, &of_others) && !(is_passed && is_later(text));
+    let is_unknown = |text: &String| !(is_known(text, &touched, &of_others) || is_passed && is_later(text));
     found.extend(in_trees.into_iter().filter(is_unknown));
     found
 }
