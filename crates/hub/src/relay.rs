@@ -187,8 +187,7 @@ impl FromWorker<'_> {
         let frame = self.receiver.next_encoded().await.map_err(gone(worker))?;
         let early = || WireError::Lost("it ended the task's stream early".into());
         let frame = frame.ok_or_else(early).map_err(gone(worker))?;
-        let output = TaskOutput::decode(frame.clone()).map_err(|error| WireError::Invalid(error.to_string()));
-        let output = output.map_err(gone(worker))?;
+        let output = wire::decode::<TaskOutput>(frame.clone()).map_err(gone(worker))?;
         match &output.kind {
             Some(OutputKind::Exited(_)) if client.unanswered() != self.unanswered => {
                 let why = "the link to the client was down for too long when its files were needed";

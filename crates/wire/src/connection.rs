@@ -13,6 +13,7 @@ use crate::key::node_of;
 use crate::local::{self, Inlet, Local, Outlet};
 use crate::lock;
 use crate::message::{Object, ObjectReply, Open, OpenKind};
+use crate::parts::decode;
 use crate::transport;
 use crate::turn::Turn;
 use base::NodeId;
@@ -330,13 +331,13 @@ impl Connection {
     }
 
     /// Sends one request and waits for its one answer, for at most [`REQUEST_LIMIT`].
-    pub async fn request<Answer: Message + Default>(&self, request: OpenKind) -> Result<Answer, WireError> {
+    pub async fn request<Answer: Message + Default + 'static>(&self, request: OpenKind) -> Result<Answer, WireError> {
         let answer = tokio::time::timeout(REQUEST_LIMIT, self.ask_one(request));
         answer.await.map_err(|_| WireError::Late(REQUEST_LIMIT))?
     }
 
     /// The same without a limit, for callers that have their own.
-    pub async fn ask_one<Answer: Message + Default>(&self, request: OpenKind) -> Result<Answer, WireError> {
+    pub async fn ask_one<Answer: Message + Default + 'static>(&self, request: OpenKind) -> Result<Answer, WireError> {
         let mut receiver = self.ask(request).await?;
         receiver.next::<Answer>().await?.ok_or_else(|| WireError::Lost("the answer is missing".into()))
     }
@@ -461,11 +462,8 @@ impl Receiver {
     }
 
     /// The next message; `None` if the other side has finished.
-    pub async fn next<M: Message + Default>(&mut self) -> Result<Option<M>, WireError> {
-        match self.next_encoded().await? {
-            Some(encoded) => M::decode(encoded).map(Some).map_err(|error| WireError::Invalid(error.to_string())),
-            None => Ok(None),
-        }
+    pub async fn next<M: Message + Default + 'static>(&mut self) -> Result<Option<M>, WireError> {
+        self.next_encoded().await?.map(decode).transpose()
     }
 
     /// The next message as it is encoded; `None` if the other side has finished. Safe to cancel.

@@ -8,6 +8,7 @@
 //! * [`flow`]: how much may be under way, and what is learnt of a link.
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`patch`]: what changed, as its difference from what both ends have.
+//! * `parts`: what is counted before a message is decoded.
 //! * `gate`: places for those who have not been let in.
 //! * `turn`: what goes first where several streams have something to send.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
@@ -34,6 +35,7 @@ pub mod listener;
 mod local;
 pub mod message;
 pub mod owner;
+mod parts;
 pub mod patch;
 mod tls;
 pub mod token;
@@ -51,6 +53,7 @@ pub use endpoint::Endpoint;
 pub use fetch::{FetchError, Fetcher, Keep, Look};
 pub use key::Key;
 pub use listener::Listener;
+pub use parts::decode;
 pub use token::{Role, Token};
 pub use transport::Hold;
 pub use trust::Trust;

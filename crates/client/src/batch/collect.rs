@@ -272,7 +272,7 @@ pub(super) fn exited(
 ) -> Result<Option<Exited>, String> {
     let Some(name) = at else { return Ok(inline) };
     let bytes = arrivals.spool().get(name).map_err(|error| error.to_string())?;
-    Ok(Exited::decode(&bytes[..]).ok())
+    Ok(wire::decode::<Exited>(bytes.into()).ok())
 }
 
 /// Writes what a task said on standard output and standard error to its files; gives how much that is, and whether there was more.

@@ -175,7 +175,7 @@ impl Shared {
             let answer = tokio::select! {
                 ask = receiver.next_encoded() => {
                     let Some(ask) = ask? else { return Ok(()) };
-                    let ask = HostAsk::decode(ask).map_err(|error| WireError::Invalid(error.to_string()))?;
+                    let ask = wire::decode::<HostAsk>(ask)?;
                     let answer = lock(&self.state).host_asks(served, &ask);
                     Some(answer.map_err(|refusal| WireError::Invalid(refusal.to_string()))?)
                 }

@@ -176,7 +176,7 @@ impl ClientSession {
         let printed = result.stdout.iter().chain(&result.stderr).chain([&result.exited_at]);
         let mut names: Vec<Digest> = printed.filter_map(|name| Digest::from_slice(name)).collect();
         let kept = Digest::from_slice(&result.exited_at).and_then(|name| self.held(&name));
-        let kept = kept.and_then(|bytes: Bytes| Exited::decode(bytes).ok());
+        let kept = kept.and_then(|bytes: Bytes| wire::decode::<Exited>(bytes).ok());
         names.extend(result.exited.iter().chain(&kept).flat_map(|exited| self.named_in(exited)));
         self.pin(&names)
     }

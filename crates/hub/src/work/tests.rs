@@ -34,7 +34,7 @@ impl Stream {
         Self { joined, sender, receiver }
     }
 
-    async fn next<M: prost::Message + Default>(&mut self) -> M {
+    async fn next<M: prost::Message + Default + 'static>(&mut self) -> M {
         in_time(self.receiver.next::<M>()).await.expect("no error").expect("not ended")
     }
 }
