@@ -174,7 +174,7 @@ impl ExitStatus {
     pub fn shell_code(self) -> u8 {
         match self {
             Self::Code(code) => code,
-            Self::Signal(signal) => 128 + signal,
+            Self::Signal(signal) => 128u8.saturating_add(signal),
         }
     }
 }
@@ -285,7 +285,7 @@ mod tests {
     fn wait_statuses() {
         assert_eq!(ExitStatus::from_wait(0x0300), ExitStatus::Code(3));
         assert_eq!(ExitStatus::from_wait(0x8b), ExitStatus::Signal(11), "the core-dump bit is not part of the number");
-        assert_eq!(ExitStatus::Signal(15).shell_code(), 143);
+        assert_eq!((ExitStatus::Signal(15).shell_code(), ExitStatus::Signal(200).shell_code()), (143, 255));
         assert!([1, 2, 9, 15, 31, 34, 64].into_iter().all(is_fatal));
         assert!(![0, 17, 18, 19, 20, 21, 22, 23, 28, 65, 127, 128 + 9, 256 + 9, u32::MAX].into_iter().any(is_fatal));
     }

@@ -240,7 +240,7 @@ impl Record {
         let from = started.map_or(0, |moment| moment.at_us);
         for moment in &exited.timeline {
             let what = format!("worker: {}", printable(moment.what.as_bytes()));
-            self.report.timeline.push(Moment { at_us: from + moment.at_ns / 1000, what });
+            self.report.timeline.push(Moment { at_us: from.saturating_add(moment.at_ns / 1000), what });
         }
         self.report.timeline.sort_by_key(|moment| moment.at_us);
         for path in &exited.skipped {
@@ -331,7 +331,7 @@ pub(crate) fn waits(progress: &Progress) -> Option<String> {
     if !rests.is_empty() {
         return Some(format!("rests: {}", printable(rests.as_bytes())));
     }
-    let waits = *ran_us >= RAN_US_MIN && waited_us * 2 > *ran_us && cpu_us * 2 < *ran_us;
+    let waits = *ran_us >= RAN_US_MIN && waited_us.saturating_mul(2) > *ran_us && cpu_us.saturating_mul(2) < *ran_us;
     let s = |us: &u64| *us as f64 / 1e6;
     waits.then(|| format!("waits for a processor: got {:.1} s of {:.1}", s(cpu_us), s(ran_us)))
 }

@@ -115,15 +115,13 @@ fn split(ran: &Ran<'_>, round_trip: Duration, (rate_up, rate_down): (Option<u64>
         |bytes: u64, rate: Option<u64>| rate.map_or(0, |rate| bytes.saturating_mul(1_000_000) / rate.max(1));
     // Some questions come before the program starts, and some at once: it has computed at least as long as it had one CPU.
     let questions_us = trip_us.saturating_mul(questions);
-    let cpu_us = (exited.user_us + exited.system_us).min(ran_us);
+    // What a worker says may be anything.
+    let cpu_us = exited.user_us.saturating_add(exited.system_us).min(ran_us);
     let waited_us = waited.as_micros() as u64;
-    let compute_us = ran_us.saturating_sub(questions_us + waited_us).max(cpu_us);
-    let known_us = compute_us
-        + waited_us
-        + questions_us
-        + trip_us
-        + travel_us(bytes_up, rate_up)
-        + travel_us(bytes_down, rate_down);
+    let compute_us = ran_us.saturating_sub(questions_us.saturating_add(waited_us)).max(cpu_us);
+    let travels_us = [travel_us(bytes_up, rate_up), travel_us(bytes_down, rate_down)];
+    let parts_us = [compute_us, waited_us, questions_us, trip_us].into_iter().chain(travels_us);
+    let known_us = parts_us.fold(0u64, u64::saturating_add);
     let other_us = (took.as_micros() as u64).saturating_sub(known_us);
     RunThere { compute_us, cpu_us, questions, bytes_up, bytes_down, other_us }
 }
@@ -153,5 +151,9 @@ mod tests {
         assert_eq!(got, want);
         let many = Ran { questions: 30, ..ran };
         assert_eq!(split(&many, Duration::from_millis(70), (None, None)).compute_us, 50_000, "its CPU time at least");
+        let timeline = vec![moment("program started", 0), Moment { what: "process ended".into(), at_ns: u64::MAX }];
+        let lies = Exited { timeline, user_us: u64::MAX, system_us: u64::MAX, ..Exited::default() };
+        let ran = Ran { exited: &lies, questions: u64::MAX, bytes: (u64::MAX, u64::MAX), ..ran };
+        assert_eq!(split(&ran, Duration::from_millis(70), (Some(1), Some(1))).other_us, 0);
     }
 }

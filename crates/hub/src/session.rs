@@ -440,7 +440,9 @@ impl ClientSession {
     fn known_pieces(&self, stamp: Digest, first: u64, count: u32) -> Option<Vec<(Digest, Bytes)>> {
         let digests: Vec<Digest> = {
             let table = lock(&self.held.pieces);
-            (first..first + u64::from(count)).map(|at| table.get(&(stamp, at)).copied()).collect::<Option<_>>()?
+            (first..first.saturating_add(count.into()))
+                .map(|at| table.get(&(stamp, at)).copied())
+                .collect::<Option<_>>()?
         };
         let read = |digest: Digest| {
             self.store.get(self.tenant, &digest).ok().flatten().map(|bytes| (digest, Bytes::from(bytes)))

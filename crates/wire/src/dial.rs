@@ -243,7 +243,8 @@ async fn greet(connection: &Connection, hello: &Hello) -> Result<(Sender, Receiv
 
 /// The other clock minus ours, if the answer was given halfway between question and arrival.
 fn offset(asked: i64, answered: i64, arrived: i64) -> i64 {
-    answered - (asked + (arrived - asked) / 2)
+    // What the other side says of its clock may be anything.
+    answered.saturating_sub(asked.saturating_add(arrived.saturating_sub(asked) / 2))
 }
 
 /// What pings have shown, and what the hub says unasked.
@@ -263,7 +264,7 @@ impl Measured {
         if let Some(path) = pong.down.and_then(Path::claimed) {
             *lock(&self.down) = Some(path);
         }
-        self.recent.push((arrived - pong.asked, offset(pong.asked, pong.answered, arrived)));
+        self.recent.push((arrived.saturating_sub(pong.asked), offset(pong.asked, pong.answered, arrived)));
         if self.recent.len() > SAMPLES {
             self.recent.remove(0);
         }
@@ -439,5 +440,8 @@ mod tests {
     fn offset_is_taken_at_the_middle() {
         assert_eq!(offset(100, 1_110, 120), 1_000);
         assert_eq!(offset(1_000, 0, 1_000), -1_000);
+        for (asked, answered) in [(i64::MIN, i64::MIN), (i64::MIN, i64::MAX), (i64::MAX, i64::MIN), (0, i64::MIN)] {
+            offset(asked, answered, 1_700_000_000_000_000_000);
+        }
     }
 }

@@ -99,7 +99,7 @@ impl Request {
             whole: launch.whole.iter().map(|name| convert::digest(name)).collect::<Result<_, _>>()?,
             watch: launch.watch.map(TryInto::try_into).transpose()?,
             first_process: launch.first_process,
-            to_client_clock: to_hub_clock - launch.client_to_hub,
+            to_client_clock: to_hub_clock.saturating_sub(launch.client_to_hub),
         })
     }
 
@@ -174,6 +174,28 @@ fn clock_trouble(argv: &[Vec<u8>], to_client: i64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A launch that can be run, from a client whose clock is as it says.
+    fn launch(client_to_hub: i64) -> Launch {
+        let command =
+            wire::message::Command { argv: vec![b"ninja".to_vec()], cwd: b"/".to_vec(), ..Default::default() };
+        Launch {
+            task: convert::task_bytes(base::TaskId(1)),
+            command: Some(command),
+            stdin: Some(Default::default()),
+            view: Some(Default::default()),
+            client_to_hub,
+            ..Launch::default()
+        }
+    }
+
+    #[test]
+    fn a_clock_as_far_off_as_can_be_said_is_only_far_off() {
+        for (to_hub, client_to_hub) in [(1, i64::MIN), (-2, i64::MAX), (i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
+            let request = Request::new(launch(client_to_hub), to_hub).expect("it is sound");
+            assert!(request.clock_trouble().is_some_and(|why| why.contains(" s off")));
+        }
+    }
 
     #[test]
     fn what_notes_times_wants_the_clocks_to_agree() {

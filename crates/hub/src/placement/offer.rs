@@ -53,7 +53,8 @@ impl Placement {
         let lends = lends().filter(|(_, worker)| !any_gives || worker.lent.gives() || is_own(worker));
         let (free, full): (Vec<_>, Vec<_>) =
             lends.partition(|(node, _)| self.load(**node).is_some_and(|(cpus, busy)| cpus > busy));
-        let cpus = free.iter().chain(&full).map(|(_, worker)| worker.lent.cpus).sum();
+        // What they say that they lend may be anything.
+        let cpus = free.iter().chain(&full).map(|(_, worker)| worker.lent.cpus).fold(0, u32::saturating_add);
         let is_free = !free.is_empty();
         let best = if is_free { free } else { full };
         let (own, others): (Vec<_>, Vec<_>) = best.into_iter().map(|(_, worker)| worker).partition(is_own);

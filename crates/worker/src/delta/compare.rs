@@ -56,7 +56,7 @@ fn accessed_at(stat: &Stat) -> Time {
 /// the task (`touch -d`, `cp -p`, `tar`) and are kept.
 fn client_time(time: Time, options: &Options) -> Time {
     let within = time.since(options.task_start) >= -CLOCK_GRAIN_NS && time <= options.task_end;
-    let offset_ns = options.clock_offset_ns.abs();
+    let offset_ns = options.clock_offset_ns.saturating_abs();
     if !within || offset_ns <= SAME_MACHINE_NS {
         time
     } else if offset_ns <= SAME_CLOCK_NS {
