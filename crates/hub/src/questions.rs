@@ -11,9 +11,15 @@ use std::time::Instant;
 use wire::message::{Expected, Launch};
 use wire::{Role, Trust, lock};
 
+/// Longest question, in bytes: as JSON it may take twenty times as much memory.
+const QUESTION_BYTES_MAX: usize = 64 << 10;
+
 impl Shared {
     /// Answers a question of `gleaner`.
     pub(crate) fn answer(&self, client: &ClientSession, question: &[u8]) -> Value {
+        if question.len() > QUESTION_BYTES_MAX {
+            return json!({"error": format!("a question has {QUESTION_BYTES_MAX} bytes at most, not {}", question.len())});
+        }
         let question: Value = serde_json::from_slice(question).unwrap_or_default();
         let text = |name: &str| question[name].as_str().unwrap_or_default().to_owned();
         let is_admin = || lock(&self.registry).role(client.node) == Some(Role::Admin);
@@ -209,6 +215,16 @@ mod tests {
         hub.lends(2).await;
         asked(&admin, json!({"ask": "drain", "node": seven, "undo": true})).await;
         hub.lends(5).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_question_of_nothing_but_brackets_is_not_read() {
+        let hub = serve_hub("hub");
+        let admin = hub.join(1, hello(Role::Admin, 0)).await;
+        let brackets = vec![Value::Array(Vec::new()); 30_000];
+        let answer = asked(&admin, json!({"ask": "status", "more": brackets})).await;
+        assert!(answer["error"].as_str().is_some_and(|error| error.contains("bytes at most")), "{answer}");
+        assert!(asked(&admin, json!({"ask": "status"})).await["error"].is_null());
     }
 
     #[tokio::test(flavor = "multi_thread")]
