@@ -47,12 +47,13 @@ pub(super) fn read(file: &File) -> Option<Elf> {
     let source = Source::open(file)?;
     let mut elf = Elf { kind: (source.wide, source.big, source.machine()?), ..Elf::default() };
     let segments = source.segments()?;
-    for segment in &segments {
-        match segment.kind {
-            PT_INTERP => elf.interpreter = source.bytes(segment.offset, segment.size.min(NAME_BYTES_MAX as u64)),
-            PT_DYNAMIC => source.dynamic(segment, &segments, &mut elf),
-            _ => {}
-        }
+    // Of several the last counts, as for the dynamic linker: hundreds that name one another's strings would take seconds.
+    let last = |kind: u64| segments.iter().rev().find(|segment| segment.kind == kind);
+    if let Some(segment) = last(PT_INTERP) {
+        elf.interpreter = source.bytes(segment.offset, segment.size.min(NAME_BYTES_MAX as u64));
+    }
+    if let Some(segment) = last(PT_DYNAMIC) {
+        source.dynamic(segment, &segments, &mut elf);
     }
     Some(elf)
 }
@@ -195,14 +196,10 @@ impl<'a> Source<'a> {
         let table = entries.iter().find(|(tag, _)| *tag == DT_STRTAB).map(|(_, address)| *address);
         let Some(table) = table.and_then(|address| in_file(address, segments)) else { return };
         let text = |at: u64| self.bytes(table.checked_add(at)?, NAME_BYTES_MAX as u64);
-        for (tag, value) in entries {
-            match tag {
-                DT_NEEDED if elf.needed.len() < NEEDED_MAX => elf.needed.extend(text(value)),
-                DT_RPATH => elf.rpath = text(value),
-                DT_RUNPATH => elf.runpath = text(value),
-                _ => {}
-            }
-        }
+        let all = |wanted: u64| entries.iter().filter(move |(tag, _)| *tag == wanted).map(|(_, value)| *value);
+        elf.needed = all(DT_NEEDED).take(NEEDED_MAX).filter_map(text).collect();
+        elf.rpath = all(DT_RPATH).next_back().and_then(text);
+        elf.runpath = all(DT_RUNPATH).next_back().and_then(text);
     }
 }
 
@@ -216,7 +213,7 @@ fn in_file(address: u64, segments: &[Segment]) -> Option<u64> {
 }
 
 /// Libraries by name from `/etc/ld.so.cache` (glibc 2.2 and later): pairs of name and path, in the order of the file.
-pub(super) fn linker_cache(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
+pub fn linker_cache(bytes: &[u8]) -> Vec<(&[u8], &[u8])> {
     const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
     const HEADER: usize = 48;
     const ENTRY: usize = 24;
@@ -272,6 +269,46 @@ mod tests {
     fn a_program_names_the_level_that_it_was_built_for() {
         let levels = [0, 0b1, 0b11, 0b101, 0b1111, 0b1_0000].map(|levels| level(&with_levels(levels)));
         assert_eq!(levels, [0, 1, 2, 3, 4, 0].map(Some));
+    }
+
+    /// Processor time of this thread.
+    fn cpu() -> std::time::Duration {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+
+    /// Every section says the same thousands of things, each of which is some KB to be read.
+    #[test]
+    fn a_program_of_hundreds_of_sections_takes_no_time() {
+        const ENTRIES: usize = DYNAMIC_MAX as usize;
+        let mut bytes = vec![0u8; 64];
+        bytes[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        bytes[18] = EM_X86_64 as u8;
+        (bytes[32], bytes[54]) = (64, 56);
+        bytes[56..58].copy_from_slice(&(HEADERS_MAX as u16).to_le_bytes());
+        let entries_at = 64 + 56 * HEADERS_MAX;
+        let strings_at = entries_at + 16 * ENTRIES as u64;
+        for index in 0..HEADERS_MAX {
+            let (kind, offset, size) = match index {
+                0 => (PT_LOAD, 0, 1 << 30),
+                _ => (PT_DYNAMIC, entries_at, 16 * ENTRIES as u64),
+            };
+            let head = [kind, offset, 0, 0, size, 0, 0].map(u64::to_le_bytes).concat();
+            bytes.extend_from_slice(&head);
+        }
+        for index in 0..ENTRIES {
+            let tag = [DT_STRTAB, DT_RPATH, DT_RUNPATH, DT_NEEDED][index.min(1 + index % 3)];
+            let value = if index == 0 { strings_at } else { index as u64 % 7 };
+            bytes.extend([tag, value].map(u64::to_le_bytes).concat());
+        }
+        bytes.extend([b'x'; 2 * NAME_BYTES_MAX]);
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&bytes).unwrap();
+        let before = cpu();
+        let elf = read(&file).expect("it is a program");
+        assert!(cpu() - before < std::time::Duration::from_secs(1), "{:?}", cpu() - before);
+        assert_eq!(elf.needed.len(), NEEDED_MAX);
+        assert!(elf.rpath.is_some_and(|path| path.len() == NAME_BYTES_MAX) && elf.runpath.is_some());
     }
 
     #[test]
