@@ -36,7 +36,45 @@ pub fn validate(delta: &Delta) -> Result<(), CommitError> {
     }
     let mut seen = Seen::default();
     delta.changes.iter().try_for_each(|change| seen.accept(change))?;
+    accept_nesting(delta)?;
     delta.changes.iter().try_for_each(|change| seen.accept_whole(change))
+}
+
+/// What is in a directory of the rest comes after it, and in nothing else of the rest is anything. In the order of the tree, so that no
+/// path is gone through once for each of its ancestors: it may have thirty thousand.
+fn accept_nesting(delta: &Delta) -> Result<(), CommitError> {
+    let changes = delta.changes.iter().enumerate();
+    let mut rest: Vec<(usize, &Change)> = changes.filter(|(_, change)| group(change) == Group::Rest).collect();
+    rest.sort_unstable_by(|(_, a), (_, b)| in_tree_order(&a.path).cmp(in_tree_order(&b.path)));
+    let mut outer: Vec<(usize, &Change)> = Vec::new();
+    for (at, change) in rest {
+        let path = &change.path;
+        while outer.last().is_some_and(|(_, outer)| !path.is_within(&outer.path)) {
+            outer.pop();
+        }
+        match outer.last() {
+            Some((_, outer)) if !matches!(outer.action, Action::Directory { .. }) => {
+                return Err(invalid(format!("{path} is in something that is no directory")));
+            }
+            Some((before, _)) if *before > at => return Err(invalid(format!("{path} comes before what it needs"))),
+            _ => outer.push((at, change)),
+        }
+    }
+    Ok(())
+}
+
+/// By this a directory comes before all beneath it, and that before all else.
+fn in_tree_order(path: &TreePath) -> impl Iterator<Item = u8> {
+    path.as_bytes().iter().map(|byte| if *byte == b'/' { 0 } else { *byte })
+}
+
+fn group(change: &Change) -> Group {
+    match &change.action {
+        Action::LastWrite { .. } => Group::LastWrites,
+        Action::Rename { .. } => Group::Renames,
+        Action::Remove => Group::Removals,
+        _ => Group::Rest,
+    }
 }
 
 fn invalid(why: impl Into<String>) -> CommitError {
@@ -50,10 +88,8 @@ struct Seen<'a> {
     to: HashSet<&'a TreePath>,
     removed: HashSet<&'a TreePath>,
     written: HashSet<&'a TreePath>,
-    /// Whether what the rest has at a path is a directory; and whether it can have a second name.
-    rest: HashMap<&'a TreePath, (bool, bool)>,
-    /// A directory above which all is known to be in order.
-    parent: Option<TreePath>,
+    /// Whether what the rest has at a path can have a second name.
+    rest: HashMap<&'a TreePath, bool>,
     bytes: u64,
 }
 
@@ -61,12 +97,7 @@ impl<'a> Seen<'a> {
     fn accept(&mut self, change: &'a Change) -> Result<(), CommitError> {
         let path = &change.path;
         self.accept_path(path)?;
-        let group = match &change.action {
-            Action::LastWrite { .. } => Group::LastWrites,
-            Action::Rename { .. } => Group::Renames,
-            Action::Remove => Group::Removals,
-            _ => Group::Rest,
-        };
+        let group = group(change);
         if self.group.is_some_and(|last| last > group) {
             return Err(invalid(format!("{path} is out of order")));
         }
@@ -80,7 +111,7 @@ impl<'a> Seen<'a> {
             }
             Action::Remove => self.removed.insert(path),
             Action::LastWrite { .. } => self.written.insert(path),
-            _ => self.accept_parents(path)? && self.rest.insert(path, (directory, linkable)).is_none(),
+            _ => self.rest.insert(path, linkable).is_none(),
         };
         if !fresh {
             return Err(invalid(format!("{path} occurs twice")));
@@ -97,23 +128,6 @@ impl<'a> Seen<'a> {
             return Err(invalid(format!("{path} is no path that a file can have")));
         }
         Ok(())
-    }
-
-    /// No ancestor in the rest may be anything but a directory. (That it comes first is checked with `accept_whole`.)
-    fn accept_parents(&mut self, path: &TreePath) -> Result<bool, CommitError> {
-        let parent = path.parent();
-        if parent == self.parent {
-            return Ok(true);
-        }
-        let mut at = parent.clone();
-        while let Some(ancestor) = at {
-            if self.rest.get(&ancestor).is_some_and(|(directory, _)| !directory) {
-                return Err(invalid(format!("{path} is in something that is no directory")));
-            }
-            at = ancestor.parent();
-        }
-        self.parent = parent;
-        Ok(true)
     }
 
     fn accept_action(&mut self, change: &Change) -> Result<(), CommitError> {
@@ -153,7 +167,7 @@ impl<'a> Seen<'a> {
                 self.accept_path(to)?;
                 match self.rest.get(to) {
                     _ if to == path => Err(invalid(format!("{path} is a link to itself"))),
-                    Some((_, false)) => Err(invalid(format!("{path} is a second name of what can have none"))),
+                    Some(false) => Err(invalid(format!("{path} is a second name of what can have none"))),
                     _ => Ok(()),
                 }
             }
@@ -161,11 +175,10 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// What can only be told when all changes are known: a directory comes before what is in it, and a link after what
-    /// it is a name of.
+    /// What can only be told when all changes are known: a link comes after what it is a name of.
     fn accept_whole(&mut self, change: &'a Change) -> Result<(), CommitError> {
         let path = &change.path;
-        match change.action {
+        match &change.action {
             Action::Rename { .. } | Action::Remove => return Ok(()),
             Action::LastWrite { .. } if self.removed.contains(path) => return Ok(()),
             Action::LastWrite { .. } => {
@@ -173,18 +186,13 @@ impl<'a> Seen<'a> {
             }
             _ => {}
         }
-        let before = [
-            path.parent(),
-            match &change.action {
-                Action::HardLink { to } => Some(to.clone()),
-                _ => None,
-            },
-        ];
         // Those passed are taken out of `rest`: what is still in it comes later.
         self.rest.remove(path);
-        match before.iter().flatten().any(|other| self.rest.contains_key(other)) {
-            true => Err(invalid(format!("{path} comes before what it needs"))),
-            false => Ok(()),
+        match &change.action {
+            Action::HardLink { to } if self.rest.contains_key(to) => {
+                Err(invalid(format!("{path} comes before what it needs")))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -281,6 +289,20 @@ mod tests {
         Xattr { name: name.into(), value: vec![] }
     }
 
+    /// Each is in another folder, and each of thirty thousand folders above it would be looked for.
+    #[test]
+    fn paths_as_deep_as_can_be_take_no_time() {
+        let deep = |name: usize| {
+            let folders = "/x".repeat(PATH_BYTES_MAX / 2 - 20);
+            file(&format!("/{name}{folders}/f"))
+        };
+        let delta = Delta { changes: (0..200).map(deep).collect() };
+        let cpu = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
+        let before = cpu();
+        assert!(validate(&delta).is_ok());
+        assert!(cpu() - before <= 3, "{} s", cpu() - before);
+    }
+
     #[test]
     fn what_no_honest_worker_sends_is_refused() {
         let symlink = |at: &str, target: &str| {
@@ -298,6 +320,8 @@ mod tests {
             ("in a file", vec![file("/a"), file("/a/b")]),
             ("in a link", vec![symlink("/a", "/etc"), file("/a/b/c")]),
             ("before its directory", vec![file("/a/b"), directory("/a", false)]),
+            ("far below a link that comes later", vec![file("/a/b/c/d"), symlink("/a/b", "/etc")]),
+            ("far below a directory that comes later", vec![file("/a/b/c/d"), file("/a-"), directory("/a", false)]),
             ("removal late", vec![file("/a"), change("/b", seen, Action::Remove)]),
             ("root", vec![change("/", seen, Action::Remove)]),
             ("root file", vec![file("/")]),
@@ -321,6 +345,9 @@ mod tests {
             let result = validate(&Delta { changes });
             assert!(matches!(result, Err(CommitError::Invalid(_))), "{name}: {result:?}");
         }
+        let beside =
+            vec![directory("/a", false), file("/a-b"), file("/a/b"), file("/a.c"), file("/a/b.d"), file("/ab/c")];
+        assert!(validate(&Delta { changes: beside }).is_ok());
         let good = vec![
             last_write("/d"),
             change("/new", seen, Action::Rename { from: path("/old") }),
