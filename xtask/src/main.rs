@@ -51,7 +51,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--each]                      each program that a test starts is a command of remrun, not the test (sed, coreutils)
        [--jobs N] [--limit SECONDS]  tests at a time; one that takes longer here is left out
   machine [--filter TEXT]            what spares an owner, on an emulated machine: control groups of version 2, compressed swap, the kernel's links
-  fuzz [--seconds N]                 the task table beside its model, on bytes that a fuzzer chooses
+  fuzz [--target NAME] [--seconds N] every parser of bytes from elsewhere, and the task table beside its model, on bytes that a fuzzer chooses
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 

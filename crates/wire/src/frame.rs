@@ -21,8 +21,10 @@ pub(crate) const GREETING_BYTES_MAX: usize = 8 << 10;
 const PARTS_BYTES_MAX: usize = 256 << 20;
 /// Room that is made for a frame beyond what has come of it.
 const ROOM_BYTES: usize = 1 << 20;
-const PACKED: u32 = 1 << 31;
-const LIKE: u32 = 1 << 30;
+/// Flag of a frame's head: its bytes are packed.
+pub(crate) const PACKED: u32 = 1 << 31;
+/// Flag of a frame's head: it is like an earlier one.
+pub(crate) const LIKE: u32 = 1 << 30;
 /// Shorter messages would not get shorter.
 const WORTH_PACKING: usize = 96;
 
@@ -68,13 +70,19 @@ pub(crate) struct FrameSender {
 #[derive(Debug)]
 pub(crate) struct FrameReceiver {
     stream: quinn::RecvStream,
+    incoming: Incoming,
+    answers: Option<Number>,
+}
+
+/// What has come of a stream, from which frames are taken.
+#[derive(Debug)]
+pub(crate) struct Incoming {
     buffer: BytesMut,
     frames: Arc<Frames>,
-    answers: Option<Number>,
     parts: Parts,
 }
 
-impl Drop for FrameReceiver {
+impl Drop for Incoming {
     fn drop(&mut self) {
         // Less is never too much.
         let _ = self.parts.set(0, &self.frames);
@@ -152,7 +160,7 @@ impl FrameSender {
 
 impl FrameReceiver {
     pub fn new(stream: quinn::RecvStream, frames: Arc<Frames>) -> Self {
-        Self { stream, buffer: BytesMut::new(), frames, answers: None, parts: Parts::default() }
+        Self { stream, incoming: Incoming::new(frames), answers: None }
     }
 
     /// What comes shows that the other side has this message.
@@ -163,22 +171,33 @@ impl FrameReceiver {
     /// The next message; `None` if the other side has finished. Safe to cancel.
     pub async fn next(&mut self) -> Result<Option<Bytes>, WireError> {
         loop {
-            if let Some(frame) = self.take()? {
-                self.answers.take().into_iter().for_each(|number| self.frames.likeness.confirm(number));
+            if let Some(frame) = self.incoming.take()? {
+                let frames = &self.incoming.frames;
+                self.answers.take().into_iter().for_each(|number| frames.likeness.confirm(number));
                 return Ok(Some(frame));
             }
             match self.stream.read_chunk(256 << 10, true).await.map_err(lost)? {
-                Some(chunk) => {
-                    self.buffer.extend_from_slice(&chunk.bytes);
-                    self.parts.set(self.buffer.len(), &self.frames)?;
-                }
-                None if self.buffer.is_empty() => return Ok(None),
+                Some(chunk) => self.incoming.feed(&chunk.bytes)?,
+                None if self.incoming.buffer.is_empty() => return Ok(None),
                 None => return Err(WireError::Lost("the stream ended within a message".into())),
             }
         }
     }
+}
 
-    fn take(&mut self) -> Result<Option<Bytes>, WireError> {
+impl Incoming {
+    pub fn new(frames: Arc<Frames>) -> Self {
+        Self { buffer: BytesMut::new(), frames, parts: Parts::default() }
+    }
+
+    /// More has come.
+    pub fn feed(&mut self, bytes: &[u8]) -> Result<(), WireError> {
+        self.buffer.extend_from_slice(bytes);
+        self.parts.set(self.buffer.len(), &self.frames)
+    }
+
+    /// The next whole message, if it has come.
+    pub fn take(&mut self) -> Result<Option<Bytes>, WireError> {
         let Some(head) = self.buffer.first_chunk::<4>() else { return Ok(None) };
         let head = u32::from_be_bytes(*head);
         let length = (head & !(PACKED | LIKE)) as usize;

@@ -17,6 +17,8 @@
 //! * [`owner`]: how a worker recognises tasks of its own account on its own machine.
 //! * [`without`]: what is left out, to measure what it is worth.
 
+#[doc(hidden)]
+pub mod attacked;
 pub mod awake;
 mod bulk;
 pub mod connection;

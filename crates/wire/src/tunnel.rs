@@ -123,7 +123,8 @@ fn put_frame(outgoing: &mut BytesMut, datagram: &[u8]) {
     outgoing.extend_from_slice(datagram);
 }
 
-fn take_frame(incoming: &mut BytesMut) -> Option<BytesMut> {
+/// The next whole datagram, if it has come.
+pub(crate) fn take_frame(incoming: &mut BytesMut) -> Option<BytesMut> {
     let length = u16::from_be_bytes(*incoming.first_chunk()?) as usize;
     if incoming.len() < 2 + length {
         return None;

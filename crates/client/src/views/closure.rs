@@ -68,6 +68,28 @@ pub fn closure_of(program: &TreePath, cwd: &TreePath, env: &[Vec<u8>], links: bo
     search.found.into_iter().collect()
 }
 
+/// All that is read out of a program's file, for who attacks the reader (`parsers`).
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct ReadProgram {
+    /// Interpreter, libraries and folders that an ELF file names.
+    pub names: Option<Vec<Vec<u8>>>,
+    /// As of [`level_of`].
+    pub level: u8,
+    /// Interpreter and argument that a script names.
+    pub script: Option<Vec<Vec<u8>>>,
+}
+
+/// See [`ReadProgram`].
+#[doc(hidden)]
+pub fn read_program(file: &File) -> ReadProgram {
+    let named = |elf: Elf| [elf.interpreter, elf.rpath, elf.runpath].into_iter().flatten().chain(elf.needed).collect();
+    let script = first_line(file).map(|(interpreter, argument)| [interpreter].into_iter().chain(argument).collect());
+    ReadProgram { names: elf::read(file).map(named), level: elf::level(file).unwrap_or(0), script }
+}
+
+pub use elf::linker_cache;
+
 /// Level of x86-64 that a program was built for; 0: it does not say, or is none.
 pub fn level_of(real: &TreePath) -> u8 {
     open(real).and_then(|file| elf::level(&file)).unwrap_or(0)
