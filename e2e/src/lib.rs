@@ -3,10 +3,11 @@
 //! A [`pool::Pool`] is a hub, workers whose root is empty ([`empty_root`]) and clients, all in one temporary folder. The
 //! [`differential`] harness runs a [`case::Case`] once locally and once through `remrun`, at the same path, and compares
 //! everything that can be seen; [`differ`] does so with programs drawn by chance. Beside the table of cases (`cases/*.case`) there are [`scenario`]s on pools of their own
-//! ([`contract`], [`failure`], [`cut`]), scripts of what went wrong once ([`situations`]), tests on [`real`] input, suites of others ([`foreign`]), a [`demo`] and the [`bench`] of launches.
+//! ([`contract`], [`failure`], [`cut`]), a campaign of faults ([`chaos`]), scripts of what went wrong once ([`situations`]), tests on [`real`] input, suites of others ([`foreign`]), a [`demo`] and the [`bench`] of launches.
 
 pub mod bench;
 pub mod case;
+pub mod chaos;
 pub mod client;
 pub mod contract;
 pub mod cut;

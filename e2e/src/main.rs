@@ -6,8 +6,8 @@ use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
 use e2e::{
-    bench, contract, cut, demo, differ, failure, foreign, hubs, machine, real, roam, scratch::Scratch, situations,
-    slow, suite, supervise,
+    bench, chaos, contract, cut, demo, differ, failure, foreign, hubs, machine, real, roam, scratch::Scratch,
+    situations, slow, suite, supervise,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,6 +19,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e foreign [--only SUITE] [--filter TEST,...] [--user root|nobody] [--each] [--jobs N] [--limit SECONDS] [--json]
        e2e machine [--filter TEXT]
        e2e differ [--seed N] [--programs N] [--minutes M] [--program FILE] [--jobs N] [--no-shrink] [--json] [--keep]
+       e2e chaos [--seed N] [--minutes M] [--round K] [--keep]
        e2e demo [--keep]
        e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
        e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
@@ -141,6 +142,7 @@ fn work(arguments: &[String]) -> Result<ExitCode> {
             report.close()
         }
         Some("differ") => differ_by_chance(rest)?,
+        Some("chaos") => chaos_by_chance(rest)?,
         Some("demo") => {
             let keep = rest.flag("--keep");
             rest.end()?;
@@ -189,6 +191,15 @@ fn differ_by_chance(mut rest: Arguments) -> Result<bool> {
     };
     rest.end()?;
     differ::run(&options)
+}
+
+fn chaos_by_chance(mut rest: Arguments) -> Result<bool> {
+    let seed = rest.number("--seed", differ::Options::seed_of_today())?;
+    let mut options = chaos::Options::campaign(seed, rest.number("--minutes", 10)?);
+    options.only = rest.number_if_given("--round")?;
+    options.keep = rest.flag("--keep");
+    rest.end()?;
+    chaos::run(&options)
 }
 
 fn foreign_suites(mut rest: Arguments) -> Result<bool> {
@@ -360,9 +371,17 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
     report.add("pool/stops and leaves nothing", verdict, started.elapsed().max(Duration::from_millis(1)));
     let options = Options { guests: false, ..Options::new(2, 2)? };
-    for run in
-        [contract::run, failure::run, cut::run, slow::run, roam::run, hubs::run, situations::run, differ::run_in_suite]
-    {
+    for run in [
+        contract::run,
+        failure::run,
+        cut::run,
+        slow::run,
+        roam::run,
+        hubs::run,
+        situations::run,
+        chaos::run_in_suite,
+        differ::run_in_suite,
+    ] {
         run(&options, filter, &report);
     }
     Ok(report.close())

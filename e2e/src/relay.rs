@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 /// Largest datagram.
 const DATAGRAM_BYTES_MAX: usize = 65536;
-/// Most senders; further ones are not heard.
+/// Most senders: beyond them the one is forgotten from which nothing has come for longest.
 const SENDERS_MAX: usize = 64;
 /// How often the relay looks whether it is to end, in nanoseconds.
 const LOOK_NS: i64 = 100_000_000;
@@ -98,10 +98,13 @@ fn serve(front: &UdpSocket, target: SocketAddr, state: &State) {
 /// The socket towards the target for datagrams of `from`; made for the first one.
 fn back_of(senders: &mut Vec<(SocketAddr, UdpSocket)>, from: SocketAddr, target: SocketAddr) -> Option<&UdpSocket> {
     if let Some(at) = senders.iter().position(|(sender, _)| *sender == from) {
-        return Some(&senders[at].1);
+        // Those heard last are at the end.
+        let known = senders.remove(at);
+        senders.push(known);
+        return senders.last().map(|(_, back)| back);
     }
     if senders.len() >= SENDERS_MAX {
-        return None;
+        senders.remove(0);
     }
     let back = UdpSocket::bind("127.0.0.1:0").ok()?;
     back.connect(target).ok()?;

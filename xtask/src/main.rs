@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `bench`, `foreign`, `machine`, `fuzz`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `chaos`, `bench`, `foreign`, `machine`, `fuzz`, `tidy`.
 
 mod fuzz;
 mod machine;
@@ -16,6 +16,7 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
   differ [--minutes M] [--seed N]    programs drawn by chance, run here and remotely, and compared; a failure is shrunk
          [--programs N] [--program FILE] [--jobs N] [--json]
+  chaos [--minutes M] [--seed N]     parts killed and stopped, links cut, disks full, by chance, beneath commands that are judged
   bench launch [--json]              what a launch costs, beside local runs and the peers that install here
        [--rounds N] [--no-build] [--no-peers] [--apart]
        [--only cold]                 first uses alone
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         ["demo", rest @ ..] => demo(rest),
         ["test", rest @ ..] => test::run(rest),
         ["differ", rest @ ..] => differ(rest),
+        ["chaos", rest @ ..] => chaos(rest),
         ["bench", rest @ ..] => bench(rest),
         ["foreign", rest @ ..] => foreign(rest),
         ["machine", rest @ ..] => machine::run(rest),
@@ -91,6 +93,13 @@ fn differ(rest: &[&str]) -> Result<(), String> {
     need::programs(need::TESTS)?;
     let programs = run::build(false)?;
     run::e2e(&programs, &[&["differ"], rest].concat())
+}
+
+fn chaos(rest: &[&str]) -> Result<(), String> {
+    need::root("the campaign")?;
+    need::programs(need::TESTS)?;
+    let programs = run::build(false)?;
+    run::e2e(&programs, &[&["chaos"], rest].concat())
 }
 
 fn foreign(rest: &[&str]) -> Result<(), String> {
