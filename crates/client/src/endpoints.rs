@@ -6,8 +6,12 @@ use crate::stdio;
 use base::{Limit, TreePath};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
-use rustix::fs::{FileType, OFlags, StatVfsMountFlags, fcntl_getfl, fstatfs};
+use rustix::fs::{FileType, OFlags, fcntl_getfl, fstatfs};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
+use store::room::Room;
 
 /// A disk with less space than this may become full from what a command says. 64 MiB.
 const SPACE_BYTES_MIN: u64 = 64 << 20;
@@ -78,16 +82,15 @@ fn little_space(fd: &OwnedFd) -> Option<String> {
 /// become full: elsewhere it would not notice.
 pub fn lacks_room<'a>(folders: impl IntoIterator<Item = &'a TreePath>) -> Option<String> {
     folders.into_iter().find_map(|folder| {
-        let found = rustix::fs::statvfs(folder.as_bytes()).ok()?;
+        let room = Room::at(Path::new(OsStr::from_bytes(folder.as_bytes()))).ok()?;
         // What is read-only, and what has no bound, does not become full.
-        if found.f_flag.contains(StatVfsMountFlags::RDONLY) || found.f_blocks == 0 {
+        if room.is_unbounded {
             return None;
         }
-        let bytes = found.f_bavail.saturating_mul(found.f_frsize);
-        if bytes < ROOM_BYTES_MIN {
-            return Some(format!("{folder} is on a disk with only {} MiB left", bytes >> 20));
+        if room.bytes < ROOM_BYTES_MIN {
+            return Some(format!("{folder} is on a disk with only {} MiB left", room.bytes >> 20));
         }
-        let files = (found.f_files > 0).then_some(found.f_ffree).filter(|files| *files < ROOM_FILES_MIN);
+        let files = Some(room.files).filter(|files| *files < ROOM_FILES_MIN);
         files.map(|files| format!("{folder} is on a file system that may have only {files} more files"))
     })
 }

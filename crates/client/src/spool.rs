@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use store::room::Room;
 
 /// Bytes kept in memory for one task; more go to the file.
 const MEMORY_BYTES_MAX: usize = 8 << 20;
@@ -27,8 +28,6 @@ const WHOLES_MAX: usize = 64;
 const UNANNOUNCED_BYTES_MAX: u64 = 256 << 20;
 /// What names, recipes and the like may add to a file's bytes: for each file, and for each sixteen bytes of it one.
 pub(crate) const BESIDE_FILE_BYTES: u64 = 4 << 10;
-/// What is left free on the disk: the machine is the user's, not a worker's.
-const FREE_BYTES_MIN: u64 = 256 << 20;
 
 /// The objects of one task's delta.
 #[derive(Debug)]
@@ -372,8 +371,7 @@ fn data_bytes(recipe: &Recipe) -> u64 {
 
 /// How many bytes results may take of the disk that `folder` is on.
 pub(crate) fn room(folder: &std::path::Path) -> io::Result<u64> {
-    let disk = rustix::fs::statvfs(folder)?;
-    Ok(disk.f_bavail.saturating_mul(disk.f_frsize).saturating_sub(FREE_BYTES_MIN))
+    Ok(Room::at(folder)?.for_results())
 }
 
 /// A file that has no name, in `folder`.

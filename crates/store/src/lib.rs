@@ -13,6 +13,7 @@ pub mod chunk;
 pub mod journal;
 pub mod log;
 pub mod pg_journal;
+pub mod room;
 pub mod system;
 pub mod upkeep;
 

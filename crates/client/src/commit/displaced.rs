@@ -5,6 +5,7 @@ use super::emptied::remove_all;
 use super::stage::Stages;
 use base::TaskId;
 use std::os::fd::{AsFd, OwnedFd};
+use store::room::Room;
 
 /// Changes of a commit from which on nobody waits.
 const CHANGES_MIN: usize = 2_000;
@@ -30,8 +31,5 @@ fn remove(task: TaskId, folder: &OwnedFd, names: &[Vec<u8>]) {
 
 /// Whether the file system has so much room that nobody misses at once what is given back.
 fn has_plenty(folder: impl AsFd) -> bool {
-    const ONE_OF: u64 = 10;
-    let Ok(now) = rustix::fs::fstatvfs(folder) else { return false };
-    // Some file systems do not count files.
-    now.f_bavail >= now.f_blocks / ONE_OF && (now.f_files == 0 || now.f_favail >= now.f_files / ONE_OF)
+    Room::of_open(folder).is_ok_and(|room| room.is_plenty())
 }

@@ -16,6 +16,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use store::room::Room;
 
 /// What is renamed: where from, by where to.
 type Renamed<'a> = HashMap<&'a TreePath, &'a TreePath>;
@@ -77,8 +78,7 @@ pub(crate) fn room_at(tree: &Tree, path: &TreePath) -> io::Result<(u64, u64)> {
     let mut at = Some(path.clone());
     while let Some(here) = at {
         if let Ok(held) = tree.directory(&here) {
-            let disk = rustix::fs::fstatvfs(&*held)?;
-            return Ok((node_of(&*held)?.dev, disk.f_bavail.saturating_mul(disk.f_frsize)));
+            return Ok((node_of(&*held)?.dev, Room::of_open(&*held)?.bytes));
         }
         at = here.parent();
     }

@@ -24,6 +24,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use store::room::Room;
 use stored::Stored;
 
 /// Most deltas kept; the oldest go first.
@@ -73,8 +74,7 @@ impl Committer {
         }
         let io = CommitError::State;
         files::make_private_folder(&self.kept_folder()).map_err(io)?;
-        let disk = rustix::fs::statvfs(self.kept_folder()).map_err(|error| io(error.into()))?;
-        let room = disk.f_bavail.saturating_mul(disk.f_frsize);
+        let room = Room::at(&self.kept_folder()).map_err(io)?.bytes;
         let changes: Vec<Cow<'_, Change>> = keep.delta.changes.iter().map(Cow::Borrowed).collect();
         // What the worker says of sizes is not what would be written: that is measured.
         if place::measure(&changes, keep.contents, |_| Ok((0, room))).is_err() {
