@@ -3,6 +3,7 @@
 //! `tasks` has the tasks one after the other, each behind its length; `job` is written last, and a folder without it is of a submission
 //! that was broken off. Where outputs are: `output/0/17.stdout`, a folder for each thousand.
 
+use crate::commit;
 use crate::small_file::{self, seal, unseal};
 use base::batch::{AFTER_MAX, AFTER_OF_JOB_MAX, TASK_BYTES_MAX, TASKS_MAX};
 use base::codec::{Encode, Malformed, Reader, Writer};
@@ -138,9 +139,11 @@ impl Drop for Draft {
 
 /// Removes a job's folder, if there is one.
 pub fn remove(folder: &Path) -> io::Result<()> {
-    match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    let (Some(above), Some(name)) = (folder.parent(), folder.file_name()) else { return Ok(()) };
+    match File::open(above) {
+        Ok(above) => commit::remove_all(&above, name.as_encoded_bytes()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

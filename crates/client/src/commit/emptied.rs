@@ -5,7 +5,10 @@ use super::tree::{self, is_writable, os};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Descriptors that are held of one tree: what is further up in a deeper one is opened again on the way back.
+const HELD_MAX: usize = 64;
 
 /// Removes `name` in `held` with all beneath, following no link; nothing there is fine.
 pub(crate) fn remove_all(held: impl AsFd, name: &[u8]) -> io::Result<()> {
@@ -14,17 +17,26 @@ pub(crate) fn remove_all(held: impl AsFd, name: &[u8]) -> io::Result<()> {
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(error.into()),
     }
-    // Without recursion, so that depth costs memory and not stack: directories are opened one by one and emptied.
+    // Without recursion, so that depth costs memory, and neither stack nor descriptors: directories are opened one by one and emptied.
     let mut open = vec![Emptied::open(held.as_fd(), name)?];
     while let Some(last) = open.last_mut() {
         match last.directories.pop() {
             Some(beneath) => {
-                let next = Emptied::open(last.held.as_fd(), &beneath)?;
+                let next = Emptied::open(last.held()?, &beneath)?;
                 open.push(next);
+                if let Some(far) = open.len().checked_sub(HELD_MAX + 1) {
+                    open[far].held = None;
+                }
             }
             None => {
                 let emptied = open.pop().expect("the loop has just seen it");
-                let parent = open.last().map_or(held.as_fd(), |parent| parent.held.as_fd());
+                let parent = match open.last_mut() {
+                    Some(parent) => {
+                        parent.come_back(&emptied)?;
+                        parent.held()?
+                    }
+                    None => held.as_fd(),
+                };
                 rustix::fs::unlinkat(parent, os(&emptied.name), AtFlags::REMOVEDIR)?;
             }
         }
@@ -34,13 +46,15 @@ pub(crate) fn remove_all(held: impl AsFd, name: &[u8]) -> io::Result<()> {
 
 /// A directory that is being removed: its files are gone, these directories are left.
 struct Emptied {
-    held: OwnedFd,
+    /// `None`: it was let go of.
+    held: Option<OwnedFd>,
+    identity: (u64, u64),
     name: Vec<u8>,
     directories: Vec<Vec<u8>>,
 }
 
 impl Emptied {
-    fn open(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
+    fn open(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<Self> {
         let held = open_to_empty(parent, name)?;
         let mut directories = Vec::new();
         for name in names_in(&held)? {
@@ -50,12 +64,36 @@ impl Emptied {
                 Err(error) => return Err(error.into()),
             }
         }
-        Ok(Self { held, name: name.to_vec(), directories })
+        let identity = identity(&held)?;
+        Ok(Self { held: Some(held), identity, name: name.to_vec(), directories })
+    }
+
+    fn held(&self) -> io::Result<BorrowedFd<'_>> {
+        self.held.as_ref().map(AsFd::as_fd).ok_or_else(|| io::Error::other("a directory was let go of too early"))
+    }
+
+    /// Holds it again, from one that was in it.
+    fn come_back(&mut self, beneath: &Self) -> io::Result<()> {
+        if self.held.is_some() {
+            return Ok(());
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let above = rustix::fs::openat(beneath.held()?, c"..", flags, Mode::empty())?;
+        if identity(&above)? != self.identity {
+            return Err(io::Error::other("a directory was moved while it was removed"));
+        }
+        self.held = Some(above);
+        Ok(())
     }
 }
 
+fn identity(held: &OwnedFd) -> io::Result<(u64, u64)> {
+    let found = rustix::fs::fstat(held)?;
+    Ok((found.st_dev, found.st_ino))
+}
+
 /// Opens a directory that is to be emptied, and makes it writable if there is something in it.
-fn open_to_empty(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+fn open_to_empty(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let held = match tree::open_beneath(parent, name, flags) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -68,4 +106,33 @@ fn open_to_empty(parent: std::os::fd::BorrowedFd<'_>, name: &[u8]) -> io::Result
         rustix::fs::fchmod(&held, Mode::from_raw_mode(0o700))?;
     }
     Ok(held)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+
+    /// More than a process has descriptors.
+    const LEVELS: usize = 40_000;
+
+    #[test]
+    fn a_tree_of_any_depth_is_removed() {
+        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+        let top = File::open(folder.path()).unwrap();
+        let mut held = OwnedFd::from(top.try_clone().unwrap());
+        for level in 0..LEVELS {
+            rustix::fs::mkdirat(&held, "d", Mode::RWXU).unwrap();
+            // Some have more than one.
+            if level % 1000 == 0 {
+                rustix::fs::mkdirat(&held, "e", Mode::RWXU).unwrap();
+            }
+            held = rustix::fs::openat(&held, "d", OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        }
+        drop(rustix::fs::openat(&held, "f", OFlags::CREATE | OFlags::WRONLY, Mode::RUSR).unwrap());
+        remove_all(&top, b"d").unwrap();
+        remove_all(&top, b"e").unwrap();
+        remove_all(&top, b"none").unwrap();
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
 }

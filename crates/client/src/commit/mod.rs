@@ -40,6 +40,7 @@ mod validate;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use emptied::remove_all;
 pub use error::{CommitError, Conflict, ConflictKind, Refusal};
 pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, Keep, KeptChange, KeptInfo, Recommitted, SHOWN_MAX};
 pub use outcome::OUTCOMES_MAX;
