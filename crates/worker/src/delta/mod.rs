@@ -17,6 +17,7 @@
 
 mod compare;
 mod emit;
+mod folder;
 mod handle;
 mod left;
 mod names;
@@ -36,7 +37,7 @@ use rustix::io::Errno;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -67,21 +68,28 @@ pub trait Lens {
     }
 }
 
-/// Opens what is at a path in `folder`, following no link; in steps where the path is longer than the kernel takes at once.
+/// Opens what is at a path in `folder`, following no link.
 fn open_within(folder: &Path, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
+    let held = rustix::fs::open(folder, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    open_beneath(held.as_fd(), path, flags)
+}
+
+/// The same in a held folder; in steps where the path is longer than the kernel takes at once.
+fn open_beneath(folder: BorrowedFd<'_>, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
     const AT_ONCE_BYTES_MAX: usize = 4000;
     const STEP: OFlags = OFlags::PATH.union(OFlags::CLOEXEC);
     let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let open = |at: &OwnedFd, path: &[u8], flags| {
+    let open = |at: BorrowedFd<'_>, path: &[u8], flags| {
         rustix::fs::openat2(at, std::ffi::OsStr::from_bytes(path), flags, Mode::empty(), within)
     };
-    let (mut at, mut rest) = (rustix::fs::open(folder, STEP, Mode::empty())?, path);
+    let (mut held, mut rest): (Option<OwnedFd>, _) = (None, path);
     while rest.len() > AT_ONCE_BYTES_MAX {
         // A name has at most 255 bytes, so there is a slash.
         let cut = rest[..AT_ONCE_BYTES_MAX].iter().rposition(|byte| *byte == b'/').ok_or(Errno::NAMETOOLONG)?;
-        (at, rest) = (open(&at, &rest[..cut], STEP)?, &rest[cut + 1..]);
+        let next = open(held.as_ref().map_or(folder, |held| held.as_fd()), &rest[..cut], STEP)?;
+        (held, rest) = (Some(next), &rest[cut + 1..]);
     }
-    open(&at, rest, flags)
+    open(held.as_ref().map_or(folder, |held| held.as_fd()), rest, flags)
 }
 
 /// How a task's upper directory is to be read.

@@ -1,5 +1,6 @@
 //! Walking the upper directory: what is in it, and which part of the lower directory each entry belongs to.
 
+use super::folder::{FLAGS, Folder};
 use super::{DEPTH_MAX, DeltaError, Handle, Lens, Options};
 use base::{Binding, TreePath, Xattr};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
@@ -7,7 +8,7 @@ use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -16,8 +17,8 @@ use std::rc::Rc;
 pub(crate) struct Entry {
     /// Where it is after the task.
     pub path: TreePath,
-    /// Its parent in the upper directory, held, for opening it.
-    pub parent: Rc<OwnedFd>,
+    /// Its parent in the upper directory, for opening it.
+    pub parent: Rc<Folder>,
     /// Its name there.
     pub name: Vec<u8>,
     pub stat: Stat,
@@ -69,7 +70,7 @@ pub(crate) struct Walked {
 }
 
 struct Pending {
-    parent: Rc<OwnedFd>,
+    parent: Rc<Folder>,
     name: Vec<u8>,
     path: TreePath,
     /// The directory in the lower directory that it is merged with.
@@ -81,7 +82,7 @@ struct Pending {
 pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<Walked, DeltaError> {
     let io = |source: Errno| DeltaError::Io { what: "open", path: TreePath::root(), source: source.into() };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = Rc::new(rustix::fs::open(upper, flags, Mode::empty()).map_err(io)?);
+    let root = rustix::fs::open(upper, flags, Mode::empty()).map_err(io)?;
     let prefix: &[u8] = if options.privileged { b"trusted.overlay." } else { b"user.overlay." };
     let mut walker = Walker::new(lens, options, prefix, false);
     let at = &options.at;
@@ -91,9 +92,9 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     // Without an index, files of several names are copied up without such a note.
     walker.origins = options.privileged && notes.origin.is_some();
     let mut pending = Vec::new();
+    let stat = rustix::fs::fstat(&root).map_err(io)?;
+    let root = Folder::top(root, at.clone());
     if let Some(binding @ Binding::Directory { .. }) = lens.binding_of(at).filter(|_| !at.is_root()) {
-        let io = |source: Errno| DeltaError::Io { what: "read", path: at.clone(), source: source.into() };
-        let stat = rustix::fs::fstat(&*root).map_err(io)?;
         let (path, parent, lower) = (at.clone(), root.clone(), Some((at.clone(), binding)));
         let (name, kind) = (b".".to_vec(), Kind::Directory { opaque: false });
         let (xattrs, origin) = (notes.xattrs, None);
@@ -102,9 +103,10 @@ pub(crate) fn walk(upper: &Path, lens: &dyn Lens, options: &Options) -> Result<W
     walker.list(&root, at, Some(at), 1, &mut pending)?;
     while let Some(next) = pending.pop() {
         let io = |source: Errno| DeltaError::Io { what: "open", path: next.path.clone(), source: source.into() };
-        let held = rustix::fs::openat(&*next.parent, os(&next.name), flags | OFlags::NOFOLLOW, Mode::empty());
-        let held = Rc::new(held.map_err(io)?);
-        walker.list(&held, &next.path, next.lower.as_ref(), next.depth + 1, &mut pending)?;
+        let above = next.parent.open().map_err(io)?;
+        let opened = rustix::fs::openat(&above, os(&next.name), FLAGS, Mode::empty()).map_err(io)?;
+        let folder = next.parent.beneath(next.path.clone(), opened);
+        walker.list(&folder, &next.path, next.lower.as_ref(), next.depth + 1, &mut pending)?;
     }
     Ok(walker.walked)
 }
@@ -114,18 +116,19 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
     let path = TreePath::root();
     let io = |source: Errno| DeltaError::Io { what: "read the index of", path: path.clone(), source: source.into() };
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let held = match rustix::fs::open(index, flags, Mode::empty()) {
+    let folder = match rustix::fs::open(index, flags, Mode::empty()) {
         Err(Errno::NOENT) => return Ok(Vec::new()),
-        other => Rc::new(other.map_err(io)?),
+        other => Folder::top(other.map_err(io)?, TreePath::root()),
     };
+    let held = folder.open().map_err(io)?;
     let prefix: &[u8] = b"trusted.overlay.";
     let walker = Walker::new(lens, options, prefix, true);
     let mut found = Vec::new();
-    for entry in Dir::read_from(&*held).map_err(io)? {
+    for entry in Dir::read_from(&held).map_err(io)? {
         let entry = entry.map_err(io)?;
         let name = entry.file_name().to_bytes();
         let Some(handle) = Handle::from_index(name) else { continue };
-        let stat = rustix::fs::statat(&*held, os(name), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
+        let stat = rustix::fs::statat(&held, os(name), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
         let other = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => None,
             FileType::Symlink => Some(Kind::Symlink { target: Vec::new() }),
@@ -140,12 +143,12 @@ pub(crate) fn walk_index(index: &Path, lens: &dyn Lens, options: &Options) -> Re
             Some(other) => (other, Vec::new()),
             None => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = rustix::fs::openat(&*held, os(name), flags, Mode::empty()).map_err(io)?;
+                let file = rustix::fs::openat(&held, os(name), flags, Mode::empty()).map_err(io)?;
                 let notes = walker.notes_of(&path, &file)?;
                 (Kind::File(Copied { copied: Some(true), bare: notes.bare, from: None }), notes.xattrs)
             }
         };
-        let (parent, name, origin) = (held.clone(), name.to_vec(), Some(handle.clone()));
+        let (parent, name, origin) = (folder.clone(), name.to_vec(), Some(handle.clone()));
         found.push((handle, Entry { path: path.clone(), parent, name, stat, lower: None, xattrs, origin, kind }));
     }
     Ok(found)
@@ -204,7 +207,7 @@ impl<'a> Walker<'a> {
 
     fn list(
         &mut self,
-        held: &Rc<OwnedFd>,
+        folder: &Rc<Folder>,
         path: &TreePath,
         lower: Option<&TreePath>,
         depth: usize,
@@ -215,7 +218,8 @@ impl<'a> Walker<'a> {
         }
         let io = |source: Errno| DeltaError::Io { what: "list", path: path.clone(), source: source.into() };
         let mut names = Vec::new();
-        for entry in Dir::read_from(&**held).map_err(io)? {
+        let held = folder.open().map_err(io)?;
+        for entry in Dir::read_from(&held).map_err(io)? {
             let entry = entry.map_err(io)?;
             let name = entry.file_name().to_bytes();
             if name != b"." && name != b".." {
@@ -233,7 +237,7 @@ impl<'a> Walker<'a> {
             let here = path.join(&name);
             self.keep(here.as_bytes().len(), &here)?;
             if !self.options.ignore.contains(&here) {
-                self.enter(held, &here, lower.map(|lower| lower.join(&name)), depth, pending)?;
+                self.enter((folder, held.as_fd()), &here, lower.map(|lower| lower.join(&name)), depth, pending)?;
             }
         }
         pending[first..].reverse();
@@ -242,14 +246,14 @@ impl<'a> Walker<'a> {
 
     fn enter(
         &mut self,
-        parent: &Rc<OwnedFd>,
+        (parent, above): (&Rc<Folder>, BorrowedFd<'_>),
         path: &TreePath,
         lower: Option<TreePath>,
         depth: usize,
         pending: &mut Vec<Pending>,
     ) -> Result<(), DeltaError> {
         let io = |source: Errno| DeltaError::Io { what: "read", path: path.clone(), source: source.into() };
-        let stat = rustix::fs::statat(&**parent, os(path.name()), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
+        let stat = rustix::fs::statat(above, os(path.name()), AtFlags::SYMLINK_NOFOLLOW).map_err(io)?;
         let kind = FileType::from_raw_mode(stat.st_mode);
         if kind == FileType::CharacterDevice && stat.st_rdev == 0 {
             self.walked.whiteouts.extend(lower);
@@ -257,7 +261,7 @@ impl<'a> Walker<'a> {
         }
         // Held, not opened: the file may be one that nobody can read.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let held = rustix::fs::openat(&**parent, os(path.name()), flags, Mode::empty()).map_err(io)?;
+        let held = rustix::fs::openat(above, os(path.name()), flags, Mode::empty()).map_err(io)?;
         let notes = self.notes_of(path, &held)?;
         if notes.whiteout && kind == FileType::RegularFile && stat.st_size == 0 {
             self.walked.whiteouts.extend(lower);
@@ -271,7 +275,7 @@ impl<'a> Walker<'a> {
             FileType::Directory => self.directory_kind(path, lower.as_ref(), &notes)?,
             FileType::RegularFile => Kind::File(self.copied(path, lower.as_ref(), &notes)?),
             FileType::Symlink => {
-                let target = rustix::fs::readlinkat(&**parent, os(path.name()), Vec::new()).map_err(io)?;
+                let target = rustix::fs::readlinkat(above, os(path.name()), Vec::new()).map_err(io)?;
                 Kind::Symlink { target: target.into_bytes() }
             }
             FileType::Fifo => Kind::Fifo,
@@ -420,6 +424,6 @@ impl Entry {
     /// Opens the entry's file for reading.
     pub(crate) fn open(&self) -> io::Result<std::fs::File> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        Ok(rustix::fs::openat(&*self.parent, os(&self.name), flags, Mode::empty())?.into())
+        Ok(rustix::fs::openat(self.parent.open()?, os(&self.name), flags, Mode::empty())?.into())
     }
 }
