@@ -152,6 +152,7 @@ impl Shared {
                     (true, _) => "drained",
                     (false, 0) => "resting",
                     (false, _) if state.twins.has(worker.node, now) => "ready, key used twice",
+                    (false, _) if worker.one_client => "ready, one client at a time",
                     (false, _) => "ready",
                 };
                 json!({
@@ -194,7 +195,7 @@ mod tests {
     use bytes::Bytes;
     use std::time::Duration;
     use wire::Joined;
-    use wire::message::{Answer, OpenKind};
+    use wire::message::{Answer, Hello, OpenKind};
 
     async fn asked(admin: &Joined, question: Value) -> Value {
         let asked = admin.connection.request(OpenKind::Ask(Bytes::from(question.to_string())));
@@ -225,6 +226,16 @@ mod tests {
         let answer = asked(&admin, json!({"ask": "status", "more": brackets})).await;
         assert!(answer["error"].as_str().is_some_and(|error| error.contains("bytes at most")), "{answer}");
         assert!(asked(&admin, json!({"ask": "status"})).await["error"].is_null());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_worker_that_takes_one_client_at_a_time_says_so() {
+        let hub = serve_hub("hub");
+        let admin = hub.join(1, hello(Role::Admin, 0)).await;
+        let _worker = hub.join(7, Hello { one_client: true, ..hello(Role::Worker, 3) }).await;
+        hub.lends(3).await;
+        let answer = asked(&admin, json!({"ask": "status"})).await;
+        assert_eq!(answer["workers"][0]["state"], "ready, one client at a time", "{answer}");
     }
 
     #[tokio::test(flavor = "multi_thread")]

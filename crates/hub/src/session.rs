@@ -496,6 +496,8 @@ pub struct WorkerSession {
     pub instance: u64,
     /// It says when a signal has reached a task.
     pub answers_signals: bool,
+    /// It takes one client at a time.
+    pub one_client: bool,
     /// Its connection.
     pub connection: Connection,
     /// What it may ask.
@@ -511,10 +513,21 @@ impl WorkerSession {
     pub fn new(connection: Connection, hello: &Hello) -> Arc<Self> {
         let (node, is_hub) = (connection.peer(), hello.behind.is_some());
         let (name, platform) = (hello.name.clone(), hello.platform.clone());
-        let answers_signals = hello.answers_signals;
-        let instance = hello.instance;
+        let (answers_signals, one_client, instance) = (hello.answers_signals, hello.one_client, hello.instance);
         let (asking, sent, trust) = (Asking::default(), Mutex::default(), Mutex::new(Trust::Waiting));
-        Arc::new(Self { node, name, is_hub, platform, instance, answers_signals, connection, asking, trust, sent })
+        Arc::new(Self {
+            node,
+            name,
+            is_hub,
+            platform,
+            instance,
+            answers_signals,
+            one_client,
+            connection,
+            asking,
+            trust,
+            sent,
+        })
     }
 
     /// Whether a launch may go there that was prepared for workers of this class.

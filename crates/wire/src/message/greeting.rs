@@ -63,6 +63,9 @@ pub struct Hello {
     /// Of a worker that joins: [`crate::owner::Secret::proof_of_joiner`]; empty: none.
     #[prost(bytes = "bytes", tag = "19")]
     pub joiner: Bytes,
+    /// A worker without root: it has one range of user ids, so it takes one client at a time.
+    #[prost(bool, tag = "26")]
+    pub one_client: bool,
 }
 
 /// What the workers of a hub lend that works for another hub.
