@@ -2,6 +2,7 @@
 
 mod answers;
 mod batch;
+mod bounds;
 mod deadline;
 mod edited;
 pub mod guests;
@@ -17,6 +18,7 @@ mod revoked;
 mod snapshot;
 mod standby;
 mod trust;
+mod unprivileged;
 mod up;
 
 use crate::pool::Options;
@@ -63,10 +65,15 @@ const ALONE: [Scenario; 2] = [
 ];
 
 /// What is done to a pool whose workers are other people's.
-const GUESTS: [Scenario; 2] = [
+const GUESTS: [Scenario; 3] = [
+    ("contract/guests that take more than they may are called off, and run here", bounds::hold),
     ("contract/guests rest, or leave, when the owner of their host says so", guests::rest_and_leave),
     ("contract/guests of a host that is paused are done elsewhere at once, or here", guests::leave_when_paused),
 ];
+
+/// What takes a second client, of an ordinary user.
+const OTHERS: [Scenario; 1] =
+    [("contract/a worker without root takes one client at a time, and says so", unprivileged::one_client)];
 
 /// What is done to a pool of one process.
 const IN_ONE_PROCESS: [Scenario; 8] = [
@@ -91,6 +98,7 @@ const STANDBY: [Scenario; 3] = [
 pub fn run(options: &Options, filter: &str, report: &Report) {
     scenario::run_some_at_once(SCENARIOS, options, filter, report);
     scenario::run(&ALONE, options, filter, report);
+    scenario::run(&OTHERS, &Options { nobody: true, ..options.clone() }, filter, report);
     scenario::run(&GUESTS, &Options { guests: true, ..options.clone() }, filter, report);
     let in_one_process = Options { workers: 0, together: true, ..options.clone() };
     let with_database = Options { database: true, ..options.clone() };

@@ -4,6 +4,7 @@
 mod branch;
 mod other;
 mod standby;
+mod unprivileged;
 
 pub use other::OtherHub;
 
@@ -286,6 +287,16 @@ impl Pool {
         let root = self.scratch.path().to_path_buf();
         self.workers[index].kill();
         redirect(&root.join(format!("worker{index}/state/config/node.toml")), address)?;
+        self.workers[index] = self.run_worker(index, &["worker"], self.owner.host.as_ref())?;
+        Ok(())
+    }
+
+    /// Starts a worker again with these lines at the beginning and at the end of its `node.toml`.
+    pub fn set_worker(&mut self, index: usize, first: &str, last: &str) -> Result<()> {
+        self.workers[index].kill();
+        let file = self.scratch.path().join(format!("worker{index}/state/config/node.toml"));
+        let text = std::fs::read_to_string(&file).at("read", &file)?;
+        std::fs::write(&file, format!("{first}{text}\n{last}")).at("write", &file)?;
         self.workers[index] = self.run_worker(index, &["worker"], self.owner.host.as_ref())?;
         Ok(())
     }

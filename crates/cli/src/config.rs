@@ -5,7 +5,7 @@
 
 mod owner;
 
-pub use owner::{Cpus, Memory, RestFile};
+pub use owner::{Cpus, Guests, GuestsFile, Memory, RestFile};
 
 use crate::error::{CliError, Result};
 use crate::parts::OwnWork;
@@ -100,6 +100,9 @@ pub struct NodeFile {
     /// When guests on this machine rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest: Option<RestFile>,
+    /// What guests on this machine may have beside processors and memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub guests: Option<GuestsFile>,
     /// Hosts that a hub on this machine has room for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts_max: Option<u32>,
@@ -311,6 +314,8 @@ pub struct Config {
     pub own_work: Setting<OwnWork>,
     /// When guests of a worker rest.
     pub rest: Setting<sched::rest::Rules>,
+    /// What guests of a worker may have beside processors and memory.
+    pub guests: Setting<Guests>,
     /// This machine's name.
     pub name: Setting<String>,
     /// Hosts that a hub has room for.
@@ -357,6 +362,7 @@ impl Config {
             memory_max: owner::memory(&pick, "memory_max", "GLEANER_MEMORY_MAX", node.memory_max)?,
             own_work: parse(own_work, "own_work", "ordinary or guest")?,
             rest: owner::rules(node.rest, &node_path)?,
+            guests: owner::guests(node.guests, &node_path)?,
             journal: journal(&pick, node.journal)?,
             metrics: metrics(&pick, flags.metrics, node.metrics)?,
             link_wait_s: number(wait, "link_wait_s", 1..=600)?,
@@ -407,6 +413,7 @@ impl Config {
             ("node.memory_reserve", reserve, reserve_source),
             ("node.memory_max", most, most_source),
             ("node.own_work", self.own_work.value.name().into(), self.own_work.source.to_string()),
+            ("node.guests", self.guests.value.shown(), self.guests.source.to_string()),
             ("node.rest", owner::shown(&self.rest.value), self.rest.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),
             ("node.hosts_max", self.hosts_max.value.into(), self.hosts_max.source.to_string()),

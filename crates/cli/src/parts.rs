@@ -26,6 +26,7 @@ use tokio::runtime::Runtime;
 use wire::flow::Paths;
 use wire::owner::Secret;
 use wire::{Hold, Key, Role, Token};
+use worker::charge::Lent;
 use worker::clients::Clients;
 use worker::host::sensing::{self, Sensing};
 use worker::net::{HubPlace, Membership};
@@ -83,6 +84,8 @@ pub struct WorkerConfig {
     pub memory_reserve: Option<u64>,
     /// Memory that guests have at most, in bytes, if that was said.
     pub memory_max: Option<u64>,
+    /// What guests have beside, and one task or client of all that.
+    pub lent: Lent,
     /// What this account's own tasks are on this machine.
     pub own_work: OwnWork,
 }
@@ -508,7 +511,6 @@ async fn work(
 ) -> Result<(), PartError> {
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
-    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, 0, sandbox.owner);
     let settings = worker::host::Settings {
         folder: worker.state_dir,
         cpus: worker.cpus,
@@ -517,6 +519,9 @@ async fn work(
         memory_max: worker.memory_max,
     };
     let memory_bytes = settings.marks(worker::scratch::memory_bytes()).most;
+    let bounds = worker.lent.bounds(&folder, memory_bytes);
+    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, bounds, sandbox.owner);
+    let clients = clients.map_err(|error| failed(format!("looking after tasks: {error}")))?;
     let levers = clients.sandbox.levers().clone();
     let (guests, cpus, backlog) = (clients.guests.clone(), clients.cpus.clone(), clients.backlog.clone());
     let host = worker::host::Host::start(settings, levers, guests, cpus, backlog);
@@ -546,10 +551,10 @@ async fn work(
     }
 }
 
-/// Removes what an earlier worker left. Its mounts went with it: they were in a mount namespace of its own.
+/// Removes what an earlier worker left, however deep it is. Its mounts went with it: they were in a mount namespace of its own.
 fn clear(folder: &Path) -> Result<(), PartError> {
     let name = folder.display();
-    match std::fs::remove_dir_all(folder) {
+    match worker::trees::remove(folder).map_err(std::io::Error::from) {
         Ok(()) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(failed(format!("clearing {name}: {error}"))),

@@ -1,6 +1,7 @@
 //! The clients whose tasks run here: for each its mirrors, its range of user ids, and where its files are fetched.
 
 use crate::backlog::Backlog;
+use crate::charge::Charges;
 use crate::content::Contents;
 use crate::cpus::Cpus;
 use crate::good_bye::Launches;
@@ -10,6 +11,7 @@ use crate::sandbox::{Priority, SandboxServer};
 use crate::scratch::Scratches;
 use base::{TaskId, Tenant};
 use bytes::Bytes;
+use sched::charge::Bounds;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::PathBuf;
@@ -50,8 +52,8 @@ pub struct Clients {
     pub launches: Launches,
     /// Folder for mounts and upper layers.
     folder: PathBuf,
-    /// Most memory of one task, bytes.
-    pub memory_bytes: u64,
+    /// What tasks take, and may take.
+    pub charges: Arc<Charges>,
     /// By which tasks of this worker's own account are recognised; none: all tasks are guests.
     owner: Option<Secret>,
     table: Mutex<HashMap<Bytes, Arc<Client>>>,
@@ -73,15 +75,15 @@ pub struct Client {
 }
 
 impl Clients {
-    /// No client yet. `folder` must exist and belong to this worker alone.
+    /// No client yet. `folder` must exist and belong to this worker alone. Fails where no thread can be started.
     pub fn new(
         sandbox: SandboxServer,
         store: Arc<BlockStore>,
         cpus: Vec<u32>,
         folder: PathBuf,
-        memory_bytes: u64,
+        bounds: Bounds,
         owner: Option<Secret>,
-    ) -> Arc<Self> {
+    ) -> io::Result<Arc<Self>> {
         let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
         if !sandbox.privileged() {
@@ -89,7 +91,8 @@ impl Clients {
         }
         let backlog = Arc::new(Backlog::new(store.clone()));
         let (system, table, guests, launches) = Default::default();
-        Arc::new(Self {
+        let charges = Charges::start(bounds)?;
+        Ok(Arc::new(Self {
             sandbox,
             store,
             backlog,
@@ -99,10 +102,10 @@ impl Clients {
             guests,
             launches,
             folder,
-            memory_bytes,
+            charges,
             owner,
             table,
-        })
+        }))
     }
 
     /// The mark of the account whose tasks are no guests here; empty: of none.
@@ -140,7 +143,9 @@ impl Clients {
             return Ok(client.clone());
         }
         drop_idle(&mut table);
-        make_room_without_root(&self.sandbox, &mut table)?;
+        if !self.sandbox.privileged() {
+            make_room_for_one(&mut table)?;
+        }
         let id_base = free_range(&self.sandbox, &table)
             .ok_or_else(|| io::Error::other(format!("{CLIENTS_MAX} clients have tasks here already")))?;
         let contents =
@@ -168,10 +173,7 @@ fn drop_idle(table: &mut HashMap<Bytes, Arc<Client>>) {
 
 /// Without root there is one range of user ids, and no two clients may have it at the same time: the client before must have ended all its
 /// tasks, and loses its mirror.
-fn make_room_without_root(sandbox: &SandboxServer, table: &mut HashMap<Bytes, Arc<Client>>) -> io::Result<()> {
-    if sandbox.privileged() {
-        return Ok(());
-    }
+fn make_room_for_one<T>(table: &mut HashMap<Bytes, Arc<T>>) -> io::Result<()> {
     table.retain(|_, client| Arc::strong_count(client) > 1);
     match table.is_empty() {
         true => Ok(()),
@@ -187,4 +189,23 @@ fn free_range(sandbox: &SandboxServer, table: &HashMap<Bytes, Arc<Client>>) -> O
     }
     let taken: HashSet<u32> = table.values().map(|client| client.id_base).collect();
     (0..CLIENTS_MAX as u32).map(|number| first + number * IDS).find(|base| !taken.contains(base))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_root_a_client_waits_until_the_one_before_it_has_no_task() {
+        let (one, other) = (Bytes::from_static(b"one"), Bytes::from_static(b"other"));
+        let mut table = HashMap::new();
+        make_room_for_one(&mut table).expect("nobody is here");
+        let task = table.entry(one.clone()).or_insert_with(|| Arc::new(())).clone();
+        let refused = make_room_for_one(&mut table).expect_err("it has a task");
+        assert_eq!((refused.kind(), table.len()), (io::ErrorKind::ResourceBusy, 1));
+        drop(task);
+        make_room_for_one(&mut table).expect("it has no task any more");
+        assert!(!table.contains_key(&one), "its mirror is gone, for the other one gets its ids");
+        table.insert(other, Arc::new(()));
+    }
 }

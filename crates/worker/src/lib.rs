@@ -6,13 +6,14 @@
 //!
 //! * [`clients`]: whose tasks run here, their [`mirrors`] and user ids; [`cpus`]: which processors each task is to use.
 //! * `request`: a launch, checked; `progress`: how far its task has come.
-//! * [`scratch`]: where tasks write; [`room`]: whether there is room.
+//! * [`scratch`]: where tasks write; [`room`]: whether there is room; [`charge`]: what each takes and may take; [`trees`]: removing what they left.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
 //! * [`streams`], [`demand`]: standard input and output; `unconfirmed`: signals that are not yet with the program.
 
 pub mod backlog;
+pub mod charge;
 pub mod clients;
 pub mod content;
 pub mod cpus;
@@ -24,6 +25,7 @@ pub mod host;
 mod lane;
 pub mod mirrors;
 pub mod net;
+mod out;
 mod progress;
 mod request;
 pub mod result;
@@ -32,5 +34,5 @@ pub mod sandbox;
 pub mod scratch;
 pub mod streams;
 pub mod task;
-mod trees;
+pub mod trees;
 mod unconfirmed;

@@ -63,6 +63,7 @@ pub async fn serve(
             level: level(),
             tags: membership.tags.clone(),
             answers_signals: true,
+            one_client: !clients.sandbox.privileged(),
             owner: membership.owner.clone(),
             ..Hello::default()
         };

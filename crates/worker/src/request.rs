@@ -1,9 +1,12 @@
 //! A launch as it came, checked: what a task is to run, over which files, for whom.
 
+use crate::charge::Task as Charged;
 use crate::cpus::Share;
 use crate::delta::SAME_CLOCK_NS;
 use crate::host::guests::Known;
-use crate::sandbox::{Failure, Guest, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer};
+use crate::sandbox::{
+    Failure, Guest, Levers, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer,
+};
 use crate::scratch::Scratch;
 use crate::streams::Streams;
 use base::{Command, Digest, Mount, Output, Stdin, TaskId, Time, ViewUpdate, Watch, WindowSize};
@@ -13,9 +16,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::convert;
 use wire::message::{Failed, FailedKind, Launch};
-
-/// Most processes and threads of one task.
-const PIDS_MAX: u32 = 8192;
 
 /// A launch, checked.
 pub(crate) struct Request {
@@ -54,7 +54,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What the sandbox is to start, without bounds on processors and memory.
+    /// What the sandbox is to start, without bounds.
     pub fn order(
         &self,
         streams: &mut Streams,
@@ -74,7 +74,7 @@ impl Request {
             cpus: Vec::new(),
             first_process: self.first_process,
             memory_bytes_max: None,
-            pids_max: Some(PIDS_MAX),
+            pids_max: None,
             priority,
             watch: self.watch.clone(),
             keeps_xattrs_back: false,
@@ -101,6 +101,25 @@ impl Request {
             first_process: launch.first_process,
             to_client_clock: to_hub_clock.saturating_sub(launch.client_to_hub),
         })
+    }
+
+    /// To whom it is charged, and what of it can be measured.
+    pub fn charged(&self, client: u32, scratch: &Scratch, guest: &Guest, levers: Levers, is_guest: bool) -> Charged {
+        Charged {
+            client,
+            folder: scratch.folder.clone(),
+            is_on_disk: scratch.is_on_disk(),
+            is_guest,
+            group: guest.group().to_owned(),
+            levers,
+            control: Some(guest.control()),
+            asked_memory: self.asked_memory(),
+        }
+    }
+
+    /// The memory of a machine that it has asked for, in bytes.
+    pub fn asked_memory(&self) -> u64 {
+        u64::from(self.command.needs.memory_mib) << 20
     }
 
     /// What its machine's owner is told of it.

@@ -3,11 +3,13 @@
 //! [`run`] prepares a lane of the client's mirror and an empty upper layer, has the sandbox start the program on the two,
 //! passes its streams on, and when nothing of it is left reads the upper layer into a delta.
 
+use crate::charge::Charge;
 use crate::clients::{Client, Clients};
 use crate::fuse::LaneGuard;
 use crate::good_bye::Launches;
 use crate::host::guests::{Stay, rests, told};
 use crate::lane;
+use crate::out::Out;
 use crate::progress::Accounts;
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
@@ -31,8 +33,6 @@ use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
 const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
-/// Frames of output that wait for the link; then the task waits.
-const FRAMES_WAITING: usize = 8;
 /// How long after its end a task's output may take to come out of its pipes.
 const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 /// Files that a task made to add to them, of which its worker keeps account.
@@ -71,51 +71,6 @@ fn trouble(why: String) -> Failed {
     FailedKind::Trouble.because(why)
 }
 
-/// What a task says, on its way to the hub: words at once, output as the link takes it.
-struct Out {
-    words: mpsc::UnboundedSender<TaskOutput>,
-    output: mpsc::Sender<TaskOutput>,
-}
-
-impl Out {
-    fn start(to_hub: Sender) -> (Self, JoinHandle<()>) {
-        // Words are few: a start, stops, credit for input that was asked for.
-        let (words, word_queue) = mpsc::unbounded_channel();
-        let (output, output_queue) = mpsc::channel(FRAMES_WAITING);
-        (Self { words, output }, tokio::spawn(write_out(to_hub, word_queue, output_queue)))
-    }
-
-    fn say(&self, kind: OutputKind) {
-        let _ = self.words.send(kind.into());
-    }
-
-    /// These signals have reached the task.
-    fn answer(&self, signals: impl IntoIterator<Item = u32>) {
-        signals.into_iter().for_each(|signal| self.say(OutputKind::Signalled(signal)));
-    }
-}
-
-async fn write_out(
-    mut to_hub: Sender,
-    mut words: mpsc::UnboundedReceiver<TaskOutput>,
-    mut output: mpsc::Receiver<TaskOutput>,
-) {
-    loop {
-        let frame = tokio::select! {
-            biased;
-            Some(word) = words.recv() => word,
-            Some(frame) = output.recv() => frame,
-            else => break,
-        };
-        if to_hub.send(&frame).await.is_err() {
-            // Nobody listens. The reading side of the stream learns it and ends the task.
-            return;
-        }
-    }
-    to_hub.finish();
-    to_hub.stopped().await;
-}
-
 const XATTRS: &str = "a file with extended attributes came up: it must start again where they are shown";
 
 /// Returns when the task must start again, elsewhere on this machine or on another: why.
@@ -138,6 +93,7 @@ struct Live {
     /// Its stay as a guest, if it is one; and what tells it why it must make room for the machine's owner.
     stay: Option<Stay>,
     evicted: Option<oneshot::Receiver<Failed>>,
+    charge: Charge,
     accounts: Accounts,
     signals: Unconfirmed,
     launches: Launches,
@@ -161,41 +117,7 @@ async fn carry(
         return Err(FailedKind::Unable.because(why));
     }
     let fetched_before = client.contents.fetched_bytes();
-    client.contents.fetch_whole(&request.update.set, &request.whole);
-    let lane = Arc::new(lane::take(client, &request).await?);
-    let mut timeline = Vec::new();
-    mark(&mut timeline, arrived, "files ready");
-    wait_for_clock(request.launched).await;
-    let scratch = clients.scratches.take((client.key.clone(), request.update.view), request.attempt > 1);
-    let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
-    let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
-    let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
-    let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
-    let priority = clients.priority(request.task, &request.owner_proof);
-    let order = Order {
-        cpus: if priority == Priority::Owner { Vec::new() } else { cpus.numbers() },
-        memory_bytes_max: (clients.memory_bytes > 0).then_some(clients.memory_bytes),
-        keeps_xattrs_back: lane.keeps_xattrs_back(),
-        ..request.order(&mut streams, (lane.path(), &scratch, client.id_base), priority)
-    };
-    let started_at = Time(now_nanos());
-    let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
-    mark(&mut timeline, arrived, "process made");
-    // Its owner's own task is no guest: it neither rests nor makes room.
-    let guest_of = |known| clients.guests.arrive(known);
-    let arrived_guest =
-        (priority == Priority::Guest).then(|| guest_of(request.known(&clients.sandbox, &guest, &scratch, cpus)));
-    let (stay, evicted) = arrived_guest.unzip();
-    let accounts = match priority {
-        Priority::Guest => (clients.sandbox.levers(), Some(clients.guests.clone())),
-        Priority::Owner => (clients.sandbox.own_levers(), None),
-    };
-    let signals = Unconfirmed::new(accounts.0.clone(), guest.group().to_owned());
-    let accounts = Accounts::begin(accounts.0.clone(), guest.group().to_owned(), accounts.1);
-    let launches = clients.launches.clone();
-    let (left, added_to) = (Vec::new(), HashSet::new());
-    let mut live =
-        Live { guest, lane, scratch, stay, evicted, accounts, signals, launches, timeline, left, added_to, arrived };
+    let (mut live, streams, started_at) = start(clients, client, &request, arrived).await?;
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -218,6 +140,69 @@ async fn carry(
     let exited = Exited { fetched_bytes, ..live.told(&end, &made) };
     live.wind_up(clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
+}
+
+/// Prepares a task's files and has its program started: what is to be attended, and since when.
+async fn start(
+    clients: &Arc<Clients>,
+    client: &Arc<Client>,
+    request: &Request,
+    arrived: Instant,
+) -> Result<(Live, Streams, Time), Failed> {
+    client.contents.fetch_whole(&request.update.set, &request.whole);
+    let lane = Arc::new(lane::take(client, request).await?);
+    let mut timeline = Vec::new();
+    mark(&mut timeline, arrived, "files ready");
+    wait_for_clock(request.launched).await;
+    let scratch = clients.scratches.take((client.key.clone(), request.update.view), request.attempt > 1);
+    let scratch = Arc::new(scratch.map_err(|error| trouble(format!("no room for a task: {error}")))?);
+    let streams = Streams::new(&request.stdin, request.stdout, request.stderr);
+    let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
+    let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
+    let priority = clients.priority(request.task, &request.owner_proof);
+    let (is_guest, bounds) = (priority == Priority::Guest, clients.charges.bounds());
+    // Elsewhere its calls would fail at the bound: it is watched instead.
+    let is_bounded = is_guest && clients.sandbox.levers().kills_at_bound();
+    let order = Order {
+        cpus: if is_guest { cpus.numbers() } else { Vec::new() },
+        memory_bytes_max: is_bounded.then(|| bounds.memory_of_task(request.asked_memory())),
+        // The kernel's bound is above the task's own, so that this is noticed before it is told of a fork that failed.
+        pids_max: Some(bounds.all.processes.min(u32::MAX.into()) as u32),
+        keeps_xattrs_back: lane.keeps_xattrs_back(),
+        ..request.order(&mut streams, (lane.path(), &scratch, client.id_base), priority)
+    };
+    let started_at = Time(now_nanos());
+    let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
+    mark(&mut timeline, arrived, "process made");
+    // Its owner's own task is no guest: it neither rests nor makes room.
+    let known = is_guest.then(|| request.known(&clients.sandbox, &guest, &scratch, cpus));
+    let (stay, evicted) = known.map(|known| clients.guests.arrive(known)).unzip();
+    let (levers, guests) = match priority {
+        Priority::Guest => (clients.sandbox.levers(), Some(clients.guests.clone())),
+        Priority::Owner => (clients.sandbox.own_levers(), None),
+    };
+    let charged = request.charged(client.id_base, &scratch, &guest, levers.clone(), is_guest);
+    let charge = clients.charges.begin(charged);
+    let signals = Unconfirmed::new(levers.clone(), guest.group().to_owned());
+    let accounts = Accounts::begin(levers.clone(), guest.group().to_owned(), guests);
+    let launches = clients.launches.clone();
+    let (left, added_to) = (Vec::new(), HashSet::new());
+    let live = Live {
+        guest,
+        lane,
+        scratch,
+        stay,
+        evicted,
+        charge,
+        accounts,
+        signals,
+        launches,
+        timeline,
+        left,
+        added_to,
+        arrived,
+    };
+    Ok((live, streams, started_at))
 }
 
 /// Reads what a task that has ended left in all its upper layers.
@@ -348,6 +333,7 @@ impl Live {
                 }
                 why = &mut misplaced, if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
                 Ok(why) = told(&mut self.evicted), if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
+                why = self.charge.passed(), if cancelled.is_none() => cancelled = Some(self.give_up(why, &pumps)),
                 resting = rests(&mut self.stay), if cancelled.is_none() => out.say(OutputKind::Resting(resting)),
                 () = self.accounts.due() => {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
@@ -368,7 +354,7 @@ impl Live {
                 },
             }
         };
-        let cancelled = cancelled.or_else(|| self.scratch.cramped());
+        let cancelled = cancelled.or_else(|| self.scratch.cramped()).or_else(|| self.charge.refused());
         match (ended, cancelled) {
             (Some(ended), None) => {
                 pumps.drain().await;
@@ -455,7 +441,10 @@ impl Live {
                 out.answer(self.signals.unanswered());
                 return Ok(Some(End { status, usage, stdin_offset: stdin_offset.unwrap_or(0), shared }));
             }
-            Event::Killed => return Err(trouble("the task was killed with all its processes".into())),
+            Event::Killed => {
+                let killed = || trouble("the task was killed with all its processes".into());
+                return Err(self.charge.refused().unwrap_or_else(killed));
+            }
             Event::Failed(failure) => return Err(request.not_started(&failure)),
         }
         Ok(None)

@@ -33,6 +33,19 @@ pub fn walk(folder: &Path, mut see: impl FnMut(BorrowedFd<'_>, &CStr, &Stat)) {
     }
 }
 
+/// Bytes on disk and number of all entries beneath `folder`, a file with several names once. What vanishes meanwhile is not counted.
+pub fn weigh(folder: &Path) -> (u64, u64) {
+    let (mut bytes, mut files, mut linked) = (0, 0, HashSet::new());
+    walk(folder, |_, _, found| {
+        let is_folder = FileType::from_raw_mode(found.st_mode) == FileType::Directory;
+        if found.st_nlink <= 1 || is_folder || linked.insert((found.st_dev, found.st_ino)) {
+            bytes += found.st_blocks as u64 * 512;
+            files += 1;
+        }
+    });
+    (bytes, files)
+}
+
 fn open(folder: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(folder, name, flags, Mode::empty())
@@ -154,6 +167,17 @@ mod tests {
         assert_eq!(count, LEVELS + 1);
         remove(&tree).expect("removed");
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn trees_weigh_what_is_in_them_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(folder.path().join("d")).expect("a folder");
+        std::fs::write(folder.path().join("d/f"), vec![1; 100_000]).expect("a file");
+        let (bytes, files) = weigh(folder.path());
+        assert!((100_000..200_000).contains(&bytes) && files == 2, "{bytes} {files}");
+        std::fs::hard_link(folder.path().join("d/f"), folder.path().join("g")).expect("a link");
+        assert_eq!(weigh(folder.path()), (bytes, files));
     }
 
     #[test]

@@ -58,6 +58,108 @@ pub(super) fn rules(given: Option<RestFile>, file: &Path) -> Result<Setting<Rule
     Ok(Setting { value, source })
 }
 
+/// The part `[guests]` of `node.toml`: what guests may have beside processors and memory, and one task or one client of all that.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct GuestsFile {
+    /// What they write on disk, such as `50G` or `25%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk_max: Option<String>,
+    /// Files that they make.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub files_max: Option<u64>,
+    /// Processes and threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub processes_max: Option<u64>,
+    /// The part of each of these, and of memory, that one task may have, such as `75%`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_max: Option<String>,
+    /// And all tasks of one client together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client_max: Option<String>,
+}
+
+/// What guests may have, as it was said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Guests {
+    /// On disk, in all.
+    pub disk_max: Option<Memory>,
+    /// Files, in all.
+    pub files_max: Option<u64>,
+    /// Processes and threads, in all.
+    pub processes_max: Option<u64>,
+    /// One task, in percent.
+    pub task_percent: u32,
+    /// One client, in percent.
+    pub client_percent: u32,
+}
+
+impl Default for Guests {
+    fn default() -> Self {
+        Self { disk_max: None, files_max: None, processes_max: None, task_percent: 75, client_percent: 90 }
+    }
+}
+
+impl Guests {
+    /// What a worker is told whose guests write to a file system with so many bytes.
+    pub fn lent(&self, disk: u64) -> worker::charge::Lent {
+        worker::charge::Lent {
+            disk_bytes: self.disk_max.map(|most| most.bytes(disk)),
+            files: self.files_max,
+            processes: self.processes_max,
+            task_percent: self.task_percent,
+            client_percent: self.client_percent,
+        }
+    }
+
+    /// For `gleaner config`.
+    pub(super) fn shown(&self) -> serde_json::Value {
+        let Self { disk_max, files_max, processes_max, task_percent, client_percent } = self;
+        let said = [
+            ("disk", disk_max.map(|most| most.to_string())),
+            ("files", files_max.map(|most| most.to_string())),
+            ("processes", processes_max.map(|most| most.to_string())),
+        ];
+        let said = said.into_iter().filter_map(|(what, most)| Some(format!("{what} {}", most?)));
+        let parts = [format!("task {task_percent}%"), format!("client {client_percent}%")];
+        said.chain(parts).collect::<Vec<String>>().into()
+    }
+}
+
+/// What a file says of guests.
+pub(super) fn guests(given: Option<GuestsFile>, file: &Path) -> Result<Setting<Guests>> {
+    let default = Guests::default();
+    let Some(given) = given else { return Ok(Setting { value: default, source: Source::Default }) };
+    let source = Source::File(file.to_owned());
+    let wrong = |key: &str, said: &str, want: &str| {
+        let said = base::path::printable(said.as_bytes());
+        CliError::config(format!("{source}: guests.{key} = `{said}`: not {want}"))
+            .hint(format!("set {key} to {want}, or leave it out"))
+    };
+    let percent = |key: &str, said: Option<String>, default: u32| {
+        let Some(said) = said else { return Ok(default) };
+        match said.parse() {
+            Ok(Memory(Amount::Percent(percent))) => Ok(percent),
+            _ => Err(wrong(key, &said, "a part such as 75%")),
+        }
+    };
+    let number = |key: &str, said: Option<u64>, least: u64| match said {
+        Some(said) if said < least => Err(wrong(key, &said.to_string(), &format!("a number from {least}"))),
+        said => Ok(said),
+    };
+    let disk = |said: String| {
+        said.parse::<Memory>().map_err(|()| wrong("disk_max", &said, "a size such as 50G, or a part such as 25%"))
+    };
+    let value = Guests {
+        disk_max: given.disk_max.map(disk).transpose()?,
+        files_max: number("files_max", given.files_max, 1_000)?,
+        processes_max: number("processes_max", given.processes_max, 100)?,
+        task_percent: percent("task_max", given.task_max, default.task_percent)?,
+        client_percent: percent("client_max", given.client_max, default.client_percent)?,
+    };
+    Ok(Setting { value, source })
+}
+
 /// So much, or a part of what this machine has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Amount {

@@ -65,6 +65,32 @@ fn a_part_of_the_machine_is_lent() {
 }
 
 #[test]
+fn guests_may_have_parts_of_what_is_lent() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join(NODE_FILE);
+    let load = |file: &str| {
+        std::fs::write(&path, file).expect("written");
+        Config::load(&around(dir.path(), &[]), Flags::default())
+    };
+    let lent = load("").expect("sound").guests.value.lent(1 << 40);
+    assert_eq!((lent.disk_bytes, lent.files, lent.task_percent, lent.client_percent), (None, None, 75, 90));
+    let config = load("[guests]\ndisk_max = '25%'\nfiles_max = 5000\ntask_max = '50%'\n").expect("sound");
+    assert_eq!(config.guests.source, Source::File(path.clone()));
+    let lent = config.guests.value.lent(1 << 40);
+    assert_eq!((lent.disk_bytes, lent.files, lent.task_percent), (Some((1 << 40) / 100 * 25), Some(5_000), 50));
+    assert_eq!(load("[guests]\ndisk_max = '7G'\n").expect("sound").guests.value.lent(0).disk_bytes, Some(7 << 30));
+    for (file, said) in [
+        ("[guests]\ndisk_max = 'much'", "guests.disk_max = `much`: not a size such as 50G"),
+        ("[guests]\ntask_max = '4G'", "guests.task_max = `4G`: not a part such as 75%"),
+        ("[guests]\nprocesses_max = 3", "guests.processes_max = `3`: not a number from 100"),
+        ("[guests]\ndisc_max = '7G'", "unknown field `disc_max`"),
+    ] {
+        let error = load(file).expect_err("a fault").message;
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[test]
 fn a_hub_from_file_or_environment() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let file = ClientFile { hub: vec!["a:1".into()], hub_key: Some(KEY.into()), ..ClientFile::default() };

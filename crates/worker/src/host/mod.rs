@@ -306,7 +306,7 @@ fn own_time() -> Duration {
 }
 
 /// Waits on a thread of its own.
-fn wait(time: Duration) {
+pub(crate) fn wait(time: Duration) {
     wait_for(&mut [], time);
 }
 

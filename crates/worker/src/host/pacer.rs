@@ -27,8 +27,9 @@ const SHARE: f64 = 0.1;
 const PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Longest turn of one guest.
 const TURN_MAX: Duration = Duration::from_millis(500);
-/// Files that are looked at in one turn.
+/// Files that are looked at in one turn, and bytes of their paths: a guest's folders can be deep.
 const FILES_MAX: usize = 20_000;
+const PATHS_BYTES_MAX: usize = 8 << 20;
 /// A kernel writes by itself what was written so long ago.
 const LATELY: Duration = Duration::from_secs(60);
 /// Most that may be in the disk's own cache while nobody else wants it, in bytes: who comes then waits for that.
@@ -184,11 +185,13 @@ fn write_piece(file: &File, at: u64) {
 /// Files in a folder and beneath it, the one written last first, as far as that was lately.
 fn lately_written(folder: &Path) -> Vec<PathBuf> {
     let (mut found, mut folders, mut left) = (Vec::new(), vec![folder.to_owned()], FILES_MAX);
+    let mut bytes_left = PATHS_BYTES_MAX;
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             left = left.saturating_sub(1);
-            let (Ok(kind), true) = (entry.file_type(), left > 0) else { continue };
+            bytes_left = bytes_left.saturating_sub(entry.path().as_os_str().len());
+            let (Ok(kind), true) = (entry.file_type(), left > 0 && bytes_left > 0) else { continue };
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file()

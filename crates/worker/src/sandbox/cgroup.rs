@@ -31,7 +31,7 @@ pub struct Limits {
     pub after_all: bool,
     /// A task's memory is bounded as a whole; otherwise each process's data segment (`RLIMIT_DATA`).
     pub memory: bool,
-    /// A task's processes are counted; otherwise those of all tasks of a client together (`RLIMIT_NPROC`).
+    /// A task's processes are counted; otherwise those of each of a client's users (`RLIMIT_NPROC`).
     pub pids: bool,
     /// Guests can be frozen and thawed at once (`cgroup.freeze`).
     pub freeze: bool,
@@ -122,6 +122,7 @@ impl Cgroups {
     pub fn levers(&self) -> Levers {
         let unified = self.tree.clone().filter(|_| self.is_unified);
         Levers {
+            pids: unified.clone().or_else(|| self.pids.clone()),
             idle: unified.clone().filter(|_| self.priority == Priority::Guest).or_else(|| self.cpu.clone()),
             tree: self.tree.clone(),
             memory: match unified {
@@ -179,6 +180,10 @@ impl Cgroups {
         if let Some(group) = &self.tree {
             let path = group.join(&slot.name);
             fs::create_dir(&path)?;
+            if self.is_unified {
+                // Who is out of memory ends as a whole, its init included: nobody sees a command go on that has lost a process.
+                let _ = fs::write(path.join("memory.oom.group"), "1");
+            }
             let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
             slot.folder = Some(rustix::fs::open(&path, flags, Mode::empty())?);
         }

@@ -2,6 +2,8 @@
 //! system alone, and a task's files are of two: those of its client, and those that it has changed. There they are one.
 //!
 //! What cannot be done here goes on, and fails as the kernel sees fit: programs copy by reading and writing then.
+//!
+//! And room that is asked for at once (`fallocate`): where a worker has not so much, its client may.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -38,6 +40,23 @@ enum At {
     File(u64),
     /// Where the process has it in its memory.
     Memory(u64, u64),
+}
+
+/// Whether `fallocate` in this mode asks for room, and for nothing else.
+pub fn is_room(mode: u64) -> bool {
+    mode as i32 & !libc::FALLOC_FL_KEEP_SIZE == 0
+}
+
+/// Room of a file's.
+pub fn on_room(process: u32, args: &[u64; 6]) -> Decision {
+    let file = format!("/proc/{process}/fd/{}", args[0] as RawFd);
+    let (Ok(found), Ok(disk)) = (rustix::fs::stat(&*file), rustix::fs::statvfs(&*file)) else { return Decision::Go };
+    // What the file has already may be a part of it.
+    let wanted = args[3].saturating_sub(found.st_blocks as u64 * 512);
+    match wanted > disk.f_bavail.saturating_mul(disk.f_frsize) {
+        true => Decision::CallOff(format!("it has {} MiB kept free for a file, which this worker has not", args[3] >> 20)),
+        false => Decision::Go,
+    }
 }
 
 /// `copy_file_range`.

@@ -8,7 +8,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::order::{Failure, Priority};
-use super::sys;
+use super::{interpreters, sys};
 
 /// What the C library searches where there is no PATH.
 const PATH_DEFAULT: &[u8] = b"/bin:/usr/bin";
@@ -221,11 +221,11 @@ impl Program {
     }
 }
 
-/// Executes what has this name inside. Until then this process is the worker's own program, to which `/proc/self/exe` leads.
+/// Executes what has this name inside, by what is inside. Until then this process is the worker's own program, to which `/proc/self/exe` leads.
 /// Nobody can change the tree meanwhile: the program is the first of its task.
 fn execute_inside(path: &CStr, argv: &[*const c_char], env: &[*const c_char]) -> Errno {
-    match sys::open_inside(path, OFlags::PATH) {
-        Ok(_) => sys::execute(path, argv, env),
+    match interpreters::are_inside(path) {
+        Ok(()) => sys::execute(path, argv, env),
         Err(errno) => errno,
     }
 }

@@ -39,8 +39,10 @@ const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
 /// Largest id that is mapped, and what stands for those above.
 const ID_MAX: u32 = 65_535;
 const ID_OVERFLOW: u32 = 65_534;
-/// How long a task's last processes may take to die, in seconds. Longer than a mirror answers.
-const KILL_SECONDS_MAX: u32 = 40;
+/// The part of the machine's memory that segments of System V's may take where no group counts them.
+const SEGMENTS_PART: u64 = 16;
+/// How long a task's last processes may take to die. Longer than a mirror answers.
+const KILL_TIME_MAX: Duration = Duration::from_secs(40);
 
 /// What the zygote hands over.
 #[derive(Debug)]
@@ -151,6 +153,12 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     if setup.order.first_process > 1 {
         // As well while the credentials are root's. A kernel without it gives the next number.
         let _ = std::fs::write("/proc/sys/kernel/ns_last_pid", (setup.order.first_process - 1).to_string());
+    }
+    if !setup.limits.memory {
+        // Segments of System V's that nobody has attached are in no process's memory, so they are not seen.
+        let info = rustix::system::sysinfo();
+        let bytes = info.totalram as u64 * u64::from(info.mem_unit) / SEGMENTS_PART;
+        let _ = std::fs::write("/proc/sys/kernel/shmall", (bytes / rustix::param::page_size() as u64).to_string());
     }
     let network = Some(LinkNameSpaceType::Network);
     rustix::thread::move_into_link_name_space(setup.network.as_fd(), network).map_err(step("network namespace"))?;
@@ -304,12 +312,12 @@ fn decides_on_start(order: &Order) -> bool {
     order.watch.as_ref().is_some_and(|watch| !watch.formats.is_empty() || !watch.descriptors.is_empty())
 }
 
-/// No limit that lets a guest raise its priority; and limits of single processes where there are no control groups for
-/// all of them.
+/// No limit that lets a guest raise its priority; and limits of single processes, or of a user's processes, where there are no control groups for
+/// all of them. The latter is far above what a task may have, which is watched: who comes to it is told of it.
 fn bounds(order: &Order, limits: Limits) -> Vec<Limit> {
     let bound = |resource: u32, value: u64| Limit { resource, soft: value, hard: value };
     let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(Resource::Data as u32, bytes));
-    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(Resource::Nproc as u32, pids.into()));
+    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(Resource::Nproc as u32, 2 * u64::from(pids) + 1_000));
     let priority = [Resource::Nice, Resource::Rtprio].map(|resource| bound(resource as u32, 0));
     priority.into_iter().chain(memory).chain(pids).collect()
 }
@@ -530,7 +538,7 @@ impl Guest<'_> {
             others::names(status).into_iter().for_each(|name| self.report(&Report::Left(name), &[]));
         }
         if !self.end_all() {
-            let message = format!("processes of the task do not die within {KILL_SECONDS_MAX} s");
+            let message = format!("processes of the task do not die within {} s", KILL_TIME_MAX.as_secs());
             return Report::Failed(Failure { step: "end".into(), errno: 0, message });
         }
         Report::Exited {
@@ -543,7 +551,9 @@ impl Guest<'_> {
 
     /// Kills and reaps every other process of the task; `false` if one does not die.
     fn end_all(&self) -> bool {
-        for _ in 0..KILL_SECONDS_MAX {
+        // By the clock: each child that dies ends a wait.
+        let until = Instant::now() + KILL_TIME_MAX;
+        while Instant::now() < until {
             loop {
                 match sys::wait_any(libc::WNOHANG) {
                     Ok(Some(_)) => {}

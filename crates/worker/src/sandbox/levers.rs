@@ -27,6 +27,17 @@ pub struct Levers {
     /// The group with `cpu.idle`.
     pub(super) idle: Option<PathBuf>,
     pub(super) memory: Option<Memory>,
+    /// The group that bounds processes.
+    pub(super) pids: Option<PathBuf>,
+}
+
+/// How often the kernel has refused something to tasks of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// Processes killed for want of memory.
+    pub kills: u64,
+    /// Processes or threads that could not be made.
+    pub processes: u64,
 }
 
 /// The group that bounds memory.
@@ -61,6 +72,13 @@ impl Levers {
     #[cfg(test)]
     pub fn over(tree: PathBuf) -> Self {
         Self { tree: Some(tree), ..Self::default() }
+    }
+
+    /// The same that counts memory and processes.
+    #[cfg(test)]
+    pub fn counting(tree: PathBuf) -> Self {
+        let memory = Some(Memory { group: tree.clone(), is_unified: true });
+        Self { memory, pids: Some(tree.clone()), ..Self::over(tree) }
     }
 
     /// The same whose guests have the lowest priority.
@@ -163,6 +181,35 @@ impl Levers {
     pub fn held_by(&self, task: &str) -> Option<Held> {
         let memory = self.memory.as_ref()?;
         memory.held(&memory.group.join(task))
+    }
+
+    /// Whether memory and processes of each task are counted, and so can be bounded.
+    pub fn counts(&self) -> bool {
+        self.memory.is_some() && self.pids.is_some()
+    }
+
+    /// Processes and threads of the task in this group, if they are counted.
+    pub fn pids_of(&self, task: &str) -> Option<u64> {
+        number(&self.pids.as_ref()?.join(task).join("pids.current"))
+    }
+
+    /// What was refused so far to the task in this group, and to those before it.
+    pub fn refusals(&self, task: &str) -> Refusals {
+        let value = |path: PathBuf, name: &str| {
+            let text = short(&path).ok()?;
+            text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse::<u64>().ok())
+        };
+        let kills = self.memory.as_ref().and_then(|memory| {
+            let file = if memory.is_unified { "memory.events" } else { "memory.oom_control" };
+            value(memory.group.join(task).join(file), "oom_kill ")
+        });
+        let processes = self.pids.as_ref().and_then(|group| value(group.join(task).join("pids.events"), "max "));
+        Refusals { kills: kills.unwrap_or_default(), processes: processes.unwrap_or_default() }
+    }
+
+    /// Whether a task that wants more memory than it may have is killed as a whole (version 2).
+    pub fn kills_at_bound(&self) -> bool {
+        self.memory.as_ref().is_some_and(|memory| memory.is_unified)
     }
 
     /// Bounds the memory of all guests: who wants more is slowed down and loses cache (version 2), or waits (version 1). False:
@@ -357,6 +404,26 @@ mod tests {
         assert_eq!(held(VERSION_2, 11_921_088, true), told);
         assert_eq!(held("", 5, true), Held { fixed: 5, cache: 0, dirty: 0 });
         assert_eq!(held(VERSION_2, 100, true).fixed, 0, "the two were not read at the same moment");
+    }
+
+    #[test]
+    fn what_was_refused_is_read_from_both_versions() {
+        for (is_unified, file, text) in [
+            (true, "memory.events", "high 0\nmax 5\noom 2\noom_kill 1\n"),
+            (false, "memory.oom_control", "oom_kill_disable 1\nunder_oom 1\noom_kill 1\n"),
+        ] {
+            let folder = tempfile::tempdir().expect("a folder");
+            let (group, all) = (folder.path().join("task3"), folder.path().to_owned());
+            fs::create_dir(&group).expect("a folder");
+            fs::write(group.join(file), text).expect("a file");
+            fs::write(group.join("pids.events"), "max 4\n").expect("a file");
+            fs::write(group.join("pids.current"), "17\n").expect("a file");
+            let memory = Some(Memory { group: all.clone(), is_unified });
+            let levers = Levers { memory, pids: Some(all), ..Levers::default() };
+            assert_eq!(levers.refusals("task3"), Refusals { kills: 1, processes: 4 });
+            assert_eq!((levers.pids_of("task3"), levers.kills_at_bound()), (Some(17), is_unified));
+        }
+        assert_eq!(Levers::default().refusals("task3"), Refusals::default());
     }
 
     #[test]

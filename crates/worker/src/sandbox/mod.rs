@@ -27,6 +27,7 @@ mod exec;
 mod guest;
 mod held;
 mod init;
+mod interpreters;
 mod levers;
 mod mounts;
 mod namespaces;
@@ -54,7 +55,7 @@ use rustix::thread::UnshareFlags;
 
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest, Sent};
-pub use levers::{Held, Levers, Waits, wants_processor};
+pub use levers::{Held, Levers, Refusals, Waits, wants_processor};
 pub use mounts::folder as mount_folder;
 pub use order::{Failure, Input, Lock, Order, Priority, Sink};
 

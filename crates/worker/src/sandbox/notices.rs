@@ -241,6 +241,7 @@ impl Listener {
             libc::SYS_io_uring_setup => {
                 Decision::FailAndTell(libc::ENOSYS, "the program was told that there is no io_uring".into())
             }
+            libc::SYS_fallocate if copying::is_room(data.args[1]) => copying::on_room(notice.process, &data.args),
             libc::SYS_fallocate => Decision::CallOff(
                 "it has the file system zero, take out or insert parts of a file, which this machine's may do".into(),
             ),
@@ -372,6 +373,8 @@ impl Listener {
         let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
         let interpreter = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
         let next = deeper.checked_sub(1)?;
+        // Through a link of `/proc` this process would look at what itself has.
+        sys::open_inside(&std::ffi::CString::new(interpreter).ok()?, rustix::fs::OFlags::PATH).ok()?;
         self.format_of(Path::new(std::ffi::OsStr::from_bytes(interpreter)), next)
     }
 }

@@ -16,6 +16,9 @@ use std::borrow::Cow;
 use libc::*;
 
 use super::{copying, stand_ins, sys};
+use pieces::{allocates, any_bit, equals, opens, raises_disk, raises_policy};
+
+mod pieces;
 
 const LOAD: u16 = 0x20;
 const JUMP_ALWAYS: u16 = 0x05;
@@ -250,7 +253,7 @@ enum Verdict {
     Open(u32),
     /// What is added to, or may be shared memory; the flags are this argument.
     OpenToAdd(u32),
-    /// Room and holes, but not what few file systems do.
+    /// Holes and a little room, but neither much room nor what few file systems do.
     Allocate,
     /// Unix, IPv4, IPv6; of netlink only routes.
     Socket,
@@ -497,9 +500,7 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         ]),
         Verdict::Open(at) => opens(at, O_EXCL | O_APPEND, program),
         Verdict::OpenToAdd(at) => opens(at, O_APPEND, program),
-        Verdict::Allocate => {
-            any_bit(1, !((FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32), [NOTIFY, ALLOW], program);
-        }
+        Verdict::Allocate => allocates(program),
         Verdict::LockFile => any_bit(1, LOCK_UN as u32, [ALLOW, NOTIFY], program),
         Verdict::Control => {
             let locks = [F_GETLK, F_OFD_GETLK, F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW];
@@ -540,55 +541,6 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
             answer(REFUSE),
         ]),
     }
-}
-
-/// Has init decide on policies of real time.
-fn raises_policy(program: &mut BpfProgram) {
-    let policies = [SCHED_FIFO, SCHED_RR, SCHED_DEADLINE].map(|policy| policy as u32);
-    let both = policies.into_iter().chain(policies.map(|policy| policy | SCHED_RESET_ON_FORK as u32));
-    equals(1, both.map(|policy| (policy, NOTIFY)), program);
-}
-
-/// Has init decide on the highest class of disk requests: of the classes only that has the one bit and not the other.
-fn raises_disk(program: &mut BpfProgram) {
-    program.extend([
-        instruction(LOAD, 0, 0, argument(2)),
-        instruction(JUMP_ANY_BIT, 2, 0, 2 << 13),
-        instruction(JUMP_ANY_BIT, 0, 1, 1 << 13),
-        instruction(RETURN, 0, 0, NOTIFY),
-        instruction(RETURN, 0, 0, ALLOW),
-    ]);
-}
-
-/// Has init decide on what is opened with any of these flags, or as shared memory is: to be changed, and not through a link.
-fn opens(at: u32, flags: c_int, program: &mut BpfProgram) {
-    program.extend([
-        instruction(LOAD, 0, 0, argument(at)),
-        instruction(JUMP_ANY_BIT, 2, 0, flags as u32),
-        instruction(JUMP_ANY_BIT, 0, 2, O_NOFOLLOW as u32),
-        instruction(JUMP_ANY_BIT, 0, 1, O_RDWR as u32),
-        instruction(RETURN, 0, 0, NOTIFY),
-        instruction(RETURN, 0, 0, ALLOW),
-    ]);
-}
-
-/// The first answer if the argument has any of these bits, else the second.
-fn any_bit(at: u32, bits: u32, [any, none]: [u32; 2], program: &mut BpfProgram) {
-    program.extend([
-        instruction(LOAD, 0, 0, argument(at)),
-        instruction(JUMP_ANY_BIT, 0, 1, bits),
-        instruction(RETURN, 0, 0, any),
-        instruction(RETURN, 0, 0, none),
-    ]);
-}
-
-/// The answer that belongs to the argument's value; what is not named is allowed.
-fn equals(at: u32, answers: impl IntoIterator<Item = (u32, u32)>, program: &mut BpfProgram) {
-    program.push(instruction(LOAD, 0, 0, argument(at)));
-    for (value, answer) in answers {
-        program.extend([instruction(JUMP_EQUAL, 0, 1, value), instruction(RETURN, 0, 0, answer)]);
-    }
-    program.push(instruction(RETURN, 0, 0, ALLOW));
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use base::codec::Encode;
 use rustix::event::{PollFd, PollFlags};
@@ -27,8 +28,8 @@ const NAMESPACES: i32 = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEW
 /// First byte of a packet: the order follows, or is in the memory file that comes with it.
 pub const INLINE: u8 = 0;
 pub const IN_MEMORY_FILE: u8 = 1;
-/// Seconds that guests may take to die when the worker is gone.
-const END_SECONDS_MAX: u32 = 40;
+/// How long guests may take to die when the worker is gone.
+const END_TIME_MAX: Duration = Duration::from_secs(40);
 /// Of those by which the kernel reports the use of stand-ins, so many are kept that no task has now: a user may have 128.
 const EVENTS_KEPT_MAX: usize = 16;
 
@@ -222,7 +223,7 @@ impl State {
                     devices: &client.devices,
                     system: self.zygote.system.as_deref(),
                     id_base,
-                    shared_bytes_max: order.memory_bytes_max.map(|bytes| bytes / 2),
+                    shared_bytes_max: order.memory_bytes_max,
                     privileged: self.zygote.privileged,
                 };
                 init::run(Setup {
@@ -270,7 +271,8 @@ impl State {
         for running in &self.running {
             let _ = rustix::process::pidfd_send_signal(&running.process, Signal::KILL);
         }
-        for _ in 0..END_SECONDS_MAX {
+        let until = Instant::now() + END_TIME_MAX;
+        while Instant::now() < until {
             self.reap();
             if self.running.is_empty() {
                 break;

@@ -3,7 +3,7 @@
 
 use base::watch::{Format, Sign};
 use base::{ExitStatus, Mount, TreePath, Watch};
-use worker::sandbox::{self, Event, Input, Order};
+use worker::sandbox::{self, Event, Input, Order, Priority};
 
 use super::world::World;
 
@@ -96,6 +96,49 @@ fn no_program_and_no_path_leads_out() {
             });
         }
     }
+}
+
+/// Puts a program of this name into the folder that the order's program begins in.
+fn put(order: &Order, name: &str, bytes: &[u8]) {
+    let file = order.scratch.join("upper/tmp").join(name);
+    std::fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
+    std::fs::write(&file, bytes).expect("a file");
+    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("its mode");
+}
+
+#[test]
+fn no_interpreter_and_no_loader_leads_out() {
+    let world = super::world::world!();
+    let names = ["/proc/self/exe", "/proc/self/fd/0", "/proc/thread-self/exe", "/proc/1/exe", "/tmp/link", "./link"];
+    let program = std::fs::read("/bin/true").expect("a program");
+    let loader = b"/lib64/ld-linux-x86-64.so.2\0";
+    let at = program.windows(loader.len()).position(|part| part == loader);
+    for watch in [None, Some(attended())] {
+        for name in names {
+            let attempt = |put_all: &dyn Fn(&Order)| {
+                let mut order = world.order(&["/tmp/p"]);
+                order.watch.clone_from(&watch);
+                put_all(&order);
+                std::os::unix::fs::symlink("/proc/self/exe", order.scratch.join("upper/tmp/link")).expect("a link");
+                must_fail(&world, order, sandbox::STEP_EXECUTE, name);
+            };
+            attempt(&|order| put(order, "p", format!("#!{name}\n").as_bytes()));
+            attempt(&|order| put(order, "p", format!("#! \t{name} --version").as_bytes()));
+            attempt(&|order| {
+                put(order, "p", b"#!/tmp/q\n");
+                put(order, "q", format!("#!{name}\n").as_bytes());
+            });
+            let Some(at) = at else { continue };
+            let mut changed = program.clone();
+            changed[at..at + loader.len()].fill(0);
+            changed[at..at + name.len()].copy_from_slice(name.as_bytes());
+            attempt(&|order| put(order, "p", &changed));
+        }
+    }
+    let order = world.order(&["/tmp/p"]);
+    put(&order, "p", b"#!/tmp/q -x\n");
+    put(&order, "q", b"#!/bin/echo run\n");
+    assert_eq!(world.run(order).0, "run /tmp/q -x /tmp/p\n", "an interpreter that is inside");
 }
 
 #[test]
@@ -222,6 +265,75 @@ os.setresgid(5, 5, 5); os.setresuid(5, 5, 5)
 print(os.getresuid(), [line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')])
 tries('comes back', lambda: os.setresuid(0, 0, 0))
 "#;
+
+/// Does what root does every day, each by one of its rights; see `docs/decisions/0007-rights-of-root-inside.md`.
+const USES: &str = r#"
+import os, signal
+def tries(what, call):
+    try: call(); print(what)
+    except OSError as e: print(what, 'failed:', e)
+open('f', 'w').write('x')
+tries('CHOWN', lambda: os.chown('f', 5, 6))
+tries('FOWNER', lambda: os.chmod('f', 0))
+tries('DAC_OVERRIDE', lambda: open('f').read())
+os.chmod('f', 0o2755)
+print('FSETID' if os.stat('f').st_mode & 0o2000 else 'the set-group-id bit is gone')
+def becomes():
+    os.setgroups([7]); os.setresgid(5, 5, 5)
+child = os.fork()
+if child == 0:
+    tries('SETGID', becomes)
+    tries('SETUID', lambda: os.setresuid(5, 5, 5))
+    os.write(1, b'')
+    signal.pause()
+import time
+while open('/proc/%d/status' % child).read().split('Uid:')[1].split()[0] != '5': time.sleep(0.01)
+tries('KILL', lambda: os.kill(child, signal.SIGKILL))
+os.waitpid(child, 0)
+"#;
+
+#[test]
+fn root_needs_each_of_its_rights() {
+    let world = super::world::world!();
+    let Some(python) = super::python() else { return };
+    let mut order = world.order(&[&python, "-I", "-S", "-u", "-c", USES]);
+    (order.command.uid, order.command.gid) = (0, 0);
+    let (text, status) = world.run(order);
+    let want = ["CHOWN", "FOWNER", "DAC_OVERRIDE", "FSETID", "SETGID", "SETUID", "KILL"];
+    assert_eq!((text.lines().collect::<Vec<_>>(), status), (want.to_vec(), ExitStatus::Code(0)));
+}
+
+#[test]
+fn the_rights_of_a_guest_are_this_list() {
+    const NAMES: [&str; 9] =
+        ["chown", "dac_override", "dac_read_search", "fowner", "fsetid", "kill", "setgid", "setuid", "setpcap"];
+    let world = super::world::world!();
+    for priority in [Priority::Guest, Priority::Owner] {
+        for (uid, want) in [(super::UID, ""), (0, "chown dac_override fowner fsetid kill setgid setuid")] {
+            let mut order = world.shell("grep -E '^(Cap|NoNewPrivs|Seccomp:)' /proc/self/status");
+            (order.command.uid, order.command.gid, order.priority) = (uid, uid, priority);
+            let (text, _) = world.run(order);
+            for line in text.lines() {
+                let (name, value) = line.split_once(":\t").expect("a name and a value");
+                let want = match name {
+                    "NoNewPrivs" | "Seccomp" => {
+                        assert_eq!(value, if name == "Seccomp" { "2" } else { "1" });
+                        continue;
+                    }
+                    "CapInh" | "CapAmb" => "",
+                    _ => want,
+                };
+                let bits = u64::from_str_radix(value, 16).expect("digits");
+                let named: Vec<String> = (0..64)
+                    .filter(|bit| bits & 1 << bit != 0)
+                    .map(|bit| NAMES.get(bit).map_or_else(|| bit.to_string(), |name| (*name).to_owned()))
+                    .collect();
+                assert_eq!(named.join(" "), want, "{name}, uid {uid}, {priority:?}");
+            }
+            assert_eq!(text.lines().count(), 7, "{text}");
+        }
+    }
+}
 
 #[test]
 fn the_rights_of_root_reach_its_own_files_and_processes_alone() {

@@ -109,6 +109,8 @@ fn a_watched_task_is_called_off_where_only_its_client_can_do_what_it_does() {
         (python("import ctypes; assert ctypes.CDLL(None).mount(b\"x\", b\"/\", b\"tmpfs\", 0, 0)"), UID, None),
         ("mknod d c 1 3".to_owned(), 0, Some("a device file")),
         ("mknod f p".to_owned(), UID, None),
+        ("cd $(mktemp -d); fallocate -l 100M f; stat -c %s f | grep -q 104857600".to_owned(), UID, None),
+        ("cd $(mktemp -d); fallocate -l 1000000G f || true".to_owned(), UID, Some("it has 1024000000 MiB kept free")),
         (connect("(\"192.0.2.1\", 80)"), UID, Some("it connects to 192.0.2.1:80")),
         (
             python("import socket; socket.socket(2, 2).sendto(b\"x\", (\"192.0.2.1\", 53))"),

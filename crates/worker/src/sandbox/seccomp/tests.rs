@@ -56,6 +56,10 @@ fn filter_looks_at_arguments() {
         assert_eq!(call(SYS_fallocate, &[3, (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32]), ALLOW);
         assert_eq!(call(SYS_fallocate, &[3, FALLOC_FL_ZERO_RANGE as u32]), few);
         assert_eq!(call(SYS_fallocate, &[3, FALLOC_FL_COLLAPSE_RANGE as u32]), few);
+        let hole = (FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE) as u32;
+        for (mode, len, answer) in [(0, 1 << 20, ALLOW), (0, 1 << 30, few), (hole, 1 << 30, ALLOW)] {
+            assert_eq!(call(SYS_fallocate, &[3, mode, 0, len]), answer, "{mode} {len}");
+        }
         assert_eq!(call(SYS_setpriority, &[0, 0, 19]), ALLOW);
         assert_eq!(call(SYS_setpriority, &[0, 0, -1i32 as u32]), few);
         for policy in [SCHED_OTHER, SCHED_BATCH, SCHED_IDLE, SCHED_IDLE | SCHED_RESET_ON_FORK] {

@@ -1,0 +1,177 @@
+//! How much tasks have written.
+//!
+//! To weigh an upper layer on disk takes a look at each of its files. So it is weighed only where its task may have passed a bound:
+//! when the file system as a whole has grown by what was left to it. Files that have lost their names and are still open belong to
+//! it as well, and are found at the processes that hold them.
+
+use super::Task;
+use super::processes;
+use crate::trees;
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
+use sched::charge::Bounds;
+use std::collections::{HashMap, HashSet};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use store::room::Room;
+
+/// Weighing takes no more than this part of the time.
+const ONE_OF: u32 = 10;
+/// Time from one weighing to the next at least.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// And at most: others may have given back what a task took.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// Open files that are looked at in one weighing.
+const OPEN_MAX: usize = 100_000;
+/// What the kernel says of a file system that is an overlay (`OVERLAYFS_SUPER_MAGIC`).
+const OVERLAY: i64 = 0x794c_7630;
+
+/// What is in use of a file system.
+#[derive(Clone, Copy, Debug, Default)]
+struct Filled {
+    bytes: u64,
+    files: u64,
+}
+
+impl Filled {
+    fn of(folder: &Path) -> Option<Self> {
+        let room = Room::at(folder).ok()?;
+        Some(Self { bytes: room.used_bytes, files: room.used_files })
+    }
+
+    fn since(self, before: Self) -> Self {
+        Self { bytes: self.bytes.saturating_sub(before.bytes), files: self.files.saturating_sub(before.files) }
+    }
+}
+
+/// What a task had when it was weighed.
+#[derive(Clone, Copy, Debug, Default)]
+struct Weight {
+    bytes: u64,
+    files: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Weighed {
+    weight: Weight,
+    /// How the file system was.
+    filled: Filled,
+    at: Instant,
+    took: Duration,
+}
+
+impl Weighed {
+    /// Weighs a task whose file system was like this just before.
+    fn now(task: &Task, filled: Filled) -> Self {
+        let began = Instant::now();
+        let weight = weigh(task);
+        Self { weight, filled, at: Instant::now(), took: began.elapsed() }
+    }
+
+    fn may_be_weighed_again(&self) -> bool {
+        self.at.elapsed() >= (self.took * ONE_OF).max(PAUSE_MIN)
+    }
+}
+
+/// What is known of all tasks.
+#[derive(Default)]
+pub struct Disk {
+    weighed: HashMap<u64, Weighed>,
+}
+
+impl Disk {
+    /// Looks how full file systems are, and weighs where a bound may have been passed.
+    pub fn look(&mut self, tasks: &[(u64, Arc<Task>)], bounds: &Bounds) {
+        self.weighed.retain(|number, _| tasks.iter().any(|(there, _)| there == number));
+        let (mut on_disk, mut grown) = (Vec::new(), Filled::default());
+        for (number, task) in tasks {
+            let Some(filled) = Filled::of(&task.folder) else { continue };
+            if !task.is_on_disk {
+                // The file system is the task's alone.
+                let weight = Weight { bytes: filled.bytes, files: filled.files };
+                let weighed = Weighed { weight, filled, at: Instant::now(), took: Duration::ZERO };
+                self.weighed.insert(*number, weighed);
+                continue;
+            }
+            let weighed = self.weighed.entry(*number).or_insert_with(|| Weighed::now(task, filled));
+            let since = filled.since(weighed.filled);
+            grown = Filled { bytes: grown.bytes.max(since.bytes), files: grown.files.max(since.files) };
+            on_disk.push((*number, task, filled, since));
+        }
+        let all = self.may_pass_a_sum(tasks, grown, bounds);
+        for (number, task, filled, since) in on_disk {
+            let Some(weighed) = self.weighed.get(&number).copied() else { continue };
+            let may_pass = weighed.weight.bytes.saturating_add(since.bytes) > bounds.task.disk
+                || weighed.weight.files.saturating_add(since.files) > bounds.task.files;
+            if (may_pass || all || weighed.at.elapsed() > PAUSE_MAX) && weighed.may_be_weighed_again() {
+                self.weighed.insert(number, Weighed::now(task, filled));
+            }
+        }
+    }
+
+    /// Whether a client, or all, may have passed their bound, if what the file system has grown by is theirs.
+    fn may_pass_a_sum(&self, tasks: &[(u64, Arc<Task>)], grown: Filled, bounds: &Bounds) -> bool {
+        let mut clients: HashMap<u32, Weight> = HashMap::new();
+        let mut all = Weight { bytes: grown.bytes, files: grown.files };
+        for (number, task) in tasks {
+            let Some(weighed) = self.weighed.get(number) else { continue };
+            for sum in
+                [&mut all, clients.entry(task.client).or_insert(Weight { bytes: grown.bytes, files: grown.files })]
+            {
+                sum.bytes = sum.bytes.saturating_add(weighed.weight.bytes);
+                sum.files = sum.files.saturating_add(weighed.weight.files);
+            }
+        }
+        let passes = |sum: &Weight, disk: u64, files: u64| sum.bytes > disk || sum.files > files;
+        passes(&all, bounds.all.disk, bounds.all.files)
+            || clients.values().any(|sum| passes(sum, bounds.client.disk, bounds.client.files))
+    }
+
+    /// Bytes and files that a task had when it was weighed last.
+    pub fn used(&self, number: u64) -> (u64, u64) {
+        self.weighed.get(&number).map_or((0, 0), |weighed| (weighed.weight.bytes, weighed.weight.files))
+    }
+}
+
+fn weigh(task: &Task) -> Weight {
+    let (bytes, files) = trees::weigh(&task.folder);
+    let init = task.control.as_ref().and_then(crate::sandbox::Control::process_id);
+    let held = init.map(|init| processes::of(init, &processes::all()).map(|process| process.number).collect());
+    let held: Vec<u32> = held.unwrap_or_default();
+    let (more_bytes, more_files) = nameless(&held, |kind| kind == OVERLAY);
+    Weight { bytes: bytes + more_bytes, files: files + more_files }
+}
+
+/// Bytes and number of the files without a name that these processes hold open or mapped, on file systems of some kind.
+pub fn nameless(processes: &[u32], is_counted: impl Fn(i64) -> bool) -> (u64, u64) {
+    let (mut seen, mut left, mut bytes) = (HashSet::new(), OPEN_MAX, 0);
+    for process in processes {
+        for folder in ["fd", "map_files"] {
+            let entries = std::fs::read_dir(format!("/proc/{process}/{folder}")).into_iter().flatten().flatten();
+            for entry in entries.take(left) {
+                left -= 1;
+                if let Some((identity, size)) = nameless_file(&entry.path(), &is_counted)
+                    && seen.insert(identity)
+                {
+                    bytes += size;
+                }
+            }
+        }
+    }
+    (bytes, seen.len() as u64)
+}
+
+/// Identity and bytes of what this link of `/proc` leads to, if it is a file without a name. Nothing is asked of whoever has it.
+fn nameless_file(link: &Path, is_counted: &impl Fn(i64) -> bool) -> Option<((u32, u32, u64), u64)> {
+    let target = std::fs::read_link(link).ok()?;
+    if !target.as_os_str().as_bytes().ends_with(b" (deleted)") {
+        return None;
+    }
+    let found = rustix::fs::statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS).ok()?;
+    let is_file = FileType::from_raw_mode(found.stx_mode.into()) == FileType::RegularFile;
+    if !is_file || found.stx_nlink > 0 || !is_counted(rustix::fs::statfs(link).ok()?.f_type) {
+        return None;
+    }
+    Some(((found.stx_dev_major, found.stx_dev_minor, found.stx_ino), found.stx_blocks * 512))
+}
