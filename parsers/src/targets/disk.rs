@@ -13,6 +13,9 @@ pub const JOURNAL: Target =
 const HEAP: usize = 8 << 20;
 /// Longest record.
 const RECORD_BYTES_MAX: usize = 700;
+/// What a disk writes at once.
+const SECTOR_BYTES: usize = 512;
+/// Longer than any disk takes.
 const FLUSH_LIMIT: Duration = Duration::from_secs(20);
 
 fn options() -> Options {
@@ -104,11 +107,20 @@ fn damage(folder: &Path, draw: &mut Draw<'_>) -> bool {
             std::fs::write(file, bytes).expect("it is written");
             true
         }
+        // The first sectors, or part of a sector: what a disk loses at once.
+        2 => {
+            bytes.iter_mut().take(2 * SECTOR_BYTES).for_each(|byte| *byte = 0);
+            std::fs::write(file, bytes).expect("it is written");
+            false
+        }
         _ => {
-            let len = bytes.len();
-            draw.damage(&mut bytes);
-            // A disk keeps the length of a file.
-            bytes.resize(len, 0);
+            let sector = draw.below(bytes.len().div_ceil(SECTOR_BYTES));
+            let end = ((sector + 1) * SECTOR_BYTES).min(bytes.len());
+            let mut part = bytes[sector * SECTOR_BYTES..end].to_vec();
+            let len = part.len();
+            draw.damage(&mut part);
+            part.resize(len, 0);
+            bytes[sector * SECTOR_BYTES..end].copy_from_slice(&part);
             std::fs::write(file, bytes).expect("it is written");
             false
         }

@@ -161,14 +161,17 @@ impl Folder {
         Ok(SegmentFile { index, bytes, header })
     }
 
-    /// A segment without a header must be unused: nothing is written to one before its header is durable.
+    /// A segment without a header must be unused: nothing is written to one before its header is durable. A disk that has lost the
+    /// header may have lost the first batches with it, so others are looked for. What an earlier use of the file left behind is not
+    /// whole under this segment's key.
     pub fn check_unused(&self, identity: &Identity, segment: &SegmentFile) -> Result<(), JournalError> {
         let path = self.segment_path(segment.index);
         let file = self.open(&path, Access::Read)?;
         let mut reader = BatchReader::new(file, identity.segment_key(segment.index), segment.bytes);
-        match reader.next_batch().map_err(|error| JournalError::io("read", &path, error))? {
-            None => Ok(()),
-            Some(_) => Err(JournalError::damaged(&path, 0, "records follow a header that is not whole")),
+        let is_used = reader.next_batch().and_then(|batch| Ok(batch.is_some() || reader.goes_on_behind(0)?));
+        match is_used.map_err(|error| JournalError::io("read", &path, error))? {
+            false => Ok(()),
+            true => Err(JournalError::damaged(&path, 0, "records follow a header that is not whole")),
         }
     }
 }
