@@ -3,6 +3,7 @@
 mod answers;
 mod batch;
 mod bounds;
+mod bundle;
 mod deadline;
 mod edited;
 pub mod guests;
@@ -42,6 +43,7 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/a job of many tasks: each shown apart and in order", job::many),
     ("contract/tasks of a job see one state of the files", job::one_state),
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),
+    ("contract/a bundle for who is asked for help holds no secret", bundle::without_secrets),
     ("contract/answers as JSON, with and without a pool", answers::all),
     ("contract/a batch job whose client daemon is killed: all is done once", batch::daemon_killed),
     ("contract/a batch job whose hub is killed: all is done once", batch::hub_killed),

@@ -2,6 +2,7 @@
 
 mod accounts;
 mod batch;
+mod bundle;
 mod completions;
 mod forecast;
 mod guests;
@@ -12,6 +13,7 @@ mod trust;
 
 pub use accounts::{Accounts, Limit};
 pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submit};
+pub use bundle::Bundle;
 pub use completions::{Completions, Program};
 pub use forecast::Forecast;
 pub use guests::{Guests, Pause};
@@ -122,6 +124,8 @@ pub enum Command {
     Stop(Stop),
     /// Find out what is missing on this machine, and what to do about it
     Doctor(Json),
+    /// Gather what is needed to find a fault, without secrets, in one file
+    Bundle(Bundle),
     /// Print the completions for a shell: of `gleaner`, or of `remrun`
     Completions(Completions),
     /// Write the manual pages into a folder

@@ -151,6 +151,11 @@ pub fn lock_role(state_dir: &Path, role: &str) -> Result<RoleLock> {
         .hint("`gleaner stop` ends it; another one needs another folder: --state DIR"))
 }
 
+/// The process that has `role` in `state_dir` now, if there is one.
+pub fn running(state_dir: &Path, role: &str) -> Option<i32> {
+    holder(&lock_path(state_dir, role))
+}
+
 /// The process that holds the lock at `path`.
 fn holder(path: &Path) -> Option<i32> {
     let file = OpenOptions::new().read(true).write(true).open(path).ok()?;

@@ -58,7 +58,7 @@ fn settings(started: &ClientConfig) -> Result<Source> {
 }
 
 /// A parser's complaint without the excerpt that it draws.
-fn in_a_line(complaint: &str) -> String {
+pub(super) fn in_a_line(complaint: &str) -> String {
     let is_drawn = |line: &&str| line.contains(" | ") || line.trim().starts_with('|');
     complaint.lines().filter(|line| !is_drawn(line)).collect::<Vec<_>>().join(": ")
 }

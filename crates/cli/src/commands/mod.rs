@@ -2,6 +2,7 @@
 
 mod accounts;
 mod approve;
+mod bundle;
 pub mod cancel;
 pub mod completions;
 pub mod daemon;
@@ -89,6 +90,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Resume(arguments) => guests::resume(&arguments),
         Command::Stop(arguments) => stop::run(arguments),
         Command::Doctor(arguments) => doctor::run(arguments),
+        Command::Bundle(arguments) => bundle::run(&arguments),
         Command::Completions(arguments) => completions::run(arguments),
         Command::Man(arguments) => man::run(arguments),
         Command::Daemon(arguments) => daemon::run(arguments),

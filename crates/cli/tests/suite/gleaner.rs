@@ -32,7 +32,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 30] = [
+const SUBCOMMANDS: [&str; 31] = [
     "up",
     "hub",
     "worker",
@@ -61,6 +61,7 @@ const SUBCOMMANDS: [&str; 30] = [
     "config",
     "stop",
     "doctor",
+    "bundle",
     "completions",
     "man",
 ];

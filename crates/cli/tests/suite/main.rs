@@ -1,5 +1,6 @@
 //! Tests of the two binaries as they are called.
 
+mod bundle;
 mod fake;
 mod gleaner;
 mod jobs;
