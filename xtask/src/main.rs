@@ -1,8 +1,9 @@
-//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `chaos`, `bench`, `foreign`, `machine`, `fuzz`, `tidy`.
+//! The project's own commands: `cargo xtask demo`, `test`, `differ`, `chaos`, `bench`, `foreign`, `machine`, `fuzz`, `package`, `tidy`.
 
 mod fuzz;
 mod machine;
 mod need;
+mod package;
 mod run;
 mod test;
 mod tidy;
@@ -53,6 +54,8 @@ const USAGE: &str = "usage: cargo xtask <command>
        [--jobs N] [--limit SECONDS]  tests at a time; one that takes longer here is left out
   machine [--filter TEXT]            what spares an owner, on an emulated machine: control groups of version 2, compressed swap, the kernel's links
   fuzz [--target NAME] [--seconds N] every parser of bytes from elsewhere, and the task table beside its model, on bytes that a fuzzer chooses
+  package [--programs FOLDER]        Debian packages: gleaner, libgleaner-dev; of a release build, or of the programs there
+       [--to FOLDER] [--quick]       into target/package, or there; packed less closely
   testbed [--link NAME] -- CMD       run CMD on a host of its own at the end of a slow link; --help tells all
   tidy [--quick]                     layers, forbidden imports, map, sizes, format, lints; --quick without the lints";
 
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         ["foreign", rest @ ..] => foreign(rest),
         ["machine", rest @ ..] => machine::run(rest),
         ["fuzz", rest @ ..] => need::programs(&need::FUZZ).and_then(|()| fuzz::run(rest)),
+        ["package", rest @ ..] => package::run(rest),
         ["testbed", rest @ ..] => testbed(rest),
         ["tidy", rest @ ..] => tidy::run(rest.contains(&"--quick")),
         _ => Err(USAGE.to_owned()),

@@ -258,12 +258,62 @@ fn units_for_systemd_start_what_there_is() {
         let line = text.lines().find_map(|line| line.strip_prefix("ExecStart=/usr/local/bin/")).expect("a command");
         let arguments = cli::args::Arguments::try_parse_from(line.split(' ')).expect(line);
         started.push(format!("{:?}", arguments.command).split('(').next().unwrap_or_default().to_owned());
-        for wanted in ["[Unit]", "[Service]", "[Install]", "Restart=on-failure"] {
-            assert!(text.contains(wanted), "{wanted}: {text}");
+        let all =
+            ["[Unit]", "[Service]", "[Install]", "Restart=on-failure", "PrivateMounts=yes", "ProtectSystem=strict"];
+        for wanted in all.into_iter().chain(["StateDirectoryMode=0700", "NoNewPrivileges=yes"]) {
+            assert!(text.lines().any(|line| line == wanted), "{wanted}: {text}");
+        }
+        match line.strip_prefix("gleaner ") {
+            Some("worker") => worker_unit(&text),
+            // It prints a token.
+            _ => assert!(text.lines().any(|line| line == "StandardOutput=null"), "{text}"),
         }
     }
     started.sort();
     assert_eq!(started, ["Hub", "Worker"]);
+}
+
+/// A worker makes groups and mounts, has FUSE, and its guests have a /proc of their own.
+fn worker_unit(text: &str) {
+    let has = |wanted: &str| text.lines().any(|line| line.starts_with(wanted));
+    for wanted in ["Delegate=yes", "DevicePolicy=closed", "DeviceAllow=/dev/fuse rw", "ConditionPathExists="] {
+        assert!(has(wanted), "{wanted}: {text}");
+    }
+    let forbidding =
+        ["ProtectKernelTunables", "ProtectKernelLogs", "ProtectControlGroups", "ProtectProc", "ProcSubset"];
+    let inherited =
+        ["ProtectHostname", "RestrictNamespaces", "RestrictSUIDSGID", "MemoryDenyWriteExecute", "SystemCallFilter"];
+    for unwanted in forbidding.into_iter().chain(inherited).chain([
+        "LockPersonality",
+        "PrivateDevices",
+        "ProtectClock",
+        "SystemCallArchitectures",
+    ]) {
+        assert!(!has(&format!("{unwanted}=")), "{unwanted}: {text}");
+    }
+}
+
+#[test]
+fn systemd_understands_the_units() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/systemd");
+    let place = tempfile::tempdir().expect("a folder");
+    for entry in std::fs::read_dir(folder).expect("units") {
+        let unit = entry.expect("a unit").path();
+        let text = std::fs::read_to_string(&unit).expect("text");
+        // It wants the program to be there.
+        let text = text.replace("/usr/local/bin/gleaner", env!("CARGO_BIN_EXE_gleaner"));
+        let name = unit.file_name().expect("a name").to_string_lossy().into_owned();
+        let copy = place.path().join(&name);
+        std::fs::write(&copy, text).expect("written");
+        let mut verify = Command::new("systemd-analyze");
+        let Ok(verified) = verify.args(["verify", "--man=no", "--recursive-errors=no"]).arg(&copy).output() else {
+            println!("SKIPPED: there is no systemd-analyze");
+            return;
+        };
+        let said = String::from_utf8_lossy(&verified.stderr).into_owned();
+        // It complains of the system's own units as well.
+        assert!(verified.status.success() && !said.contains(&name), "{said}");
+    }
 }
 
 #[test]
