@@ -2,17 +2,21 @@
 //!
 //! [`look`] gathers facts, [`judge`] decides on them: only the first touches the machine.
 
+mod holes;
 mod keys;
 mod priority;
 mod roles;
+mod sandbox;
 
 use crate::args::Json;
 use crate::config::{Config, Flags, Surroundings};
 use crate::error::{CliError, Result};
 use crate::render::{print, print_json};
 use gleaner_client::door::Folder;
+use holes::Kernel;
 use priority::Priority;
 use roles::Roles;
+use sandbox::Sandbox;
 use serde::Serialize;
 
 /// How a finding bears on its roles.
@@ -45,8 +49,10 @@ pub struct Finding {
 /// What is known of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
-    /// Version of the kernel, as `uname -r` gives it.
-    pub kernel: String,
+    /// The kernel, as it names itself.
+    pub kernel: Kernel,
+    /// What bounds guests.
+    pub sandbox: Sandbox,
     /// Whether this is the superuser.
     pub is_root: bool,
     /// Error number of opening /dev/fuse for reading and writing, if it fails.
@@ -107,7 +113,8 @@ pub fn look() -> Facts {
     let config = Config::load(&Surroundings::of_process(), Flags::default()).ok();
     let access = |path: &str| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     Facts {
-        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        kernel: Kernel::look(),
+        sandbox: Sandbox::look(),
         is_root,
         fuse_error: fuse.err().and_then(|error| error.raw_os_error()),
         user_namespaces_max: read("/proc/sys/user/max_user_namespaces").trim().parse().ok(),
@@ -165,7 +172,10 @@ fn finding(subject: &'static str, roles: &[&'static str], verdict: Verdict, foun
 
 /// Decides what the facts mean.
 pub fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut all = vec![kernel(facts), fuse(facts), namespaces(facts), overlay(facts), cgroup(facts)];
+    let mut all = vec![kernel(facts)];
+    all.extend(holes::judge(&facts.kernel));
+    all.extend([fuse(facts), namespaces(facts), overlay(facts), cgroup(facts)]);
+    all.extend(sandbox::judge(&facts.sandbox, facts.priority.limits, facts.is_root, roles::place(facts)));
     if !facts.is_root {
         all.push(subordinate_ids(facts));
     }
@@ -183,7 +193,8 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
 }
 
 fn kernel(facts: &Facts) -> Finding {
-    let mut numbers = facts.kernel.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    let mut numbers =
+        facts.kernel.release.split(|letter: char| !letter.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
     let version: (u32, u32) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     let (verdict, remedy) = match version {
         (0..=4, _) | (5, 0..=10) => {
@@ -194,7 +205,7 @@ fn kernel(facts: &Facts) -> Finding {
         }
         _ => (Verdict::Ok, ""),
     };
-    finding("kernel", &["worker", "client"], verdict, facts.kernel.clone(), remedy)
+    finding("kernel", &["worker", "client"], verdict, facts.kernel.release.clone(), remedy)
 }
 
 fn fuse(facts: &Facts) -> Finding {
@@ -320,10 +331,15 @@ mod tests {
     use super::*;
     use std::path::Path;
 
+    fn kernel(release: &str) -> Kernel {
+        Kernel { release: release.into(), ..Kernel::default() }
+    }
+
     /// A machine that has everything.
     fn sound() -> Facts {
         Facts {
-            kernel: "6.18.0".into(),
+            kernel: kernel("6.18.44"),
+            sandbox: Sandbox { filter_actions: "errno user_notif allow".into(), open_holes: Vec::new() },
             is_root: true,
             user_namespaces_max: Some(1000),
             filesystems: "nodev\toverlay\n\text4\n".into(),
@@ -354,7 +370,7 @@ mod tests {
     #[test]
     fn each_fault_has_a_remedy() {
         let faults = [
-            ("kernel", Facts { kernel: "5.4.0-generic".into(), ..sound() }),
+            ("kernel", Facts { kernel: kernel("5.4.0-generic"), ..sound() }),
             ("/dev/fuse", Facts { fuse_error: Some(libc::ENOENT), ..sound() }),
             ("/dev/fuse", Facts { fuse_error: Some(libc::EPERM), ..sound() }),
             ("namespaces", Facts { user_namespaces_max: Some(0), ..sound() }),
@@ -401,7 +417,7 @@ mod tests {
 
     #[test]
     fn looking_does_not_fail() {
-        assert!(!look().kernel.is_empty());
+        assert!(!look().kernel.release.is_empty());
         assert_eq!(own_cgroup("1:name=x:/y\n0::/a/b\n"), "/sys/fs/cgroup/a/b");
         assert!(Path::new(&own_cgroup("")).is_absolute());
     }
