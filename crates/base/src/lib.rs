@@ -14,6 +14,7 @@ pub mod door;
 pub mod id;
 pub mod mount;
 pub mod path;
+pub mod tally;
 pub mod time;
 pub mod units;
 pub mod view;

@@ -28,6 +28,15 @@ fn over_tcp(carrier: Option<&str>) -> &'static str {
     if carrier == Some("tcp") { " over TCP, for no UDP passes" } else { "" }
 }
 
+/// What there is to say of the hub's clock, if it differs.
+fn clocks_differ(hub_ahead_us: Option<i64>) -> Option<String> {
+    /// Less is measured where a link is slow.
+    const TOLD_US: u64 = 500_000;
+    let ahead = hub_ahead_us.filter(|ahead| ahead.unsigned_abs() >= TOLD_US)?;
+    let way = if ahead > 0 { "ahead of" } else { "behind" };
+    Some(format!("the hub's is {:.1} s {way} this machine's", ahead.unsigned_abs() as f64 / 1e6))
+}
+
 impl Render for Status {
     fn render(&self) -> String {
         self.render_in(None)
@@ -53,6 +62,9 @@ impl Render for Status {
             facts.fact("problem", problem);
         }
         facts.fact("tasks", format!("{} running, {} waiting", self.tasks_running, self.tasks_queued));
+        if let Some(differs) = clocks_differ(self.client.hub_clock_ahead_us) {
+            facts.fact("clock", differs);
+        }
         if self.hub.is_none() {
             return facts.text().to_owned();
         }
@@ -79,7 +91,11 @@ impl Render for Status {
         }
         let workers = table.text_in("no workers: `gleaner token` makes a token for `gleaner join`", columns);
         let why = self.workers.iter().filter_map(|worker| Some(format!("{}: {}\n", worker.name, worker.why.as_ref()?)));
-        let workers = workers + &why.collect::<String>();
+        let troubles = self
+            .workers
+            .iter()
+            .filter_map(|worker| Some(format!("{}: {}\n", worker.name, worker.troubles?.in_words())));
+        let workers = workers + &why.chain(troubles).collect::<String>();
         if self.clients.is_empty() {
             return format!("{}\n{workers}", facts.text());
         }
@@ -290,7 +306,7 @@ fn kept_back(line: &client::report::KeptBackLine) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use client::report::{ClientStatus, Moment, TaskLine, WorkerStatus};
+    use client::report::{ClientStatus, Moment, TaskLine, WorkerStatus, WorkerTroubles};
 
     #[test]
     fn status_of_a_pool() {
@@ -329,7 +345,11 @@ ada     4f0c11d2  connected
             Some(ExpectedShare { mean: 600, low: 255, high: 1_000, ..ExpectedShare::default() });
         assert_eq!(status.render(), want);
         status.workers[0].tags = ["gpu", "big"].map(str::to_owned).to_vec();
+        status.workers[0].troubles = Some(WorkerTroubles { unkillable: 2, ..WorkerTroubles::default() });
+        status.client.hub_clock_ahead_us = Some(-3_600_000_000);
         let shown = status.render();
+        assert!(shown.contains("\nrack: tasks that cannot be ended: 2\n"), "{shown}");
+        assert!(shown.contains("the hub's is 3600.0 s behind this machine's"), "{shown}");
         assert!(shown.contains("GIVES    TAGS\n") && shown.contains("full            gpu big\n"), "{shown}");
     }
 

@@ -227,6 +227,11 @@ fn unknown_task(digits: &str) -> Problem {
 }
 
 async fn status(daemon: &Arc<Daemon>) -> Status {
+    let clock = daemon.link().and_then(|link| link.current()).map(|(joined, _)| joined.clock_offset_ns());
+    Status { client: daemon.records.figures.told(clock), ..status_of_pool(daemon).await }
+}
+
+async fn status_of_pool(daemon: &Arc<Daemon>) -> Status {
     let settings_problem = daemon.settings.problem();
     let Some(link) = daemon.link() else { return Status { problem: settings_problem, ..Status::default() } };
     let address = link.hub().addresses().first().map(ToString::to_string).unwrap_or_default();
@@ -256,6 +261,7 @@ async fn status(daemon: &Arc<Daemon>) -> Status {
             expected: serde_json::from_value(worker["expected"].clone()).unwrap_or_default(),
             why: worker["why"].as_str().map(str::to_owned),
             trust: text(&worker["trust"]),
+            troubles: serde_json::from_value(worker["troubles"].clone()).unwrap_or_default(),
             state: if busy >= cpus && cpus > 0 { "full".into() } else { text(&worker["state"]) },
         });
     }

@@ -34,6 +34,7 @@ pub mod earlier;
 mod ending;
 mod endpoints;
 pub mod exchange;
+pub mod figures;
 mod formats;
 mod guard;
 mod hedge;

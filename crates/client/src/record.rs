@@ -5,6 +5,7 @@
 
 use crate::choice::{Choice, Side};
 use crate::commit::{NoteKind, Report};
+use crate::figures::Figures;
 use crate::history::Kind;
 use crate::kept_back::KeptBack;
 use crate::plan::Plan;
@@ -344,6 +345,8 @@ fn shown<'a>(paths: impl IntoIterator<Item = &'a TreePath>) -> Vec<String> {
 pub struct Records {
     path: PathBuf,
     state: Mutex<State>,
+    /// What is counted of them.
+    pub figures: Figures,
 }
 
 #[derive(Default)]
@@ -393,7 +396,8 @@ impl Records {
             ended.pop_front();
         }
         let lines = text.lines().count();
-        Self { path, state: Mutex::new(State { ended, lines, ..State::default() }) }
+        let state = Mutex::new(State { ended, lines, ..State::default() });
+        Self { path, state, figures: Figures::default() }
     }
 
     /// A command begins. The notice ends it, if somebody asks for that.
@@ -401,6 +405,8 @@ impl Records {
         let cancel = Arc::new(Notify::new());
         let running = Running { report: record.report.clone(), begun: record.begun, cancel: cancel.clone() };
         lock(&self.state).running.insert(record.task, running);
+        // Arguments may hold secrets.
+        tracing::debug!(task = %record.task, program = record.report.argv.first(), "a command begins");
         cancel
     }
 
@@ -414,7 +420,9 @@ impl Records {
     /// A command is over.
     pub fn end(&self, record: Record, reply: &Reply) {
         let task = record.task;
+        self.figures.ended(reply, record.attempts);
         let report = record.finish(reply);
+        tracing::debug!(%task, place = report.place, status = report.status, "a command has ended");
         let mut state = lock(&self.state);
         state.running.remove(&task);
         let line = serde_json::to_string(&report).unwrap_or_default();

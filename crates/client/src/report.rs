@@ -8,9 +8,11 @@
 
 mod accounts;
 mod batch;
+mod pool;
 
 pub use accounts::{Account, AccountNode, Accounts, EveryonesJob, EveryonesJobs};
 pub use batch::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, Submitted};
+pub use pool::{ClientFigures, ClientStatus, ExpectedShare, Times, WorkerStatus, WorkerTroubles};
 
 use crate::kept_back::KeptBack;
 use base::ExitStatus;
@@ -207,6 +209,8 @@ pub struct Status {
     pub hedge_us: u64,
     /// … and how often that was.
     pub hedges: u64,
+    /// What this client's daemon counts.
+    pub client: ClientFigures,
 }
 
 /// How everything is, as this client sees it.
@@ -219,62 +223,6 @@ pub struct Overview {
     pub figures: serde_json::Value,
     /// This account's batch jobs.
     pub jobs: Batches,
-}
-
-/// One machine that runs tasks.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WorkerStatus {
-    /// Its name.
-    pub name: String,
-    /// The first digits of its id.
-    pub id: String,
-    /// CPUs that it offers.
-    pub cpus: u32,
-    /// CPUs that tasks have now.
-    pub busy: u32,
-    /// Memory that it lends, in MiB.
-    pub memory_mib: u32,
-    /// Level of x86-64 of its processors; 0: not known.
-    pub level: u32,
-    /// Names that its owner has given it.
-    pub tags: Vec<String>,
-    /// What a task will get of a CPU, as the machine foretells it.
-    pub expected: Option<ExpectedShare>,
-    /// `ready`, `full`, `waiting for approval`, `gone`, and the like.
-    pub state: String,
-    /// Why it gives nothing, for a person.
-    pub why: Option<String>,
-    /// How far it is trusted: `own`, `site`, `volunteer`, or `waiting` for that to be said.
-    pub trust: String,
-}
-
-/// What a task will get of a CPU in the next minutes, in thousandths of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ExpectedShare {
-    /// In the mean.
-    pub mean: u32,
-    /// Nine times in ten no less, …
-    pub low: u32,
-    /// … and no more.
-    pub high: u32,
-    /// How far such forecasts were off so far, in the mean.
-    pub error: u32,
-    /// In how many of a thousand what came was between `low` and `high`.
-    pub covered: u32,
-}
-
-/// One account that may launch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct ClientStatus {
-    /// Its name.
-    pub name: String,
-    /// The first digits of its id.
-    pub id: String,
-    /// Whether it is connected now.
-    pub connected: bool,
 }
 
 /// The tasks that run, wait or ended lately.

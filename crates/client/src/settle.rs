@@ -242,6 +242,7 @@ impl<'a> Before<'a> {
 /// Commits what would be kept if that failed, unless the task read something that cannot be relied on.
 fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Result<Report, NotCommitted> {
     let committer: &Committer = &daemon.committer;
+    let _committing = daemon.records.figures.committing(keep.task);
     let views = daemon.server.views();
     let (seen, unchanged);
     let evidence: Result<&dyn Evidence, CommitError> = match &ended.trust {

@@ -7,10 +7,12 @@ use crate::needs::Lent;
 use crate::server::Shared;
 use crate::state::State;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::time::Duration;
 use store::journal;
 use store::log::Log;
 use wire::lock;
+use wire::message::{FailedKind, Troubles};
 
 /// All of them. [`Totals`] and the counts of records go on from one start of the hub to the next, as far as its journal keeps them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +60,12 @@ pub struct Figures {
     pub instances_out: u64,
     /// What has happened.
     pub totals: Totals,
+    /// Launches that came to nothing since this process began, by kind.
+    pub launches_failed: BTreeMap<String, u64>,
+    /// Joins that were refused since this process began, by reason.
+    pub joins_refused: BTreeMap<String, u64>,
+    /// What workers have trouble with.
+    pub troubles: TroubleFigures,
     /// The journal, if there is one.
     pub journal: Option<JournalFigures>,
     /// How long launches waited for their places.
@@ -65,6 +73,32 @@ pub struct Figures {
     /// How long answers and orders waited for the disk until their leave: orders from the taking of their records, answers from the
     /// request.
     pub record_waits: Times,
+}
+
+/// What workers have trouble with, as far as they say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TroubleFigures {
+    /// Workers that have.
+    pub workers: u64,
+    /// For how long the oldest request of a guest for a file has waited, at any of them, in seconds, in steps.
+    pub oldest_request_s: u64,
+    /// Tasks that were told to end some seconds ago and have not.
+    pub unkillable: u64,
+    /// How far the clock that is off most differs from the hub's, in milliseconds, in steps.
+    pub clock_skew_ms: u64,
+}
+
+impl TroubleFigures {
+    /// Of all. There are as many as have trouble, which are few.
+    fn of<'a>(all: impl Iterator<Item = &'a Troubles>) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            workers: sum.workers + 1,
+            oldest_request_s: sum.oldest_request_s.max(one.oldest_request_s.into()),
+            unkillable: sum.unkillable + u64::from(one.unkillable),
+            clock_skew_ms: sum.clock_skew_ms.max(one.clock_ahead_ms.unsigned_abs().into()),
+        })
+    }
 }
 
 /// What workers expect to give in the next minutes beside what their owners want, in thousandths.
@@ -256,6 +290,10 @@ impl State {
             tasks_held: gauges.held.into(),
             instances_out: gauges.out.into(),
             totals: table.totals().into(),
+            launches_failed: FailedKind::ALL
+                .map(|kind| (kind.name().to_owned(), self.launches_failed[kind as usize]))
+                .into(),
+            troubles: TroubleFigures::of(self.troubles.values()),
             place_waits: self.placement.waits().times().into(),
             record_waits: desk.waits().times().into(),
             ..Figures::default()
@@ -275,9 +313,46 @@ impl Shared {
             hub_id: self.key.node().0.to_hex(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_ms: u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX),
+            joins_refused: lock(&self.joins_refused).counts().clone(),
             // It has a lock of its own.
             journal: journal.map(|journal| JournalFigures::from(&*journal)),
             ..figures
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{LIMIT, hello, serve_hub};
+    use wire::Role;
+    use wire::message::Lends;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_workers_have_trouble_with_is_told_until_it_is_over() {
+        let hub = serve_hub("hub");
+        let (one, two) = (hub.join(7, hello(Role::Worker, 3)).await, hub.join(8, hello(Role::Worker, 2)).await);
+        hub.lends(5).await;
+        let told = async |workers: u64| {
+            let waits = async {
+                while hub.shared.figures().troubles.workers != workers {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                hub.shared.figures().troubles
+            };
+            tokio::time::timeout(LIMIT, waits).await.expect("told in time")
+        };
+        let lends = |cpus, troubles| Lends { cpus, largest: cpus, troubles, ..Lends::default() };
+        let slow = Troubles { oldest_request_s: 8, unkillable: 1, clock_ahead_ms: -600 };
+        assert!(one.lends(lends(3, Some(slow))).await);
+        assert!(
+            two.lends(lends(2, Some(Troubles { unkillable: 2, clock_ahead_ms: 400, ..Troubles::default() }))).await
+        );
+        let want = TroubleFigures { workers: 2, oldest_request_s: 8, unkillable: 3, clock_skew_ms: 600 };
+        assert_eq!(told(2).await, want);
+        assert!(two.lends(lends(2, None)).await);
+        assert_eq!(told(1).await.unkillable, 1);
+        one.connection.close("leaves");
+        assert_eq!(told(0).await, TroubleFigures::default());
     }
 }

@@ -125,6 +125,7 @@ impl Shared {
         };
         sender.send(&welcome).await?;
         let (Ok((role, tenant)), Some(vouched)) = (admitted, vouched) else {
+            lock(&self.joins_refused).add(&welcome.refusal);
             if self.may_log_stranger() {
                 tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
                 let facts = json!({"node": connection.peer().0.to_hex(), "name": hello.name, "why": welcome.refusal});

@@ -114,6 +114,8 @@ fn text(figures: &Figures) -> String {
     page.gauge("tasks_held", "Tasks of jobs that are held or whose client is away.", figures.tasks_held);
     page.gauge("instances_out", "Instances of tasks that are at hosts.", figures.instances_out);
     page.totals(figures);
+    page.refusals(figures);
+    page.troubles(figures);
     page.times("place_wait_seconds", "How long launches waited for their places.", &figures.place_waits);
     page.times("record_wait_seconds", "How long answers and orders waited for the disk.", &figures.record_waits);
     page.journal(figures);
@@ -195,6 +197,37 @@ impl Page {
         self.counter("host_back_offs_total", "Hosts that were sent back for a while.", totals.back_offs);
     }
 
+    fn refusals(&mut self, figures: &Figures) {
+        let families = [
+            ("launches_failed_total", "Launches that came to nothing, by kind.", &figures.launches_failed),
+            ("joins_refused_total", "Joins that were refused, by reason.", &figures.joins_refused),
+        ];
+        for (name, help, counts) in families {
+            self.family(name, "counter", help);
+            for (reason, count) in counts {
+                self.sample(name, &format!("{{reason=\"{}\"}}", escaped(reason)), count);
+            }
+        }
+    }
+
+    fn troubles(&mut self, figures: &Figures) {
+        let troubles = &figures.troubles;
+        self.gauge("workers_in_trouble", "Workers that have trouble with one of the next three.", troubles.workers);
+        let oldest = troubles.oldest_request_s;
+        self.gauge(
+            "oldest_request_seconds",
+            "How long a guest has waited for a file, in steps of powers of two.",
+            oldest,
+        );
+        self.gauge(
+            "tasks_unkillable",
+            "Tasks that were told to end some seconds ago and have not.",
+            troubles.unkillable,
+        );
+        let skew = troubles.clock_skew_ms as f64 / 1e3;
+        self.gauge("clock_skew_seconds", "How far a worker's clock is off, of all the most, in steps of 0.2 s.", skew);
+    }
+
     fn journal(&mut self, figures: &Figures) {
         let Some(journal) = &figures.journal else { return };
         self.gauge("journal_bytes", "Bytes that the journal takes.", journal.bytes);
@@ -264,6 +297,10 @@ mod tests {
         assert_eq!((samples["gleaner_hub_workers"], samples["gleaner_hub_hosts{state=\"away\"}"]), (1.0, 0.0));
         assert!(samples["gleaner_hub_journal_records_total"] > 0.0, "{page}");
         assert_eq!(samples["gleaner_hub_tasks_max"], 1024.0);
+        assert_eq!(samples["gleaner_hub_launches_failed_total{reason=\"no_worker\"}"], 0.0, "{page}");
+        for quiet in ["workers_in_trouble", "oldest_request_seconds", "tasks_unkillable", "clock_skew_seconds"] {
+            assert_eq!(samples[format!("gleaner_hub_{quiet}").as_str()], 0.0, "{quiet}");
+        }
         let status = |answer: &str| answer.split(' ').nth(1).unwrap_or_default().to_owned();
         let of = async |request: &str| status(&asked(hub.metrics, request).await);
         assert_eq!(of("GET / HTTP/1.1\r\nHost: h\r\n\r\n").await, "404");

@@ -256,6 +256,7 @@ impl Tags {
             tags: self.names(lent.tags),
             expected: lent.expected,
             rests: String::new(),
+            troubles: None,
         }
     }
 

@@ -163,6 +163,9 @@ impl Shared {
                         "mean": told.mean, "low": told.low, "high": told.high, "error": told.error, "covered": told.covered,
                     })),
                     "why": why_little(state.placement.why_resting(worker.node), lent.expected),
+                    "troubles": state.troubles.get(&worker.node).map(|told| json!({
+                        "oldest_request_s": told.oldest_request_s, "unkillable": told.unkillable, "clock_ahead_ms": told.clock_ahead_ms,
+                    })),
                     "round_trip_us": worker.connection.round_trip().as_micros() as u64,
                 })
             })

@@ -47,11 +47,17 @@ pub async fn run(
 ) {
     to_client.set_turn(Turn::ranked(launch.rank));
     let ticket = shared.ticket();
-    let _asker = client.asked_for(task_of(&launch));
+    let task = task_of(&launch);
+    let _asker = client.asked_for(task);
     let outcome = carry(&shared, &client, ticket, launch, given, &mut to_client, &mut from_client).await;
     shared.finished(ticket);
-    if let Err(failed) = outcome {
-        fail(&mut to_client, failed).await;
+    match outcome {
+        Ok(()) => tracing::debug!(%task, "a launch is over"),
+        Err(failed) => {
+            tracing::debug!(%task, why = failed.message, "a launch came to nothing");
+            lock(&shared.state).launches_failed[failed.reason() as usize] += 1;
+            fail(&mut to_client, failed).await;
+        }
     }
 }
 
@@ -88,6 +94,7 @@ async fn carry(
     let placed = placed_at(&worker, why, queued.elapsed());
     to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone(&worker))?;
     shared.note_launch(client, &worker, &launch);
+    tracing::debug!(task = %task_of(&launch), client = client.name, worker = worker.name, "a launch has a place");
     let (to_worker, from_worker) = send_launch(client, &worker, launch, view, given).await?;
     let way = Way { shared, client, worker: &worker, ticket, view, placed };
     pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await

@@ -14,6 +14,7 @@ use crate::shared::{self, Hubs, KEY_FILE, NODES_FILE};
 use crate::state::State;
 use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
+use base::tally::Tally;
 use base::{Needs, NodeId, ViewId};
 use bytes::Bytes;
 use serde_json::json;
@@ -136,6 +137,8 @@ pub struct Shared {
     pub(crate) system: Arc<SystemFiles>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) audit: Audit,
+    /// Why joins were refused.
+    pub(crate) joins_refused: Mutex<Tally>,
     /// Names the store, for clients that come back.
     pub(crate) store_name: Bytes,
     pub(crate) guests: Guests,
@@ -211,6 +214,7 @@ impl Hub {
             system: Arc::default(),
             registry: Mutex::new(registry),
             audit: Audit::open(config.state_dir.join("audit.log")),
+            joins_refused: Mutex::default(),
             store_name: Bytes::from(config.store.identity()?.to_vec()),
             guests: listener.guests(),
             strangers_logged: Mutex::new((Instant::now(), 0)),

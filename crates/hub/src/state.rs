@@ -12,7 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
-use wire::message::Hello;
+use wire::message::{FailedKind, Hello, Troubles};
 use wire::{Connection, Trust, lock};
 
 /// Everything that changes.
@@ -30,6 +30,10 @@ pub(crate) struct State {
     pub lent: watch::Sender<Lent>,
     /// Workers whose keys others have, too.
     pub twins: Twins,
+    /// What workers have trouble with, those that have.
+    pub troubles: HashMap<NodeId, Troubles>,
+    /// Launches that came to nothing, by kind.
+    pub launches_failed: [u64; FailedKind::ALL.len()],
     /// The hubs above this one, the nearest first, as far as is known.
     pub above: Vec<NodeId>,
     /// Clients whose launches come through the hub above: when the last one came.
@@ -55,6 +59,8 @@ impl State {
             waiting: HashMap::new(),
             lent: watch::Sender::default(),
             twins: Twins::default(),
+            troubles: HashMap::new(),
+            launches_failed: Default::default(),
             above: Vec::new(),
             behind: HashMap::new(),
         };

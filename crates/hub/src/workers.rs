@@ -73,6 +73,7 @@ impl Shared {
         let mut state = lock(&self.state);
         if is_current(&state, &session) {
             state.workers.remove(&session.node);
+            state.troubles.remove(&session.node);
             // The tasks that ran there learn it from their streams.
             let made = state.placement.leave(session.node);
             state.hand_out(made);
@@ -87,6 +88,10 @@ impl Shared {
             let mut lent = state.placement.tags.lent_behind(lends);
             lent.tags |= trust::tags(*lock(&session.trust));
             state.placement.rests(session.node, &rests_in_words(&lends.rests));
+            match lends.troubles {
+                Some(troubles) => drop(state.troubles.insert(session.node, troubles)),
+                None => drop(state.troubles.remove(&session.node)),
+            }
             let made = state.placement.resize(session.node, lent);
             state.hand_out(made);
             state.drop_stranded();

@@ -22,7 +22,8 @@ mod running;
 pub mod work;
 
 pub use greeting::{
-    Control, ControlKind, Elsewhere, Expected, Hello, Hubs, Lends, Moved, Offer, PathLearnt, Pong, ViewHeld, Welcome,
+    Control, ControlKind, Elsewhere, Expected, Hello, Hubs, Lends, Moved, Offer, PathLearnt, Pong, Troubles, ViewHeld,
+    Welcome,
 };
 pub use running::{
     Change, Exited, Failed, FailedKind, InputKind, LockRequest, Moment, OutputKind, Placed, Progress, Resting,

@@ -9,6 +9,7 @@ use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
 use crate::sandbox::{Priority, SandboxServer};
 use crate::scratch::Scratches;
+use crate::troubles::Endings;
 use base::{TaskId, Tenant};
 use bytes::Bytes;
 use sched::charge::Bounds;
@@ -50,6 +51,8 @@ pub struct Clients {
     pub guests: Arc<Guests>,
     /// What has come and is not answered.
     pub launches: Launches,
+    /// Tasks that have been told to end.
+    pub endings: Endings,
     /// Folder for mounts and upper layers.
     folder: PathBuf,
     /// What tasks take, and may take.
@@ -90,7 +93,7 @@ impl Clients {
             tracing::info!("without root this worker has one range of user ids: it takes one client at a time");
         }
         let backlog = Arc::new(Backlog::new(store.clone()));
-        let (system, table, guests, launches) = Default::default();
+        let (system, table, guests, launches, endings) = Default::default();
         let charges = Charges::start(bounds)?;
         Ok(Arc::new(Self {
             sandbox,
@@ -101,6 +104,7 @@ impl Clients {
             scratches,
             guests,
             launches,
+            endings,
             folder,
             charges,
             owner,
@@ -126,6 +130,11 @@ impl Clients {
             }
             _ => Priority::Guest,
         }
+    }
+
+    /// For how long the oldest request of a guest for a file has waited; none if none does.
+    pub fn oldest_request(&self) -> Option<Duration> {
+        lock(&self.table).values().filter_map(|client| client.mirrors.oldest_request()).max()
     }
 
     /// A connection to the hub was made: contents are fetched over it from now on.

@@ -35,4 +35,5 @@ pub mod scratch;
 pub mod streams;
 pub mod task;
 pub mod trees;
+pub mod troubles;
 mod unconfirmed;

@@ -12,6 +12,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 /// Mounts have numbers.
 static MOUNTS: AtomicU64 = AtomicU64::new(0);
@@ -60,6 +61,12 @@ impl Mirrors {
         mirror.lacks_xattrs(update);
         mirror.apply(update)?;
         Ok(mirror)
+    }
+
+    /// For how long the oldest request of a guest has waited; none if none does.
+    pub fn oldest_request(&self) -> Option<Duration> {
+        let mirrors = [Some(&self.plain), self.with_xattrs.get()];
+        mirrors.into_iter().flatten().filter_map(|mirror| mirror.oldest_request()).max()
     }
 
     fn with_xattrs(&self) -> io::Result<Arc<Mirror>> {

@@ -3,6 +3,7 @@
 use crate::clients::Clients;
 use crate::host::{Ear, Lending};
 use crate::task;
+use crate::troubles;
 use bytes::Bytes;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,8 @@ use wire::{Connection, DialError, Endpoint, Joined, Pauses, Role, Turn, Whereabo
 
 /// From one question for a better place to the next.
 const ASK_EVERY: Duration = Duration::from_secs(10);
+/// From one look for trouble to the next.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Where a worker's hub is.
 pub enum HubPlace {
@@ -76,7 +79,7 @@ pub async fn serve(
                 pauses = Pauses::default();
                 connection.connection.give_way();
                 joined(&connection);
-                let tells = tell(&membership, &connection);
+                let tells = tell(&membership, &clients, &connection);
                 // A task of its own: this function may be run by the thread that waits for the runtime, and each launch would wake it.
                 let mut serving = JoinSet::new();
                 serving.spawn(serve_connection(connection.clone(), clients.clone()));
@@ -97,12 +100,14 @@ pub async fn serve(
     }
 }
 
-/// Tells the hub what is lent, whenever that changes, until the connection ends.
-async fn tell(membership: &Membership, joined: &Joined) {
+/// Tells the hub what is lent, and what there is trouble with, whenever that changes, until the connection ends.
+async fn tell(membership: &Membership, clients: &Clients, joined: &Joined) {
     let mut lending = membership.lending.clone();
-    let mut told = Lending::all(membership.cpus);
+    let mut told = (Lending::all(membership.cpus), None);
+    let mut looks = tokio::time::interval(LOOK_EVERY);
     loop {
         let now = lending.borrow_and_update().clone();
+        let troubles = troubles::look(clients, joined);
         let lends = Lends {
             cpus: now.cpus,
             largest: now.largest,
@@ -111,16 +116,20 @@ async fn tell(membership: &Membership, joined: &Joined) {
             tags: membership.tags.clone(),
             expected: now.expected,
             rests: now.rests.clone(),
+            troubles,
         };
         // Whether somebody else is free is asked by [`ask_elsewhere`].
-        let now = Lending { asks: false, ..now };
+        let now = (Lending { asks: false, ..now }, troubles);
         if now != told && !joined.lends(lends).await {
             return;
         }
         told = now;
-        if lending.changed().await.is_err() {
-            // Nothing will change any more.
-            return std::future::pending().await;
+        tokio::select! {
+            changed = lending.changed() => if changed.is_err() {
+                // Nothing will change any more.
+                return std::future::pending().await;
+            },
+            _ = looks.tick() => {}
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::sandbox::{Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
 use crate::unconfirmed::Unconfirmed;
-use base::{ExitStatus, Stdin, Time, TreePath, Usage};
+use base::{ExitStatus, Stdin, TaskId, Time, TreePath, Usage};
 use bytes::{Bytes, BytesMut};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -42,6 +42,7 @@ const ADDED_MAX: usize = 4096;
 pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
     let arrived = Instant::now();
     let (out, writer) = Out::start(to_hub);
+    let task = convert::task(&launch.task).unwrap_or(TaskId(0));
     let client = clients.client(&launch.client, base::Tenant(launch.tenant_number), &joined);
     let outcome = match client {
         Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
@@ -61,6 +62,7 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
         }
     };
     if let Err(failed) = outcome {
+        tracing::debug!(%task, why = failed.message, "a task came to nothing");
         out.say(OutputKind::Failed(clients.scratches.explain(failed, &clients.guests).await));
     }
     drop(out);
@@ -122,7 +124,7 @@ async fn carry(
     let end = match ended {
         Ok(end) => end,
         Err(failed) => {
-            live.wind_up(clients.clone(), client.clone());
+            live.wind_up(request.task, clients.clone(), client.clone());
             return Err(failed);
         }
     };
@@ -131,14 +133,14 @@ async fn carry(
     let made = match read_result(clients, client, &live, &request, &end, (started_at, ended_at)).await {
         Ok(made) => made,
         Err(failed) => {
-            live.wind_up(clients.clone(), client.clone());
+            live.wind_up(request.task, clients.clone(), client.clone());
             return Err(failed);
         }
     };
     mark(&mut live.timeline, arrived, "result read");
     let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
     let exited = Exited { fetched_bytes, ..live.told(&end, &made) };
-    live.wind_up(clients.clone(), client.clone());
+    live.wind_up(request.task, clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
 }
 
@@ -309,6 +311,7 @@ impl Live {
         out: &Out,
         mut from_hub: Receiver,
     ) -> Result<End, Failed> {
+        tracing::debug!(task = %request.task, "a task runs");
         let mut pumps = self.start_pumps(streams, out);
         let mut connected = true;
         let mut cancelled: Option<Failed> = None;
@@ -480,21 +483,23 @@ impl Live {
     }
 
     /// Gives everything back once nothing of the task is left.
-    fn wind_up(self, clients: Arc<Clients>, client: Arc<Client>) {
+    fn wind_up(self, task: TaskId, clients: Arc<Clients>, client: Arc<Client>) {
         let Self { guest, lane, scratch, stay, .. } = self;
+        let ending = clients.endings.begin(task);
+        tracing::debug!(%task, "a task has ended");
         tokio::spawn(async move {
             if let Err(error) = guest.gone().await {
-                tracing::error!(%error, "a task is not gone; its folder and lane stay until the worker ends");
-                std::mem::forget((lane, scratch, client));
+                tracing::error!(%task, %error, "a task is not gone; its folder and lane stay until the worker ends");
+                std::mem::forget((lane, scratch, client, ending));
                 return;
             }
-            drop((lane, stay, client));
+            drop((lane, stay, client, ending));
             if scratch.is_removed_at_once() {
                 return;
             }
             let removed = tokio::task::spawn_blocking(move || drop(scratch)).await;
             if let Err(error) = removed {
-                tracing::warn!(%error, "a task's folder was not removed");
+                tracing::warn!(%task, %error, "a task's folder was not removed");
             }
             drop(clients);
         });

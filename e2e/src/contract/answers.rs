@@ -10,6 +10,16 @@ use serde_json::Value;
 /// Members of each answer, as they are documented.
 const STATUS: &[&str] =
     &["hub", "connected", "round_trip_us", "problem", "workers", "clients", "tasks_running", "tasks_queued"];
+const FIGURES: &[&str] = &[
+    "commands",
+    "here",
+    "failed",
+    "begun_again",
+    "commits_pending",
+    "commit_oldest_ms",
+    "commits",
+    "hub_clock_ahead_us",
+];
 const CLIENT: &[&str] = &["name", "id", "connected"];
 const WORKER: &[&str] = &["name", "id", "cpus", "busy", "state"];
 const TASK: &[&str] = &["task", "argv", "place", "worker", "status", "started_ms", "elapsed_us"];
@@ -55,6 +65,11 @@ fn in_a_pool(pool: &Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     let status = client.json(&["status", "--json"])?;
     wrong.extend(lacks("status", &status, STATUS));
+    let figures = &status["client"];
+    wrong.extend(lacks("what a client counts", figures, FIGURES));
+    if figures["commands"].as_u64() == Some(0) || figures["commits"]["count"].as_u64() == Some(0) {
+        wrong.push(format!("a command that was committed is not counted: {figures}"));
+    }
     wrong.extend(lacks("a worker in status", &status["workers"][0], WORKER));
     let owned = pool.owner.json(&["status", "--json"])?;
     wrong.extend(lacks("a client in the owner's status", &owned["clients"][0], CLIENT));
@@ -115,6 +130,8 @@ fn alone(pool: &Pool) -> Result<Vec<String>> {
     expect("--no-local says what is missing", refused.contains("no pool is configured"), refused.clone());
     let status = client.json(&["status", "--json"])?;
     expect("status", status["hub"].is_null() && status["connected"] == false, status.to_string());
+    let counted = |what: &str| status["client"][what].as_object().is_some_and(|reasons| !reasons.is_empty());
+    expect("reasons are counted", counted("here") && counted("failed"), status.to_string());
     let explained = client.json(&["explain", "--json"])?;
     let why = |explained: &Value| explained["why"].as_str().is_some_and(|why| why.contains("no pool"));
     expect("explain", explained["place"] == "nowhere" && why(&explained), explained.to_string());

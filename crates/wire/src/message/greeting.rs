@@ -92,6 +92,23 @@ pub struct Lends {
     /// Why guests rest there, for a person; empty: they do not.
     #[prost(string, tag = "7")]
     pub rests: String,
+    /// What it has trouble with, if anything.
+    #[prost(message, optional, tag = "8")]
+    pub troubles: Option<Troubles>,
+}
+
+/// What a worker has trouble with. In steps, so that it is told seldom.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Troubles {
+    /// For how long the oldest request of a guest for a file has waited, in seconds; 0: less than one.
+    #[prost(uint32, tag = "1")]
+    pub oldest_request_s: u32,
+    /// Tasks that were told to end some seconds ago and have not.
+    #[prost(uint32, tag = "2")]
+    pub unkillable: u32,
+    /// How far its clock is ahead of the hub's, in milliseconds; 0: about as the hub's.
+    #[prost(sint32, tag = "3")]
+    pub clock_ahead_ms: i32,
 }
 
 /// What a machine expects to give one more task in the next minutes beside what its owner wants: thousandths of a processor.

@@ -335,7 +335,8 @@ pub enum FailedKind {
 }
 
 impl FailedKind {
-    const ALL: [Self; 9] = [
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Self; 9] = [
         Self::Exec,
         Self::Trouble,
         Self::NoWorker,
@@ -346,6 +347,21 @@ impl FailedKind {
         Self::Evicted,
         Self::Unable,
     ];
+
+    /// Its name where launches are counted by kind.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exec => "not_executed",
+            Self::Trouble => "trouble",
+            Self::NoWorker => "no_worker",
+            Self::ViewGap => "view_gap",
+            Self::Cancelled => "cancelled",
+            Self::Refused => "refused",
+            Self::Changed => "changed",
+            Self::Evicted => "evicted",
+            Self::Unable => "unable",
+        }
+    }
 
     /// The message that says so.
     pub fn because(self, message: impl Into<String>) -> Failed {

@@ -33,7 +33,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use wire::fetch::ANSWER_LIMIT;
 use wire::lock;
@@ -225,6 +225,11 @@ impl Mirror {
     /// What the kernel asked so far.
     pub fn counters(&self) -> Counters {
         self.shared.counters()
+    }
+
+    /// For how long the oldest request that waits for somebody else's answer has; none if none does.
+    pub fn oldest_request(&self) -> Option<Duration> {
+        self.shared.pending().oldest(Instant::now())
     }
 
     /// Names that the kernel was told and may hold, over all lanes.

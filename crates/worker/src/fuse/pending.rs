@@ -267,6 +267,16 @@ impl Pending {
         self.deadlines.front().map(|(deadline, _)| *deadline)
     }
 
+    /// For how long the oldest request has waited; none if none waits.
+    pub(super) fn oldest(&self, now: Instant) -> Option<Duration> {
+        // What has been answered meanwhile stays in the queue until its turn comes.
+        let waits = |(deadline, unique): &&(Instant, u64)| {
+            self.waiting.get(unique).is_some_and(|waiter| waiter.call.deadline == Some(*deadline))
+        };
+        let (deadline, _) = self.deadlines.iter().find(waits)?;
+        Some(self.timeout.saturating_sub(deadline.saturating_duration_since(now)))
+    }
+
     /// Whether a process that waits was interrupted, and lives.
     pub(super) fn has_interrupted(&self) -> bool {
         self.interrupted > 0
@@ -311,6 +321,20 @@ mod tests {
 
     fn key(name: &[u8]) -> Key {
         Key::Bind(ViewId(1), TreePath::root().join(name))
+    }
+
+    #[test]
+    fn the_oldest_request_is_known() {
+        let (mut pending, now) = (Pending::new(Duration::from_secs(30)), Instant::now());
+        assert_eq!(pending.oldest(now), None);
+        pending.wait(call(1, 0), key(b"a"), None, now);
+        pending.wait(call(2, 0), key(b"b"), None, now + Duration::from_secs(4));
+        let later = now + Duration::from_secs(10);
+        assert_eq!(pending.oldest(later), Some(Duration::from_secs(10)));
+        pending.take(&key(b"a"));
+        assert_eq!(pending.oldest(later), Some(Duration::from_secs(6)), "what was answered waits no more");
+        pending.take(&key(b"b"));
+        assert_eq!(pending.oldest(later), None);
     }
 
     #[test]
