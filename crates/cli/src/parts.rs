@@ -158,6 +158,11 @@ pub fn leave_out(list: &str) -> Result<(), PartError> {
     wire::without::leave_out(list).map_err(failed)
 }
 
+/// Has this process speak as a program does whose newest protocol is this one, for tests.
+pub fn be_like(version: &str) -> Result<(), PartError> {
+    wire::versions::be_like(version).map_err(failed)
+}
+
 /// Called once, when a part is ready, on a thread that may block and that no async runtime drives (it may call
 /// [`redeem`], which needs the hub to answer meanwhile). An error ends the part.
 pub type OnReady<T> = Box<dyn FnOnce(T) -> Result<(), PartError> + Send>;

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use wire::flow::Path;
 use wire::listener::Vouched;
 use wire::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome, digest_bytes};
-use wire::{Connection, Receiver, Role, Sender, WireError, lock, now_nanos};
+use wire::{Connection, Receiver, Role, Sender, WireError, lock, now_nanos, versions};
 
 /// How long a new connection may take to greet.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
@@ -106,7 +106,7 @@ impl Shared {
         }
         let mut hubs = self.hubs.clone();
         let welcome = Welcome {
-            version: wire::VERSION,
+            version: versions::agreed(hello.version),
             refusal: admitted.as_ref().err().cloned().unwrap_or_default(),
             clock: now_nanos(),
             name: self.name.clone(),
@@ -197,10 +197,10 @@ impl Shared {
     }
 
     fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {
-        if hello.version != wire::VERSION {
+        if !versions::is_spoken(hello.version) {
             return Err(format!(
-                "this hub speaks protocol {}, not {}: install the same version of gleaner on both",
-                wire::VERSION,
+                "this hub speaks protocol {} and the one before, not {}: install versions of gleaner that are at most one apart",
+                versions::own(),
                 hello.version
             ));
         }
@@ -280,6 +280,27 @@ mod tests {
         assert!(kept.name.starts_with("a\\u{1b}[31m") && kept.name.len() < 100, "{}", kept.name);
         assert_eq!((kept.platform.len(), kept.secret.len(), kept.tags.len()), (PLATFORM_BYTES_MAX, 0, TAGS_MAX));
         assert_eq!(bounded(hello(Role::Worker, 3)), hello(Role::Worker, 3));
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_joiner_may_be_one_version_older() {
+        let hub = serve_hub("hub");
+        for (number, version, is_welcome) in
+            [(1, wire::VERSION, true), (2, wire::VERSION - 1, true), (3, wire::VERSION + 1, false), (4, 0, false)]
+        {
+            let key = crate::testing::node(number);
+            lock(&hub.shared.registry).add(key, "client", "machine", 1).expect("let in");
+            let (theirs, ours) = Connection::within_process(key, hub.node);
+            let shared = hub.shared.clone();
+            tokio::spawn(async move { shared.serve(ours).await });
+            let (mut sender, mut receiver) = theirs.open_control().await.expect("a stream");
+            sender.greet(&Hello { version, ..hello(Role::Client, 0) }).await.expect("sent");
+            let welcome: Welcome = receiver.next().await.expect("heard").expect("a welcome");
+            assert_eq!(welcome.refusal.is_empty(), is_welcome, "{version}: {}", welcome.refusal);
+            assert_eq!(welcome.version, if is_welcome { version } else { wire::VERSION });
+        }
+        let told = hub.shared.figures();
+        assert_eq!(told.joins_refused.values().sum::<u64>(), 2, "{:?}", told.joins_refused);
     }
 
     #[tokio::test(flavor = "multi_thread")]

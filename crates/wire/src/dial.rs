@@ -7,6 +7,7 @@ use crate::endpoint::{Endpoint, Known};
 use crate::flow::{Path, Paths};
 use crate::lock;
 use crate::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome};
+use crate::versions;
 use crate::whereabouts::parsed;
 use base::NodeId;
 use std::net::SocketAddr;
@@ -181,6 +182,7 @@ pub(crate) async fn dial_unless(
     // When an address is tried, and whether for the first time. Once each has been, and no more can come of it, there is no hub.
     let mut turns: Vec<(Instant, SocketAddr, bool)> = addresses.iter().enumerate().map(turn).collect();
     let (mut firsts, mut tried, mut failure) = (turns.len(), JoinSet::new(), DialError::NoAddress);
+    let mut version = versions::own();
     loop {
         let next = turns.iter().enumerate().map(|(at, turn)| (turn.0, at)).min().filter(|_| firsts > 0);
         tokio::select! {
@@ -189,12 +191,19 @@ pub(crate) async fn dial_unless(
             Some(ended) = tried.join_next() => {
                 let (address, is_first, connected) = ended.map_err(|error| WireError::Lost(error.to_string()))?;
                 firsts -= usize::from(is_first);
-                let hello = Hello { down: known(address).down.map(Into::into), ..hello.clone() };
+                let hello = Hello { down: known(address).down.map(Into::into), version, ..hello.clone() };
                 failure = match connected {
                     Err(error) => DialError::from(error),
-                    Ok(connection) => match join(connection, hello).await {
-                        Err(error @ DialError::Unreachable(_)) => error,
-                        joined => return joined,
+                    Ok(connection) => match join_as(connection, hello).await {
+                        Err(Refusal::Older(older)) => {
+                            // It is the hub, and it is older: it is greeted once more, in its own language.
+                            version = older;
+                            tried.spawn(connect(endpoint, address, hub, known(address)));
+                            continue;
+                        }
+                        Err(Refusal::Other(error @ DialError::Unreachable(_))) => error,
+                        Err(Refusal::Other(error)) => return Err(error),
+                        Ok(joined) => return Ok(joined),
                     },
                 };
                 // The next one need not wait any more.
@@ -205,23 +214,59 @@ pub(crate) async fn dial_unless(
             () = sleep_until(next.map_or(begun, |(when, _)| when)), if next.is_some() => {
                 let Some((_, at)) = next else { continue };
                 let (_, address, is_first) = turns.remove(at);
-                let (endpoint, known) = (endpoint.clone(), known(address));
-                let to = Known { path: known.up, is_udp_blocked: known.is_udp_blocked };
-                tried.spawn(async move { (address, is_first, endpoint.connect(address, hub, to).await) });
+                let connecting = connect(endpoint, address, hub, known(address));
+                tried.spawn(async move { (address, is_first, connecting.await.2) });
             }
             else => return Err(failure),
         }
     }
 }
 
+/// Connects to a hub: where, that this is not the first time, and what came of it.
+fn connect(
+    endpoint: &Endpoint,
+    address: SocketAddr,
+    hub: NodeId,
+    known: Paths,
+) -> impl Future<Output = (SocketAddr, bool, Result<Connection, WireError>)> + Send + use<> {
+    let endpoint = endpoint.clone();
+    let to = Known { path: known.up, is_udp_blocked: known.is_udp_blocked };
+    async move { (address, false, endpoint.connect(address, hub, to).await) }
+}
+
 /// Greets the hub at the other end of `connection` with `hello`, whose version and clock are filled in.
-pub async fn join(connection: Connection, mut hello: Hello) -> Result<Joined, DialError> {
-    hello.version = crate::VERSION;
+pub async fn join(connection: Connection, hello: Hello) -> Result<Joined, DialError> {
+    let hello = Hello { version: versions::own(), ..hello };
+    join_as(connection, hello).await.map_err(|refusal| match refusal {
+        Refusal::Older(version) => DialError::Refused(format!("it speaks protocol {version}")),
+        Refusal::Other(error) => error,
+    })
+}
+
+/// Why a greeting came to nothing.
+enum Refusal {
+    /// The hub speaks this older version, as we do.
+    Older(u32),
+    Other(DialError),
+}
+
+impl From<WireError> for Refusal {
+    fn from(error: WireError) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+/// The same in the version that `hello` says.
+async fn join_as(connection: Connection, mut hello: Hello) -> Result<Joined, Refusal> {
     hello.clock = now_nanos();
     let greeted = tokio::time::timeout(CONNECT_LIMIT, greet(&connection, &hello)).await;
     let (sender, receiver, welcome) = greeted.map_err(|_| WireError::Late(CONNECT_LIMIT))??;
     if !welcome.refusal.is_empty() {
-        return Err(DialError::Refused(welcome.refusal));
+        let older = welcome.version < hello.version && versions::is_spoken(welcome.version);
+        return Err(match older {
+            true => Refusal::Older(welcome.version),
+            false => Refusal::Other(DialError::Refused(welcome.refusal)),
+        });
     }
     let clock = Arc::new(AtomicI64::new(offset(hello.clock, welcome.clock, now_nanos())));
     let down = Arc::default();
@@ -349,6 +394,46 @@ mod tests {
                 });
             }
         })
+    }
+
+    /// A hub that speaks this version alone, as the first one did, and counts greetings.
+    fn serve_first(listener: Listener, version: u32) -> (tokio::task::JoinHandle<()>, mpsc::UnboundedReceiver<u32>) {
+        let (heard, hears) = mpsc::unbounded_channel();
+        let serving = tokio::spawn(async move {
+            while let Some(attempt) = listener.accept().await {
+                let connection = attempt.finish().await.expect("connected");
+                let (mut sender, mut receiver) = connection.accept_control().await.expect("a stream");
+                let hello = receiver.next::<Hello>().await.expect("heard").expect("a greeting");
+                heard.send(hello.version).expect("counted");
+                let is_own = hello.version == version;
+                let refusal = if is_own { String::new() } else { "install the same version".to_owned() };
+                sender.send(&Welcome { version, refusal, ..Welcome::default() }).await.expect("sent");
+                sender.finish();
+                tokio::spawn(async move { connection.closed().await });
+            }
+        });
+        (serving, hears)
+    }
+
+    #[tokio::test]
+    async fn a_hub_of_the_version_before_is_greeted_in_that() {
+        let endpoint = Endpoint::new(&Key::generate(), Hold::Long).expect("made");
+        for (version, want) in [(crate::VERSION - 1, true), (crate::VERSION + 1, false)] {
+            let key = Key::generate();
+            let listener = Listener::bind(any(), &key).expect("bound");
+            let address = listener.address().expect("bound");
+            let (serving, mut hears) = serve_first(listener, version);
+            let joined = dial(&endpoint, &[address], key.node(), |_| Paths::default(), Hello::default()).await;
+            assert_eq!(hears.recv().await, Some(crate::VERSION), "the newest first");
+            match joined {
+                Ok(joined) => {
+                    assert!(want && joined.welcome.version == version);
+                    assert_eq!(hears.recv().await, Some(version));
+                }
+                Err(refused) => assert!(!want && matches!(refused, DialError::Refused(_)), "{refused:?}"),
+            }
+            serving.abort();
+        }
     }
 
     fn any() -> SocketAddr {

@@ -45,6 +45,7 @@ mod transport;
 mod trust;
 mod tunnel;
 mod turn;
+pub mod versions;
 pub mod whereabouts;
 pub mod without;
 
@@ -69,5 +70,5 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Version of the protocol between machines. A hub speaks this one and the one before.
-pub const VERSION: u32 = 1;
+/// Version of the protocol between machines. Every program speaks this one and the one before.
+pub const VERSION: u32 = versions::NEWEST;

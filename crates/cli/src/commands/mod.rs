@@ -98,8 +98,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     done.map(|()| ExitCode::SUCCESS)
 }
 
-/// As `$GLEANER_WITHOUT` says: for measurement only.
+/// As `$GLEANER_WITHOUT` says, for measurement only, and `$GLEANER_PROTOCOL`, for tests only.
 fn leave_out() -> Result {
+    if let Some(version) = std::env::var_os("GLEANER_PROTOCOL") {
+        crate::parts::be_like(&version.to_string_lossy()).map_err(|error| {
+            CliError::environment(format!("GLEANER_PROTOCOL: {error}")).hint("unset GLEANER_PROTOCOL")
+        })?;
+    }
     let Some(list) = std::env::var_os("GLEANER_WITHOUT") else { return Ok(()) };
     crate::parts::leave_out(&list.to_string_lossy())
         .map_err(|error| CliError::environment(format!("GLEANER_WITHOUT: {error}")).hint("unset GLEANER_WITHOUT"))
