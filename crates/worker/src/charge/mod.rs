@@ -373,7 +373,12 @@ mod tests {
             })
             .collect();
         let why = told(&mut begun[2]).await.expect("the largest is called off");
-        assert_eq!((why.reason(), why.message.contains("a client may")), (FailedKind::Evicted, true), "{}", why.message);
+        assert_eq!(
+            (why.reason(), why.message.contains("a client may")),
+            (FailedKind::Evicted, true),
+            "{}",
+            why.message
+        );
         drop(begun.pop());
         assert!(tokio::time::timeout(MEMORY_LOOK * 3, begun[0].passed()).await.is_err());
     }

@@ -54,7 +54,9 @@ pub fn on_room(process: u32, args: &[u64; 6]) -> Decision {
     // What the file has already may be a part of it.
     let wanted = args[3].saturating_sub(found.st_blocks as u64 * 512);
     match wanted > disk.f_bavail.saturating_mul(disk.f_frsize) {
-        true => Decision::CallOff(format!("it has {} MiB kept free for a file, which this worker has not", args[3] >> 20)),
+        true => {
+            Decision::CallOff(format!("it has {} MiB kept free for a file, which this worker has not", args[3] >> 20))
+        }
         false => Decision::Go,
     }
 }

@@ -317,7 +317,8 @@ fn decides_on_start(order: &Order) -> bool {
 fn bounds(order: &Order, limits: Limits) -> Vec<Limit> {
     let bound = |resource: u32, value: u64| Limit { resource, soft: value, hard: value };
     let memory = order.memory_bytes_max.filter(|_| !limits.memory).map(|bytes| bound(Resource::Data as u32, bytes));
-    let pids = order.pids_max.filter(|_| !limits.pids).map(|pids| bound(Resource::Nproc as u32, 2 * u64::from(pids) + 1_000));
+    let pids =
+        order.pids_max.filter(|_| !limits.pids).map(|pids| bound(Resource::Nproc as u32, 2 * u64::from(pids) + 1_000));
     let priority = [Resource::Nice, Resource::Rtprio].map(|resource| bound(resource as u32, 0));
     priority.into_iter().chain(memory).chain(pids).collect()
 }
