@@ -80,7 +80,7 @@ impl EmptyRoot {
         for library in &libraries {
             bind_file(library, &inside(root, library))?;
         }
-        for device in ["null", "zero", "full", "random", "urandom", "tty", "fuse"] {
+        for device in ["null", "zero", "full", "random", "urandom", "tty", "fuse", "net/tun"] {
             bind_file(&Path::new("/dev").join(device), &root.join("dev").join(device))?;
         }
         let pts = root.join("dev/pts");

@@ -20,6 +20,7 @@ pub mod error;
 pub mod failure;
 pub mod foreign;
 pub mod hubs;
+pub mod internet;
 pub mod leftovers;
 pub mod machine;
 pub mod pool;

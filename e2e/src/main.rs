@@ -6,7 +6,7 @@ use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
 use e2e::{
-    bench, chaos, contract, cut, demo, differ, failure, foreign, hubs, machine, real, roam, scratch::Scratch,
+    bench, chaos, contract, cut, demo, differ, failure, foreign, hubs, internet, machine, real, roam, scratch::Scratch,
     situations, slow, suite, supervise,
 };
 use std::path::{Path, PathBuf};
@@ -377,6 +377,7 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
         cut::run,
         slow::run,
         roam::run,
+        internet::run,
         hubs::run,
         situations::run,
         chaos::run_in_suite,

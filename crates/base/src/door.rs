@@ -15,7 +15,7 @@ use crate::command::{Command, ExitStatus, WindowSize};
 use crate::id::{JobId, TaskId};
 
 /// Version of this protocol: both sides come from one build, so a difference means that the daemon must be restarted.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 
 /// Longest message, in bytes: arguments and environment may take 2 MiB (`ARG_MAX`) and more.
 pub const MESSAGE_BYTES_MAX: usize = 16 << 20;
@@ -50,6 +50,8 @@ pub struct Options {
     pub becomes: bool,
     /// Run it here as well, in a sandbox, and commit the result of the one that ends first (`--race`).
     pub race: bool,
+    /// It may use the network, and so begins once only (`--net`).
+    pub net: bool,
     /// Why the caller has to run the command itself: what surrounds it there cannot be had elsewhere.
     pub here: Option<String>,
     /// Descriptors above standard error that the caller has open for the command: their numbers, and what is open there, for people.
@@ -241,6 +243,7 @@ impl Encode for Request {
                 out.u32(options.rank);
                 out.bool(options.becomes);
                 out.bool(options.race);
+                out.bool(options.net);
                 out.option(options.here.as_ref(), |out, why| out.bytes(why.as_bytes()));
                 out.list(&options.descriptors, |out, (number, what)| {
                     out.u32(*number);
@@ -297,6 +300,7 @@ impl Encode for Request {
                     rank: from.u32()?,
                     becomes: from.bool()?,
                     race: from.bool()?,
+                    net: from.bool()?,
                     here: from.option(read_text)?,
                     descriptors: from.list(|from| Ok((from.u32()?, read_text(from)?)))?,
                 },
@@ -445,6 +449,7 @@ mod tests {
                 rank: 6,
                 becomes: true,
                 race: true,
+                net: true,
                 here: Some("its standard output is closed".into()),
                 descriptors: vec![(5, "a file, /x".into())],
             },

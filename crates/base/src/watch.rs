@@ -27,6 +27,8 @@ pub struct Watch {
     pub descriptors: Vec<u32>,
     /// The file system that its client has in the command's folder clones files.
     pub clones: bool,
+    /// It is not watched for the use of the network: it may connect to hosts of the internet.
+    pub network: bool,
 }
 
 /// A format of programs, as Linux's `binfmt_misc` has them.
@@ -79,6 +81,9 @@ impl Watch {
     }
 }
 
+/// Why a task is called off that uses the network and may not; what it uses follows.
+pub const USES_NETWORK: &str = "it uses the network";
+
 /// Why a task is called off that uses the stand-in of a descriptor.
 pub fn uses_descriptor(number: u32) -> String {
     format!("{USES_DESCRIPTOR}{number}, which is open on this machine alone")
@@ -125,6 +130,7 @@ impl Encode for Watch {
         out.list(&self.ports, |out, port| out.u32((*port).into()));
         out.list(&self.descriptors, |out, number| out.u32(*number));
         out.bool(self.clones);
+        out.bool(self.network);
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -145,6 +151,7 @@ impl Encode for Watch {
             ports: from.list(port)?,
             descriptors: from.list(|from| from.u32())?,
             clones: from.bool()?,
+            network: from.bool()?,
         })
     }
 }
@@ -184,6 +191,7 @@ mod tests {
             ports: vec![80, 65535],
             descriptors: vec![3, 9],
             clones: true,
+            network: true,
         };
         let mut out = Writer::default();
         watch.encode(&mut out);

@@ -86,6 +86,8 @@ pub struct WorkerConfig {
     pub memory_max: Option<u64>,
     /// What guests have beside, and one task or client of all that.
     pub lent: Lent,
+    /// Guests may use the network.
+    pub lends_network: bool,
     /// What this account's own tasks are on this machine.
     pub own_work: OwnWork,
 }
@@ -525,7 +527,8 @@ async fn work(
     };
     let memory_bytes = settings.marks(worker::scratch::memory_bytes()).most;
     let bounds = worker.lent.bounds(&folder, memory_bytes);
-    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, bounds, sandbox.owner);
+    let owner = (sandbox.owner, worker.lends_network);
+    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, bounds, owner);
     let clients = clients.map_err(|error| failed(format!("looking after tasks: {error}")))?;
     let levers = clients.sandbox.levers().clone();
     let (guests, cpus, backlog) = (clients.guests.clone(), clients.cpus.clone(), clients.backlog.clone());

@@ -33,7 +33,6 @@ const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
 const BEHIND_BYTES_MAX: usize = 1 << 20;
 /// The same to find the end of a command that its caller wants to end: more than is on its way from a program that is gone.
 const BEHIND_BYTES_LAST: usize = 32 << 20;
-
 /// How long it may take to hand over that a task is cancelled; the stream's end says the same.
 const CANCEL_LIMIT: Duration = Duration::from_millis(100);
 
@@ -528,6 +527,7 @@ impl<'a> Exchange<'a> {
 
     fn on_failed(&mut self, failed: Failed) -> Outcome {
         self.session.absence.is_passing = failed.is_passing;
+        self.session.may_have_begun &= self.started;
         match failed.reason() {
             FailedKind::Exec => Outcome::NotExecuted(failed),
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),

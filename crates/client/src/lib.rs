@@ -9,7 +9,7 @@
 //! * What it allows: [`plan`], [`policy`], [`write_rules`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
 //! * What can only run here: [`remote_ability`], `formats`, `listening`, `clones`. What tasks lock: `locks`.
-//! * What was called off, since it cannot be done elsewhere: [`unable`]; what makes that possible: [`hold`].
+//! * What was called off, since it cannot be done elsewhere: [`unable`], `falling_back`; what makes that possible: [`hold`].
 //! * What waits for workers since it may not run here: `absence`. A command that runs here as well: `race`, on `own_pool`.
 //! * Its changes: [`commit`], and on their way there [`arrivals`], [`spool`].
 //! * Its hub: what it has ([`shadow`], [`earlier`]), [`link`], whether it is heard of ([`pulse`], `watch`, [`roaming`]), and what was learnt of the ways there
@@ -34,6 +34,7 @@ pub mod earlier;
 mod ending;
 mod endpoints;
 pub mod exchange;
+mod falling_back;
 pub mod figures;
 mod formats;
 mod guard;

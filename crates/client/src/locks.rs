@@ -180,7 +180,7 @@ impl Session {
         let Again { command, window, fds } = self.again.clone();
         epoch.leave(&command.argv);
         let planned = blocking(move || {
-            let plan = Plan::new(&daemon, command, window, &options.allow_write, None, &fds)?;
+            let plan = Plan::new(&daemon, command, window, &options, None, &fds)?;
             plan.with_descriptors(&daemon, &options.descriptors)
         });
         let planned = planned.await.ok_or("the client daemon failed")?;

@@ -12,13 +12,14 @@ use crate::listening;
 use crate::mounts;
 use crate::policy::{Access, FileFacts, Gate, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
-use crate::remote_ability::{self, Surroundings};
+use crate::remote_ability::{self, ReasonKind, Surroundings};
 use crate::snapshot::{Disk, is_mirrored};
 use crate::stdio;
 use crate::unable;
 use crate::views::closure::level_of;
 use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, Views, closure, compilers};
 use crate::write_rules::WriteRules;
+use base::door::Options;
 use base::{Command, Output, Stdin, Time, TreePath, Watch, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -86,11 +87,12 @@ pub enum NotPlanned {
 
 impl Plan {
     /// Plans a command of a caller with these descriptors 0, 1 and 2, in a job if one is given. Blocks on the file system.
+    /// Of the options count what it may write, and whether it may use the network.
     pub fn new(
         daemon: &Daemon,
         mut command: Command,
         window: Option<WindowSize>,
-        allow_write: &[Vec<u8>],
+        options: &Options,
         job: Option<&JobViews>,
         fds: &[Arc<OwnedFd>; 3],
     ) -> Result<Self, NotPlanned> {
@@ -114,17 +116,20 @@ impl Plan {
         if !is_open(&program.real) {
             return Err(NotPlanned::Here(format!("{} may be executed and not read", program.real)));
         }
-        if let Some(why) = only_here(&command, &program, &cwd, fds) {
+        let allow_write = &options.allow_write[..];
+        if let Some(why) = only_here(&command, &program, &cwd, fds, options.net) {
             return Err(NotPlanned::Here(why));
         }
         let formats = daemon.formats.now().to_vec();
         let (locks, lock_files) = (true, profile::is_interpreter(program.real.name()));
         let clones = daemon.clones.of(&cwd);
-        let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors: Vec::new(), clones };
+        let (descriptors, network) = (Vec::new(), options.net);
+        let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors, clones, network };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }
         let unable = unable::Kind::new(&program, &command.argv, &command.cwd);
+        let unable = if options.net { unable.with_network() } else { unable };
         if let Some(why) = daemon.unable.why(&unable, now_seconds()) {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
@@ -280,7 +285,14 @@ pub(crate) fn now_seconds() -> u64 {
 }
 
 /// Why a command, or one that it runs (`env`, `nice`, `timeout`), cannot be run elsewhere as if here.
-fn only_here(command: &Command, program: &profile::Program, cwd: &TreePath, fds: &[Arc<OwnedFd>; 3]) -> Option<String> {
+/// `has_network`: it may use the network elsewhere.
+fn only_here(
+    command: &Command,
+    program: &profile::Program,
+    cwd: &TreePath,
+    fds: &[Arc<OwnedFd>; 3],
+    has_network: bool,
+) -> Option<String> {
     let mut surroundings = Surroundings {
         set_id: false,
         stdin_terminal: stdio::is_terminal(&fds[0]),
@@ -289,7 +301,8 @@ fn only_here(command: &Command, program: &profile::Program, cwd: &TreePath, fds:
     let (mut argv, mut program) = (command.argv.as_slice(), program.clone());
     for _ in 0..WRAPPERS_MAX {
         surroundings.set_id = remote_ability::changes_rights(&program.real);
-        if let Some(reason) = remote_ability::cannot_run_remotely(argv, &program, &command.env, &surroundings) {
+        let reason = remote_ability::cannot_run_remotely(argv, &program, &command.env, &surroundings);
+        if let Some(reason) = reason.filter(|reason| !(has_network && reason.kind == ReasonKind::Network)) {
             return Some(reason.text);
         }
         if let Some(why) = remote_ability::script_in_shared_memory(&program) {

@@ -60,6 +60,9 @@ pub(crate) fn cannot_race(daemon: &Daemon, call: &Call) -> Option<&'static str> 
     if daemon.link().is_none() {
         return Some("there is no pool to race with");
     }
+    if call.options.net {
+        return Some("it may use the network, and so runs once");
+    }
     if call.options.here.is_some() {
         return Some("it has to run here");
     }

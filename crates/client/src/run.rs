@@ -25,7 +25,6 @@ use crate::settle::{AtEnd, Settled, settle};
 use crate::spool::Spool;
 use crate::stdio::{self, Stop};
 use crate::takeoff::{Checked, QuestionsEnd, message};
-use crate::unable;
 use crate::weigh::{plan_and_weigh, run_there};
 use base::door::{Options, Reply};
 use base::{Command, Stdin, TaskId, Time, WindowSize};
@@ -174,6 +173,8 @@ pub(crate) struct Session {
     pub(crate) cancel: Option<Arc<Notify>>,
     /// The signal by which the caller wants it to end.
     pub(crate) ending: Option<u8>,
+    /// It may use the network, and may have begun: it does so once only.
+    pub(crate) may_have_begun: bool,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     pub(crate) caller_stopped: bool,
     pub(crate) contestant: Option<Contestant>,
@@ -237,6 +238,7 @@ impl Session {
             input: Input::new(fds[0].clone()),
             cancel: None,
             ending: None,
+            may_have_begun: false,
             caller_stopped: false,
             held_signals: Vec::new(),
             unread: Vec::new(),
@@ -389,51 +391,6 @@ impl Session {
         Reply::Failed { message: failed.message.clone(), code }
     }
 
-    /// Whether another attempt can take up where the last one broke off.
-    pub(crate) fn can_repeat(&self) -> bool {
-        let talked = self.terminal.delivered() > 0;
-        !talked && self.input.can_repeat()
-    }
-
-    /// It cannot be done elsewhere, which the next one of the kind knows.
-    fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
-        let (kind, why) = match base::watch::used_descriptor(&why) {
-            Some(number) => {
-                (self.plan.unable.with_descriptors(), unable::naming(&why, number, &self.options.descriptors))
-            }
-            None => (self.plan.unable, why),
-        };
-        record.note(format!("called off: {why}"));
-        self.daemon.unable.note(&kind, &why, self.is_noticed(), now_seconds());
-        let mut reply = self.fall_back(why);
-        if let (Reply::Failed { message, .. }, Some(kept)) = (&mut reply, record.kept_back().last()) {
-            message.push_str(&format!("; {}", kept.denial.remedy()));
-        }
-        reply
-    }
-
-    /// Whether anybody can know that it ran elsewhere.
-    pub(crate) fn is_noticed(&self) -> bool {
-        let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();
-        delivered > 0 || self.input.is_touched()
-    }
-
-    /// Runs it here, if nobody has noticed yet that it ran elsewhere.
-    fn fall_back(&mut self, why: String) -> Reply {
-        self.stop.stop();
-        if self.is_noticed() {
-            let message = format!(
-                "{why}\n  nothing was committed; it cannot be run here now, for part of its output was delivered or part of \
-                 its input read: run it again"
-            );
-            return Reply::Failed { message, code: CODE_FAILED };
-        }
-        match self.options.no_local {
-            false => Reply::RunHere { why },
-            true => Reply::Failed { message: format!("{why}\n  nothing was committed"), code: CODE_FAILED },
-        }
-    }
-
     /// One launch, to its end.
     async fn attempt(
         &mut self,
@@ -484,6 +441,7 @@ impl Session {
         record.swept(view.len(), ready.changed(), ready.objects());
         self.locks.seen.version = Some(ready.version());
         let launch = Launch { attempt, launched: launched.0, budget: running.budget(), ..self.launch() };
+        self.may_have_begun = self.options.net;
         let opening = ready.take_off(&daemon, &joined, launch);
         let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
         record.moment("sent to the hub");

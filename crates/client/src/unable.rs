@@ -52,6 +52,11 @@ impl Kind {
     pub fn with_descriptors(self) -> Self {
         Self { key: hash([&b"descriptors"[..], &self.key.to_le_bytes()]), ..self }
     }
+
+    /// The kind of the same commands where they may use the network.
+    pub fn with_network(self) -> Self {
+        Self { key: hash([&b"network"[..], &self.key.to_le_bytes()]), ..self }
+    }
 }
 
 /// A reason with what is open at the descriptor of which it speaks. That did not travel, so who called the command off does not know.

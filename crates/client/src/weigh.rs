@@ -32,7 +32,7 @@ pub(crate) async fn plan_and_weigh(
         if let Some(why) = endpoints::keeps_here(&fds, &command.limits) {
             return Err(NotPlanned::Here(why));
         }
-        let plan = Plan::new(&daemon, command, window, &options.allow_write, job.as_deref(), &fds)?;
+        let plan = Plan::new(&daemon, command, window, &options, job.as_deref(), &fds)?;
         let plan = plan.with_descriptors(&daemon, &options.descriptors)?;
         let choice = weigh(&daemon, &plan, &options);
         match choice.filter(|choice| choice.side == Side::Here) {

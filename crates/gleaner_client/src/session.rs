@@ -131,6 +131,7 @@ impl Session {
             rank,
             becomes: false,
             race: false,
+            net: false,
             here: None,
             descriptors: Vec::new(),
         };

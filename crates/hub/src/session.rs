@@ -10,7 +10,7 @@ use mirror::Cursor;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use store::BlockStore;
@@ -150,6 +150,8 @@ pub struct ClientSession {
     /// It names them only, for they are here most likely.
     names_system: bool,
     unanswered: AtomicU64,
+    /// Launches that have no place.
+    pub(crate) waiting: Arc<AtomicU32>,
     /// Streams whose first message has not come in full.
     opening: AtomicUsize,
     /// Numbers of what was last said to be on its way.
@@ -202,6 +204,7 @@ impl ClientSession {
             expected,
             names_system,
             unanswered: AtomicU64::new(0),
+            waiting: Arc::default(),
             opening: AtomicUsize::new(0),
             announced: Mutex::default(),
         })

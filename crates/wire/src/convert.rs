@@ -162,6 +162,7 @@ impl From<&Watch> for proto::Watch {
             ports,
             descriptors: watch.descriptors.clone(),
             clones: watch.clones,
+            network: watch.network,
         }
     }
 }
@@ -191,6 +192,7 @@ impl TryFrom<proto::Watch> for Watch {
             ports,
             descriptors: watch.descriptors,
             clones: watch.clones,
+            network: watch.network,
         })
     }
 }

@@ -187,6 +187,9 @@ pub struct Launch {
     /// the site's.
     #[prost(uint32, tag = "41")]
     pub trust: u32,
+    /// How many launches of its client wait for a place while this one has got its own; set by the hub.
+    #[prost(uint32, tag = "42")]
+    pub waiting: u32,
 }
 
 /// What may be asked for a task. Honest programs need far less; a worker that lies gets no more.
@@ -235,6 +238,9 @@ pub struct Watch {
     /// The file system that the client has in the command's folder clones files.
     #[prost(bool, tag = "6")]
     pub clones: bool,
+    /// The network is no reason: the task may connect to hosts of the internet.
+    #[prost(bool, tag = "7")]
+    pub network: bool,
 }
 
 /// A format of programs, known by the end of a name or by bytes of the file.

@@ -7,6 +7,7 @@ use crate::cpus::Cpus;
 use crate::good_bye::Launches;
 use crate::host::guests::Guests;
 use crate::mirrors::Mirrors;
+use crate::own_share::Running;
 use crate::sandbox::{Priority, SandboxServer};
 use crate::scratch::Scratches;
 use crate::troubles::Endings;
@@ -49,6 +50,8 @@ pub struct Clients {
     pub scratches: Scratches,
     /// Which run now.
     pub guests: Arc<Guests>,
+    /// The owner's own that run now.
+    pub own: Running,
     /// What has come and is not answered.
     pub launches: Launches,
     /// Tasks that have been told to end.
@@ -57,6 +60,8 @@ pub struct Clients {
     folder: PathBuf,
     /// What tasks take, and may take.
     pub charges: Arc<Charges>,
+    /// Guests may use the network, if their clients let them.
+    pub lends_network: bool,
     /// By which tasks of this worker's own account are recognised; none: all tasks are guests.
     owner: Option<Secret>,
     table: Mutex<HashMap<Bytes, Arc<Client>>>,
@@ -78,14 +83,15 @@ pub struct Client {
 }
 
 impl Clients {
-    /// No client yet. `folder` must exist and belong to this worker alone. Fails where no thread can be started.
+    /// No client yet. `folder` must exist and belong to this worker alone. `lends_network`: guests may use the network.
+    /// Fails where no thread can be started.
     pub fn new(
         sandbox: SandboxServer,
         store: Arc<BlockStore>,
         cpus: Vec<u32>,
         folder: PathBuf,
         bounds: Bounds,
-        owner: Option<Secret>,
+        (owner, lends_network): (Option<Secret>, bool),
     ) -> io::Result<Arc<Self>> {
         let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
@@ -93,7 +99,7 @@ impl Clients {
             tracing::info!("without root this worker has one range of user ids: it takes one client at a time");
         }
         let backlog = Arc::new(Backlog::new(store.clone()));
-        let (system, table, guests, launches, endings) = Default::default();
+        let (system, table, guests, launches, endings, own) = Default::default();
         let charges = Charges::start(bounds)?;
         Ok(Arc::new(Self {
             sandbox,
@@ -103,10 +109,12 @@ impl Clients {
             cpus,
             scratches,
             guests,
+            own,
             launches,
             endings,
             folder,
             charges,
+            lends_network,
             owner,
             table,
         }))

@@ -5,10 +5,11 @@
 //! for whoever asks.
 //!
 //! * [`clients`]: whose tasks run here, their [`mirrors`] and user ids; [`cpus`]: which processors each task is to use.
-//! * `request`: a launch, checked; `progress`: how far its task has come.
+//! * `request`: a launch, checked; `progress`: how far its task has come; `out`: what it says.
 //! * [`scratch`]: where tasks write; [`room`]: whether there is room; [`charge`]: what each takes and may take; [`trees`]: removing what they left.
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
+//! * [`network`]: the network of a task that may have one. [`own_share`]: what part of the processors its owner's own tasks get.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
 //! * [`streams`], [`demand`]: standard input and output; `unconfirmed`: signals that are not yet with the program.
 
@@ -25,7 +26,9 @@ pub mod host;
 mod lane;
 pub mod mirrors;
 pub mod net;
+pub mod network;
 mod out;
+pub mod own_share;
 mod progress;
 mod request;
 pub mod result;

@@ -5,7 +5,7 @@ use crate::cpus::Share;
 use crate::delta::SAME_CLOCK_NS;
 use crate::host::guests::Known;
 use crate::sandbox::{
-    Failure, Guest, Levers, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, SandboxServer,
+    Failure, Guest, Levers, Order, Priority, STEP_DIRECTORY, STEP_EXECUTE, STEP_MOUNTS, STEP_NETWORK, SandboxServer,
 };
 use crate::scratch::Scratch;
 use crate::streams::Streams;
@@ -41,6 +41,8 @@ pub(crate) struct Request {
     pub owner_proof: Bytes,
     /// What it is watched for.
     pub watch: Option<Watch>,
+    /// How many others of its client waited for a place when it got its own.
+    pub waiting: u32,
     /// Number of the program's process; 0: the next one.
     pub first_process: u32,
     /// The client's mounts that it is shown.
@@ -76,6 +78,7 @@ impl Request {
             memory_bytes_max: None,
             pids_max: None,
             priority,
+            session_nice: 0,
             watch: self.watch.clone(),
             keeps_xattrs_back: false,
         }
@@ -98,6 +101,7 @@ impl Request {
             mounts: convert::mounts(launch.mounts)?,
             whole: launch.whole.iter().map(|name| convert::digest(name)).collect::<Result<_, _>>()?,
             watch: launch.watch.map(TryInto::try_into).transpose()?,
+            waiting: launch.waiting,
             first_process: launch.first_process,
             to_client_clock: to_hub_clock.saturating_sub(launch.client_to_hub),
         })
@@ -138,6 +142,11 @@ impl Request {
         }
     }
 
+    /// Whether its client lets it use the network.
+    pub fn wants_network(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.network)
+    }
+
     pub fn has_terminal(&self) -> bool {
         self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
     }
@@ -163,7 +172,7 @@ impl Request {
             };
             return Failed { errno: failure.errno, ..FailedKind::Exec.because(message) };
         }
-        if failure.step == STEP_MOUNTS {
+        if failure.step == STEP_MOUNTS || failure.step == STEP_NETWORK {
             return FailedKind::Unable
                 .because(format!("{} cannot be shown it on a worker: {}", failure.step, failure.message));
         }

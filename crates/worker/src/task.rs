@@ -9,7 +9,9 @@ use crate::fuse::LaneGuard;
 use crate::good_bye::Launches;
 use crate::host::guests::{Stay, rests, told};
 use crate::lane;
+use crate::network::Network;
 use crate::out::Out;
+use crate::own_share::One;
 use crate::progress::Accounts;
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
@@ -73,6 +75,7 @@ fn trouble(why: String) -> Failed {
     FailedKind::Trouble.because(why)
 }
 
+const NO_NETWORK: &str = "the owner of the worker's machine lets no guest use the network there (`network = true` in `[guests]` of its node.toml would)";
 const XATTRS: &str = "a file with extended attributes came up: it must start again where they are shown";
 
 /// Returns when the task must start again, elsewhere on this machine or on another: why.
@@ -104,6 +107,10 @@ struct Live {
     left: Vec<String>,
     /// Files that it has made to add to them.
     added_to: HashSet<TreePath>,
+    /// The network that it may use.
+    network: Option<Network>,
+    /// It is its owner's own, and counts among these.
+    _own: Option<One>,
     arrived: Instant,
 }
 
@@ -162,10 +169,15 @@ async fn start(
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
     let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
     let priority = clients.priority(request.task, &request.owner_proof);
+    if request.wants_network() && priority == Priority::Guest && !clients.lends_network {
+        return Err(FailedKind::Unable.because(NO_NETWORK));
+    }
+    let (own, session_nice) = (priority == Priority::Owner).then(|| clients.own.begin(request.waiting)).unzip();
     let (is_guest, bounds) = (priority == Priority::Guest, clients.charges.bounds());
     // Elsewhere its calls would fail at the bound: it is watched instead.
     let is_bounded = is_guest && clients.sandbox.levers().kills_at_bound();
     let order = Order {
+        session_nice: session_nice.unwrap_or(0),
         cpus: if is_guest { cpus.numbers() } else { Vec::new() },
         memory_bytes_max: is_bounded.then(|| bounds.memory_of_task(request.asked_memory())),
         // The kernel's bound is above the task's own, so that this is noticed before it is told of a fork that failed.
@@ -188,7 +200,7 @@ async fn start(
     let signals = Unconfirmed::new(levers.clone(), guest.group().to_owned());
     let accounts = Accounts::begin(levers.clone(), guest.group().to_owned(), guests);
     let launches = clients.launches.clone();
-    let (left, added_to) = (Vec::new(), HashSet::new());
+    let (left, added_to, network) = Default::default();
     let live = Live {
         guest,
         lane,
@@ -202,6 +214,8 @@ async fn start(
         timeline,
         left,
         added_to,
+        network,
+        _own: own,
         arrived,
     };
     Ok((live, streams, started_at))
@@ -427,6 +441,10 @@ impl Live {
             }
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
             Event::Continued | Event::Unable(_) => {}
+            Event::Network(device) => {
+                let network = Network::serve(device, request.task);
+                self.network = Some(network.map_err(|error| trouble(format!("no network for a task: {error}")))?);
+            }
             Event::Lock(lock) => out.say(OutputKind::Lock(lock_request(lock))),
             Event::Left(name) => self.left.push(name),
             Event::Adds(path) if self.added_to.len() < ADDED_MAX => self.added_to.extend(TreePath::parse(&path)),

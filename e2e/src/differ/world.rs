@@ -9,7 +9,7 @@ use crate::process::{Ended, Input, Outcome, Run};
 use crate::scratch::remove_all;
 use crate::tree::{self, Side, Tree, Window};
 use rustix::mount::{MountFlags, UnmountFlags};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -96,12 +96,24 @@ pub fn compare(program: &Program, name: &str, place: &Path, clients: Clients<'_>
     }
     let mixes = |body: String| body.contains('|') || body.contains("tar ");
     let shells = program.steps.iter().any(|step| step.kind == Kind::Shell && mixes(step.body()));
-    let passes_times =
-        program.steps.iter().any(|step| step.kind == Kind::Shell && step.body().contains("touch -h -r "));
-    let found = judge(&local, &remote, (shells, passes_times), client.user);
+    let found = judge(&local, &remote, shells, &passed_times(program), client.user);
     let is_void = !found.is_empty() && maps_what_it_only_reads(program) && remote.has_stale_map(&found);
     let found = if is_void { Vec::new() } else { found };
     Ok(Comparison { found, is_void, called_off_late: remote.called_off_late })
+}
+
+/// By name: whose time a script gives to which other file.
+fn passed_times(program: &Program) -> Vec<(OsString, OsString)> {
+    let scripts = program.steps.iter().filter(|step| step.kind == Kind::Shell).map(|step| step.body());
+    let passes = |body: String| -> Vec<(OsString, OsString)> {
+        let words = body.lines().filter_map(|line| line.strip_prefix("touch -h -r ")).map(str::split_whitespace);
+        words.filter_map(|mut words| Some((name_of(words.next()?)?, name_of(words.next()?)?))).collect()
+    };
+    scripts.flat_map(passes).collect()
+}
+
+fn name_of(path: impl AsRef<Path>) -> Option<OsString> {
+    path.as_ref().file_name().map(OsStr::to_os_string)
 }
 
 /// Whether a command maps a file that it has open for reading alone. Known (SPECIFICATION.md): what others of the command write to it
@@ -295,8 +307,8 @@ impl Drop for Mounts {
     }
 }
 
-/// What differs. `shells`: scripts mix what is said, and go by the order of folders. `passes_times`: they give a file the time of another.
-fn judge(local: &Half, remote: &Half, (shells, passes_times): (bool, bool), user: u32) -> Vec<String> {
+/// What differs. `shells`: scripts mix what is said, and go by the order of folders. `passed`: whose time they give to which.
+fn judge(local: &Half, remote: &Half, shells: bool, passed: &[(OsString, OsString)], user: u32) -> Vec<String> {
     let mut found = Vec::new();
     for (number, (here, there)) in local.outcomes.iter().zip(&remote.outcomes).enumerate() {
         let mut add = |text: String| found.push(format!("command {}: {text}", number + 1));
@@ -326,11 +338,18 @@ fn judge(local: &Half, remote: &Half, (shells, passes_times): (bool, bool), user
     let there = Side { before: &remote.before, after: &remote.after, window: side(remote) };
     let earlier: Vec<Side<'_>> = local.between.iter().map(|before| Side { before, ..here }).collect();
     let is_old = |path: &PathBuf| here.has_old_bytes(path) || earlier.iter().any(|side| side.has_old_bytes(path));
-    let touched: Vec<PathBuf> = local.after.paths().filter(is_old).collect();
+    let mut touched: Vec<PathBuf> = local.after.paths().filter(is_old).collect();
     let of_others: Vec<PathBuf> = if user == 0 { Vec::new() } else { local.after.paths_of_others(user).collect() };
     let in_trees = tree::differences(&here, &there, &[]);
-    let is_passed = passes_times && in_trees.iter().any(|text| is_later(text) && is_about_one(text, &touched));
-    let is_unknown = |text: &String| !(is_known(text, &touched, &of_others) || is_passed && is_later(text));
+    // What was given a time that is known to differ, also through others.
+    for _ in passed {
+        let is_later_here = |path: &&PathBuf| in_trees.iter().any(|text| is_later(text) && is_about(text, path));
+        let known: Vec<OsString> = touched.iter().filter(is_later_here).filter_map(name_of).collect();
+        let given: Vec<&OsString> = passed.iter().filter(|(from, _)| known.contains(from)).map(|(_, to)| to).collect();
+        let is_given = |path: &PathBuf| name_of(path).is_some_and(|name| given.contains(&&name));
+        touched.extend(local.after.paths().filter(is_given));
+    }
+    let is_unknown = |text: &String| !is_known(text, &touched, &of_others);
     found.extend(in_trees.into_iter().filter(is_unknown));
     found
 }
@@ -350,7 +369,11 @@ fn is_later(text: &str) -> bool {
 }
 
 fn is_about_one(text: &str, paths: &[PathBuf]) -> bool {
-    paths.iter().any(|path| text.starts_with(&format!("{path:?}: ")))
+    paths.iter().any(|path| is_about(text, path))
+}
+
+fn is_about(text: &str, path: &Path) -> bool {
+    text.starts_with(&format!("{path:?}: "))
 }
 
 /// Without how far in the future a time is, which `tar` counts from now.

@@ -89,6 +89,7 @@ fn options(draw: &mut Draw<'_>) -> Options {
         rank: draw.word(),
         becomes: draw.flag(),
         race: draw.flag(),
+        net: draw.flag(),
         here: draw.flag().then(|| draw.text(9)),
         descriptors: draw.list(3, |draw| (draw.word(), draw.text(9))),
     }

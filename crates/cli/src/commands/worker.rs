@@ -54,13 +54,25 @@ pub fn own_config(config: &Config) -> Result<WorkerConfig> {
     let rest = config.rest.value.clone();
     let disk = store::room::Room::at(&state_dir).map_or(0, |disk| disk.all_bytes);
     let lent = config.guests.value.lent(disk);
-    let (cpus, own_work) = (config.cpus.value, config.own_work.value);
+    let (cpus, own_work, lends_network) = (config.cpus.value, config.own_work.value, config.guests.value.network);
     let there_are = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     if cpus > there_are {
         let what = format!("offers {cpus} CPUs, and this machine has {there_are}: as many tasks at once share them");
         say(&format!("{what} (cpus = \"100%\" in node.toml, or no --cpus, offers all that there are)"));
     }
-    Ok(WorkerConfig { hub: None, state_dir, name, cpus, tags, rest, memory_reserve, memory_max, lent, own_work })
+    Ok(WorkerConfig {
+        hub: None,
+        state_dir,
+        name,
+        cpus,
+        tags,
+        rest,
+        memory_reserve,
+        memory_max,
+        lent,
+        lends_network,
+        own_work,
+    })
 }
 
 /// Starts `gleaner` with `arguments` in the background, and prints what it says.

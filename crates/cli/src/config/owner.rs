@@ -77,6 +77,9 @@ pub struct GuestsFile {
     /// And all tasks of one client together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub client_max: Option<String>,
+    /// They may use the network, if their clients let them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<bool>,
 }
 
 /// What guests may have, as it was said.
@@ -92,11 +95,20 @@ pub struct Guests {
     pub task_percent: u32,
     /// One client, in percent.
     pub client_percent: u32,
+    /// They may use the network.
+    pub network: bool,
 }
 
 impl Default for Guests {
     fn default() -> Self {
-        Self { disk_max: None, files_max: None, processes_max: None, task_percent: 75, client_percent: 90 }
+        Self {
+            disk_max: None,
+            files_max: None,
+            processes_max: None,
+            task_percent: 75,
+            client_percent: 90,
+            network: false,
+        }
     }
 }
 
@@ -114,14 +126,15 @@ impl Guests {
 
     /// For `gleaner config`.
     pub(super) fn shown(&self) -> serde_json::Value {
-        let Self { disk_max, files_max, processes_max, task_percent, client_percent } = self;
+        let Self { disk_max, files_max, processes_max, task_percent, client_percent, network } = self;
         let said = [
             ("disk", disk_max.map(|most| most.to_string())),
             ("files", files_max.map(|most| most.to_string())),
             ("processes", processes_max.map(|most| most.to_string())),
         ];
         let said = said.into_iter().filter_map(|(what, most)| Some(format!("{what} {}", most?)));
-        let parts = [format!("task {task_percent}%"), format!("client {client_percent}%")];
+        let network = if *network { "network" } else { "no network" };
+        let parts = [format!("task {task_percent}%"), format!("client {client_percent}%"), network.into()];
         said.chain(parts).collect::<Vec<String>>().into()
     }
 }
@@ -156,6 +169,7 @@ pub(super) fn guests(given: Option<GuestsFile>, file: &Path) -> Result<Setting<G
         processes_max: number("processes_max", given.processes_max, 100)?,
         task_percent: percent("task_max", given.task_max, default.task_percent)?,
         client_percent: percent("client_max", given.client_max, default.client_percent)?,
+        network: given.network.unwrap_or(default.network),
     };
     Ok(Setting { value, source })
 }

@@ -59,6 +59,11 @@ pub const FLAGS: &[Flag] = &[
         "race",
         "run it here as well, in a sandbox, and keep the result of the one that ends first; not if it reads a terminal or a pipe",
     ),
+    flag(
+        None,
+        "net",
+        "let it use the internet from a worker, which may do it once only: no machine near the worker, no private address",
+    ),
     Flag {
         short: None,
         long: "allow-write",

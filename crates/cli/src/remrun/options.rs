@@ -40,6 +40,7 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
             b"-v" | b"--verbose" if attached.is_none() => run.options.verbose = true,
             b"--no-local" if attached.is_none() => run.options.no_local = true,
             b"--race" if attached.is_none() => run.options.race = true,
+            b"--net" if attached.is_none() => run.options.net = true,
             b"-c" | b"--cpus" => run.needs.cpus = cpus(&value(name, attached, &mut rest)?)?,
             b"--memory" => run.needs.memory_mib = memory(&value(name, attached, &mut rest)?)?,
             b"--tag" => run.needs.tags.push(tag(value(name, attached, &mut rest)?)?),
@@ -65,6 +66,9 @@ pub fn parse(arguments: Vec<Vec<u8>>) -> Result<Line, String> {
         false if run.needs.tags.len() > TAGS_MAX => Err(format!("a command may ask for {TAGS_MAX} tags at most")),
         false if run.options.race && !run.needs.tags.is_empty() => {
             Err("--race runs it here as well, which has no tags".into())
+        }
+        false if run.options.race && run.options.net => {
+            Err("--race runs it twice, and what may use the network runs once".into())
         }
         false if run.options.race && run.options.no_local => {
             Err("--race runs it here as well, which --no-local forbids".into())
@@ -138,6 +142,7 @@ mod tests {
         assert_eq!((needs.needs.memory_mib, needs.needs.tags.join(" ").as_str()), (2 << 10, "gpu site:a"));
         assert!(needs.options.no_local && !run("--memory 2G y").options.no_local);
         assert!(run("--race y").options.race && !run("y --race").options.race);
+        assert!(run("--net y").options.net && !run("y --net").options.net);
     }
 
     #[test]
@@ -154,6 +159,7 @@ mod tests {
             ("--memory 2 y", "--memory wants a size such as 500M or 8G, not 2"),
             ("--tag a,b y", "--tag wants letters, digits, and . _ : - within, not a,b"),
             ("--race --tag a y", "--race runs it here as well, which has no tags"),
+            ("--race --net y", "--race runs it twice, and what may use the network runs once"),
             ("--race --no-local y", "--race runs it here as well, which --no-local forbids"),
         ] {
             assert_eq!(parsed(line), Err(want.into()), "{line}");

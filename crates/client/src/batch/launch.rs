@@ -12,6 +12,7 @@ use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::views::Seen;
+use base::door::Options;
 use base::path::printable;
 use base::{Command, Output, Stdin, TaskId, Time};
 use rustix::io::Errno;
@@ -220,7 +221,8 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
     let planned = blocking(move || {
         let fds = std::array::from_fn(|_| way.null.clone());
         let allow_write = &way.job.spec.batch.allow_write;
-        let plan = Plan::new(&way.daemon, command, None, allow_write, way.sight.views(), &fds);
+        let options = Options { allow_write: allow_write.to_vec(), ..Options::default() };
+        let plan = Plan::new(&way.daemon, command, None, &options, way.sight.views(), &fds);
         let mut plan = plan.map_err(|why| match why {
             NotPlanned::NotFound(missing) => {
                 Grounded::Never { why: missing.to_string(), own: Some(Own::Exit(missing.exit_code())) }

@@ -24,8 +24,10 @@ pub struct Reason {
 pub enum ReasonKind {
     /// It needs rights that only this machine gives.
     Privilege,
-    /// It needs the network, or a key agent.
+    /// It needs the network.
     Network,
+    /// It needs keys of its user's, or a network that a worker does not have.
+    Keys,
     /// It shows or changes the state of this machine.
     Machine,
     /// It is a conversation, or a screen.
@@ -201,8 +203,8 @@ mod tests {
             ("distcc gcc -c x.c", Compilations),
             ("taskset -c 1 make", Machine),
             ("sudo make install", Privilege),
-            ("ssh host ls", Network),
-            ("gpg -d x", Network),
+            ("ssh host ls", Keys),
+            ("gpg -d x", Keys),
             ("docker build .", Machine),
             ("ps aux", Machine),
             ("free -m", Machine),
@@ -229,12 +231,12 @@ mod tests {
             ("find / -name x", WholeTree),
             ("du -sh /", WholeTree),
             ("grep -rn x /", WholeTree),
-            ("git clone x", Network),
-            ("git -C a push", Network),
+            ("git clone x", Keys),
+            ("git -C a push", Keys),
             ("git init", Machine),
             ("git commit", Interactive),
             ("git add -p", Interactive),
-            ("rsync -a x host:y", Network),
+            ("rsync -a x host:y", Keys),
             ("mkfs.ext4 x", Machine),
             ("curl http://x", Network),
             ("pip install x", Network),
@@ -242,8 +244,8 @@ mod tests {
             ("npm ci", Network),
             ("go get x", Network),
             ("tsc --watch", Daemon),
-            ("python3 -m http.server", Network),
-            ("git commit -S -m x", Network),
+            ("python3 -m http.server", Daemon),
+            ("git commit -S -m x", Keys),
             ("uname -r", Machine),
         ] {
             assert_eq!(kind(command, &[], Surroundings::default()), Some(want), "{command}");

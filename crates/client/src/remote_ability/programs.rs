@@ -1,6 +1,6 @@
 //! Programs that stay at home by their names, or by what their arguments ask of them.
 
-use super::ReasonKind::{Compilations, Daemon, Interactive, Machine, Network, Privilege};
+use super::ReasonKind::{Compilations, Daemon, Interactive, Keys, Machine, Network, Privilege};
 use super::{Reason, ReasonKind, Surroundings};
 
 /// Programs by name, separated by spaces, with the reason that each has.
@@ -12,11 +12,11 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
     ),
     (Compilations, "ccache sccache distcc icecc icerun buildcache fastbuild fbuild goma gomacc"),
     (
-        Network,
-        "ssh scp sftp sshfs mosh ssh-add ssh-agent ssh-keygen ssh-copy-id telnet ftp lftp nc ncat socat curl \
-        wget aria2c ping ping6 traceroute tracepath mtr dig host nslookup whois nmap tcpdump gpg gpg2 gpg-agent \
-        gpgconf pass op gh glab aws gcloud az kubectl helm terraform rclone youtube-dl yt-dlp mail sendmail",
+        Keys,
+        "ssh scp sftp sshfs mosh ssh-add ssh-agent ssh-keygen ssh-copy-id ping ping6 traceroute tracepath mtr nmap tcpdump \
+        gpg gpg2 gpg-agent gpgconf pass op gh glab aws gcloud az kubectl helm terraform rclone mail sendmail",
     ),
+    (Network, "telnet ftp lftp nc ncat socat curl wget aria2c dig host nslookup whois youtube-dl yt-dlp"),
     (
         Machine,
         "ps top htop btop free df uptime vmstat iostat iotop mpstat sar pidstat lsof fuser lsblk blkid lscpu \
@@ -55,7 +55,8 @@ pub(super) fn kind_of(name: &str) -> Option<ReasonKind> {
 pub(super) fn sentence(kind: ReasonKind, name: &str) -> String {
     match kind {
         Privilege => format!("{name} takes on other rights, which it can only get on this machine"),
-        Network => format!("{name} needs the network or your keys, which commands elsewhere do not have"),
+        Keys => format!("{name} needs the network or your keys, which commands elsewhere do not have"),
+        Network => format!("{name} needs the network, which commands elsewhere do not have without --net"),
         Machine => format!("{name} is about this machine itself"),
         Interactive => format!("{name} works with your screen or with processes of this machine"),
         Compilations if name == "ccache" => base::door::CCACHE_HERE.to_owned(),
@@ -91,10 +92,10 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
         "hg" | "svn"
             if matches!(first, b"clone" | b"pull" | b"push" | b"update" | b"up" | b"checkout" | b"co" | b"commit") =>
         {
-            reason(Network, "may talk to another machine's repository")
+            reason(Keys, "may talk to another machine's repository")
         }
         "rsync" if arguments.iter().any(|argument| is_remote_place(argument)) => {
-            reason(Network, "copies over the network")
+            reason(Keys, "copies over the network")
         }
         "find" | "du" | "tree" | "locate" | "updatedb" | "ncdu"
             if has(&["/"]) || name.ends_with("db") || name == "locate" =>
@@ -110,15 +111,15 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
             reason(Daemon, "waits for files of this machine to change")
         }
         "cargo" if matches!(first, b"login" | b"publish" | b"install" | b"owner" | b"search") => {
-            reason(Network, "needs the network or your keys, which commands elsewhere do not have")
+            reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
         }
         "npm" | "yarn" | "pnpm"
             if matches!(first, b"start" | b"login" | b"publish" | b"whoami" | b"dev" | b"serve") =>
         {
-            reason(Network, "needs the network or your keys, which commands elsewhere do not have")
+            reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
         }
         _ if name.starts_with("python") && has(&["http.server", "jupyter", "notebook"]) => {
-            reason(Network, "serves others over the network")
+            reason(Daemon, "serves others over the network")
         }
         _ => None,
     }
@@ -181,8 +182,9 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
     };
     let reason = |kind, text: &str| Some(Reason { kind, text: format!("git {command} {text}") });
     match command.as_str() {
-        "clone" | "fetch" | "pull" | "push" | "ls-remote" | "send-email" | "svn" | "credential" | "lfs" => {
-            reason(Network, "needs the network or your keys, which commands elsewhere do not have")
+        "ls-remote" => reason(Network, "needs the network, which commands elsewhere do not have without --net"),
+        "clone" | "fetch" | "pull" | "push" | "send-email" | "svn" | "credential" | "lfs" => {
+            reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
         }
         "init" | "config" | "remote" | "submodule" | "worktree" | "maintenance" | "daemon" | "instaweb" => {
             reason(Machine, "writes what decides how git runs here, which only this machine may")
@@ -190,7 +192,7 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
         "commit" | "merge" | "tag" | "notes"
             if has(&["-S", "-s", "--gpg-sign"]) && command != "commit" || has(&["-S", "--gpg-sign"]) =>
         {
-            reason(Network, "signs with your key")
+            reason(Keys, "signs with your key")
         }
         "commit"
             if !letters(b'm')

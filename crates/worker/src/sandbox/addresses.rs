@@ -1,13 +1,17 @@
 //! What a watched task connects or sends to: its own, or its client's.
 
 use super::notices::{Decision, located, read_memory};
+use base::Watch;
+use base::watch::USES_NETWORK;
 use std::os::unix::fs::FileTypeExt;
 
 /// The services by which the C library looks users up: it asks those of a machine that has none just as well.
 const LOOKUPS: [&[u8]; 3] = [b"nscd/socket", b"io.systemd.DynamicUser", b"systemd/userdb/"];
+/// The same for hosts.
+const RESOLVER: &[u8] = b"systemd/resolve/";
 
-/// A place that is connected to or sent to, by its address in memory. `ports`: those at which somebody listens at the client.
-pub fn on_address(process: u32, (address, len): (u64, u64), ports: &[u16]) -> Decision {
+/// A place that is connected to or sent to, by its address in memory.
+pub fn on_address(process: u32, (address, len): (u64, u64), watch: &Watch) -> Decision {
     let Some(bytes) = read_memory(process, address, (len as usize).min(128)) else { return Decision::Go };
     let Some(family) = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family))) else {
         return Decision::Go;
@@ -16,15 +20,18 @@ pub fn on_address(process: u32, (address, len): (u64, u64), ports: &[u16]) -> De
     let loopback = match family {
         libc::AF_INET => bytes.get(4..8).is_none_or(|ip| ip[0] == 127 || ip == [0; 4]),
         libc::AF_INET6 => bytes.get(8..24).is_none_or(is_loopback),
-        libc::AF_UNIX => return on_socket_file(process, &bytes),
+        libc::AF_UNIX => return on_socket_file(process, &bytes, watch.network),
         _ => return Decision::Go,
     };
+    if !loopback && watch.network {
+        return Decision::Go;
+    }
     if !loopback {
-        return Decision::CallOff(format!("it uses the network: {}", shown(family, &bytes, port)));
+        return Decision::CallOff(format!("{USES_NETWORK}: {}", shown(family, &bytes, port)));
     }
     const DOMAIN: u16 = 53;
     // What nobody in the task listens on may be a service of the client's machine.
-    if (port == DOMAIN || ports.binary_search(&port).is_ok()) && !is_listened_to(port) {
+    if (port == DOMAIN || watch.ports.binary_search(&port).is_ok()) && !is_listened_to(port) {
         let what = if port == DOMAIN { " (it looks up a name)" } else { "" };
         return Decision::CallOff(format!("it talks to a service of this machine, at port {port}{what}"));
     }
@@ -32,13 +39,16 @@ pub fn on_address(process: u32, (address, len): (u64, u64), ports: &[u16]) -> De
 }
 
 /// A socket in the tree at which nobody of the task listens is the client's.
-fn on_socket_file(process: u32, address: &[u8]) -> Decision {
+///
+/// Who looks up names and may use the network asks the worker's resolver, where the client's does not answer.
+fn on_socket_file(process: u32, address: &[u8], has_network: bool) -> Decision {
     let path = address.get(2..).unwrap_or_default();
     if let Some(name) = path.strip_prefix(b"\0") {
         return on_abstract_socket(name);
     }
     let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
-    if path.is_empty() || LOOKUPS.iter().any(|lookup| path.windows(lookup.len()).any(|part| part == *lookup)) {
+    let is_of = |service: &[u8]| path.windows(service.len()).any(|part| part == service);
+    if path.is_empty() || LOOKUPS.iter().any(|lookup| is_of(lookup)) || (has_network && is_of(RESOLVER)) {
         return Decision::Go;
     }
     let found = std::fs::metadata(located(process, libc::AT_FDCWD, path));

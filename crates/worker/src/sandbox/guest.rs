@@ -74,6 +74,8 @@ pub enum Event {
     /// A signal of this number is with the program, or came too late for it. Each that was sent is confirmed, in its turn, until the
     /// program ends.
     Signalled(u8),
+    /// The task has a network interface, before it starts: its packets, to be read and written ([`crate::network`]).
+    Network(OwnedFd),
 }
 
 /// Where a signal is.
@@ -155,6 +157,9 @@ impl Guest {
             Some((Report::Left(name), _)) => Event::Left(name),
             Some((Report::Adds(path), _)) => Event::Adds(path),
             Some((Report::Signalled(signal), _)) => Event::Signalled(signal),
+            Some((Report::Network, descriptors)) => {
+                Event::Network(descriptors.into_iter().next().ok_or(Error::Confused)?)
+            }
             Some((Report::Forked(_), _)) => return Err(Error::Confused),
             None => {
                 self.gone().await?;

@@ -26,7 +26,7 @@ use super::others::{self, Others};
 use super::rootfs::{self, Root};
 use super::seccomp::{Filters, Variant};
 use super::stand_ins::StandIns;
-use super::{descriptors, socket, sys};
+use super::{descriptors, socket, sys, tun};
 
 /// What root keeps over the task's own files and processes: as the same command has it at the client.
 const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
@@ -162,7 +162,16 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     }
     let network = Some(LinkNameSpaceType::Network);
     rustix::thread::move_into_link_name_space(setup.network.as_fd(), network).map_err(step("network namespace"))?;
+    if setup.order.has_network() {
+        let device = tun::open().map_err(step(super::STEP_NETWORK))?;
+        let told = socket::send(setup.status, &Report::Network.to_bytes(), &[device.as_fd()], true);
+        told.map_err(step(super::STEP_NETWORK))?;
+    }
     rustix::process::setsid().map_err(step("session"))?;
+    if setup.order.session_nice != 0 {
+        // Without rights over it, or without autogroups, it counts as any session.
+        let _ = std::fs::write("/proc/self/autogroup", setup.order.session_nice.to_string());
+    }
     let name = &setup.order.command.hostname;
     rustix::system::sethostname(&name[..name.len().min(64)]).map_err(step("host name"))?;
     let [uid, gid] = [setup.order.command.uid, setup.order.command.gid].map(map_id);

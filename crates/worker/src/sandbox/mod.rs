@@ -16,7 +16,8 @@
 //! A guest sees the overlay on its client's mirror, its own `/proc`, a read-only `/sys` and a small `/dev`. Whatever the
 //! tree holds at these three paths is covered, and a delta must ignore all three. Ids 0 to 65535 inside are
 //! [`Order::id_base`] and up outside: so the upper layer has them, and so the mirror must show files. Ids above 65535
-//! become 65534. No network but a loopback interface of the client's own.
+//! become 65534. No network but a loopback interface of the client's own, and for a task that may use the network an interface whose
+//! packets go to the worker (`tun`).
 
 mod addresses;
 mod attributes;
@@ -40,6 +41,7 @@ mod seccomp;
 mod socket;
 mod stand_ins;
 mod sys;
+mod tun;
 mod user;
 mod zygote;
 
@@ -58,6 +60,7 @@ pub use guest::{Control, Event, Guest, Sent};
 pub use levers::{Held, Levers, Refusals, Waits, wants_processor};
 pub use mounts::folder as mount_folder;
 pub use order::{Failure, Input, Lock, Order, Priority, Sink};
+pub use tun::{ADDRESS as NETWORK_ADDRESS, GATEWAY as NETWORK_GATEWAY, MTU as NETWORK_MTU};
 
 /// [`Failure::step`]: the program itself could not be executed.
 pub const STEP_EXECUTE: &str = "execute";
@@ -66,6 +69,8 @@ pub const STEP_DIRECTORY: &str = "working directory";
 
 /// [`Failure::step`]: the client's mounts could not be made.
 pub const STEP_MOUNTS: &str = "the client's mounts";
+/// [`Failure::step`]: the task's way to the network could not be made.
+pub const STEP_NETWORK: &str = "a network interface";
 
 /// How long an order may wait for a zygote that is behind.
 const SEND_TRIES: u32 = 2_000;
@@ -198,6 +203,8 @@ fn mount_templates(place: &Path) -> Result<Option<PathBuf>, Error> {
     std::fs::create_dir_all(place).map_err(step)?;
     let flags = MountFlags::NOSUID;
     rustix::mount::mount("gleaner", place, "tmpfs", flags, Some(c"mode=700,size=1m")).map_err(|e| step(e.into()))?;
+    // The names of hosts are asked for at the worker's end of a task's interface.
+    std::fs::write(place.join(rootfs::RESOLVERS), format!("nameserver {NETWORK_GATEWAY}\n")).map_err(step)?;
     let system = place.join("sys");
     std::fs::create_dir(&system).map_err(step)?;
     let plain = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;

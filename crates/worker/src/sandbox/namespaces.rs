@@ -88,12 +88,12 @@ impl Clients {
         Ok((client, network))
     }
 
-    /// Takes back a network namespace whose task is gone.
-    pub fn give_back(&mut self, id_base: u32, network: OwnedFd) {
+    /// A task is gone; takes back its network namespace, if another one may have that.
+    pub fn give_back(&mut self, id_base: u32, network: Option<OwnedFd>) {
         if let Some(client) = self.all.iter_mut().find(|client| client.id_base == id_base) {
             client.running = client.running.saturating_sub(1);
             if client.networks.len() < NETWORKS_MAX {
-                client.networks.push(network);
+                client.networks.extend(network);
             }
         }
     }

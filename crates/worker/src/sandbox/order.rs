@@ -42,6 +42,8 @@ pub struct Order {
     pub pids_max: Option<u32>,
     /// What it is to this machine's owner.
     pub priority: Priority,
+    /// Nice value of the task's session among this machine's sessions, where the kernel tells sessions apart (autogroups).
+    pub session_nice: i8,
     /// What calls the task off; `None`: what it may not do is refused, and it goes on.
     pub watch: Option<Watch>,
     /// Values of attributes stayed at the client: who asks for one is called off.
@@ -92,6 +94,11 @@ pub enum Sink {
 }
 
 impl Order {
+    /// Whether the task may use the network.
+    pub(super) fn has_network(&self) -> bool {
+        self.watch.as_ref().is_some_and(|watch| watch.network)
+    }
+
     /// The bytes, and the descriptors that go with them, in order.
     pub(super) fn pack(&self) -> (Vec<u8>, Vec<BorrowedFd<'_>>) {
         let mut descriptors = Vec::new();
@@ -133,6 +140,7 @@ impl Order {
         out.option(self.memory_bytes_max.as_ref(), |out, bytes| out.u64(*bytes));
         out.option(self.pids_max.as_ref(), |out, pids| out.u32(*pids));
         out.bool(self.priority == Priority::Owner);
+        out.u8(self.session_nice as u8);
         out.option(self.watch.as_ref(), |out, watch| watch.encode(out));
         out.bool(self.keeps_xattrs_back);
         out.list(&self.mounts, |out, mount| mount.encode(out));
@@ -182,6 +190,7 @@ impl Order {
             memory_bytes_max: from.option(|from| from.u64())?,
             pids_max: from.option(|from| from.u32())?,
             priority: if from.bool()? { Priority::Owner } else { Priority::Guest },
+            session_nice: from.u8()? as i8,
             watch: from.option(Watch::decode)?,
             keeps_xattrs_back: from.bool()?,
             mounts: from.list(Mount::decode)?,
@@ -245,6 +254,8 @@ pub(super) enum Report {
     Adds(Vec<u8>),
     /// A signal of this number was delivered.
     Signalled(u8),
+    /// The task has a network interface: its packets come by the descriptor with this.
+    Network,
 }
 
 /// A lock that a task wants on a file.
@@ -344,6 +355,7 @@ impl Encode for Report {
                 out.u8(12);
                 out.u8(*signal);
             }
+            Self::Network => out.u8(13),
             Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
                 status.encode(out);
@@ -370,6 +382,7 @@ impl Encode for Report {
             10 => Self::Left(text(from)?),
             11 => Self::Adds(from.bytes()?.to_vec()),
             12 => Self::Signalled(from.u8()?),
+            13 => Self::Network,
             9 => Self::Lock(Lock {
                 number: from.u64()?,
                 path: from.bytes()?.to_vec(),
@@ -434,6 +447,7 @@ mod tests {
             memory_bytes_max: Some(9),
             pids_max: None,
             priority: Priority::Owner,
+            session_nice: -9,
             watch: Some(Watch::default()),
             keeps_xattrs_back: true,
             mounts: vec![Mount {
@@ -450,7 +464,7 @@ mod tests {
 
         let ended =
             Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4), left: None };
-        for report in [ended, Report::Signalled(64)] {
+        for report in [ended, Report::Signalled(64), Report::Network] {
             assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
         }
     }

@@ -7,14 +7,14 @@ use std::ffi::{CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount};
 
 use super::mounts;
 use super::order::Failure;
 use base::Mount;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 /// Overlay options as root: all that keeps renames, hard links and inode numbers as they are on one file system. With
 /// `metacopy` a file of which the task changes only attributes or names is not read.
@@ -23,6 +23,8 @@ const OPTIONS: [&str; 3] = [
     ",redirect_dir=on,index=on,xino=on,metacopy=off,volatile",
     ",redirect_dir=on,xino=on,metacopy=off,volatile",
 ];
+/// What resolvers a task with a network has, in the folder of mount templates.
+pub const RESOLVERS: &str = "resolv.conf";
 /// At their end: nothing of the upper layer is flushed.
 const VOLATILE: &str = ",volatile";
 /// Without root.
@@ -41,6 +43,8 @@ pub struct Root<'a> {
     pub devices: &'a (PathBuf, bool),
     /// The template of `/sys`.
     pub system: Option<&'a Path>,
+    /// What its resolver goes by, if it may use the network.
+    pub resolvers: Option<&'a Path>,
     /// Where the guest's ids start.
     pub id_base: u32,
     /// Most bytes in `/dev/shm`; `None`: what the kernel gives.
@@ -71,6 +75,9 @@ pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
         mounts::add_all(made.as_fd(), root).map_err(step(super::STEP_MOUNTS))?;
         rustix::process::fchdir(&made).map_err(step("overlay"))?;
     }
+    if let Some(resolvers) = root.resolvers {
+        show_resolvers(resolvers).map_err(step(super::STEP_NETWORK))?;
+    }
 
     make_folder("proc").map_err(step("/proc"))?;
     mount("proc", "proc", "proc", plain | MountFlags::NOEXEC, None).map_err(step("/proc"))?;
@@ -98,6 +105,17 @@ pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
     rustix::process::pivot_root(".", ".").map_err(step("pivot_root"))?;
     rustix::mount::unmount(".", UnmountFlags::DETACH).map_err(step("pivot_root"))?;
     rustix::process::chdir("/").map_err(step("pivot_root"))
+}
+
+/// Covers the client's list of resolvers, wherever links lead to it: these are asked from elsewhere.
+fn show_resolvers(resolvers: &Path) -> Result<(), Errno> {
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    match rustix::fs::openat2(CWD, "etc/resolv.conf", OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), within) {
+        Ok(file) => rustix::mount::mount_bind(resolvers, format!("/proc/self/fd/{}", file.as_raw_fd()).as_str()),
+        // Its client has none, and knows hosts in another way.
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// What an overlay is made of.

@@ -17,7 +17,7 @@ use super::cgroup::{Cgroups, Limits, Slot};
 use super::init::{self, Setup};
 use super::namespaces::Clients;
 use super::order::{Failure, Order, Priority, Report, from_memory_file};
-use super::rootfs::Root;
+use super::rootfs::{self, Root};
 use super::seccomp::Filters;
 use super::socket::{self, PACKET_BYTES_MAX};
 use super::stand_ins;
@@ -63,6 +63,8 @@ struct Running {
     process: OwnedFd,
     id_base: u32,
     network: OwnedFd,
+    /// Its network namespace has an interface, which is not for the next task.
+    has_network: bool,
     slot: Option<Slot>,
     priority: Priority,
     events: Option<OwnedFd>,
@@ -175,14 +177,14 @@ impl State {
             })?),
             None => None,
         };
-        let id_base = order.id_base;
+        let (id_base, has_network) = (order.id_base, order.has_network());
         let forked = self.events_for(&order).and_then(|events| {
             let (id, process, network) = self.fork(order, slot.as_ref(), status, events.as_ref())?;
             Ok((id, process, network, events))
         });
         match forked {
             Ok((id, process, network, events)) => {
-                self.running.push(Running { id, process, id_base, network, slot, priority, events });
+                self.running.push(Running { id, process, id_base, network, has_network, slot, priority, events });
                 Ok(id)
             }
             Err(failure) => {
@@ -216,12 +218,14 @@ impl State {
             Ok(Fork::Parent(id, process)) => Ok((id, process, network)),
             Ok(Fork::Child) => {
                 let (lower, scratch, mounts) = (order.lower.clone(), order.scratch.clone(), order.mounts.clone());
+                let resolvers = order.has_network().then(|| self.zygote.place.join(rootfs::RESOLVERS));
                 let root = Root {
                     lower: &lower,
                     scratch: &scratch,
                     mounts: &mounts,
                     devices: &client.devices,
                     system: self.zygote.system.as_deref(),
+                    resolvers: resolvers.as_deref(),
                     id_base,
                     shared_bytes_max: order.memory_bytes_max,
                     privileged: self.zygote.privileged,
@@ -242,7 +246,7 @@ impl State {
                 })
             }
             Err(errno) => {
-                self.clients.give_back(id_base, network);
+                self.clients.give_back(id_base, Some(network));
                 Err(Failure::new("fork", errno))
             }
         }
@@ -253,7 +257,7 @@ impl State {
         while let Ok(Some((id, _))) = sys::wait_any(libc::WNOHANG) {
             if let Some(at) = self.running.iter().position(|running| running.id == id) {
                 let ended = self.running.swap_remove(at);
-                self.clients.give_back(ended.id_base, ended.network);
+                self.clients.give_back(ended.id_base, (!ended.has_network).then_some(ended.network));
                 self.events.extend(ended.events.filter(|_| self.events.len() < EVENTS_KEPT_MAX));
                 self.give_back_group(ended.slot, ended.priority);
             }

@@ -72,6 +72,7 @@ impl World {
             memory_bytes_max: None,
             pids_max: None,
             priority: Priority::Guest,
+            session_nice: 0,
             watch: None,
             keeps_xattrs_back: false,
         }

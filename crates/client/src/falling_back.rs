@@ -1,0 +1,59 @@
+//! What becomes of a command whose run elsewhere came to nothing: it begins again, or runs here, unless somebody would notice.
+
+use crate::plan::now_seconds;
+use crate::record::Record;
+use crate::run::{CODE_FAILED, Session};
+use crate::unable;
+use base::door::Reply;
+use base::watch::{USES_NETWORK, used_descriptor};
+
+impl Session {
+    /// Whether another attempt can take up where the last one broke off.
+    pub(crate) fn can_repeat(&self) -> bool {
+        let talked = self.terminal.delivered() > 0;
+        !talked && self.input.can_repeat() && !self.may_have_begun
+    }
+
+    /// It cannot be done elsewhere, which the next one of the kind knows.
+    pub(crate) fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
+        let (kind, why) = match used_descriptor(&why) {
+            Some(number) => {
+                (self.plan.unable.with_descriptors(), unable::naming(&why, number, &self.options.descriptors))
+            }
+            None => (self.plan.unable, why),
+        };
+        record.note(format!("called off: {why}"));
+        self.daemon.unable.note(&kind, &why, self.is_noticed(), now_seconds());
+        let remedy = why.starts_with(USES_NETWORK).then_some("with --net it may use the network from a worker");
+        let mut reply = self.fall_back(why);
+        if let Reply::Failed { message, .. } = &mut reply {
+            let remedy = record.kept_back().last().map(|kept| kept.denial.remedy()).or(remedy);
+            remedy.iter().for_each(|remedy| message.push_str(&format!("; {remedy}")));
+        }
+        reply
+    }
+
+    /// Whether anybody can know that it ran elsewhere.
+    pub(crate) fn is_noticed(&self) -> bool {
+        let delivered = self.stdout.delivered() + self.stderr.delivered() + self.terminal.delivered();
+        delivered > 0 || self.input.is_touched() || self.may_have_begun
+    }
+
+    /// Runs it here, if nobody has noticed yet that it ran elsewhere.
+    pub(crate) fn fall_back(&mut self, why: String) -> Reply {
+        self.stop.stop();
+        if self.is_noticed() {
+            let seen = match self.may_have_begun {
+                true => "what may use the network is begun once only",
+                false => "part of its output was delivered or part of its input read",
+            };
+            let message =
+                format!("{why}\n  nothing was committed; it cannot be run here now, for {seen}: run it again");
+            return Reply::Failed { message, code: CODE_FAILED };
+        }
+        match self.options.no_local {
+            false => Reply::RunHere { why },
+            true => Reply::Failed { message: format!("{why}\n  nothing was committed"), code: CODE_FAILED },
+        }
+    }
+}
