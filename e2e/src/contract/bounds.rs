@@ -5,11 +5,15 @@ use crate::error::Result;
 use crate::pool::Pool;
 use crate::process::{Outcome, Run};
 use crate::scenario::folder;
+use rustix::fs::{Mode, OFlags};
+use std::path::Path;
 use std::time::Duration;
 
 /// What workers lend: a task may have half of it.
 const SETTINGS: &str = "memory_max = '400M'\n";
 const GUESTS: &str = "[guests]\ndisk_max = '128M'\nfiles_max = 4000\nprocesses_max = 200\ntask_max = '50%'\n";
+/// Of a tree that a worker finds at its start.
+const LEVELS: usize = 10_000;
 /// Longest time until a guest was called off and has run here.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -49,10 +53,25 @@ fn run(pool: &Pool, name: &str, options: &[&str], script: &str) -> Result<Outcom
     Run::new(command).within(LIMIT).run()
 }
 
+/// A tree of so many levels, as a guest may have left it behind when its worker was killed.
+fn make_deep(folder: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut held = rustix::fs::open(folder, flags, Mode::empty())?;
+    for _ in 0..LEVELS {
+        rustix::fs::mkdirat(&held, "d", Mode::RWXU)?;
+        held = rustix::fs::openat(&held, "d", flags, Mode::empty())?;
+    }
+    Ok(())
+}
+
 /// Each is called off, and what it does is done here as if it had never been elsewhere.
 pub fn hold(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for index in 0..pool.workers.len() {
+        let left = pool.scratch.path().join(format!("worker{index}/state/run/tasks"));
+        if let Err(error) = make_deep(&left) {
+            wrong.push(format!("a deep tree in {}: {error}", left.display()));
+        }
         pool.set_worker(index, SETTINGS, GUESTS)?;
     }
     pool.wait_for_workers(pool.workers.len())?;
