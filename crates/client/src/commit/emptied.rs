@@ -114,7 +114,7 @@ mod tests {
     use std::fs::File;
 
     /// More than a process has descriptors.
-    const LEVELS: usize = 40_000;
+    const LEVELS: usize = 25_000;
 
     #[test]
     fn a_tree_of_any_depth_is_removed() {
