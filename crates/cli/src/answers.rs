@@ -2,6 +2,7 @@
 
 mod accounts;
 mod batch;
+mod grants;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
 use client::report::{
@@ -175,9 +176,12 @@ impl Render for TaskReport {
             .list("asked for", &self.faulted_paths)
             .list("late", &self.late)
             .list("committed", &self.committed)
-            .list("dropped", &self.scratch)
+            .list("dropped", &dropped(self))
             .list("CONFLICT", &self.conflicts)
             .list("kept back", &self.kept_back.iter().map(kept_back).collect::<Vec<_>>());
+        if let Some(why) = &self.grants_nothing {
+            facts.fact(".gleaner.toml", format!("grants nothing: {why}"));
+        }
         if self.over_budget > 0 {
             let what =
                 format!("{} questions of the worker were refused: more than such a program needs", self.over_budget);
@@ -297,6 +301,14 @@ impl Render for Done {
     fn render(&self) -> String {
         self.note.as_ref().map(|note| format!("{note}\n")).unwrap_or_default()
     }
+}
+
+/// What was dropped, with the reasons; those of before have none.
+fn dropped(report: &TaskReport) -> Vec<String> {
+    if report.dropped.is_empty() {
+        return report.scratch.clone();
+    }
+    report.dropped.iter().map(|line| format!("{} {}", line.path, line.reason)).collect()
 }
 
 fn kept_back(line: &client::report::KeptBackLine) -> String {

@@ -5,6 +5,7 @@ mod batch;
 mod bundle;
 mod completions;
 mod forecast;
+mod grants;
 mod guests;
 mod journal;
 pub mod remrun;
@@ -16,6 +17,7 @@ pub use batch::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments, Submi
 pub use bundle::Bundle;
 pub use completions::{Completions, Program};
 pub use forecast::Forecast;
+pub use grants::TrustProject;
 pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
 pub use sim::{Bursts, Chunks, Linger, Measured, OwnersBursts, Parallel, Set, Sim, SimCommand, Sweep, Unit};
@@ -110,6 +112,8 @@ pub enum Command {
     Audit(Audit),
     /// Get back what a task wrote that could not be committed
     Recover(Recover),
+    /// Trust the `.gleaner.toml` of a project: show what it grants, and let it count
+    Trust(TrustProject),
     /// Look after the journal of this machine's hub: verify, prune, upgrade
     Journal(Journal),
     /// Show the settings in effect, and where each comes from

@@ -10,6 +10,7 @@ use crate::clones::Clones;
 use crate::commit::Committer;
 use crate::doorway::{self, Door, Held};
 use crate::formats::Formats;
+use crate::grants::Pins;
 use crate::hedge::Hedges;
 use crate::here::Here;
 use crate::history::History;
@@ -124,6 +125,8 @@ pub struct Daemon {
     trees: Arc<Trees>,
     /// This machine as a pool of its own, for races.
     pub(crate) own_pool: OwnPool,
+    /// The projects whose file the user trusts.
+    pub(crate) pins: Arc<Pins>,
 }
 
 /// Trees in which commands run one after the other.
@@ -299,6 +302,7 @@ impl Daemon {
             callers: Callers::default(),
             trees: Arc::default(),
             own_pool: OwnPool::default(),
+            pins: Arc::new(Pins::new(&config.state_dir)),
             config,
         }))
     }
@@ -336,6 +340,7 @@ impl Daemon {
             callers: Callers::default(),
             trees: self.trees.clone(),
             own_pool: OwnPool::default(),
+            pins: self.pins.clone(),
             config: Config { state_dir, hub: Some(hub), ..self.config.clone() },
         }))
     }

@@ -103,6 +103,9 @@ impl Guard {
                 self.add(&at, &format!("/{name}"));
             }
         }
+        if folder.name() != b".git" && is_bare(folder) {
+            self.look_at_git(folder, folder, home);
+        }
         let git = folder.join(b".git");
         if let Some(there) = stat(&git) {
             let own = if is(&there, FileType::RegularFile) { led_to(&git, "gitdir:", folder) } else { Some(git) };
@@ -160,6 +163,12 @@ impl Guard {
             }
         }
     }
+}
+
+/// Whether `folder` is a repository without a working tree, by what git knows one.
+fn is_bare(folder: &TreePath) -> bool {
+    let is_folder = |name: &[u8]| stat(&folder.join(name)).is_some_and(|stat| is(&stat, FileType::Directory));
+    stat(&folder.join(b"HEAD")).is_some() && is_folder(b"objects") && is_folder(b"refs")
 }
 
 /// Opens to read, so that nobody sees by the time of the last access that this was looked at.

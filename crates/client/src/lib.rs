@@ -6,7 +6,7 @@
 //!
 //! * Its files: `mounts` (which file system is where), [`snapshot`] (what a path is now), [`recipes`] (which bytes a file has), [`views`] and [`profile`]
 //!   (which paths a program uses).
-//! * What it allows: [`plan`], [`policy`], [`write_rules`].
+//! * What it allows: [`plan`], [`policy`], [`write_rules`]; what projects grant: [`grants`].
 //! * Whether it runs here or there: [`choice`], from [`history`] and what is known of link and machine ([`here`]).
 //! * What can only run here: [`remote_ability`], `formats`, `listening`, `clones`. What tasks lock: `locks`.
 //! * What was called off, since it cannot be done elsewhere: [`unable`], `falling_back`; what makes that possible: [`hold`].
@@ -37,6 +37,7 @@ pub mod exchange;
 mod falling_back;
 pub mod figures;
 mod formats;
+pub mod grants;
 mod guard;
 mod hedge;
 pub mod here;

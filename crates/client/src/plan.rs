@@ -6,11 +6,12 @@ use crate::choice::Choice;
 use crate::daemon::Daemon;
 use crate::endpoints;
 use crate::formats;
+use crate::grants::{self, Pins, Standing};
 use crate::history::Kind;
 use crate::link::Reach;
 use crate::listening;
 use crate::mounts;
-use crate::policy::{Access, FileFacts, Gate, ReadPolicy, Scope, ScopeInput, Trust};
+use crate::policy::{Access, FileFacts, Gate, Pattern, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, ReasonKind, Surroundings};
 use crate::snapshot::{Disk, is_mirrored};
@@ -134,7 +135,7 @@ impl Plan {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
         let trust = daemon.trust();
-        let scope = scope(&command, &cwd, Some(&program), trust);
+        let (scope, grants_nothing) = scope(&command, &cwd, Some(&program), trust, &daemon.pins);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
@@ -150,7 +151,7 @@ impl Plan {
             return Err(NotPlanned::Here(why));
         }
         include.extend(mounts.iter().map(|mount| mount.at.clone()));
-        let write = rules(scope.clone(), &cwd, allow_write);
+        let write = rules(scope.clone(), &cwd, allow_write).with_idle_file(grants_nothing);
         let read = ReadPolicy::new(scope);
         let (stdin, stdout, stderr) = streams(fds, &read);
         // All that a job uses is looked at when it begins.
@@ -172,7 +173,7 @@ impl Plan {
         };
         command.needs.level = level_of(&program.real);
         let env = crate::policy::environment(trust, &command.env);
-        command.env = remote_ability::drop_jobserver(&env.kept);
+        command.env = remote_ability::ask_for_no_news(&command.argv, remote_ability::drop_jobserver(&env.kept));
         Ok(Self {
             command,
             trust,
@@ -315,15 +316,23 @@ fn only_here(
 }
 
 /// What a command may change, where it is not to be planned. Looks at the file system.
-pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>]) -> Option<WriteRules> {
+pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>], pins: &Pins) -> Option<WriteRules> {
     let cwd = TreePath::parse(&command.cwd)?;
     command.argv = remote_ability::unwrap(&command.argv).to_vec();
     let program = profile::identify(&command.argv, &command.env, &cwd).ok();
     // What may be written does not depend on whose the workers are.
-    Some(rules(scope(&command, &cwd, program.as_ref(), Trust::Own), &cwd, allow_write))
+    let (scope, grants_nothing) = scope(&command, &cwd, program.as_ref(), Trust::Own, pins);
+    Some(rules(scope, &cwd, allow_write).with_idle_file(grants_nothing))
 }
 
-fn scope(command: &Command, cwd: &TreePath, program: Option<&profile::Program>, trust: Trust) -> Scope {
+/// What a command is about, and why its project's file grants nothing if there is one and it does not.
+fn scope(
+    command: &Command,
+    cwd: &TreePath,
+    program: Option<&profile::Program>,
+    trust: Trust,
+    pins: &Pins,
+) -> (Scope, Option<String>) {
     let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
     let programs: Vec<TreePath> = program
         .into_iter()
@@ -339,7 +348,16 @@ fn scope(command: &Command, cwd: &TreePath, program: Option<&profile::Program>, 
         program: &programs,
         trust,
     };
-    Scope::new(&input, &Disk::default())
+    let mut scope = Scope::new(&input, &Disk::default());
+    let Some(project) = &scope.project else { return (scope, None) };
+    match grants::standing(&project.root, scope.home.as_ref(), pins) {
+        Standing::Absent => (scope, None),
+        Standing::Trusted(granted) => {
+            scope.granted = granted;
+            (scope, None)
+        }
+        Standing::Idle(why) => (scope, Some(why)),
+    }
 }
 
 fn rules(scope: Scope, cwd: &TreePath, allow_write: &[Vec<u8>]) -> WriteRules {
@@ -427,8 +445,10 @@ fn shown_mounts(
     }
     let allowed: Vec<TreePath> = allow_write.iter().filter_map(|path| cwd.resolve(path)).collect();
     let project = scope.project.as_ref().map(|project| &project.root);
-    let trees: Vec<&TreePath> =
-        [cwd].into_iter().chain(project).chain(&scope.named).chain(&scope.environments).chain(&allowed).collect();
+    let granted: Vec<TreePath> = scope.granted.write.iter().map(Pattern::place).collect();
+    let trees = [cwd].into_iter().chain(project).chain(&scope.named).chain(&scope.environments);
+    let trees = trees.chain(&scope.mentioned).chain(&scope.places.outputs).chain(&scope.places.temporary);
+    let trees: Vec<&TreePath> = trees.chain(&allowed).chain(&granted).collect();
     let temporary = [&b"/tmp"[..], b"/var/tmp"].into_iter().filter_map(TreePath::parse).collect::<Vec<_>>();
     mounts::shown(&known, &mounts::Places { trees: &trees, folders: &temporary }, moves)
 }

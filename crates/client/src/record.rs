@@ -9,7 +9,7 @@ use crate::figures::Figures;
 use crate::history::Kind;
 use crate::kept_back::KeptBack;
 use crate::plan::Plan;
-use crate::report::{KeptBackLine, Moment, TaskLine, TaskReport};
+use crate::report::{DroppedLine, KeptBackLine, Moment, TaskLine, TaskReport};
 use crate::serve::Asked;
 use crate::small_file;
 use crate::weigh::Ran;
@@ -111,6 +111,7 @@ impl Record {
         self.at("planned");
         self.kind = Some(plan.kind());
         self.report.paths_in_view = plan.view.len() as u64;
+        self.report.grants_nothing = plan.write.grants_nothing().map(str::to_owned);
     }
 
     /// It is a command of this kind, and it was weighed where it is expected to end first.
@@ -260,7 +261,10 @@ impl Record {
         self.at(format!("committed {} changes", report.committed.len() + report.removed.len()));
         let made: Vec<TreePath> = report.committed.iter().map(|made| made.path.clone()).collect();
         self.report.committed = shown(made.iter().chain(&report.removed));
-        self.report.scratch = shown(&report.scratch);
+        self.report.scratch = shown(report.scratch.iter().map(|(path, _)| path));
+        let dropped = report.scratch.iter().take(PATHS_MAX);
+        let dropped = dropped.map(|(path, why)| DroppedLine { path: path.to_string(), reason: (*why).to_owned() });
+        self.report.dropped = dropped.collect();
         for note in report.notes.iter().filter(|note| note.kind != NoteKind::Identical).take(PATHS_MAX) {
             self.report.conflicts.push(format!("{} {}", note.path, note.kind));
         }

@@ -8,13 +8,16 @@
 
 mod accounts;
 mod batch;
+mod grants;
+mod paths;
 mod pool;
 
 pub use accounts::{Account, AccountNode, Accounts, EveryonesJob, EveryonesJobs};
 pub use batch::{BatchChanged, BatchLine, BatchReport, BatchTaskLine, Batches, Submitted};
+pub use grants::{NeverGranted, ProjectGrants, Revocation, TrustedProject, TrustedProjects};
+pub use paths::{DroppedLine, KeptBackLine};
 pub use pool::{ClientFigures, ClientStatus, ExpectedShare, Times, WorkerStatus, WorkerTroubles};
 
-use crate::kept_back::KeptBack;
 use base::ExitStatus;
 use serde::{Deserialize, Serialize};
 
@@ -317,6 +320,10 @@ pub struct TaskReport {
     pub committed: Vec<String>,
     /// Paths that the task changed, and that were dropped, as the write policy says.
     pub scratch: Vec<String>,
+    /// The same with the reasons.
+    pub dropped: Vec<DroppedLine>,
+    /// Why the `.gleaner.toml` of the command's project grants nothing, if there is one and it does not.
+    pub grants_nothing: Option<String>,
     /// Paths that changed here while the task ran, so that nothing was committed.
     pub conflicts: Vec<String>,
     /// Paths that the read policy kept back when the task read them.
@@ -326,25 +333,6 @@ pub struct TaskReport {
     /// The batch job that this is about, or whose task: then only `task`, `argv`, `place`, `worker`, `why`, `status` and `started_ms` (of the
     /// job) are said.
     pub job: Option<Box<BatchLine>>,
-}
-
-/// A path that the read policy kept back.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct KeptBackLine {
-    /// Which.
-    pub path: String,
-    /// Why.
-    pub reason: String,
-    /// What to do.
-    pub remedy: String,
-}
-
-impl From<&KeptBack> for KeptBackLine {
-    fn from(kept: &KeptBack) -> Self {
-        let (path, denial) = (kept.path.to_string(), kept.denial);
-        Self { path, reason: denial.reason().into(), remedy: denial.remedy().into() }
-    }
 }
 
 /// One line of a task's time line.

@@ -302,7 +302,7 @@ fn commit(daemon: &Daemon, keep: &Keep<'_>, spool: &Spool, ended: &Ended) -> Res
                 false
             });
             let paths = error.paths().into_iter().cloned().collect();
-            let message = error.explain(keep.task, daemon.config.home.as_ref(), kept);
+            let message = error.explain(keep.task, &ended.write.remedies(daemon.config.home.as_ref()), kept);
             let message = message.trim_start_matches("remrun: ").to_owned();
             Err(NotCommitted { message, paths, remedy: Remedy::None })
         }

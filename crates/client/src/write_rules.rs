@@ -13,12 +13,30 @@ use std::sync::Mutex;
 #[derive(Clone, Debug)]
 pub struct WriteRules {
     policy: WritePolicy,
+    /// Why the project's file grants nothing, if there is one and it does not.
+    grants_nothing: Option<String>,
 }
 
 impl WriteRules {
     /// For a command about `scope`, with the paths that its caller allowed.
     pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
-        Self { policy: WritePolicy::new(scope, allowed) }
+        Self { policy: WritePolicy::new(scope, allowed), grants_nothing: None }
+    }
+
+    /// The same where the project's file grants nothing, for this reason.
+    pub fn with_idle_file(self, grants_nothing: Option<String>) -> Self {
+        Self { grants_nothing, ..self }
+    }
+
+    /// Why the project's file grants nothing, if there is one and it does not.
+    pub fn grants_nothing(&self) -> Option<&str> {
+        self.grants_nothing.as_deref()
+    }
+
+    /// What its caller can do about what is refused; `home` if the command has none of its own.
+    pub fn remedies<'a>(&'a self, home: Option<&'a TreePath>) -> commit::Remedies<'a> {
+        let may_be_granted = Box::new(|path: &TreePath, reason: &str| self.policy.may_be_granted(path, reason));
+        commit::Remedies { home: self.policy.home().or(home), may_be_granted, grants_nothing: self.grants_nothing() }
     }
 
     /// What becomes of a change at `path`, of a delta that has these `directories`. Looks at the file system.
@@ -29,7 +47,7 @@ impl WriteRules {
                 Some(name) => commit::WriteDecision::Refuse(format!("decides what is run here later ({name})")),
                 None => commit::WriteDecision::Commit,
             },
-            WriteDecision::Scratch => commit::WriteDecision::Scratch,
+            WriteDecision::Scratch(why) => commit::WriteDecision::Scratch(why.reason()),
             WriteDecision::Refuse(why) => {
                 // The policy names the path, and so does who shows the reason.
                 let reason = why.strip_prefix(&format!("{path} ")).unwrap_or(&why);

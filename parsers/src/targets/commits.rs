@@ -168,7 +168,7 @@ fn policy(path: &TreePath) -> WriteDecision {
     let is_in = |folder: &str| path.is_within(&TreePath::parse(folder.as_bytes()).expect("it is normal"));
     match (is_in(PROJECT) && !is_in("/a/.git"), is_in(SCRATCH)) {
         (true, _) => WriteDecision::Commit,
-        (_, true) => WriteDecision::Scratch,
+        (_, true) => WriteDecision::Scratch("is a cache"),
         _ => WriteDecision::Refuse("is outside the write policy".into()),
     }
 }

@@ -28,6 +28,7 @@ mod svg;
 pub mod tasks;
 pub mod token;
 pub mod top;
+mod trust;
 pub mod up;
 pub mod use_hub;
 pub mod worker;
@@ -81,6 +82,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Revoke(arguments) => revoke::run(arguments),
         Command::Audit(arguments) => approve::audit(arguments),
         Command::Recover(arguments) => recover::run(arguments),
+        Command::Trust(arguments) => trust::run(arguments),
         Command::Forecast(arguments) => forecast::run(&arguments),
         Command::Sim(arguments) => sim::run(&arguments),
         Command::Journal(arguments) => return journal::run(arguments),

@@ -57,6 +57,7 @@ const SUBCOMMANDS: [&str; 31] = [
     "audit",
     "revoke",
     "recover",
+    "trust",
     "journal",
     "config",
     "stop",

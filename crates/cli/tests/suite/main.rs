@@ -9,3 +9,4 @@ mod old_glibc;
 mod remrun;
 mod terminal;
 mod top;
+mod trust;

@@ -331,7 +331,11 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
         Some((_, write)) => write.clone(),
         None => {
             let (way, argv) = (way.clone(), argv.clone());
-            let write = blocking(move || write_rules(way.command(argv), &way.job.spec.batch.allow_write));
+            let allowed = move || {
+                let (command, allow_write) = (way.command(argv), &way.job.spec.batch.allow_write);
+                write_rules(command, allow_write, &way.daemon.pins)
+            };
+            let write = blocking(allowed);
             write.await.flatten().ok_or("the working directory has no path")?
         }
     };

@@ -1,6 +1,7 @@
 //! Why a commit did not happen.
 
-use crate::policy::COULD_NOT;
+use super::remedies::Remedies;
+use crate::policy::{COULD_NOT, PROJECT_FILE};
 use base::{ExitStatus, TaskId, TreePath};
 use std::fmt::Write;
 
@@ -81,6 +82,11 @@ pub enum CommitError {
     Stuck(String),
 }
 
+/// Why a path is refused that looks like a staging folder.
+pub(super) const KEPT_NAME: &str = "is a name that gleaner keeps";
+/// Why a path is refused in the daemon's own folder.
+pub(super) const OWN_STATE: &str = "is gleaner's own state";
+
 /// A path that the write policy refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {reason}")]
@@ -95,6 +101,11 @@ impl Refusal {
     /// Whether it is not the policy that refuses, but the user's rights here.
     fn is_of_system(&self) -> bool {
         self.reason == COULD_NOT
+    }
+
+    /// Whether a caller may allow it all the same.
+    pub(super) fn may_be_allowed(&self) -> bool {
+        !self.is_of_system() && ![KEPT_NAME, OWN_STATE].contains(&self.reason.as_str())
     }
 }
 
@@ -182,41 +193,24 @@ impl CommitError {
         code.is_some_and(|code| refusals.contains(&code))
     }
 
-    /// What a user reads, with what to do next; `home` is shown as `~`, `kept` tells that [`super::Committer::keep`]
-    /// kept the delta.
-    pub fn explain(&self, task: TaskId, home: Option<&TreePath>, kept: bool) -> String {
-        let mut text = format!("remrun: {self}");
-        let mut first = self.paths().first().map_or(String::new(), |path| path.to_string());
-        if let Some(home) = home.filter(|home| !home.is_root()) {
-            let home = home.to_string();
-            text = text.replace(&format!("{home}/"), "~/");
-            first = first.replacen(&format!("{home}/"), "~/", 1);
-        }
+    /// What a user reads, with what to do next; `kept` tells that [`super::Committer::keep`] kept the delta.
+    pub fn explain(&self, task: TaskId, remedies: &Remedies<'_>, kept: bool) -> String {
+        let mut text = format!("remrun: {}", remedies.shortened(&self.to_string()));
+        let refused = if let Self::Refused(refused) = self { refused.as_slice() } else { &[] };
+        let once = remedies.once(refused);
         if kept {
             let _ = write!(text, "\n  kept: gleaner recover {}", task.short());
         }
-        if let Self::Refused(_) = self {
+        if let Some(once) = once {
             let gap = if kept { "      " } else { "\n  " };
-            let _ = write!(text, "{gap}once: remrun --allow-write {first} ...");
+            let _ = write!(text, "{gap}once: {once}");
+        }
+        if let Some(entry) = remedies.entry(refused) {
+            let _ = write!(text, "\n  project: {entry} in {PROJECT_FILE}, then gleaner trust");
+        }
+        if let Some(why) = remedies.grants_nothing.filter(|_| !refused.is_empty()) {
+            let _ = write!(text, "\n  {PROJECT_FILE} grants nothing: {why}");
         }
         text
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_refusal_reads_as_promised() {
-        let path = TreePath::parse(b"/home/u/.bashrc").expect("a normal path");
-        let refusal = Refusal { path, reason: "is outside the write policy".to_owned() };
-        let home = TreePath::parse(b"/home/u").expect("a normal path");
-        let task = TaskId(0x8f3a_0000 << 96);
-        assert_eq!(
-            CommitError::Refused(vec![refusal]).explain(task, Some(&home), true),
-            "remrun: nothing committed: ~/.bashrc is outside the write policy\n  kept: gleaner recover 8f3a0000      \
-             once: remrun --allow-write ~/.bashrc ..."
-        );
     }
 }

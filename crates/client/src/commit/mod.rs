@@ -31,6 +31,7 @@ mod place;
 mod plan;
 mod policy;
 mod recover;
+mod remedies;
 mod rights;
 mod stage;
 mod stamp;
@@ -45,6 +46,7 @@ pub use error::{CommitError, Conflict, ConflictKind, Refusal};
 pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, Keep, KeptChange, KeptInfo, Recommitted, SHOWN_MAX};
 pub use outcome::OUTCOMES_MAX;
 pub use recover::Recovered;
+pub use remedies::Remedies;
 pub use stamp::Stamp;
 pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
 
@@ -142,8 +144,8 @@ pub trait Contents {
 pub enum WriteDecision {
     /// It is committed.
     Commit,
-    /// It is dropped, and reported.
-    Scratch,
+    /// It is dropped, and reported. The reason follows the path in a sentence.
+    Scratch(&'static str),
     /// Nothing at all is committed. The reason follows the path in a sentence: "is outside the write policy".
     Refuse(String),
 }
@@ -182,8 +184,8 @@ pub struct Report {
     pub removed: Vec<TreePath>,
     /// Directories whose entries or attributes changed.
     pub directories: Vec<TreePath>,
-    /// Paths that the write policy dropped.
-    pub scratch: Vec<TreePath>,
+    /// Paths that the write policy dropped, each with the reason.
+    pub scratch: Vec<(TreePath, &'static str)>,
     /// What was not plain.
     pub notes: Vec<Note>,
 }

@@ -1,7 +1,7 @@
 //! What of a delta the write policy lets through.
 
 use super::check::is_staging;
-use super::error::{CommitError, Refusal};
+use super::error::{CommitError, KEPT_NAME, OWN_STATE, Refusal};
 use super::tree::{self, Tree};
 use super::validate::committed_xattrs;
 use super::{WriteDecision, WritePolicy};
@@ -13,7 +13,7 @@ use std::collections::{HashMap, HashSet};
 /// What is to be committed, and the paths that the policy drops.
 pub(crate) struct Allowed<'a> {
     pub(crate) changes: Vec<Cow<'a, Change>>,
-    pub(crate) scratch: Vec<TreePath>,
+    pub(crate) scratch: Vec<(TreePath, &'static str)>,
     /// Targets of renames and links that become copies, because the file itself is in a place of which nothing is
     /// committed, and stays there as it is.
     pub(crate) copies: HashSet<TreePath>,
@@ -36,12 +36,12 @@ pub(crate) fn allow<'a>(
     let made = made(delta);
     for change in &delta.changes {
         let decision = match decide(&change.path, policy, own) {
-            WriteDecision::Refuse(_) | WriteDecision::Scratch if is_mtime_only(tree, change) => Decision::Time,
+            WriteDecision::Refuse(_) | WriteDecision::Scratch(_) if is_mtime_only(tree, change) => Decision::Time,
             WriteDecision::Refuse(reason) => {
                 refusals.push(Refusal { path: change.path.clone(), reason });
                 Decision::Drop
             }
-            WriteDecision::Scratch => Decision::Scratch,
+            WriteDecision::Scratch(why) => Decision::Scratch(why),
             WriteDecision::Commit => Decision::Commit,
         };
         let decision = match &change.action {
@@ -50,11 +50,11 @@ pub(crate) fn allow<'a>(
                     refusals.push(Refusal { path: from.clone(), reason });
                     Decision::Drop
                 }
-                (Decision::Commit, WriteDecision::Scratch) if is_file(tree, from) => {
+                (Decision::Commit, WriteDecision::Scratch(_)) if is_file(tree, from) => {
                     copies.insert(change.path.clone());
                     decision
                 }
-                (Decision::Commit, WriteDecision::Scratch) | (Decision::Scratch, WriteDecision::Commit) => {
+                (Decision::Commit, WriteDecision::Scratch(_)) | (Decision::Scratch(_), WriteDecision::Commit) => {
                     let reason = "is moved between what is kept and what the write policy drops".to_owned();
                     refusals.push(Refusal { path: from.clone(), reason });
                     Decision::Drop
@@ -64,7 +64,7 @@ pub(crate) fn allow<'a>(
             Action::HardLink { to } if decision == Decision::Commit && !made.contains(to) => {
                 match decide(to, policy, own) {
                     WriteDecision::Commit => decision,
-                    WriteDecision::Scratch => {
+                    WriteDecision::Scratch(_) => {
                         copies.insert(change.path.clone());
                         decision
                     }
@@ -88,7 +88,8 @@ pub(crate) fn allow<'a>(
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Decision {
     Commit,
-    Scratch,
+    /// For this reason.
+    Scratch(&'static str),
     /// Of a directory that stays only the mtime changed.
     Time,
     Drop,
@@ -97,9 +98,9 @@ enum Decision {
 fn decide(path: &TreePath, policy: WritePolicy<'_>, own: Option<&TreePath>) -> WriteDecision {
     let touches_own = own.is_some_and(|own| path.is_within(own) || (own.is_within(path) && own != path));
     match policy(path) {
-        WriteDecision::Commit if is_staging(path) => WriteDecision::Refuse("is a name that gleaner keeps".to_owned()),
+        WriteDecision::Commit if is_staging(path) => WriteDecision::Refuse(KEPT_NAME.to_owned()),
         WriteDecision::Commit if touches_own && own.is_some_and(|own| path.is_within(own)) => {
-            WriteDecision::Refuse("is gleaner's own state".to_owned())
+            WriteDecision::Refuse(OWN_STATE.to_owned())
         }
         decision => decision,
     }
@@ -166,9 +167,9 @@ fn sort_out<'a>(delta: &'a Delta, verdicts: &[Decision]) -> Allowed<'a> {
         let directory = matches!(change.action, Action::Directory { .. });
         match verdict {
             Decision::Commit => {}
-            Decision::Scratch if directory && needed.contains(&change.path) => {}
-            Decision::Scratch => {
-                allowed.scratch.push(change.path.clone());
+            Decision::Scratch(_) if directory && needed.contains(&change.path) => {}
+            Decision::Scratch(why) => {
+                allowed.scratch.push((change.path.clone(), *why));
                 continue;
             }
             Decision::Time if entered.contains(&change.path) => {}

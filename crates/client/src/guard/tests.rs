@@ -2,7 +2,7 @@
 
 use crate::commit::WriteDecision;
 use crate::policy::testing::Marked;
-use crate::policy::{Scope, ScopeInput, Trust};
+use crate::policy::{Pattern, Scope, ScopeInput, Trust};
 use crate::write_rules::{Directories, WriteRules};
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Change, Content, Delta, Seq, TreePath};
@@ -11,6 +11,11 @@ use std::process::Command;
 
 /// A home with a project `p`, in which a script has run.
 fn project(script: &str) -> (tempfile::TempDir, TreePath, WriteRules) {
+    project_with(script, &[])
+}
+
+/// The same where the project's file grants these.
+fn project_with(script: &str, grants: &[&str]) -> (tempfile::TempDir, TreePath, WriteRules) {
     let folder = tempfile::tempdir().expect("a folder");
     let home = folder.path().canonicalize().expect("is there").join("u");
     std::fs::create_dir_all(home.join("p")).expect("made");
@@ -23,13 +28,35 @@ fn project(script: &str) -> (tempfile::TempDir, TreePath, WriteRules) {
     let uid = rustix::process::geteuid().as_raw();
     let input =
         ScopeInput { home: Some(&home), uid, cwd: &root, argv: &argv, env: &[], program: &[], trust: Trust::Own };
-    let rules = WriteRules::new(Scope::new(&input, &Marked { roots: &[&root.to_string()], secrets: &[] }), Vec::new());
+    let mut scope = Scope::new(&input, &Marked { roots: &[&root.to_string()], secrets: &[] });
+    let pattern = |text: &&str| Pattern::parse(text, &root, Some(&home)).expect("a pattern");
+    scope.granted.write = grants.iter().map(pattern).collect();
+    let rules = WriteRules::new(scope, Vec::new());
     (folder, root, rules)
 }
 
 fn file() -> Action {
     let (attr, content) = (Attr::default(), Content::Empty);
     Action::File { attr, xattrs: Vec::new(), content, change: FileChange::Written }
+}
+
+/// A project's file grants no way around the guard either.
+#[test]
+fn what_is_granted_is_guarded_all_the_same() {
+    for (script, at, is_let_through) in [
+        ("mkdir ~/out; echo x > .git/hooks/pre-commit; ln .git/hooks/pre-commit ~/out/second", "../out/second", false),
+        ("mkdir ~/out; rmdir .git/hooks; ln -s ~/out .git/hooks", "../out/pre-commit", false),
+        ("mkdir -p ~/out/repo/.git", "../out/repo/.git/config", false),
+        ("mkdir ~/out", "../out/.gleaner.toml", false),
+        ("mkdir ~/out; ln .git/HEAD .gleaner.toml; ln .gleaner.toml ~/out/second", "../out/second", false),
+        ("mkdir ~/out", "../out/plain", true),
+    ] {
+        let (_folder, root, rules) = project_with(script, &["~/out"]);
+        let path = root.resolve(at.as_bytes()).expect("a path");
+        let delta = Delta { changes: vec![Change { path: path.clone(), base: Base::Bound(Seq(1)), action: file() }] };
+        let decision = rules.decide(&path, &Directories::of(&delta));
+        assert_eq!(decision == WriteDecision::Commit, is_let_through, "{script}: {at}: {decision:?}");
+    }
 }
 
 /// Whether such a change at `at` of the project that `script` makes is let through.
@@ -67,6 +94,9 @@ fn no_way_leads_to_what_decides_later() {
         ("mkdir tools; printf '[core]\\n\\thooksPath = tools\\n' > .git/config", "tools/pre-commit"),
         ("mkdir tools; printf '[core] hookspath=\"tools\"\\n' > .git/config", "tools/pre-commit"),
         ("mkdir tools; printf '[core]\\nhooksPath = tools\\n' > ~/.gitconfig", "tools/pre-commit"),
+        ("mkdir -p r.git/objects r.git/refs r.git/hooks; echo x > r.git/HEAD", "r.git/hooks/post-receive"),
+        ("mkdir -p r.git/objects r.git/refs; echo x > r.git/HEAD", "r.git/config"),
+        ("mkdir -p a/b/r/objects a/b/r/refs; echo x > a/b/r/HEAD", "a/b/r/hooks/pre-push"),
         ("echo x > more; printf '[include]\\npath = ../more\\n' > .git/config", "more"),
         (
             "mkdir tools; printf '[include]\\npath=x\\n' > .git/config; printf '[core]\\nhooksPath=tools' > .git/x",
@@ -98,6 +128,10 @@ fn no_way_is_made() {
 
 #[test]
 fn what_builds_and_commits_do_is_let_through() {
+    let bare = "mkdir -p r.git/objects r.git/refs r.git/hooks; echo x > r.git/HEAD";
+    for at in ["r.git/objects/ab/cdef", "r.git/refs/heads/config", "r.git/packed-refs", "r.git/HEAD"] {
+        assert!(passes(bare, at, |_| file()), "{at}");
+    }
     for at in [
         ".git/index",
         ".git/COMMIT_EDITMSG",

@@ -1,19 +1,24 @@
 //! What may leave the client and what may change it: pure decisions over paths and facts, without I/O.
 
+mod caches;
 mod environment;
+mod granted;
 mod linked;
 mod names;
 mod read;
 mod scope;
+mod scripts;
 #[cfg(test)]
 pub(crate) mod testing;
 mod write;
 
+pub use caches::Places;
 pub use environment::{Environment, environment};
+pub use granted::{Granted, PROJECT_FILE, Pattern, without_effect};
 pub(crate) use names::{guarded, guarded_places, guarded_way, secret_places};
 pub use read::ReadPolicy;
 pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};
-pub use write::{COULD_NOT, WriteDecision, WriteFacts, WritePolicy};
+pub use write::{COULD_NOT, Dropped, WriteDecision, WriteFacts, WritePolicy};
 
 use base::TreePath;
 

@@ -229,72 +229,6 @@ const SETTINGS: &[&str] = &[
     ".wgetrc",
     ".hgrc",
 ];
-/// Caches, histories and notes that programs keep of themselves in a home, which commands may read; what they write there is dropped.
-const CACHES: &[&str] = &[
-    ".cache",
-    ".ccache",
-    ".cargo/registry",
-    ".cargo/git",
-    ".cargo/.package-cache",
-    ".cargo/.package-cache-mutate",
-    ".cargo/.global-cache",
-    ".cargo/.crates.toml",
-    ".cargo/.crates2.json",
-    ".rustup/tmp",
-    ".rustup/downloads",
-    ".npm",
-    ".yarn/cache",
-    ".pnpm-store",
-    ".gradle",
-    ".m2/repository",
-    ".ivy2/cache",
-    ".sbt/boot",
-    "go/pkg",
-    ".pub-cache",
-    ".nuget/packages",
-    ".fontconfig",
-    ".texmf-var",
-    ".config/matplotlib",
-    ".config/ImageMagick",
-    ".config/go/telemetry",
-    ".config/configstore",
-    ".config/libreoffice",
-    ".config/inkscape",
-    ".config/blender",
-    ".config/GIMP",
-    ".config/QtProject.conf",
-    ".local/share/uv",
-    ".local/share/NuGet",
-    ".templateengine",
-    ".cmake/packages",
-    ".terraform.d/checkpoint_cache",
-    ".terraform.d/checkpoint_signature",
-    ".ipython",
-    ".octave_hist",
-    ".gnuplot_history",
-    ".local/state",
-    ".java",
-    ".pki",
-    ".rnd",
-    ".python_history",
-    ".node_repl_history",
-    ".sqlite_history",
-    ".wget-hsts",
-    ".lesshst",
-    ".viminfo",
-    ".recently-used",
-    ".local/share/recently-used.xbel",
-    ".dotnet",
-    ".julia/logs",
-    ".conan2/p",
-    ".conan/data",
-    ".stack/pantry",
-    ".cpan/build",
-    ".dbus",
-    ".gem/specs",
-    ".bundle/cache",
-    ".pylint.d",
-];
 /// Parts of `.cache` that tools can make use of elsewhere.
 const READABLE_CACHES: &[&str] = &[
     "pip",
@@ -330,8 +264,6 @@ const READABLE_CACHES: &[&str] = &[
     "electron",
     "Cypress",
 ];
-/// Caches of the system: what a command writes there is dropped.
-const SYSTEM_CACHES: &[&str] = &["/var/cache", "/var/lib/texmf", "/var/lib/apt", "/var/lib/dpkg"];
 /// Folders of the system's and users' services in `/run` by which they decide what runs, at whatever depth: users have theirs in
 /// `/run/user`.
 const RUN_BY_SYSTEM: &[&str] = &[
@@ -448,24 +380,9 @@ pub(super) fn leads_to_tool(path: &TreePath, home: &TreePath) -> bool {
         || path.relative_to(home).is_some_and(|rest| rest == b".cache")
 }
 
-/// Whether `path` is a directory on the way to a cache in `home`.
-pub(super) fn leads_to_cache(path: &TreePath, home: &TreePath) -> bool {
-    leads_to_any(path, home, CACHES)
-}
-
-fn leads_to_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
+pub(super) fn leads_to_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
     let Some(rest) = path.relative_to(home) else { return false };
     list.iter().any(|known| known.as_bytes().strip_prefix(rest).is_some_and(|tail| tail.starts_with(b"/")))
-}
-
-/// Whether `path` is a cache in `home`: what is written there is dropped.
-pub(super) fn is_cache(path: &TreePath, home: &TreePath) -> bool {
-    within_any(path, home, CACHES)
-}
-
-/// Whether `path` is a cache outside homes.
-pub(super) fn is_system_cache(path: &TreePath) -> bool {
-    under_any(path, SYSTEM_CACHES)
 }
 
 /// Folders, or files that stand for one, by which it is found what decides: where one of them leads is not changed either.
@@ -567,7 +484,7 @@ pub(super) fn first_in_home<'a>(path: &'a TreePath, home: &TreePath) -> &'a [u8]
     path.relative_to(home).and_then(|rest| rest.split(|byte| *byte == b'/').next()).unwrap_or_default()
 }
 
-fn within_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
+pub(super) fn within_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
     let Some(rest) = path.relative_to(home) else { return false };
     let starts = |known: &&str| {
         rest.strip_prefix(known.as_bytes()).is_some_and(|tail| tail.is_empty() || tail.starts_with(b"/"))
@@ -575,6 +492,6 @@ fn within_any(path: &TreePath, home: &TreePath, list: &[&str]) -> bool {
     list.iter().any(starts)
 }
 
-fn under_any(path: &TreePath, list: &[&str]) -> bool {
+pub(super) fn under_any(path: &TreePath, list: &[&str]) -> bool {
     within_any(path, &TreePath::root(), &list.iter().map(|known| &known[1..]).collect::<Vec<_>>())
 }

@@ -11,8 +11,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// On workers of one's own all is readable but secrets: files known to hold them, wherever they are; in homes and outside
 /// projects also those that look like keys, and those that are hidden and closed to all others.
 ///
-/// On others' are readable in a home: the project, paths named in arguments (with all beneath), toolchains and their settings,
-/// folders named in variables like `PATH`, and what belongs to root and is readable by all. Where the home itself is
+/// On others' are readable in a home: the project and what its file grants, paths named in arguments (with all beneath), toolchains
+/// and their settings, folders named in variables like `PATH`, and what belongs to root and is readable by all. Where the home itself is
 /// the working directory, also the files (not folders) in it that do not start with a dot: `gcc hello.c` finds
 /// `hello.h`.
 #[derive(Clone, Debug)]
@@ -28,7 +28,7 @@ impl ReadPolicy {
     pub fn new(scope: Scope) -> Self {
         // Only what makes a difference: outside homes and in the project everything is readable already.
         let matters = |path: &&TreePath| scope.home_of(path).is_some() && !scope.in_project(path);
-        let all = scope.named.iter().chain(&scope.folders).chain(&scope.environments);
+        let all = scope.named.iter().chain(&scope.mentioned).chain(&scope.folders).chain(&scope.environments);
         let mut open: Vec<TreePath> = all.filter(matters).cloned().collect();
         open.sort();
         open.dedup();
@@ -36,7 +36,7 @@ impl ReadPolicy {
         let project: Vec<&TreePath> = project.collect();
         let mut hasher = DefaultHasher::new();
         (&scope.home, scope.uid, scope.home_listed, scope.at_home(), project, &open).hash(&mut hasher);
-        (scope.trust, &scope.closed).hash(&mut hasher);
+        (scope.trust, &scope.closed, &scope.granted.read).hash(&mut hasher);
         let fingerprint = hasher.finish();
         Self { scope, open, fingerprint }
     }
@@ -47,7 +47,8 @@ impl ReadPolicy {
         if is_secret(path, home.as_ref()) || self.scope.closed.iter().any(|closed| path.is_within(closed)) {
             return self.deny(Denial::Secret, facts);
         }
-        let is_about = self.scope.in_project(path) || self.open.iter().any(|open| path.is_within(open));
+        let is_open = self.open.iter().any(|open| path.is_within(open));
+        let is_about = self.scope.in_project(path) || is_open || self.scope.granted.reads(path);
         let Some(home) = home else {
             // Whoever may read it is to read it: certificates of authorities are no keys.
             let is_closed = facts.mode & 0o004 == 0 && !facts.directory && !is_about;
@@ -120,7 +121,8 @@ impl ReadPolicy {
 
     fn leads_to_open(&self, path: &TreePath) -> bool {
         let project = self.scope.project.iter().flat_map(Project::roots);
-        self.open.iter().chain(project).any(|open| open.is_within(path))
+        let grants_beneath = || self.scope.granted.read.iter().any(|pattern| pattern.is_beneath(path));
+        self.open.iter().chain(project).any(|open| open.is_within(path)) || grants_beneath()
     }
 }
 

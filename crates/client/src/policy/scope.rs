@@ -1,8 +1,11 @@
 //! What one command is about: its project, the paths that its arguments name, the folders that its environment names.
 
 use super::Trust;
+use super::caches::Places;
+use super::granted::{Granted, PROJECT_FILE};
 use super::linked::{environments_of, folders_of_environment, git_folders};
 use super::names::home_of;
+use super::scripts::mentioned;
 use base::TreePath;
 
 /// What the file system says, for those who decide without looking at it themselves.
@@ -25,7 +28,12 @@ pub trait Lookup {
 }
 
 /// What marks the root of a project.
-const MARKERS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".gleaner.toml"];
+const MARKERS: &[&str] = &[".git", ".hg", ".svn", ".jj"];
+/// Where nothing is under version control: what stands in the root of a tree that is built as one. The highest one counts.
+const BUILD_ROOTS: &[&str] =
+    &["Cargo.toml", "go.work", "pnpm-workspace.yaml", "settings.gradle", "settings.gradle.kts"];
+/// Folders in which anybody may make one: what is there marks nothing.
+const SHARED: [&[u8]; 3] = [b"/tmp", b"/var/tmp", b"/dev/shm"];
 /// Paths that are taken from one command's arguments.
 const NAMED_MAX: usize = 10_000;
 
@@ -79,29 +87,44 @@ pub struct Scope {
     pub project: Option<Project>,
     /// What the arguments name, as written and with links followed; without the home and what is above it.
     pub named: Vec<TreePath>,
+    /// What scripts in the arguments name, the same.
+    pub mentioned: Vec<TreePath>,
     /// The home itself is named in the arguments, or is the working directory: its listing may be seen.
     pub home_listed: bool,
     /// Folders that the environment names as places of programs and libraries.
     pub folders: Vec<TreePath>,
     /// The virtual environments that are active, or whose interpreter the command runs.
     pub environments: Vec<TreePath>,
+    /// Places of caches, outputs and files of the moment that the environment names.
+    pub places: Places,
     /// What is secret because a link at the place of a secret leads there.
     pub closed: Vec<TreePath>,
     /// Whose the workers are.
     pub trust: Trust,
+    /// What the project's file grants, if its owner trusts it.
+    pub granted: Granted,
 }
 
 impl Scope {
     /// Takes apart what the command says.
     pub fn new(input: &ScopeInput<'_>, lookup: &dyn Lookup) -> Self {
-        let home = input.home.filter(|home| !home.is_root()).cloned();
+        // Paths of tasks have no links in them.
+        let home = input.home.map(|home| lookup.physical(home).unwrap_or_else(|| home.clone()));
+        let home = home.filter(|home| !home.is_root());
         let above = |path: &TreePath| path.is_root() || home.as_ref().is_some_and(|home| home.is_within(path));
-        let mut named = Vec::new();
-        for path in named_paths(input.argv, input.cwd) {
-            let physical = lookup.physical(&path).filter(|physical| *physical != path);
-            named.extend(physical);
-            named.push(path);
-        }
+        let with_physical = |paths: Vec<TreePath>| {
+            let mut all = Vec::with_capacity(paths.len());
+            for path in paths {
+                all.extend(lookup.physical(&path).filter(|physical| *physical != path));
+                all.push(path);
+            }
+            all
+        };
+        let mut named = with_physical(named_paths(input.argv, input.cwd));
+        let mut mentioned = with_physical(mentioned(input.argv, input.cwd, home.as_ref()));
+        mentioned.retain(|path| !above(path));
+        mentioned.sort();
+        mentioned.dedup();
         let home_listed = home.as_ref().is_some_and(|home| input.cwd == home || named.contains(home));
         named.retain(|path| !above(path));
         named.sort();
@@ -121,11 +144,26 @@ impl Scope {
         }
         folders.sort();
         folders.dedup();
+        let places = Places::of(input.env, &|place| both(place).filter(useful).collect());
         let closed = home.as_ref().map(|home| lookup.secrets(home)).unwrap_or_default();
         let closed = closed.into_iter().filter(useful).collect();
         let project = project_of(input.cwd, home.as_ref(), lookup);
-        let (uid, cwd, trust) = (input.uid, input.cwd.clone(), input.trust);
-        Self { home, uid, cwd, project, named, home_listed, folders, environments, closed, trust }
+        let (uid, cwd, trust, granted) = (input.uid, input.cwd.clone(), input.trust, Granted::default());
+        Self {
+            home,
+            uid,
+            cwd,
+            project,
+            named,
+            mentioned,
+            home_listed,
+            folders,
+            environments,
+            places,
+            closed,
+            trust,
+            granted,
+        }
     }
 
     /// Whether `path` is in the project.
@@ -133,10 +171,12 @@ impl Scope {
         self.project.iter().flat_map(Project::roots).any(|root| path.is_within(root))
     }
 
-    /// Whether `path` is named in the arguments, or lies in a directory that is.
+    /// Whether `path` is named in the arguments or a script in them, or lies in a directory that is.
     pub fn is_named(&self, path: &TreePath) -> bool {
         // A path's ancestors sort before it, but other paths may come between.
-        std::iter::successors(Some(path.clone()), TreePath::parent).any(|path| self.named.binary_search(&path).is_ok())
+        let is =
+            |path: TreePath| self.named.binary_search(&path).is_ok() || self.mentioned.binary_search(&path).is_ok();
+        std::iter::successors(Some(path.clone()), TreePath::parent).any(is)
     }
 
     /// Whether `path` stands beside a named file and starts with its name less the ending: `paper.pdf` beside
@@ -160,17 +200,21 @@ impl Scope {
     }
 }
 
-/// The project that `cwd` lies in: the nearest directory with a marker, else `cwd`; never the home, nor what is above
-/// it, nor `/`.
+/// The project that `cwd` lies in: the nearest directory with a marker of version control, else the nearest with a project's file,
+/// else the highest of those that are built as one, else `cwd`; never the home, nor what is above it, nor `/`.
 pub fn project_of(cwd: &TreePath, home: Option<&TreePath>, lookup: &dyn Lookup) -> Option<Project> {
     let above = |path: &TreePath| path.is_root() || home.is_some_and(|home| home.is_within(path));
-    let mut way = std::iter::successors(Some(cwd.clone()), TreePath::parent).take_while(|path| !above(path));
-    if let Some(root) = way.find(|path| lookup.has_any(path, MARKERS)) {
+    let way = std::iter::successors(Some(cwd.clone()), TreePath::parent).take_while(|path| !above(path));
+    let way: Vec<TreePath> = way.filter(|path| !SHARED.contains(&path.as_bytes())).collect();
+    let marked = |markers: &[&str]| way.iter().find(|path| lookup.has_any(path, markers)).cloned();
+    if let Some(root) = marked(MARKERS).or_else(|| marked(&[PROJECT_FILE])) {
         let mut linked = git_folders(&root, lookup);
         linked.retain(|folder| !above(folder));
         return Some(Project { root, marked: true, linked });
     }
-    (!above(cwd)).then(|| Project { root: cwd.clone(), marked: false, linked: Vec::new() })
+    let built = way.iter().rev().find(|path| lookup.has_any(path, BUILD_ROOTS));
+    let root = built.unwrap_or(cwd).clone();
+    (!above(cwd)).then(|| Project { root, marked: false, linked: Vec::new() })
 }
 
 /// What arguments may name: each as a path, and what follows `=`, a one-letter option, `@`, commas and colons.

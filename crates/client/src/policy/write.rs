@@ -1,7 +1,9 @@
 //! The write policy: what of a task's changes is committed, what is dropped, and what makes the commit fail.
 
 use super::Scope;
-use super::names::{first_in_home, guarded, is_cache, is_secret, is_system_cache, leads_to_cache};
+use super::caches::{is_cache, is_system_cache, leads_to_cache};
+use super::granted::never;
+use super::names::{first_in_home, guarded, is_secret};
 use super::read::is_plain_entry;
 use base::TreePath;
 
@@ -20,6 +22,8 @@ pub struct WriteFacts {
 
 /// Why a path is refused that its user may not change here.
 pub const COULD_NOT: &str = "could not be changed by you here either";
+/// Why a path is refused that is nothing of what a command is about.
+const OUTSIDE: &str = "is outside the write policy";
 /// Folders for everybody's files of the moment.
 const TEMPORARY: [&[u8]; 5] = [b"/tmp/", b"/var/tmp/", b"/dev/shm/", b"/run/", b"/var/run/"];
 
@@ -28,18 +32,48 @@ const TEMPORARY: [&[u8]; 5] = [b"/tmp/", b"/var/tmp/", b"/dev/shm/", b"/run/", b
 pub enum WriteDecision {
     /// It is committed.
     Commit,
-    /// It is dropped, and `explain` tells of it: caches.
-    Scratch,
+    /// It is dropped, and `explain` tells of it.
+    Scratch(Dropped),
     /// Nothing of the task is committed, for this reason.
     Refuse(String),
+}
+
+/// Why a change is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dropped {
+    /// Of a cache, a history or the like in a home.
+    Cache,
+    /// Of a cache of the system.
+    SystemCache,
+    /// Of a cache that a variable names.
+    NamedCache,
+    /// Of compiled Python outside the project.
+    ByteCode,
+    /// A new folder on the way to such.
+    WayToCache,
+}
+
+impl Dropped {
+    /// The reason, for people, as what follows the path in a sentence.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Cache => "is a cache or history in a home, where only commands that run here leave something",
+            Self::SystemCache => "is a cache of the system, where only commands that run here leave something",
+            Self::NamedCache => "is a cache by the environment, where only commands that run here leave something",
+            Self::ByteCode => "is compiled Python outside the project, which only commands that run here keep",
+            Self::WayToCache => "was made for a cache, which is not kept either",
+        }
+    }
 }
 
 /// Decides what one command may change.
 ///
 /// Committed are changes in the project and the active environment, in `/tmp`, `/var/tmp` and `/dev/shm` to what is new or the
-/// user's own, and to what arguments name, with all beneath and with what stands beside it under the same stem; never
+/// user's own, and to what arguments, and scripts in them, name, with all beneath and with what stands beside it under the same stem; never
 /// to dot-files of a home (but in a project that has a marker and lies in one). Where the home itself is the working
-/// directory, new files and folders in it are committed too, and `a.out` and its like may be replaced.
+/// directory, new files and folders in it are committed too, and `a.out` and its like may be replaced. What the project's file
+/// grants is committed as well, unless it is secret or guarded. Where the environment says that something is elsewhere (`TMPDIR`,
+/// `CARGO_TARGET_DIR`, `CCACHE_DIR`), that place is what it is for.
 #[derive(Clone, Debug)]
 pub struct WritePolicy {
     scope: Scope,
@@ -51,8 +85,7 @@ const DEFAULT_OUTPUTS: &[&[u8]] =
     &[b"a.out", b"gmon.out", b"nohup.out", b"perf.data", b"core", b"mon.out", b"texput.log"];
 
 impl WritePolicy {
-    /// The policy for a command about `scope`, with the paths that the caller allowed for once (`--allow-write`) or in
-    /// a trusted `.gleaner.toml`.
+    /// The policy for a command about `scope`, with the paths that the caller allowed for once (`--allow-write`).
     pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
         Self { scope, allowed }
     }
@@ -79,9 +112,10 @@ impl WritePolicy {
             return Commit;
         }
         let home = self.scope.home_of(path);
+        let is_granted = self.scope.granted.writes(path) && never(path, home.as_ref(), &self.scope.closed).is_none();
         // What is dropped needs no rights, and must not fail a command for a cache that it would have liked to keep.
-        if self.is_scratch(path, home.as_ref()) {
-            return Scratch;
+        if let Some(why) = self.scratch(path, home.as_ref()).filter(|_| !is_granted) {
+            return Scratch(why);
         }
         if is_secret(path, home.as_ref()) {
             return Refuse(format!("{path} is on the list of secrets, which no command may change from elsewhere"));
@@ -92,25 +126,41 @@ impl WritePolicy {
         if !facts.may_write {
             return Refuse(format!("{path} {COULD_NOT}"));
         }
-        if self.commits(path, facts, home.as_ref()) {
+        if is_granted || self.commits(path, facts, home.as_ref()) {
             return Commit;
         }
         // A directory is dropped with the caches for which it was made.
-        let is_new_directory = facts.directory && facts.owner.is_none();
-        match home {
-            Some(home) if is_new_directory && leads_to_cache(path, &home) => Scratch,
-            _ => Refuse(format!("{path} is outside the write policy")),
+        let leads_to_cache =
+            || home.is_some_and(|home| leads_to_cache(path, &home)) || self.scope.places.leads_to_cache(path);
+        match facts.directory && facts.owner.is_none() && leads_to_cache() {
+            true => Scratch(Dropped::WayToCache),
+            false => Refuse(format!("{path} {OUTSIDE}")),
         }
     }
 
-    fn is_scratch(&self, path: &TreePath, home: Option<&TreePath>) -> bool {
+    /// Whether the project's file could grant changes at `path`, which the policy refused with this reason.
+    pub fn may_be_granted(&self, path: &TreePath, reason: &str) -> bool {
+        let home = self.scope.home_of(path);
+        let is_whole_home = |home: &TreePath| home.is_within(path);
+        reason.ends_with(OUTSIDE)
+            && self.scope.project.is_some()
+            && !self.scope.home.as_ref().is_some_and(is_whole_home)
+            && never(path, home.as_ref(), &self.scope.closed).is_none()
+    }
+
+    fn scratch(&self, path: &TreePath, home: Option<&TreePath>) -> Option<Dropped> {
         if self.scope.in_project(path) || self.in_environment(path) {
-            return false;
+            return None;
         }
-        let compiled = path.components().any(|name| name == b"__pycache__");
+        if let Some(why) = self.scope.places.drops(path).filter(|_| !self.scope.is_named(path)) {
+            return Some(why);
+        }
+        let is_compiled = path.components().any(|name| name == b"__pycache__");
+        let compiled = is_compiled.then_some(Dropped::ByteCode);
         match home {
-            Some(home) => compiled || is_cache(path, home),
-            None => (compiled || is_system_cache(path)) && !self.scope.is_named(path),
+            Some(home) => is_cache(path, home).then_some(Dropped::Cache).or(compiled),
+            None if self.scope.is_named(path) => None,
+            None => is_system_cache(path).then_some(Dropped::SystemCache).or(compiled),
         }
     }
 
@@ -118,9 +168,19 @@ impl WritePolicy {
         if self.in_environment(path) {
             return true;
         }
-        let mut meant = self.scope.named.iter().chain(&self.allowed);
-        if facts.directory && facts.owner.is_none() && meant.any(|meant| meant.is_within(path)) {
-            // Made on the way to what is named or allowed.
+        let is_own = facts.owner.is_none_or(|owner| owner == self.scope.uid);
+        if self.scope.places.outputs.iter().any(|output| path.is_within(output))
+            || (is_own && self.scope.places.temporary.iter().any(|folder| path.is_within(folder) && path != folder))
+        {
+            return true;
+        }
+        let meant = self.scope.named.iter().chain(&self.scope.mentioned).chain(&self.scope.places.outputs);
+        let mut meant = meant.chain(&self.allowed);
+        let mut is_on_the_way = || {
+            meant.any(|meant| meant.is_within(path)) || self.scope.granted.write.iter().any(|at| at.is_beneath(path))
+        };
+        if facts.directory && facts.owner.is_none() && is_on_the_way() {
+            // Made on the way to what is named, allowed or granted.
             return true;
         }
         if let Some(home) = home {
@@ -144,7 +204,7 @@ impl WritePolicy {
             return true;
         }
         let temporary = TEMPORARY.iter().any(|folder| path.as_bytes().starts_with(folder));
-        temporary && path.components().count() > 1 && facts.owner.is_none_or(|owner| owner == self.scope.uid)
+        temporary && path.components().count() > 1 && is_own
     }
 
     fn in_environment(&self, path: &TreePath) -> bool {

@@ -5,7 +5,7 @@ mod programs;
 mod wrapping;
 
 pub use own_places::{script_in_shared_memory, shared_memory};
-pub use wrapping::{drop_jobserver, inner, unwrap};
+pub use wrapping::{ask_for_no_news, drop_jobserver, inner, unwrap};
 
 use crate::profile::Program;
 use base::path::printable;
@@ -234,6 +234,7 @@ mod tests {
             ("git clone x", Keys),
             ("git -C a push", Keys),
             ("git init", Machine),
+            ("cargo new x", Machine),
             ("git commit", Interactive),
             ("git add -p", Interactive),
             ("rsync -a x host:y", Keys),

@@ -113,6 +113,9 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
         "cargo" if matches!(first, b"login" | b"publish" | b"install" | b"owner" | b"search") => {
             reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
         }
+        "cargo" | "uv" if matches!(first, b"new" | b"init") => {
+            reason(Machine, "makes a repository, whose settings only this machine may write")
+        }
         "npm" | "yarn" | "pnpm"
             if matches!(first, b"start" | b"login" | b"publish" | b"whoami" | b"dev" | b"serve") =>
         {

@@ -61,6 +61,17 @@ fn last_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
+/// The environment in which npm does not ask the network whether there is a newer npm, which it does by the way and would be called off for.
+pub fn ask_for_no_news(argv: &[Vec<u8>], mut env: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    const NAME: &[u8] = b"npm_config_update_notifier=";
+    let runs_npm = |word: &Vec<u8>| last_name(word) == b"npm" || word.windows(4).any(|part| part == b"npm ");
+    let is_decided = |entry: &Vec<u8>| entry.len() >= NAME.len() && entry[..NAME.len()].eq_ignore_ascii_case(NAME);
+    if argv.iter().any(runs_npm) && !env.iter().any(is_decided) {
+        env.push([NAME, b"false"].concat());
+    }
+    env
+}
+
 /// The environment without make's jobserver, whose descriptors do not travel; the rest of `MAKEFLAGS` is kept.
 pub fn drop_jobserver(env: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let cleaned = |entry: &Vec<u8>| {
@@ -117,6 +128,16 @@ mod tests {
 
     fn words(command: &str) -> Vec<Vec<u8>> {
         command.split(' ').map(|word| word.as_bytes().to_vec()).collect()
+    }
+
+    #[test]
+    fn npm_asks_for_no_news() {
+        let asks = |command: &str, env: &str| ask_for_no_news(&words(command), words(env)).len() == words(env).len();
+        assert!(
+            !asks("npm run build", "A=1") && !asks("/usr/bin/npm test", "A=1") && !asks("env B=2 npm run x", "A=1")
+        );
+        assert!(asks("make build", "A=1") && asks("npm run build", "A=1 NPM_CONFIG_UPDATE_NOTIFIER=true"));
+        assert!(!ask_for_no_news(&[b"sh".to_vec(), b"-c".to_vec(), b"npm run x".to_vec()], Vec::new()).is_empty());
     }
 
     #[test]

@@ -143,13 +143,16 @@ fn too_large(undo: &Delta) -> CommitError {
     CommitError::Io { what: "keep what is at", path, source }
 }
 
+/// What is said of a path that the write policy dropped when the delta was kept.
+const WAS_DROPPED: &str = "was dropped by the write policy when this was kept";
+
 /// The write policy as it was when the delta was kept, but that paths within `allowed` may be written.
 fn as_decided<'a>(stored: &'a Stored, allowed: &'a [TreePath]) -> impl Fn(&TreePath) -> WriteDecision + 'a {
     let scratch: HashSet<&TreePath> = stored.scratch.iter().collect();
     let refused: HashMap<&TreePath, &str> = stored.refused.iter().map(|one| (&one.path, one.reason.as_str())).collect();
     move |path| match refused.get(path) {
         _ if allowed.iter().any(|allowed| path.is_within(allowed)) => WriteDecision::Commit,
-        _ if scratch.contains(path) => WriteDecision::Scratch,
+        _ if scratch.contains(path) => WriteDecision::Scratch(WAS_DROPPED),
         Some(reason) => WriteDecision::Refuse((*reason).to_owned()),
         None => WriteDecision::Commit,
     }

@@ -167,7 +167,7 @@ impl Stored {
             for path in [Some(change.path.clone()), other].into_iter().flatten() {
                 match write(&path) {
                     WriteDecision::Commit => {}
-                    WriteDecision::Scratch => stored.scratch.push(path),
+                    WriteDecision::Scratch(_) => stored.scratch.push(path),
                     WriteDecision::Refuse(reason) => stored.refused.push(Refusal { path, reason }),
                 }
             }
@@ -349,7 +349,7 @@ mod tests {
     #[test]
     fn stored_deltas_round_trip_and_keep_their_bytes() {
         let policy = |at: &TreePath| match at.as_bytes() {
-            b"/3" => WriteDecision::Scratch,
+            b"/3" => WriteDecision::Scratch("is a cache"),
             b"/from" => WriteDecision::Refuse("is refused".into()),
             _ => WriteDecision::Commit,
         };

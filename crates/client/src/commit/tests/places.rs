@@ -40,7 +40,7 @@ fn a_refused_path_stops_everything() {
     let before = scene.describe();
     let policy = |path: &TreePath| match path.as_bytes() {
         at if at.starts_with(b"/home") => WriteDecision::Refuse("is outside the write policy".to_owned()),
-        at if at.starts_with(b"/scratch") => WriteDecision::Scratch,
+        at if at.starts_with(b"/scratch") => WriteDecision::Scratch("is a cache"),
         _ => WriteDecision::Commit,
     };
     let committer = scene.committer();
@@ -50,7 +50,7 @@ fn a_refused_path_stops_everything() {
     let task =
         Task::new(&saw).directory("/home", 0o755).write("/x", "b").write("/scratch/s", "s").link("/l", "/scratch/s");
     let report = task.commit_if(&committer, 1, &policy).expect("a directory's new mtime is no reason to refuse");
-    assert_eq!(report.scratch, [path("/scratch/s")]);
+    assert_eq!(report.scratch, [(path("/scratch/s"), "is a cache")]);
     assert_eq!(scene.read("/x"), "b");
     assert_eq!(scene.read("/l"), "s", "a second name of a dropped file is a file");
     assert!(!scene.at("/scratch/s").exists());
@@ -77,7 +77,7 @@ fn the_policy_is_asked_about_a_file_that_gets_another_name() {
     let saw = scene.saw();
     let policy = |path: &TreePath| match path.as_bytes() {
         at if at.starts_with(b"/home") => WriteDecision::Refuse("is outside the write policy".to_owned()),
-        at if at.starts_with(b"/scratch") => WriteDecision::Scratch,
+        at if at.starts_with(b"/scratch") => WriteDecision::Scratch("is a cache"),
         _ => WriteDecision::Commit,
     };
     let before = scene.describe();
