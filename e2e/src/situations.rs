@@ -23,7 +23,7 @@ const END_LIMIT: Duration = Duration::from_secs(10);
 /// What a script says that cannot be tried here.
 const CANNOT: i32 = 77;
 /// What others are made of.
-const HELPERS: [&str; 2] = ["casepool.sh", "ordinaryuser.sh"];
+const HELPERS: [&str; 3] = ["casepool.sh", "everydaywork.sh", "ordinaryuser.sh"];
 
 /// Runs those whose name contains `filter`.
 pub fn run(options: &Options, filter: &str, report: &Report) {
