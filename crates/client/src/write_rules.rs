@@ -34,9 +34,13 @@ impl WriteRules {
     }
 
     /// What its caller can do about what is refused; `home` if the command has none of its own.
-    pub fn remedies<'a>(&'a self, home: Option<&'a TreePath>) -> commit::Remedies<'a> {
+    pub fn remedies<'a>(&'a self, home: Option<&'a TreePath>) -> commit::remedies::Remedies<'a> {
         let may_be_granted = Box::new(|path: &TreePath, reason: &str| self.policy.may_be_granted(path, reason));
-        commit::Remedies { home: self.policy.home().or(home), may_be_granted, grants_nothing: self.grants_nothing() }
+        commit::remedies::Remedies {
+            home: self.policy.home().or(home),
+            may_be_granted,
+            grants_nothing: self.grants_nothing(),
+        }
     }
 
     /// What becomes of a change at `path`, of a delta that has these `directories`. Looks at the file system.

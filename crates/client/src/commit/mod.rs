@@ -31,7 +31,7 @@ mod place;
 mod plan;
 mod policy;
 mod recover;
-mod remedies;
+pub mod remedies;
 mod rights;
 mod stage;
 mod stamp;
@@ -46,7 +46,6 @@ pub use error::{CommitError, Conflict, ConflictKind, Refusal};
 pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, Keep, KeptChange, KeptInfo, Recommitted, SHOWN_MAX};
 pub use outcome::OUTCOMES_MAX;
 pub use recover::Recovered;
-pub use remedies::Remedies;
 pub use stamp::Stamp;
 pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
 
