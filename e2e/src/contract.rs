@@ -16,6 +16,7 @@ mod needs;
 mod ordered;
 mod reasons;
 mod revoked;
+mod secrets;
 mod snapshot;
 mod standby;
 mod trust;
@@ -30,6 +31,9 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
     ("contract/what the write policy refused is recovered if allowed", kept::refusal),
     ("contract/what the read policy kept back is named, and read here the next time", kept::kept_back),
+    ("contract/secrets by what they hold and where they are never leave", secrets::by_content),
+    ("contract/a secret that is read after output: the project's own is lent, others are not", secrets::read_late),
+    ("contract/the user's word on whose the workers are is the bound", secrets::by_class),
     ("contract/SIGTSTP stops remrun and the guest, SIGCONT continues both", jobs::stopped),
     ("contract/Ctrl-Z in a shell with job control", jobs::in_a_shell),
     ("contract/a file that changes while it is read is never torn", snapshot::torn_files),

@@ -221,7 +221,8 @@ impl Pool {
         }
         for client in [Some(&pool.client), pool.nobody.as_ref()].into_iter().flatten() {
             let token = pool.token("client")?;
-            client.gleaner(&["use", &token])?.expect_ok("gleaner use")?;
+            // The ordinary user's account is not the hub's: it has to say so.
+            client.gleaner(&["use", &token, "--trust", "own"])?.expect_ok("gleaner use")?;
         }
         pool.wait_for_workers(options.workers.max(options.together.into()))?;
         Ok(pool)

@@ -62,6 +62,12 @@ impl Render for Status {
         if let Some(problem) = &self.problem {
             facts.fact("problem", problem);
         }
+        if !self.trust.is_empty() {
+            facts.fact(
+                "trust",
+                format!("the workers are taken for {} ({}): {}", class(&self.trust), self.trust, self.trust_why),
+            );
+        }
         facts.fact("tasks", format!("{} running, {} waiting", self.tasks_running, self.tasks_queued));
         if let Some(differs) = clocks_differ(self.client.hub_clock_ahead_us) {
             facts.fact("clock", differs);
@@ -178,9 +184,17 @@ impl Render for TaskReport {
             .list("committed", &self.committed)
             .list("dropped", &dropped(self))
             .list("CONFLICT", &self.conflicts)
-            .list("kept back", &self.kept_back.iter().map(kept_back).collect::<Vec<_>>());
+            .list("kept back", &self.kept_back.iter().map(kept_back).collect::<Vec<_>>())
+            .list("lent", &self.lent);
         if let Some(why) = &self.grants_nothing {
             facts.fact(".gleaner.toml", format!("grants nothing: {why}"));
+        }
+        if !self.withheld.is_empty() {
+            let names = self.withheld.join(", ");
+            facts.fact(
+                "variables",
+                format!("kept here, since they look secret and the workers are not your own: {names}"),
+            );
         }
         if self.over_budget > 0 {
             let what =
@@ -311,6 +325,15 @@ fn dropped(report: &TaskReport) -> Vec<String> {
     report.dropped.iter().map(|line| format!("{} {}", line.path, line.reason)).collect()
 }
 
+/// Whose workers of this class are.
+fn class(trust: &str) -> &'static str {
+    match trust {
+        "own" => "your own",
+        "site" => "others' of this site",
+        _ => "anybody's",
+    }
+}
+
 fn kept_back(line: &client::report::KeptBackLine) -> String {
     format!("{}: {}; {}", line.path, line.reason, line.remedy)
 }
@@ -363,6 +386,9 @@ ada     4f0c11d2  connected
         assert!(shown.contains("\nrack: tasks that cannot be ended: 2\n"), "{shown}");
         assert!(shown.contains("the hub's is 3600.0 s behind this machine's"), "{shown}");
         assert!(shown.contains("GIVES    TAGS\n") && shown.contains("full            gpu big\n"), "{shown}");
+        (status.trust, status.trust_why) = ("site".into(), "as you said".into());
+        let trust = "\ntrust         the workers are taken for others' of this site (site): as you said\n";
+        assert!(status.render().contains(trust), "{}", status.render());
     }
 
     #[test]

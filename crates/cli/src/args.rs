@@ -21,7 +21,7 @@ pub use grants::TrustProject;
 pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
 pub use sim::{Bursts, Chunks, Linger, Measured, OwnersBursts, Parallel, Set, Sim, SimCommand, Sweep, Unit};
-pub use trust::{Approve, Audit, TokenArgument, Trust};
+pub use trust::{Approve, Audit, TokenArgument, Trust, Use};
 
 use crate::config::Cpus;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -69,7 +69,7 @@ pub enum Command {
     /// Join a pool as a worker
     Join(Join),
     /// Use a pool from this account: its commands then run there
-    Use(TokenArgument),
+    Use(Use),
     /// Make a token for a machine that is to join
     Token(Token),
     /// Run a command on the pool, as `remrun` does, or the many commands of a job

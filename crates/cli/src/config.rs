@@ -17,6 +17,7 @@ use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use store::pg_journal::Place;
+use wire::Trust;
 
 /// Where hubs listen if nothing else is said.
 pub const LISTEN_DEFAULT: &str = "0.0.0.0:7433";
@@ -49,6 +50,10 @@ pub struct ClientFile {
     /// `auto`: commands run where they are expected to end first; `there`: on the pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefer: Option<String>,
+    /// Whose the workers of that hub are, whatever it says of them: `own`, `site` or `volunteer`. Unsaid: one's own if the hub is of this
+    /// account on this machine, else the site's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub trust: Option<String>,
 }
 
 /// What `node.toml` may hold.
@@ -286,6 +291,8 @@ pub struct Config {
     pub dir: PathBuf,
     /// The hub that this account's commands go to, if any.
     pub client_hub: Option<Setting<KnownHub>>,
+    /// Whose the workers of that hub are, if that was said.
+    pub client_trust: Option<Setting<Trust>>,
     /// The hub that this machine works for, if any.
     pub worker_hub: Option<Setting<KnownHub>>,
     /// The hub that a hub on this machine works for, if any.
@@ -354,8 +361,11 @@ impl Config {
         let state_flag = ("--state", flags.state_dir.map(text));
         let state = pick.text("GLEANER_STATE_DIR", state_flag, state_file.map(text), || text(state_default));
         let name = pick.text("GLEANER_NAME", ("--name", flags.name), node.name, || around.hostname.clone());
+        let trust_file = client.trust.map(|class| (class, client.hub_key.clone()));
+        let client_hub = hub(around, &client_path, client.hub, client.hub_key)?;
         Ok(Self {
-            client_hub: hub(around, &client_path, client.hub, client.hub_key)?,
+            client_trust: trust(&of_client, client_hub.as_ref(), trust_file)?,
+            client_hub,
             worker_hub: hub(around, &node_path, node.hub, node.hub_key)?,
             hub_above: known_hub(node.above, node.above_key, Source::File(node_path.clone()))?,
             memory_reserve: owner::memory(&pick, "memory_reserve", "GLEANER_MEMORY_RESERVE", node.memory_reserve)?,
@@ -388,6 +398,8 @@ impl Config {
             None => (serde_json::Value::Null, serde_json::Value::Null, Source::Default.to_string()),
         };
         let (client_hub, client_key, client_source) = hub(&self.client_hub);
+        let trust = self.client_trust.as_ref();
+        let trust_source = trust.map_or(Source::Default, |trust| trust.source.clone()).to_string();
         let (worker_hub, worker_key, worker_source) = hub(&self.worker_hub);
         let (above, above_key, above_source) = hub(&self.hub_above);
         // Without its password.
@@ -399,6 +411,7 @@ impl Config {
         vec![
             ("client.hub", client_hub, client_source.clone()),
             ("client.hub_key", client_key, client_source),
+            ("client.trust", trust.map(|trust| trust.value.name()).into(), trust_source),
             ("client.link_wait_s", self.link_wait_s.value.into(), self.link_wait_s.source.to_string()),
             ("client.prefer", self.prefer.value.name().into(), self.prefer.source.to_string()),
             ("node.hub", worker_hub, worker_source.clone()),
@@ -447,6 +460,24 @@ impl Pick<'_> {
             Some(value) => Setting { value, source: Source::File(self.file.to_owned()) },
             None => Setting { value: default(), source: Source::Default },
         }
+    }
+}
+
+/// Whose the workers are of `hub`. What the file says is of the hub whose key is beside it, and of no other.
+fn trust(
+    pick: &Pick<'_>,
+    hub: Option<&Setting<KnownHub>>,
+    of_file: Option<(String, Option<String>)>,
+) -> Result<Option<Setting<Trust>>> {
+    let is_of = |key: &String| hub.is_some_and(|hub| base::Digest::from_hex(key) == Some(hub.value.key));
+    let of_file = of_file.filter(|(_, key)| key.as_ref().is_some_and(is_of)).map(|(class, _)| class);
+    let text = pick.text("GLEANER_TRUST", ("", None), of_file, String::new);
+    if text.source == Source::Default {
+        return Ok(None);
+    }
+    match Trust::from_name(&text.value) {
+        Some(value) => Ok(Some(Setting { value, source: text.source })),
+        None => Err(wrong("trust", &text.source, &text.value, "own, site or volunteer")),
     }
 }
 

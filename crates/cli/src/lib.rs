@@ -14,6 +14,7 @@ pub mod error;
 pub mod job;
 pub mod logging;
 pub mod machine;
+pub mod own_files;
 pub mod parts;
 pub mod remrun;
 pub mod render;

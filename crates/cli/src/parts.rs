@@ -133,6 +133,10 @@ pub struct ClientConfig {
     pub link_wait: Duration,
     /// Run commands on the pool whatever it costs, rather than where they are expected to end first.
     pub prefers_there: bool,
+    /// Whose the pool's workers are, by the user's own word.
+    pub trust: Option<wire::Trust>,
+    /// Files and folders of this program's own, which stay here.
+    pub closed: Vec<TreePath>,
 }
 
 impl ClientConfig {
@@ -180,6 +184,15 @@ pub enum Joiner {
     Hub,
 }
 
+/// What a redeemed token gave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Redeemed {
+    /// The hub.
+    pub hub: KnownHub,
+    /// It has shown that it is of this account on this machine.
+    pub is_own: bool,
+}
+
 /// Length of a segment of the hub's journal.
 const JOURNAL_SEGMENT_BYTES: u64 = 16 << 20;
 /// How long a stopping process waits for what still runs in it.
@@ -203,7 +216,8 @@ pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
     let place = worker.state_dir.join("templates");
     let config = sandbox::Config { place, cgroup: Some(format!("gleaner-{}", node.short())) };
     // Before the process becomes another user to the kernel.
-    let owner = (worker.own_work == OwnWork::Ordinary).then(Secret::keep).and_then(|kept| {
+    let kept = Secret::keep();
+    let owner = (worker.own_work == OwnWork::Ordinary).then_some(kept).and_then(|kept| {
         kept.inspect_err(|error| tracing::warn!(%error, "the owner's own tasks cannot be told from guests: they wait for all others")).ok()
     });
     let server = sandbox::prepare(&config).map_err(failed)?;
@@ -213,6 +227,8 @@ pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
 /// Runs a hub until it is told to end by SIGTERM or SIGINT.
 pub fn run_hub(hub: HubConfig, ready: OnReady<HubReady>) -> Result<(), PartError> {
     let store = open_store(&hub.state_dir)?;
+    // By which clients of this account on this machine know that it is theirs; without it they are told of others' workers.
+    let _ = Secret::keep();
     run(async move {
         let mut stop = std::pin::pin!(told_to_end()?);
         let Some(lease) = lease_unless(&mut stop, &hub).await? else { return Ok(()) };
@@ -321,7 +337,8 @@ pub fn run_client(
             durable: false,
             choices,
             settings: Some(settings),
-            own_workers: true,
+            trust: client.trust,
+            closed: client.closed,
         };
         let mut end = ClientEnd::Told;
         let listens = || {
@@ -344,7 +361,7 @@ pub fn run_client(
 
 /// Redeems a token: makes this machine's key in `state_dir` if there is none, binds it at the hub, and tells which hub
 /// that is. The machine is known there as `name`. May start threads, so the process must not go on to prepare a sandbox.
-pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Result<KnownHub, PartError> {
+pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Result<Redeemed, PartError> {
     let token = Token::parse(token).map_err(failed)?;
     let (file, role) = match joiner {
         Joiner::Worker => ("worker.key", Role::Worker),
@@ -376,8 +393,10 @@ pub fn redeem(token: &str, joiner: Joiner, state_dir: &Path, name: &str) -> Resu
             let how = "gleaner approve NAME --trust own|site|volunteer";
             crate::render::say(&format!("known as {name}; it gets tasks once the hub's owner has said: {how}"));
         }
+        let is_own = joined.is_of_own_account();
         joined.connection.close("joined");
-        Ok(KnownHub { addresses: token.addresses.iter().map(ToString::to_string).collect(), key: token.hub.0 })
+        let hub = KnownHub { addresses: token.addresses.iter().map(ToString::to_string).collect(), key: token.hub.0 };
+        Ok(Redeemed { hub, is_own })
     })
 }
 

@@ -30,7 +30,7 @@ impl Allowance {
     pub fn of(trust: Trust, view_paths: usize) -> Self {
         let floor = match trust {
             Trust::Own => OWN,
-            Trust::Others => OTHERS,
+            Trust::Others | Trust::Anybody => OTHERS,
         };
         let paths = floor.paths.max(PATHS_FOR_EACH.saturating_mul(view_paths as u64));
         Self::new(Budget { paths, ..floor })

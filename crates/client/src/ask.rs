@@ -236,12 +236,19 @@ async fn status_of_pool(daemon: &Arc<Daemon>) -> Status {
     let Some(link) = daemon.link() else { return Status { problem: settings_problem, ..Status::default() } };
     let address = link.hub().addresses().first().map(ToString::to_string).unwrap_or_default();
     let mut status = Status { hub: Some(address), problem: settings_problem, ..Status::default() };
+    let said = |status: &mut Status| {
+        let (class, why) = daemon.class();
+        (status.trust, status.trust_why) = (class.name().to_owned(), why.to_owned());
+    };
+    said(&mut status);
     (status.work_us, status.hedge_us, status.hedges) = daemon.hedges.counts();
     let answer = match ask_hub(daemon, json!({"ask": "status"})).await {
         Ok(answer) => answer,
         Err(problem) => return Status { problem: Some(problem.message), ..status },
     };
     status.connected = true;
+    // The hub has said of its workers what it says, now that there is a connection.
+    said(&mut status);
     status.carrier = link.current().map(|(joined, _)| joined.connection.carrier().name().to_owned());
     status.round_trip_us = link.current().map(|(joined, _)| joined.connection.round_trip().as_micros() as u64);
     status.tasks_running = answer["tasks_running"].as_u64().unwrap_or(0);

@@ -27,6 +27,7 @@ use crate::run;
 use crate::serve::{Server, blocking};
 use crate::settings::{Choices, Look, Settings, Source};
 use crate::shadow::Shadow;
+use crate::small_file;
 use crate::snapshot::Snapshot;
 use crate::standing::{Callers, Standing};
 use crate::unable::Unable;
@@ -71,15 +72,11 @@ pub struct Config {
     pub choices: Choices,
     /// … and where that is read again.
     pub settings: Option<Source>,
-    /// Where the hub says that all workers are the user's own, all but secrets may go there.
-    pub own_workers: bool,
-}
-
-impl Config {
-    /// Whose the workers are.
-    pub fn trust(&self) -> Trust {
-        if self.own_workers { Trust::Own } else { Trust::Others }
-    }
+    /// Whose the hub's workers are, by the user's own word. Unsaid: the user's if the hub shows that it is of this account on this machine,
+    /// else the site's.
+    pub trust: Option<wire::Trust>,
+    /// Folders of this program: what is there is kept here.
+    pub closed: Vec<TreePath>,
 }
 
 /// All that callers share.
@@ -199,12 +196,23 @@ pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), Dae
     Ok(())
 }
 
+/// The class of the workers: the user's word, or else what follows from the hub being `is_own`, bounded by what the hub says of them.
+fn class_of(word: Option<wire::Trust>, is_own: bool, of_hub: wire::Trust) -> (wire::Trust, &'static str) {
+    let (class, why) = match (word, is_own) {
+        (Some(class), _) => (class, "as you said"),
+        (None, true) => (wire::Trust::Own, "the hub is of this account on this machine"),
+        (None, false) => (wire::Trust::Site, "you have not said that they are yours: gleaner use --trust own"),
+    };
+    if of_hub > class { (of_hub, "as the hub says of one of them") } else { (class, why) }
+}
+
 /// Who this start of the daemon is, written down for the next one.
 fn caller(config: &Config) -> Caller {
     let path = config.runtime_dir.join(INSTANCE);
     let before = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
     let caller = Caller { name: config.name.clone(), instance: rand::random(), replaces: before.unwrap_or(0) };
-    if let Err(error) = std::fs::write(&path, caller.instance.to_string()) {
+    // Whoever knows it is taken for this daemon.
+    if let Err(error) = small_file::write(&path, caller.instance.to_string().as_bytes()) {
         tracing::info!(%error, "should this daemon be killed, its tasks will end late");
     }
     caller
@@ -240,10 +248,15 @@ impl Drop for Served {
 }
 
 impl Daemon {
-    /// Whose the workers are that commands may go to.
+    /// Whose the workers are that commands may go to: never closer than the user has said, whatever the hub says of them.
     pub(crate) fn trust(&self) -> Trust {
-        let has_others = self.link().is_some_and(|link| link.has_others());
-        if has_others { Trust::Others } else { self.config.trust() }
+        Trust::from(self.class().0)
+    }
+
+    /// The same as a class, and why it is this one, for people.
+    pub(crate) fn class(&self) -> (wire::Trust, &'static str) {
+        let is_own = self.link().is_some_and(|link| link.is_own());
+        class_of(self.config.trust, is_own, self.link().map_or(wire::Trust::Own, |link| link.class()))
     }
 
     fn new(config: Config, locks: Vec<std::fs::File>) -> Result<Arc<Self>, DaemonError> {
@@ -341,7 +354,8 @@ impl Daemon {
             trees: self.trees.clone(),
             own_pool: OwnPool::default(),
             pins: self.pins.clone(),
-            config: Config { state_dir, hub: Some(hub), ..self.config.clone() },
+            // This machine itself.
+            config: Config { state_dir, hub: Some(hub), trust: Some(wire::Trust::Own), ..self.config.clone() },
         }))
     }
 
@@ -553,5 +567,24 @@ impl Daemon {
         if let Some(Err(error)) = saved.await {
             tracing::warn!(%error, "caches could not be saved");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_s_own_word_is_the_bound_whatever_the_hub_says() {
+        use wire::Trust::{Own, Site, Volunteer};
+        let class = |word, is_own, of_hub| class_of(word, is_own, of_hub).0;
+        assert_eq!(class(Some(Site), false, Own), Site, "a hub that calls a stranger's machine the user's own");
+        assert_eq!(class(Some(Site), true, Own), Site);
+        assert_eq!(class(Some(Volunteer), true, Own), Volunteer);
+        assert_eq!(class(Some(Own), false, Own), Own);
+        assert_eq!(class(Some(Own), false, Site), Site, "what the hub says itself is believed where it asks for less");
+        assert_eq!(class(None, false, Own), Site, "nobody has said that they are the user's");
+        assert_eq!(class(None, true, Own), Own);
+        assert_eq!(class(None, true, Site), Site);
     }
 }

@@ -23,6 +23,7 @@ pub mod arrivals;
 pub mod ask;
 pub mod batch;
 mod call;
+pub mod call_off;
 pub mod caller;
 pub mod choice;
 mod clones;

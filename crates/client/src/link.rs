@@ -10,7 +10,7 @@ use crate::serve::{Server, blocking};
 use crate::watch;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::system::{is_release, release};
@@ -63,6 +63,8 @@ pub struct Link {
     pub(crate) offers: Arc<Offers>,
     /// The class of the least trusted worker, as the hub said last: [`wire::message::Welcome::trust`].
     pub(crate) class: AtomicU32,
+    /// The hub has shown that it is of this account on this machine.
+    is_own: AtomicBool,
 }
 
 /// How the link is.
@@ -149,6 +151,7 @@ impl Link {
             own: Mutex::default(),
             offers: Arc::default(),
             class: AtomicU32::new(0),
+            is_own: AtomicBool::new(false),
         });
         tokio::spawn(watch::routes(Arc::downgrade(&link)));
         Ok(link)
@@ -195,6 +198,7 @@ impl Link {
             false => state.connects += 1,
         }
         self.class.store(joined.welcome.trust, Ordering::Relaxed);
+        self.is_own.store(joined.is_of_own_account(), Ordering::Relaxed);
         state.failed = None;
         state.pauses.start_over();
         state.joined = Some(joined.clone());
@@ -312,9 +316,14 @@ impl Link {
         self.condition.subscribe()
     }
 
-    /// Whether a worker may get commands that is not the user's own, as the hub says. A hub that knows no classes has none but such.
-    pub fn has_others(&self) -> bool {
-        self.class.load(Ordering::Relaxed) > wire::Trust::Own.number()
+    /// The class of the least trusted worker that commands may get to, as the hub says.
+    pub fn class(&self) -> wire::Trust {
+        wire::Trust::from_number(self.class.load(Ordering::Relaxed))
+    }
+
+    /// Whether the hub has shown that it is of this account on this machine.
+    pub fn is_own(&self) -> bool {
+        self.is_own.load(Ordering::Relaxed)
     }
 
     /// Which hub this is.

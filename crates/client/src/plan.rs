@@ -14,7 +14,7 @@ use crate::mounts;
 use crate::policy::{Access, FileFacts, Gate, Pattern, ReadPolicy, Scope, ScopeInput, Trust};
 use crate::profile::{self, NotFound, ViewKey};
 use crate::remote_ability::{self, ReasonKind, Surroundings};
-use crate::snapshot::{Disk, is_mirrored};
+use crate::snapshot::{Disk, Snapshot, is_mirrored};
 use crate::stdio;
 use crate::unable;
 use crate::views::closure::level_of;
@@ -29,6 +29,9 @@ use wire::{Joined, now_nanos};
 /// Files that a command names and that are looked at before it starts; it asks for others when it wants them.
 const NAMED_MAX: usize = 512;
 
+/// A umask with which nobody else may read what a user makes.
+const CLOSES_ALL: u32 = 0o044;
+
 /// Commands that run commands that run commands.
 const WRAPPERS_MAX: usize = 8;
 
@@ -39,6 +42,8 @@ pub struct Plan {
     pub command: Command,
     /// For whose workers it was planned: it goes to no others.
     pub trust: Trust,
+    /// Names of the variables that stay here.
+    pub withheld: Vec<Vec<u8>>,
     /// Standard input.
     pub stdin: Stdin,
     /// Standard output.
@@ -135,7 +140,8 @@ impl Plan {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
         let trust = daemon.trust();
-        let (scope, grants_nothing) = scope(&command, &cwd, Some(&program), trust, &daemon.pins);
+        let whose = (trust, &daemon.config.closed[..]);
+        let (scope, grants_nothing) = scope(&command, &cwd, Some(&program), whose, &daemon.pins);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
@@ -153,6 +159,9 @@ impl Plan {
         include.extend(mounts.iter().map(|mount| mount.at.clone()));
         let write = rules(scope.clone(), &cwd, allow_write).with_idle_file(grants_nothing);
         let read = ReadPolicy::new(scope);
+        if let Some(why) = secret_input(&fds[0], &read, daemon.server.views().snapshot()) {
+            return Err(NotPlanned::Here(why));
+        }
         let (stdin, stdout, stderr) = streams(fds, &read);
         // All that a job uses is looked at when it begins.
         let links = job.is_some() || !compilers::links_nothing(&command.argv);
@@ -177,6 +186,7 @@ impl Plan {
         Ok(Self {
             command,
             trust,
+            withheld: env.withheld,
             stdin,
             stdout,
             stderr,
@@ -321,16 +331,16 @@ pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>], pins: &
     command.argv = remote_ability::unwrap(&command.argv).to_vec();
     let program = profile::identify(&command.argv, &command.env, &cwd).ok();
     // What may be written does not depend on whose the workers are.
-    let (scope, grants_nothing) = scope(&command, &cwd, program.as_ref(), Trust::Own, pins);
+    let (scope, grants_nothing) = scope(&command, &cwd, program.as_ref(), (Trust::Own, &[]), pins);
     Some(rules(scope, &cwd, allow_write).with_idle_file(grants_nothing))
 }
 
-/// What a command is about, and why its project's file grants nothing if there is one and it does not.
+/// What a command is about, and why its project's file grants nothing if there is one and it does not. `closed`: what is this program's own.
 fn scope(
     command: &Command,
     cwd: &TreePath,
     program: Option<&profile::Program>,
-    trust: Trust,
+    (trust, closed): (Trust, &[TreePath]),
     pins: &Pins,
 ) -> (Scope, Option<String>) {
     let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
@@ -349,6 +359,8 @@ fn scope(
         trust,
     };
     let mut scope = Scope::new(&input, &Disk::default());
+    scope.closed.extend_from_slice(closed);
+    scope.closes_all = command.umask & CLOSES_ALL == CLOSES_ALL;
     let Some(project) = &scope.project else { return (scope, None) };
     match grants::standing(&project.root, scope.home.as_ref(), pins) {
         Standing::Absent => (scope, None),
@@ -429,6 +441,20 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
         other => other,
     };
     (stdin, stdout, stderr)
+}
+
+/// Why a command is kept here whose standard input is a file that holds a secret: its bytes would go as any input's.
+fn secret_input(fd: &OwnedFd, read: &ReadPolicy, snapshot: &Snapshot) -> Option<String> {
+    let Some((path, _)) = stdio::regular_file(fd) else {
+        let denial = Snapshot::secret_in_open(fd)?;
+        return Some(format!("its standard input is a file without a name, which stays here: {}", denial.reason()));
+    };
+    let (path, stat) = (TreePath::parse(&path)?, rustix::fs::stat(&path[..]).ok()?);
+    let facts = FileFacts { uid: stat.st_uid, mode: stat.st_mode & 0o7777, directory: false };
+    // What the policy lets out is looked at when it is bound.
+    let Access::Deny(denial) = read.decide(&path, &facts) else { return None };
+    let denial = if denial.is_of_secret() { denial } else { snapshot.secret_at(&path)? };
+    Some(format!("its standard input is {path}, which stays here: {}", denial.reason()))
 }
 
 /// The mounts of this machine that a command about `scope` must be shown. The error is why it is kept here.

@@ -56,7 +56,8 @@ const ENTRY_BYTES: usize = 200;
 /// Largest cache file that is read, in bytes.
 const SAVED_BYTES_MAX: u64 = 512 << 20;
 const FILE_NAME: &str = "recipes";
-const MAGIC: &[u8] = b"gleaner recipes 1\n";
+/// Files of the first version were not looked at for what they hold.
+const MAGIC: &[u8] = b"gleaner recipes 2\n";
 
 /// Contents of files by path and stamp.
 #[derive(Debug)]

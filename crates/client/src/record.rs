@@ -112,6 +112,7 @@ impl Record {
         self.kind = Some(plan.kind());
         self.report.paths_in_view = plan.view.len() as u64;
         self.report.grants_nothing = plan.write.grants_nothing().map(str::to_owned);
+        self.report.withheld = plan.withheld.iter().take(PATHS_MAX).map(|name| printable(name)).collect();
     }
 
     /// It is a command of this kind, and it was weighed where it is expected to end first.
@@ -199,6 +200,7 @@ impl Record {
         self.unreadable = asked.unreadable.clone();
         self.kept_back = asked.kept_back.clone();
         self.report.kept_back = self.kept_back.iter().map(KeptBackLine::from).collect();
+        self.report.lent = shown(&asked.lent);
         self.late_in_job = asked.late_in_job.clone();
         self.report.over_budget += asked.over_budget;
     }
@@ -219,6 +221,12 @@ impl Record {
     /// What the read policy kept back when the last attempt read it.
     pub fn kept_back(&self) -> &[KeptBack] {
         &self.kept_back
+    }
+
+    /// What secret the last attempt read, whether it was given to it or not.
+    pub fn read_secret(&self) -> Option<String> {
+        let lent = || Some(format!("{} holds a secret, which it reads", self.report.lent.first()?));
+        self.kept_back.first().map(KeptBack::why).or_else(lent)
     }
 
     /// What the command left and is not here, for its caller.

@@ -198,6 +198,10 @@ pub struct Status {
     pub carrier: Option<String>,
     /// What hinders, if something does.
     pub problem: Option<String>,
+    /// Whose the workers are taken for: `own`, `site` or `volunteer`; empty if no pool is configured …
+    pub trust: String,
+    /// … and why.
+    pub trust_why: String,
     /// The machines that run tasks.
     pub workers: Vec<WorkerStatus>,
     /// The accounts that may launch: told to the hub's owner alone.
@@ -328,6 +332,10 @@ pub struct TaskReport {
     pub conflicts: Vec<String>,
     /// Paths that the read policy kept back when the task read them.
     pub kept_back: Vec<KeptBackLine>,
+    /// Secrets of the project's own that a worker of one's own was given, since output of the command had been delivered.
+    pub lent: Vec<String>,
+    /// Names of variables that stayed here: they look secret, and the workers are not one's own.
+    pub withheld: Vec<String>,
     /// Questions of the worker that were refused: it asked for more than such a program could need.
     pub over_budget: u64,
     /// The batch job that this is about, or whose task: then only `task`, `argv`, `place`, `worker`, `why`, `status` and `started_ms` (of the

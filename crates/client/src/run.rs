@@ -413,7 +413,7 @@ impl Session {
         let reach = Reach::of(&joined);
         let may_run_here_in = (!self.options.no_local).then(|| self.plan.folder());
         let seen = (view.clone(), self.plan.gate.clone());
-        let running = Running::of_command(seen, daemon.trust(), launched, (connection, reach), may_run_here_in);
+        let running = Running::of_command(seen, self.plan.trust, launched, (connection, reach), may_run_here_in);
         let not_shown = daemon.server.views().snapshot().not_shown();
         if let Some(why) = running.unshown(not_shown, |path| view.has(path), None) {
             running.call_off(why);
@@ -529,9 +529,9 @@ impl Session {
             stdio::set_offset(self.input.fd(), exited.stdin_offset);
         }
         record.moment("output delivered");
-        if let Some(kept) = record.kept_back().first() {
+        if let Some(why) = record.read_secret() {
             // It has noticed, or may have: the next one of the kind is to find everything open.
-            self.daemon.unable.note(&self.plan.unable, &kept.why(), true, now_seconds());
+            self.daemon.unable.note(&self.plan.unable, &why, true, now_seconds());
         }
         if let Some(why) = record.late_in_job() {
             return self.fail(format!("nothing committed: {why}"));

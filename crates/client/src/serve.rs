@@ -2,6 +2,7 @@
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
 use crate::allowance::{Allowance, OVER};
+use crate::call_off::CallOff;
 use crate::earlier::{Contents, Earlier, Outgoing};
 use crate::kept_back::KeptBack;
 use crate::link::Reach;
@@ -13,9 +14,9 @@ use base::{Binding, Bound, Content, Digest, TaskId, Time, TreePath, ViewId};
 use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use wire::fetch::UNANSWERED;
 use wire::message::{
     Answer, BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
@@ -59,6 +60,8 @@ pub struct Running {
     pub view: Arc<View>,
     /// What it may read.
     pub gate: Arc<dyn Gate>,
+    /// Whose the workers are that it was planned for.
+    pub trust: Trust,
     /// When it was launched.
     pub launched: Time,
     /// Over which connection.
@@ -75,54 +78,6 @@ pub struct Running {
     pub called_off: CallOff,
     /// Its working folder, if it may run here.
     pub may_run_here_in: Option<TreePath>,
-}
-
-/// Calls a task off: it does what cannot be done elsewhere, so it ends there and is run here instead, if nobody has noticed yet.
-#[derive(Clone, Debug, Default)]
-pub struct CallOff {
-    why: watch::Sender<Option<String>>,
-    noticed: Arc<AtomicBool>,
-}
-
-impl CallOff {
-    /// Somebody has heard of the task: it cannot be run here instead any more.
-    pub fn note_noticed(&self) {
-        self.noticed.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether somebody has heard of the task.
-    pub fn is_noticed(&self) -> bool {
-        self.noticed.load(Ordering::Relaxed)
-    }
-
-    /// Calls it off; the first reason counts. For people: `it` is the command.
-    pub fn call(&self, why: impl Into<String>) {
-        self.why.send_if_modified(|called| {
-            let first = called.is_none();
-            called.get_or_insert_with(|| why.into());
-            first
-        });
-    }
-
-    /// Why it was called off.
-    pub fn why(&self) -> Option<String> {
-        self.why.borrow().clone()
-    }
-
-    /// To be told when it is called off. Ends without a word once nobody can call it off any more.
-    pub fn subscribe(&self) -> watch::Receiver<Option<String>> {
-        self.why.subscribe()
-    }
-
-    /// Waits until it is called off.
-    pub async fn called(&self) -> String {
-        let mut calls = self.subscribe();
-        match calls.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
-            Some(why) => why,
-            // The sender is ours, so that it cannot be gone.
-            None => std::future::pending().await,
-        }
-    }
 }
 
 /// Contents of files that were named ahead and did not go along, and how many such were asked for later.
@@ -159,7 +114,19 @@ impl Running {
     ) -> Self {
         let (asked, called_off) = Default::default();
         let allowance = Allowance::of(trust, view.len());
-        Self { view, gate, launched, connection, reach, asked, allowance, tainted: None, called_off, may_run_here_in }
+        Self {
+            view,
+            gate,
+            trust,
+            launched,
+            connection,
+            reach,
+            asked,
+            allowance,
+            tainted: None,
+            called_off,
+            may_run_here_in,
+        }
     }
 
     /// Why it is to run here, if for what is not shown of a path of which `uses` is true. What it may do without counts only for
@@ -199,6 +166,8 @@ pub struct Asked {
     pub late_in_job: Option<String>,
     /// What the read policy kept back when the task read it.
     pub kept_back: Vec<KeptBack>,
+    /// Secrets that it was given, since it could not be run here any more.
+    pub lent: Vec<TreePath>,
     /// Questions that were not answered since they went beyond [`Allowance`].
     pub over_budget: u64,
     /// The task reads what comes next in the order of folders, too.
@@ -541,8 +510,9 @@ impl Server {
             Err(error) => return sender.send(&refuse(error.to_string())).await,
         };
         let kept_back = self.snapshot().kept_back(&stamp);
-        if let Some(path) = kept_back.first() {
-            self.keep_back(&kept_back).await;
+        if let Some(path) = kept_back.first().cloned()
+            && !self.keep_back(&stamp, kept_back).await
+        {
             return sender.send(&ObjectReply { errno: EACCES, ..refuse(format!("{path} is kept back")) }).await;
         }
         let Some(task) = self.wants_contents(&request.task) else {

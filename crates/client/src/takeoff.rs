@@ -5,7 +5,6 @@ use crate::daemon::Daemon;
 use crate::earlier::Outgoing;
 use crate::link::Reach;
 use crate::plan::Plan;
-use crate::policy::Trust;
 use crate::views::Swept;
 use base::{Binding, Bound, Content, Digest, TaskId, Version, ViewUpdate};
 use bytes::Bytes;
@@ -152,16 +151,8 @@ pub(crate) fn message(task: TaskId, plan: &Plan, rank: Option<u32>) -> Launch {
         watch: Some((&plan.watch).into()),
         first_process: plan.first_process,
         mounts: plan.mounts.iter().map(mount).collect(),
-        trust: class(plan.trust).number(),
+        trust: plan.trust.class().number(),
         ..Launch::default()
-    }
-}
-
-/// The class of workers that what was planned for these may go to.
-fn class(trust: Trust) -> wire::Trust {
-    match trust {
-        Trust::Own => wire::Trust::Own,
-        Trust::Others => wire::Trust::Site,
     }
 }
 

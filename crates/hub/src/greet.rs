@@ -122,6 +122,7 @@ impl Shared {
             epoch: self.epoch,
             addresses: hubs.now().iter().map(ToString::to_string).collect(),
             trust: self.class_for(&connection, admitted.as_ref().ok().map(|(role, _)| *role)),
+            owner: if launches { self.proof_of_owner() } else { Bytes::new() },
         };
         sender.send(&welcome).await?;
         let (Ok((role, tenant)), Some(vouched)) = (admitted, vouched) else {
@@ -194,6 +195,12 @@ impl Shared {
             Some(Role::Client | Role::Admin) => lock(&self.state).placement.least_trusted().number(),
             None => 0,
         }
+    }
+
+    /// What shows a client of the hub's own account on its machine that the hub is its account's.
+    fn proof_of_owner(&self) -> Bytes {
+        let proof = wire::owner::Secret::read().map(|secret| secret.proof_of_hub(self.key.node()));
+        proof.map(|proof| Bytes::copy_from_slice(&proof.0)).unwrap_or_default()
     }
 
     fn admit(&self, connection: &Connection, hello: &Hello) -> Result<(Role, base::Tenant), String> {

@@ -7,6 +7,7 @@ use crate::endpoint::{Endpoint, Known};
 use crate::flow::{Path, Paths};
 use crate::lock;
 use crate::message::{Control, ControlKind, Hello, Lends, Moved, Pong, Welcome};
+use crate::owner::Secret;
 use crate::versions;
 use crate::whereabouts::parsed;
 use base::NodeId;
@@ -124,6 +125,13 @@ impl Joined {
     /// Whether this is one connection.
     pub fn is_same(&self, other: &Joined) -> bool {
         Arc::ptr_eq(&self.clock, &other.clock)
+    }
+
+    /// Whether the hub has shown that it is of this account on this machine.
+    pub fn is_of_own_account(&self) -> bool {
+        let shown = &self.welcome.owner;
+        let is_proof = |secret: Secret| secret.proof_of_hub(self.connection.peer()).is(shown);
+        !shown.is_empty() && Secret::read().is_some_and(is_proof)
     }
 
     /// What has been learnt of the ways to and from the hub.

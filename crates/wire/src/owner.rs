@@ -71,6 +71,12 @@ impl Secret {
         Digest::keyed(&self.0, &[&b"joiner"[..], &node.0.0[..]].concat())
     }
 
+    /// By which a client of the same account on the same machine knows a hub with this key for its owner's. The connection proves the key,
+    /// so that no other hub can show the same.
+    pub fn proof_of_hub(&self, node: NodeId) -> Digest {
+        Digest::keyed(&self.0, &[&b"hub"[..], &node.0.0[..]].concat())
+    }
+
     /// What the launch of this task carries.
     pub fn proof(&self, task: TaskId) -> Digest {
         Digest::keyed(&self.0, &task.0.to_be_bytes())
@@ -136,6 +142,9 @@ mod tests {
         let [first, second] = [1, 2].map(|number| NodeId(Digest([number; 32])));
         let proof = own.proof_of_joiner(first);
         assert!(proof != other.proof_of_joiner(first) && proof != own.proof_of_joiner(second) && proof != own.mark());
+        let proof_of_hub = own.proof_of_hub(first);
+        assert!(proof_of_hub != proof, "a worker's proof makes no hub one's own");
+        assert!(proof_of_hub != other.proof_of_hub(first) && proof_of_hub != own.proof_of_hub(second));
     }
 
     #[test]

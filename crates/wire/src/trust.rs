@@ -39,4 +39,28 @@ impl Trust {
     pub fn number(self) -> u32 {
         1 + Self::ALL.iter().position(|trust| *trust == self).unwrap_or_default() as u32
     }
+
+    /// The class of this number. 0: whoever says it knows no classes, and has none but the owner's. What is not known is the least trusted.
+    pub fn from_number(number: u32) -> Self {
+        match number.checked_sub(1) {
+            None => Self::Own,
+            Some(at) => Self::ALL.get(at as usize).copied().unwrap_or(Self::Waiting),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_by_number_and_name() {
+        for class in Trust::ALL {
+            assert_eq!(Trust::from_number(class.number()), class);
+        }
+        assert_eq!(Trust::from_number(0), Trust::Own, "a hub that knows no classes");
+        assert_eq!(Trust::from_number(77), Trust::Waiting, "what is not known is trusted least");
+        assert_eq!(Trust::from_name("site"), Some(Trust::Site));
+        assert!(Trust::Own < Trust::Site && Trust::Site < Trust::Volunteer);
+    }
 }

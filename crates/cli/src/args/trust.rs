@@ -49,6 +49,30 @@ pub struct Audit {
     pub json: bool,
 }
 
+/// `gleaner use`.
+#[derive(Clone, Debug, Args)]
+pub struct Use {
+    /// `-` to read the token from standard input. The token itself works, too, but other users of this machine can see it
+    #[arg(allow_hyphen_values = true, required_unless_present_any = ["token_file", "trust"])]
+    pub token: Option<String>,
+    /// Read the token from FILE
+    #[arg(long, value_name = "FILE", conflicts_with = "token")]
+    pub token_file: Option<PathBuf>,
+    /// Say whose the pool's workers are, whatever its hub says of them. Without a token: of the pool in use
+    ///
+    /// Unsaid, they are taken for your own if the hub is of this account on this machine, else for the site's.
+    #[arg(long, value_enum)]
+    pub trust: Option<Trust>,
+}
+
+impl Use {
+    /// The token, if one is given.
+    pub fn token(&self) -> Option<TokenArgument> {
+        let is_given = self.token.is_some() || self.token_file.is_some();
+        is_given.then(|| TokenArgument { token: self.token.clone(), token_file: self.token_file.clone() })
+    }
+}
+
 /// A token that is given to `join` or `use`.
 #[derive(Clone, Debug, Args)]
 pub struct TokenArgument {

@@ -5,6 +5,7 @@ use crate::config::{CLIENT_FILE, Config, Flags, Prefer, Surroundings};
 use crate::detach::make_private_folder;
 use crate::error::{CliError, Result};
 use crate::machine;
+use crate::own_files::own_files;
 use crate::parts::{self, ClientConfig, ClientEnd};
 use client::settings::{Reading, Source};
 use gleaner_client::door::Folder;
@@ -71,6 +72,8 @@ fn configured() -> Result<ClientConfig> {
     make_private_folder(&state_dir)?;
     machine::mark(&state_dir);
     Ok(ClientConfig {
+        closed: own_files(&config, folder.path()),
+        trust: config.client_trust.map(|trust| trust.value),
         runtime_dir: folder.path().to_owned(),
         state_dir,
         hub: config.client_hub.map(|hub| hub.value),

@@ -1,5 +1,6 @@
 //! `gleaner hub`: a hub alone.
 
+use super::use_hub::Whose;
 use super::{use_hub, worker};
 use crate::args::{Hub, NodeFlags, Serve};
 use crate::config::{self, Config, Flags, NODE_FILE, NodeFile, Surroundings};
@@ -72,7 +73,7 @@ fn extra_sync_delay() -> Result<Duration> {
 pub fn join(config: &Config, token: &str) -> Result {
     let token = super::token_text(token)?;
     let hub = own_config(config)?;
-    let above = parts::redeem(&token, Joiner::Hub, &hub.state_dir, &hub.name).map_err(super::part_failed)?;
+    let above = parts::redeem(&token, Joiner::Hub, &hub.state_dir, &hub.name).map_err(super::part_failed)?.hub;
     let path = config.dir.join(NODE_FILE);
     let before: NodeFile = config::read(&path)?;
     config::write(&path, &NodeFile { above: above.addresses.clone(), above_key: Some(above.key.to_hex()), ..before })?;
@@ -112,7 +113,7 @@ impl Account {
 
     /// Has its commands run on the pool of the hub that made `token`.
     pub fn use_hub(&self, token: &str) -> Result<(), PartError> {
-        use_hub::redeem(&self.config, token).map_err(|error| PartError::Failed(error.to_string()))?;
+        use_hub::redeem(&self.config, token, Whose::OfOwnHub).map_err(|error| PartError::Failed(error.to_string()))?;
         if let Err(error) = use_hub::reload(&self.door) {
             say(&format!("the client daemon does not know of it yet ({error}): `gleaner stop` restarts it"));
         }

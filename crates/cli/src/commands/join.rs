@@ -17,7 +17,7 @@ pub fn run(arguments: Join) -> Result {
     let token = super::token_of(&arguments.token)?;
     let state_dir = config.state_dir.value.join("worker");
     make_private_folder(&state_dir)?;
-    let hub = parts::redeem(&token, Joiner::Worker, &state_dir, &config.name.value).map_err(super::part_failed)?;
+    let hub = parts::redeem(&token, Joiner::Worker, &state_dir, &config.name.value).map_err(super::part_failed)?.hub;
     let path = config.dir.join(NODE_FILE);
     let before: NodeFile = config::read(&path)?;
     let after = NodeFile { hub: hub.addresses.clone(), hub_key: Some(hub.key.to_hex()), ..before };

@@ -107,6 +107,26 @@ fn a_hub_from_file_or_environment() {
 }
 
 #[test]
+fn whose_the_workers_are_is_kept_with_the_hubs_key() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = |trust: &str| {
+        let (hub, hub_key, trust) = (vec!["a:1".into()], Some(KEY.into()), Some(trust.into()));
+        write(&dir.path().join(CLIENT_FILE), &ClientFile { hub, hub_key, trust, ..ClientFile::default() })
+    };
+    file("own").expect("written");
+    let load = |variables: &[(&str, &str)]| Config::load(&around(dir.path(), variables), Flags::default());
+    let class = |variables: &[(&str, &str)]| load(variables).expect("sound").client_trust.map(|trust| trust.value);
+    assert_eq!(class(&[]), Some(Trust::Own));
+    assert_eq!(class(&[("GLEANER_TRUST", "site")]), Some(Trust::Site));
+    let other = KEY.replace("00", "11");
+    let at = |key| [("GLEANER_HUB", "b:2"), ("GLEANER_HUB_KEY", key)];
+    assert_eq!(class(&at(&other)), None, "another hub's workers are not one's own for that");
+    assert_eq!(class(&at(KEY)), Some(Trust::Own), "the same hub at another address");
+    file("mine").expect("written");
+    assert!(error(dir.path(), &[]).message.contains("trust = `mine`: not own, site or volunteer"));
+}
+
+#[test]
 fn a_journal_in_a_database_is_shown_without_its_password() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let around = around(dir.path(), &[("GLEANER_JOURNAL", "postgres://hub:geheim@db/site?schema=two")]);

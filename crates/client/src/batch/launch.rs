@@ -6,10 +6,11 @@ use super::locks::TaskLocks;
 use super::log::{End, How, Own, shortened};
 use super::reason;
 use crate::allowance::Allowance;
+use crate::call_off::CallOff;
 use crate::ending::until;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
-use crate::serve::{CallOff, Running, Taint, blocking, blocking_io};
+use crate::serve::{Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::views::Seen;
 use base::door::Options;
@@ -297,7 +298,8 @@ impl Run<'_> {
             connection: *connection,
             reach: Reach::of(joined),
             asked: Default::default(),
-            allowance: Allowance::of(daemon.trust(), plan.view.len()),
+            trust: plan.trust,
+            allowance: Allowance::of(plan.trust, plan.view.len()),
             tainted: Some(tainted),
             called_off: CallOff::default(),
             may_run_here_in: None,

@@ -23,9 +23,15 @@ const SECRET_PARTS: &[&str] = &[
     "AUTH",
     "PRIVATE_KEY",
     "ACCESS_KEY",
+    "SECRETKEY",
+    "PRIVATEKEY",
+    "COOKIE",
+    "JWT",
 ];
 const SECRET_ENDINGS: &[&str] = &["_KEY", "_PASS", "_PWD", "_PAT", "_DSN"];
 const SECRET_NAMES: &[&str] = &[
+    "PASS",
+    "PASSWORDS",
     "SSH_AGENT_PID",
     "GPG_AGENT_INFO",
     "GPG_TTY",
@@ -43,8 +49,33 @@ const SECRET_NAMES: &[&str] = &[
 /// Parts of names that only look secret.
 const HARMLESS_PARTS: &[&str] = &["AUTHOR", "TOKENIZER"];
 /// What secrets start with, wherever they are.
-const SECRET_VALUES: &[&str] =
-    &["-----BEGIN", "ghp_", "gho_", "github_pat_", "glpat-", "xoxb-", "xoxp-", "sk-", "AKIA", "hvs."];
+const SECRET_VALUES: &[&str] = &[
+    "-----BEGIN",
+    "ghp_",
+    "gho_",
+    "ghs_",
+    "ghu_",
+    "ghr_",
+    "github_pat_",
+    "glpat-",
+    "xoxb-",
+    "xoxp-",
+    "xoxa-",
+    "xapp-",
+    "sk-",
+    "sk_live_",
+    "rk_live_",
+    "AKIA",
+    "ASIA",
+    "hvs.",
+    "npm_",
+    "pypi-",
+    "dop_v1_",
+    "AIza",
+    "ya29.",
+    "AGE-SECRET-KEY-",
+    "eyJhbGciOi",
+];
 
 /// Sorts out what looks secret; to workers of one's own everything travels.
 pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
@@ -52,7 +83,7 @@ pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
     for entry in env {
         let at = entry.iter().position(|byte| *byte == b'=').unwrap_or(entry.len());
         let (name, value) = (&entry[..at], entry.get(at + 1..).unwrap_or_default());
-        if trust == Trust::Others && looks_secret(name, value) {
+        if trust != Trust::Own && looks_secret(name, value) {
             sorted.withheld.push(name.to_vec());
         } else {
             sorted.kept.push(entry.clone());
@@ -61,7 +92,8 @@ pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
     sorted
 }
 
-fn looks_secret(name: &[u8], value: &[u8]) -> bool {
+/// Whether a variable of this name with this value looks secret.
+pub(super) fn looks_secret(name: &[u8], value: &[u8]) -> bool {
     let mut name = String::from_utf8_lossy(name).to_uppercase();
     if SECRET_NAMES.contains(&name.as_str()) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
         return true;
@@ -77,7 +109,7 @@ fn looks_secret(name: &[u8], value: &[u8]) -> bool {
 }
 
 /// Whether a value is an address with a user and password in it.
-fn has_password(value: &str) -> bool {
+pub(super) fn has_password(value: &str) -> bool {
     let Some((_, rest)) = value.split_once("://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
     host.split_once('@').is_some_and(|(user, _)| user.contains(':'))
@@ -127,6 +159,9 @@ mod tests {
         let sorted = environment(Trust::Others, &env);
         assert_eq!(sorted.kept, harmless.map(|entry| entry.as_bytes().to_vec()));
         assert_eq!(sorted.withheld.len(), secret.len());
+        let all = |bytes: &[Vec<u8>]| bytes.concat();
+        assert!(!String::from_utf8_lossy(&all(&sorted.withheld)).contains('='), "names, never values");
+        assert_eq!(environment(Trust::Anybody, &env), sorted);
         assert_eq!(environment(Trust::Own, &env).kept, env, "to one's own workers everything travels");
     }
 }

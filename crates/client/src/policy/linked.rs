@@ -151,6 +151,9 @@ mod tests {
         fn secrets(&self, _home: &TreePath) -> Vec<TreePath> {
             Vec::new()
         }
+        fn may_be_closed(&self, _path: &TreePath) -> bool {
+            false
+        }
     }
 
     fn path(text: &str) -> TreePath {

@@ -1,7 +1,9 @@
 //! What may leave the client and what may change it: pure decisions over paths and facts, without I/O.
 
 mod caches;
+mod contents;
 mod environment;
+mod file_names;
 mod granted;
 mod linked;
 mod names;
@@ -13,6 +15,7 @@ pub(crate) mod testing;
 mod write;
 
 pub use caches::Places;
+pub use contents::{LOOK_BYTES, Looked, is_gleaner_key, secret_in};
 pub use environment::{Environment, environment};
 pub use granted::{Granted, PROJECT_FILE, Pattern, without_effect};
 pub(crate) use names::{guarded, guarded_places, guarded_way, secret_places};
@@ -38,9 +41,32 @@ pub struct FileFacts {
 pub enum Trust {
     /// One's own: all but secrets may go there, as to any machine of one's own.
     Own,
-    /// Others': only what a command is about may go there.
+    /// Others' of the same site: only what a command is about may go there.
     #[default]
     Others,
+    /// Anybody's: only what a command names may go there, and what everybody may read.
+    Anybody,
+}
+
+impl From<wire::Trust> for Trust {
+    fn from(class: wire::Trust) -> Self {
+        match class {
+            wire::Trust::Own => Self::Own,
+            wire::Trust::Site => Self::Others,
+            wire::Trust::Volunteer | wire::Trust::Waiting => Self::Anybody,
+        }
+    }
+}
+
+impl Trust {
+    /// The class of workers that what was prepared for these may go to.
+    pub fn class(self) -> wire::Trust {
+        match self {
+            Self::Own => wire::Trust::Own,
+            Self::Others => wire::Trust::Site,
+            Self::Anybody => wire::Trust::Volunteer,
+        }
+    }
 }
 
 /// What a command may see of a path.
@@ -59,14 +85,24 @@ pub enum Access {
 pub enum Denial {
     /// It is on the list of secrets.
     Secret,
-    /// It has the name of a private key or a file of passwords, and is in no project.
+    /// It has what was typed, by its name.
+    Typed,
+    /// It holds a private key.
     Key,
+    /// It holds passwords or tokens.
+    Passwords,
+    /// It is in the folder of a hub, a worker or a client daemon.
+    State,
+    /// Its owner has closed it to all others, and it is neither in a home nor in the project.
+    Closed,
     /// It is hidden in the home, and its owner has closed it to all others.
     Private,
     /// It is in the home, and not what the command is about.
     Home,
     /// It is in another user's home.
     OthersHome,
+    /// The command does not name it, and the workers are anybody's.
+    Unnamed,
     /// The user may not see it here either.
     Rights,
 }
@@ -76,10 +112,15 @@ impl Denial {
     pub fn reason(self) -> &'static str {
         match self {
             Self::Secret => "it is on the list of secrets, which never leave this machine",
-            Self::Key => "files of this name hold keys or passwords, and it is in no project",
+            Self::Typed => "files of this name hold what was typed, passwords among it",
+            Self::Key => "it holds a private key",
+            Self::Passwords => "it holds passwords or tokens",
+            Self::State => "it belongs to a hub, a worker or the client daemon of this program",
+            Self::Closed => "it is closed to all but its owner, and in no project",
             Self::Private => "it is hidden in your home and closed to all others",
             Self::Home => "it is in your home, outside the project, and not named in the command",
             Self::OthersHome => "it is in another user's home",
+            Self::Unnamed => "the command does not name it, and the workers may be anybody's",
             Self::Rights => "your own rights do not let you see it",
         }
     }
@@ -87,11 +128,23 @@ impl Denial {
     /// What to do, for people.
     pub fn remedy(self) -> &'static str {
         match self {
-            Self::Secret | Self::Private => "run the command here, without remrun",
-            Self::Key => "run the command here, or move the file into the project",
-            Self::Home => "name it in the command, or run the command here, without remrun",
-            Self::OthersHome | Self::Rights => "run the command here, without remrun",
+            Self::Home | Self::Closed | Self::Unnamed => {
+                "name it in the command, or run the command here, without remrun"
+            }
+            Self::Secret
+            | Self::Typed
+            | Self::Key
+            | Self::Passwords
+            | Self::State
+            | Self::Private
+            | Self::OthersHome
+            | Self::Rights => "run the command here, without remrun",
         }
+    }
+
+    /// Whether it never leaves this machine by whatever way, not as a command's standard input either.
+    pub fn is_of_secret(self) -> bool {
+        matches!(self, Self::Secret | Self::Typed | Self::Key | Self::Passwords | Self::State | Self::Private)
     }
 }
 

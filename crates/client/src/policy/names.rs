@@ -33,9 +33,6 @@ const SECRET_ANYWHERE: &[&str] = &[
     "id_ed25519",
     "id_ed25519_sk",
 ];
-/// Endings of names under which private keys and passwords are kept. In a project they are its own files: certificates
-/// of tests, an `.env` with settings.
-const KEY_ENDINGS: &[&str] = &[".kdbx", ".p12", ".pfx", ".keytab", ".jks", ".ppk", ".pem", ".key", ".env"];
 /// What is secret in a home, relative to it.
 const SECRET_IN_HOME: &[&str] = &[
     ".docker/config.json",
@@ -330,28 +327,36 @@ pub(super) fn is_secret(path: &TreePath, home: Option<&TreePath>) -> bool {
     }
     match home {
         Some(home) => within_any(path, home, SECRET_IN_HOME),
-        None => under_any(path, SECRET_OF_SYSTEM),
+        None => under_any(path, SECRET_OF_SYSTEM) || is_runtime_folder(path),
     }
 }
 
-/// Whether a file of this name holds a private key, passwords or what was typed, unless it is a project's own.
-pub(super) fn looks_secret(name: &[u8]) -> bool {
-    KEY_ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
-        || name.starts_with(b".env.")
-        || (name.starts_with(b".") && name.ends_with(b"_history") && !is_history_of_interpreter(name))
+/// Whether `path` is in the folder of a client daemon's door: who knows its number is taken for the daemon.
+fn is_runtime_folder(path: &TreePath) -> bool {
+    let parts: Vec<&[u8]> = path.components().take(4).collect();
+    match parts[..] {
+        [b"run", b"user", _, name, ..] => name == b"gleaner",
+        [b"tmp", name, ..] => name.strip_prefix(b"gleaner-").is_some_and(|uid| uid.iter().all(u8::is_ascii_digit)),
+        _ => false,
+    }
 }
 
-/// Whether a file of this name in a home has what was typed at an interpreter, which reads it whenever it starts.
-pub(super) fn is_history_of_interpreter(name: &[u8]) -> bool {
-    const NAMES: &[&[u8]] = &[
-        b".python_history",
-        b".node_repl_history",
-        b".sqlite_history",
-        b".irb_history",
-        b".pry_history",
-        b".Rhistory",
-    ];
-    NAMES.contains(&name)
+/// Whether `path` is where the system keeps its programs, its settings, and its services their data.
+pub(super) fn is_system_place(path: &TreePath) -> bool {
+    path.is_in_system_folder() || is_services_place(path)
+}
+
+/// Whether `path` is where settings and the data of services are: who may read there is no accident.
+pub(super) fn is_services_place(path: &TreePath) -> bool {
+    const PLACES: &[&str] =
+        &["/etc", "/run", "/boot", "/var/lib", "/var/log", "/var/spool", "/var/mail", "/var/backups", "/var/run"];
+    under_any(path, PLACES)
+}
+
+/// Whether `path` is what programs make for a moment: all such files are closed to others, whatever is in them.
+pub(super) fn is_made_for_a_moment(path: &TreePath) -> bool {
+    let rest = [&b"/tmp/"[..], b"/var/tmp/"].iter().find_map(|folder| path.as_bytes().strip_prefix(*folder));
+    rest.is_some_and(|name| name.starts_with(b"tmp") && !name.contains(&b'/'))
 }
 
 /// Where secrets are in `home` by convention, and the folders of secrets whose entries may lead elsewhere: who keeps

@@ -1,15 +1,17 @@
 //! The read policy: shut to what is secret, and closed in homes where the workers are others'; open elsewhere as far as
 //! the user's own rights go.
 
-use super::names::{first_in_home, is_history_of_interpreter, is_secret, is_tool, leads_to_tool, looks_secret};
+use super::file_names::{is_history, is_history_of_interpreter};
+use super::names::{first_in_home, is_made_for_a_moment, is_secret, is_system_place, is_tool, leads_to_tool};
 use super::{Access, Denial, FileFacts, Gate, Project, Scope, Trust};
 use base::TreePath;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Decides what one command may read.
 ///
-/// On workers of one's own all is readable but secrets: files known to hold them, wherever they are; in homes and outside
-/// projects also those that look like keys, and those that are hidden and closed to all others.
+/// On workers of one's own all is readable but secrets: files known to hold them, wherever they are; in homes those that are hidden and
+/// closed to all others; outside homes those that are closed, unless they are the project's, or named. What a file holds is looked at when
+/// it is bound ([`super::secret_in`]).
 ///
 /// On others' are readable in a home: the project and what its file grants, paths named in arguments (with all beneath), toolchains
 /// and their settings, folders named in variables like `PATH`, and what belongs to root and is readable by all. Where the home itself is
@@ -37,6 +39,10 @@ impl ReadPolicy {
         let mut hasher = DefaultHasher::new();
         (&scope.home, scope.uid, scope.home_listed, scope.at_home(), project, &open).hash(&mut hasher);
         (scope.trust, &scope.closed, &scope.granted.read).hash(&mut hasher);
+        (&scope.opened, scope.closes_all).hash(&mut hasher);
+        if scope.trust == Trust::Anybody {
+            (&scope.named, &scope.mentioned).hash(&mut hasher);
+        }
         let fingerprint = hasher.finish();
         Self { scope, open, fingerprint }
     }
@@ -49,29 +55,51 @@ impl ReadPolicy {
         }
         let is_open = self.open.iter().any(|open| path.is_within(open));
         let is_about = self.scope.in_project(path) || is_open || self.scope.granted.reads(path);
-        let Some(home) = home else {
-            // Whoever may read it is to read it: certificates of authorities are no keys.
-            let is_closed = facts.mode & 0o004 == 0 && !facts.directory && !is_about;
-            return match is_closed && looks_secret(path.name()) && !self.scope.is_named(path) {
-                true => Access::Deny(Denial::Key),
-                false => Access::Allow,
-            };
-        };
+        if self.scope.trust == Trust::Anybody {
+            return self.decide_on_anybodys(path, facts, home.as_ref());
+        }
+        let Some(home) = home else { return self.decide_outside_homes(path, facts, is_about) };
+        if !facts.directory && is_history(path.name()) && !self.scope.in_project(path) {
+            return Access::Deny(Denial::Typed);
+        }
         let own = self.scope.home.as_ref() == Some(&home);
         let is_tool = own && is_tool(path, &home);
-        if !facts.directory && looks_secret(path.name()) && !self.scope.in_project(path) && !is_tool {
-            let in_folder = |folder: &TreePath| path.is_within(folder);
-            if !self.scope.environments.iter().chain(&self.scope.folders).any(in_folder) {
-                return Access::Deny(Denial::Key);
-            }
-        }
         if is_about || is_tool {
             return Access::Allow;
         }
         match self.scope.trust {
             Trust::Own => self.decide_on_own(path, facts, &home),
-            Trust::Others => self.decide_on_others(path, facts, &home),
+            Trust::Others | Trust::Anybody => self.decide_on_others(path, facts, &home),
         }
+    }
+
+    /// Outside homes: what its owner has closed to all others is no accident, unless all that this user makes is closed so.
+    fn decide_outside_homes(&self, path: &TreePath, facts: &FileFacts, is_about: bool) -> Access {
+        if facts.directory || facts.mode & 0o004 != 0 || is_about || self.opens(path) {
+            return Access::Allow;
+        }
+        let of_system = is_system_place(path);
+        if !of_system && facts.mode & 0o040 != 0 {
+            return Access::Allow;
+        }
+        let is_own = facts.uid == self.scope.uid && self.scope.trust == Trust::Own;
+        match is_own && !of_system && (self.scope.closes_all || is_made_for_a_moment(path)) {
+            true => Access::Allow,
+            false => Access::Deny(Denial::Closed),
+        }
+    }
+
+    /// For workers of anybody: what the command names, and what is everybody's on any machine.
+    fn decide_on_anybodys(&self, path: &TreePath, facts: &FileFacts, home: Option<&TreePath>) -> Access {
+        let is_public = facts.uid == 0 && facts.mode & 0o004 != 0 && home.is_none() && is_system_place(path);
+        if self.scope.is_named(path) || is_public {
+            return Access::Allow;
+        }
+        if facts.directory { Access::Pass } else { Access::Deny(Denial::Unnamed) }
+    }
+
+    fn opens(&self, path: &TreePath) -> bool {
+        self.scope.opened.iter().any(|open| path.is_within(open))
     }
 
     /// In a home, outside what the command is about, for workers of one's own.

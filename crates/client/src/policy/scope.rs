@@ -4,7 +4,7 @@ use super::Trust;
 use super::caches::Places;
 use super::granted::{Granted, PROJECT_FILE};
 use super::linked::{environments_of, folders_of_environment, git_folders};
-use super::names::home_of;
+use super::names::{home_of, is_services_place};
 use super::scripts::mentioned;
 use base::TreePath;
 
@@ -25,6 +25,9 @@ pub trait Lookup {
 
     /// Where links lead that stand at the places of secrets in `home`: what is there is secret as well.
     fn secrets(&self, home: &TreePath) -> Vec<TreePath>;
+
+    /// Whether it is a file that not everybody may read, or a folder.
+    fn may_be_closed(&self, path: &TreePath) -> bool;
 }
 
 /// What marks the root of a project.
@@ -97,8 +100,12 @@ pub struct Scope {
     pub environments: Vec<TreePath>,
     /// Places of caches, outputs and files of the moment that the environment names.
     pub places: Places,
-    /// What is secret because a link at the place of a secret leads there.
+    /// What is secret because a link at the place of a secret leads there, or because it is this program's own.
     pub closed: Vec<TreePath>,
+    /// Of what is named and of the folders in variables, outside homes and the project: what is open even if it is closed to others.
+    pub opened: Vec<TreePath>,
+    /// What the user makes is closed to others unless it is opened to them: that a file is closed tells nothing.
+    pub closes_all: bool,
     /// Whose the workers are.
     pub trust: Trust,
     /// What the project's file grants, if its owner trusts it.
@@ -138,7 +145,7 @@ impl Scope {
         environments.sort();
         environments.dedup();
         let mut folders: Vec<_> = folders_of(input.env).into_iter().flat_map(both).filter(useful).collect();
-        if input.trust == Trust::Others {
+        if input.trust != Trust::Own {
             let inner = environments.iter().flat_map(|root| folders_of_environment(root, lookup));
             folders.extend(inner.flat_map(both).filter(useful).collect::<Vec<_>>());
         }
@@ -149,7 +156,8 @@ impl Scope {
         let closed = closed.into_iter().filter(useful).collect();
         let project = project_of(input.cwd, home.as_ref(), lookup);
         let (uid, cwd, trust, granted) = (input.uid, input.cwd.clone(), input.trust, Granted::default());
-        Self {
+        let (opened, closes_all) = Default::default();
+        let scope = Self {
             home,
             uid,
             cwd,
@@ -161,9 +169,28 @@ impl Scope {
             environments,
             places,
             closed,
+            opened,
+            closes_all,
             trust,
             granted,
-        }
+        };
+        Self { opened: scope.opened(lookup), ..scope }
+    }
+
+    /// What of the named paths and of the folders in variables can open closed files: nothing of the system, nor a folder of everybody's.
+    fn opened(&self, lookup: &dyn Lookup) -> Vec<TreePath> {
+        let is_shared = |path: &TreePath| path.components().nth(1).is_none() || path.as_bytes() == b"/var/tmp";
+        // Of thousands of named paths most are the project's, which is soon known.
+        let may_open = |path: &&TreePath| {
+            !self.in_project(path) && !is_shared(path) && !is_services_place(path) && self.home_of(path).is_none()
+        };
+        let named = self.named.iter().filter(|path| !path.is_in_system_folder()).filter(may_open);
+        let named = named.filter(|path| lookup.may_be_closed(path));
+        let of_variables = self.folders.iter().chain(&self.environments).filter(may_open);
+        let mut opened: Vec<TreePath> = named.chain(of_variables).cloned().collect();
+        opened.sort();
+        opened.dedup();
+        opened
     }
 
     /// Whether `path` is in the project.
@@ -278,8 +305,8 @@ fn folders_of(env: &[Vec<u8>]) -> Vec<TreePath> {
         let Some(at) = entry.iter().position(|byte| *byte == b'=') else { continue };
         let (name, value) = (&entry[..at], &entry[at + 1..]);
         let is_list = ENDINGS.iter().any(|ending| name.ends_with(ending)) && !NOT.contains(&name);
-        // XDG_CONFIG_HOME and the like name all of a user's settings.
-        let of_settings = name.starts_with(b"XDG_") && !name.ends_with(b"_DIRS");
+        // XDG_CONFIG_HOME and the like name all of a user's settings, and ours our own state.
+        let of_settings = (name.starts_with(b"XDG_") && !name.ends_with(b"_DIRS")) || name.starts_with(b"GLEANER_");
         if is_list && !of_settings {
             let absolute = value.split(|byte| *byte == b':').filter(|part| part.starts_with(b"/"));
             folders.extend(absolute.filter_map(|part| TreePath::root().resolve(part)));

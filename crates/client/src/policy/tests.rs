@@ -116,6 +116,8 @@ fn the_rest_of_a_home_cannot_be_read() {
         "/home/u/.config/git/credentials",
         "/home/u/.git-credentials",
         "/home/u/keys.kdbx",
+        "/tmp/gleaner-1000/instance",
+        "/run/user/1000/gleaner/door",
     ] {
         assert_eq!(sees(&policy, nothing), Sees::Nothing, "{nothing}");
     }
@@ -152,9 +154,6 @@ fn a_projects_files_are_its_own_whatever_they_are_called() {
     for all in ["/srv/data/price_history", "/etc/ssl/certs/ca.pem", "/usr/share/x/test.key", "/srv/x/.env"] {
         assert_eq!(sees(&policy, all), Sees::All, "whoever may is to read {all}");
     }
-    let closed = FileFacts { uid: 0, mode: 0o600, directory: false };
-    assert_eq!(policy.decide(&path("/srv/x/server.key"), &closed), Access::Deny(Denial::Key));
-    assert_eq!(policy.decide(&path("/srv/x/server.c"), &closed), Access::Allow);
     assert_eq!(policy.decide(&path("/home/u/envs/x/lib/certifi/cacert.pem"), &MINE), Access::Allow);
     assert_eq!(policy.decide(&path("/home/u/.cargo/registry/src/x/test.key"), &MINE), Access::Allow);
 }
@@ -172,6 +171,9 @@ fn on_workers_of_ones_own_a_home_is_open_but_for_secrets() {
         "/home/u/envs/e/bin/python",
         "/home/u/.ssh/",
         "/home/u/notes_history",
+        // A name alone tells nothing.
+        "/home/u/slides.key",
+        "/home/u/certs/ca.pem",
         "/home/v/shared.h",
         "/home/v/",
     ] {
@@ -182,9 +184,6 @@ fn on_workers_of_ones_own_a_home_is_open_but_for_secrets() {
         "/home/u/.netrc",
         "/home/u/dotfiles/netrc",
         "/home/u/.bash_history",
-        "/home/u/certs/server.key",
-        "/home/u/site/.env",
-        "/home/u/keys.kdbx",
         "/home/u/.mozilla/x",
         "/home/u/.config/gh/hosts.yml",
         "/home/v/.aws/config",
@@ -206,9 +205,111 @@ fn on_workers_of_ones_own_a_home_is_open_but_for_secrets() {
 }
 
 #[test]
+fn what_its_owner_has_closed_outside_homes_stays_here() {
+    let of = |trust, argv, env: &[&str]| ReadPolicy::new(scope_of(trust, "/home/u", 1000, "/srv/site/src", argv, env));
+    let closed = |uid, mode| FileFacts { uid, mode, directory: false };
+    for trust in [Trust::Own, Trust::Others] {
+        let policy = of(
+            trust,
+            "make /srv/data/named.csv /srv/whole",
+            &["PATH=/usr/bin:/opt/tool/bin", "GLEANER_STATE_DIR=/srv/state"],
+        );
+        let says = |text: &str, uid, mode| policy.decide(&path(text), &closed(uid, mode));
+        for mode in [0o600, 0o400, 0o700, 0o500] {
+            for text in [
+                "/srv/data/x",
+                "/opt/x/secret",
+                "/data/token.txt",
+                "/srv/state/hub/nodes.json",
+                "/tmp/x",
+                "/tmp/tmpdir/x",
+            ] {
+                assert_eq!(says(text, 1000, mode), Access::Deny(Denial::Closed), "{trust:?} {text} {mode:o}");
+            }
+            for text in ["/srv/site/config", "/srv/data/named.csv", "/srv/whole/deep/x", "/opt/tool/bin/x"] {
+                assert_eq!(says(text, 1000, mode), Access::Allow, "{trust:?} {text} {mode:o}");
+            }
+            assert_eq!(says("/srv/data/x", 0, mode), Access::Deny(Denial::Closed), "of root");
+        }
+        for mode in [0o644, 0o640, 0o664, 0o660, 0o755] {
+            assert_eq!(says("/srv/data/x", 1000, mode), Access::Allow, "{mode:o}");
+        }
+        assert_eq!(
+            says("/etc/ppp/chap-secrets", 0, 0o640),
+            Access::Deny(Denial::Closed),
+            "of the system's settings all that are not everybody's"
+        );
+        assert_eq!(
+            policy.decide(&path("/srv/closed"), &FileFacts { directory: true, ..closed(1000, 0o700) }),
+            Access::Allow
+        );
+    }
+    let (own, others) = (of(Trust::Own, "make", &[]), of(Trust::Others, "make", &[]));
+    let of_a_moment = |policy: &ReadPolicy, uid| policy.decide(&path("/tmp/tmp.a1B2"), &closed(uid, 0o600));
+    assert_eq!(of_a_moment(&own, 1000), Access::Allow, "mktemp closes all that it makes");
+    assert_eq!(of_a_moment(&own, 0), Access::Deny(Denial::Closed));
+    assert_eq!(of_a_moment(&others, 1000), Access::Deny(Denial::Closed));
+    let mut scope = scope_of(Trust::Own, "/home/u", 1000, "/srv/site/src", "make", &[]);
+    scope.closes_all = true;
+    let with_umask = ReadPolicy::new(scope);
+    assert_eq!(
+        with_umask.decide(&path("/srv/data/x"), &closed(1000, 0o600)),
+        Access::Allow,
+        "with a umask of 077 all is closed"
+    );
+    assert_eq!(with_umask.decide(&path("/srv/data/x"), &closed(1001, 0o600)), Access::Deny(Denial::Closed));
+    assert_eq!(with_umask.decide(&path("/etc/x"), &closed(1000, 0o600)), Access::Deny(Denial::Closed));
+    assert_ne!(with_umask.fingerprint(), own.fingerprint());
+    assert_ne!(
+        own.fingerprint(),
+        of(Trust::Own, "make /srv/data/x", &[]).fingerprint(),
+        "what is named is open to it alone"
+    );
+}
+
+#[test]
+fn a_system_folder_that_is_named_opens_nothing_closed() {
+    let policy = ReadPolicy::new(scope_of(
+        Trust::Own,
+        "/root",
+        0,
+        "/srv/site",
+        "tar c /etc /tmp /var/tmp /etc/ppp/chap-secrets",
+        &[],
+    ));
+    let closed = FileFacts { uid: 0, mode: 0o600, directory: false };
+    for text in ["/etc/ppp/chap-secrets", "/tmp/x", "/var/tmp/x", "/etc/crypttab"] {
+        assert_eq!(policy.decide(&path(text), &closed), Access::Deny(Denial::Closed), "{text}");
+    }
+}
+
+#[test]
+fn anybodys_workers_get_what_is_named_and_what_is_everybodys() {
+    let policy = ReadPolicy::new(scope_of(
+        Trust::Anybody,
+        "/home/u",
+        1000,
+        "/home/u/proj",
+        "gcc -c a.c",
+        &["PATH=/home/u/bin:/usr/bin"],
+    ));
+    let public = FileFacts { uid: 0, mode: 0o644, directory: false };
+    assert_eq!(policy.decide(&path("/usr/include/stdio.h"), &public), Access::Allow);
+    assert_eq!(sees(&policy, "/home/u/proj/a.c"), Sees::All);
+    for nothing in
+        ["/home/u/proj/b.h", "/home/u/bin/tool", "/home/u/.bashrc", "/srv/data/x", "/tmp/x", "/home/u/.ssh/config"]
+    {
+        assert_eq!(sees(&policy, nothing), Sees::Nothing, "{nothing}");
+    }
+    assert_eq!(policy.decide(&path("/etc/x"), &FileFacts { mode: 0o640, ..public }), Access::Deny(Denial::Unnamed));
+    assert_eq!(sees(&policy, "/home/u/proj/"), Sees::Way);
+}
+
+#[test]
 fn whose_the_workers_are_is_in_the_fingerprint() {
     let of = |trust| ReadPolicy::new(scope_of(trust, "/home/u", 1000, "/home/u/proj", "gcc -c a.c", &[])).fingerprint();
     assert_ne!(of(Trust::Own), of(Trust::Others));
+    assert_ne!(of(Trust::Anybody), of(Trust::Others));
 }
 
 #[test]

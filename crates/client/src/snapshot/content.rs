@@ -37,6 +37,9 @@ impl Snapshot {
             self.sources_of_cut(path, stamp, &cut);
             return Ok(bind(cut.content, xattrs));
         }
+        if self.secret_of(path, &file, stat).is_some() {
+            return Ok(Some((self.keep_back(path, stat, stamp), true)));
+        }
         let hashed = if attr.is_of_system(path) { &self.hashes.system } else { &self.hashes.users };
         let written = !attr.is_of_system(path) && is_open_to_write(&file);
         let content = match stamp.size > hashed.load(Ordering::Relaxed) && !is_mostly_holes(&file, &attr) {

@@ -97,6 +97,11 @@ impl Lookup for Disk {
         *known = Some((home.clone(), Instant::now(), secrets.clone()));
         secrets
     }
+
+    fn may_be_closed(&self, path: &TreePath) -> bool {
+        let Ok(stat) = rustix::fs::stat(path.as_bytes()) else { return false };
+        FileType::from_raw_mode(stat.st_mode).is_dir() || stat.st_mode & 0o004 == 0
+    }
 }
 
 fn target_of(path: &TreePath) -> Option<Vec<u8>> {

@@ -12,12 +12,14 @@ pub(crate) mod lru;
 mod not_shown;
 mod places;
 mod read;
+mod secret;
 mod sources;
 mod stamp;
 
 pub use disk::Disk;
 pub use not_shown::{NotShown, Unshown};
 pub use read::ReadError;
+pub(crate) use secret::is_of_project;
 #[cfg(test)]
 pub(crate) use stamp::is_open_to_write;
 pub use stamp::{Grain, Stamp, attr_of, now};
@@ -31,6 +33,7 @@ use linked::Linked;
 use places::{Mirrored, Places};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Statx};
 use rustix::io::Errno;
+use secret::StateFolders;
 use sources::Sources;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -117,6 +120,7 @@ pub struct Snapshot {
     hashes: Hashes,
     not_shown: NotShown,
     linked: Linked,
+    state_folders: StateFolders,
 }
 
 /// Largest file of the user that is hashed where the hub is far: 0.05 s, and then only its changes go.
@@ -154,6 +158,7 @@ impl Snapshot {
             hashes: Hashes::default(),
             not_shown,
             linked: Linked::new(),
+            state_folders: StateFolders::default(),
         }
     }
 
@@ -287,7 +292,7 @@ impl Snapshot {
         let content = match attr.size {
             0 => Content::Empty,
             _ => {
-                let name = Digest::of(&[b"kept back", &stamp.digest(false).0[..]].concat());
+                let name = secret::kept_back_name(&stamp);
                 self.sources.add_kept_back(name, path);
                 Content::Lazy(name)
             }

@@ -155,6 +155,63 @@ fn hard_links_of_a_file_that_is_kept_back_have_one_content() {
     assert_eq!(tree.snapshot.kept_back(&one), [tree.path("link of one"), tree.path("one")]);
 }
 
+/// A private key as text, put together here so that this file is none.
+fn private_key() -> String {
+    format!("-----BEGIN {0}-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASC\n-----END {0}-----\n", "PRIVATE KEY")
+}
+
+#[test]
+fn what_holds_a_private_key_is_kept_back_by_whatever_name_and_way() {
+    let tree = Tree::new();
+    let name_of = |name: &str| match tree.content(name) {
+        Content::Lazy(digest) => Some(digest).filter(|digest| !tree.snapshot.kept_back(digest).is_empty()),
+        _ => None,
+    };
+    fs::write(tree.at("notes.txt"), private_key()).unwrap();
+    fs::hard_link(tree.at("notes.txt"), tree.at("second")).unwrap();
+    fs::write(tree.at("large"), format!("{}{}", private_key(), "x".repeat(EAGER_FILE_BYTES_MAX as usize))).unwrap();
+    fs::write(tree.at("ca.pem"), private_key().replace("PRIVATE KEY", "CERTIFICATE")).unwrap();
+    for name in ["notes.txt", "second", "large"] {
+        let digest = name_of(name).unwrap_or_else(|| panic!("{name} is given"));
+        assert!(matches!(tree.snapshot.read_piece(&digest, 0), Err(ReadError::UnknownStamp(_))), "{name}");
+        assert_eq!(tree.snapshot.secret_at(&tree.path(name)), Some(Denial::Key), "{name}");
+        let whole = fs::read(tree.at(name)).unwrap();
+        assert!(tree.snapshot.read_block(&Digest::of(&whole)).unwrap().is_none(), "{name}: nor by its hash");
+    }
+    assert!(matches!(tree.content("ca.pem"), Content::Block(_)), "a certificate is no secret");
+    // It is looked at again when it has changed, either way.
+    fs::write(tree.at("ca.pem"), private_key()).unwrap();
+    assert!(name_of("ca.pem").is_some());
+    fs::write(tree.at("ca.pem"), "nothing").unwrap();
+    assert!(matches!(tree.content("ca.pem"), Content::Block(_)));
+}
+
+#[test]
+fn what_was_kept_back_can_be_lent_while_it_is_the_same() {
+    let tree = Tree::new();
+    fs::write(tree.at("key"), private_key()).unwrap();
+    let Content::Lazy(name) = tree.content("key") else { panic!("given") };
+    assert!(tree.snapshot.lend(&name));
+    assert_eq!(tree.snapshot.read_piece(&name, 0).unwrap(), private_key().as_bytes());
+    fs::write(tree.at("key"), format!("{}more", private_key())).unwrap();
+    assert!(!tree.snapshot.lend(&name), "it is another one now");
+    assert!(!tree.snapshot.lend(&Digest([1; 32])));
+}
+
+#[test]
+fn what_a_hub_keeps_stays_here_wherever_its_folder_is() {
+    let tree = Tree::new();
+    fs::create_dir_all(tree.at("pool/hub/journal")).unwrap();
+    wire::Key::load_or_create(&tree.at("pool/hub/hub.key")).unwrap();
+    fs::write(tree.at("pool/hub/journal/1"), "of others").unwrap();
+    fs::write(tree.at("pool/notes"), "mine").unwrap();
+    let state = tree.path("pool/hub/journal/1");
+    assert_eq!(tree.snapshot.secret_at(&state), Some(Denial::State));
+    assert!(matches!(tree.content("pool/hub/journal/1"), Content::Lazy(_)));
+    assert!(matches!(tree.content("pool/hub/hub.key"), Content::Lazy(_)));
+    assert!(matches!(tree.content("pool/notes"), Content::Block(_)));
+}
+
 #[test]
 fn user_attributes() {
     let tree = Tree::new();

@@ -226,6 +226,10 @@ pub struct Welcome {
     /// own, 2: of the site, 3: a volunteer's, 4: nobody has said yet, and it gets no tasks; 0: the hub knows no classes.
     #[prost(uint32, tag = "13")]
     pub trust: u32,
+    /// To a client: shows one of the same account on the same machine that the hub is that account's (`owner::Secret::proof_of_hub`). Empty
+    /// if the hub has no such secret.
+    #[prost(bytes = "bytes", tag = "14")]
+    pub owner: Bytes,
 }
 
 /// How far a view is known.
