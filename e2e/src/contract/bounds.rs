@@ -68,6 +68,8 @@ fn make_deep(folder: &Path) -> rustix::io::Result<()> {
 pub fn hold(pool: &mut Pool) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for index in 0..pool.workers.len() {
+        // While it lives, what is there is its own.
+        pool.workers[index].kill();
         let left = pool.scratch.path().join(format!("worker{index}/state/run/tasks"));
         if let Err(error) = make_deep(&left) {
             wrong.push(format!("a deep tree in {}: {error}", left.display()));

@@ -32,7 +32,7 @@ fn answering(place: &Place, question: &'static str, answer: &'static str) -> std
     })
 }
 
-const SUBCOMMANDS: [&str; 31] = [
+const SUBCOMMANDS: [&str; 32] = [
     "up",
     "hub",
     "worker",
