@@ -163,6 +163,16 @@ pub fn shown_lines(text: &str) -> Cow<'_, str> {
     shown_but(text, |letter| matches!(letter, '\n' | '\t'))
 }
 
+/// A line of a log, which stays one line whatever is told in it; its end stays. `has_colours`: who writes the log has made all escape
+/// sequences that are in it, and these stay as well.
+pub fn logged(line: &str, has_colours: bool) -> Cow<'_, str> {
+    let body = line.strip_suffix('\n').unwrap_or(line);
+    match shown_but(body, |letter| letter == '\t' || has_colours && letter == '\u{1b}') {
+        Cow::Borrowed(_) => Cow::Borrowed(line),
+        Cow::Owned(shown) => Cow::Owned(shown + &line[body.len()..]),
+    }
+}
+
 fn shown_but(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     if !text.contains(|letter| is_unseen(letter) && !stays(letter)) {
         return Cow::Borrowed(text);
@@ -200,9 +210,25 @@ pub fn printable(bytes: &[u8]) -> String {
     text
 }
 
+/// A text of another machine's, as it may be kept, logged and shown: one line, printable, and of so many bytes of the original at most.
+pub fn told(text: &str, bytes_max: usize) -> String {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    printable(&text.as_bytes()[..end])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_others_tell_is_cut_and_printable() {
+        assert_eq!(told("b\u{fc}ro", 2), "b", "at a whole character");
+        assert_eq!(told("a\n\u{1b}]0;x\u{7}", 100), "a\\n\\u{1b}]0;x\\u{7}");
+        assert_eq!((told("", 9).as_str(), told(&"x".repeat(5000), 64).len()), ("", 64));
+    }
 
     #[test]
     fn what_is_not_seen_is_escaped() {
@@ -210,6 +236,8 @@ mod tests {
         assert_eq!(shown("a\u{1b}[31m\r\n\u{7f}\u{9b}2J"), "a\\u{1b}[31m\\r\\n\\u{7f}\\u{9b}2J");
         assert_eq!(shown("x\u{202e}fdp\u{200b}"), "x\\u{202e}fdp\\u{200b}");
         assert_eq!(shown_lines("a\n\tb\r\n"), "a\n\tb\\r\n");
+        assert_eq!(logged("a\nb\u{1b}[1mc\r\n", false), "a\\nb\\u{1b}[1mc\\r\n");
+        assert_eq!((logged("a\u{1b}[1m\n", true), logged("a\nb", true)), ("a\u{1b}[1m\n".into(), "a\\nb".into()));
         assert_eq!(printable(b"a\x1b\xff\n"), "a\\u{1b}\\xff\\n");
         assert_eq!(faithful(b"a\x1b\xff\n"), "a\u{1b}\\xff\n");
     }

@@ -4,6 +4,7 @@ use crate::above;
 use crate::held::Held;
 use crate::server::{Shared, blocking, now_seconds};
 use crate::shared::Hubs;
+use base::path::told;
 use bytes::Bytes;
 use serde_json::json;
 use std::sync::Arc;
@@ -49,16 +50,9 @@ pub(crate) struct Guest {
 
 /// A greeting as it may be kept and shown: whoever sent it is not known yet.
 fn bounded(mut hello: Hello) -> Hello {
-    let shown = |text: &str, bytes: usize| {
-        let mut end = text.len().min(bytes);
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        base::path::printable(&text.as_bytes()[..end])
-    };
     let short = |bytes: &Bytes| if bytes.len() > MARK_BYTES_MAX { Bytes::new() } else { bytes.clone() };
-    hello.name = shown(&hello.name, NAME_BYTES_MAX);
-    hello.platform = shown(&hello.platform, PLATFORM_BYTES_MAX);
+    hello.name = told(&hello.name, NAME_BYTES_MAX);
+    hello.platform = told(&hello.platform, PLATFORM_BYTES_MAX);
     (hello.secret, hello.system, hello.owner) = (short(&hello.secret), short(&hello.system), short(&hello.owner));
     hello.joiner = short(&hello.joiner);
     hello.tags.truncate(TAGS_MAX);
@@ -66,7 +60,7 @@ fn bounded(mut hello: Hello) -> Hello {
     if let Some(behind) = &mut hello.behind {
         behind.tags.truncate(TAGS_MAX);
         behind.tags.retain(|tag| tag.len() <= NAME_BYTES_MAX);
-        behind.rests = shown(&behind.rests, PLATFORM_BYTES_MAX);
+        behind.rests = told(&behind.rests, PLATFORM_BYTES_MAX);
     }
     hello
 }

@@ -2,8 +2,9 @@
 
 use super::worker::Finished;
 use crate::error::Result;
+use crate::render::json_shown;
 use base::ExitStatus;
-use base::path::printable;
+use base::path::{printable, shown, shown_lines};
 use gleaner_client::{Error, Place};
 use serde::Serialize;
 use std::fmt::Write;
@@ -120,7 +121,8 @@ impl Tally {
 }
 
 fn to_json(value: &impl Serialize) -> Result<String> {
-    serde_json::to_string(value).map_err(|error| crate::error::CliError::internal(error.to_string()))
+    let text = serde_json::to_string(value).map_err(|error| crate::error::CliError::internal(error.to_string()))?;
+    Ok(json_shown(&text))
 }
 
 /// `FILE:LINE: exited with status 1: COMMAND`.
@@ -131,7 +133,7 @@ fn failure(finished: &Finished) -> String {
             ExitStatus::Code(code) => format!("exited with status {code}"),
             ExitStatus::Signal(signal) => format!("killed by signal {signal}"),
         },
-        Err(error) => error.to_string().lines().next().unwrap_or_default().to_owned(),
+        Err(error) => shown(error.to_string().lines().next().unwrap_or_default()).into_owned(),
     };
     let shown = printable(&finished.item.command.shown);
     let command: String = shown.chars().take(COMMAND_CHARACTERS_MAX).collect();
@@ -146,15 +148,15 @@ pub fn remarks(finished: &Finished) -> String {
     match &finished.result {
         Ok(ended) => {
             for note in &ended.notes {
-                let _ = writeln!(text, "gleaner run: {origin}: {note}");
+                let _ = writeln!(text, "gleaner run: {origin}: {}", shown(note));
             }
             if let (Place::Here { why }, false) = (&ended.place, ended.notes.is_empty()) {
-                let _ = writeln!(text, "gleaner run: {origin}: ran here: {why}");
+                let _ = writeln!(text, "gleaner run: {origin}: ran here: {}", shown(why));
             }
         }
         Err(Error::Cancelled) => {}
         Err(error) => {
-            let _ = writeln!(text, "gleaner run: {origin}: {error}");
+            let _ = writeln!(text, "gleaner run: {origin}: {}", shown_lines(&error.to_string()));
         }
     }
     text
