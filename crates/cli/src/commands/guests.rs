@@ -19,7 +19,7 @@ pub fn pause(arguments: &Pause) -> Result {
     let for_s = arguments.time.map(|time| time.as_secs_f64());
     let question = json!({"ask": "pause", "for_s": for_s, "evict": arguments.evict});
     let told = told_by_worker(arguments.guests.state.as_ref(), &question)?;
-    if told["frozen"] != true {
+    if told["quiet"] != true {
         return Err(CliError::environment("guests have been told to end, for they cannot be frozen here")
             .hint("`gleaner doctor` says what is missing; `gleaner guests` shows what still runs"));
     }
@@ -29,7 +29,18 @@ pub fn pause(arguments: &Pause) -> Result {
     let until = arguments.time.map_or("until `gleaner resume`".into(), |time| format!("for {}", age(time.as_secs())));
     let count = told["guests"].as_array().map_or(0, Vec::len);
     let took = told["took_ms"].as_f64().unwrap_or(0.0);
-    print(&format!("{} here {until}; stopped within {took:.1} ms\n", guests_rest(count)))
+    print(&format!("{} here {until}; {}\n", guests_rest(count), stopped(told["frozen"] == true, took)))
+}
+
+/// How they have stopped. Who waits within the kernel cannot be frozen before it is answered.
+fn stopped(is_frozen: bool, took_ms: f64) -> String {
+    match is_frozen {
+        true => format!("stopped within {took_ms:.1} ms"),
+        false => format!(
+            "none computes any more, after {took_ms:.1} ms, but not all are frozen: one waits for a file of its client, 30 s at most, or for \
+             a processor, and is frozen as soon as it would go on"
+        ),
+    }
 }
 
 fn guests_rest(count: usize) -> String {

@@ -466,7 +466,8 @@ impl State {
         self.pause_or_not(self.paused);
         let mut told = self.told();
         told["took_ms"] = json!(took_ms);
-        told["frozen"] = json!(is_quiet);
+        told["quiet"] = json!(is_quiet);
+        told["frozen"] = json!(self.shared.guests.count() == 0 || self.shared.levers.is_frozen());
         told
     }
 
