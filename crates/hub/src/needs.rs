@@ -13,6 +13,9 @@ const MEMORY_STEP_MIB: u32 = 256;
 const SPEED_STEPS: u32 = 16;
 /// Of a machine that says nothing of what it expects.
 const SURE: Expected = Expected { mean: 1_000, low: 1_000, high: 1_000, error: 0, covered: 1_000 };
+/// Most CPUs of one machine, and of all behind a hub, that count: whoever says more is not believed. For each 128 there is a host.
+const MACHINE_CPUS_MAX: u32 = 4096;
+const BEHIND_CPUS_MAX: u32 = 1 << 18;
 /// Most tags that a hub knows.
 const NAMES_MAX: usize = OWNERS_TAGS.count_ones() as usize;
 
@@ -36,7 +39,14 @@ pub struct Lent {
 impl Lent {
     /// Of one machine of which nothing else is known.
     pub fn by_machine(cpus: u32) -> Self {
-        Self { cpus: cpus.max(1), largest: cpus.max(1), ..Self::default() }
+        let cpus = cpus.clamp(1, MACHINE_CPUS_MAX);
+        Self { cpus, largest: cpus, ..Self::default() }
+    }
+
+    /// The same as far as one machine can have it.
+    pub fn of_one(self) -> Self {
+        let cpus = self.cpus.min(MACHINE_CPUS_MAX);
+        Self { cpus, largest: self.largest.min(MACHINE_CPUS_MAX), ..self }
     }
 
     /// Of this and another.
@@ -89,10 +99,9 @@ impl Lent {
         self.cpus > 0 && self.speed_permille() >= 1_000 / SPEED_STEPS
     }
 
-    /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
-    pub fn hosts(self) -> Vec<Shape> {
-        let places = RUNNING_MAX as u32;
-        let shape = |cpus: u32, largest: u32| Shape {
+    /// A host of so many processors, of which one task can have so many.
+    fn host(&self, cpus: u32, largest: u32) -> Shape {
+        Shape {
             platform: Platform::LINUX_X86_64,
             level: self.level,
             cpus: cpus as u16,
@@ -100,15 +109,23 @@ impl Lent {
             memory_mib: self.memory_mib,
             tags: self.tags | TAKES_LAUNCHES | if self.gives() { GIVES } else { 0 },
             ..Shape::default()
-        };
-        // A machine with more processors than places lends one task all of them: they are one host, which has fewer tasks then.
-        let first = self.cpus.min(self.largest.max(places)).min(u16::MAX.into());
-        let mut left = self.cpus - first;
-        // One that lends nothing for a while says what it will lend again: who needs that waits for it.
-        let mut shapes = vec![shape(first, if first == 0 { self.largest } else { self.largest.min(first) })];
+        }
+    }
+
+    /// The host that has the largest tasks. A machine with more processors than places lends one task all of them: it is one host, which has
+    /// fewer tasks then. One that lends nothing for a while says what it will lend again: who needs that waits for it.
+    fn first_host(&self) -> Shape {
+        let first = self.cpus.min(self.largest.max(RUNNING_MAX as u32)).min(u16::MAX.into());
+        self.host(first, if first == 0 { self.largest } else { self.largest.min(first) })
+    }
+
+    /// As hosts of at most as many processors as a host has places. Of all but the first, which has the largest tasks.
+    pub fn hosts(self) -> Vec<Shape> {
+        let mut shapes = vec![self.first_host()];
+        let mut left = self.cpus - u32::from(shapes[0].cpus);
         while left > 0 {
-            let cpus = left.min(places);
-            shapes.push(shape(cpus, self.largest.min(cpus)));
+            let cpus = left.min(RUNNING_MAX as u32);
+            shapes.push(self.host(cpus, self.largest.min(cpus)));
             left -= cpus;
         }
         shapes
@@ -116,7 +133,7 @@ impl Lent {
 
     /// Whether it has all that a task needs.
     pub fn has_all(&self, need: &Need) -> bool {
-        self.hosts().first().is_some_and(|shape| misfit(shape, need).is_none())
+        misfit(&self.first_host(), need).is_none()
     }
 
     /// Why none of these machines can have a task, if one thing alone is the reason.
@@ -236,9 +253,10 @@ impl Tags {
 
     /// What the workers of a hub lend that works for this one.
     pub fn lent_behind(&mut self, lends: &Lends) -> Lent {
+        let cpus = lends.cpus.min(BEHIND_CPUS_MAX);
         Lent {
-            cpus: lends.cpus,
-            largest: if lends.cpus == 0 { lends.largest } else { lends.largest.min(lends.cpus) },
+            cpus,
+            largest: if cpus == 0 { lends.largest } else { lends.largest.min(cpus) },
             memory_mib: in_steps(lends.memory_mib),
             level: wire::convert::level(lends.level),
             tags: self.lent(&sound(&lends.tags)),
@@ -340,6 +358,17 @@ mod tests {
         assert_eq!(Tags::default().lent_by(&Hello::default()), Lent::default());
         let above = Hello { behind: Some(lends), ..Hello::default() };
         assert_eq!(Tags::default().lent_by(&above), all);
+    }
+
+    #[test]
+    fn no_machine_is_believed_to_have_any_number_of_processors() {
+        let mut tags = Tags::default();
+        let all = u32::MAX;
+        let machine = tags.lent_by(&Hello { cpus: all, memory_bytes: u64::MAX, ..Hello::default() });
+        assert_eq!((machine.cpus, machine.largest, machine.hosts().len()), (4096, 4096, 1));
+        let behind = tags.lent_behind(&Lends { cpus: all, largest: 1, ..Lends::default() });
+        assert_eq!((behind.cpus, behind.hosts().len()), (1 << 18, (1 << 18) / RUNNING_MAX));
+        assert_eq!((behind.of_one().cpus, behind.of_one().hosts().len()), (4096, 4096 / RUNNING_MAX));
     }
 
     #[test]
