@@ -13,6 +13,7 @@ use client::settings::{Choices, Prefer, Source};
 use ending::{end_of_stdin, log_end, told_to_end};
 use hub::desk::Room;
 use hub::shared::addresses_for_others;
+use place::{clear, cpu_numbers};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
