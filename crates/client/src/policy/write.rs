@@ -177,7 +177,9 @@ impl WritePolicy {
         let meant = self.scope.named.iter().chain(&self.scope.mentioned).chain(&self.scope.places.outputs);
         let mut meant = meant.chain(&self.allowed);
         let mut is_on_the_way = || {
-            meant.any(|meant| meant.is_within(path)) || self.scope.granted.write.iter().any(|at| at.is_beneath(path))
+            // What is made on the way to a cache is dropped with it.
+            meant.any(|meant| meant.is_within(path) && self.scratch(meant, home).is_none())
+                || self.scope.granted.write.iter().any(|at| at.is_beneath(path))
         };
         if facts.directory && facts.owner.is_none() && is_on_the_way() {
             // Made on the way to what is named, allowed or granted.
