@@ -70,7 +70,7 @@ pub fn hold(pool: &mut Pool) -> Result<Vec<String>> {
     for index in 0..pool.workers.len() {
         // While it lives, what is there is its own.
         pool.workers[index].kill();
-        let left = pool.scratch.path().join(format!("worker{index}/state/run/tasks"));
+        let left = pool.scratch.path().join(format!("worker{index}/state/worker/run/tasks"));
         if let Err(error) = make_deep(&left) {
             wrong.push(format!("a deep tree in {}: {error}", left.display()));
         }

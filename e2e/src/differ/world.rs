@@ -23,7 +23,7 @@ const LOCAL_LIMIT: Duration = Duration::from_secs(4);
 /// What `remrun` says of a command that turned out to be unable to run elsewhere when part of it was delivered. It runs here the next time.
 const CALLED_OFF_LATE: &str = "run it again";
 /// The same of one that read what may not leave this machine when part of it was delivered, and was refused it there.
-const KEPT_BACK: &str = "so it cannot be sent";
+const KEPT_BACK: [&str; 2] = ["so it cannot be sent", "was kept back by the read policy"];
 /// The same of one that did not get its lock before somebody changed what it had seen.
 const NOT_LOCKED: &str = "before it had its lock";
 
@@ -88,7 +88,8 @@ pub fn compare(program: &Program, name: &str, place: &Path, clients: Clients<'_>
         return Ok(Comparison { is_void: true, ..Comparison::default() });
     }
     let mut remote = side(true)?;
-    if remote.outcomes.iter().any(|outcome| outcome.said().contains(KEPT_BACK)) {
+    let is_kept_back = |outcome: &Outcome| KEPT_BACK.iter().any(|text| outcome.said().contains(text));
+    if remote.outcomes.iter().any(is_kept_back) {
         // Its caller was told, and such commands run here from then on.
         let late = remote.called_off_late + 1;
         remote = side(true)?;
