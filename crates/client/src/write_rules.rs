@@ -13,24 +13,17 @@ use std::sync::Mutex;
 #[derive(Clone, Debug)]
 pub struct WriteRules {
     policy: WritePolicy,
-    /// Why the project's file grants nothing, if there is one and it does not.
-    grants_nothing: Option<String>,
 }
 
 impl WriteRules {
     /// For a command about `scope`, with the paths that its caller allowed.
     pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
-        Self { policy: WritePolicy::new(scope, allowed), grants_nothing: None }
-    }
-
-    /// The same where the project's file grants nothing, for this reason.
-    pub fn with_idle_file(self, grants_nothing: Option<String>) -> Self {
-        Self { grants_nothing, ..self }
+        Self { policy: WritePolicy::new(scope, allowed) }
     }
 
     /// Why the project's file grants nothing, if there is one and it does not.
     pub fn grants_nothing(&self) -> Option<&str> {
-        self.grants_nothing.as_deref()
+        self.policy.grants_nothing()
     }
 
     /// What its caller can do about what is refused; `home` if the command has none of its own.
@@ -99,6 +92,8 @@ pub struct Directories<'a> {
     renamed: HashMap<&'a TreePath, &'a TreePath>,
     /// Where it has files.
     files: HashSet<&'a TreePath>,
+    /// What it gives another name, and does not change otherwise.
+    linked: HashSet<&'a TreePath>,
     /// What is guarded around it; looked for with the first change.
     guard: Mutex<Option<Guard>>,
 }
@@ -127,8 +122,14 @@ impl<'a> Directories<'a> {
         let renamed = renames.collect();
         let is_file = |change: &&Change| matches!(change.action, Action::File { .. } | Action::Fifo { .. });
         let files = delta.changes.iter().filter(is_file).map(|change| &change.path).collect();
+        let changed: HashSet<&TreePath> = delta.changes.iter().map(|change| &change.path).collect();
+        let linked = delta.changes.iter().filter_map(|change| match &change.action {
+            Action::HardLink { to } if !changed.contains(to) => Some(to),
+            _ => None,
+        });
+        let linked = linked.collect();
         let (moved, guard) = (moved.flatten().collect(), Mutex::default());
-        Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, guard }
+        Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, linked, guard }
     }
 
     /// Whether a folder is moved to `path`, which is where a repository may look for hooks and settings: what is in the folder is not
@@ -147,7 +148,10 @@ fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
     WriteFacts {
         owner: found.map(|stat| stat.st_uid),
         directory: found.map_or_else(|| directories.all.contains(path), is_directory),
-        may_write: may_write(path, &directories.replaced) || found.is_some_and(|stat| may_change(path, &stat)),
+        // Another name is made where that name is: whether this file may have one, the kernel says.
+        may_write: directories.linked.contains(path)
+            || may_write(path, &directories.replaced)
+            || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
     }
 }
@@ -195,6 +199,19 @@ fn is_in_new_repository(path: &TreePath) -> bool {
 mod tests {
     use super::*;
     use base::{Attr, Base, Change};
+
+    #[test]
+    fn another_name_needs_no_right_to_write_the_file() {
+        let at = |name: &str| TreePath::parse(name.as_bytes()).expect("a path");
+        let link =
+            || Change { path: at("/tmp/p"), base: Base::Absent, action: Action::HardLink { to: at("/proc/version") } };
+        let linked = Delta { changes: vec![link()] };
+        assert!(facts(&at("/proc/version"), &Directories::of(&linked)).may_write);
+        // Who changes it as well needs the right to.
+        let removed = Change { path: at("/proc/version"), base: Base::Absent, action: Action::Remove };
+        let changed = Delta { changes: vec![link(), removed] };
+        assert!(Directories::of(&changed).linked.is_empty());
+    }
 
     #[test]
     fn directories_of_a_delta_are_new_ones_too() {
