@@ -292,7 +292,8 @@ mod tests {
             let key = crate::testing::node(number);
             lock(&hub.shared.registry).add(key, "client", "machine", 1).expect("let in");
             let (theirs, ours) = Connection::within_process(key, hub.node);
-            let shared = hub.shared.clone();
+            // Within a process what was said last is lost with the one who said it.
+            let (shared, _held) = (hub.shared.clone(), ours.clone());
             tokio::spawn(async move { shared.serve(ours).await });
             let (mut sender, mut receiver) = theirs.open_control().await.expect("a stream");
             sender.greet(&Hello { version, ..hello(Role::Client, 0) }).await.expect("sent");
