@@ -212,11 +212,7 @@ pub fn printable(bytes: &[u8]) -> String {
 
 /// A text of another machine's, as it may be kept, logged and shown: one line, printable, and of so many bytes of the original at most.
 pub fn told(text: &str, bytes_max: usize) -> String {
-    let mut end = text.len().min(bytes_max);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
-    printable(&text.as_bytes()[..end])
+    printable(&text.as_bytes()[..text.floor_char_boundary(bytes_max)])
 }
 
 #[cfg(test)]

@@ -3,14 +3,17 @@
 //! `client.toml` says which hub this account uses; `node.toml` is for hub and worker on this machine. Both lie in
 //! `$GLEANER_CONFIG_DIR`, else `$XDG_CONFIG_HOME/gleaner`, else `~/.config/gleaner`.
 
+mod hubs;
 mod owner;
 
+use hubs::{hub, known_hub, trust};
 pub use owner::{Cpus, Guests, GuestsFile, Memory, RestFile};
 
 use crate::error::{CliError, Result};
 use crate::parts::OwnWork;
 use base::command::are_tags;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -434,6 +437,13 @@ impl Config {
             ("state_dir", path(&self.state_dir.value), self.state_dir.source.to_string()),
         ]
     }
+
+    /// The same as JSON, with the folder of the files.
+    pub fn json(&self) -> serde_json::Value {
+        let row = |(key, value, source): (&str, _, _)| (key.to_owned(), json!({"value": value, "source": source}));
+        let settings: serde_json::Map<_, _> = self.table().into_iter().map(row).collect();
+        json!({"config_dir": self.dir.to_string_lossy(), "settings": settings})
+    }
 }
 
 /// Chooses the strongest of a setting's sources.
@@ -443,6 +453,16 @@ struct Pick<'a> {
 }
 
 impl Pick<'_> {
+    /// A setting that need not be there.
+    fn said(
+        &self,
+        variable: &'static str,
+        flag: (&'static str, Option<String>),
+        file_value: Option<String>,
+    ) -> Option<Setting<String>> {
+        Some(self.text(variable, flag, file_value, String::new)).filter(|text| text.source != Source::Default)
+    }
+
     fn text(
         &self,
         variable: &'static str,
@@ -460,24 +480,6 @@ impl Pick<'_> {
             Some(value) => Setting { value, source: Source::File(self.file.to_owned()) },
             None => Setting { value: default(), source: Source::Default },
         }
-    }
-}
-
-/// Whose the workers are of `hub`. What the file says is of the hub whose key is beside it, and of no other.
-fn trust(
-    pick: &Pick<'_>,
-    hub: Option<&Setting<KnownHub>>,
-    of_file: Option<(String, Option<String>)>,
-) -> Result<Option<Setting<Trust>>> {
-    let is_of = |key: &String| hub.is_some_and(|hub| base::Digest::from_hex(key) == Some(hub.value.key));
-    let of_file = of_file.filter(|(_, key)| key.as_ref().is_some_and(is_of)).map(|(class, _)| class);
-    let text = pick.text("GLEANER_TRUST", ("", None), of_file, String::new);
-    if text.source == Source::Default {
-        return Ok(None);
-    }
-    match Trust::from_name(&text.value) {
-        Some(value) => Ok(Some(Setting { value, source: text.source })),
-        None => Err(wrong("trust", &text.source, &text.value, "own, site or volunteer")),
     }
 }
 
@@ -504,48 +506,8 @@ fn journal(pick: &Pick<'_>, of_file: Option<String>) -> Result<Option<Setting<Pl
 
 /// Where metrics are, if anywhere.
 fn metrics(pick: &Pick<'_>, of_flag: Option<String>, of_file: Option<String>) -> Result<Option<Setting<SocketAddr>>> {
-    let text = pick.text("GLEANER_METRICS", ("--metrics", of_flag), of_file, String::new);
-    if text.source == Source::Default {
-        return Ok(None);
-    }
+    let Some(text) = pick.said("GLEANER_METRICS", ("--metrics", of_flag), of_file) else { return Ok(None) };
     parse(text, "metrics", "an address and port such as 127.0.0.1:9433").map(Some)
-}
-
-fn hub(
-    around: &Surroundings,
-    file: &Path,
-    addresses: Vec<String>,
-    key: Option<String>,
-) -> Result<Option<Setting<KnownHub>>> {
-    // The two go together: a hub's address with another hub's key would only fail later.
-    let (addresses, key, source) = match around.variable("GLEANER_HUB") {
-        Some(list) => (
-            list.split(',').map(|address| address.trim().to_owned()).collect(),
-            around.variable("GLEANER_HUB_KEY").map(String::from),
-            Source::Environment("GLEANER_HUB"),
-        ),
-        None => (addresses, key, Source::File(file.to_owned())),
-    };
-    known_hub(addresses, key, source)
-}
-
-fn known_hub(addresses: Vec<String>, key: Option<String>, source: Source) -> Result<Option<Setting<KnownHub>>> {
-    if addresses.is_empty() {
-        return Ok(None);
-    }
-    for address in &addresses {
-        let port = address.rsplit_once(':').filter(|(host, _)| !host.is_empty()).map(|(_, port)| port.parse::<u16>());
-        if !matches!(port, Some(Ok(1..))) {
-            return Err(wrong("hub", &source, address, "a host and port such as hub.example:7433"));
-        }
-    }
-    let Some(text) = key else {
-        return Err(CliError::config(format!("{source}: a hub is given, but not its key"))
-            .hint("`gleaner use TOKEN` and `gleaner join TOKEN` write both; beside GLEANER_HUB set GLEANER_HUB_KEY"));
-    };
-    let key = base::Digest::from_hex(&text)
-        .ok_or_else(|| wrong("hub_key", &source, &text, "a key of 64 hexadecimal digits"))?;
-    Ok(Some(Setting { value: KnownHub { addresses, key }, source }))
 }
 
 fn parse<T: std::str::FromStr>(text: Setting<String>, key: &str, want: &str) -> Result<Setting<T>> {

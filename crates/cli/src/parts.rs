@@ -217,7 +217,7 @@ pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
     let node = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?.node();
     let place = worker.state_dir.join("templates");
     let config = sandbox::Config { place, cgroup: Some(format!("gleaner-{}", node.short())) };
-    // Before the process becomes another user to the kernel.
+    // Before the process becomes another user to the kernel. A hub in it is known to its own account by this, whatever `own_work` is.
     let kept = Secret::keep();
     let owner = (worker.own_work == OwnWork::Ordinary).then_some(kept).and_then(|kept| {
         kept.inspect_err(|error| tracing::warn!(%error, "the owner's own tasks cannot be told from guests: they wait for all others")).ok()

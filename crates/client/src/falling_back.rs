@@ -24,11 +24,11 @@ impl Session {
         };
         record.note(format!("called off: {why}"));
         self.daemon.unable.note(&kind, &why, self.is_noticed(), now_seconds());
-        let remedy = why.starts_with(USES_NETWORK).then_some("with --net it may use the network from a worker");
+        let of_network = why.starts_with(USES_NETWORK).then_some("with --net it may use the network from a worker");
+        let remedy = record.kept_back().last().map(|kept| kept.denial.remedy()).or(of_network);
         let mut reply = self.fall_back(why);
-        if let Reply::Failed { message, .. } = &mut reply {
-            let remedy = record.kept_back().last().map(|kept| kept.denial.remedy()).or(remedy);
-            remedy.iter().for_each(|remedy| message.push_str(&format!("; {remedy}")));
+        if let (Reply::Failed { message, .. }, Some(remedy)) = (&mut reply, remedy) {
+            message.push_str(&format!("; {remedy}"));
         }
         reply
     }

@@ -6,7 +6,6 @@ use base::door::Reply;
 use base::tally::Tally;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use wire::lock;
 
@@ -14,8 +13,6 @@ use wire::lock;
 #[derive(Debug, Default)]
 pub struct Figures {
     state: Mutex<State>,
-    /// Commands that had to begin again, since a worker or a link was lost.
-    begun_again: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -23,6 +20,8 @@ struct State {
     commands: u64,
     here: Tally,
     failed: Tally,
+    /// Commands that had to begin again, since a worker or a link was lost.
+    begun_again: u64,
     /// Commits that are under way, and since when.
     committing: HashMap<TaskId, Instant>,
     commits: Times,
@@ -44,8 +43,8 @@ impl Drop for Committing<'_> {
 impl Figures {
     /// A command is over: what its caller is told, and how often it was launched.
     pub fn ended(&self, reply: &Reply, attempts: u32) {
-        self.begun_again.fetch_add(attempts.saturating_sub(1).into(), Ordering::Relaxed);
         let mut state = lock(&self.state);
+        state.begun_again += u64::from(attempts.saturating_sub(1));
         state.commands += 1;
         match reply {
             Reply::RunHere { why } => state.here.add(why),
@@ -68,7 +67,7 @@ impl Figures {
             commands: state.commands,
             here: state.here.counts().clone(),
             failed: state.failed.counts().clone(),
-            begun_again: self.begun_again.load(Ordering::Relaxed),
+            begun_again: state.begun_again,
             commits_pending: state.committing.len() as u64,
             commit_oldest_ms: oldest.as_millis() as u64,
             commits: state.commits,

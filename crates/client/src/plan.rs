@@ -6,7 +6,7 @@ use crate::choice::Choice;
 use crate::daemon::Daemon;
 use crate::endpoints;
 use crate::formats;
-use crate::grants::{self, Pins, Standing};
+use crate::grants::{self, Standing};
 use crate::history::Kind;
 use crate::link::Reach;
 use crate::listening;
@@ -140,8 +140,7 @@ impl Plan {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
         let trust = daemon.trust();
-        let whose = (trust, &daemon.config.closed[..]);
-        let (scope, grants_nothing) = scope(&command, &cwd, Some(&program), whose, &daemon.pins);
+        let scope = scope(&command, &cwd, Some(&program), trust, daemon);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
@@ -157,12 +156,14 @@ impl Plan {
             return Err(NotPlanned::Here(why));
         }
         include.extend(mounts.iter().map(|mount| mount.at.clone()));
-        let write = rules(scope.clone(), &cwd, allow_write).with_idle_file(grants_nothing);
+        let write = rules(scope.clone(), &cwd, allow_write);
         let read = ReadPolicy::new(scope);
-        if let Some(why) = secret_input(&fds[0], &read, daemon.server.views().snapshot()) {
+        let input = stdio::regular_file(&fds[0]);
+        let path = input.as_ref().map(|(path, _)| &path[..]);
+        if let Some(why) = secret_input(&fds[0], path, &read, daemon.server.views().snapshot()) {
             return Err(NotPlanned::Here(why));
         }
-        let (stdin, stdout, stderr) = streams(fds, &read);
+        let (stdin, stdout, stderr) = streams(fds, input, &read);
         // All that a job uses is looked at when it begins.
         let links = job.is_some() || !compilers::links_nothing(&command.argv);
         let first_sight = || {
@@ -326,23 +327,22 @@ fn only_here(
 }
 
 /// What a command may change, where it is not to be planned. Looks at the file system.
-pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>], pins: &Pins) -> Option<WriteRules> {
+pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>], daemon: &Daemon) -> Option<WriteRules> {
     let cwd = TreePath::parse(&command.cwd)?;
     command.argv = remote_ability::unwrap(&command.argv).to_vec();
     let program = profile::identify(&command.argv, &command.env, &cwd).ok();
     // What may be written does not depend on whose the workers are.
-    let (scope, grants_nothing) = scope(&command, &cwd, program.as_ref(), (Trust::Own, &[]), pins);
-    Some(rules(scope, &cwd, allow_write).with_idle_file(grants_nothing))
+    Some(rules(scope(&command, &cwd, program.as_ref(), Trust::Own, daemon), &cwd, allow_write))
 }
 
-/// What a command is about, and why its project's file grants nothing if there is one and it does not. `closed`: what is this program's own.
+/// What a command is about.
 fn scope(
     command: &Command,
     cwd: &TreePath,
     program: Option<&profile::Program>,
-    (trust, closed): (Trust, &[TreePath]),
-    pins: &Pins,
-) -> (Scope, Option<String>) {
+    trust: Trust,
+    daemon: &Daemon,
+) -> Scope {
     let home = command.env.iter().find_map(|entry| TreePath::parse(entry.strip_prefix(b"HOME=")?));
     let programs: Vec<TreePath> = program
         .into_iter()
@@ -359,17 +359,16 @@ fn scope(
         trust,
     };
     let mut scope = Scope::new(&input, &Disk::default());
-    scope.closed.extend_from_slice(closed);
+    scope.closed.extend_from_slice(&daemon.config.closed);
     scope.closes_all = command.umask & CLOSES_ALL == CLOSES_ALL;
-    let Some(project) = &scope.project else { return (scope, None) };
-    match grants::standing(&project.root, scope.home.as_ref(), pins) {
-        Standing::Absent => (scope, None),
-        Standing::Trusted(granted) => {
-            scope.granted = granted;
-            (scope, None)
+    if let Some(project) = &scope.project {
+        match grants::standing(&project.root, scope.home.as_ref(), &daemon.pins) {
+            Standing::Absent => {}
+            Standing::Trusted(granted) => scope.granted = granted,
+            Standing::Idle(why) => scope.grants_nothing = Some(why),
         }
-        Standing::Idle(why) => (scope, Some(why)),
     }
+    scope
 }
 
 fn rules(scope: Scope, cwd: &TreePath, allow_write: &[Vec<u8>]) -> WriteRules {
@@ -419,13 +418,13 @@ fn key_under(key: ViewKey, read: &ReadPolicy) -> ViewKey {
     ViewKey { variant: Some(variant), ..key }
 }
 
-/// What kind of streams the caller's descriptors are.
-fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output) {
+/// What kind of streams the caller's descriptors are. `input`: path and offset of a standard input that is a file.
+fn streams(fds: &[Arc<OwnedFd>; 3], input: Option<(Vec<u8>, u64)>, read: &ReadPolicy) -> (Stdin, Output, Output) {
     let stdin = match &fds[0] {
         fd if stdio::is_null(fd) => Stdin::Null,
         fd if stdio::is_terminal(fd) => Stdin::Terminal,
-        // A file that the policy keeps here was opened by the caller all the same: its bytes may go, its name not.
-        fd => match stdio::regular_file(fd) {
+        // Of a file that the policy keeps here, and that is no secret, the bytes may go and the name not: the caller opened it.
+        _ => match input {
             Some((path, offset)) if is_mirrored_file(&path) && is_readable(&path, read) => Stdin::File { path, offset },
             _ => Stdin::Stream,
         },
@@ -444,12 +443,13 @@ fn streams(fds: &[Arc<OwnedFd>; 3], read: &ReadPolicy) -> (Stdin, Output, Output
 }
 
 /// Why a command is kept here whose standard input is a file that holds a secret: its bytes would go as any input's.
-fn secret_input(fd: &OwnedFd, read: &ReadPolicy, snapshot: &Snapshot) -> Option<String> {
-    let Some((path, _)) = stdio::regular_file(fd) else {
+/// `path`: where that file is.
+fn secret_input(fd: &OwnedFd, path: Option<&[u8]>, read: &ReadPolicy, snapshot: &Snapshot) -> Option<String> {
+    let Some(path) = path else {
         let denial = Snapshot::secret_in_open(fd)?;
         return Some(format!("its standard input is a file without a name, which stays here: {}", denial.reason()));
     };
-    let (path, stat) = (TreePath::parse(&path)?, rustix::fs::stat(&path[..]).ok()?);
+    let (path, stat) = (TreePath::parse(path)?, rustix::fs::stat(path).ok()?);
     let facts = FileFacts { uid: stat.st_uid, mode: stat.st_mode & 0o7777, directory: false };
     // What the policy lets out is looked at when it is bound.
     let Access::Deny(denial) = read.decide(&path, &facts) else { return None };

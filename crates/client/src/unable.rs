@@ -144,11 +144,7 @@ impl Unable {
 
     /// A command of this kind was called off. `failed`: too late to be run here in the same breath.
     pub fn note(&self, kind: &Kind, why: &str, failed: bool, now_s: u64) {
-        let mut end = why.len().min(WHY_BYTES_MAX);
-        while !why.is_char_boundary(end) {
-            end -= 1;
-        }
-        let why = why[..end].to_owned();
+        let why = why[..why.floor_char_boundary(WHY_BYTES_MAX)].to_owned();
         let mut state = lock(&self.state);
         let failed = failed || state.kinds.get(&kind.key).is_some_and(|known| known.failed);
         state.kinds.insert(kind.key, Known { key: kind.key, program: kind.program, why, failed, used_s: now_s });

@@ -13,7 +13,6 @@ use base::{Seq, TaskId, ViewId, ViewUpdate};
 use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use wire::message::{
@@ -91,9 +90,10 @@ async fn carry(
         is_passing: shared.is_passing(&refused),
         ..FailedKind::NoWorker.because(refused.to_string())
     })?;
-    let waits = Waits::begin(client);
+    let waits = client.waiting.one();
     let (worker, why) = wait_for_place(placed, from_client).await?;
-    launch.waiting = waits.end();
+    drop(waits);
+    launch.waiting = client.waiting.now() as u32;
     let placed = placed_at(&worker, why, queued.elapsed());
     to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone(&worker))?;
     shared.note_launch(client, &worker, &launch);
@@ -266,27 +266,6 @@ fn convert_copied(copied: wire::message::Copied) -> Result<Copied, Failed> {
 }
 
 /// Waits until the task is placed, or the client takes it back.
-/// A launch without a place counts for as long as this lives.
-struct Waits(Arc<AtomicU32>);
-
-impl Waits {
-    fn begin(client: &ClientSession) -> Self {
-        client.waiting.fetch_add(1, Ordering::Relaxed);
-        Self(client.waiting.clone())
-    }
-
-    /// It has its place; how many have not.
-    fn end(self) -> u32 {
-        self.0.load(Ordering::Relaxed).saturating_sub(1)
-    }
-}
-
-impl Drop for Waits {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 async fn wait_for_place(
     mut placed: oneshot::Receiver<(Arc<WorkerSession>, String)>,
     from_client: &mut Receiver,

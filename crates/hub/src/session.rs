@@ -10,7 +10,7 @@ use mirror::Cursor;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use store::BlockStore;
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use wire::fetch::{Asker, Askers, CLIENT_LIMIT};
 use wire::message::Hello;
 use wire::without::{Part, is_left_out};
-use wire::{Connection, FetchError, Fetcher, Trust, convert, lock, message};
+use wire::{Connection, Count, FetchError, Fetcher, Trust, convert, lock, message};
 
 /// How long a launch waits for the launch before it, when they come over different streams.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
@@ -151,7 +151,7 @@ pub struct ClientSession {
     names_system: bool,
     unanswered: AtomicU64,
     /// Launches that have no place.
-    pub(crate) waiting: Arc<AtomicU32>,
+    pub(crate) waiting: Count,
     /// Streams whose first message has not come in full.
     opening: AtomicUsize,
     /// Numbers of what was last said to be on its way.
@@ -204,7 +204,7 @@ impl ClientSession {
             expected,
             names_system,
             unanswered: AtomicU64::new(0),
-            waiting: Arc::default(),
+            waiting: Count::default(),
             opening: AtomicUsize::new(0),
             announced: Mutex::default(),
         })

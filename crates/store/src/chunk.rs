@@ -254,8 +254,11 @@ fn next_extent(file: &File, at: u64, end: u64) -> io::Result<Extent> {
     }
 }
 
-/// Fills `buf` from `offset`, up to the end of the file.
-fn read_full(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+/// Fills `buf` from `offset`, up to the end of the file; how many bytes there were.
+///
+/// # Errors
+/// What the system says.
+pub fn read_full(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut filled = 0;
     while filled < buf.len() {
         match file.read_at(&mut buf[filled..], offset + filled as u64) {

@@ -79,8 +79,7 @@ impl Room {
 
     /// Whether there is so much that nobody misses at once what is given back.
     pub fn is_plenty(&self) -> bool {
-        self.bytes >= self.all_bytes / PLENTY_ONE_OF
-            && (self.all_files == u64::MAX || self.files >= self.all_files / PLENTY_ONE_OF)
+        self.bytes >= self.all_bytes / PLENTY_ONE_OF && self.files >= self.all_files / PLENTY_ONE_OF
     }
 }
 

@@ -23,6 +23,7 @@ pub mod awake;
 mod bulk;
 pub mod connection;
 pub mod convert;
+mod count;
 pub mod dial;
 mod eager;
 pub mod endpoint;
@@ -51,6 +52,7 @@ pub mod without;
 
 pub use connection::{Carrier, Connection, Mark, Receiver, Sender, WireError};
 pub use convert::Invalid;
+pub use count::{Count, Counted};
 pub use dial::{DialError, Joined, Pauses, dial, join, now_millis, now_nanos};
 pub use endpoint::Endpoint;
 pub use fetch::{FetchError, Fetcher, Keep, Look};

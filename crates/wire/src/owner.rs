@@ -35,7 +35,7 @@ impl Secret {
         Self::keep_in(Path::new(FOLDER))
     }
 
-    /// This account's secret, if a worker of it has made one. It is read again only when the file was changed: each launch asks for it.
+    /// This account's secret, if a worker or a hub of it has made one. It is read again only when the file was changed: each launch asks for it.
     pub fn read() -> Option<Self> {
         static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
         read_known(&place(Path::new(FOLDER)), &mut crate::lock(&KNOWN))

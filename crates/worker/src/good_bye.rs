@@ -3,11 +3,10 @@
 
 use crate::clients::Clients;
 use crate::host::Ear;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use wire::message::{Failed, FailedKind};
+use wire::{Count, Counted};
 
 /// For how long tasks may end by themselves.
 const GRACE: Duration = Duration::from_secs(1);
@@ -19,19 +18,14 @@ const LOOK: Duration = Duration::from_millis(10);
 /// Launches that are here, from their arrival until their answers are at the hub.
 #[derive(Clone, Debug, Default)]
 pub struct Launches {
-    count: Arc<AtomicUsize>,
+    here: Count,
     hands_back: watch::Sender<bool>,
 }
 
-/// One of them, until this is dropped.
-#[derive(Debug)]
-pub struct Present(Arc<AtomicUsize>);
-
 impl Launches {
     /// One has come.
-    pub fn arrive(&self) -> Present {
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Present(self.count.clone())
+    pub fn arrive(&self) -> Counted {
+        self.here.one()
     }
 
     /// Waits until all are handed back: what their clients are told.
@@ -39,16 +33,6 @@ impl Launches {
         // The sender is ours, so that it cannot be gone.
         let _ = self.hands_back.subscribe().wait_for(|hands_back| *hands_back).await;
         FailedKind::Evicted.because("its worker was told to end")
-    }
-
-    fn count(&self) -> usize {
-        self.count.load(Ordering::Relaxed)
-    }
-}
-
-impl Drop for Present {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -59,16 +43,16 @@ pub async fn good_bye(clients: &Clients, ear: &Ear) {
     clients.guests.hurry_all();
     let begun = Instant::now();
     wait_for_end(&clients.launches, GRACE).await;
-    let handed_back = clients.launches.count();
+    let handed_back = clients.launches.here.now();
     clients.launches.hands_back.send_replace(true);
     wait_for_end(&clients.launches, HAND_BACK).await;
-    let (left, took_ms) = (clients.launches.count(), begun.elapsed().as_millis() as u64);
+    let (left, took_ms) = (clients.launches.here.now(), begun.elapsed().as_millis() as u64);
     tracing::info!(handed_back, left, took_ms, "the worker takes no more tasks, and ends");
 }
 
 async fn wait_for_end(launches: &Launches, limit: Duration) {
     let begun = Instant::now();
-    while launches.count() > 0 && begun.elapsed() < limit {
+    while launches.here.now() > 0 && begun.elapsed() < limit {
         tokio::time::sleep(LOOK).await;
     }
 }
@@ -81,9 +65,9 @@ mod tests {
     async fn a_launch_is_here_until_it_is_answered() {
         let launches = Launches::default();
         let present = [launches.arrive(), launches.arrive()];
-        assert_eq!(launches.count(), 2);
+        assert_eq!(launches.here.now(), 2);
         drop(present);
-        assert_eq!(launches.count(), 0);
+        assert_eq!(launches.here.now(), 0);
         launches.hands_back.send_replace(true);
         assert_eq!(launches.handed_back().await.reason(), FailedKind::Evicted, "also one that comes late");
     }

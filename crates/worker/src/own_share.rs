@@ -3,8 +3,7 @@
 //! As processes of the owner's they would all run at once, each with its part; as tasks they take turns at the places that the machine
 //! lends. So those that run stand for those that wait: the kernel gives each as much as that many processes would get beside what else runs.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use wire::{Count, Counted};
 
 /// A task stands for so many at most.
 const STANDS_FOR_MAX: f64 = 8.0;
@@ -13,23 +12,14 @@ const PART_OF_STEP: f64 = 1.25;
 
 /// The owner's own tasks that run now.
 #[derive(Clone, Debug, Default)]
-pub struct Running(Arc<AtomicU32>);
-
-/// One of them, until it is dropped.
-#[derive(Debug)]
-pub struct One(Arc<AtomicU32>);
+pub struct Running(Count);
 
 impl Running {
-    /// One more runs. Returns the nice value of its session among the machine's sessions, where `waiting` others wait for a place.
-    pub fn begin(&self, waiting: u32) -> (One, i8) {
-        let running = self.0.fetch_add(1, Ordering::Relaxed) + 1;
-        (One(self.0.clone()), nice(running, waiting))
-    }
-}
-
-impl Drop for One {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    /// One more runs, until the first of these is dropped. The second is the nice value of its session among the machine's sessions, where
+    /// `waiting` others wait for a place.
+    pub fn begin(&self, waiting: u32) -> (Counted, i8) {
+        let one = self.0.one();
+        (one, nice(self.0.now() as u32, waiting))
     }
 }
 

@@ -142,11 +142,6 @@ impl Request {
         }
     }
 
-    /// Whether its client lets it use the network.
-    pub fn wants_network(&self) -> bool {
-        self.watch.as_ref().is_some_and(|watch| watch.network)
-    }
-
     pub fn has_terminal(&self) -> bool {
         self.stdin == Stdin::Terminal || self.stdout == Output::Terminal || self.stderr == Output::Terminal
     }
@@ -172,11 +167,12 @@ impl Request {
             };
             return Failed { errno: failure.errno, ..FailedKind::Exec.because(message) };
         }
-        if failure.step == STEP_MOUNTS || failure.step == STEP_NETWORK {
-            return FailedKind::Unable
-                .because(format!("{} cannot be shown it on a worker: {}", failure.step, failure.message));
+        match failure.step.as_str() {
+            STEP_MOUNTS => FailedKind::Unable
+                .because(format!("{} cannot be shown it on a worker: {}", failure.step, failure.message)),
+            STEP_NETWORK => FailedKind::Unable.because(format!("it gets no network on a worker: {}", failure.message)),
+            _ => FailedKind::Trouble.because(format!("the sandbox failed: {failure}")),
         }
-        FailedKind::Trouble.because(format!("the sandbox failed: {failure}"))
     }
 }
 

@@ -11,7 +11,6 @@ use crate::host::guests::{Stay, rests, told};
 use crate::lane;
 use crate::network::Network;
 use crate::out::Out;
-use crate::own_share::One;
 use crate::progress::Accounts;
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
@@ -31,7 +30,7 @@ use tokio::task::JoinHandle;
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput, TaskOutput,
 };
-use wire::{Joined, Receiver, Sender, convert, now_nanos};
+use wire::{Counted, Joined, Receiver, Sender, convert, now_nanos};
 
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
 const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
@@ -110,7 +109,7 @@ struct Live {
     /// The network that it may use.
     network: Option<Network>,
     /// It is its owner's own, and counts among these.
-    _own: Option<One>,
+    _own: Option<Counted>,
     arrived: Instant,
 }
 
@@ -169,9 +168,6 @@ async fn start(
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
     let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
     let priority = clients.priority(request.task, &request.owner_proof);
-    if request.wants_network() && priority == Priority::Guest && !clients.lends_network {
-        return Err(FailedKind::Unable.because(NO_NETWORK));
-    }
     let (own, session_nice) = (priority == Priority::Owner).then(|| clients.own.begin(request.waiting)).unzip();
     let (is_guest, bounds) = (priority == Priority::Guest, clients.charges.bounds());
     // Elsewhere its calls would fail at the bound: it is watched instead.
@@ -185,6 +181,9 @@ async fn start(
         keeps_xattrs_back: lane.keeps_xattrs_back(),
         ..request.order(&mut streams, (lane.path(), &scratch, client.id_base), priority)
     };
+    if order.has_network() && is_guest && !clients.lends_network {
+        return Err(FailedKind::Unable.because(NO_NETWORK));
+    }
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");

@@ -146,8 +146,12 @@ fn understand<T: DeserializeOwned>(answer: &[u8]) -> Result<T> {
 
 /// Asks, and prints the answer as text or JSON.
 fn ask_and_print<T: DeserializeOwned + Serialize + Render>(question: &Question, json: bool) -> Result {
-    let answer: T = ask(question)?;
-    if json { render::print_json(&answer) } else { render::print(&answer.render_in(render::columns())) }
+    print_answer(&ask::<T>(question)?, json)
+}
+
+/// Prints an answer as text or JSON.
+fn print_answer<T: Serialize + Render>(answer: &T, json: bool) -> Result {
+    if json { render::print_json(answer) } else { render::print(&answer.render_in(render::columns())) }
 }
 
 /// The token that was given: from a file, from standard input for `-`, or as an argument, which others can see.

@@ -9,16 +9,11 @@ use crate::render::{Table, print, print_json};
 pub fn run(arguments: Json) -> Result {
     let around = Surroundings::of_process();
     let config = Config::load(&around, Flags::default())?;
-    let rows = config.table();
     if arguments.json {
-        let settings: serde_json::Map<_, _> = rows
-            .into_iter()
-            .map(|(key, value, source)| (key.to_owned(), serde_json::json!({"value": value, "source": source})))
-            .collect();
-        return print_json(&serde_json::json!({"config_dir": config.dir.to_string_lossy(), "settings": settings}));
+        return print_json(&config.json());
     }
     let mut table = Table::new(&["SETTING", "VALUE", "SOURCE"]);
-    for (key, value, source) in rows {
+    for (key, value, source) in config.table() {
         let value = match value {
             serde_json::Value::Null => "-".into(),
             serde_json::Value::String(text) => text,

@@ -3,12 +3,11 @@
 //! It needs no daemon: the list of trusted projects is one file of the client's state folder, which the daemon reads again when it has
 //! changed.
 
-use crate::answers::Render;
+use super::print_answer as print;
 use crate::args::TrustProject;
 use crate::config::{Config, Flags, Surroundings};
 use crate::detach::make_private_folder;
 use crate::error::{CliError, Result};
-use crate::render;
 use base::TreePath;
 use client::grants::{Pins, ProjectFile, project_at};
 use client::policy::PROJECT_FILE;
@@ -80,8 +79,4 @@ fn physical(path: &Path) -> std::io::Result<TreePath> {
 fn list_failed(error: &std::io::Error) -> CliError {
     CliError::environment(format!("the list of trusted projects: {error}"))
         .hint("gleaner config shows where state_dir is")
-}
-
-fn print<T: Render + serde::Serialize>(answer: &T, json: bool) -> Result {
-    if json { render::print_json(answer) } else { render::print(&answer.render_in(render::columns())) }
 }

@@ -265,10 +265,7 @@ pub(super) fn memory(
     variable: &'static str,
     of_file: Option<String>,
 ) -> Result<Option<Setting<Memory>>> {
-    let text = pick.text(variable, ("", None), of_file, String::new);
-    if text.source == Source::Default {
-        return Ok(None);
-    }
+    let Some(text) = pick.said(variable, ("", None), of_file) else { return Ok(None) };
     parse(text, key, "a size such as 4G, or a part of all such as 25%").map(Some)
 }
 

@@ -52,7 +52,7 @@ fn plant(place: &Path) {
     let mut key = vec![0x30, 0x2e, 2, 1, 0, 0x30, 5, 6, 3, 0x2b, 0x65, 0x70, 4, 0x22, 4, 0x20];
     key.extend(b"plantedraw-plantedraw-plantedraw");
     std::fs::write(state.join("hub/hub.key"), &key).expect("written");
-    let hex: String = key.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = base::digest::hex(&key);
     let log = format!(
         "2026-11-27T09:00:00Z  INFO hub: joined name=\"desk\" password=\"plantedlog\"\n\
          GET / Authorization: Bearer plantedheader\n\

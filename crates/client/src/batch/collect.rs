@@ -333,7 +333,7 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
             let (way, argv) = (way.clone(), argv.clone());
             let allowed = move || {
                 let (command, allow_write) = (way.command(argv), &way.job.spec.batch.allow_write);
-                write_rules(command, allow_write, &way.daemon.pins)
+                write_rules(command, allow_write, &way.daemon)
             };
             let write = blocking(allowed);
             write.await.flatten().ok_or("the working directory has no path")?

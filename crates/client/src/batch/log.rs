@@ -213,8 +213,7 @@ impl How {
 
 /// A reason, as far as it is written down.
 pub fn shortened(why: &str) -> String {
-    let end = (0..=why.len().min(WHY_BYTES_MAX)).rev().find(|at| why.is_char_boundary(*at));
-    why[..end.unwrap_or(0)].to_owned()
+    why[..why.floor_char_boundary(WHY_BYTES_MAX)].to_owned()
 }
 
 /// An open log.

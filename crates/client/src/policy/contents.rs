@@ -17,10 +17,10 @@ const HEAD_BYTES: usize = 4096;
 const SETTINGS_BYTES_MAX: u64 = 256 << 10;
 /// Letters of a key that follow on its first line, or on the next, if it is really there.
 const KEY_LETTERS: usize = 20;
+/// So many letters are counted.
+const LETTERS_MAX: usize = 64;
 /// Words of the first login of a list of such, and more.
 const LOGIN_WORDS: usize = 64;
-/// So many are counted.
-const LETTERS_MAX: usize = 64;
 /// How far before its kind a key's first line is looked at: what is in front is a program's or a setting's.
 const LINE_BYTES: usize = 128;
 /// Letters that follow a line which is nothing but a key's first line: a placeholder has none.
@@ -328,8 +328,8 @@ fn has_login_in_address(bytes: &[u8]) -> bool {
 
 /// As `.netrc` is, whatever it is called.
 fn is_login_list(bytes: &[u8]) -> bool {
-    let is_word = |byte: &u8| byte.is_ascii_whitespace();
-    let mut words = bytes.split(is_word).filter(|word| !word.is_empty());
+    let is_space = |byte: &u8| byte.is_ascii_whitespace();
+    let mut words = bytes.split(is_space).filter(|word| !word.is_empty());
     let is_first = match words.next() {
         Some(b"machine") => words.next().is_some(),
         first => first == Some(b"default"),

@@ -93,7 +93,7 @@ pub fn environment(trust: Trust, env: &[Vec<u8>]) -> Environment {
 }
 
 /// Whether a variable of this name with this value looks secret.
-pub(super) fn looks_secret(name: &[u8], value: &[u8]) -> bool {
+pub fn looks_secret(name: &[u8], value: &[u8]) -> bool {
     let mut name = String::from_utf8_lossy(name).to_uppercase();
     if SECRET_NAMES.contains(&name.as_str()) || SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
         return true;

@@ -3,7 +3,7 @@
 /// Endings of names under which keys and passwords are kept. A name alone says nothing: certificates are called so as well.
 const KEY_ENDINGS: &[&str] = &[".kdbx", ".p12", ".pfx", ".keytab", ".jks", ".ppk", ".pem", ".key", ".gpg", ".asc"];
 /// Files of variables and of settings that are written as such, which may hold passwords.
-const VARIABLE_FILES: &[&str] = &[".env", ".envrc", ".npmrc", ".flaskenv"];
+const VARIABLE_FILES: &[&str] = &[".envrc", ".npmrc", ".flaskenv"];
 /// Settings of version control and of installers, which may have addresses with passwords in them.
 const SETTINGS_FILES: &[&str] = &["config", ".gitconfig", "hgrc", ".hgrc", "pip.conf", "pip.ini", ".condarc"];
 /// What the name of such a file ends with that is there to be copied and filled in.

@@ -16,7 +16,7 @@ mod write;
 
 pub use caches::Places;
 pub use contents::{LOOK_BYTES, Looked, is_gleaner_key, secret_in};
-pub use environment::{Environment, environment};
+pub use environment::{Environment, environment, looks_secret};
 pub use granted::{Granted, PROJECT_FILE, Pattern, without_effect};
 pub(crate) use names::{guarded, guarded_places, guarded_way, secret_places};
 pub use read::ReadPolicy;

@@ -110,6 +110,8 @@ pub struct Scope {
     pub trust: Trust,
     /// What the project's file grants, if its owner trusts it.
     pub granted: Granted,
+    /// Why that file grants nothing, if there is one and it does not.
+    pub grants_nothing: Option<String>,
 }
 
 impl Scope {
@@ -156,7 +158,7 @@ impl Scope {
         let closed = closed.into_iter().filter(useful).collect();
         let project = project_of(input.cwd, home.as_ref(), lookup);
         let (uid, cwd, trust, granted) = (input.uid, input.cwd.clone(), input.trust, Granted::default());
-        let (opened, closes_all) = Default::default();
+        let (opened, closes_all, grants_nothing) = Default::default();
         let scope = Self {
             home,
             uid,
@@ -173,6 +175,7 @@ impl Scope {
             closes_all,
             trust,
             granted,
+            grants_nothing,
         };
         Self { opened: scope.opened(lookup), ..scope }
     }

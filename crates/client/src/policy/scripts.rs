@@ -1,5 +1,6 @@
 //! Paths in the script of a shell: `sh -c 'convert a.png ~/Pictures/b.png'` names its output as `convert` itself would.
 
+use super::names::under_any;
 use base::TreePath;
 
 /// Programs that take a script after `-c`.
@@ -9,7 +10,7 @@ const PATHS_MAX: usize = 1000;
 /// What stands between the words of a script.
 const BETWEEN: &[u8] = b" \t\n\r;|&<>()\"'`=,:";
 /// Folders that are no user's: what is there is decided on without being named.
-const NOBODYS: [&[u8]; 8] = [b"/dev", b"/proc", b"/sys", b"/etc", b"/tmp", b"/var/tmp", b"/run", b"/boot"];
+const NOBODYS: &[&str] = &["/dev", "/proc", "/sys", "/etc", "/tmp", "/var/tmp", "/run", "/boot"];
 
 /// The paths that the scripts of this command name, as they are written.
 pub(super) fn mentioned(argv: &[Vec<u8>], cwd: &TreePath, home: Option<&TreePath>) -> Vec<TreePath> {
@@ -58,8 +59,7 @@ fn path(word: &[u8], cwd: &TreePath, home: Option<&TreePath>) -> Option<TreePath
         (None, [b'.', b'.', b'/', ..]) => cwd.resolve(word)?,
         _ => return None,
     };
-    let is_nobodys = NOBODYS.iter().any(|folder| TreePath::parse(folder).is_some_and(|folder| path.is_within(&folder)));
-    (!is_nobodys && !path.is_in_system_folder()).then_some(path)
+    (!under_any(&path, NOBODYS) && !path.is_in_system_folder()).then_some(path)
 }
 
 #[cfg(test)]

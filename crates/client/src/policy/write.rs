@@ -100,6 +100,11 @@ impl WritePolicy {
         self.scope.project.iter().flat_map(super::Project::roots).chain([&self.scope.cwd])
     }
 
+    /// Why the project's file grants nothing, if there is one and it does not.
+    pub fn grants_nothing(&self) -> Option<&str> {
+        self.scope.grants_nothing.as_deref()
+    }
+
     /// The user's home.
     pub fn home(&self) -> Option<&TreePath> {
         self.scope.home.as_ref()

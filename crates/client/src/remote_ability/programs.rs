@@ -71,6 +71,7 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
     let has = |wanted: &[&str]| arguments.iter().any(|argument| wanted.iter().any(|text| text.as_bytes() == argument));
     let first = arguments.iter().find(|argument| !argument.starts_with(b"-")).map_or(&b""[..], |first| first);
     let reason = |kind, text: &str| Some(Reason { kind, text: format!("{name} {text}") });
+    let of_kind = |kind| Some(Reason { kind, text: sentence(kind, name) });
     match name {
         "tail" if arguments.iter().any(|argument| follows(argument)) => {
             reason(Daemon, "waits for a file of this machine to grow")
@@ -110,16 +111,14 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
         {
             reason(Daemon, "waits for files of this machine to change")
         }
-        "cargo" if matches!(first, b"login" | b"publish" | b"install" | b"owner" | b"search") => {
-            reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
-        }
+        "cargo" if matches!(first, b"login" | b"publish" | b"install" | b"owner" | b"search") => of_kind(Keys),
         "cargo" | "uv" if matches!(first, b"new" | b"init") => {
             reason(Machine, "makes a repository, whose settings only this machine may write")
         }
         "npm" | "yarn" | "pnpm"
             if matches!(first, b"start" | b"login" | b"publish" | b"whoami" | b"dev" | b"serve") =>
         {
-            reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
+            of_kind(Keys)
         }
         _ if name.starts_with("python") && has(&["http.server", "jupyter", "notebook"]) => {
             reason(Daemon, "serves others over the network")
@@ -184,11 +183,10 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
         })
     };
     let reason = |kind, text: &str| Some(Reason { kind, text: format!("git {command} {text}") });
+    let of_kind = |kind| Some(Reason { kind, text: sentence(kind, &format!("git {command}")) });
     match command.as_str() {
-        "ls-remote" => reason(Network, "needs the network, which commands elsewhere do not have without --net"),
-        "clone" | "fetch" | "pull" | "push" | "send-email" | "svn" | "credential" | "lfs" => {
-            reason(Keys, "needs the network or your keys, which commands elsewhere do not have")
-        }
+        "ls-remote" => of_kind(Network),
+        "clone" | "fetch" | "pull" | "push" | "send-email" | "svn" | "credential" | "lfs" => of_kind(Keys),
         "init" | "config" | "remote" | "submodule" | "worktree" | "maintenance" | "daemon" | "instaweb" => {
             reason(Machine, "writes what decides how git runs here, which only this machine may")
         }

@@ -2,18 +2,22 @@
 //!
 //! A file is looked at when it is bound and its contents are not known yet, so that a launch whose files have not changed looks at none.
 
+use super::disk::open_unseen;
 use super::stamp::stat_open;
 use super::{Snapshot, Stamp, attr_of, open};
 use crate::policy::{Denial, LOOK_BYTES, Looked, is_gleaner_key, secret_in};
 use base::{Digest, TreePath};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, statat};
+use rustix::fs::{AtFlags, CWD, FileType, OFlags, Statx, statat};
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
+use store::chunk::read_full;
 use wire::lock;
 
 /// The keys that a folder of a hub, a worker or a client daemon has.
@@ -125,16 +129,8 @@ fn first_bytes(file: &File, size: u64) -> Option<Vec<u8>> {
     let read = |bytes: &mut Vec<u8>, len: usize| {
         let from = bytes.len();
         bytes.resize(len, 0);
-        let mut at = from;
-        while at < len {
-            match file.read_at(&mut bytes[at..], at as u64) {
-                Ok(0) => break,
-                Ok(count) => at += count,
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(_) => return None,
-            }
-        }
-        bytes.truncate(at);
+        let count = read_full(file, &mut bytes[from..], from as u64).ok()?;
+        bytes.truncate(from + count);
         Some(())
     };
     let whole = size.min(LOOK_BYTES as u64) as usize;
@@ -157,10 +153,10 @@ pub(crate) fn is_of_project(path: &TreePath, project: Option<&TreePath>) -> bool
     }
     let Some(root) = root else { return false };
     let index = || {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = rustix::fs::open(root.join(b".git").join(b"index").as_bytes(), flags, Mode::empty());
+        let index = root.join(b".git").join(b"index");
+        let file = open_unseen(Path::new(OsStr::from_bytes(index.as_bytes()))).ok()?;
         let mut bytes = Vec::new();
-        File::from(file.ok()?).take(INDEX_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        file.take(INDEX_BYTES_MAX).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     };
     path.relative_to(&root).is_some_and(|inner| index().is_some_and(|index| lists(&index, inner)))

@@ -27,15 +27,16 @@ const OPEN_MAX: usize = 100_000;
 /// What the kernel says of a file system that is an overlay (`OVERLAYFS_SUPER_MAGIC`).
 const OVERLAY: i64 = 0x794c_7630;
 
-/// What is in use of a file system.
+/// Bytes and files: of a task, or in use of a file system.
 #[derive(Clone, Copy, Debug, Default)]
-struct Filled {
+struct Weight {
     bytes: u64,
     files: u64,
 }
 
-impl Filled {
-    fn of(folder: &Path) -> Option<Self> {
+impl Weight {
+    /// What is in use where `folder` is.
+    fn in_use(folder: &Path) -> Option<Self> {
         let room = Room::at(folder).ok()?;
         Some(Self { bytes: room.used_bytes, files: room.used_files })
     }
@@ -43,27 +44,28 @@ impl Filled {
     fn since(self, before: Self) -> Self {
         Self { bytes: self.bytes.saturating_sub(before.bytes), files: self.files.saturating_sub(before.files) }
     }
-}
 
-/// What a task had when it was weighed.
-#[derive(Clone, Copy, Debug, Default)]
-struct Weight {
-    bytes: u64,
-    files: u64,
+    fn and(self, other: Self) -> Self {
+        Self { bytes: self.bytes.saturating_add(other.bytes), files: self.files.saturating_add(other.files) }
+    }
+
+    fn passes(self, bytes: u64, files: u64) -> bool {
+        self.bytes > bytes || self.files > files
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Weighed {
     weight: Weight,
     /// How the file system was.
-    filled: Filled,
+    filled: Weight,
     at: Instant,
     took: Duration,
 }
 
 impl Weighed {
     /// Weighs a task whose file system was like this just before.
-    fn now(task: &Task, filled: Filled) -> Self {
+    fn now(task: &Task, filled: Weight) -> Self {
         let began = Instant::now();
         let weight = weigh(task);
         Self { weight, filled, at: Instant::now(), took: began.elapsed() }
@@ -84,26 +86,24 @@ impl Disk {
     /// Looks how full file systems are, and weighs where a bound may have been passed.
     pub fn look(&mut self, tasks: &[(u64, Arc<Task>)], bounds: &Bounds) {
         self.weighed.retain(|number, _| tasks.iter().any(|(there, _)| there == number));
-        let (mut on_disk, mut grown) = (Vec::new(), Filled::default());
+        let (mut on_disk, mut grown) = (Vec::new(), Weight::default());
         for (number, task) in tasks {
-            let Some(filled) = Filled::of(&task.folder) else { continue };
+            let Some(filled) = Weight::in_use(&task.folder) else { continue };
             if !task.is_on_disk {
                 // The file system is the task's alone.
-                let weight = Weight { bytes: filled.bytes, files: filled.files };
-                let weighed = Weighed { weight, filled, at: Instant::now(), took: Duration::ZERO };
+                let weighed = Weighed { weight: filled, filled, at: Instant::now(), took: Duration::ZERO };
                 self.weighed.insert(*number, weighed);
                 continue;
             }
             let weighed = self.weighed.entry(*number).or_insert_with(|| Weighed::now(task, filled));
             let since = filled.since(weighed.filled);
-            grown = Filled { bytes: grown.bytes.max(since.bytes), files: grown.files.max(since.files) };
+            grown = Weight { bytes: grown.bytes.max(since.bytes), files: grown.files.max(since.files) };
             on_disk.push((*number, task, filled, since));
         }
         let all = self.may_pass_a_sum(tasks, grown, bounds);
         for (number, task, filled, since) in on_disk {
             let Some(weighed) = self.weighed.get(&number).copied() else { continue };
-            let may_pass = weighed.weight.bytes.saturating_add(since.bytes) > bounds.task.disk
-                || weighed.weight.files.saturating_add(since.files) > bounds.task.files;
+            let may_pass = weighed.weight.and(since).passes(bounds.task.disk, bounds.task.files);
             if (may_pass || all || weighed.at.elapsed() > PAUSE_MAX) && weighed.may_be_weighed_again() {
                 self.weighed.insert(number, Weighed::now(task, filled));
             }
@@ -111,21 +111,17 @@ impl Disk {
     }
 
     /// Whether a client, or all, may have passed their bound, if what the file system has grown by is theirs.
-    fn may_pass_a_sum(&self, tasks: &[(u64, Arc<Task>)], grown: Filled, bounds: &Bounds) -> bool {
+    fn may_pass_a_sum(&self, tasks: &[(u64, Arc<Task>)], grown: Weight, bounds: &Bounds) -> bool {
         let mut clients: HashMap<u32, Weight> = HashMap::new();
-        let mut all = Weight { bytes: grown.bytes, files: grown.files };
+        let mut all = grown;
         for (number, task) in tasks {
             let Some(weighed) = self.weighed.get(number) else { continue };
-            for sum in
-                [&mut all, clients.entry(task.client).or_insert(Weight { bytes: grown.bytes, files: grown.files })]
-            {
-                sum.bytes = sum.bytes.saturating_add(weighed.weight.bytes);
-                sum.files = sum.files.saturating_add(weighed.weight.files);
+            for sum in [&mut all, clients.entry(task.client).or_insert(grown)] {
+                *sum = sum.and(weighed.weight);
             }
         }
-        let passes = |sum: &Weight, disk: u64, files: u64| sum.bytes > disk || sum.files > files;
-        passes(&all, bounds.all.disk, bounds.all.files)
-            || clients.values().any(|sum| passes(sum, bounds.client.disk, bounds.client.files))
+        all.passes(bounds.all.disk, bounds.all.files)
+            || clients.values().any(|sum| sum.passes(bounds.client.disk, bounds.client.files))
     }
 
     /// Bytes and files that a task had when it was weighed last.
@@ -140,7 +136,7 @@ fn weigh(task: &Task) -> Weight {
     let held = init.map(|init| processes::of(init, &processes::all()).map(|process| process.number).collect());
     let held: Vec<u32> = held.unwrap_or_default();
     let (more_bytes, more_files) = nameless(&held, |kind| kind == OVERLAY);
-    Weight { bytes: bytes + more_bytes, files: files + more_files }
+    Weight { bytes, files }.and(Weight { bytes: more_bytes, files: more_files })
 }
 
 /// Bytes and number of the files without a name that these processes hold open or mapped, on file systems of some kind.

@@ -23,11 +23,11 @@ pub fn on_address(process: u32, (address, len): (u64, u64), watch: &Watch) -> De
         libc::AF_UNIX => return on_socket_file(process, &bytes, watch.network),
         _ => return Decision::Go,
     };
-    if !loopback && watch.network {
-        return Decision::Go;
-    }
     if !loopback {
-        return Decision::CallOff(format!("{USES_NETWORK}: {}", shown(family, &bytes, port)));
+        return match watch.network {
+            true => Decision::Go,
+            false => Decision::CallOff(format!("{USES_NETWORK}: {}", shown(family, &bytes, port))),
+        };
     }
     const DOMAIN: u16 = 53;
     // What nobody in the task listens on may be a service of the client's machine.

@@ -6,10 +6,12 @@
 //! And room that is asked for at once (`fallocate`): where a worker has not so much, its client may.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, OFlags, Stat, StatxFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
+use store::room::Room;
 
 use super::notices::{Decision, read_memory, write_memory};
 
@@ -50,10 +52,10 @@ pub fn is_room(mode: u64) -> bool {
 /// Room of a file's.
 pub fn on_room(process: u32, args: &[u64; 6]) -> Decision {
     let file = format!("/proc/{process}/fd/{}", args[0] as RawFd);
-    let (Ok(found), Ok(disk)) = (rustix::fs::stat(&*file), rustix::fs::statvfs(&*file)) else { return Decision::Go };
+    let (Ok(found), Ok(room)) = (rustix::fs::stat(&*file), Room::at(Path::new(&file))) else { return Decision::Go };
     // What the file has already may be a part of it.
     let wanted = args[3].saturating_sub(found.st_blocks as u64 * 512);
-    match wanted > disk.f_bavail.saturating_mul(disk.f_frsize) {
+    match wanted > room.bytes {
         true => {
             Decision::CallOff(format!("it has {} MiB kept free for a file, which this worker has not", args[3] >> 20))
         }

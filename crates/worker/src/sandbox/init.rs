@@ -26,7 +26,7 @@ use super::others::{self, Others};
 use super::rootfs::{self, Root};
 use super::seccomp::{Filters, Variant};
 use super::stand_ins::StandIns;
-use super::{descriptors, socket, sys, tun};
+use super::{descriptors, interfaces, socket, sys};
 
 /// What root keeps over the task's own files and processes: as the same command has it at the client.
 const ROOT_KEEPS: CapabilitySet = CapabilitySet::CHOWN
@@ -163,7 +163,7 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     let network = Some(LinkNameSpaceType::Network);
     rustix::thread::move_into_link_name_space(setup.network.as_fd(), network).map_err(step("network namespace"))?;
     if setup.order.has_network() {
-        let device = tun::open().map_err(step(super::STEP_NETWORK))?;
+        let device = interfaces::open().map_err(step(super::STEP_NETWORK))?;
         let told = socket::send(setup.status, &Report::Network.to_bytes(), &[device.as_fd()], true);
         told.map_err(step(super::STEP_NETWORK))?;
     }

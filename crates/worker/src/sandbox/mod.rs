@@ -17,7 +17,7 @@
 //! tree holds at these three paths is covered, and a delta must ignore all three. Ids 0 to 65535 inside are
 //! [`Order::id_base`] and up outside: so the upper layer has them, and so the mirror must show files. Ids above 65535
 //! become 65534. No network but a loopback interface of the client's own, and for a task that may use the network an interface whose
-//! packets go to the worker (`tun`).
+//! packets go to the worker (`interfaces`).
 
 mod addresses;
 mod attributes;
@@ -28,6 +28,7 @@ mod exec;
 mod guest;
 mod held;
 mod init;
+mod interfaces;
 mod interpreters;
 mod levers;
 mod mounts;
@@ -41,7 +42,6 @@ mod seccomp;
 mod socket;
 mod stand_ins;
 mod sys;
-mod tun;
 mod user;
 mod zygote;
 
@@ -57,10 +57,10 @@ use rustix::thread::UnshareFlags;
 
 pub use cgroup::{Limits, find as hierarchy};
 pub use guest::{Control, Event, Guest, Sent};
+pub use interfaces::{ADDRESS as NETWORK_ADDRESS, GATEWAY as NETWORK_GATEWAY, MTU as NETWORK_MTU};
 pub use levers::{Held, Levers, Refusals, Waits, wants_processor};
 pub use mounts::folder as mount_folder;
 pub use order::{Failure, Input, Lock, Order, Priority, Sink};
-pub use tun::{ADDRESS as NETWORK_ADDRESS, GATEWAY as NETWORK_GATEWAY, MTU as NETWORK_MTU};
 
 /// [`Failure::step`]: the program itself could not be executed.
 pub const STEP_EXECUTE: &str = "execute";
@@ -70,7 +70,7 @@ pub const STEP_DIRECTORY: &str = "working directory";
 /// [`Failure::step`]: the client's mounts could not be made.
 pub const STEP_MOUNTS: &str = "the client's mounts";
 /// [`Failure::step`]: the task's way to the network could not be made.
-pub const STEP_NETWORK: &str = "a network interface";
+pub const STEP_NETWORK: &str = "network interface";
 
 /// How long an order may wait for a zygote that is behind.
 const SEND_TRIES: u32 = 2_000;

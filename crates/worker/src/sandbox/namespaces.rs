@@ -10,6 +10,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
 
+use super::interfaces;
 use super::order::Failure;
 use super::sys::{self, Fork};
 use super::user::IDS;
@@ -154,7 +155,7 @@ fn new_users(id_base: u32) -> Result<OwnedFd, Failure> {
 fn new_network() -> Result<OwnedFd, rustix::io::Errno> {
     // SAFETY: descriptors are not unshared.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-    sys::loopback_up()?;
+    interfaces::loopback_up()?;
     // Else a port that one task closed could not be bound by the next one in here for a minute.
     let _ = fs::write("/proc/sys/net/ipv4/tcp_max_tw_buckets", "0");
     rustix::fs::open("/proc/self/ns/net", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())

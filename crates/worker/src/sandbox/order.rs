@@ -95,7 +95,7 @@ pub enum Sink {
 
 impl Order {
     /// Whether the task may use the network.
-    pub(super) fn has_network(&self) -> bool {
+    pub fn has_network(&self) -> bool {
         self.watch.as_ref().is_some_and(|watch| watch.network)
     }
 

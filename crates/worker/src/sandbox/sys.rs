@@ -14,7 +14,7 @@ use rustix::io::Errno;
 pub type Result<T> = std::result::Result<T, Errno>;
 
 /// What a libc call returned, or the error that it left in `errno`.
-fn check(result: libc::c_long) -> Result<libc::c_long> {
+pub(super) fn check(result: libc::c_long) -> Result<libc::c_long> {
     if result >= 0 {
         return Ok(result);
     }
@@ -339,20 +339,6 @@ pub fn execute(path: &CStr, argv: &[*const libc::c_char], env: &[*const libc::c_
     match check(unsafe { libc::execve(path.as_ptr(), argv.as_ptr(), env.as_ptr()) }.into()) {
         Err(error) => error,
         Ok(_) => Errno::INVAL,
-    }
-}
-
-/// Brings the loopback interface of this network namespace up.
-pub fn loopback_up() -> Result<()> {
-    // SAFETY: the request is a plain structure with a NUL-terminated name and outlives the calls; the socket is closed.
-    unsafe {
-        let socket = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
-        let socket = OwnedFd::from_raw_fd(socket as RawFd);
-        let mut request: libc::ifreq = std::mem::zeroed();
-        request.ifr_name[0] = b'l' as libc::c_char;
-        request.ifr_name[1] = b'o' as libc::c_char;
-        request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-        check(libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as _, &raw const request).into()).map(drop)
     }
 }
 

@@ -133,11 +133,9 @@ fn readme(now_ms: i64) -> String {
 
 /// As much of a text's end as an entry has room for, from the beginning of a line.
 fn end_of(text: &str) -> &str {
-    let Some(mut from) = text.len().checked_sub(ENTRY_BYTES_MAX) else { return text };
-    while !text.is_char_boundary(from) {
-        from += 1;
-    }
-    text[from..].split_once('\n').map_or(&text[from..], |(_, whole)| whole)
+    let Some(from) = text.len().checked_sub(ENTRY_BYTES_MAX) else { return text };
+    let end = &text[text.ceil_char_boundary(from)..];
+    end.split_once('\n').map_or(end, |(_, whole)| whole)
 }
 
 /// Writes the bundle for its owner alone; the file's path, unless that is standard output. An existing file stays.

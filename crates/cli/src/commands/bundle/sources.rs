@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 /// How long one answer may take, and all of them together.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(10);
 const ANSWERS_TIME_MAX: Duration = Duration::from_secs(30);
-/// How long the system's journal and a hub's metrics may take.
+/// How long the system's journal may take, and each wait for a hub's metrics.
 const JOURNAL_TIME_MAX: Duration = Duration::from_secs(10);
 const METRICS_TIME_MAX: Duration = Duration::from_secs(2);
 /// As much of the end of a log is looked at.
@@ -80,14 +80,11 @@ pub fn gather(arguments: &Bundle, around: &Surroundings, config: Result<Config>)
 }
 
 fn settings(config: Result<Config>) -> Value {
-    let config = match config {
-        Ok(config) => config,
+    match config {
+        Ok(config) => config.json(),
         // Of a line that cannot be understood it is not known what in it is secret.
-        Err(error) => return CliError { message: in_a_line(&error.message), ..error }.json(),
-    };
-    let rows = config.table().into_iter();
-    let rows = rows.map(|(name, value, source)| (name.to_owned(), json!({"value": value, "source": source})));
-    json!({"config_dir": config.dir.to_string_lossy(), "settings": rows.collect::<Map<_, _>>()})
+        Err(error) => CliError { message: in_a_line(&error.message), ..error }.json(),
+    }
 }
 
 /// Names of all variables, values of those that are known to hold no secret.

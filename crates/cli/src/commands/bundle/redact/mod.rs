@@ -7,7 +7,7 @@
 mod named;
 mod shapes;
 
-use client::policy::{Trust, environment};
+use client::policy::looks_secret;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -26,8 +26,7 @@ const ARGUMENTS: [&str; 2] = ["argv", "arguments"];
 
 /// Whether a variable looks secret, by its name or its value.
 pub fn is_secret_variable(name: &str, value: &str) -> bool {
-    let entry = [format!("{name}={value}").into_bytes()];
-    named::is_secret(name) || !environment(Trust::Others, &entry).withheld.is_empty()
+    named::is_secret(name) || looks_secret(name.as_bytes(), value.as_bytes())
 }
 
 /// A text without the escapes by which terminals show colours: they would stand between a name and its value.
@@ -67,9 +66,9 @@ impl Redactor {
         self.known.dedup();
     }
 
-    /// Has these bytes left out, written as digits or in base64.
+    /// Has these bytes left out, written in hexadecimal digits or as the text that they are.
     pub fn knows_bytes(&mut self, secret: &[u8]) {
-        let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hex = base::digest::hex(secret);
         self.knows(&hex.to_uppercase());
         self.knows(&hex);
         if let Ok(text) = std::str::from_utf8(secret) {

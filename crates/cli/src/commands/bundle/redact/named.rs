@@ -2,7 +2,7 @@
 //! `user:password@host`.
 
 use super::LEFT_OUT;
-use client::policy::{Trust, environment};
+use client::policy::looks_secret;
 
 /// Names that sound secret by themselves, but not as a part of another. `PWD` in capitals is a folder.
 const ALONE: [&str; 13] = [
@@ -20,7 +20,7 @@ const ALONE: [&str; 13] = [
     "PSK",
     "MNEMONIC",
 ];
-/// What makes a name sound secret wherever it stands in it, beside what [`environment`] knows.
+/// What makes a name sound secret wherever it stands in it, beside what [`looks_secret`] knows.
 const PARTS: [&str; 6] = ["COOKIE", "PRIVKEY", "SECRET", "PASSW", "PASSPHRASE", "BEARER"];
 const ENDINGS: [&str; 5] = ["KEY", "_PW", "_PIN", "_JWT", "_SIG"];
 /// Names that end like these and are no secret.
@@ -39,12 +39,11 @@ pub fn is_secret(name: &str) -> bool {
     }
     let name = words_of(name);
     let is_harmless = HARMLESS.iter().any(|harmless| name.ends_with(harmless));
-    let entry = [format!("{name}=").into_bytes()];
     ALONE.contains(&name.as_str())
         || name == "PWD"
         || PARTS.iter().any(|part| name.contains(part))
         || (ENDINGS.iter().any(|ending| name.ends_with(ending)) && !is_harmless)
-        || !environment(Trust::Others, &entry).withheld.is_empty()
+        || looks_secret(name.as_bytes(), b"")
 }
 
 /// A name in capitals with `_` between its words: `apiKey`, `api-key` and `API key` are `API_KEY`.

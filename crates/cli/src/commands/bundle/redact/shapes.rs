@@ -63,10 +63,15 @@ pub fn without(line: &str) -> (String, usize) {
 
 /// What to show instead of a run of letters, digits and what is in between; none: itself.
 fn run(run: &str) -> Option<String> {
+    pieces(run, &['='], part)
+}
+
+/// The text with what is to be shown instead of its pieces between such letters; none: itself.
+fn pieces(text: &str, between: &[char], instead_of: fn(&str) -> Option<String>) -> Option<String> {
     let (mut shown, mut is_changed) = (String::new(), false);
-    for piece in run.split_inclusive('=') {
-        let bare = piece.trim_end_matches('=');
-        let instead = part(bare);
+    for piece in text.split_inclusive(between) {
+        let bare = piece.trim_end_matches(between);
+        let instead = instead_of(bare);
         is_changed |= instead.is_some();
         shown.push_str(instead.as_deref().unwrap_or(bare));
         shown.push_str(&piece[bare.len()..]);
@@ -88,15 +93,7 @@ fn part(part: &str) -> Option<String> {
     if !is_path && is_base64(part) {
         return Some(LEFT_OUT.to_owned());
     }
-    let (mut shown, mut is_changed) = (String::new(), false);
-    for piece in part.split_inclusive(['/', '+']) {
-        let bare = piece.trim_end_matches(['/', '+']);
-        let instead = word(bare);
-        is_changed |= instead.is_some();
-        shown.push_str(instead.as_deref().unwrap_or(bare));
-        shown.push_str(&piece[bare.len()..]);
-    }
-    is_changed.then_some(shown)
+    pieces(part, &['/', '+'], word)
 }
 
 /// The same of a word of letters, digits, `_` and `-`.

@@ -1,11 +1,13 @@
-//! The interface of a task that may use the network: what it sends comes out of a descriptor, which the worker reads
-//! ([`crate::network`]).
+//! Network interfaces of a task: the loopback, and for one that may use the network another, of which what is sent comes out of a descriptor, which
+//! the worker reads ([`crate::network`]).
 
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
+
+use super::sys::check;
 
 /// What the task is called on its interface.
 pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
@@ -19,13 +21,11 @@ pub const MTU: usize = 32_768;
 pub fn open() -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let device = rustix::fs::openat(CWD, "/dev/net/tun", flags, Mode::empty())?;
-    let mut request = Request::new();
+    // The kernel gives it a number.
+    let mut request = Request::of(b"eth%d");
     request.flags((libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short);
     request.apply(device.as_raw_fd(), libc::TUNSETIFF as _)?;
-    // SAFETY: plain integers; the descriptor is this function's own from here on.
-    let socket = check(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) })?;
-    // SAFETY: the kernel has just given it.
-    let socket = unsafe { OwnedFd::from_raw_fd(socket) };
+    let socket = any_socket()?;
     let on = socket.as_raw_fd();
     request.address(ADDRESS);
     request.apply(on, libc::SIOCSIFADDR as _)?;
@@ -33,20 +33,33 @@ pub fn open() -> Result<OwnedFd, Errno> {
     request.apply(on, libc::SIOCSIFNETMASK as _)?;
     request.0.ifr_ifru.ifru_mtu = MTU as libc::c_int;
     request.apply(on, libc::SIOCSIFMTU as _)?;
-    request.flags((libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short);
-    request.apply(on, libc::SIOCSIFFLAGS as _)?;
+    request.bring_up(on)?;
     add_default_route(on)?;
     Ok(device)
+}
+
+/// Brings the loopback interface of this network namespace up.
+pub fn loopback_up() -> Result<(), Errno> {
+    Request::of(b"lo").bring_up(any_socket()?.as_raw_fd())
+}
+
+/// Through which the kernel is told of interfaces.
+fn any_socket() -> Result<OwnedFd, Errno> {
+    // SAFETY: plain integers; the kernel has just given the descriptor, which nobody else has.
+    unsafe {
+        let socket = check(libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0).into())?;
+        Ok(OwnedFd::from_raw_fd(socket as RawFd))
+    }
 }
 
 /// What the kernel is told of an interface, which keeps the name that it was given.
 struct Request(libc::ifreq);
 
 impl Request {
-    fn new() -> Self {
+    fn of(name: &[u8]) -> Self {
         // SAFETY: all zeroes is a valid value of this plain structure.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-        for (at, byte) in request.ifr_name.iter_mut().zip(b"eth%d") {
+        for (at, byte) in request.ifr_name.iter_mut().zip(name) {
             *at = *byte as libc::c_char;
         }
         Self(request)
@@ -60,9 +73,14 @@ impl Request {
         self.0.ifr_ifru.ifru_addr = generic(address);
     }
 
+    fn bring_up(&mut self, on: RawFd) -> Result<(), Errno> {
+        self.flags((libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short);
+        self.apply(on, libc::SIOCSIFFLAGS as _)
+    }
+
     fn apply(&mut self, on: RawFd, call: libc::c_ulong) -> Result<(), Errno> {
         // SAFETY: the structure has the layout that these calls take, a name that ends in a zero byte, and outlives the call.
-        check(unsafe { libc::ioctl(on, call as _, &raw mut self.0) }).map(drop)
+        check(unsafe { libc::ioctl(on, call as _, &raw mut self.0) }.into()).map(drop)
     }
 }
 
@@ -73,7 +91,7 @@ fn add_default_route(socket: RawFd) -> Result<(), Errno> {
     route.rt_gateway = generic(GATEWAY);
     route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
     // SAFETY: the structure has the layout that this call takes, and outlives it.
-    check(unsafe { libc::ioctl(socket, libc::SIOCADDRT as _, &raw const route) }).map(drop)
+    check(unsafe { libc::ioctl(socket, libc::SIOCADDRT as _, &raw const route) }.into()).map(drop)
 }
 
 fn generic(address: Ipv4Addr) -> libc::sockaddr {
@@ -81,12 +99,4 @@ fn generic(address: Ipv4Addr) -> libc::sockaddr {
     // Family, port, address.
     let sa_data = [0, 0, a, b, c, d, 0, 0, 0, 0, 0, 0, 0, 0];
     libc::sockaddr { sa_family: libc::AF_INET as _, sa_data }
-}
-
-fn check(result: libc::c_int) -> Result<libc::c_int, Errno> {
-    if result >= 0 {
-        Ok(result)
-    } else {
-        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
-    }
 }
