@@ -25,7 +25,7 @@ mod up;
 
 use crate::pool::Options;
 use crate::report::Report;
-use crate::scenario::{self, Scenario};
+use crate::scenario::{self, Scenario, Work};
 
 const SCENARIOS: &[Scenario] = &[
     ("contract/a conflict: nothing is committed, all is kept, and recovered", kept::conflict),
@@ -100,14 +100,18 @@ const STANDBY: [Scenario; 3] = [
     ("standby/the database is killed under load: the hub goes on", standby::database_killed),
 ];
 
-/// Runs the scenarios whose name contains `filter` on pools of this kind.
-pub fn run(options: &Options, filter: &str, report: &Report) {
-    scenario::run_some_at_once(SCENARIOS, options, filter, report);
-    scenario::run(&ALONE, options, filter, report);
-    scenario::run(&OTHERS, &Options { nobody: true, ..options.clone() }, filter, report);
-    scenario::run(&GUESTS, &Options { guests: true, ..options.clone() }, filter, report);
-    let in_one_process = Options { workers: 0, together: true, ..options.clone() };
+/// The scenarios whose name contains `filter`, on pools of this kind, that may run beside others.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
+    let with_other = Options { nobody: true, ..options.clone() };
     let with_database = Options { database: true, ..options.clone() };
-    scenario::run(&STANDBY, &with_database, filter, report);
-    scenario::run(&IN_ONE_PROCESS, &in_one_process, filter, report);
+    let in_one_process = Options { workers: 0, together: true, ..options.clone() };
+    let kinds: [(&[Scenario], &Options); 4] =
+        [(&STANDBY, &with_database), (&OTHERS, &with_other), (&IN_ONE_PROCESS, &in_one_process), (SCENARIOS, options)];
+    kinds.into_iter().flat_map(|(scenarios, options)| scenario::works(scenarios, options, filter, report)).collect()
+}
+
+/// Runs the others.
+pub fn run(options: &Options, filter: &str, report: &Report) {
+    scenario::run(&ALONE, options, filter, report);
+    scenario::run(&GUESTS, &Options { guests: true, ..options.clone() }, filter, report);
 }

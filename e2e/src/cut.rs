@@ -7,7 +7,9 @@ use crate::pool::{Options, Pool};
 use crate::process::{Run, pause, wait_for};
 use crate::relay::Relay;
 use crate::report::Report;
-use crate::scenario::{self, COMMAND, Committed, END_BOUND, Scenario, busy_worker, committed, folder, guests, judge};
+use crate::scenario::{
+    self, COMMAND, Committed, END_BOUND, Scenario, Work, busy_worker, committed, folder, guests, judge,
+};
 use std::time::{Duration, Instant};
 
 /// Moments, in milliseconds after the start of the command, at which a link is cut: launch, run, commit.
@@ -30,9 +32,9 @@ const SCENARIOS: [Scenario; 4] = [
     ("cut/a link for two seconds, nobody notices", short),
 ];
 
-/// Runs the scenarios whose name contains `filter` on pools of this kind.
-pub fn run(options: &Options, filter: &str, report: &Report) {
-    scenario::run(&SCENARIOS, options, filter, report);
+/// The scenarios whose name contains `filter`, on pools of this kind.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
+    scenario::works(&SCENARIOS, options, filter, report)
 }
 
 /// A relay for each worker, and all workers behind theirs.

@@ -7,8 +7,8 @@ use crate::pool::{Options, Pool};
 use crate::process::{Ended, Input, Outcome, Run, pause, wait_for};
 use crate::report::Report;
 use crate::scenario::{
-    self, COMMAND, Committed, END_BOUND, GUEST_BOUND, Scenario, background, busy_worker, committed, folder, guests,
-    stop,
+    self, COMMAND, Committed, END_BOUND, GUEST_BOUND, Scenario, Work, background, busy_worker, committed, folder,
+    guests, stop,
 };
 use rustix::process::{Pid, Signal};
 use std::io::Read as _;
@@ -27,11 +27,15 @@ enum Victim {
     Remrun,
 }
 
-const SCENARIOS: [Scenario; 14] = [
-    ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker)),
-    ("failure/hub killed, command ends right or clear", |pool| killed(pool, Victim::Hub)),
-    ("failure/client daemon killed, command ends right or clear", |pool| killed(pool, Victim::ClientDaemon)),
-    ("failure/remrun killed, guest goes and nothing is committed by halves", |pool| killed(pool, Victim::Remrun)),
+const SCENARIOS: [Scenario; 16] = [
+    ("failure/hub killed, command ends right or clear", |pool| killed(pool, Victim::Hub, false)),
+    ("failure/hub killed, command ends right, here if need be", |pool| killed(pool, Victim::Hub, true)),
+    ("failure/worker killed, command ends right or clear", |pool| killed(pool, Victim::Worker, false)),
+    ("failure/worker killed, command ends right, here if need be", |pool| killed(pool, Victim::Worker, true)),
+    ("failure/client daemon killed, command ends right or clear", |pool| killed_either_way(pool, Victim::ClientDaemon)),
+    ("failure/remrun killed, guest goes and nothing is committed by halves", |pool| {
+        killed_either_way(pool, Victim::Remrun)
+    }),
     ("failure/interrupt reaches the guest", interrupted),
     ("failure/interrupt where nobody answers: the command ends, and begins nowhere again", interrupted_alone),
     ("failure/interrupt where the task's init hangs: the command ends, and begins nowhere again", interrupt_hung),
@@ -47,30 +51,38 @@ const SCENARIOS: [Scenario; 14] = [
 /// What keeps all processors busy.
 const ALONE: [Scenario; 1] = [("failure/interrupt reaches a guest that gets no processor", interrupt_starved)];
 
-/// Runs the scenarios whose name contains `filter` on pools of this kind.
+/// The scenarios whose name contains `filter`, on pools of this kind, that may run beside others.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
+    scenario::works(&SCENARIOS, options, filter, report)
+}
+
+/// Runs the others.
 pub fn run(options: &Options, filter: &str, report: &Report) {
-    scenario::run_some_at_once(&SCENARIOS, options, filter, report);
     scenario::run(&ALONE, options, filter, report);
 }
 
-fn killed(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
+/// A part is killed at each moment of a command, which may run here if `local`.
+fn killed(pool: &mut Pool, victim: Victim, local: bool) -> Result<Vec<String>> {
+    let options: &[&str] = if local { &[] } else { &["--no-local"] };
     let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
     for (round, moment) in MOMENTS_MS.iter().enumerate() {
-        for options in [&["--no-local"][..], &[][..]] {
-            let local = options.is_empty();
-            let place = folder(pool, &format!("{victim:?}-{round}-{local}"))?;
-            let say = |what: String| format!("{victim:?} killed after {moment} ms, local {local}: {what}");
-            let outcome = with_kill(pool, victim, Duration::from_millis(*moment), &place, options)?;
-            slowest = slowest.max(outcome.elapsed.saturating_sub(Duration::from_millis(*moment)));
-            wrong.extend(judge(&outcome, victim, &place, local).into_iter().map(say));
-            revive(pool, victim)?;
-        }
+        let place = folder(pool, &format!("{victim:?}-{round}-{local}"))?;
+        let say = |what: String| format!("{victim:?} killed after {moment} ms, local {local}: {what}");
+        let outcome = with_kill(pool, victim, Duration::from_millis(*moment), &place, options)?;
+        slowest = slowest.max(outcome.elapsed.saturating_sub(Duration::from_millis(*moment)));
+        wrong.extend(judge(&outcome, victim, &place, local).into_iter().map(say));
+        revive(pool, victim)?;
         if wrong.len() > 6 {
             break;
         }
     }
-    scenario::measured(&format!("{victim:?} killed: end of the command"), slowest);
+    scenario::measured(&format!("{victim:?} killed, local {local}: end of the command"), slowest);
     Ok(wrong)
+}
+
+/// The same, first where the command may not run here, then where it may.
+fn killed_either_way(pool: &mut Pool, victim: Victim) -> Result<Vec<String>> {
+    Ok([killed(pool, victim, false)?, killed(pool, victim, true)?].concat())
 }
 
 /// Runs the command and kills the victim in mid-way.

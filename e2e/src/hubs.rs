@@ -5,7 +5,7 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{BRANCH, Options, Pool};
 use crate::process::{Run, pause};
 use crate::report::Report;
-use crate::scenario::{self, COMMAND, END_BOUND, Scenario, folder};
+use crate::scenario::{self, COMMAND, END_BOUND, Scenario, Work, folder};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
@@ -20,10 +20,10 @@ const INPUT: usize = 2_000_000;
 /// Bytes that may cross the link beside them: launches, names, acknowledgements.
 const BESIDE: u64 = 300_000;
 
-/// Runs the scenarios whose name contains `filter`.
-pub fn run(options: &Options, filter: &str, report: &Report) {
+/// The scenarios whose name contains `filter`.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
     let link = Link::preset("lan").expect("it is a preset");
-    scenario::run(&SCENARIOS, &Options { workers: 1, link: Some(link), ..options.clone() }, filter, report);
+    scenario::works(&SCENARIOS, &Options { workers: 1, link: Some(link), ..options.clone() }, filter, report)
 }
 
 fn branch(pool: &mut Pool) -> Result<Vec<String>> {

@@ -4,7 +4,7 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{Options, Pool, SITE};
 use crate::process::{Outcome, Run};
 use crate::report::Report;
-use crate::scenario::{self, Scenario, folder};
+use crate::scenario::{self, Scenario, Work, folder};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -57,12 +57,13 @@ say('ready')
 sys.stdin.read()
 "#;
 
-/// Runs the scenarios whose name contains `filter`.
-pub fn run(options: &Options, filter: &str, report: &Report) {
+/// The scenarios whose name contains `filter`.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
     let link = Link::preset("lan").expect("it is a preset");
     let far = Options { workers: 0, together: true, link: Some(link), ..options.clone() };
-    scenario::run(&SCENARIOS, &Options { guests: false, ..far.clone() }, filter, report);
-    scenario::run(&[GUESTS], &Options { guests: true, ..far }, filter, report);
+    let mut works = scenario::works(&SCENARIOS, &Options { guests: false, ..far.clone() }, filter, report);
+    works.extend(scenario::works(&[GUESTS], &Options { guests: true, ..far }, filter, report));
+    works
 }
 
 /// A network that stands for the internet, on which the pool's worker is, until this is dropped.

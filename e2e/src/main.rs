@@ -6,8 +6,8 @@ use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
 use e2e::{
-    bench, chaos, contract, cut, demo, differ, failure, foreign, hubs, internet, machine, real, roam, scratch::Scratch,
-    situations, slow, suite, supervise,
+    bench, chaos, contract, cut, demo, differ, failure, foreign, hubs, internet, machine, real, roam, scenario,
+    scratch::Scratch, situations, slow, suite, supervise,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -371,18 +371,19 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
     report.add("pool/stops and leaves nothing", verdict, started.elapsed().max(Duration::from_millis(1)));
     let options = Options { guests: false, ..Options::new(2, 2)? };
-    for run in [
-        contract::run,
-        failure::run,
-        cut::run,
-        slow::run,
-        roam::run,
-        internet::run,
-        hubs::run,
-        situations::run,
-        chaos::run_in_suite,
-        differ::run_in_suite,
-    ] {
+    // What takes longest begins first.
+    let works = [
+        failure::works,
+        situations::works,
+        cut::works,
+        contract::works,
+        slow::works,
+        roam::works,
+        internet::works,
+        hubs::works,
+    ];
+    scenario::beside(&works.iter().flat_map(|works| works(&options, filter, &report)).collect::<Vec<_>>());
+    for run in [contract::run, failure::run, slow::run, chaos::run_in_suite, differ::run_in_suite] {
         run(&options, filter, &report);
     }
     Ok(report.close())

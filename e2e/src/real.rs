@@ -49,12 +49,7 @@ fn one(name: &str, prepare: Prepare, pool: &Pool) -> Verdict {
         checked(&case, &place, &pool.client)
     });
     let _ = crate::scratch::remove_all(&input);
-    match outcome {
-        Ok(found) if found.is_empty() => Verdict::Passed,
-        Ok(found) => Verdict::Failed(found),
-        Err(Error::Missing(why)) => Verdict::Skipped(why),
-        Err(error) => Verdict::Failed(vec![error.to_string()]),
-    }
+    Verdict::of(outcome)
 }
 
 fn checked(case: &Case, place: &Path, client: &Client) -> Result<Vec<String>> {

@@ -1,5 +1,6 @@
 //! Counts and prints results, one plain line each, and the closing line that `cargo xtask test` reads.
 
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::sync::Mutex;
@@ -14,6 +15,18 @@ pub enum Verdict {
     Failed(Vec<String>),
     /// Why it could not run here.
     Skipped(String),
+}
+
+impl Verdict {
+    /// Of what was found wrong, in words, or why nothing could be found.
+    pub fn of(found: Result<Vec<String>>) -> Self {
+        match found {
+            Ok(wrong) if wrong.is_empty() => Self::Passed,
+            Ok(wrong) => Self::Failed(wrong),
+            Err(Error::Missing(why)) => Self::Skipped(why),
+            Err(error) => Self::Failed(vec![error.to_string()]),
+        }
+    }
 }
 
 /// Collects verdicts from many threads.

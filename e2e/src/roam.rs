@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::pool::{CLIENT, Options, Pool};
 use crate::process::{Outcome, Run, pause, wait_for};
 use crate::report::Report;
-use crate::scenario::{self, Scenario, folder};
+use crate::scenario::{self, Scenario, Work, folder};
 use crate::slow::timed;
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -30,11 +30,11 @@ const AROUND_BOUND: Duration = Duration::from_secs(8);
 /// Speaks before and after what happens in the meantime, and leaves a file.
 const TALKS: &str = "echo one; sleep 2; cat input; echo two; echo three > made";
 
-/// Runs the scenarios whose name contains `filter`.
-pub fn run(options: &Options, filter: &str, report: &Report) {
+/// The scenarios whose name contains `filter`.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
     let link = Link::preset("lan").expect("it is a preset");
     let far = Options { workers: 0, together: true, link: Some(link), ..options.clone() };
-    scenario::run(&SCENARIOS, &far, filter, report);
+    scenario::works(&SCENARIOS, &far, filter, report)
 }
 
 /// A pool that knows `sh`, over cable.

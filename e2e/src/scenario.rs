@@ -26,34 +26,33 @@ pub type Scenario = (&'static str, fn(&mut Pool) -> Result<Vec<String>>);
 /// The folder of what commands in the background write to standard error, in the pool's own.
 const SAID: &str = "said";
 
-/// Scenarios at the same time, of those that may be: they wait more than they compute.
-const BESIDE: usize = 3;
+/// Works at the same time, of those that may be: they wait more than they compute.
+const BESIDE: usize = 4;
+
+/// Something to be run, which reports what came of it.
+pub type Work<'a> = Box<dyn Fn() + Send + Sync + 'a>;
+
+/// Runs these, some beside each other. What keeps the machine busy, or measures it, is not for this.
+pub fn beside(works: &[Work<'_>]) {
+    several(BESIDE, works, |_, work| work());
+}
 
 /// Runs those of `scenarios` whose name contains `filter`, each on a pool of its own, one after the other.
 pub fn run(scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
-    run_beside(1, scenarios, options, filter, report);
+    works(scenarios, options, filter, report).iter().for_each(|work| work());
 }
 
-/// The same, some beside each other. Those that keep the machine busy, or measure it, are not for this.
-pub fn run_some_at_once(scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
-    run_beside(BESIDE, scenarios, options, filter, report);
-}
-
-fn run_beside(count: usize, scenarios: &[Scenario], options: &Options, filter: &str, report: &Report) {
-    let chosen: Vec<&Scenario> = scenarios.iter().filter(|(name, _)| name.contains(filter)).collect();
-    several(count, &chosen, |_, (name, scenario)| {
-        let started = Instant::now();
-        report.add(name, verdict(options, *scenario), started.elapsed());
-    });
-}
-
-fn verdict(options: &Options, scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Verdict {
-    match one(options, scenario) {
-        Ok(wrong) if wrong.is_empty() => Verdict::Passed,
-        Ok(wrong) => Verdict::Failed(wrong),
-        Err(Error::Missing(why)) => Verdict::Skipped(why),
-        Err(error) => Verdict::Failed(vec![error.to_string()]),
-    }
+/// Those of `scenarios` whose name contains `filter`, each to be run on a pool of its own.
+pub fn works<'a>(scenarios: &[Scenario], options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
+    let chosen = scenarios.iter().copied().filter(|(name, _)| name.contains(filter));
+    let work = |(name, scenario): Scenario| -> Work<'a> {
+        let options = options.clone();
+        Box::new(move || {
+            let started = Instant::now();
+            report.add(name, Verdict::of(one(&options, scenario)), started.elapsed());
+        })
+    };
+    chosen.map(work).collect()
 }
 
 fn one(options: &Options, scenario: fn(&mut Pool) -> Result<Vec<String>>) -> Result<Vec<String>> {

@@ -11,6 +11,7 @@ use crate::leftovers::Before;
 use crate::pool::Options;
 use crate::process::{Ended, Run};
 use crate::report::{Report, Verdict};
+use crate::scenario::Work;
 use crate::scratch::Scratch;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,27 +23,37 @@ const LIMIT: Duration = Duration::from_secs(180);
 const END_LIMIT: Duration = Duration::from_secs(10);
 /// What a script says that cannot be tried here.
 const CANNOT: i32 = 77;
+/// What is said of the machine itself.
+const MACHINE: &str = "situations/the machine stops and leaves nothing";
 /// What others are made of.
 const HELPERS: [&str; 3] = ["casepool.sh", "everydaywork.sh", "ordinaryuser.sh"];
 
-/// Runs those whose name contains `filter`.
-pub fn run(options: &Options, filter: &str, report: &Report) {
-    let names = match scripts() {
-        Ok(names) => names,
+/// Those whose name contains `filter`: the scripts that make pools of their own, and the others.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
+    let scripts = match scripts() {
+        Ok(scripts) => scripts,
         Err(error) => {
-            return report.add("situations", Verdict::Failed(vec![error.to_string()]), Duration::from_millis(1));
+            report.add("situations", Verdict::Failed(vec![error.to_string()]), Duration::from_millis(1));
+            return Vec::new();
         }
     };
     let name_of = |path: &Path| format!("situation/{}", path.file_stem().unwrap_or_default().to_string_lossy());
-    let chosen: Vec<(String, PathBuf)> =
-        names.into_iter().map(|path| (name_of(&path), path)).filter(|(name, _)| name.contains(filter)).collect();
-    if chosen.is_empty() {
-        return;
-    }
-    let started = Instant::now();
-    let wrong = machine(options, &chosen, report).unwrap_or_else(|error| vec![error.to_string()]);
-    let verdict = if wrong.is_empty() { Verdict::Passed } else { Verdict::Failed(wrong) };
-    report.add("situations/the machine stops and leaves nothing", verdict, started.elapsed());
+    let chosen = scripts.into_iter().map(|path| (name_of(&path), path)).filter(|(name, _)| name.contains(filter));
+    let (own, shared): (Vec<_>, Vec<_>) = chosen.partition(|(_, path)| makes_pool(path));
+    let machines = [("situations/the machine of those with pools stops and leaves nothing", own), (MACHINE, shared)];
+    let machines = machines.into_iter().filter(|(_, scripts)| !scripts.is_empty());
+    let work = |(name, scripts): (&'static str, Vec<(String, PathBuf)>)| -> Work<'a> {
+        let options = options.clone();
+        Box::new(move || {
+            let started = Instant::now();
+            report.add(name, Verdict::of(machine(&options, &scripts, report)), started.elapsed());
+        })
+    };
+    machines.map(work).collect()
+}
+
+fn makes_pool(script: &Path) -> bool {
+    std::fs::read_to_string(script).is_ok_and(|text| text.contains(HELPERS[0]))
 }
 
 fn scripts() -> Result<Vec<PathBuf>> {

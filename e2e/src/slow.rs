@@ -7,23 +7,27 @@ use crate::error::{Context, Error, Result};
 use crate::pool::{CLIENT, Options, Pool};
 use crate::process::{Outcome, Run, pause, wait_for};
 use crate::report::Report;
-use crate::scenario::{self, Scenario, folder, measured};
+use crate::scenario::{self, Scenario, Work, folder, measured};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use testbed::{Link, Traffic};
 
-const SCENARIOS: [Scenario; 9] = [
+/// Those that compare times, or count what goes over the link: on a busy machine some of it goes twice.
+const MEASURED: [Scenario; 7] = [
     ("slow/a launch costs one round trip", one_round_trip),
     ("slow/of an edited file goes what was edited", edits),
     ("slow/a job is one flight, and its tasks are parameters", jobs),
     ("slow/tasks start before their input is there, which comes once", early),
     ("slow/results of a job come by the order of its tasks", order),
-    ("slow/5% loss changes nothing but the time", loss),
-    ("slow/loss and a cut in mid-job change nothing but the time", disturbed),
     ("slow/what is quicker here runs here", never_slower),
     ("slow/of a race one result is committed", race),
+];
+/// Those that do not.
+const DISTURBED: [Scenario; 2] = [
+    ("slow/5% loss changes nothing but the time", loss),
+    ("slow/loss and a cut in mid-job change nothing but the time", disturbed),
 ];
 const SAME_DISTRIBUTION: Scenario = ("slow/what the hub's distribution has is named, not sent", same_distribution);
 /// Longest that one command may take.
@@ -46,15 +50,25 @@ pub const ENDED: &str = "worker: process ended";
 /// Launches by which that is told.
 const LAUNCHES: usize = 16;
 
-/// Runs the scenarios whose name contains `filter`.
+/// The scenarios whose name contains `filter`, that may run beside others.
+pub fn works<'a>(options: &Options, filter: &str, report: &'a Report) -> Vec<Work<'a>> {
+    scenario::works(&DISTURBED, &far(options), filter, report)
+}
+
+/// Runs the others.
 pub fn run(options: &Options, filter: &str, report: &Report) {
-    let link = Link::preset("lan").expect("it is a preset");
-    // Where a command runs is what some of them try.
-    let far = Options { workers: 0, together: true, link: Some(link), prefers_pool: false, ..options.clone() };
-    scenario::run(&SCENARIOS, &far, filter, report);
+    let far = far(options);
+    scenario::run(&MEASURED, &far, filter, report);
     // A hub apart from its workers has this machine's files; only the workers' roots are empty.
     let alike = Options { workers: 1, together: false, ..far };
     scenario::run(&[SAME_DISTRIBUTION], &alike, filter, report);
+}
+
+/// A pool in one process, over a link.
+fn far(options: &Options) -> Options {
+    let link = Link::preset("lan").expect("it is a preset");
+    // Where a command runs is what some of them try.
+    Options { workers: 0, together: true, link: Some(link), prefers_pool: false, ..options.clone() }
 }
 
 /// A C project of one file at the client, compiled by the far pool.

@@ -40,9 +40,5 @@ fn one(case: &Case, place: &Path, client: &Client) -> Verdict {
         return Verdict::Skipped(format!("{program} is not installed"));
     }
     let folder: String = case.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    match compare(case, &place.join(folder), client) {
-        Ok(found) if found.is_empty() => Verdict::Passed,
-        Ok(found) => Verdict::Failed(found),
-        Err(error) => Verdict::Failed(vec![error.to_string()]),
-    }
+    Verdict::of(compare(case, &place.join(folder), client))
 }

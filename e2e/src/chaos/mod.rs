@@ -13,7 +13,7 @@ mod tally;
 mod work;
 
 use crate::dice::Dice;
-use crate::error::{Context, Error, Result};
+use crate::error::{Context, Result};
 use crate::pool::{self, Pool};
 use crate::process::pause;
 use crate::report::{Report, Verdict};
@@ -77,12 +77,7 @@ pub fn run_in_suite(options: &pool::Options, filter: &str, report: &Report) {
         return;
     }
     let started = Instant::now();
-    let verdict = match campaign(options, &Options::suite()) {
-        Ok(wrong) if wrong.is_empty() => Verdict::Passed,
-        Ok(wrong) => Verdict::Failed(wrong),
-        Err(Error::Missing(why)) => Verdict::Skipped(why),
-        Err(error) => Verdict::Failed(vec![error.to_string()]),
-    };
+    let verdict = Verdict::of(campaign(options, &Options::suite()));
     report.add(NAME, verdict, started.elapsed());
 }
 

@@ -102,12 +102,7 @@ pub fn run_in_suite(options: &pool::Options, filter: &str, report: &Report) {
         return;
     }
     let started = Instant::now();
-    let verdict = match on_pool(&pool::Options { nobody: true, ..options.clone() }, &Options::suite()) {
-        Ok(wrong) if wrong.is_empty() => Verdict::Passed,
-        Ok(wrong) => Verdict::Failed(wrong),
-        Err(Error::Missing(why)) => Verdict::Skipped(why),
-        Err(error) => Verdict::Failed(vec![error.to_string()]),
-    };
+    let verdict = Verdict::of(on_pool(&pool::Options { nobody: true, ..options.clone() }, &Options::suite()));
     report.add(NAME, verdict, started.elapsed());
 }
 
