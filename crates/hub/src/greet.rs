@@ -118,9 +118,11 @@ impl Shared {
             trust: self.class_for(&connection, admitted.as_ref().ok().map(|(role, _)| *role)),
             owner: if launches { self.proof_of_owner() } else { Bytes::new() },
         };
+        if admitted.is_err() {
+            lock(&self.joins_refused).add(&welcome.refusal);
+        }
         sender.send(&welcome).await?;
         let (Ok((role, tenant)), Some(vouched)) = (admitted, vouched) else {
-            lock(&self.joins_refused).add(&welcome.refusal);
             if self.may_log_stranger() {
                 tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
                 let facts = json!({"node": connection.peer().0.to_hex(), "name": hello.name, "why": welcome.refusal});
