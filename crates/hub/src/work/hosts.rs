@@ -2,7 +2,7 @@
 
 use crate::desk::{Desk, Durable};
 use crate::needs::in_steps;
-use crate::server::Shared;
+use crate::server::{Shared, blocking};
 use crate::shared::Hubs;
 use crate::state::State;
 use crate::work::{ASKS, OWNERS_TAGS};
@@ -20,7 +20,7 @@ use tasks::{
 use tokio::sync::Notify;
 use wire::message::work::{Assigned, HostAsk, HostGreeting, HostTold, Instance, JobOpen, Reported};
 use wire::message::{Open, OpenKind};
-use wire::{Connection, Receiver, Sender, WireError, lock};
+use wire::{Connection, Receiver, Sender, Trust, WireError, lock};
 
 /// How long a host may be away before what it had is done elsewhere.
 const AWAY_MAX: Duration = Duration::from_secs(60);
@@ -138,7 +138,7 @@ impl Shared {
 
     /// Lets a host join over its stream. `None`: it was told why not, or did not say what it is.
     async fn host_comes(
-        &self,
+        self: &Arc<Self>,
         node: NodeId,
         sender: &mut Sender,
         receiver: &mut Receiver,
@@ -146,11 +146,15 @@ impl Shared {
         let Some(Open { kind: Some(OpenKind::Host(greeting)) }) = receiver.next::<Open>().await? else {
             return Ok(None);
         };
-        let joined = lock(&self.state).host_joins(node, &greeting);
+        let shared = self.clone();
+        let waits = move || lock(&shared.registry).trust(node) == Trust::Waiting;
+        let joined = match blocking(waits).await? {
+            true => Err("this machine waits for `gleaner approve`: nothing is given to it until then".to_owned()),
+            false => lock(&self.state).host_joins(node, &greeting).map_err(|refusal| refusal.to_string()),
+        };
         let (served, told, durable) = match joined {
             Ok(joined) => joined,
             Err(refusal) => {
-                let refusal = refusal.to_string();
                 sender.send(&HostTold { refusal, ..HostTold::default() }).await?;
                 sender.finish();
                 return Ok(None);

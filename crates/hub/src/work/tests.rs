@@ -2,7 +2,7 @@
 
 mod driven;
 
-use crate::testing::{LIMIT, Served, hello, serve_journalled};
+use crate::testing::{LIMIT, Served, hello, node, serve_journalled};
 use bytes::Bytes;
 use prost::Message;
 use std::future::Future;
@@ -14,7 +14,7 @@ use wire::message::work::{
 use wire::message::{
     Exited, FailedKind, Hello, InputKind, Lends, LockRequest, Open, OpenKind, OutputKind, TaskInput, TaskOutput,
 };
-use wire::{Joined, Receiver, Role, Sender};
+use wire::{Joined, Receiver, Role, Sender, Trust, lock};
 
 /// A stream, and the connection that it is of.
 struct Stream {
@@ -148,6 +148,22 @@ async fn a_job_is_done_by_a_host_that_asks() {
     while !collect.next::<Endings>().await.is_last {}
     assert_eq!(client.ask(JobAskKind::Forget(job)).await.refusal, "");
     assert!(!client.ask(JobAskKind::Hold(job)).await.refusal.is_empty(), "it is no more");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_waits_for_approval_gets_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let (host, told) = Host::of(&hub, 2, asks()).await;
+    assert_eq!(told.refusal, "");
+    let Host(Stream { joined, .. }) = host;
+    let told = async |trust| {
+        lock(&hub.shared.registry).approve(&node(2).0.to_hex(), trust).expect("kept");
+        let (_sender, mut receiver) = joined.connection.open(OpenKind::Host(asks())).await.expect("opened");
+        in_time(receiver.next::<HostTold>()).await.expect("no error").expect("an answer")
+    };
+    assert!(told(Trust::Waiting).await.refusal.contains("gleaner approve"));
+    assert_eq!(told(Trust::Site).await.refusal, "");
 }
 
 #[tokio::test(flavor = "multi_thread")]
