@@ -310,8 +310,8 @@ pub struct Token {
     /// What the joiner may be
     #[arg(long, value_enum, default_value = "worker")]
     pub role: Role,
-    /// How long the token is good for: a number with s, m or h
-    #[arg(long, value_parser = duration, default_value = "15m")]
+    /// How long the token is good for, at most 15 minutes: a number with s or m
+    #[arg(long, value_parser = lifetime, default_value = "15m")]
     pub ttl: Duration,
     /// How far a worker is trusted at once that joins with it. Without it, one of the hub's own account and machine is its owner's own,
     /// and any other waits for `gleaner approve`
@@ -538,6 +538,17 @@ fn interval(text: &str) -> Result<Duration, String> {
     if is_sane { Ok(Duration::from_secs_f64(seconds)) } else { Err(format!("{text}: from 0.1 to 3600 seconds")) }
 }
 
+/// Reads how long a token is good for. A hub grants no more.
+fn lifetime(text: &str) -> Result<Duration, String> {
+    const LONGEST: Duration = Duration::from_secs(15 * 60);
+    let time = duration(text)?;
+    if time > LONGEST {
+        Err(format!("{text}: a token is good for at most 15m; make one when it is needed"))
+    } else {
+        Ok(time)
+    }
+}
+
 /// Reads a number of seconds, minutes or hours.
 fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("not a time such as 90s, 15m or 2h: {text}");
@@ -590,8 +601,9 @@ mod tests {
             (join.token.token.as_deref(), join.worker.cpus, join.worker.background.detach),
             (Some("-"), Cpus::from_str("2").ok(), true)
         );
-        let Ok(Command::Token(token)) = parsed("gleaner token --role client --ttl 2h") else { panic!("not token") };
-        assert_eq!((token.role, token.ttl), (Role::Client, Duration::from_secs(7200)));
+        let Ok(Command::Token(token)) = parsed("gleaner token --role client --ttl 2m") else { panic!("not token") };
+        assert_eq!((token.role, token.ttl), (Role::Client, Duration::from_secs(120)));
+        assert!(lifetime("900s").is_ok() && lifetime("901s").is_err_and(|why| why.contains("at most 15m")));
         for wrong in ["0s", "m", "5", "200h", "-1s", "15 m", "\u{e9}"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
