@@ -10,10 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 use testbed::Link;
 
-const SCENARIOS: [Scenario; 3] = [
+const SCENARIOS: [Scenario; 4] = [
     ("net/a task reaches hosts, by name and in both directions", reaches),
     ("net/nothing near a worker is reached, and nothing without --net", refused),
     ("net/what may use the network is begun once", once),
+    ("net/a project's file grants it once it is trusted", granted),
 ];
 const GUESTS: Scenario = ("net/guests use it where their host's owner lets them", guests);
 
@@ -215,6 +216,31 @@ fn once(pool: &mut Pool) -> Result<Vec<String>> {
     if line.trim() != "connection 8082" || connections != 0 {
         wrong.push(format!("it said {line:?}, and then connected {connections} times"));
     }
+    Ok(wrong)
+}
+
+fn granted(pool: &mut Pool) -> Result<Vec<String>> {
+    let _internet = Internet::around(pool)?;
+    let place = folder(pool, "net")?;
+    let file = place.join(".gleaner.toml");
+    let write = |text: &str| std::fs::write(&file, text).at("write", &file);
+    write("network = true\n")?;
+    let reads = "import socket; print(socket.create_connection(('11.7.7.2', 8082), 5).recv(5))";
+    let mut wrong = Vec::new();
+    let mut expect = |what: &str, options: &[&str], is_there: bool| -> Result<()> {
+        let outcome = python(pool, options, reads)?;
+        if (outcome.text() == "b'hello'") != is_there {
+            wrong.push(format!("{what}: {} {:?} {}", outcome.ended, outcome.text(), outcome.said()));
+        }
+        Ok(())
+    };
+    expect("nobody has trusted it", &["--no-local"], false)?;
+    pool.client.gleaner(&["trust", &place.to_string_lossy()])?.expect_ok("gleaner trust")?;
+    expect("trusted", &["--no-local"], true)?;
+    // It was seen to want the network.
+    expect("where it may run here as well", &[], true)?;
+    write("network = true\n# and more\n")?;
+    expect("changed since", &["--no-local"], false)?;
     Ok(wrong)
 }
 

@@ -24,7 +24,13 @@ impl Session {
         };
         record.note(format!("called off: {why}"));
         self.daemon.unable.note(&kind, &why, self.is_noticed(), now_seconds());
-        let of_network = why.starts_with(USES_NETWORK).then_some("with --net it may use the network from a worker");
+        let of_network = why.starts_with(USES_NETWORK).then(|| match self.plan.write.grants_network() {
+            Some(true) => "it has the network from the next time on, as the project's file grants it",
+            Some(false) => {
+                "with --net it may use the network from a worker; for the project: network = true in .gleaner.toml, then gleaner trust"
+            }
+            None => "with --net it may use the network from a worker",
+        });
         let remedy = record.kept_back().last().map(|kept| kept.denial.remedy()).or(of_network);
         let mut reply = self.fall_back(why);
         if let (Reply::Failed { message, .. }, Some(remedy)) = (&mut reply, remedy) {

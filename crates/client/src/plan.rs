@@ -21,6 +21,7 @@ use crate::views::closure::level_of;
 use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, Views, closure, compilers};
 use crate::write_rules::WriteRules;
 use base::door::Options;
+use base::watch::USES_NETWORK;
 use base::{Command, Output, Stdin, Time, TreePath, Watch, WindowSize};
 use rustix::fd::OwnedFd;
 use std::sync::Arc;
@@ -123,24 +124,28 @@ impl Plan {
             return Err(NotPlanned::Here(format!("{} may be executed and not read", program.real)));
         }
         let allow_write = &options.allow_write[..];
-        if let Some(why) = only_here(&command, &program, &cwd, fds, options.net) {
-            return Err(NotPlanned::Here(why));
-        }
+        let trust = daemon.trust();
+        let scope = scope(&command, &cwd, Some(&program), trust, daemon);
+        let unable = unable::Kind::new(&program, &command.argv, &command.cwd);
+        let has_run_into = || daemon.unable.why(&unable, now_seconds());
+        // Who can do it twice has nothing of what the project's file says.
+        let may = options.net || (scope.granted.network && !options.race && options.job.is_none());
+        let fetches = only_here(&command, &program, &cwd, fds, may).map_err(NotPlanned::Here)?;
+        let is_wanted =
+            || fetches || options.no_local || has_run_into().is_some_and(|why| why.starts_with(USES_NETWORK));
+        let network = may && (options.net || is_wanted());
+        let unable = if network { unable.with_network() } else { unable };
         let formats = daemon.formats.now().to_vec();
         let (locks, lock_files) = (true, profile::is_interpreter(program.real.name()));
         let clones = daemon.clones.of(&cwd);
-        let (descriptors, network) = (Vec::new(), options.net);
+        let descriptors = Vec::new();
         let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors, clones, network };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }
-        let unable = unable::Kind::new(&program, &command.argv, &command.cwd);
-        let unable = if options.net { unable.with_network() } else { unable };
         if let Some(why) = daemon.unable.why(&unable, now_seconds()) {
             return Err(NotPlanned::Here(format!("{why} (as was seen of such a command before)")));
         }
-        let trust = daemon.trust();
-        let scope = scope(&command, &cwd, Some(&program), trust, daemon);
         let mut include = vec![cwd.clone(), TreePath::root().join(b"tmp")];
         let (named, named_bytes) = named_files(&scope.named).map_err(NotPlanned::Here)?;
         include.extend(named);
@@ -296,15 +301,16 @@ pub(crate) fn now_seconds() -> u64 {
     now_nanos().max(0) as u64 / 1_000_000_000
 }
 
-/// Why a command, or one that it runs (`env`, `nice`, `timeout`), cannot be run elsewhere as if here.
-/// `has_network`: it may use the network elsewhere.
+/// Whether a command, or one that it runs (`env`, `nice`, `timeout`), is known to want the network. The error is why it cannot be run
+/// elsewhere as if here; `has_network`: it may use the network there.
 fn only_here(
     command: &Command,
     program: &profile::Program,
     cwd: &TreePath,
     fds: &[Arc<OwnedFd>; 3],
     has_network: bool,
-) -> Option<String> {
+) -> Result<bool, String> {
+    let mut fetches = false;
     let mut surroundings = Surroundings {
         set_id: false,
         stdin_terminal: stdio::is_terminal(&fds[0]),
@@ -314,16 +320,20 @@ fn only_here(
     for _ in 0..WRAPPERS_MAX {
         surroundings.set_id = remote_ability::changes_rights(&program.real);
         let reason = remote_ability::cannot_run_remotely(argv, &program, &command.env, &surroundings);
-        if let Some(reason) = reason.filter(|reason| !(has_network && reason.kind == ReasonKind::Network)) {
-            return Some(reason.text);
+        match reason {
+            Some(reason) if has_network && reason.kind == ReasonKind::Network => fetches = true,
+            Some(reason) => return Err(reason.text),
+            None => {}
         }
         if let Some(why) = remote_ability::script_in_shared_memory(&program) {
-            return Some(why);
+            return Err(why);
         }
-        argv = remote_ability::unwrap(remote_ability::inner(program.real.name(), argv)?);
-        program = profile::identify(argv, &command.env, cwd).ok()?;
+        let Some(inner) = remote_ability::inner(program.real.name(), argv) else { break };
+        argv = remote_ability::unwrap(inner);
+        let Ok(found) = profile::identify(argv, &command.env, cwd) else { break };
+        program = found;
     }
-    None
+    Ok(fetches)
 }
 
 /// What a command may change, where it is not to be planned. Looks at the file system.

@@ -112,6 +112,9 @@ impl Record {
         self.kind = Some(plan.kind());
         self.report.paths_in_view = plan.view.len() as u64;
         self.report.grants_nothing = plan.write.grants_nothing().map(str::to_owned);
+        if plan.watch.network {
+            self.note("it may use the network, and so is begun once only".to_owned());
+        }
         self.report.withheld = plan.withheld.iter().take(PATHS_MAX).map(|name| printable(name)).collect();
     }
 

@@ -441,7 +441,7 @@ impl Session {
         record.swept(view.len(), ready.changed(), ready.objects());
         self.locks.seen.version = Some(ready.version());
         let launch = Launch { attempt, launched: launched.0, budget: running.budget(), ..self.launch() };
-        self.may_have_begun = self.options.net;
+        self.may_have_begun = self.plan.watch.network;
         let opening = ready.take_off(&daemon, &joined, launch);
         let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
         record.moment("sent to the hub");

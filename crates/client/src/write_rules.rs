@@ -26,6 +26,11 @@ impl WriteRules {
         self.policy.grants_nothing()
     }
 
+    /// Whether the project's file lets its commands use the network; `None` if the command is in no project.
+    pub fn grants_network(&self) -> Option<bool> {
+        self.policy.grants_network()
+    }
+
     /// What its caller can do about what is refused; `home` if the command has none of its own.
     pub fn remedies<'a>(&'a self, home: Option<&'a TreePath>) -> commit::remedies::Remedies<'a> {
         let may_be_granted = Box::new(|path: &TreePath, reason: &str| self.policy.may_be_granted(path, reason));

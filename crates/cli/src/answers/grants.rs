@@ -15,6 +15,8 @@ impl Render for ProjectGrants {
             entries => entries.join("\n"),
         };
         facts.fact("may change", all(&self.write)).fact("may read", all(&self.read));
+        let network = if self.network { "yes, where a command is known to want it" } else { "no" };
+        facts.fact("network", network);
         let never = self.never.iter().map(|entry| format!("{}: {}", entry.entry, entry.reason));
         let never = never.collect::<Vec<_>>().join("\n");
         if !never.is_empty() {
@@ -59,6 +61,7 @@ mod tests {
             digest: "ab12".into(),
             write: vec!["~/.bashrc".into(), "out/**".into()],
             read: Vec::new(),
+            network: true,
             never: vec![NeverGranted { entry: "~/.ssh".into(), reason: "it is a secret".into() }],
         };
         assert_eq!(
@@ -67,6 +70,7 @@ mod tests {
              file          .gleaner.toml, BLAKE3 ab12\n\
              may change    ~/.bashrc\n              out/**\n\
              may read      nothing but what all commands may\n\
+             network       yes, where a command is known to want it\n\
              NO EFFECT     ~/.ssh: it is a secret\n\
              trusted       from the next command on, until the file changes; gleaner trust --revoke ends it\n"
         );

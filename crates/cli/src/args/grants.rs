@@ -28,6 +28,7 @@ The file:
 
     write = [\"~/.bashrc\", \"../shared/out/**\"]     commands may change these, beside what all commands may
     read = [\"~/data\"]                              commands may read these, also on workers of others
+    network = true                                 commands that are known to want the network have it elsewhere, and are begun once only
 
   A path is absolute, in your home (~/...), or relative to the project's root, and means all beneath it, too. `*` stands for a part of a name. Links are \
 not followed. Whole homes, secrets (~/.ssh and the like) and what decides what is run later (.git/hooks, .git/config, .envrc, CI workflows, \

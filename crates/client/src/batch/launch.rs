@@ -231,6 +231,10 @@ async fn plan(way: &Arc<Way>, command: Command) -> Result<Plan, Grounded> {
             NotPlanned::Here(why) => Grounded::never(format!("it cannot run elsewhere: {why}")),
             NotPlanned::Better(_, choice) => Grounded::Trouble(choice.to_string()),
         })?;
+        if plan.watch.network {
+            // What may use the network is begun once, and a batch job's tasks are begun until they are done.
+            return Err(Grounded::never("it wants the network, which tasks of batch jobs do not have: remrun runs it"));
+        }
         (plan.stdin, plan.stdout, plan.stderr) = (Stdin::Null, Output::Stream, Output::Stream);
         Ok(plan)
     });

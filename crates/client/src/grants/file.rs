@@ -55,6 +55,7 @@ pub enum Unfit {
 struct Text {
     write: Vec<String>,
     read: Vec<String>,
+    network: bool,
 }
 
 impl ProjectFile {
@@ -110,7 +111,7 @@ impl ProjectFile {
             };
             entries.iter().map(pattern).collect::<Result<Vec<_>, _>>()
         };
-        Ok(Granted { write: list("write", &text.write)?, read: list("read", &text.read)? })
+        Ok(Granted { write: list("write", &text.write)?, read: list("read", &text.read)?, network: text.network })
     }
 }
 
@@ -140,9 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_file_has_two_lists_of_paths_and_nothing_else() {
+    fn a_file_has_two_lists_of_paths_and_a_switch_and_nothing_else() {
         let granted = said("# ours\nwrite = [\"~/.bashrc\", \"out/**\"]\nread = [\"/srv/data\"]\n").expect("fine");
-        assert_eq!((granted.write.len(), granted.read.len()), (2, 1));
+        assert_eq!((granted.write.len(), granted.read.len(), granted.network), (2, 1, false));
+        assert!(said("network = true").expect("fine").network);
         assert_eq!(said("").expect("an empty one"), Granted::default());
         for (text, why) in [
             ("write = \"x\"", "line 1"),
@@ -151,6 +153,7 @@ mod tests {
             ("write = [1]", "line 1"),
             ("write = [", "line 1"),
             ("net = true", "unknown field"),
+            ("network = 1", "line 1"),
         ] {
             let error = said(text).expect_err(text);
             assert!(error.contains(why) && !error.contains('\n'), "{text}: {error}");

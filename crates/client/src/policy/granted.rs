@@ -1,4 +1,4 @@
-//! What a project's `.gleaner.toml` grants to the commands that run in it: paths, as its owner wrote them.
+//! What a project's `.gleaner.toml` grants to the commands that run in it: paths, as its owner wrote them, and the network.
 //!
 //! A path is meant by its text: no link in it is followed, since a task may make links in its project. What is secret or guarded is
 //! never granted.
@@ -9,13 +9,15 @@ use base::TreePath;
 /// The file's name, in the root of a project.
 pub const PROJECT_FILE: &str = ".gleaner.toml";
 
-/// Paths that commands in a project may use beside what all commands may.
+/// What commands in a project may use beside what all commands may.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Granted {
     /// They may change these.
     pub write: Vec<Pattern>,
     /// They may read these, also on workers of others.
     pub read: Vec<Pattern>,
+    /// They may use the network elsewhere.
+    pub network: bool,
 }
 
 impl Granted {

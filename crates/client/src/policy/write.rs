@@ -105,6 +105,11 @@ impl WritePolicy {
         self.scope.grants_nothing.as_deref()
     }
 
+    /// Whether the project's file lets its commands use the network; `None` if the command is in no project.
+    pub fn grants_network(&self) -> Option<bool> {
+        self.scope.project.as_ref().map(|_| self.scope.granted.network)
+    }
+
     /// The user's home.
     pub fn home(&self) -> Option<&TreePath> {
         self.scope.home.as_ref()

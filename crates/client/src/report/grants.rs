@@ -19,6 +19,8 @@ pub struct ProjectGrants {
     pub write: Vec<String>,
     /// What they may read.
     pub read: Vec<String>,
+    /// Whether they may use the network elsewhere.
+    pub network: bool,
     /// Entries that are without effect.
     pub never: Vec<NeverGranted>,
 }
@@ -75,6 +77,7 @@ impl ProjectGrants {
             digest: file.digest.to_hex(),
             write: texts(&granted.write),
             read: texts(&granted.read),
+            network: granted.network,
             never: never.collect(),
         }
     }

@@ -7,7 +7,7 @@ fn granting(write: &[&str], read: &[&str]) -> Scope {
     let mut scope = scope("/home/u", 1000, "/home/u/proj/src", "make", &[]);
     let (root, home) = (path("/home/u/proj"), path("/home/u"));
     let patterns = |list: &[&str]| list.iter().map(|text| Pattern::parse(text, &root, Some(&home)).unwrap()).collect();
-    scope.granted = Granted { write: patterns(write), read: patterns(read) };
+    scope.granted = Granted { write: patterns(write), read: patterns(read), network: false };
     scope
 }
 
