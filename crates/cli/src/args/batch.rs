@@ -1,6 +1,7 @@
 //! The arguments of what is about batch jobs.
 
-use super::{Needs, duration};
+use super::Needs;
+use super::times::duration;
 use base::Priority;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueHint};

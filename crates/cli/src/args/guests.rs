@@ -19,7 +19,7 @@ pub struct Guests {
 #[derive(Clone, Debug, Args)]
 pub struct Pause {
     /// For how long, such as 90s, 20m or 2h; until `gleaner resume` if not given. It holds also if the worker starts again
-    #[arg(value_name = "TIME", value_parser = super::duration)]
+    #[arg(value_name = "TIME", value_parser = super::times::duration)]
     pub time: Option<Duration>,
     /// Have guests leave, rather than wait here: they are done again elsewhere, and give their memory back
     #[arg(long)]
