@@ -11,6 +11,7 @@ use crate::commit::Committer;
 use crate::doorway::{self, Door, Held};
 use crate::formats::Formats;
 use crate::grants::Pins;
+use crate::guard::Walks;
 use crate::hedge::Hedges;
 use crate::here::Here;
 use crate::history::History;
@@ -124,6 +125,8 @@ pub struct Daemon {
     pub(crate) own_pool: OwnPool,
     /// The projects whose file the user trusts.
     pub(crate) pins: Arc<Pins>,
+    /// Where in projects there are ways to what is guarded.
+    pub(crate) walks: Arc<Walks>,
 }
 
 /// Trees in which commands run one after the other.
@@ -316,6 +319,7 @@ impl Daemon {
             trees: Arc::default(),
             own_pool: OwnPool::default(),
             pins: Arc::new(Pins::new(&config.state_dir)),
+            walks: Arc::default(),
             config,
         }))
     }
@@ -354,6 +358,7 @@ impl Daemon {
             trees: self.trees.clone(),
             own_pool: OwnPool::default(),
             pins: self.pins.clone(),
+            walks: self.walks.clone(),
             // This machine itself.
             config: Config { state_dir, hub: Some(hub), trust: Some(wire::Trust::Own), ..self.config.clone() },
         }))

@@ -2,21 +2,31 @@
 //! `core.hooksPath` or a second name leads there from a path that looks harmless.
 //!
 //! Each place is known by device and inode, with the path that it stands for: what lies beneath is judged as if it lay there. Looked for
-//! are the folders above a change, those of the project, and the folders directly in these. A delta cannot make such a way itself: links
-//! and folders that are moved to the beginning of one are refused ([`crate::policy::guarded_way`]).
+//! are the folders above a change, those of the project, the folders directly in these, and what a walk through the project has found
+//! ([`Walks`]). A delta cannot make such a way itself: links and folders that are moved to the beginning of one are refused
+//! ([`crate::policy::guarded_way`]).
+
+mod walk;
+
+pub use walk::Walks;
 
 use crate::policy::{guarded, guarded_places};
 use crate::snapshot::unseen;
 use base::TreePath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, statat};
+use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::Read;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 
 /// Folders in a project's that are looked into, files of a folder of hooks, and folders that are remembered.
 const INNER_MAX: usize = 512;
 const HOOKS_MAX: usize = 256;
 const FOLDERS_MAX: usize = 4096;
+/// Links that are followed one after the other.
+const LINKS_MAX: usize = 8;
 /// Largest file that is read to see where it leads.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
@@ -28,6 +38,8 @@ type Place = (u64, u64);
 pub struct Guard {
     /// What a place stands for.
     places: HashMap<Place, Vec<TreePath>>,
+    /// The same of what is not there, to which a link leads.
+    absent: HashMap<TreePath, Vec<TreePath>>,
     looked_at: HashSet<TreePath>,
     /// What the folders above a path are, by their paths.
     known: HashMap<TreePath, Option<Place>>,
@@ -46,6 +58,11 @@ impl Guard {
         }
     }
 
+    /// Those of these folders, in which something guarded was found.
+    pub fn look_at_found(&mut self, folders: &[TreePath], home: Option<&TreePath>) {
+        folders.iter().for_each(|folder| self.look_at(folder, home));
+    }
+
     /// What a change at `path` changes of what is guarded: a path that stands for it.
     pub fn meaning(&mut self, path: &TreePath, home: Option<&TreePath>) -> Option<TreePath> {
         let above: Vec<TreePath> = std::iter::successors(path.parent(), TreePath::parent).collect();
@@ -56,13 +73,20 @@ impl Guard {
         if let Some(meaning) = own.and_then(|meanings| meanings.first()) {
             return Some(meaning.clone());
         }
+        if let Some(meaning) = self.absent.get(path).and_then(|meanings| meanings.first()) {
+            return Some(meaning.clone());
+        }
         let is_guarded = |path: &TreePath| guarded(path).is_some() || crate::policy::guarded_way(path).is_some();
         for folder in &above {
+            let Some(rest) = path.relative_to(folder) else { continue };
+            let absent = self.absent.get(folder).into_iter().flatten();
+            if let Some(meaning) = absent.filter_map(|stands_for| stands_for.resolve(rest)).find(is_guarded) {
+                return Some(meaning);
+            }
             let Some(at) = *self.known.entry(folder.clone()).or_insert_with(|| stat(folder).map(|stat| place(&stat)))
             else {
                 continue;
             };
-            let Some(rest) = path.relative_to(folder) else { continue };
             let stands_for = self.places.get(&at).into_iter().flatten();
             let mut meant = stands_for.filter_map(|stands_for| stands_for.resolve(rest));
             if let Some(meaning) = meant.find(is_guarded) {
@@ -73,12 +97,16 @@ impl Guard {
     }
 
     fn add(&mut self, at: &TreePath, stands_for: &str) {
-        let followed = statat(CWD, at.as_bytes(), AtFlags::empty()).ok();
-        if let (Some(found), Some(stands_for)) = (followed, TreePath::parse(stands_for.as_bytes())) {
-            let meanings = self.places.entry(place(&found)).or_default();
-            if !meanings.contains(&stands_for) {
-                meanings.push(stands_for);
-            }
+        let Some(stands_for) = TreePath::parse(stands_for.as_bytes()) else { return };
+        let meanings = match statat(CWD, at.as_bytes(), AtFlags::empty()) {
+            Ok(found) => self.places.entry(place(&found)).or_default(),
+            Err(_) => match leads_to_nothing(at) {
+                Some(target) => self.absent.entry(target).or_default(),
+                None => return,
+            },
+        };
+        if !meanings.contains(&stands_for) {
+            meanings.push(stands_for);
         }
     }
 
@@ -165,6 +193,22 @@ impl Guard {
     }
 }
 
+/// Where the link at `at` leads, if that is not there.
+fn leads_to_nothing(at: &TreePath) -> Option<TreePath> {
+    let mut at = at.clone();
+    for _ in 0..LINKS_MAX {
+        let text = match rustix::fs::readlinkat(CWD, at.as_bytes(), Vec::new()) {
+            Ok(text) => text.into_bytes(),
+            Err(Errno::NOENT) => return Some(at),
+            Err(_) => return None,
+        };
+        let target = at.parent()?.resolve(&text)?;
+        let folder = std::fs::canonicalize(OsStr::from_bytes(target.parent()?.as_bytes())).ok()?;
+        at = TreePath::parse(folder.as_os_str().as_bytes())?.join(target.name());
+    }
+    None
+}
+
 /// Whether `folder` is a repository without a working tree, by what git knows one.
 fn is_bare(folder: &TreePath) -> bool {
     let is_folder = |name: &[u8]| stat(&folder.join(name)).is_some_and(|stat| is(&stat, FileType::Directory));
@@ -179,10 +223,19 @@ fn open(path: &TreePath, flags: OFlags) -> Option<OwnedFd> {
 
 /// The names of the first entries of a folder that are of such kinds; none if it cannot be listed.
 fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, most: usize) -> Vec<Vec<u8>> {
+    list(folder).filter(|(_, kind)| is_wanted(*kind)).take(most).map(|(name, _)| name).collect()
+}
+
+/// The names and kinds of the first entries of a folder; none if it cannot be listed.
+fn entries_with_kinds(folder: &TreePath, most: usize) -> Vec<(Vec<u8>, FileType)> {
+    list(folder).take(most).collect()
+}
+
+fn list(folder: &TreePath) -> impl Iterator<Item = (Vec<u8>, FileType)> {
     let listing = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok());
-    let found = listing.into_iter().flatten().flatten().filter(|entry| is_wanted(entry.file_type()));
-    let names = found.map(|entry| entry.file_name().to_bytes().to_vec());
-    names.filter(|name| !matches!(name.as_slice(), b"." | b"..")).take(most).collect()
+    let entries = listing.into_iter().flatten().flatten();
+    let named = entries.map(|entry| (entry.file_name().to_bytes().to_vec(), entry.file_type()));
+    named.filter(|(name, _)| !matches!(name.as_slice(), b"." | b".."))
 }
 
 fn stat(path: &TreePath) -> Option<Stat> {

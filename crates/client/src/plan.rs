@@ -161,7 +161,7 @@ impl Plan {
             return Err(NotPlanned::Here(why));
         }
         include.extend(mounts.iter().map(|mount| mount.at.clone()));
-        let write = rules(scope.clone(), &cwd, allow_write);
+        let write = rules(scope.clone(), &cwd, allow_write, daemon);
         let read = ReadPolicy::new(scope);
         let input = stdio::regular_file(&fds[0]);
         let path = input.as_ref().map(|(path, _)| &path[..]);
@@ -342,7 +342,7 @@ pub(crate) fn write_rules(mut command: Command, allow_write: &[Vec<u8>], daemon:
     command.argv = remote_ability::unwrap(&command.argv).to_vec();
     let program = profile::identify(&command.argv, &command.env, &cwd).ok();
     // What may be written does not depend on whose the workers are.
-    Some(rules(scope(&command, &cwd, program.as_ref(), Trust::Own, daemon), &cwd, allow_write))
+    Some(rules(scope(&command, &cwd, program.as_ref(), Trust::Own, daemon), &cwd, allow_write, daemon))
 }
 
 /// What a command is about.
@@ -381,8 +381,8 @@ fn scope(
     scope
 }
 
-fn rules(scope: Scope, cwd: &TreePath, allow_write: &[Vec<u8>]) -> WriteRules {
-    WriteRules::new(scope, allow_write.iter().filter_map(|path| cwd.resolve(path)).collect())
+fn rules(scope: Scope, cwd: &TreePath, allow_write: &[Vec<u8>], daemon: &Daemon) -> WriteRules {
+    WriteRules::new(scope, allow_write.iter().filter_map(|path| cwd.resolve(path)).collect(), daemon.walks.clone())
 }
 
 /// The files that a command names, and their bytes in all: it will most likely want them. The error is why it is kept here: the other end of

@@ -1,24 +1,25 @@
 //! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
 
 use crate::commit;
-use crate::guard::Guard;
+use crate::guard::{Guard, Walks};
 use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way};
 use base::{Action, Change, Delta, TreePath};
 use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Decides what one command may change.
 #[derive(Clone, Debug)]
 pub struct WriteRules {
     policy: WritePolicy,
+    walks: Arc<Walks>,
 }
 
 impl WriteRules {
-    /// For a command about `scope`, with the paths that its caller allowed.
-    pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
-        Self { policy: WritePolicy::new(scope, allowed) }
+    /// For a command about `scope`, with the paths that its caller allowed, and what is known of the projects there are.
+    pub fn new(scope: Scope, allowed: Vec<TreePath>, walks: Arc<Walks>) -> Self {
+        Self { policy: WritePolicy::new(scope, allowed), walks }
     }
 
     /// Why the project's file grants nothing, if there is one and it does not.
@@ -66,6 +67,9 @@ impl WriteRules {
         let (is_new, guard) = (guard.is_none(), guard.get_or_insert_default());
         if is_new {
             guard.look_at_project(self.policy.folders(), self.policy.home());
+            for root in self.policy.roots() {
+                guard.look_at_found(&self.walks.found_in(root), self.policy.home());
+            }
         }
         let moves = directories.moved.contains(path);
         if let Some(way) = guarded_way(path).filter(|_| moves || directories.files.contains(path)) {

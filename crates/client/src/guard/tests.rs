@@ -8,6 +8,7 @@ use base::delta::FileChange;
 use base::{Action, Attr, Base, Change, Content, Delta, Seq, TreePath};
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 /// A home with a project `p`, in which a script has run.
 fn project(script: &str) -> (tempfile::TempDir, TreePath, WriteRules) {
@@ -31,7 +32,7 @@ fn project_with(script: &str, grants: &[&str]) -> (tempfile::TempDir, TreePath, 
     let mut scope = Scope::new(&input, &Marked { roots: &[&root.to_string()], secrets: &[] });
     let pattern = |text: &&str| Pattern::parse(text, &root, Some(&home)).expect("a pattern");
     scope.granted.write = grants.iter().map(pattern).collect();
-    let rules = WriteRules::new(scope, Vec::new());
+    let rules = WriteRules::new(scope, Vec::new(), Arc::default());
     (folder, root, rules)
 }
 
@@ -80,6 +81,13 @@ fn no_way_leads_to_what_decides_later() {
         ("mkdir conf; ln -s conf .cargo", "conf/config.toml"),
         ("mkdir -p a/conf; ln -s conf a/.cargo", "a/conf/config.toml"),
         ("mkdir -p a conf; ln -s ../conf a/.cargo", "conf/config.toml"),
+        ("mkdir -p a/b/c conf; ln -s ../../../conf a/b/c/.cargo", "conf/config.toml"),
+        ("mkdir -p a/b/c/.cargo conf; ln -s ../../../../conf/x a/b/c/.cargo/config.toml", "conf/x"),
+        ("mkdir conf; ln -s conf/none .cargo", "conf/none/config.toml"),
+        ("ln -s none .envrc", "none"),
+        ("ln -s a .envrc; ln -s none a", "none"),
+        ("mkdir -p a/b; echo x > env; ln -s ../../env a/b/.envrc", "env"),
+        ("mkdir -p a/b data/hooks; echo 'gitdir: ../../data' > a/b/.git", "data/hooks/pre-push"),
         ("mkdir tools; rmdir .git/hooks; ln -s ../tools .git/hooks", "tools/pre-commit"),
         ("mkdir tools; echo x > tools/x; ln -s ../../tools/x .git/hooks/pre-commit", "tools/x"),
         ("echo x > .git/hooks/pre-commit; ln .git/hooks/pre-commit second", "second"),

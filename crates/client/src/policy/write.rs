@@ -97,7 +97,12 @@ impl WritePolicy {
 
     /// The folders of the project, and the one where the command runs: what decides there is guarded, wherever it is.
     pub fn folders(&self) -> impl Iterator<Item = &TreePath> {
-        self.scope.project.iter().flat_map(super::Project::roots).chain([&self.scope.cwd])
+        self.roots().chain([&self.scope.cwd])
+    }
+
+    /// The folders of the project.
+    pub fn roots(&self) -> impl Iterator<Item = &TreePath> {
+        self.scope.project.iter().flat_map(super::Project::roots)
     }
 
     /// Why the project's file grants nothing, if there is one and it does not.
