@@ -8,7 +8,7 @@
 use crate::client::Client;
 use crate::error::{Context, Result};
 use crate::leftovers::Before;
-use crate::pool::Options;
+use crate::pool::{Options, WITHOUT};
 use crate::process::{Ended, Run};
 use crate::report::{Report, Verdict};
 use crate::scenario::Work;
@@ -99,6 +99,10 @@ fn client(options: &Options, root: &Path) -> Result<Client> {
     client.env.push(("TMPDIR".into(), root.join("tmp").into()));
     client.env.push(("GLEANER_BIN".into(), options.programs.clone().into()));
     client.env.push(("NO_COLOR".into(), "1".into()));
+    if !options.guests {
+        // A busy machine does not stop what other users run.
+        client.env.push((WITHOUT.into(), "guests".into()));
+    }
     Ok(client)
 }
 
