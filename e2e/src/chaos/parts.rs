@@ -2,7 +2,7 @@
 
 use super::disks::Disks;
 use super::jobs::Job;
-use super::plan::{Fault, Part};
+use super::plan::{Fault, Part, WITH_DISKS};
 use super::work::disturb;
 use crate::dice::Dice;
 use crate::error::{Error, Result};
@@ -30,6 +30,8 @@ pub enum Heal {
     Mend(Part),
     /// A disk has room again.
     Empty(Part),
+    /// A disk is mounted anew, and its part begins anew.
+    Replace(Part),
     /// A disk can be written to again.
     Writable,
     /// A part begins anew.
@@ -93,6 +95,7 @@ impl Parts {
                 Some((time, Some(Heal::Mend(part))))
             }
             Fault::FillDisk(part, time) => self.disks.fill(part).then_some((time, Some(Heal::Empty(part)))),
+            Fault::FailDisk(part, time) => self.disks.fail(part).then_some((time, Some(Heal::Replace(part)))),
             Fault::ReadOnly(time) => {
                 send(&self.daemons(), Signal::KILL);
                 self.disks.set_read_only(Part::Daemon, true).then_some((time, Some(Heal::Writable)))
@@ -132,6 +135,7 @@ impl Parts {
                 self.disks.empty(part);
                 Ok(())
             }
+            Heal::Replace(part) => self.replace(part),
             Heal::Writable => {
                 self.disks.set_read_only(Part::Daemon, false);
                 Ok(())
@@ -148,19 +152,34 @@ impl Parts {
         }
     }
 
+    /// Gives a part another disk for one that has failed, with what was written out for good.
+    fn replace(&mut self, part: Part) -> Result<()> {
+        if !self.disks.has_failed(part) {
+            return Ok(());
+        }
+        match part {
+            Part::Worker(index) => self.pool.workers[index].kill(),
+            Part::Hub => self.pool.hub.kill(),
+            _ => send(&self.daemons(), Signal::KILL),
+        }
+        self.disks.replace(part)?;
+        self.heal(Heal::Revive(part))
+    }
+
     fn revive_hub(&mut self) -> Result<()> {
-        // A hub without room on its disk does not begin. When it has room again it does.
-        if self.pool.hub.check().is_err() && !self.disks.is_full(Part::Hub) { self.pool.restart_hub() } else { Ok(()) }
+        // A hub without a disk that works does not begin. When it has one again it does.
+        if self.pool.hub.check().is_err() && self.disks.works(Part::Hub) { self.pool.restart_hub() } else { Ok(()) }
     }
 
     fn revive_worker(&mut self, index: usize) -> Result<()> {
-        let is_full = self.disks.is_full(Part::Worker(index));
-        if self.pool.workers[index].check().is_err() && !is_full { self.start_worker(index) } else { Ok(()) }
+        let works = self.disks.works(Part::Worker(index));
+        if self.pool.workers[index].check().is_err() && works { self.start_worker(index) } else { Ok(()) }
     }
 
     /// Makes all good that is not yet, and waits until commands run elsewhere again. What is wrong if they do not, and how long it took.
     pub fn recover(&mut self) -> Result<(Vec<String>, Duration)> {
         let started = std::time::Instant::now();
+        WITH_DISKS.into_iter().try_for_each(|part| self.replace(part))?;
         self.disks.empty_all();
         self.disks.set_read_only(Part::Daemon, false);
         self.relays.iter().chain([&self.client_relay]).for_each(Relay::mend);

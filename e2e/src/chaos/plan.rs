@@ -43,6 +43,9 @@ pub enum Fault {
     Cut(Part, Duration),
     /// The part's disk has no room for this time.
     FillDisk(Part, Duration),
+    /// The part's disk fails whatever is asked of it, for this time; what was not written out for good is lost. Then it is mounted anew, and
+    /// the part begins anew.
+    FailDisk(Part, Duration),
     /// The client's daemon is killed, and its disk can only be read for this time.
     ReadOnly(Duration),
     /// An input of the commands gets other contents.
@@ -61,6 +64,7 @@ impl Fault {
             | Self::Stop(_, time)
             | Self::Cut(_, time)
             | Self::FillDisk(_, time)
+            | Self::FailDisk(_, time)
             | Self::ReadOnly(time) => *time,
             Self::Change | Self::Vanish | Self::RestartAll(_) => Duration::ZERO,
         }
@@ -80,6 +84,7 @@ impl Fault {
             Self::Stop(part, _) => format!("{} stopped", of(part)),
             Self::Cut(part, _) => format!("link of the {} cut", of(part)),
             Self::FillDisk(part, _) => format!("disk of the {} full", of(part)),
+            Self::FailDisk(part, _) => format!("disk of the {} fails", of(part)),
             Self::ReadOnly(_) => "disk of the client daemon read-only".to_owned(),
             Self::Change => "input changed".to_owned(),
             Self::Vanish => "input removed".to_owned(),
@@ -163,6 +168,9 @@ impl Round {
     }
 }
 
+/// Parts that have disks of their own.
+pub const WITH_DISKS: [Part; 3] = [Part::Worker(0), Part::Hub, Part::Daemon];
+
 fn fault(dice: &mut Dice, bounds: Bounds) -> Fault {
     // Most are short, as most faults are; some outlive every time limit.
     let time = |dice: &mut Dice| {
@@ -171,12 +179,13 @@ fn fault(dice: &mut Dice, bounds: Bounds) -> Fault {
     };
     let worker = Part::Worker(dice.below(bounds.workers));
     let part = dice.of(&[worker, worker, Part::Hub, Part::Daemon, Part::Remrun, Part::Guest]);
-    match dice.below(20) {
+    match dice.below(21) {
         0..=6 => Fault::Kill(part, Duration::from_millis(dice.below(2000) as u64)),
         7..=11 => Fault::Stop(part, time(dice)),
         12..=14 => Fault::Cut(dice.of(&[worker, Part::Daemon]), time(dice)),
         15 if dice.percent(50) => Fault::ReadOnly(time(dice)),
-        15 | 16 => Fault::FillDisk(dice.of(&[Part::Worker(0), Part::Hub, Part::Daemon]), time(dice)),
+        15 | 16 => Fault::FillDisk(dice.of(&WITH_DISKS), time(dice)),
+        20 => Fault::FailDisk(dice.of(&WITH_DISKS), time(dice)),
         17 => Fault::Change,
         18 => Fault::Vanish,
         _ => Fault::RestartAll(dice.next()),
@@ -198,7 +207,7 @@ mod tests {
         assert_ne!(format!("{again:?}"), format!("{:?}", Round::of(8, 33, BOUNDS)));
         let kinds: BTreeSet<String> =
             rounds.iter().flat_map(|round| &round.faults).map(|(_, fault)| fault.kind()).collect();
-        assert_eq!(kinds.len(), 5 + 5 + 2 + 3 + 4, "{kinds:?}");
+        assert_eq!(kinds.len(), 5 + 5 + 2 + 3 + 3 + 4, "{kinds:?}");
         assert!(rounds.iter().any(|round| round.storm == 1000) && rounds.iter().any(Round::is_quiet));
         let longest = rounds.iter().flat_map(|round| &round.faults).map(|(_, fault)| fault.lasts()).max();
         assert!(longest.is_some_and(|longest| longest > Duration::from_secs(40)), "{longest:?}");
