@@ -44,6 +44,11 @@ impl Arrivals {
         Ok(())
     }
 
+    /// Whether an object is here.
+    pub fn has(&self, object: &Object) -> bool {
+        Digest::from_slice(&object.digest).is_some_and(|digest| self.spool.has(&digest))
+    }
+
     /// Takes an object. The error is for a person.
     pub fn take(&mut self, object: &Object) -> Result<(), String> {
         let digest = Digest::from_slice(&object.digest).ok_or("a result has a name that is none")?;

@@ -8,11 +8,11 @@ use crate::run::{CODE_FAILED, Outcome, Session};
 use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
-use wire::message::{Exited, OutputKind};
+use wire::message::{Exited, InputKind, OutputKind};
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(4);
+const ANSWER_LIMIT: Duration = Duration::from_secs(4);
 
 /// The last part of it: how long a hub that has passed on the answer may be silent after it was asked for a sign of life.
 const LIFE_LIMIT: Duration = Duration::from_secs(2);
@@ -142,6 +142,42 @@ pub(crate) fn cancelled() -> Outcome {
 }
 
 impl Exchange<'_> {
+    /// The caller sends a signal. The outcome is that it cannot be passed on.
+    pub(crate) async fn on_caller_signal(&mut self, signal: u8, replies: &mut Replies) -> Option<Outcome> {
+        let told = tokio::time::timeout(ANSWER_LIMIT, self.pass_signal(signal, replies)).await;
+        told.is_err().then_some(Outcome::Cancelled(Some(signal)))
+    }
+
+    async fn pass_signal(&mut self, signal: u8, replies: &mut Replies) {
+        match signal {
+            // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
+            SIGTSTP if !self.started => self.session.stop_caller(signal, replies).await,
+            SIGCONT if !self.started => self.session.caller_stopped = false,
+            signal if !self.started && !self.session.plan.command.is_ended_by(signal) => self.session.hold(signal),
+            signal => {
+                self.signal = Some(signal);
+                self.session.caller_stopped &= signal != SIGCONT;
+                let is_to_end = self.session.is_told_to_end(signal);
+                if is_to_end {
+                    self.session.ending.get_or_insert(signal);
+                }
+                if self.session.plan.command.is_ended_by(signal) {
+                    self.answer.asked(Instant::now());
+                    self.answer_is_behind();
+                }
+                self.tell(InputKind::Signal(signal.into())).await;
+                if is_to_end && self.stops.is_by_itself {
+                    // Stopped, it cannot take the signal.
+                    self.tell(InputKind::Signal(SIGCONT.into())).await;
+                }
+                self.stops.sent(signal, Instant::now());
+                if let Some(hedge) = &self.session.hedge {
+                    hedge.tell(&Request::Signal(signal)).await;
+                }
+            }
+        }
+    }
+
     /// The worker, or the way to it, may be dead or frozen; a program that has not started has no say.
     pub(crate) async fn on_unanswered(&mut self) -> Option<Outcome> {
         let hub = self.session.daemon.link().and_then(|link| link.current_or_silent());
@@ -178,8 +214,11 @@ impl Exchange<'_> {
         }
     }
 
-    /// A signal has reached the program, which may take it as it likes.
+    /// A signal has reached the program, which may take it as it likes. Where there is none, not yet or no more, that is no answer.
     pub(crate) fn on_answer(&mut self) {
+        if !self.started || self.exited.is_some() {
+            return;
+        }
         self.answer.came(self.session.ending.is_some() && self.round_trip <= LOOKED_AT_ROUND_TRIP);
     }
 }

@@ -3,19 +3,21 @@
 
 use crate::arrivals::Arrivals;
 use crate::caller::{Replies, Requests};
-use crate::ending::{ANSWER_LIMIT, Awaited, Phase, cancelled, impossible_end, leaves_running, until};
+use crate::ending::{Awaited, Phase, cancelled, impossible_end, leaves_running, until};
 use crate::hedge::{Headway, hedged};
-use crate::hold::Held;
+use crate::hold::{FRAME_BYTES, Held};
 use crate::input::finished;
 use crate::link_wait::LinkWait;
-use crate::outputs::{Differs, Stream};
-use crate::record::Record;
-use crate::run::{Outcome, REPEATED_DIFFERENTLY, Session};
+use crate::outputs::{Differs, REPEATED_DIFFERENTLY, Stream};
+use crate::record::{Record, TOLD_BYTES_MAX};
+use crate::run::{Outcome, Session};
 use crate::serve::Running;
 use crate::spool::Spool;
 use crate::stdio::{Done, READ_BYTES};
+use crate::stops::Stops;
 use base::Stdin;
 use base::door::Request;
+use base::path::told;
 use bytes::Bytes;
 use prost::Message as _;
 use std::collections::VecDeque;
@@ -25,7 +27,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, LockRequest, Object, OutputKind, Resting, TaskInput, TaskOutput,
 };
-use wire::{Connection, Receiver, Sender, Turn, WireError, convert};
+use wire::quiet::HUB_QUIET_MAX;
+use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert};
 
 /// How long a cancelled task may take to end before it begins again.
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -54,7 +57,11 @@ pub struct Exchange<'a> {
     /// Why the task was called off, once it was.
     calls: watch::Receiver<Option<String>>,
     arrivals: Option<Arrivals>,
-    exited: Option<Box<Exited>>,
+    pub(crate) exited: Option<Box<Exited>>,
+    /// Over which the hub speaks, and how long it has said nothing.
+    connection: Connection,
+    pub(crate) quiet: Quiet,
+    pub(crate) stops: Stops,
     pub(crate) signal: Option<u8>,
     /// The worker says when a signal has reached the program.
     is_answered: bool,
@@ -85,6 +92,8 @@ enum Next {
     Link,
     /// It was silent for too long.
     GivenUp,
+    /// The hub is heard, and says nothing of the task.
+    Quiet,
     /// Nobody has said that a signal has reached the program.
     Unanswered,
     /// It is time to look whether it is late.
@@ -123,6 +132,9 @@ impl<'a> Exchange<'a> {
             calls: running.called_off.subscribe(),
             arrivals: Some(arrivals),
             exited: None,
+            connection: connection.clone(),
+            quiet: Quiet::new(HUB_QUIET_MAX),
+            stops: Stops::default(),
             signal: None,
             is_answered: false,
             answer: Awaited::default(),
@@ -158,6 +170,7 @@ impl<'a> Exchange<'a> {
                 Next::CalledOff(why) => self.on_called_off(why).await,
                 Next::Deliver => self.on_deliver(),
                 Next::Link => self.on_link(),
+                Next::Quiet => self.on_quiet().await,
                 Next::GivenUp => Some(Outcome::Unplaced(self.link.given_up())),
                 Next::Room(permit) => self.on_room(permit),
                 Next::Input(read) => self.on_input(read).await,
@@ -183,9 +196,12 @@ impl<'a> Exchange<'a> {
         if let Some(kind) = self.next_behind() {
             return Next::Frame(Ok(Some(kind.into())));
         }
+        if !goes_on {
+            self.quiet.heard();
+        }
         let session = &mut *self.session;
         let writer = self.waiting.as_ref().map(|(writer, _)| writer.clone());
-        tokio::select! {
+        let next = tokio::select! {
             biased;
             request = requests.next() => Next::Caller(request),
             Some(stream) = session.closed.recv() => Next::Closed(stream),
@@ -202,7 +218,12 @@ impl<'a> Exchange<'a> {
                 session.input.reading = None;
                 Next::Input(read)
             }
+            () = self.quiet.over(&self.connection), if goes_on => Next::Quiet,
+        };
+        if let Next::Frame(Ok(Some(output))) = &next {
+            self.hears(output);
         }
+        next
     }
 
     /// Sends input as far as there is credit, and reads more.
@@ -232,17 +253,13 @@ impl<'a> Exchange<'a> {
     }
 
     /// Says something to the task. If it cannot be said, the connection is lost, which the reading side reports.
-    async fn tell(&mut self, kind: InputKind) {
+    pub(crate) async fn tell(&mut self, kind: InputKind) {
         let _ = self.to_task.send(&TaskInput::from(kind)).await;
     }
 
     async fn on_caller(&mut self, request: Option<Request>, replies: &mut Replies) -> Option<Outcome> {
         match request {
-            Some(Request::Signal(signal)) => {
-                let told = self.on_caller_signal(signal, replies);
-                let is_stuck = tokio::time::timeout(ANSWER_LIMIT, told).await.is_err();
-                is_stuck.then_some(Outcome::Cancelled(Some(signal)))
-            }
+            Some(Request::Signal(signal)) => self.on_caller_signal(signal, replies).await,
             Some(Request::Resize(window)) => {
                 self.tell(InputKind::Resize(convert::window_number(window))).await;
                 None
@@ -267,30 +284,6 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    async fn on_caller_signal(&mut self, signal: u8, replies: &mut Replies) {
-        match signal {
-            // Elsewhere any signal before the start is the end. The caller stops at once, and the task when it starts.
-            SIGTSTP if !self.started => self.session.stop_caller(signal, replies).await,
-            SIGCONT if !self.started => self.session.caller_stopped = false,
-            signal if !self.started && !self.session.plan.command.is_ended_by(signal) => self.session.hold(signal),
-            signal => {
-                self.signal = Some(signal);
-                self.session.caller_stopped &= signal != SIGCONT;
-                if self.session.is_told_to_end(signal) {
-                    self.session.ending.get_or_insert(signal);
-                }
-                if self.session.plan.command.is_ended_by(signal) {
-                    self.answer.asked(Instant::now());
-                    self.answer_is_behind();
-                }
-                self.tell(InputKind::Signal(signal.into())).await;
-                if let Some(hedge) = &self.session.hedge {
-                    hedge.tell(&Request::Signal(signal)).await;
-                }
-            }
-        }
-    }
-
     /// Nobody wants the task any more.
     pub(crate) async fn cancel(&mut self) {
         let _ = tokio::time::timeout(CANCEL_LIMIT, self.tell(InputKind::Cancel(true))).await;
@@ -308,19 +301,23 @@ impl<'a> Exchange<'a> {
 
     /// What came while an earlier frame waited for its writer.
     fn on_behind(&mut self, kind: OutputKind) -> Option<Outcome> {
-        if let OutputKind::Signalled(_) = kind {
-            self.on_answer();
-            return None;
+        match kind {
+            OutputKind::Signalled(_) => {
+                self.on_answer();
+                return None;
+            }
+            OutputKind::Alive(_) => return None,
+            _ => {}
         }
         self.on_last(&kind);
-        self.behind_bytes += TaskOutput::from(kind.clone()).encoded_len();
+        self.behind_bytes += TaskOutput::from(kind.clone()).encoded_len() + FRAME_BYTES;
         self.behind.push_back(kind);
         self.answer_is_behind();
         None
     }
 
     /// Somebody says all that is behind; where that is much, the answer may be behind it.
-    fn answer_is_behind(&mut self) {
+    pub(crate) fn answer_is_behind(&mut self) {
         if self.behind_bytes >= BEHIND_BYTES_MAX {
             self.on_answer();
         }
@@ -389,24 +386,6 @@ impl<'a> Exchange<'a> {
         self.deliver_next()
     }
 
-    async fn on_closed(&mut self, stream: Stream) -> Option<Outcome> {
-        self.session.unread.push(stream);
-        // Before the start any word but of the terminal's size would end the task.
-        if self.started {
-            self.tell_unread(stream).await;
-        }
-        None
-    }
-
-    async fn tell_unread(&mut self, stream: Stream) {
-        match stream {
-            Stream::Stdout => self.tell(InputKind::OutputClosed(1)).await,
-            Stream::Stderr => self.tell(InputKind::OutputClosed(2)).await,
-            // A terminal that is gone hangs up, as it would here.
-            Stream::Terminal => self.tell(InputKind::Signal(SIGHUP)).await,
-        }
-    }
-
     /// Who has not been placed can as well run here; who has, waits for the link.
     fn on_link(&mut self) -> Option<Outcome> {
         let (notes, is_silent) = self.link.on_change();
@@ -424,6 +403,9 @@ impl<'a> Exchange<'a> {
 
     /// Input that cannot be read is not at its end: the task must not take it for that.
     async fn on_input(&mut self, read: Done<Vec<u8>>) -> Option<Outcome> {
+        if self.session.plan.stdin == Stdin::Terminal {
+            self.stops.typed(Instant::now());
+        }
         self.unsent.extend(self.session.input.take(read));
         let errno = self.session.input.failed?;
         self.tell(InputKind::Cancel(true)).await;
@@ -444,6 +426,7 @@ impl<'a> Exchange<'a> {
                 self.is_answered = placed.answers_signals;
                 self.session.daemon.records.tell(self.record);
             }
+            OutputKind::Started(_) if self.started => {}
             OutputKind::Started(_) => {
                 self.started = true;
                 self.held.start(tokio::time::Instant::now());
@@ -453,9 +436,13 @@ impl<'a> Exchange<'a> {
             }
             OutputKind::Signalled(_) => self.on_answer(),
             OutputKind::Resting(resting) => return self.on_resting(resting).await,
-            OutputKind::Stopped(signal) => self.session.stop_caller(signal as u8, replies).await,
+            OutputKind::Stopped(signal) => self.on_stopped(signal, replies).await,
+            OutputKind::Alive(_) => {}
             OutputKind::Progress(progress) => return self.on_progress(progress, replies).await,
             OutputKind::Lock(request) => return self.on_lock(request).await,
+            OutputKind::Exited(_) if self.exited.is_some() => {
+                return Some(Outcome::Lost("the worker ended the command twice".into()));
+            }
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
                 if let Some(outcome) = self.disqualified(&exited).await {
@@ -483,22 +470,9 @@ impl<'a> Exchange<'a> {
         if !goes {
             return None;
         }
-        let why = format!("guests rest where it ran: {}", resting.why);
+        let why = format!("guests rest where it ran: {}", told(&resting.why, TOLD_BYTES_MAX));
         self.cancel().await;
         Some(if resting.elsewhere { Outcome::Evicted(why) } else { Outcome::Unplaced(why) })
-    }
-
-    /// Says what had to wait for the start.
-    async fn on_started(&mut self) {
-        for stream in self.session.unread.clone() {
-            self.tell_unread(stream).await;
-        }
-        for signal in std::mem::take(&mut self.session.held_signals) {
-            self.tell(InputKind::Signal(signal.into())).await;
-        }
-        if self.session.caller_stopped {
-            self.tell(InputKind::Signal(SIGTSTP.into())).await;
-        }
     }
 
     async fn on_end(&mut self, requests: &mut Requests, replies: &mut Replies) -> Outcome {
@@ -519,6 +493,11 @@ impl<'a> Exchange<'a> {
         }
     }
 
+    /// Whether this part of the result is here.
+    pub(crate) fn has(&self, object: &Object) -> bool {
+        self.arrivals.as_ref().is_some_and(|arrivals| arrivals.has(object))
+    }
+
     fn keep(&mut self, object: &Object) -> Result<(), String> {
         self.arrivals
             .as_mut()
@@ -526,6 +505,7 @@ impl<'a> Exchange<'a> {
     }
 
     fn on_failed(&mut self, failed: Failed) -> Outcome {
+        let failed = Failed { message: told(&failed.message, TOLD_BYTES_MAX), ..failed };
         self.session.absence.is_passing = failed.is_passing;
         self.session.may_have_begun &= self.started;
         match failed.reason() {
@@ -577,7 +557,6 @@ impl<'a> Exchange<'a> {
     }
 }
 
-const SIGHUP: u32 = 1;
 pub(crate) const SIGCONT: u8 = 18;
 pub(crate) const SIGTSTP: u8 = 20;
 

@@ -18,6 +18,8 @@ const READER_TIME: Duration = Duration::from_millis(40);
 const FILE_TIME: Duration = Duration::from_secs(1);
 /// Most bytes that are held back.
 const BYTES_MAX: usize = 256 << 10;
+/// What a frame takes beside its bytes, of which it may have none.
+pub(crate) const FRAME_BYTES: usize = 128;
 
 /// How long output is held back.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +61,7 @@ impl Held {
 
     /// Takes a frame; what is to be delivered now comes out of [`Held::next_due`].
     pub fn push(&mut self, stream: Stream, frame: Bytes) {
-        self.bytes += frame.len();
+        self.bytes += frame.len() + FRAME_BYTES;
         self.frames.push_back((stream, frame));
         self.is_over |= self.bytes > BYTES_MAX;
     }
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn much_is_not_held_back() {
         let mut held = Held::new(Hold(FILE_TIME));
-        held.push(Stream::Stdout, vec![0; BYTES_MAX].into());
+        held.push(Stream::Stdout, vec![0; BYTES_MAX - FRAME_BYTES].into());
         assert_eq!(held.next_due(), None);
         held.push(Stream::Stdout, vec![0; 1].into());
         assert!(held.next_due().is_some() && held.next_due().is_some());

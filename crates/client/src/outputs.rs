@@ -63,6 +63,10 @@ struct Repeat {
     hasher: blake3::Hasher,
 }
 
+/// What a caller is told of that.
+pub(crate) const REPEATED_DIFFERENTLY: &str = "its first run came to nothing, and when the command ran again elsewhere its output was not what \
+                                    it had been: nothing was committed; run it again";
+
 /// A second attempt's output differs from what was delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Differs;

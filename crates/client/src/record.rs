@@ -14,7 +14,7 @@ use crate::serve::Asked;
 use crate::small_file;
 use crate::weigh::Ran;
 use base::door::Reply;
-use base::path::{faithful, printable};
+use base::path::{faithful, printable, told};
 use base::units::{bytes, micros, of};
 use base::{Command, ExitStatus, TaskId, TreePath};
 use std::collections::{HashMap, VecDeque};
@@ -33,6 +33,11 @@ const KEPT_MAX: usize = 1000;
 const LINES_MAX: usize = 4 * KEPT_MAX;
 /// Paths of one kind that are kept of one task.
 const PATHS_MAX: usize = 100;
+/// Moments of one task that are kept.
+const MOMENTS_MAX: usize = 1000;
+/// Longest name, and longest text, of what hub and worker say of a task, bytes.
+const NAME_BYTES_MAX: usize = 200;
+pub(crate) const TOLD_BYTES_MAX: usize = 1000;
 
 /// One command, while it runs.
 pub struct Record {
@@ -82,7 +87,9 @@ impl Record {
 
     fn at(&mut self, what: impl Into<String>) {
         let at_us = self.begun.elapsed().as_micros() as u64;
-        self.report.timeline.push(Moment { at_us, what: what.into() });
+        if self.report.timeline.len() < MOMENTS_MAX {
+            self.report.timeline.push(Moment { at_us, what: what.into() });
+        }
     }
 
     /// The command, each word printable.
@@ -170,8 +177,8 @@ impl Record {
     /// The hub chose a worker.
     pub fn placed(&mut self, placed: &Placed) {
         self.report.place = "remote".into();
-        self.report.worker = Some(placed.name.clone());
-        self.report.why = placed.why.clone();
+        self.report.worker = Some(told(&placed.name, NAME_BYTES_MAX));
+        self.report.why = told(&placed.why, TOLD_BYTES_MAX);
         self.at(format!("placed after {} in the hub's queue", micros(placed.queued_ns / 1000)));
     }
 
@@ -251,16 +258,16 @@ impl Record {
     pub fn ended(&mut self, exited: &Exited) {
         let started = self.report.timeline.iter().rev().find(|moment| is_placed(moment));
         let from = started.map_or(0, |moment| moment.at_us);
-        for moment in &exited.timeline {
-            let what = format!("worker: {}", printable(moment.what.as_bytes()));
+        for moment in exited.timeline.iter().take(MOMENTS_MAX) {
+            let what = format!("worker: {}", told(&moment.what, TOLD_BYTES_MAX));
             self.report.timeline.push(Moment { at_us: from.saturating_add(moment.at_ns / 1000), what });
         }
         self.report.timeline.sort_by_key(|moment| moment.at_us);
-        for path in &exited.skipped {
+        for path in exited.skipped.iter().take(PATHS_MAX) {
             self.left_behind.push(format!("{} was not brought back: it is a socket or a device", printable(path)));
         }
-        for name in &exited.left {
-            let name = printable(name.as_bytes());
+        for name in exited.left.iter().take(PATHS_MAX) {
+            let name = told(name, NAME_BYTES_MAX);
             self.left_behind
                 .push(format!("{name} was left running, and ended with the command: run it without remrun to keep it"));
         }
@@ -345,7 +352,7 @@ pub(crate) fn waits(progress: &Progress) -> Option<String> {
     const RAN_US_MIN: u64 = 200_000;
     let Progress { ran_us, cpu_us, waited_us, rests } = progress;
     if !rests.is_empty() {
-        return Some(format!("rests: {}", printable(rests.as_bytes())));
+        return Some(format!("rests: {}", told(rests, NAME_BYTES_MAX)));
     }
     let waits = *ran_us >= RAN_US_MIN && waited_us.saturating_mul(2) > *ran_us && cpu_us.saturating_mul(2) < *ran_us;
     let s = |us: &u64| *us as f64 / 1e6;

@@ -15,7 +15,7 @@ use crate::hold::Hold;
 use crate::input::Input;
 use crate::link::{Link, Reach};
 use crate::locks::TaskLocks;
-use crate::outputs::{Differs, Output, Stream, with_lost_output};
+use crate::outputs::{Differs, Output, REPEATED_DIFFERENTLY, Stream, with_lost_output};
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::race::{self, Contestant};
 use crate::record::Record;
@@ -286,9 +286,10 @@ impl Session {
                 Outcome::Unplaced(why) => match self.wait_for_rest((requests, replies), record).await {
                     Ok(true) => {
                         attempt -= 1;
-                        trouble = why;
+                        trouble = if trouble.is_empty() { why } else { trouble };
                     }
-                    Ok(false) => return self.fall_back(why),
+                    Ok(false) if trouble.is_empty() || trouble == why => return self.fall_back(why),
+                    Ok(false) => return self.fall_back(format!("{trouble}\n  then: {why}")),
                     Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
                     Err(_) => return self.gone(),
                 },
@@ -549,6 +550,3 @@ impl Session {
         }
     }
 }
-
-pub(crate) const REPEATED_DIFFERENTLY: &str = "its first run came to nothing, and when the command ran again elsewhere its output was not what \
-                                    it had been: nothing was committed; run it again";

@@ -99,8 +99,9 @@ impl Shared {
             connection.give_way();
         }
         let mut hubs = self.hubs.clone();
+        connection.speak(versions::agreed(hello.version));
         let welcome = Welcome {
-            version: versions::agreed(hello.version),
+            version: connection.version(),
             refusal: admitted.as_ref().err().cloned().unwrap_or_default(),
             clock: now_nanos(),
             name: self.name.clone(),

@@ -326,7 +326,7 @@ impl Placement {
     pub fn submit(&mut self, ticket: Ticket, wanted: Wanted) -> Result<Vec<Assignment>, Refused> {
         let lent = self.lent();
         if lent.largest == 0 {
-            return Err(Refused::NoWorker(self.resting()));
+            return Err(Refused::NoWorker(self.resting(|_| true)));
         }
         if let Some(lack) = lent.lacks(&wanted.need) {
             return Err(lack.into());

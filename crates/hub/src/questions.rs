@@ -86,7 +86,7 @@ impl Shared {
         self.audit.note("revoked", json!({"node": node.0.to_hex()}));
         let mut state = lock(&self.state);
         // Should it join anew it takes tasks. Until then its connection ends.
-        state.drained.remove(&node);
+        state.forget_word_on(node);
         let workers = state.workers.get(&node).map(|worker| worker.connection.clone());
         let clients = state.clients.values().filter(|client| client.node == node);
         let clients = clients.map(|client| client.connection.clone());
@@ -150,6 +150,7 @@ impl Shared {
                 let told = match (state.drained.contains(&worker.node), cpus) {
                     _ if trust == Trust::Waiting => "waiting for approval",
                     (true, _) => "drained",
+                    _ if state.is_aside(worker.node) => "set aside, it was silent",
                     (false, 0) => "resting",
                     (false, _) if state.twins.has(worker.node, now) => "ready, key used twice",
                     (false, _) if worker.one_client => "ready, one client at a time",

@@ -19,7 +19,8 @@ use wire::message::{
     Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, Resting, TaskInput, TaskOutput,
     is_ending,
 };
-use wire::{Receiver, Sender, Turn, WireError, convert, lock};
+use wire::quiet::{SAY_EVERY, START_MAX, WORKER_QUIET_MAX};
+use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert, lock};
 
 /// Bytes of objects that go with a launch to a hub. While more are on their way launches of the same view would wait for the step
 /// that comes with them, and those of other programs would ask for them a second time: the hub is told their names instead, and
@@ -80,7 +81,7 @@ async fn carry(
     to_client: &mut Sender,
     from_client: &mut Receiver,
 ) -> Result<(), Failed> {
-    let (mut launch, view) = prepare(client, launch).await?;
+    let (mut launch, view) = alive(to_client, prepare(client, launch)).await?;
     let needs = launch.command.as_ref().map(convert::needs).transpose();
     let needs = needs.map_err(|error| FailedKind::Refused.because(error.to_string()))?.unwrap_or_default();
     let queued = Instant::now();
@@ -91,16 +92,29 @@ async fn carry(
         ..FailedKind::NoWorker.because(refused.to_string())
     })?;
     let waits = client.waiting.one();
-    let (worker, why) = wait_for_place(placed, from_client).await?;
+    let (worker, why) = alive(to_client, wait_for_place(placed, from_client)).await?;
     drop(waits);
     launch.waiting = client.waiting.now() as u32;
     let placed = placed_at(&worker, why, queued.elapsed());
     to_client.send(&TaskOutput::from(OutputKind::Placed(placed.clone()))).await.map_err(gone(&worker))?;
     shared.note_launch(client, &worker, &launch);
     tracing::debug!(task = %task_of(&launch), client = client.name, worker = worker.name, "a launch has a place");
-    let (to_worker, from_worker) = send_launch(client, &worker, launch, view, given).await?;
+    let sending = send_launch(shared, client, &worker, launch, view, given);
+    let (to_worker, from_worker) = alive(to_client, sending).await?;
     let way = Way { shared, client, worker: &worker, ticket, view, placed };
     pass_both_ways(way, (to_client, from_client), (to_worker, from_worker)).await
+}
+
+/// Waits for `work`, and says meanwhile that this hub has the task.
+pub(crate) async fn alive<T>(to_client: &mut Sender, work: impl Future<Output = T>) -> T {
+    let mut work = std::pin::pin!(work);
+    loop {
+        match tokio::time::timeout(SAY_EVERY, &mut work).await {
+            Ok(done) => return done,
+            // A client that is gone is noticed by whoever hears it.
+            Err(_) => drop(to_client.say_alive().await),
+        }
+    }
 }
 
 /// Takes in what comes with a launch: contents, and its step of the view, which it names.
@@ -134,6 +148,7 @@ fn gone(worker: &WorkerSession) -> impl Fn(WireError) -> Failed {
 
 /// Sends a prepared launch on to its worker.
 pub(crate) async fn send_launch<'a>(
+    shared: &'a Shared,
     client: &'a Arc<ClientSession>,
     worker: &'a WorkerSession,
     mut launch: Launch,
@@ -164,16 +179,27 @@ pub(crate) async fn send_launch<'a>(
     let asks = Asks { client, worker, task };
     let opened = worker.connection.open(OpenKind::Launch(Box::new(launch))).await;
     let (sender, receiver) = opened.map_err(gone(worker))?;
-    Ok((sender, FromWorker { receiver, client, worker, unanswered, _asks: asks }))
+    let quiet = Quiet::new(WORKER_QUIET_MAX);
+    // Behind a hub it may wait for a place, which that hub looks after.
+    let start = (!worker.is_hub).then(|| Quiet::new(START_MAX));
+    let has_ended = false;
+    let from_worker = FromWorker { receiver, shared, client, worker, unanswered, quiet, start, has_ended, _asks: asks };
+    Ok((sender, from_worker))
 }
 
 /// What a worker says of a task, as far as it can be relied on.
 pub(crate) struct FromWorker<'a> {
     receiver: Receiver,
+    shared: &'a Shared,
     client: &'a ClientSession,
     worker: &'a WorkerSession,
     /// Questions to the client that had stayed without an answer before.
     unanswered: u64,
+    quiet: Quiet,
+    /// Until the task has started.
+    start: Option<Quiet>,
+    /// It has said how the task ended.
+    has_ended: bool,
     _asks: Asks<'a>,
 }
 
@@ -191,22 +217,64 @@ impl Drop for Asks<'_> {
 }
 
 impl FromWorker<'_> {
-    /// What comes next, also as it is encoded. Safe to cancel.
+    /// What comes next, also as it is encoded. Safe to cancel. A worker that says nothing for too long has lost the task.
     pub async fn next(&mut self) -> Result<(Bytes, TaskOutput), Failed> {
+        loop {
+            let (frame, output) = self.take().await?;
+            let is_of_result = output.kind.as_ref().is_some_and(OutputKind::is_of_result);
+            if is_of_result || !self.has_ended {
+                self.quiet.heard();
+            }
+            // That it lives is for this hub, which says so itself.
+            if !matches!(output.kind, Some(OutputKind::Alive(_))) {
+                return Ok((frame, output));
+            }
+        }
+    }
+
+    async fn take(&mut self) -> Result<(Bytes, TaskOutput), Failed> {
         let Self { client, worker, .. } = *self;
-        let frame = self.receiver.next_encoded().await.map_err(gone(worker))?;
+        let frame = tokio::select! {
+            biased;
+            frame = self.receiver.next_encoded() => frame.map_err(gone(worker))?,
+            () = self.quiet.over(&worker.connection) => {
+                return Err(self.is_lost(format!("said nothing of the task for {} s", WORKER_QUIET_MAX.as_secs())));
+            }
+            () = over(&mut self.start, &worker.connection) => {
+                return Err(self.is_lost(format!("did not start the task for {} s", START_MAX.as_secs())));
+            }
+        };
         let early = || WireError::Lost("it ended the task's stream early".into());
         let frame = frame.ok_or_else(early).map_err(gone(worker))?;
         let output = wire::decode::<TaskOutput>(frame.clone()).map_err(gone(worker))?;
         match &output.kind {
+            Some(OutputKind::Exited(_)) if std::mem::replace(&mut self.has_ended, true) => {
+                return Err(FailedKind::Trouble.because(format!("worker {}: it ended the task twice", worker.name)));
+            }
             Some(OutputKind::Exited(_)) if client.unanswered() != self.unanswered => {
                 let why = "the link to the client was down for too long when its files were needed";
                 return Err(FailedKind::Trouble.because(why));
             }
             Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
+            Some(OutputKind::Started(_) | OutputKind::Exited(_)) => self.start = None,
             _ => {}
         }
         Ok((frame, output))
+    }
+
+    /// It gets no more tasks for a while: this one would come to it again.
+    fn is_lost(&self, why: String) -> Failed {
+        let Self { worker, shared, .. } = self;
+        lock(&shared.state).set_aside(worker.node, Instant::now());
+        tracing::warn!(worker = %worker.node, name = worker.name, why, "a worker gets no tasks for a while");
+        FailedKind::Trouble.because(format!("worker {}: it {why}", worker.name))
+    }
+}
+
+async fn over(quiet: &mut Option<Quiet>, connection: &Connection) {
+    match quiet {
+        Some(quiet) => quiet.over(connection).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -353,7 +421,7 @@ async fn pass_output(
 ) -> Result<(), Failed> {
     let Way { shared, client, ticket, .. } = *way;
     loop {
-        let (frame, output) = from_worker.next().await?;
+        let (frame, output) = alive(to_client, from_worker.next()).await?;
         let instead = output.kind.as_ref().and_then(|kind| way.told_instead(kind));
         let last = matches!(output.kind, Some(OutputKind::End(_) | OutputKind::Failed(_)));
         match &output.kind {

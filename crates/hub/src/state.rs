@@ -23,6 +23,8 @@ pub(crate) struct State {
     pub workers: HashMap<NodeId, Arc<WorkerSession>>,
     /// Workers that take no more tasks, whether they are here or not: as the list of nodes has them.
     pub drained: HashSet<NodeId>,
+    /// Workers that said nothing of a task that they had, and when: they get no more for a while.
+    aside: HashMap<NodeId, Instant>,
     pub placement: Placement,
     pub work: Work,
     pub waiting: HashMap<Ticket, oneshot::Sender<(Arc<WorkerSession>, String)>>,
@@ -40,6 +42,8 @@ pub(crate) struct State {
     pub behind: HashMap<SessionKey, Instant>,
 }
 
+/// How long a worker gets no tasks that was silent.
+const ASIDE: Duration = Duration::from_secs(300);
 /// Most clients whose launches come through a hub above.
 const BEHIND_MAX: usize = 64;
 /// How long what such a client has told is kept without a launch of it.
@@ -54,6 +58,7 @@ impl State {
             pieces: PiecesKept::default(),
             workers: HashMap::new(),
             drained,
+            aside: HashMap::new(),
             placement: Placement::new(desk),
             work: Work::default(),
             waiting: HashMap::new(),
@@ -110,20 +115,61 @@ impl State {
 
     /// A worker takes no more tasks, or takes them again; also one that is not here.
     pub fn drain(&mut self, worker: NodeId, is_drained: bool) {
-        let has_changed = if is_drained { self.drained.insert(worker) } else { self.drained.remove(&worker) };
+        let has_changed = match is_drained {
+            true => self.drained.insert(worker),
+            false => self.drained.remove(&worker) | self.aside.remove(&worker).is_some(),
+        };
         if has_changed {
-            let waits = self.workers.get(&worker).is_some_and(|known| *lock(&known.trust) == Trust::Waiting);
-            let made = self.placement.drain(worker, is_drained || waits);
-            self.hand_out(made);
-            self.drop_stranded();
+            self.drain_or_not(worker);
         }
+    }
+
+    /// A worker said nothing of a task that it had.
+    pub fn set_aside(&mut self, worker: NodeId, now: Instant) {
+        if self.aside.insert(worker, now).is_none() {
+            self.drain_or_not(worker);
+        }
+    }
+
+    /// Workers that were silent long ago get tasks again.
+    pub fn end_aside(&mut self, now: Instant) {
+        let is_over = |at: &Instant| now.duration_since(*at) >= ASIDE;
+        let over: Vec<NodeId> = self.aside.iter().filter(|(_, at)| is_over(at)).map(|(node, _)| *node).collect();
+        for worker in over {
+            self.aside.remove(&worker);
+            self.drain_or_not(worker);
+        }
+    }
+
+    /// Whether a worker gets no tasks for it was silent.
+    pub fn is_aside(&self, worker: NodeId) -> bool {
+        self.aside.contains_key(&worker)
+    }
+
+    /// Whether a worker gets no tasks, whatever it lends and however far it is trusted.
+    pub fn gets_nothing(&self, worker: NodeId) -> bool {
+        self.drained.contains(&worker) || self.is_aside(worker)
+    }
+
+    /// A machine is revoked: should it join anew, nothing is held against it.
+    pub fn forget_word_on(&mut self, worker: NodeId) {
+        self.drained.remove(&worker);
+        self.aside.remove(&worker);
+    }
+
+    fn drain_or_not(&mut self, worker: NodeId) {
+        let waits = self.workers.get(&worker).is_some_and(|known| *lock(&known.trust) == Trust::Waiting);
+        let made = self.placement.drain(worker, self.gets_nothing(worker) || waits);
+        self.placement.says_nothing(worker, self.is_aside(worker));
+        self.hand_out(made);
+        self.drop_stranded();
     }
 
     /// A worker is trusted so far from now on; also one that is not here.
     pub fn trusts(&mut self, worker: NodeId, trust: Trust) {
         if let Some(session) = self.workers.get(&worker) {
             *lock(&session.trust) = trust;
-            let made = self.placement.trusts(worker, trust, self.drained.contains(&worker));
+            let made = self.placement.trusts(worker, trust, self.gets_nothing(worker));
             self.hand_out(made);
             self.drop_stranded();
         }

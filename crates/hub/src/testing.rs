@@ -9,8 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use store::journal::Options;
-use wire::message::Hello;
-use wire::{Connection, Joined, Role, lock};
+use wire::message::{Hello, Welcome};
+use wire::{Connection, Joined, Receiver, Role, Sender, lock};
 
 /// How long a test waits for anything.
 pub const LIMIT: Duration = Duration::from_secs(20);
@@ -34,6 +34,12 @@ pub struct Served {
     running: tokio::task::JoinHandle<Result<(), HubError>>,
     stop: tokio::sync::oneshot::Sender<()>,
     _folder: Option<tempfile::TempDir>,
+}
+
+/// A machine that was let in by a greeting of its own.
+pub struct Greeted {
+    pub connection: Connection,
+    _control: (Sender, Receiver),
 }
 
 /// A hub of this name, without a journal.
@@ -105,11 +111,25 @@ impl Served {
 
     /// A connection of a machine of this role.
     pub async fn join(&self, number: usize, hello: Hello) -> Joined {
+        wire::join(self.connect(number, &hello), hello).await.expect("joined")
+    }
+
+    /// The same of one that speaks this version of the protocol.
+    pub async fn greet_in(&self, number: usize, version: u32, hello: Hello) -> Greeted {
+        let connection = self.connect(number, &hello);
+        let (mut sender, mut receiver) = connection.open_control().await.expect("a stream");
+        sender.greet(&Hello { version, ..hello }).await.expect("sent");
+        let welcome: Welcome = receiver.next().await.expect("heard").expect("a welcome");
+        assert_eq!((&welcome.refusal[..], welcome.version), ("", version));
+        Greeted { connection, _control: (sender, receiver) }
+    }
+
+    fn connect(&self, number: usize, hello: &Hello) -> Connection {
         let role = Role::from_number(hello.role).expect("a role");
         lock(&self.shared.registry).add(node(number), role.name(), "machine", 1).expect("let in");
         let (theirs, ours) = Connection::within_process(node(number), self.node);
         let shared = self.shared.clone();
         tokio::spawn(async move { shared.serve(ours).await });
-        wire::join(theirs, hello).await.expect("joined")
+        theirs
     }
 }

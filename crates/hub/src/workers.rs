@@ -6,11 +6,14 @@ use crate::registry::trust;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
+use base::path::told;
 use base::{TaskId, TreePath, ViewId};
 use bytes::Bytes;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
 use wire::fetch::UNANSWERED;
 use wire::message::{
     BindReply, BindRequest, Elsewhere, Hello, Lends, ObjectReply, ObjectsRequest, Open, OpenKind, PiecesRequest,
@@ -23,13 +26,11 @@ const OBJECTS_MAX: usize = 1024;
 /// Most pieces in one request.
 const PIECES_MAX: u32 = 64;
 
+/// From one change of what a worker lends to the next that counts: each goes into the journal.
+const RESIZE_PAUSE: Duration = Duration::from_millis(50);
+
 /// Longest reason for rest that is kept of a worker, in bytes.
 const REST_BYTES_MAX: usize = 200;
-
-/// What a worker says of its rest, as it may be shown: it is not trusted with a terminal.
-fn rests_in_words(said: &str) -> String {
-    base::path::printable(&said.as_bytes()[..said.len().min(REST_BYTES_MAX)])
-}
 
 impl Shared {
     /// Serves a worker until it leaves. `changes`: what it lends from now on.
@@ -49,21 +50,27 @@ impl Shared {
             if let Some(old) = state.workers.insert(session.node, session.clone()) {
                 old.connection.close("the worker has come back over another connection");
             }
-            let is_drained = trust == Trust::Waiting || state.drained.contains(&session.node);
+            let is_drained = trust == Trust::Waiting || state.gets_nothing(session.node);
             let made = state.placement.join(session.node, lent, is_drained);
             let (name, owner) = (hello.name.clone(), hello.owner.clone());
-            state.placement.is_known(session.node, About { name, owner, rests: String::new(), trust });
+            let says_nothing = state.is_aside(session.node);
+            let about = About { name, owner, trust, says_nothing, ..About::default() };
+            state.placement.is_known(session.node, about);
             state.hand_out(made);
             state.tell_above();
         }
         self.look_again(&connection);
+        // Until when the next change waits.
+        let mut pause = None;
         loop {
             tokio::select! {
                 asked = connection.accept_control() => match asked {
                     Ok((sender, receiver)) => drop(tokio::spawn(self.clone().answer_worker(session.clone(), sender, receiver))),
                     Err(_) => break,
                 },
-                Ok(()) = changes.changed() => {
+                () = sleep_until(pause.unwrap_or_else(Instant::now)), if pause.is_some() => pause = None,
+                Ok(()) = changes.changed(), if pause.is_none() => {
+                    pause = Some(Instant::now() + RESIZE_PAUSE);
                     let lends = changes.borrow_and_update().clone();
                     lends.into_iter().for_each(|lends| self.resize(&session, &lends));
                 }
@@ -85,9 +92,10 @@ impl Shared {
     fn resize(&self, session: &Arc<WorkerSession>, lends: &Lends) {
         let mut state = lock(&self.state);
         if is_current(&state, session) {
-            let mut lent = state.placement.tags.lent_behind(lends);
+            let lent = state.placement.tags.lent_behind(lends);
+            let mut lent = if session.is_hub { lent } else { lent.of_one() };
             lent.tags |= trust::tags(*lock(&session.trust));
-            state.placement.rests(session.node, &rests_in_words(&lends.rests));
+            state.placement.rests(session.node, &told(&lends.rests, REST_BYTES_MAX));
             match lends.troubles {
                 Some(troubles) => drop(state.troubles.insert(session.node, troubles)),
                 None => drop(state.troubles.remove(&session.node)),
@@ -223,7 +231,9 @@ mod tests {
     use crate::testing::{LIMIT, Served, hello, node, serve_hub};
     use base::{Digest, Version, ViewUpdate};
     use serde_json::{Value, json};
-    use wire::message::{Answer, Launch, Object, OutputKind, TaskOutput};
+    use std::time::Instant;
+    use wire::message::{Answer, FailedKind, Launch, Object, OutputKind, TaskOutput};
+    use wire::quiet::WORKER_QUIET_MAX;
     use wire::{Joined, Role};
 
     /// A launch of `task` in view `view`; told where it is placed or why it is not.
@@ -337,5 +347,69 @@ mod tests {
             }
         };
         tokio::time::timeout(LIMIT, all_noted).await.expect("it is all in the log");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_worker_that_says_nothing_of_a_task_loses_it_and_gets_no_more() {
+        let hub = serve_hub("hub");
+        let worker = hub.join(7, hello(Role::Worker, 4)).await;
+        hub.lends(4).await;
+        let client = hub.join(1, hello(Role::Client, 0)).await;
+        let (said, _to, mut from) = launch(&client, of_task(1, 30)).await;
+        assert!(matches!(said, OutputKind::Placed(_)), "{said:?}");
+        let (mut to_hub, _told) = worker.connection.accept_control().await.expect("a launch");
+        let begun = Instant::now();
+        let mut signs = 0;
+        let failed = loop {
+            let said = tokio::time::timeout(LIMIT, from.next::<TaskOutput>()).await.expect("in time");
+            match said.expect("read").expect("said").kind {
+                Some(OutputKind::Alive(_)) => signs += 1,
+                Some(OutputKind::Failed(failed)) => break failed,
+                other => panic!("{other:?}"),
+            }
+            if signs == 1 {
+                // That it lives counts, and is for the hub alone.
+                to_hub.send(&TaskOutput::from(OutputKind::Alive(true))).await.expect("sent");
+            }
+        };
+        let took = begun.elapsed();
+        assert!(failed.reason() == FailedKind::Trouble && failed.message.contains("said nothing"), "{failed:?}");
+        assert!(
+            took >= WORKER_QUIET_MAX && took < WORKER_QUIET_MAX * 2 && (3..=4).contains(&signs),
+            "{took:?}, {signs}"
+        );
+        let refused = launch(&client, of_task(2, 30)).await.0;
+        let OutputKind::Failed(refused) = refused else { panic!("{refused:?}") };
+        assert!(refused.message.contains("set aside: it said nothing"), "{}", refused.message);
+        drop(worker);
+        let _again = hub.join(7, hello(Role::Worker, 4)).await;
+        assert!(matches!(launch(&client, of_task(3, 30)).await.0, OutputKind::Failed(_)), "also when it comes back");
+        lock(&hub.shared.state).end_aside(Instant::now() + Duration::from_secs(299));
+        assert!(matches!(launch(&client, of_task(4, 30)).await.0, OutputKind::Failed(_)), "not yet");
+        lock(&hub.shared.state).end_aside(Instant::now() + Duration::from_secs(301));
+        assert!(matches!(launch(&client, of_task(5, 30)).await.0, OutputKind::Placed(_)));
+        lock(&hub.shared.state).set_aside(node(7), Instant::now());
+        let undone = asked(&hub, json!({"ask": "drain", "node": node(7).0.to_hex(), "undo": true})).await;
+        assert_eq!(undone["error"], Value::Null);
+        assert!(matches!(launch(&client, of_task(6, 30)).await.0, OutputKind::Placed(_)), "its owner says so");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn an_older_worker_says_nothing_and_keeps_its_task_and_an_older_client_is_told_nothing() {
+        let hub = serve_hub("hub");
+        let worker = hub.greet_in(7, wire::VERSION - 1, hello(Role::Worker, 4)).await;
+        hub.lends(4).await;
+        let client = hub.greet_in(1, wire::VERSION - 1, hello(Role::Client, 0)).await;
+        let open = OpenKind::Launch(Box::new(of_task(1, 30)));
+        let (_to, mut from) = client.connection.open(open).await.expect("sent");
+        let placed = from.next::<TaskOutput>().await.expect("read").and_then(|said| said.kind);
+        assert!(matches!(placed, Some(OutputKind::Placed(_))), "{placed:?}");
+        let (mut to_hub, _told) = worker.connection.accept_control().await.expect("a launch");
+        let said = tokio::time::timeout(WORKER_QUIET_MAX + Duration::from_secs(3), from.next::<TaskOutput>()).await;
+        assert!(said.is_err(), "{said:?}");
+        to_hub.send(&TaskOutput::from(OutputKind::Started(1))).await.expect("sent");
+        let said = tokio::time::timeout(LIMIT, from.next::<TaskOutput>()).await.expect("in time").expect("read");
+        assert_eq!(said, Some(OutputKind::Started(1).into()));
+        assert!(!lock(&hub.shared.state).is_aside(node(7)));
     }
 }

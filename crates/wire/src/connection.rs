@@ -12,17 +12,18 @@ use crate::junction::Tunnels;
 use crate::key::node_of;
 use crate::local::{self, Inlet, Local, Outlet};
 use crate::lock;
-use crate::message::{Object, ObjectReply, Open, OpenKind};
+use crate::message::{Object, ObjectReply, Open, OpenKind, OutputKind, TaskOutput};
 use crate::parts::decode;
 use crate::transport;
 use crate::turn::Turn;
+use crate::versions;
 use base::NodeId;
 use bytes::Bytes;
 use prost::Message;
 use quinn::VarInt;
 use rustls::pki_types::CertificateDer;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -68,6 +69,8 @@ pub enum WireError {
 #[derive(Clone, Debug)]
 pub struct Connection {
     pub(crate) way: Way,
+    /// The version of the protocol that both ends speak; 0 before the greeting.
+    version: Arc<AtomicU32>,
 }
 
 #[derive(Clone, Debug)]
@@ -122,7 +125,11 @@ pub struct Mark(Option<u64>);
 
 /// The sending half of a stream.
 #[derive(Debug)]
-pub struct Sender(SendHalf);
+pub struct Sender {
+    half: SendHalf,
+    /// The version that both ends spoke when the stream came to be.
+    version: u32,
+}
 
 #[derive(Debug)]
 enum SendHalf {
@@ -148,7 +155,21 @@ impl Connection {
         let packs = flow.is_some() && quic.rtt() > transport::FAR;
         let frames = Arc::new(Frames { packs, ..Frames::default() });
         let place = Arc::default();
-        Some(Self { way: Way::Quic(Quic { quic, peer, flow, frames, tunnels, place }) })
+        Some(Self::over(Way::Quic(Quic { quic, peer, flow, frames, tunnels, place })))
+    }
+
+    fn over(way: Way) -> Self {
+        Self { way, version: Arc::default() }
+    }
+
+    /// The greeting has found the version that both ends speak.
+    pub fn speak(&self, version: u32) {
+        self.version.store(version, Ordering::Release);
+    }
+
+    /// The version of the protocol that both ends speak; 0 before the greeting.
+    pub fn version(&self) -> u32 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Takes nothing but a greeting from the other side, which holds `place`, until it is let in.
@@ -188,7 +209,7 @@ impl Connection {
     /// A connection within this process, between parts of it that hold these keys: the end for `near`, and the end for `far`.
     pub fn within_process(near: NodeId, far: NodeId) -> (Self, Self) {
         let (near, far) = local::pair(near, far);
-        (Self { way: Way::Local(near) }, Self { way: Way::Local(far) })
+        (Self::over(Way::Local(near)), Self::over(Way::Local(far)))
     }
 
     /// Whether the other end is in this process: then it has the same block store, too.
@@ -302,10 +323,10 @@ impl Connection {
 
     /// Opens the connection's first stream.
     pub async fn open_control(&self) -> Result<(Sender, Receiver), WireError> {
-        Ok(match &self.way {
-            Way::Quic(Quic { quic, frames, .. }) => quic_streams(quic.open_bi().await.map_err(lost)?, frames),
-            Way::Local(local) => local_streams(local.open().await?),
-        })
+        Ok(self.streams(match &self.way {
+            Way::Quic(Quic { quic, frames, .. }) => quic_halves(quic.open_bi().await.map_err(lost)?, frames),
+            Way::Local(local) => local_halves(local.open().await?),
+        }))
     }
 
     /// Opens a stream that starts with `first`.
@@ -317,10 +338,14 @@ impl Connection {
 
     /// Takes the connection's first stream, or the next.
     pub async fn accept_control(&self) -> Result<(Sender, Receiver), WireError> {
-        Ok(match &self.way {
-            Way::Quic(Quic { quic, frames, .. }) => quic_streams(quic.accept_bi().await.map_err(lost)?, frames),
-            Way::Local(local) => local_streams(local.accept().await?),
-        })
+        Ok(self.streams(match &self.way {
+            Way::Quic(Quic { quic, frames, .. }) => quic_halves(quic.accept_bi().await.map_err(lost)?, frames),
+            Way::Local(local) => local_halves(local.accept().await?),
+        }))
+    }
+
+    fn streams(&self, (half, receiver): (SendHalf, ReceiveHalf)) -> (Sender, Receiver) {
+        (Sender { half, version: self.version() }, Receiver(receiver))
     }
 
     /// Sends one request, and gives the stream of its answers.
@@ -367,19 +392,22 @@ impl Connection {
     }
 }
 
-fn quic_streams((send, receive): (quinn::SendStream, quinn::RecvStream), frames: &Arc<Frames>) -> (Sender, Receiver) {
+fn quic_halves(
+    (send, receive): (quinn::SendStream, quinn::RecvStream),
+    frames: &Arc<Frames>,
+) -> (SendHalf, ReceiveHalf) {
     let (send, receive) = (FrameSender::new(send, frames.clone()), FrameReceiver::new(receive, frames.clone()));
-    (Sender(SendHalf::Quic(send)), Receiver(ReceiveHalf::Quic(receive)))
+    (SendHalf::Quic(send), ReceiveHalf::Quic(receive))
 }
 
-fn local_streams((outlet, inlet): (Outlet, Inlet)) -> (Sender, Receiver) {
-    (Sender(SendHalf::Local(outlet)), Receiver(ReceiveHalf::Local(inlet)))
+fn local_halves((outlet, inlet): (Outlet, Inlet)) -> (SendHalf, ReceiveHalf) {
+    (SendHalf::Local(outlet), ReceiveHalf::Local(inlet))
 }
 
 impl Sender {
     /// When what is sent here goes, beside what is sent on other streams.
     pub fn set_turn(&self, turn: Turn) {
-        match &self.0 {
+        match &self.half {
             SendHalf::Quic(stream) => stream.set_turn(turn),
             // Nothing waits there.
             SendHalf::Local(_) => {}
@@ -391,10 +419,18 @@ impl Sender {
         self.send_encoded(message.encode_to_vec().into()).await
     }
 
+    /// Says that this machine lives and has the task of this stream, if that is a word of the version that both ends speak.
+    pub async fn say_alive(&mut self) -> Result<(), WireError> {
+        match versions::has_alive(self.version) {
+            true => self.send(&TaskOutput::from(OutputKind::Alive(true))).await,
+            false => Ok(()),
+        }
+    }
+
     /// Sends a greeting: who has not been let in sends nothing packed.
     pub async fn greet<M: Message>(&mut self, message: &M) -> Result<(), WireError> {
         let encoded = message.encode_to_vec().into();
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.send_plain(encoded).await,
             SendHalf::Local(outlet) => outlet.send(encoded).await,
         }
@@ -404,7 +440,7 @@ impl Sender {
     /// [`Receiver::answers`].
     pub async fn send_launch(&mut self, launch: Open) -> Result<Mark, WireError> {
         let encoded = Bytes::from(launch.encode_to_vec());
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.send_alike(encoded).await.map(Mark),
             SendHalf::Local(outlet) => outlet.send(encoded).await.map(|()| Mark(None)),
         }
@@ -412,7 +448,7 @@ impl Sender {
 
     /// Sends a message that is already encoded.
     pub async fn send_encoded(&mut self, encoded: Bytes) -> Result<(), WireError> {
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.send((Vec::new(), encoded)).await,
             SendHalf::Local(outlet) => outlet.send(encoded).await,
         }
@@ -420,7 +456,7 @@ impl Sender {
 
     /// Sends the answer to one of the objects or pieces that were asked for.
     pub async fn answer_object(&mut self, reply: ObjectReply) -> Result<(), WireError> {
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.send(bulk::reply_head(reply)).await,
             SendHalf::Local(_) => self.send(&reply).await,
         }
@@ -428,7 +464,7 @@ impl Sender {
 
     /// Gives an object that the launch to follow on this stream will need.
     pub async fn give(&mut self, object: Object) -> Result<(), WireError> {
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.send(bulk::give_head(object)).await,
             SendHalf::Local(_) => self.send(&Open::from(OpenKind::Give(object))).await,
         }
@@ -436,7 +472,7 @@ impl Sender {
 
     /// Says that nothing more follows.
     pub fn finish(&mut self) {
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.finish(),
             SendHalf::Local(outlet) => outlet.finish(),
         }
@@ -444,7 +480,7 @@ impl Sender {
 
     /// After [`Sender::finish`]: waits until the other side has all, or stops reading, or the connection ends.
     pub async fn stopped(&mut self) {
-        match &mut self.0 {
+        match &mut self.half {
             SendHalf::Quic(stream) => stream.stopped().await,
             // What was sent is at the other side.
             SendHalf::Local(_) => {}

@@ -276,6 +276,8 @@ async fn join_as(connection: Connection, mut hello: Hello) -> Result<Joined, Ref
             false => Refusal::Other(DialError::Refused(welcome.refusal)),
         });
     }
+    // A hub may say anything, and one of version 1 says its own.
+    connection.speak(welcome.version.min(hello.version));
     let clock = Arc::new(AtomicI64::new(offset(hello.clock, welcome.clock, now_nanos())));
     let down = Arc::default();
     let (orders, ordered) = mpsc::channel(ORDERS_MAX);

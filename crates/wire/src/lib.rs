@@ -9,6 +9,7 @@
 //! * [`fetch`]: asking for bindings and bytes, once however many want them.
 //! * [`patch`]: what changed, as its difference from what both ends have.
 //! * `parts`: what is counted before a message is decoded.
+//! * [`quiet`]: how long the other side may say nothing of a task that it has.
 //! * `gate`: places for those who have not been let in.
 //! * `turn`: what goes first where several streams have something to send.
 //! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
@@ -40,6 +41,7 @@ pub mod message;
 pub mod owner;
 mod parts;
 pub mod patch;
+pub mod quiet;
 mod tls;
 pub mod token;
 mod transport;
@@ -59,6 +61,7 @@ pub use fetch::{FetchError, Fetcher, Keep, Look};
 pub use key::Key;
 pub use listener::Listener;
 pub use parts::decode;
+pub use quiet::Quiet;
 pub use token::{Role, Token};
 pub use transport::Hold;
 pub use trust::Trust;

@@ -6,11 +6,14 @@
 //!
 //! - 1: the first.
 //! - 2: the welcome names the version that both speak; in 1 it is the hub's own.
+//! - 3: who has a task says so ([`crate::quiet`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The newest version.
-pub const NEWEST: u32 = 2;
+pub const NEWEST: u32 = 3;
+/// The first in which who has a task says so.
+const ALIVE: u32 = 3;
 /// Versions that a program speaks.
 const SPOKEN: u32 = 2;
 
@@ -42,6 +45,11 @@ pub fn is_spoken(version: u32) -> bool {
 /// The one that is spoken with who says this one: what a welcome says. One that is not spoken is answered with our own.
 pub fn agreed(said: u32) -> u32 {
     if is_spoken(said) { said } else { own() }
+}
+
+/// Whether in this version, the one that two ends speak, who has a task says so.
+pub fn has_alive(version: u32) -> bool {
+    version >= ALIVE
 }
 
 fn speaks(own: u32, version: u32) -> bool {

@@ -1,17 +1,20 @@
-//! What a task says, on its way to the hub: words at once, output as the link takes it.
+//! What a task says, on its way to the hub: words at once, output as the link takes it, and where there is neither, that it lives.
 
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use wire::Sender;
 use wire::message::{OutputKind, TaskOutput};
+use wire::quiet::SAY_EVERY;
 
+/// Words that wait for the link.
+const WORDS_WAITING: usize = 1024;
 /// Frames of output that wait for the link; then the task waits.
 const FRAMES_WAITING: usize = 8;
 
 /// The way.
 pub(crate) struct Out {
     /// Words, which are few.
-    pub words: mpsc::UnboundedSender<TaskOutput>,
+    pub words: mpsc::Sender<TaskOutput>,
     /// Output.
     pub output: mpsc::Sender<TaskOutput>,
 }
@@ -19,15 +22,14 @@ pub(crate) struct Out {
 impl Out {
     /// Begins, over this stream.
     pub fn start(to_hub: Sender) -> (Self, JoinHandle<()>) {
-        // Words are few: a start, stops, credit for input that was asked for.
-        let (words, word_queue) = mpsc::unbounded_channel();
+        let (words, word_queue) = mpsc::channel(WORDS_WAITING);
         let (output, output_queue) = mpsc::channel(FRAMES_WAITING);
         (Self { words, output }, tokio::spawn(write_out(to_hub, word_queue, output_queue)))
     }
 
-    /// Says a word.
+    /// Says a word: a start, a stop, the answer to a signal. Of a task or a client that floods them, and reads none, some are dropped.
     pub fn say(&self, kind: OutputKind) {
-        let _ = self.words.send(kind.into());
+        let _ = self.words.try_send(kind.into());
     }
 
     /// These signals have reached the task.
@@ -36,19 +38,22 @@ impl Out {
     }
 }
 
-async fn write_out(
-    mut to_hub: Sender,
-    mut words: mpsc::UnboundedReceiver<TaskOutput>,
-    mut output: mpsc::Receiver<TaskOutput>,
-) {
+async fn write_out(mut to_hub: Sender, mut words: mpsc::Receiver<TaskOutput>, mut output: mpsc::Receiver<TaskOutput>) {
     loop {
-        let frame = tokio::select! {
-            biased;
-            Some(word) = words.recv() => word,
-            Some(frame) = output.recv() => frame,
-            else => break,
+        let next = async {
+            tokio::select! {
+                biased;
+                Some(word) = words.recv() => Some(word),
+                Some(frame) = output.recv() => Some(frame),
+                else => None,
+            }
         };
-        if to_hub.send(&frame).await.is_err() {
+        let sent = match tokio::time::timeout(SAY_EVERY, next).await {
+            Ok(Some(frame)) => to_hub.send(&frame).await,
+            Ok(None) => break,
+            Err(_) => to_hub.say_alive().await,
+        };
+        if sent.is_err() {
             // Nobody listens. The reading side of the stream learns it and ends the task.
             return;
         }

@@ -64,7 +64,8 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
     };
     if let Err(failed) = outcome {
         tracing::debug!(%task, why = failed.message, "a task came to nothing");
-        out.say(OutputKind::Failed(clients.scratches.explain(failed, &clients.guests).await));
+        let failed = clients.scratches.explain(failed, &clients.guests).await;
+        let _ = out.words.send(OutputKind::Failed(failed).into()).await;
     }
     drop(out);
     let _ = writer.await;
@@ -408,7 +409,7 @@ impl Live {
             let words = out.words.clone();
             tokio::spawn(async move {
                 while let Some(more) = granted.recv().await {
-                    let _ = words.send(OutputKind::StdinCredit(more).into());
+                    let _ = words.send(OutputKind::StdinCredit(more).into()).await;
                 }
             });
             items

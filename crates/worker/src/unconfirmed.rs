@@ -13,6 +13,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// once. Their time is less than a client waits (`ANSWER_LIMIT` in `crates/client/src/ending.rs`).
 const LOOKS_MAX: u32 = 10;
 
+/// Numbers of signals.
+const SIGNALS: std::ops::RangeInclusive<u32> = 1..=64;
+
 /// Signals on their way to one task.
 #[derive(Debug, Default)]
 pub struct Unconfirmed {
@@ -43,6 +46,9 @@ impl Unconfirmed {
 
     /// Sends a signal to the program, and returns it if its client is to be answered at once: it waits for those that end the program.
     pub fn send(&mut self, number: u32, command: &Command, control: &Control) -> Option<u32> {
+        if !SIGNALS.contains(&number) {
+            return Some(number);
+        }
         let sent = control.signal(number as u8, true);
         let waits = sent != Sent::Gone && is_ending(number) && command.is_ended_by(number as u8);
         if waits {

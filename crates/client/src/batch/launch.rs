@@ -10,18 +10,20 @@ use crate::call_off::CallOff;
 use crate::ending::until;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
+use crate::record::TOLD_BYTES_MAX;
 use crate::serve::{Running, Taint, blocking, blocking_io};
 use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::views::Seen;
 use base::door::Options;
-use base::path::printable;
+use base::path::{printable, told};
 use base::{Command, Output, Stdin, TaskId, Time};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::message::work::{Instance, Place, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
-use wire::{Receiver, Sender, lock, now_nanos};
+use wire::quiet::HUB_QUIET_MAX;
+use wire::{Quiet, Receiver, Sender, lock, now_nanos};
 
 /// How often one place is tried: the hub may have lost the view.
 const TRIES_MAX: u32 = 3;
@@ -334,10 +336,13 @@ impl Run<'_> {
         let limit = time_limit(batch);
         // From its start on; after that: until the hub says that it has ended.
         let (mut ends_by, mut is_too_long) = (None, false);
-        let mut contended = None;
+        let (mut contended, mut quiet) = (None, Quiet::new(HUB_QUIET_MAX));
         loop {
             let output = tokio::select! {
                 output = receiver.next::<TaskOutput>() => output.map_err(|error| error.to_string())?,
+                () = quiet.over(&way.joined.connection) => {
+                    return Err(format!("the hub said nothing of it for {} s", HUB_QUIET_MAX.as_secs()));
+                }
                 () = until(ends_by) => {
                     if is_too_long || contended.is_some() {
                         return Err("the hub did not end what was called off".into());
@@ -351,6 +356,7 @@ impl Run<'_> {
                     continue;
                 }
             };
+            quiet.heard();
             let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
             match kind {
                 Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
@@ -390,6 +396,7 @@ impl Run<'_> {
 }
 
 fn on_failed(failed: Failed) -> Landing {
+    let failed = Failed { message: told(&failed.message, TOLD_BYTES_MAX), ..failed };
     match failed.reason() {
         FailedKind::ViewGap | FailedKind::Changed => Landing::Again(failed.message),
         FailedKind::Exec => {

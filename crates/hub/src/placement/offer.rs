@@ -21,6 +21,8 @@ pub struct About {
     pub rests: String,
     /// How far it is trusted.
     pub trust: Trust,
+    /// It gets no tasks for a while: it said nothing of one that it had.
+    pub says_nothing: bool,
 }
 
 impl Placement {
@@ -35,6 +37,13 @@ impl Placement {
     pub fn rests(&mut self, node: NodeId, why: &str) {
         if let Some(worker) = self.workers.get_mut(&node) {
             worker.about.rests = why.to_owned();
+        }
+    }
+
+    /// Notes that a worker was silent, or may have tasks again.
+    pub fn says_nothing(&mut self, node: NodeId, says_nothing: bool) {
+        if let Some(worker) = self.workers.get_mut(&node) {
+            worker.about.says_nothing = says_nothing;
         }
     }
 
@@ -64,7 +73,8 @@ impl Placement {
             share,
             own: !own.is_empty(),
             waiting: self.waiting.try_into().unwrap_or(u32::MAX),
-            resting: self.resting(),
+            // One that was silent is not worth waiting for.
+            resting: self.resting(|worker| !worker.about.says_nothing),
             workers: self.workers.len().try_into().unwrap_or(u32::MAX),
             cpus,
             is_free,
@@ -89,16 +99,17 @@ impl Placement {
         self.resize(node, lent)
     }
 
-    /// Workers that take no tasks now, and why: some of them.
-    pub(super) fn resting(&self) -> Vec<String> {
+    /// Workers among `which` that take no tasks now, and why: some of them.
+    pub(super) fn resting(&self, which: impl Fn(&Worker) -> bool) -> Vec<String> {
         let why = |worker: &Worker| match (worker.is_drained, worker.about.trust, worker.about.rests.as_str()) {
             (_, Trust::Waiting, _) => Some("waits for `gleaner approve`".to_owned()),
             (_, Trust::Volunteer, _) => Some("a volunteer, for commands that ask for such".to_owned()),
+            _ if worker.about.says_nothing => Some("set aside: it said nothing of a task that it had".to_owned()),
             (true, _, _) => Some("drained".to_owned()),
             (false, _, "") => None,
             (false, _, rests) => Some(format!("rests: {rests}")),
         };
-        let resting = self.workers.iter().filter_map(|(node, worker)| {
+        let resting = self.workers.iter().filter(|(_, worker)| which(worker)).filter_map(|(node, worker)| {
             let why = why(worker)?;
             let name = Some(worker.about.name.clone()).filter(|name| !name.is_empty());
             Some(format!("{} ({why})", name.unwrap_or_else(|| node.short())))

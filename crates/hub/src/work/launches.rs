@@ -3,7 +3,7 @@
 use super::hosts::told_instance;
 use super::results::{Gathered, Outcome};
 use crate::desk::Durable;
-use crate::relay::{WIND_UP, placed_at, prepare, send_launch, task_of};
+use crate::relay::{WIND_UP, alive, placed_at, prepare, send_launch, task_of};
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -19,6 +19,7 @@ use tasks::{Effect, Entry, Event, HostName, InstanceName, JobName, Refusal, Repo
 use tokio::sync::Notify;
 use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
+use wire::quiet::SAY_EVERY;
 use wire::{Receiver, Sender, lock};
 
 /// How long a client may take to launch what has a place.
@@ -162,13 +163,13 @@ impl Shared {
             Ok((instance, place, worker)) => {
                 let _asker = client.asked_for(task_of(&launch));
                 self.note_launch(&client, &worker, &launch);
-                let carrying = Carrying { client: &client, worker: &worker, place: &place };
+                let carrying = Carrying { shared: &self, client: &client, worker: &worker, place: &place };
                 let outcome = carrying.carry(launch, given, &mut to_client, &mut from_client).await;
                 let said = lock(&self.state).place_ended(instance, outcome);
                 match said {
                     Ok(durable) => {
                         // An error: the hub ends, and the client will ask the next one.
-                        durable.await.map(|()| OutputKind::End(true)).ok()
+                        alive(&mut to_client, durable).await.map(|()| OutputKind::End(true)).ok()
                     }
                     Err(failed) => Some(OutputKind::Failed(failed)),
                 }
@@ -384,8 +385,17 @@ fn instance_name(told: Instance) -> Option<InstanceName> {
     Some(InstanceName { task: TaskName::from_u64(told.task), number: u8::try_from(told.number).ok()? })
 }
 
+/// Waits until then; without a time, for ever.
+async fn until(time: Option<tokio::time::Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// A launch on its way.
 struct Carrying<'a> {
+    shared: &'a Shared,
     client: &'a Arc<ClientSession>,
     worker: &'a Arc<WorkerSession>,
     place: &'a Place,
@@ -399,22 +409,17 @@ impl Carrying<'_> {
         to_client: &mut Sender,
         from_client: &mut Receiver,
     ) -> Result<Outcome, Failed> {
-        let (launch, view): (Launch, ViewId) = prepare(self.client, launch).await?;
+        let (launch, view): (Launch, ViewId) = alive(to_client, prepare(self.client, launch)).await?;
         let told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
         // Who is gone is told nothing, and the task runs all the same.
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
-        let (mut to_worker, mut from_worker) = send_launch(self.client, self.worker, launch, view, given).await?;
+        let sending = send_launch(self.shared, self.client, self.worker, launch, view, given);
+        let (mut to_worker, mut from_worker) = alive(to_client, sending).await?;
         let mut gathered = Gathered::new(self.client);
         let (mut is_client_there, mut ends_by) = (true, None);
         // Locks that are asked for, and whether the client has not given one: the task begins again at this place.
         let (mut locks_open, mut is_contended) = (0_u64, false);
         loop {
-            let late = async {
-                match ends_by {
-                    Some(by) => tokio::time::sleep_until(by).await,
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 output = from_worker.next() => match output?.1.kind {
                     Some(started @ OutputKind::Started(_)) => {
@@ -458,7 +463,10 @@ impl Carrying<'_> {
                     let _ = to_worker.send(&TaskInput::from(InputKind::Cancel(true))).await;
                     ends_by = Some(tokio::time::Instant::now() + WIND_UP);
                 }
-                () = late => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
+                () = until(ends_by) => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
+                () = tokio::time::sleep(SAY_EVERY), if is_client_there => {
+                    let _ = to_client.say_alive().await;
+                }
             }
         }
     }

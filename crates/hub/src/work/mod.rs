@@ -134,6 +134,7 @@ impl Shared {
                 looked = Instant::now();
                 self.drop_gone_hosts(looked);
                 self.drop_idle_places(looked);
+                lock(&self.state).end_aside(looked);
             }
         }
     }

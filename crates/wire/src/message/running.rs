@@ -45,7 +45,7 @@ pub enum InputKind {
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
     pub kind: Option<OutputKind>,
 }
 
@@ -97,6 +97,9 @@ pub enum OutputKind {
     /// The task waits for a lock.
     #[prost(message, tag = "15")]
     Lock(LockRequest),
+    /// The machine that has the task lives, and has nothing else to say of it: see [`crate::quiet`]. Told to the next machine only.
+    #[prost(bool, tag = "16")]
+    Alive(bool),
 }
 
 /// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
@@ -302,6 +305,13 @@ pub struct Failed {
 impl From<InputKind> for TaskInput {
     fn from(kind: InputKind) -> Self {
         Self { kind: Some(kind) }
+    }
+}
+
+impl OutputKind {
+    /// Whether it is a part of the result. Once a task has ended nothing else shows that the rest is coming.
+    pub fn is_of_result(&self) -> bool {
+        matches!(self, Self::Exited(_) | Self::Object(_) | Self::End(_) | Self::Failed(_))
     }
 }
 
