@@ -4,8 +4,8 @@
 //! else. That goes from one machine to the next and no further: each looks after the one that it gave the task to, so the one is named
 //! that is silent.
 //!
-//! On a link that is full words come late, and so does what they answer. While much goes over the connection silence counts only after
-//! [`QUIET_MAX`]. A link over which nothing at all comes is down, which is others' to judge: that is no silence of the other side's.
+//! On a link that is full words come late, and so does what they answer. Seconds in which much goes over the connection do not count,
+//! though none counts for nothing after [`QUIET_MAX`]. A link over which nothing at all comes is down, which is others' to judge: that is no silence of the other side's.
 //!
 //! Programs before version 3 of the protocol ([`crate::versions`]) say nothing, and are not sent the word: their silence does not count.
 
@@ -22,12 +22,14 @@ pub const WORKER_QUIET_MAX: Duration = Duration::from_secs(15);
 pub const START_MAX: Duration = Duration::from_secs(300);
 /// The same of a hub that says nothing, which counts its worker as lost before.
 pub const HUB_QUIET_MAX: Duration = Duration::from_secs(25);
-/// Longest silence where much else goes over the connection.
+/// Longest silence where much else goes over the connection all the time.
 pub const QUIET_MAX: Duration = Duration::from_secs(600);
 /// So many bytes a second are much: the words of fifty tasks are less.
 const BUSY_BYTES_PER_S: u64 = 8 << 10;
+/// From one look at what goes over the connection to the next.
+const LOOK: Duration = Duration::from_secs(1);
 /// A look that is later by this much: this process did not run, and what came meanwhile is yet to be read.
-const LATE: Duration = Duration::from_secs(1);
+const LATE: Duration = Duration::from_secs(2);
 
 /// One wait for words of a task.
 #[derive(Debug)]
@@ -38,11 +40,20 @@ pub struct Quiet {
 
 #[derive(Clone, Copy, Debug)]
 struct Wait {
-    /// Since when nothing was said.
+    /// Since when nothing was said, and what had gone over the connection by then.
     since: Duration,
-    /// When it was last looked, and what had gone over the connection by then.
+    first: Carried,
+    /// How much of that time counts.
+    silence: Duration,
+    /// The same of the last look.
     looked: Duration,
-    carried: Carried,
+    last: Carried,
+}
+
+impl Wait {
+    fn begin(at: Duration, carried: Carried) -> Self {
+        Self { since: at, first: carried, silence: Duration::ZERO, looked: at, last: carried }
+    }
 }
 
 /// What has gone over a connection.
@@ -79,8 +90,8 @@ impl Quiet {
             // It does not know the word.
             return std::future::pending().await;
         }
-        let begin = || Wait { since: now(), looked: now(), carried: Carried::over(connection) };
-        let mut next = self.wait.get_or_insert_with(begin).looked + self.limit;
+        let step = LOOK.min(self.limit);
+        let mut next = self.wait.get_or_insert_with(|| Wait::begin(now(), Carried::over(connection))).looked + step;
         loop {
             tokio::time::sleep(next.saturating_sub(now())).await;
             match self.look(now(), Carried::over(connection)) {
@@ -92,21 +103,30 @@ impl Quiet {
 
     /// Nothing was said by `at`, and so much has gone over the connection. When to look again; `None`: it was silent for too long.
     fn look(&mut self, at: Duration, carried: Carried) -> Option<Duration> {
-        let wait = self.wait.get_or_insert(Wait { since: at, looked: at, carried });
-        let due = wait.looked + self.limit;
+        let step = LOOK.min(self.limit);
+        let wait = self.wait.get_or_insert_with(|| Wait::begin(at, carried));
+        let due = wait.looked + step;
         if at < due {
             return Some(due);
         }
-        let is_down = carried.heard.is_some() && carried.heard == wait.carried.heard;
-        let bytes = carried.bytes.saturating_sub(wait.carried.bytes);
-        let is_full = bytes >= BUSY_BYTES_PER_S * self.limit.as_secs().max(1);
-        if at > due + LATE || is_down {
-            wait.since = at;
-        } else if !is_full || at.saturating_sub(wait.since) >= QUIET_MAX {
+        let time = at.saturating_sub(wait.looked);
+        let bytes = carried.bytes.saturating_sub(wait.last.bytes);
+        let is_full = u128::from(bytes) * 1000 >= u128::from(BUSY_BYTES_PER_S) * time.as_millis();
+        (wait.looked, wait.last) = (at, carried);
+        if at > due + LATE {
+            *wait = Wait::begin(at, carried);
+        } else if !is_full {
+            wait.silence += time;
+        }
+        if wait.silence < self.limit && at.saturating_sub(wait.since) < QUIET_MAX {
+            return Some(at + step);
+        }
+        let is_down = carried.heard.is_some() && carried.heard == wait.first.heard;
+        if !is_down {
             return None;
         }
-        (wait.looked, wait.carried) = (at, carried);
-        Some(at + self.limit)
+        *wait = Wait::begin(at, carried);
+        Some(at + step)
     }
 }
 
@@ -123,46 +143,49 @@ mod tests {
 
     fn begun() -> Quiet {
         let mut quiet = Quiet::new(WORKER_QUIET_MAX);
-        assert_eq!(quiet.look(S, bytes(0)), Some(S + WORKER_QUIET_MAX));
+        assert_eq!(quiet.look(S, bytes(0)), Some(S * 2));
         quiet
+    }
+
+    /// Looks each second from `from` to `to`, with so many bytes more each time. When it was over.
+    fn looked(quiet: &mut Quiet, (from, to): (u32, u32), carried: impl Fn(u32) -> Carried) -> Option<u32> {
+        (from..=to).find(|at| quiet.look(S * *at, carried(*at)).is_none())
     }
 
     #[test]
     fn silence_is_over_at_its_limit() {
         let mut quiet = begun();
-        assert_eq!(quiet.look(S * 9, bytes(0)), Some(S * 16), "too early");
-        assert_eq!(quiet.look(S * 16, bytes(900)), None);
+        assert_eq!(quiet.look(S * 3 / 2, bytes(0)), Some(S * 2), "too early");
+        assert_eq!(looked(&mut quiet, (2, 90), |at| bytes(at.into())), Some(16));
         quiet.heard();
-        assert_eq!(quiet.look(S * 16, bytes(900)), Some(S * 31), "a new wait");
+        assert_eq!(looked(&mut quiet, (16, 90), |at| bytes(at.into())), Some(31), "a new wait");
     }
 
     #[test]
     fn words_may_be_late_on_a_full_link_though_not_without_end() {
-        let (mut quiet, mut at, mut much) = (begun(), S, 0);
-        for _ in 0..39 {
-            (at, much) = (at + WORKER_QUIET_MAX, much + BUSY_BYTES_PER_S * 15);
-            assert_eq!(quiet.look(at, bytes(much)), Some(at + WORKER_QUIET_MAX));
-        }
-        assert_eq!(quiet.look(at + WORKER_QUIET_MAX, bytes(much * 2)), None, "ten minutes");
-        let mut quiet = begun();
-        let little = bytes(BUSY_BYTES_PER_S * 15 - 1);
-        assert_eq!(quiet.look(S * 16, little), None, "other tasks say that they live");
+        let full = |at: u32| bytes(u64::from(at - 1) * BUSY_BYTES_PER_S);
+        assert_eq!(looked(&mut begun(), (2, 900), full), Some(601), "ten minutes");
+        let little = |at: u32| bytes(u64::from(at - 1) * (BUSY_BYTES_PER_S - 1));
+        assert_eq!(looked(&mut begun(), (2, 900), little), Some(16), "other tasks say that they live");
+        let burst = |at: u32| full(at.min(4));
+        assert_eq!(looked(&mut begun(), (2, 900), burst), Some(19), "what went first is no full link");
     }
 
     #[test]
     fn who_did_not_run_waits_anew() {
         let mut quiet = begun();
-        assert_eq!(quiet.look(S * 60, bytes(0)), Some(S * 75), "stopped or asleep");
-        assert_eq!(quiet.look(S * 75, bytes(0)), None);
+        assert_eq!(quiet.look(S * 60, bytes(0)), Some(S * 61), "stopped or asleep");
+        assert_eq!(looked(&mut quiet, (61, 900), |_| bytes(0)), Some(75));
     }
 
     #[test]
     fn a_link_that_is_down_says_nothing_of_the_other_side() {
         let mut quiet = Quiet::new(WORKER_QUIET_MAX);
-        let heard = |heard| Carried { bytes: 0, heard: Some(heard) };
-        quiet.look(S, heard(5));
-        assert_eq!(quiet.look(S * 16, heard(5)), Some(S * 31));
-        assert_eq!(quiet.look(S * 31, heard(6)), None, "it keeps the connection alive, and says nothing");
+        // It is mended at second 40, and kept alive from then on.
+        let heard = |at: u32| Carried { bytes: 0, heard: Some(u64::from(at.max(40))) };
+        assert_eq!(looked(&mut quiet, (1, 900), heard), Some(46), "it says nothing");
+        let mut quiet = Quiet::new(WORKER_QUIET_MAX);
+        assert_eq!(looked(&mut quiet, (1, 900), |_| Carried { bytes: 0, heard: Some(7) }), None, "it is down");
     }
 
     fn link(version: u32) -> (Connection, Connection) {
