@@ -115,8 +115,11 @@ impl TryFrom<proto::Command> for Command {
         if command.argv.is_empty() {
             return Err(Invalid("a command without a program"));
         }
-        let has_nul = |text: &Vec<u8>| text.contains(&0);
-        if command.argv.iter().chain(&command.env).any(has_nul) || has_nul(&command.cwd) {
+        // A relative one would be looked up from wherever its worker is.
+        if path(&command.cwd).is_err() {
+            return Err(Invalid("a working directory that is not absolute and normal"));
+        }
+        if command.argv.iter().chain(&command.env).any(|text| text.contains(&0)) {
             return Err(Invalid("a command with a NUL byte"));
         }
         let limit = |numbers: &[u64]| {
@@ -215,6 +218,9 @@ impl TryFrom<proto::Stdin> for Stdin {
         Ok(match stdin.kind {
             0 => Self::Null,
             1 => Self::Stream,
+            2 if path(&stdin.path).is_err() => {
+                return Err(Invalid("a standard input whose path is not absolute and normal"));
+            }
             2 => Self::File { path: stdin.path, offset: stdin.offset },
             3 => Self::Terminal,
             _ => return Err(Invalid("an unknown kind of standard input")),
@@ -515,77 +521,4 @@ impl proto::Exited {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn example_attr() -> Attr {
-        Attr { mode: 0o4755, uid: 7, size: 3, mtime: Time(-5), ctime: Time(9), ..Attr::default() }
-    }
-
-    #[test]
-    fn bounds_round_trip() {
-        let some = Digest::of(b"x");
-        let xattrs = vec![Xattr { name: b"user.a".to_vec(), value: b"1".to_vec() }];
-        for binding in [
-            Binding::Absent,
-            Binding::Denied,
-            Binding::Special { attr: example_attr() },
-            Binding::Directory { attr: example_attr(), listing: Some(some), xattrs: xattrs.clone() },
-            Binding::Directory { attr: example_attr(), listing: None, xattrs: vec![] },
-            Binding::File { attr: example_attr(), content: Content::Lazy(some), xattrs },
-            Binding::File { attr: example_attr(), content: Content::Unreadable(13), xattrs: vec![] },
-            Binding::Symlink { attr: example_attr(), target: b"../\xff".to_vec() },
-        ] {
-            let bound = Bound { path: TreePath::parse(b"/a/\xfe").expect("normal"), seq: Seq(4), binding };
-            assert_eq!(Bound::try_from(proto::Bound::from(&bound)), Ok(bound));
-        }
-    }
-
-    #[test]
-    fn times_of_the_last_access_go_along() {
-        let far = |accessed: Option<i64>| {
-            let attr = Attr { accessed: Accessed(accessed.map(Time)), ..example_attr() };
-            Attr::from(proto::Attr::from(&attr)).accessed.0
-        };
-        assert_eq!((far(Some(-3)), far(Some(0)), far(None)), (Some(Time(-3)), Some(Time(0)), None));
-    }
-
-    #[test]
-    fn changes_round_trip() {
-        let here = TreePath::parse(b"/a").expect("normal");
-        let file = |content, change| Action::File { attr: example_attr(), xattrs: vec![], content, change };
-        for action in [
-            Action::Remove,
-            Action::Rename { from: here.clone() },
-            Action::Directory { attr: example_attr(), xattrs: vec![], replaces: true },
-            file(Content::Empty, FileChange::Written),
-            file(Content::Empty, FileChange::Attributes),
-            file(Content::Block(Digest::of(b"")), FileChange::Appended { from: 9 }),
-            file(Content::Block(Digest::of(b"")), FileChange::Appended { from: 0 }),
-            Action::Symlink { attr: example_attr(), target: b"t".to_vec() },
-            Action::HardLink { to: here.clone() },
-            Action::Fifo { attr: example_attr() },
-            Action::LastWrite {
-                attr: example_attr(),
-                xattrs: vec![],
-                content: Content::Block(Digest::of(b"")),
-                change: FileChange::Written,
-            },
-        ] {
-            for base in [Base::Absent, Base::Bound(Seq(3))] {
-                let change = Change { path: here.clone(), base, action: action.clone() };
-                assert_eq!(Change::try_from(proto::Change::from(&change)), Ok(change));
-            }
-        }
-    }
-
-    #[test]
-    fn hostile_values_are_refused() {
-        let bound = proto::Bound { path: b"/a/../b".to_vec(), ..proto::Bound::default() };
-        assert!(Bound::try_from(bound).is_err());
-        let change = proto::Change { path: b"/a".to_vec(), action: 4, content: 3, ..proto::Change::default() };
-        assert!(Change::try_from(change).is_err(), "no attributes");
-        let xattr = vec![b"security.capability".to_vec(), b"x".to_vec()];
-        assert!(super::xattrs(xattr).is_err());
-    }
-}
+mod tests;

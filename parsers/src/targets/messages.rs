@@ -253,7 +253,11 @@ fn draw_open(draw: &mut Draw<'_>) -> Vec<u8> {
         task: draw.name::<16>().to_vec().into(),
         attempt: draw.word(),
         command: Some((&made::command(draw)).into()),
-        stdin: Some(proto::Stdin { kind: draw.below(4) as u32, path: draw.blob(9), offset: draw.number() }),
+        stdin: Some(proto::Stdin {
+            kind: draw.below(4) as u32,
+            path: draw.path().as_bytes().to_vec(),
+            offset: draw.number(),
+        }),
         view: Some((&made::view_update(draw)).into()),
         objects: draw.list(3, |draw| proto::Object::new(made::digest(draw), draw.blob(20))),
         launched: draw.number() as i64,
