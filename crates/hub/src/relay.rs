@@ -251,9 +251,12 @@ impl FromWorker<'_> {
             Some(OutputKind::Exited(_)) if std::mem::replace(&mut self.has_ended, true) => {
                 return Err(FailedKind::Trouble.because(format!("worker {}: it ended the task twice", worker.name)));
             }
-            Some(OutputKind::Exited(_)) if client.unanswered() != self.unanswered => {
-                let why = "the link to the client was down for too long when its files were needed";
-                return Err(FailedKind::Trouble.because(why));
+            Some(OutputKind::Exited(_)) if client.unanswered() != self.unanswered => return Err(not_answered()),
+            // Why its program was not found, or not executed.
+            Some(OutputKind::Failed(failed))
+                if failed.reason() == FailedKind::Exec && client.unanswered() != self.unanswered =>
+            {
+                return Err(not_answered());
             }
             Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
             Some(OutputKind::Started(_) | OutputKind::Exited(_)) => self.start = None,
@@ -269,6 +272,10 @@ impl FromWorker<'_> {
         tracing::warn!(worker = %worker.node, name = worker.name, why, "a worker gets no tasks for a while");
         FailedKind::Trouble.because(format!("worker {}: it {why}", worker.name))
     }
+}
+
+fn not_answered() -> Failed {
+    FailedKind::Trouble.because("the client, or the link to it, did not answer in time when its files were needed")
 }
 
 async fn over(quiet: &mut Option<Quiet>, connection: &Connection) {

@@ -19,8 +19,10 @@ use tokio::sync::{mpsc, oneshot};
 pub const CLIENT_LIMIT: Duration = Duration::from_secs(25);
 /// The same of a worker and its hub: longer than the hub waits, which then knows that a task missed an answer.
 pub const HUB_LIMIT: Duration = Duration::from_secs(28);
-/// How long an answer may take from a side that is heard: a slow link takes its time. Shorter than a guest's request may take.
+/// How long an answer may take at most: a slow link takes its time. Shorter than a guest's request may take.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(600);
+/// So many bytes a second over a link are progress: what keeps it alive, and the words of its tasks, are less.
+const PROGRESS_BYTES_PER_S: u64 = 1 << 10;
 /// Most objects asked for in one request.
 const BATCH: usize = 256;
 /// Most requests for objects under way at once; more wait.
@@ -110,7 +112,7 @@ pub struct Fetcher {
     connection: Connection,
     client: Bytes,
     askers: Askers,
-    limit: Duration,
+    patience: Patience,
     objects: SingleFlight<Digest, Result<Bytes, FetchError>>,
     pieces: SingleFlight<(Digest, u64, u32), PiecesResult>,
     bindings: SingleFlight<(ViewId, TreePath), Result<BindReply, FetchError>>,
@@ -126,7 +128,7 @@ struct Want {
 
 impl Fetcher {
     /// Asks at the other end of `connection` for what belongs to `client` (as the hub names it; empty when the other end
-    /// is the client itself), and waits for each answer until nothing was heard for `limit`.
+    /// is the client itself), and waits for each answer until nothing was heard for `limit`; of a client, until its link made no progress.
     pub fn new(
         connection: Connection,
         (client, askers): (Bytes, Askers),
@@ -136,11 +138,12 @@ impl Fetcher {
     ) -> Self {
         // Unbounded, but never longer than the number of tasks' reads that wait, each of which holds a place.
         let (wanted, queue) = mpsc::unbounded_channel();
+        let patience = Patience { limit, is_client: client.is_empty() };
         let asked = Asked {
             connection: connection.clone(),
             client: client.clone(),
             askers: askers.clone(),
-            limit,
+            patience,
             keep: keep.clone(),
         };
         tokio::spawn(serve_wanted(asked, queue));
@@ -148,7 +151,7 @@ impl Fetcher {
             connection,
             client,
             askers,
-            limit,
+            patience,
             objects: SingleFlight::default(),
             pieces: SingleFlight::default(),
             bindings: SingleFlight::default(),
@@ -175,20 +178,20 @@ impl Fetcher {
     /// `count` pieces from number `first` of the file with this stamp, with their names; fewer if it ends before.
     pub async fn pieces(&self, stamp: Digest, first: u64, count: u32) -> PiecesResult {
         let (connection, client, keep) = (self.connection.clone(), self.client.clone(), self.keep.clone());
-        let asked = Asked { connection, client, askers: self.askers.clone(), limit: self.limit, keep };
+        let asked = Asked { connection, client, askers: self.askers.clone(), patience: self.patience, keep };
         let fetch = move || fetch_pieces(asked, stamp, first, count);
         self.pieces.get((stamp, first, count), fetch).await.unwrap_or_else(|| Err(broken()))
     }
 
     /// What `path` is, in `view`, for `task`.
     pub async fn bind(&self, view: ViewId, task: TaskId, path: TreePath) -> Result<BindReply, FetchError> {
-        let (connection, client, limit) = (self.connection.clone(), self.client.clone(), self.limit);
+        let (connection, client, patience) = (self.connection.clone(), self.client.clone(), self.patience);
         let key = (view, path.clone());
         let fetch = move || async move {
             let path = path.as_bytes().to_vec();
             let task = crate::convert::task_bytes(task);
             let request = OpenKind::Bind(BindRequest { client, view: view.0, task, path });
-            let reply: BindReply = patient(&connection, limit, connection.ask_one(request)).await??;
+            let reply: BindReply = patience.wait(&connection, connection.ask_one(request)).await??;
             match reply.error.is_empty() {
                 true => Ok(reply),
                 false => Err(FetchError::Refused { message: reply.error, errno: reply.errno }),
@@ -213,23 +216,58 @@ struct Asked {
     connection: Connection,
     client: Bytes,
     askers: Askers,
-    limit: Duration,
+    patience: Patience,
     keep: Keep,
 }
 
-/// Waits for an answer until nothing was heard of the other side for `limit`, and for [`ANSWER_LIMIT`] at most.
-async fn patient<T>(connection: &Connection, limit: Duration, answer: impl Future<Output = T>) -> Result<T, WireError> {
-    let begun = Instant::now();
-    tokio::pin!(answer);
-    loop {
-        let (heard, asked) = (connection.heard(), awake::now());
-        let waited = tokio::time::timeout(limit, &mut answer).await;
-        let is_heard = || connection.is_within_process() || connection.heard() > heard || awake::was_away(asked, limit);
-        match waited {
-            Ok(answer) => return Ok(answer),
-            Err(_) if is_heard() && begun.elapsed() < ANSWER_LIMIT => {}
-            Err(_) => return Err(WireError::Late(limit)),
+/// Whom is waited for, and until when nothing was heard of it.
+#[derive(Clone, Copy)]
+struct Patience {
+    limit: Duration,
+    /// The client itself: nobody stands behind it for whom it waits, so it answers, or its link is at work.
+    is_client: bool,
+}
+
+impl Patience {
+    /// Waits for an answer, for [`ANSWER_LIMIT`] at most.
+    async fn wait<T>(self, connection: &Connection, answer: impl Future<Output = T>) -> Result<T, WireError> {
+        let (begun, limit) = (Instant::now(), self.limit);
+        tokio::pin!(answer);
+        loop {
+            let (before, asked) = (Signs::of(connection), awake::now());
+            let waited = tokio::time::timeout(limit, &mut answer).await;
+            let goes_on = || {
+                connection.is_within_process()
+                    || awake::was_away(asked, limit)
+                    || self.is_worth(before, Signs::of(connection))
+            };
+            match waited {
+                Ok(answer) => return Ok(answer),
+                Err(_) if begun.elapsed() < ANSWER_LIMIT && goes_on() => {}
+                Err(_) => return Err(WireError::Late(limit)),
+            }
         }
+    }
+
+    /// Whether an answer may come yet, after this time without one.
+    fn is_worth(self, before: Signs, after: Signs) -> bool {
+        let progress = after.bytes.saturating_sub(before.bytes) * 1000 / PROGRESS_BYTES_PER_S;
+        after.heard > before.heard && (!self.is_client || u128::from(progress) >= self.limit.as_millis())
+    }
+}
+
+/// What shows that a connection is alive.
+#[derive(Clone, Copy)]
+struct Signs {
+    heard: u64,
+    /// Bytes, either way.
+    bytes: u64,
+}
+
+impl Signs {
+    fn of(connection: &Connection) -> Self {
+        let (sent, received) = connection.bytes();
+        Self { heard: connection.heard(), bytes: sent.saturating_add(received) }
     }
 }
 
@@ -244,11 +282,11 @@ async fn fetch_object(digest: Digest, wanted: mpsc::UnboundedSender<Want>, look:
 }
 
 async fn fetch_pieces(asked: Asked, stamp: Digest, first: u64, count: u32) -> PiecesResult {
-    let Asked { connection, client, askers, limit, keep } = asked;
+    let Asked { connection, client, askers, patience, keep } = asked;
     let request = PiecesRequest { client, stamp: digest_bytes(&stamp), first, count, task: askers.one() };
-    let mut replies = patient(&connection, limit, connection.ask(OpenKind::Pieces(request))).await??;
+    let mut replies = patience.wait(&connection, connection.ask(OpenKind::Pieces(request))).await??;
     let mut pieces = Vec::new();
-    while let Some(reply) = patient(&connection, limit, replies.next::<ObjectReply>()).await?? {
+    while let Some(reply) = patience.wait(&connection, replies.next::<ObjectReply>()).await?? {
         pieces.push(checked(&connection, reply, &keep)?);
     }
     Ok(pieces)
@@ -284,13 +322,13 @@ async fn serve_wanted(asked: Asked, mut queue: mpsc::UnboundedReceiver<Want>) {
 }
 
 async fn fetch_batch(asked: Asked, mut wants: HashMap<Digest, oneshot::Sender<Result<Bytes, FetchError>>>) {
-    let Asked { connection, client, askers, limit, keep } = asked;
+    let Asked { connection, client, askers, patience, keep } = asked;
     let receive = async {
         let digests = wants.keys().map(digest_bytes).collect();
         let request = OpenKind::Objects(ObjectsRequest { client, digests, task: askers.one() });
-        let mut replies = patient(&connection, limit, connection.ask(request)).await??;
+        let mut replies = patience.wait(&connection, connection.ask(request)).await??;
         while !wants.is_empty() {
-            let next = patient(&connection, limit, replies.next::<ObjectReply>());
+            let next = patience.wait(&connection, replies.next::<ObjectReply>());
             let Some(reply) = next.await?? else { break };
             let Some(name) = Digest::from_slice(&reply.digest) else { continue };
             if let Some(answer) = wants.remove(&name) {
@@ -433,6 +471,21 @@ impl<Key: Eq + Hash + Clone + Send + 'static, Value: Clone + Send + 'static> Dro
 mod tests {
     use super::*;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_client_that_is_heard_and_does_not_answer_is_not_waited_for() {
+        let limit = Duration::from_secs(25);
+        let (client, hub) = (Patience { limit, is_client: true }, Patience { limit, is_client: false });
+        let signs = |heard, bytes| Signs { heard, bytes };
+        let (before, idle) = (signs(100, 1 << 20), signs(130, (1 << 20) + 3000));
+        assert!(!client.is_worth(before, idle), "it keeps its connection alive, and no more");
+        assert!(hub.is_worth(before, idle), "it may wait for its client");
+        let busy = signs(130, (1 << 20) + PROGRESS_BYTES_PER_S * 25);
+        assert!(client.is_worth(before, busy), "the answer comes behind something else");
+        for silent in [signs(100, 1 << 20), signs(100, 1 << 30)] {
+            assert!(!client.is_worth(before, silent) && !hub.is_worth(before, silent), "nothing is heard");
+        }
+    }
 
     #[tokio::test]
     async fn one_flight_serves_all_who_wait() {

@@ -85,7 +85,7 @@ pub(super) struct LaneLog {
     pub(super) faults: Vec<TreePath>,
     pub(super) fault_count: u64,
     pub(super) waits: u64,
-    /// One of its requests has waited as long as any may: the others of the same task wait no more.
+    /// One of its requests has waited as long as any may, or was not answered: the others of the same task wait no more.
     pub(super) is_late: bool,
     /// Questions for it that nobody could be asked.
     pub(super) unanswered: u64,
@@ -196,12 +196,16 @@ impl Pending {
         calls
     }
 
-    /// Nobody could be asked for `key`.
+    /// Nobody could be asked for `key`: others of the same tasks wait no more.
     pub(super) fn note_unanswered(&mut self, key: &Key) {
         let waiters = self.flights.get(key).map(|flight| flight.waiters.as_slice()).unwrap_or_default();
         for unique in waiters {
             match self.waiting.get(unique).map(|waiter| waiter.lane) {
-                Some(Some(lane)) => self.logs.entry(lane).or_default().unanswered += 1,
+                Some(Some(lane)) => {
+                    let log = self.logs.entry(lane).or_default();
+                    log.unanswered += 1;
+                    log.is_late = true;
+                }
                 Some(None) => self.unanswered += 1,
                 None => {}
             }
@@ -363,6 +367,9 @@ mod tests {
         assert_eq!(pending.unanswered, 0);
         pending.note_unanswered(&bytes);
         assert_eq!(pending.unanswered, 1);
+        let again = |pending: &mut Pending, lane| pending.wait(call(4, 0), key(b"c"), Some(LaneNumber(lane)), now);
+        assert_eq!(again(&mut pending, 1), Wait::Refused, "its task has waited for who does not answer");
+        assert_eq!(again(&mut pending, 2), Wait::Ask);
     }
 
     #[test]
