@@ -13,6 +13,8 @@ const LOOK: Duration = Duration::from_millis(250);
 /// once. Their time is less than a client waits (`ANSWER_LIMIT` in `crates/client/src/ending.rs`).
 const LOOKS_MAX: u32 = 10;
 
+/// Signals that are waited for at a time; of a client that sends more, the others are sent and answered at once.
+const WAITING_MAX: usize = 256;
 /// Numbers of signals.
 const SIGNALS: std::ops::RangeInclusive<u32> = 1..=64;
 
@@ -50,11 +52,15 @@ impl Unconfirmed {
             return Some(number);
         }
         let sent = control.signal(number as u8, true);
-        let waits = sent != Sent::Gone && is_ending(number) && command.is_ended_by(number as u8);
+        let waits = sent != Sent::Gone && is_ending(number) && command.is_ended_by(number as u8) && self.has_room();
         if waits {
             self.begin(number, sent == Sent::OnItsWay);
         }
         (!waits).then_some(number)
+    }
+
+    fn has_room(&self) -> bool {
+        self.signals.len() < WAITING_MAX
     }
 
     /// This signal is on its way, or waits for room in the init's socket.
@@ -138,6 +144,18 @@ mod tests {
         assert_eq!(unconfirmed.unanswered(), [SIGTERM, SIGINT]);
         assert!([SIGTERM, SIGINT].into_iter().all(|signal| unconfirmed.confirm(signal).is_none()), "answered before");
         assert!(unconfirmed.look.is_none(), "nothing to look for");
+    }
+
+    #[test]
+    fn a_flood_of_signals_is_not_kept() {
+        let mut unconfirmed = Unconfirmed::default();
+        for _ in 0..WAITING_MAX {
+            assert!(unconfirmed.has_room());
+            unconfirmed.begin(SIGTERM, true);
+        }
+        assert!(!unconfirmed.has_room());
+        unconfirmed.confirm(SIGTERM);
+        assert!(unconfirmed.has_room());
     }
 
     #[test]
