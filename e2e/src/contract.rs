@@ -16,7 +16,7 @@ mod needs;
 mod ordered;
 mod reasons;
 mod revoked;
-mod secrets;
+pub mod secrets;
 mod snapshot;
 mod standby;
 mod trust;

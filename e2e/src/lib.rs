@@ -3,7 +3,7 @@
 //! A [`pool::Pool`] is a hub, workers whose root is empty ([`empty_root`]) and clients, all in one temporary folder. The
 //! [`differential`] harness runs a [`case::Case`] once locally and once through `remrun`, at the same path, and compares
 //! everything that can be seen; [`differ`] does so with programs drawn by chance. Beside the table of cases (`cases/*.case`) there are [`scenario`]s on pools of their own
-//! ([`contract`], [`failure`], [`cut`]), a campaign of faults ([`chaos`]), scripts of what went wrong once ([`situations`]), tests on [`real`] input, suites of others ([`foreign`]), a [`demo`] and the [`bench`] of launches.
+//! ([`contract`], [`failure`], [`cut`]), some of them with [`hostile`] parts, a campaign of faults ([`chaos`]), scripts of what went wrong once ([`situations`]), tests on [`real`] input, suites of others ([`foreign`]), a [`demo`] and the [`bench`] of launches.
 
 pub mod bench;
 pub mod case;
@@ -19,6 +19,7 @@ pub mod empty_root;
 pub mod error;
 pub mod failure;
 pub mod foreign;
+pub mod hostile;
 pub mod hubs;
 pub mod internet;
 pub mod leftovers;

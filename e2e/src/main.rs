@@ -6,8 +6,8 @@ use e2e::error::{Error, Result};
 use e2e::pool::{Options, Pool};
 use e2e::report::{Report, Verdict};
 use e2e::{
-    bench, chaos, contract, cut, demo, differ, failure, foreign, hubs, internet, machine, real, roam, scenario,
-    scratch::Scratch, situations, slow, suite, supervise,
+    bench, chaos, contract, cut, demo, differ, failure, foreign, hostile, hubs, internet, machine, real, roam,
+    scenario, scratch::Scratch, situations, slow, suite, supervise,
 };
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,6 +21,7 @@ const USAGE: &str = "usage: e2e suite [--filter TEXT] [--jobs N] [--keep] [--ver
        e2e differ [--seed N] [--programs N] [--minutes M] [--program FILE] [--jobs N] [--no-shrink] [--json] [--keep]
        e2e chaos [--seed N] [--minutes M] [--round K] [--keep]
        e2e demo [--keep]
+       e2e hostile worker TOKEN MANNER
        e2e bench slow-link [--json] [--full] [--only PART] [--draw FOLDER] [--from FILE]
        e2e bench tasks [--json] [--only PART] [--hosts N] [--rounds N]
        e2e bench guest [--json] [--quick] [--only PART,...] [--arrangements NAME,...] [--pairs N] [--block SECONDS] [--seed N]
@@ -54,6 +55,9 @@ fn main() -> ExitCode {
     }
     if arguments.first().is_some_and(|first| first == bench::SCAN_SUBCOMMAND) {
         return bench::scan(&arguments[1..]);
+    }
+    if arguments.first().is_some_and(|first| first == e2e::hostile::SUBCOMMAND) {
+        return e2e::hostile::main(&arguments[1..]);
     }
     if arguments.first().is_some_and(|first| first == e2e::swarm::SUBCOMMAND) {
         return e2e::swarm::main(&arguments[1..]);
@@ -374,6 +378,7 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     // What takes longest begins first.
     let works = [
         failure::works,
+        hostile::works,
         situations::works,
         cut::works,
         contract::works,

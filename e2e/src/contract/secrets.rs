@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const MARK: &str = "MIIEmarkOfASecretThatStaysHere0123456789abcdef";
 
 /// A file in the armour of keys and certificates. Put together, so that this file is none.
-fn armoured(kind: &str) -> String {
+pub fn armoured(kind: &str) -> String {
     format!("-----BEGIN {kind}-----\n{MARK}\n-----END {kind}-----\n")
 }
 
