@@ -48,6 +48,22 @@ impl Digest {
     }
 }
 
+/// The digest of bytes that come in parts.
+#[derive(Clone, Debug, Default)]
+pub struct Digester(blake3::Hasher);
+
+impl Digester {
+    /// More has come.
+    pub fn add(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all that has come: as [`Digest::of`] all of it.
+    pub fn digest(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+}
+
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}..", hex(&self.0[..6]))
@@ -87,6 +103,14 @@ mod tests {
         assert_eq!(Digest::from_hex(&digest.to_hex()), Some(digest));
         assert_eq!(unhex("0g"), None);
         assert_eq!((unhex("abc"), unhex("+f")), (None, None));
+    }
+
+    #[test]
+    fn parts_have_the_digest_of_the_whole() {
+        let mut digester = Digester::default();
+        assert_eq!(digester.digest(), Digest::of(b""));
+        [&b"glea"[..], b"", b"ner"].into_iter().for_each(|part| digester.add(part));
+        assert_eq!(digester.digest(), Digest::of(b"gleaner"));
     }
 
     #[test]

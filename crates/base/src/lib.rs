@@ -25,7 +25,7 @@ pub use batch::{Batch, BatchTask, Priority};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
 pub use command::{Command, ExitStatus, Limit, Needs, Output, Stdin, Usage, WindowSize};
 pub use delta::{Action, Base, Change, Delta};
-pub use digest::Digest;
+pub use digest::{Digest, Digester};
 pub use id::{BatchId, JobId, NodeId, Seq, TaskId, Tenant, Version, ViewId};
 pub use mount::Mount;
 pub use path::TreePath;

@@ -5,6 +5,7 @@
 
 mod hubs;
 mod owner;
+mod signatures;
 
 use hubs::{hub, known_hub, trust};
 pub use owner::{Cpus, Guests, GuestsFile, Memory, RestFile};
@@ -14,6 +15,7 @@ use crate::parts::OwnWork;
 use base::command::are_tags;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use signatures::Signatures;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
@@ -57,6 +59,9 @@ pub struct ClientFile {
     /// account on this machine, else the site's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trust: Option<String>,
+    /// Results without their worker's signature: `known`: they count unless it has signed before; `required`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signatures: Option<String>,
 }
 
 /// What `node.toml` may hold.
@@ -105,6 +110,9 @@ pub struct NodeFile {
     /// Priority of this account's own tasks on this machine: `ordinary` or `guest`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub own_work: Option<String>,
+    /// Launches without their client's signature: `known`: they count unless it has signed before; `required`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signatures: Option<String>,
     /// When guests on this machine rest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rest: Option<RestFile>,
@@ -304,6 +312,8 @@ pub struct Config {
     pub link_wait_s: Setting<u32>,
     /// Where commands run that could run here as well.
     pub prefer: Setting<Prefer>,
+    /// Whether results count that no worker has signed.
+    pub client_signatures: Setting<Signatures>,
     /// Where a hub on this machine listens.
     pub listen: Setting<SocketAddr>,
     /// Folder for state; each part has a folder of its own in it.
@@ -322,6 +332,8 @@ pub struct Config {
     pub memory_max: Option<Setting<Memory>>,
     /// Priority of this account's own tasks on this machine.
     pub own_work: Setting<OwnWork>,
+    /// Whether a worker takes launches that no client has signed.
+    pub node_signatures: Setting<Signatures>,
     /// When guests of a worker rest.
     pub rest: Setting<sched::rest::Rules>,
     /// What guests of a worker may have beside processors and memory.
@@ -357,6 +369,10 @@ impl Config {
         let hosts_max = pick.text("GLEANER_HOSTS_MAX", ("", None), hosts_file, || HOSTS_MAX_DEFAULT.to_string());
         let tasks_max = pick.text("GLEANER_TASKS_MAX", ("", None), tasks_file, || TASKS_MAX_DEFAULT.to_string());
         let own_work = pick.text("GLEANER_OWN_WORK", ("", None), node.own_work, || OwnWork::default().name().into());
+        let signatures = |pick: &Pick<'_>, file| {
+            let picked = pick.text("GLEANER_SIGNATURES", ("", None), file, || Signatures::Known.name().into());
+            parse(picked, "signatures", Signatures::WANT)
+        };
         let prefer = of_client.text("GLEANER_PREFER", ("", None), client.prefer, || "auto".into());
         let state_default = around.state_dir_default()?;
         let state_file = node.state_dir.or(client.state_dir);
@@ -380,6 +396,8 @@ impl Config {
             metrics: metrics(&pick, flags.metrics, node.metrics)?,
             link_wait_s: number(wait, "link_wait_s", 1..=600)?,
             prefer: parse(prefer, "prefer", "auto or there")?,
+            client_signatures: signatures(&of_client, client.signatures)?,
+            node_signatures: signatures(&pick, node.signatures)?,
             listen,
             state_dir: Setting {
                 value: std::path::absolute(&state.value).unwrap_or(state.value.into()),
@@ -410,12 +428,16 @@ impl Config {
         let (metrics, metrics_source) = shown(self.metrics.as_ref());
         let (reserve, reserve_source) = shown(self.memory_reserve.as_ref());
         let (most, most_source) = shown(self.memory_max.as_ref());
+        let signed = |key: &'static str, signatures: &Setting<Signatures>| {
+            (key, signatures.value.name().into(), signatures.source.to_string())
+        };
         let path = |path: &Path| serde_json::Value::from(path.to_string_lossy().into_owned());
         vec![
             ("client.hub", client_hub, client_source.clone()),
             ("client.hub_key", client_key, client_source),
             ("client.trust", trust.map(|trust| trust.value.name()).into(), trust_source),
             ("client.link_wait_s", self.link_wait_s.value.into(), self.link_wait_s.source.to_string()),
+            signed("client.signatures", &self.client_signatures),
             ("client.prefer", self.prefer.value.name().into(), self.prefer.source.to_string()),
             ("node.hub", worker_hub, worker_source.clone()),
             ("node.hub_key", worker_key, worker_source),
@@ -429,6 +451,7 @@ impl Config {
             ("node.memory_reserve", reserve, reserve_source),
             ("node.memory_max", most, most_source),
             ("node.own_work", self.own_work.value.name().into(), self.own_work.source.to_string()),
+            signed("node.signatures", &self.node_signatures),
             ("node.guests", self.guests.value.shown(), self.guests.source.to_string()),
             ("node.rest", owner::shown(&self.rest.value), self.rest.source.to_string()),
             ("node.name", self.name.value.clone().into(), self.name.source.to_string()),

@@ -90,6 +90,8 @@ pub struct WorkerConfig {
     pub lent: Lent,
     /// Guests may use the network.
     pub lends_network: bool,
+    /// Launches count only if their clients have signed them.
+    pub requires_signatures: bool,
     /// What this account's own tasks are on this machine.
     pub own_work: OwnWork,
 }
@@ -137,6 +139,8 @@ pub struct ClientConfig {
     pub prefers_there: bool,
     /// Whose the pool's workers are, by the user's own word.
     pub trust: Option<wire::Trust>,
+    /// Results count only if their workers have signed them.
+    pub requires_signatures: bool,
     /// Files and folders of this program's own, which stay here.
     pub closed: Vec<TreePath>,
 }
@@ -262,7 +266,7 @@ pub fn run_both(
         running.admit(key.node(), Role::Worker, &worker.name).map_err(failed)?;
         let door = HubPlace::Here(Box::new(running.door_for(key.node())));
         let (left, has_left) = tokio::sync::oneshot::channel();
-        let working = work(worker, door, sandbox, store, || (), stop);
+        let working = work(worker, (key, door), sandbox, store, || (), stop);
         // The hub ends after its worker: it passes on what that hands back.
         let working = async {
             working.await?;
@@ -297,7 +301,7 @@ pub fn run_worker(worker: WorkerConfig, sandbox: Sandbox, ready: OnReady<()>) ->
                 tokio::task::spawn_blocking(move || report(ready(())));
             }
         };
-        let ended = work(worker, hub, sandbox, store, tell, told_to_end()?).await;
+        let ended = work(worker, (key, hub), sandbox, store, tell, told_to_end()?).await;
         endpoint.close().await;
         log_end("worker", ended)
     })
@@ -340,6 +344,7 @@ pub fn run_client(
             choices,
             settings: Some(settings),
             trust: client.trust,
+            requires_signatures: client.requires_signatures,
             closed: client.closed,
         };
         let mut end = ClientEnd::Told;
@@ -531,7 +536,7 @@ fn announce(hub: &hub::Hub, ready: OnReady<HubReady>) {
 /// Works for a hub until it refuses this worker, or `stop`. `joined` is called at each connection.
 async fn work(
     worker: WorkerConfig,
-    hub: HubPlace,
+    (key, hub): (Key, HubPlace),
     sandbox: Sandbox,
     store: Arc<BlockStore>,
     mut joined: impl FnMut(),
@@ -549,7 +554,8 @@ async fn work(
     let memory_bytes = settings.marks(worker::scratch::memory_bytes()).most;
     let bounds = worker.lent.bounds(&folder, memory_bytes);
     let owner = (sandbox.owner, worker.lends_network);
-    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, bounds, owner);
+    let signatures = worker::signatures::Signatures::new(key, worker.requires_signatures);
+    let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, bounds, owner, signatures);
     let clients = clients.map_err(|error| failed(format!("looking after tasks: {error}")))?;
     let levers = clients.sandbox.levers().clone();
     let (guests, cpus, backlog) = (clients.guests.clone(), clients.cpus.clone(), clients.backlog.clone());

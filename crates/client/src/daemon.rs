@@ -76,6 +76,8 @@ pub struct Config {
     /// Whose the hub's workers are, by the user's own word. Unsaid: the user's if the hub shows that it is of this account on this machine,
     /// else the site's.
     pub trust: Option<wire::Trust>,
+    /// Results count only if their workers have signed them.
+    pub requires_signatures: bool,
     /// Folders of this program: what is there is kept here.
     pub closed: Vec<TreePath>,
 }
@@ -283,7 +285,8 @@ impl Daemon {
                 let networks = Networks::load(&config.state_dir.join("networks.json"));
                 let caller = caller(&config);
                 let replaces = caller.replaces != 0;
-                let link = Link::new(hub.clone(), &key, caller, server.clone(), networks)?;
+                let link =
+                    Link::new(hub.clone(), (&key, config.requires_signatures), caller, server.clone(), networks)?;
                 if replaces {
                     // What ran for the daemon before this one is to end.
                     let link = link.clone();
@@ -333,7 +336,7 @@ impl Daemon {
         let server = Server::new(views, Shadow::load(&state_dir.join("hub-has")));
         let networks = Networks::load(&state_dir.join("networks.json"));
         let caller = Caller { name: self.config.name.clone(), instance: rand::random(), replaces: 0 };
-        let link = Link::new(hub.clone(), &key, caller, server.clone(), networks)?;
+        let link = Link::new(hub.clone(), (&key, false), caller, server.clone(), networks)?;
         Ok(Arc::new(Self {
             settings: self.settings.clone(),
             server,

@@ -12,6 +12,7 @@ use crate::outputs::{Differs, REPEATED_DIFFERENTLY, Stream};
 use crate::record::{Record, TOLD_BYTES_MAX};
 use crate::run::{Outcome, Session};
 use crate::serve::Running;
+use crate::signatures::Signed;
 use crate::spool::Spool;
 use crate::stdio::{Done, READ_BYTES};
 use crate::stops::Stops;
@@ -28,6 +29,7 @@ use wire::message::{
     Exited, Failed, FailedKind, InputKind, LockRequest, Object, OutputKind, Resting, TaskInput, TaskOutput,
 };
 use wire::quiet::HUB_QUIET_MAX;
+use wire::signed::Streams;
 use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert};
 
 /// How long a cancelled task may take to end before it begins again.
@@ -44,6 +46,7 @@ pub struct Exchange<'a> {
     pub(crate) session: &'a mut Session,
     to_task: Sender,
     from_task: Receiver,
+    signed: Signed,
     pub(crate) record: &'a mut Record,
     pub(crate) started: bool,
     /// Input that waits for credit.
@@ -107,7 +110,7 @@ impl<'a> Exchange<'a> {
     pub(crate) fn new(
         session: &'a mut Session,
         connection: &Connection,
-        (to_task, from_task): (Sender, Receiver),
+        ((to_task, from_task), signed): ((Sender, Receiver), Signed),
         record: &'a mut Record,
         running: &Arc<Running>,
     ) -> Self {
@@ -122,6 +125,7 @@ impl<'a> Exchange<'a> {
             session,
             to_task,
             from_task,
+            signed,
             record,
             started: false,
             unsent,
@@ -416,12 +420,13 @@ impl<'a> Exchange<'a> {
     async fn on_output(&mut self, kind: OutputKind, requests: &mut Requests, replies: &mut Replies) -> Option<Outcome> {
         self.on_last(&kind);
         match kind {
-            OutputKind::Stdout(bytes) => return self.deliver(Stream::Stdout, bytes),
-            OutputKind::Stderr(bytes) => return self.deliver(Stream::Stderr, bytes),
-            OutputKind::Terminal(bytes) => return self.deliver(Stream::Terminal, bytes),
+            OutputKind::Stdout(bytes) => return self.deliver((Stream::Stdout, Streams::STDOUT), bytes),
+            OutputKind::Stderr(bytes) => return self.deliver((Stream::Stderr, Streams::STDERR), bytes),
+            OutputKind::Terminal(bytes) => return self.deliver((Stream::Terminal, Streams::TERMINAL), bytes),
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
             OutputKind::Placed(placed) => {
                 self.record.placed(&placed);
+                self.signed.placed(&placed);
                 self.headway.hear();
                 self.is_answered = placed.answers_signals;
                 self.session.daemon.records.tell(self.record);
@@ -487,7 +492,10 @@ impl<'a> Exchange<'a> {
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
-            (Ok(spool), Some(exited)) => Outcome::Ended(exited, Box::new(spool)),
+            (Ok(spool), Some(exited)) => match self.signed.check(&exited) {
+                Ok(()) => Outcome::Ended(exited, Box::new(spool)),
+                Err(why) => Outcome::Lost(why),
+            },
             (Ok(_), None) => Outcome::Lost("the worker sent no result".into()),
             (Err(why), _) => Outcome::Lost(why),
         }
@@ -520,7 +528,8 @@ impl<'a> Exchange<'a> {
     }
 
     /// Takes a frame of output, which is delivered at once unless the task is young.
-    fn deliver(&mut self, stream: Stream, bytes: Bytes) -> Option<Outcome> {
+    fn deliver(&mut self, (stream, counted): (Stream, usize), bytes: Bytes) -> Option<Outcome> {
+        self.signed.said(counted, &bytes);
         self.held.push(stream, bytes);
         self.deliver_next()
     }

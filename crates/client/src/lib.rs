@@ -74,6 +74,7 @@ pub mod serve;
 pub mod settings;
 mod settle;
 pub mod shadow;
+mod signatures;
 mod small_file;
 pub mod snapshot;
 pub mod spool;

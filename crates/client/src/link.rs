@@ -7,6 +7,7 @@ use crate::networks::{Networks, own_address};
 use crate::offers::{self, Offers};
 use crate::pulse::Pulse;
 use crate::serve::{Server, blocking};
+use crate::signatures::Signatures;
 use crate::watch;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
@@ -44,6 +45,7 @@ pub struct Caller {
 /// The connection to one hub.
 pub struct Link {
     pub(crate) endpoint: Endpoint,
+    signatures: Arc<Signatures>,
     hub: Arc<Whereabouts>,
     caller: Caller,
     server: Arc<Server>,
@@ -130,13 +132,14 @@ impl Link {
     /// A link to `hub`, not connected yet. Must be called within a tokio runtime.
     pub fn new(
         hub: Arc<Whereabouts>,
-        key: &Key,
+        (key, requires_signatures): (&Key, bool),
         caller: Caller,
         server: Arc<Server>,
         networks: Networks,
     ) -> Result<Arc<Self>, wire::WireError> {
         let link = Arc::new(Self {
             endpoint: Endpoint::new(key, Hold::Long)?,
+            signatures: Signatures::new(key.clone(), requires_signatures),
             hub,
             caller,
             server,
@@ -155,6 +158,11 @@ impl Link {
         });
         tokio::spawn(watch::routes(Arc::downgrade(&link)));
         Ok(link)
+    }
+
+    /// By which its launches are signed, and the results of workers known.
+    pub(crate) fn signatures(&self) -> &Arc<Signatures> {
+        &self.signatures
     }
 
     /// The connection, and a number that grows whenever the hub has forgotten what it was told. If nothing is heard over it, that

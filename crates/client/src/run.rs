@@ -442,6 +442,8 @@ impl Session {
         record.swept(view.len(), ready.changed(), ready.objects());
         self.locks.seen.version = Some(ready.version());
         let launch = Launch { attempt, launched: launched.0, budget: running.budget(), ..self.launch() };
+        let Some(link) = daemon.link() else { return Outcome::Unplaced("no hub is known".into()) };
+        let (launch, signed) = link.signatures().sign(&joined, launch);
         self.may_have_begun = self.plan.watch.network;
         let opening = ready.take_off(&daemon, &joined, launch);
         let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
@@ -451,7 +453,8 @@ impl Session {
             Ok(Err(error)) => return Outcome::Lost(error.to_string()),
             Err(ended) => return self.call_off(ended, &joined),
         };
-        let outcome = Exchange::new(self, &joined.connection, streams, record, &running).pass(requests, replies).await;
+        let outcome =
+            Exchange::new(self, &joined.connection, (streams, signed), record, &running).pass(requests, replies).await;
         record.carried_by(joined.connection.carrier());
         record.traffic(bytes_before, joined.connection.bytes(), &lock(&running.asked));
         self.learn_from(&outcome, &joined, record);

@@ -1,6 +1,7 @@
 //! A machine's key pair: Ed25519, made on first use, kept in a file that only its owner can read.
 
 use base::{Digest, NodeId};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 use std::io::Write;
@@ -13,8 +14,16 @@ use std::sync::Arc;
 pub struct Key {
     pkcs8: Arc<[u8]>,
     certified: Arc<CertifiedKey>,
+    pair: Arc<Ed25519KeyPair>,
     node: NodeId,
 }
+
+/// Bytes of a public key.
+pub(crate) const PUBLIC_BYTES: usize = 32;
+/// Bytes of a signature.
+pub(crate) const SIGNATURE_BYTES: usize = 64;
+/// What a `SubjectPublicKeyInfo` of Ed25519 begins with (RFC 8410); the public key's bytes follow.
+const INFO_START: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 /// A key could not be made, read or kept.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +50,7 @@ impl Key {
     /// A new key, kept nowhere.
     pub fn generate() -> Self {
         let random = ring::rand::SystemRandom::new();
-        let pkcs8 = ring::signature::Ed25519KeyPair::generate_pkcs8(&random)
+        let pkcs8 = Ed25519KeyPair::generate_pkcs8(&random)
             .expect("the kernel's random numbers are there on every Linux that runs QUIC");
         Self::from_pkcs8(pkcs8.as_ref()).expect("a key just made is valid")
     }
@@ -91,7 +100,8 @@ impl Key {
         let public = signing.public_key()?;
         let node = node_of(&public);
         let certified = CertifiedKey::new(vec![CertificateDer::from(public.to_vec())], signing);
-        Some(Self { pkcs8: Arc::from(pkcs8), certified: Arc::new(certified), node })
+        let pair = Arc::new(Ed25519KeyPair::from_pkcs8_maybe_unchecked(pkcs8).ok()?);
+        Some(Self { pkcs8: Arc::from(pkcs8), certified: Arc::new(certified), pair, node })
     }
 
     /// The name of the machine that holds this key.
@@ -103,6 +113,14 @@ impl Key {
     pub(crate) fn secret_for(&self, purpose: &str) -> [u8; 32] {
         let tag = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.pkcs8), purpose.as_bytes());
         tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
+    }
+
+    /// The public key, and the signature that its holder alone can give to this digest.
+    pub(crate) fn sign(&self, digest: &Digest) -> [u8; PUBLIC_BYTES + SIGNATURE_BYTES] {
+        let mut signed = [0; PUBLIC_BYTES + SIGNATURE_BYTES];
+        signed[..PUBLIC_BYTES].copy_from_slice(self.pair.public_key().as_ref());
+        signed[PUBLIC_BYTES..].copy_from_slice(self.pair.sign(&digest.0).as_ref());
+        signed
     }
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
@@ -121,9 +139,28 @@ pub(crate) fn node_of(public: &[u8]) -> NodeId {
     NodeId(Digest::of(public))
 }
 
+/// The machine that has signed this digest, if what [`Key::sign`] gave fits.
+pub(crate) fn signer(digest: &Digest, signed: &[u8]) -> Option<NodeId> {
+    let (public, signature) = signed.split_at_checked(PUBLIC_BYTES)?;
+    UnparsedPublicKey::new(&ED25519, public).verify(&digest.0, signature).ok()?;
+    Some(node_of(&[&INFO_START[..], public].concat()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_has_signed_is_known_by_its_name() {
+        let (key, digest) = (Key::generate(), Digest::of(b"said"));
+        let mut signed = key.sign(&digest);
+        assert_eq!(signer(&digest, &signed), Some(key.node()), "as in the handshake");
+        assert_eq!(signer(&Digest::of(b"other"), &signed), None);
+        assert_eq!(signer(&digest, &signed[..95]), None);
+        assert_eq!(signer(&digest, &[]), None);
+        signed[..PUBLIC_BYTES].copy_from_slice(&Key::generate().sign(&digest)[..PUBLIC_BYTES]);
+        assert_eq!(signer(&digest, &signed), None, "another's key");
+    }
 
     #[test]
     fn a_key_is_kept_and_must_be_private() {

@@ -16,6 +16,7 @@
 //! * [`awake`]: silence, where one's own process may have been stopped.
 //! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
 //! * [`owner`]: how a worker recognises tasks of its own account on its own machine.
+//! * [`signed`]: launches that their clients have signed, and results that their workers have.
 //! * [`without`]: what is left out, to measure what it is worth.
 
 #[doc(hidden)]
@@ -42,6 +43,7 @@ pub mod owner;
 mod parts;
 pub mod patch;
 pub mod quiet;
+pub mod signed;
 mod tls;
 pub mod token;
 mod transport;

@@ -135,7 +135,8 @@ pub struct Launch {
     /// Name of the user's tenant; empty: the client's own.
     #[prost(string, tag = "12")]
     pub tenant: String,
-    /// The client's signature over task, command, policy, bindings and expiry; not yet checked.
+    /// The client's signature: its public key, and Ed25519 over the launch's statement ([`crate::signed`]); empty: it is of a version
+    /// without.
     #[prost(bytes = "bytes", tag = "13")]
     pub signature: Bytes,
     /// Nanoseconds to add to a time of the client's clock to get the hub's, as the client measured it.

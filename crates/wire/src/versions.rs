@@ -6,7 +6,7 @@
 //!
 //! - 1: the first.
 //! - 2: the welcome names the version that both speak; in 1 it is the hub's own.
-//! - 3: who has a task says so ([`crate::quiet`]).
+//! - 3: who has a task says so ([`crate::quiet`]); clients sign launches, and workers results ([`crate::signed`]).
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const NEWEST: u32 = 3;
 /// The first in which who has a task says so.
 const ALIVE: u32 = 3;
+/// The first in which launches and results are signed.
+const SIGNED: u32 = 3;
 /// Versions that a program speaks.
 const SPOKEN: u32 = 2;
 
@@ -50,6 +52,11 @@ pub fn agreed(said: u32) -> u32 {
 /// Whether in this version, the one that two ends speak, who has a task says so.
 pub fn has_alive(version: u32) -> bool {
     version >= ALIVE
+}
+
+/// Whether machines that speak this version sign: launches and results, from end to end ([`crate::signed`]).
+pub fn has_signatures(version: u32) -> bool {
+    version >= SIGNED
 }
 
 fn speaks(own: u32, version: u32) -> bool {

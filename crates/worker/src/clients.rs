@@ -10,6 +10,7 @@ use crate::mirrors::Mirrors;
 use crate::own_share::Running;
 use crate::sandbox::{Priority, SandboxServer};
 use crate::scratch::Scratches;
+use crate::signatures::Signatures;
 use crate::troubles::Endings;
 use base::{TaskId, Tenant};
 use bytes::Bytes;
@@ -62,6 +63,8 @@ pub struct Clients {
     pub charges: Arc<Charges>,
     /// Guests may use the network, if their clients let them.
     pub lends_network: bool,
+    /// Who may have what begun, and by which key results are signed.
+    pub signatures: Signatures,
     /// By which tasks of this worker's own account are recognised; none: all tasks are guests.
     owner: Option<Secret>,
     table: Mutex<HashMap<Bytes, Arc<Client>>>,
@@ -92,6 +95,7 @@ impl Clients {
         folder: PathBuf,
         bounds: Bounds,
         (owner, lends_network): (Option<Secret>, bool),
+        signatures: Signatures,
     ) -> io::Result<Arc<Self>> {
         let cpus = Cpus::new(cpus);
         let scratches = Scratches::new(&folder, sandbox.privileged());
@@ -115,6 +119,7 @@ impl Clients {
             folder,
             charges,
             lends_network,
+            signatures,
             owner,
             table,
         }))

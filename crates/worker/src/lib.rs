@@ -10,6 +10,7 @@
 //! * [`content`]: where a mirror's bytes come from.
 //! * [`host`]: what this machine has to spare, and what its owner is spared.
 //! * [`network`]: the network of a task that may have one. [`own_share`]: what part of the processors its owner's own tasks get.
+//! * [`signatures`]: whose launches begin here, and whose their results are.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
 //! * [`streams`], [`demand`]: standard input and output; `unconfirmed`: signals that are not yet with the program.
 
@@ -35,6 +36,7 @@ pub mod result;
 pub mod room;
 pub mod sandbox;
 pub mod scratch;
+pub mod signatures;
 pub mod streams;
 pub mod task;
 pub mod trees;

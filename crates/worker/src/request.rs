@@ -15,12 +15,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::convert;
+use wire::message::work::OUTPUT_BYTES_MAX;
 use wire::message::{Failed, FailedKind, Launch};
+use wire::signed::{Statement, Streams as Said};
 
 /// A launch, checked.
 pub(crate) struct Request {
     /// Its number.
     pub task: TaskId,
+    /// What its client has said with it, which the result's signature names.
+    pub statement: Statement,
     /// Which try this is, from 1.
     pub attempt: u32,
     /// What to run.
@@ -51,6 +55,8 @@ pub(crate) struct Request {
     pub whole: Vec<Digest>,
     /// Processes that outlive the program and hold its output are waited for.
     pub linger: bool,
+    /// The hub keeps its output until its client collects it.
+    pub is_kept: bool,
     /// Nanoseconds to add to this machine's clock to get the client's.
     pub to_client_clock: i64,
 }
@@ -84,10 +90,12 @@ impl Request {
         }
     }
 
-    pub fn new(launch: Launch, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
+    /// `statement`: what it says, once that was checked.
+    pub fn new(launch: Launch, statement: Statement, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
         let missing = || wire::Invalid("a launch without command, input or view");
         Ok(Self {
             task: convert::task(&launch.task)?,
+            statement,
             attempt: launch.attempt,
             command: launch.command.ok_or_else(missing)?.try_into()?,
             stdin: launch.stdin.ok_or_else(missing)?.try_into()?,
@@ -103,6 +111,7 @@ impl Request {
             watch: launch.watch.map(TryInto::try_into).transpose()?,
             waiting: launch.waiting,
             first_process: launch.first_process,
+            is_kept: launch.place.is_some(),
             to_client_clock: to_hub_clock.saturating_sub(launch.client_to_hub),
         })
     }
@@ -140,6 +149,11 @@ impl Request {
             since: Instant::now(),
             is_leaving: false,
         }
+    }
+
+    /// What it says is counted for its result's signature: of a job's task, as much as the hub keeps.
+    pub fn said(&self) -> Said {
+        if self.is_kept { Said::up_to(OUTPUT_BYTES_MAX) } else { Said::default() }
     }
 
     pub fn has_terminal(&self) -> bool {
@@ -216,7 +230,8 @@ mod tests {
     #[test]
     fn a_clock_as_far_off_as_can_be_said_is_only_far_off() {
         for (to_hub, client_to_hub) in [(1, i64::MIN), (-2, i64::MAX), (i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
-            let request = Request::new(launch(client_to_hub), to_hub).expect("it is sound");
+            let request = Request::new(launch(client_to_hub), Statement::from_digest(Digest::of(b"")), to_hub)
+                .expect("it is sound");
             assert!(request.clock_trouble().is_some_and(|why| why.contains(" s off")));
         }
     }

@@ -30,6 +30,7 @@ use tokio::task::JoinHandle;
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput, TaskOutput,
 };
+use wire::signed::{Statement, Streams as Said};
 use wire::{Counted, Joined, Receiver, Sender, convert, now_nanos};
 
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
@@ -40,27 +41,13 @@ const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 const ADDED_MAX: usize = 4096;
 
 /// Runs a launch, and answers it on `to_hub` in any case.
-pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_hub: Sender, from_hub: Receiver) {
+pub async fn run(clients: Arc<Clients>, joined: Joined, launch: Launch, to_hub: Sender, from_hub: Receiver) {
     let arrived = Instant::now();
     let (out, writer) = Out::start(to_hub);
     let task = convert::task(&launch.task).unwrap_or(TaskId(0));
-    let client = clients.client(&launch.client, base::Tenant(launch.tenant_number), &joined);
-    let outcome = match client {
-        Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
-            Err(FailedKind::Evicted.because(error.to_string()))
-        }
-        Err(error) => Err(trouble(format!("the client's files cannot be mounted: {error}"))),
-        Ok(client) => {
-            // A launch without a number has no task that could ask.
-            let _asker = convert::task(&launch.task).ok().map(|task| client.contents.asked_for(task));
-            for object in std::mem::take(&mut launch.objects) {
-                client.contents.keep(&object);
-            }
-            match Request::new(launch, joined.clock_offset_ns()) {
-                Ok(request) => carry(&clients, &client, request, arrived, &out, from_hub).await,
-                Err(error) => Err(FailedKind::Refused.because(error.to_string())),
-            }
-        }
+    let outcome = match clients.signatures.admit(&launch, &joined) {
+        Ok(statement) => begin(&clients, &joined, (launch, statement), arrived, &out, from_hub).await,
+        Err(refused) => Err(refused),
     };
     if let Err(failed) = outcome {
         tracing::debug!(%task, why = failed.message, "a task came to nothing");
@@ -69,6 +56,30 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, mut launch: Launch, to_h
     }
     drop(out);
     let _ = writer.await;
+}
+
+/// Takes what came with a launch that counts, and carries it out.
+async fn begin(
+    clients: &Arc<Clients>,
+    joined: &Joined,
+    (mut launch, statement): (Launch, Statement),
+    arrived: Instant,
+    out: &Out,
+    from_hub: Receiver,
+) -> Result<(), Failed> {
+    let client = clients.client(&launch.client, base::Tenant(launch.tenant_number), joined);
+    let client = client.map_err(|error| match error.kind() {
+        std::io::ErrorKind::ResourceBusy => FailedKind::Evicted.because(error.to_string()),
+        _ => trouble(format!("the client's files cannot be mounted: {error}")),
+    })?;
+    // A launch without a number has no task that could ask.
+    let _asker = convert::task(&launch.task).ok().map(|task| client.contents.asked_for(task));
+    for object in std::mem::take(&mut launch.objects) {
+        client.contents.keep(&object);
+    }
+    let request = Request::new(launch, statement, joined.clock_offset_ns());
+    let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()))?;
+    carry(clients, &client, request, arrived, out, from_hub).await
 }
 
 fn trouble(why: String) -> Failed {
@@ -109,6 +120,8 @@ struct Live {
     added_to: HashSet<TreePath>,
     /// The network that it may use.
     network: Option<Network>,
+    /// What it has said, as far as that is sent.
+    said: Arc<Said>,
     /// It is its owner's own, and counts among these.
     _own: Option<Counted>,
     arrived: Instant,
@@ -146,7 +159,8 @@ async fn carry(
     };
     mark(&mut live.timeline, arrived, "result read");
     let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
-    let exited = Exited { fetched_bytes, ..live.told(&end, &made) };
+    let mut exited = Exited { fetched_bytes, ..live.told(&end, &made) };
+    clients.signatures.sign(&request.statement, &live.said, &mut exited);
     live.wind_up(request.task, clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
 }
@@ -215,6 +229,7 @@ async fn start(
         left,
         added_to,
         network,
+        said: Arc::new(request.said()),
         _own: own,
         arrived,
     };
@@ -398,8 +413,9 @@ impl Live {
     }
 
     fn start_pumps(&self, mut streams: Streams, out: &Out) -> Pumps {
-        let pump = |reader: Option<pipe::Receiver>, wrap: fn(Bytes) -> OutputKind| {
-            reader.map(|reader| tokio::spawn(pump_output(reader, out.output.clone(), wrap)))
+        let pump = |reader: Option<pipe::Receiver>, stream: usize, wrap: fn(Bytes) -> OutputKind| {
+            let passing = Passing { output: out.output.clone(), said: self.said.clone(), stream, wrap };
+            reader.map(|reader| tokio::spawn(pump_output(reader, passing)))
         };
         let input = streams.input.take().map(|pipe| {
             let (items, queue) = mpsc::channel(64);
@@ -415,8 +431,8 @@ impl Live {
             items
         });
         Pumps {
-            stdout: pump(streams.output.take(), OutputKind::Stdout),
-            stderr: pump(streams.error.take(), OutputKind::Stderr),
+            stdout: pump(streams.output.take(), Said::STDOUT, OutputKind::Stdout),
+            stderr: pump(streams.error.take(), Said::STDERR, OutputKind::Stderr),
             terminal: None,
             lingering: false,
             input,
@@ -436,7 +452,16 @@ impl Live {
                 out.say(OutputKind::Started(now_nanos()));
                 if let Some(master) = terminal {
                     let terminal = Terminal::new(master).map_err(|error| trouble(error.to_string()))?;
-                    pumps.open_terminal(terminal, out, request.stdin == Stdin::Terminal);
+                    let passing = Passing {
+                        output: out.output.clone(),
+                        said: self.said.clone(),
+                        stream: Said::TERMINAL,
+                        wrap: OutputKind::Terminal,
+                    };
+                    pumps.open_terminal(terminal, passing);
+                    if request.stdin == Stdin::Terminal {
+                        out.say(OutputKind::StdinCredit(u32::MAX));
+                    }
                 }
             }
             Event::Stopped(signal) => out.say(OutputKind::Stopped(signal.into())),
@@ -531,19 +556,16 @@ fn lock_request(lock: Lock) -> LockRequest {
 }
 
 impl Pumps {
-    fn open_terminal(&mut self, terminal: Terminal, out: &Out, takes_input: bool) {
+    fn open_terminal(&mut self, terminal: Terminal, passing: Passing) {
         let terminal = Arc::new(terminal);
-        let (shown, output) = (terminal.clone(), out.output.clone());
+        let shown = terminal.clone();
         let pump = tokio::spawn(async move {
             while let Some(bytes) = shown.read().await {
-                if output.send(OutputKind::Terminal(bytes).into()).await.is_err() {
+                if !passing.pass(bytes).await {
                     return;
                 }
             }
         });
-        if takes_input {
-            out.say(OutputKind::StdinCredit(u32::MAX));
-        }
         self.terminal = Some((terminal, pump));
     }
 
@@ -588,11 +610,31 @@ impl Pumps {
     }
 }
 
-async fn pump_output(reader: pipe::Receiver, output: mpsc::Sender<TaskOutput>, wrap: fn(Bytes) -> OutputKind) {
+/// Where one of a task's streams goes.
+struct Passing {
+    output: mpsc::Sender<TaskOutput>,
+    said: Arc<Said>,
+    stream: usize,
+    wrap: fn(Bytes) -> OutputKind,
+}
+
+impl Passing {
+    /// False: nobody takes it any more.
+    async fn pass(&self, bytes: Bytes) -> bool {
+        if self.output.send((self.wrap)(bytes.clone()).into()).await.is_err() {
+            return false;
+        }
+        // Not before it is sent, where the pump may be ended: the client counts what comes.
+        self.said.add(self.stream, &bytes);
+        true
+    }
+}
+
+async fn pump_output(reader: pipe::Receiver, passing: Passing) {
     let mut buffer = BytesMut::new();
     let mut reader = Some(reader);
     while let Some(bytes) = next_output(&mut reader, &mut buffer).await {
-        if output.send(wrap(bytes).into()).await.is_err() {
+        if !passing.pass(bytes).await {
             return;
         }
     }

@@ -74,6 +74,7 @@ fn configured() -> Result<ClientConfig> {
     Ok(ClientConfig {
         closed: own_files(&config, folder.path()),
         trust: config.client_trust.map(|trust| trust.value),
+        requires_signatures: config.client_signatures.value.are_required(),
         runtime_dir: folder.path().to_owned(),
         state_dir,
         hub: config.client_hub.map(|hub| hub.value),

@@ -71,6 +71,7 @@ pub fn own_config(config: &Config) -> Result<WorkerConfig> {
         memory_max,
         lent,
         lends_network,
+        requires_signatures: config.node_signatures.value.are_required(),
         own_work,
     })
 }

@@ -25,9 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use wire::message::work::{Collect, Compared, Ended, Endings, LaunchResult, Taken};
+use wire::message::work::{Collect, Compared, Ended, Endings, LaunchResult, OUTPUT_BYTES_MAX, Taken};
 use wire::message::{Exited, OpenKind};
 use wire::now_nanos;
+use wire::signed::Streams;
 
 /// Tasks that are told and not yet taken.
 const AHEAD: u32 = 256;
@@ -40,8 +41,6 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Of a task that was cancelled: see [`Ended::failure`].
 const CANCELLED: u32 = 5;
-/// Most bytes of one output that are kept.
-const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 
 /// What those who take a job's results share.
 pub(super) struct Collector {
@@ -234,6 +233,11 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
         None => match exited(&arrivals, at.first(), result.exited)? {
             Some(exited) => {
                 end.own = Some(exited.status().into());
+                let told = (digests(&result.stdout)?, digests(&result.stderr)?);
+                if let Err(why) = check_signature(way, ended, &exited, &arrivals, told, &result.worker)? {
+                    end.how = How::NotCommitted(shortened(&format!("nothing committed: {why}")));
+                    return Ok(true);
+                }
                 match commit(way, ended, exited, arrivals).await? {
                     Some(how) => how,
                     None => return Ok(false),
@@ -358,6 +362,29 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
     })
 }
 
+/// Whether this is what a worker says came of an instance. The inner error: why it is not.
+fn check_signature(
+    way: &Way,
+    ended: &Ended,
+    exited: &Exited,
+    arrivals: &Arrivals,
+    (stdout, stderr): (Vec<Digest>, Vec<Digest>),
+    worker: &str,
+) -> Result<Result<(), String>, String> {
+    let said = Streams::up_to(OUTPUT_BYTES_MAX);
+    for (stream, names) in [(Streams::STDOUT, stdout), (Streams::STDERR, stderr)] {
+        for name in names {
+            let bytes = arrivals.spool().get(&name).map_err(|error| error.to_string())?;
+            said.add(stream, &bytes);
+        }
+    }
+    let known = way.job.launched(ended.index, ended.number);
+    let (statement, node) = known.map_or((None, None), |known| (known.statement, known.worker));
+    let link = way.daemon.link().ok_or("no hub is known")?;
+    let version = way.joined.welcome.version;
+    Ok(link.signatures().check(exited, (statement.as_ref(), &said), (node, &printable(worker.as_bytes())), version))
+}
+
 /// How what an instance saw is known, and when it was launched at the earliest.
 fn trust(known: Option<&Launched>) -> (Trust, Time) {
     match known {
@@ -392,7 +419,7 @@ mod tests {
     fn what_was_seen_is_trusted_as_far_as_it_is_known() {
         let launched = |tainted: Option<&str>| {
             let tainted = tainted.map(str::to_owned);
-            Launched { since: Time(5), view: None, tainted, is_over: false }
+            Launched { tainted, ..Launched::earlier(Time(5)) }
         };
         assert!(matches!(trust(Some(&launched(Some("x")))).0, Trust::NotTold(why) if why == "x"));
         assert!(matches!(trust(Some(&launched(None))).0, Trust::Since(Time(5))));

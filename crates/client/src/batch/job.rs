@@ -11,7 +11,7 @@ use super::log::{End, Entry, How, Log, shortened};
 use super::order::Order;
 use crate::views::View;
 use crate::write_rules::WriteRules;
-use base::{BatchId, Digest, Priority, TaskId, Time};
+use base::{BatchId, Digest, NodeId, Priority, TaskId, Time};
 use state::State;
 use std::collections::BTreeSet;
 use std::io;
@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use tokio::sync::{Notify, watch};
 use wire::lock;
+use wire::signed::Statement;
 
 /// A job.
 #[derive(Debug)]
@@ -70,10 +71,21 @@ pub struct Launched {
     pub since: Time,
     /// Of this daemon: what it saw is known as long as this is held, and what it may change.
     pub view: Option<(Arc<View>, WriteRules)>,
+    /// What was said with the launch, which the result's signature names; none: an earlier version has not noted that.
+    pub statement: Option<Statement>,
+    /// Who has it, if this daemon was told.
+    pub worker: Option<NodeId>,
     /// What it could not be told.
     pub tainted: Option<String>,
     /// The hub has what came of it.
     pub is_over: bool,
+}
+
+impl Launched {
+    /// One of an earlier daemon.
+    pub fn earlier(since: Time) -> Self {
+        Self { since, view: None, statement: None, worker: None, tainted: None, is_over: false }
+    }
 }
 
 /// The right to put a task's result into place: one at a time has it, over all connections.
@@ -110,9 +122,9 @@ impl Job {
                 Entry::Held(held) => wanted.is_held = Some(held),
                 Entry::Priority(number) => wanted.priority = Priority::of_number(number).unwrap_or_default(),
                 Entry::Cancelled(why) => wanted.cancelled = Some(why),
-                Entry::Launched { index, number, since_ns } => {
-                    let launched = Launched { since: Time(since_ns), view: None, tainted: None, is_over: false };
-                    state.launch(index, number, launched);
+                Entry::Launched { index, number, since_ns, statement } => {
+                    let statement = statement.and_then(|digits| Digest::from_hex(&digits)).map(Statement::from_digest);
+                    state.launch(index, number, Launched { statement, ..Launched::earlier(Time(since_ns)) });
                 }
                 Entry::Tainted { index, number, why } => state.taint(index, number, why),
                 Entry::Locked { index, number, path } => {
@@ -222,14 +234,29 @@ impl Job {
     }
 
     /// An instance is about to be launched.
-    pub fn launch(&self, index: u32, number: u32, since: Time, view: (Arc<View>, WriteRules)) -> io::Result<()> {
+    pub fn launch(
+        &self,
+        (index, number): (u32, u32),
+        statement: Statement,
+        since: Time,
+        view: (Arc<View>, WriteRules),
+    ) -> io::Result<()> {
         if self.has_ended(index) {
             return Ok(());
         }
-        self.log.add(&Entry::Launched { index, number, since_ns: since.0 })?;
-        let launched = Launched { since, view: Some(view), tainted: None, is_over: false };
+        let named = Some(statement.digest().to_hex());
+        self.log.add(&Entry::Launched { index, number, since_ns: since.0, statement: named })?;
+        let (statement, view, worker) = (Some(statement), Some(view), None);
+        let launched = Launched { since, view, statement, worker, tainted: None, is_over: false };
         lock(&self.state).launch(index, number, launched);
         Ok(())
+    }
+
+    /// An instance is at this worker.
+    pub fn placed(&self, index: u32, number: u32, worker: NodeId) {
+        let mut state = lock(&self.state);
+        let of_task = state.launched.get_mut(&index).into_iter().flatten();
+        of_task.filter(|(other, _)| *other == number).for_each(|(_, launched)| launched.worker = Some(worker));
     }
 
     /// An instance could not be told something. Nobody else is told so before this returns.
@@ -570,7 +597,7 @@ mod tests {
         assert_eq!(job.line().problem, None);
         job.set_workers(1);
         assert!(job.line().problem.unwrap().starts_with("--quorum 2 needs 2 workers of different owners, and 1 "));
-        let launched = Launched { since: Time(1), view: None, tainted: None, is_over: false };
+        let launched = Launched::earlier(Time(1));
         lock(&job.state).launch(0, 0, launched);
         assert_eq!(job.task_lines(0, 1)[0].why, None);
         job.landed(0, 0);
@@ -584,7 +611,7 @@ mod tests {
         let above = tempfile::tempdir().unwrap();
         let folder = above.path().join("job");
         let before = job(&folder, None);
-        before.log.keep(&Entry::Launched { index: 2, number: 1, since_ns: 77 }).unwrap();
+        before.log.keep(&Entry::Launched { index: 2, number: 1, since_ns: 77, statement: None }).unwrap();
         before.taint(2, 1, "/x changed");
         drop(before);
         let after = Job::load(&folder).unwrap();

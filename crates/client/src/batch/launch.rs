@@ -16,14 +16,14 @@ use crate::takeoff::{Checked, QuestionsEnd, message};
 use crate::views::Seen;
 use base::door::Options;
 use base::path::{printable, told};
-use base::{Command, Output, Stdin, TaskId, Time};
+use base::{Command, NodeId, Output, Stdin, TaskId, Time};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::message::work::{Instance, Place, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
 use wire::quiet::HUB_QUIET_MAX;
-use wire::{Quiet, Receiver, Sender, lock, now_nanos};
+use wire::{Quiet, Receiver, Sender, convert, lock, now_nanos};
 
 /// How often one place is tried: the hub may have lost the view.
 const TRIES_MAX: u32 = 3;
@@ -287,12 +287,6 @@ impl Run<'_> {
         let task = TaskId(rand::random());
         let launched = Time(now_nanos());
         let since = if plan.view.epoch().is_some() { way.sight.since() } else { launched };
-        {
-            let (job, view) = (job.clone(), (plan.view.clone(), plan.write.clone()));
-            let noted = blocking_io(move || job.launch(index, number, since, view)).await;
-            noted.map_err(|error| format!("writing a job's log: {error}"))?;
-            locks.note_held()?;
-        }
         let tainted: Taint = {
             let job = job.clone();
             Box::new(move |why| job.taint(index, number, why))
@@ -310,6 +304,16 @@ impl Run<'_> {
             called_off: CallOff::default(),
             may_run_here_in: None,
         };
+        let (place, budget) = (Some(place.instance.unwrap_or_default()), running.budget());
+        let launch = Launch { attempt, launched: launched.0, place, budget, ..message(task, plan, Some(index)) };
+        let link = daemon.link().ok_or("no hub is known")?;
+        let (launch, signed) = link.signatures().sign(joined, launch);
+        {
+            let (job, view) = (job.clone(), (plan.view.clone(), plan.write.clone()));
+            let noted = blocking_io(move || job.launch((index, number), signed.statement(), since, view)).await;
+            noted.map_err(|error| format!("writing a job's log: {error}"))?;
+            locks.note_held()?;
+        }
         let running = daemon.server.begin(task, running);
         let _questions = QuestionsEnd { daemon: daemon.clone(), task };
         let checked = {
@@ -318,9 +322,6 @@ impl Run<'_> {
         };
         let ready = checked.ok_or("the client daemon failed")?.ready?;
         let seen = Seen::new(since, Some(ready.version()));
-        let place = Some(place.instance.unwrap_or_default());
-        let budget = running.budget();
-        let launch = Launch { attempt, launched: launched.0, place, budget, ..message(task, plan, Some(index)) };
         let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
         tokio::select! {
             biased;
@@ -359,6 +360,11 @@ impl Run<'_> {
             quiet.heard();
             let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
             match kind {
+                Some(OutputKind::Placed(placed)) => {
+                    let worker = convert::digest(&placed.worker).map(NodeId);
+                    let number = place.instance.unwrap_or_default().number;
+                    worker.into_iter().for_each(|worker| way.job.placed(place.index, number, worker));
+                }
                 Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
                 Some(OutputKind::Lock(request)) if contended.is_none() => {
                     let number = request.number;

@@ -265,7 +265,7 @@ mod tests {
     fn out_of_sight(folder: &std::path::Path) -> Arc<Job> {
         drop(job(folder));
         let (log, _) = Log::open(&folder.join("log")).unwrap();
-        log.keep(&Entry::Launched { index: 0, number: 1, since_ns: 78 }).unwrap();
+        log.keep(&Entry::Launched { index: 0, number: 1, since_ns: 78, statement: None }).unwrap();
         drop(log);
         let job = Job::load(folder).unwrap();
         let run = run_of(&job, 0, 1);
@@ -326,7 +326,7 @@ mod tests {
         let folder = above.path().join("job");
         drop(job(&folder));
         let (log, _) = Log::open(&folder.join("log")).unwrap();
-        log.keep(&Entry::Launched { index: 1, number: 1, since_ns: 78 }).unwrap();
+        log.keep(&Entry::Launched { index: 1, number: 1, since_ns: 78, statement: None }).unwrap();
         log.keep(&Entry::Locked { index: 1, number: 1, path: "/c".into() }).unwrap();
         drop(log);
         let known = Job::load(&folder).unwrap().launched(1, 1).unwrap();

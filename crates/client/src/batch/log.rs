@@ -38,6 +38,9 @@ pub enum Entry {
         number: u32,
         /// What it sees was as it is then or was looked at later: nanoseconds since 1970.
         since_ns: i64,
+        /// What was said with the launch, which the result's signature names: 64 hexadecimal digits.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        statement: Option<String>,
     },
     /// An instance of a task could not be told what it asked: what it leaves behind is not to be trusted.
     Tainted {
@@ -315,7 +318,8 @@ mod tests {
         assert_eq!(before, []);
         let entries = [
             Entry::Held(true),
-            Entry::Launched { index: 3, number: 1, since_ns: -1 },
+            Entry::Launched { index: 3, number: 1, since_ns: -1, statement: None },
+            Entry::Launched { index: 3, number: 2, since_ns: -1, statement: Some("5a".repeat(32)) },
             ended(3, How::Exit(0)),
             ended(4, How::NotCommitted("it's \"so\"\nand so".into())),
             Entry::HandedOver(vec![0, 7]),

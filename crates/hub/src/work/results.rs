@@ -7,13 +7,11 @@ use bytes::Bytes;
 use prost::Message;
 use std::sync::Arc;
 use store::Pin;
-use wire::message::work::LaunchResult;
+use wire::message::work::{LaunchResult, OUTPUT_BYTES_MAX};
 use wire::message::{Change, Exited, Failed, FailedKind, Object, OutputKind, digest_bytes};
 
 /// Output is kept in blocks of so many bytes, wherever the worker cut it: equal output has equal names.
 const BLOCK_BYTES: usize = 256 << 10;
-/// Most bytes of one stream of output that are kept.
-const OUTPUT_BYTES_MAX: u64 = 64 << 20;
 /// A larger list of changes is an object of its own.
 const INLINE_BYTES: usize = 32 << 10;
 /// The content of a change that is named by a recipe: see [`Change::content`].

@@ -221,7 +221,7 @@ pub struct Exited {
     /// Bytes of contents fetched over the worker's link for this task.
     #[prost(uint64, tag = "12")]
     pub fetched_bytes: u64,
-    /// The worker's signature over task and delta; not yet checked.
+    /// The worker's signature, as [`super::Launch::signature`].
     #[prost(bytes = "bytes", tag = "13")]
     pub signature: Bytes,
     /// It used what nobody could be asked about: the client was gone, or did not answer. What it makes of that is not to be trusted.

@@ -48,6 +48,9 @@ pub struct HostGreeting {
     pub has: Vec<Instance>,
 }
 
+/// Most bytes of one stream of a task's output that a hub keeps until it is collected.
+pub const OUTPUT_BYTES_MAX: u64 = 64 << 20;
+
 /// One instance of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Message)]
 pub struct Instance {

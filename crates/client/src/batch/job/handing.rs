@@ -232,7 +232,7 @@ mod tests {
         let folder = above.path().join("job");
         let before = job(&folder, |_| {});
         before.hand_over(0).unwrap();
-        before.log.keep(&Entry::Launched { index: 0, number: 0, since_ns: 7 }).unwrap();
+        before.log.keep(&Entry::Launched { index: 0, number: 0, since_ns: 7, statement: None }).unwrap();
         before.again(0).unwrap();
         for job in [before, Job::load(&folder).unwrap()] {
             assert_eq!((job.index_of(0), job.number_of(0), job.launched(0, 0).is_none()), (None, None, true));

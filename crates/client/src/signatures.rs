@@ -1,0 +1,134 @@
+//! Signatures at a client: a launch is signed once, here, and what comes of it is checked once, here, before anything is committed.
+
+use base::NodeId;
+use std::sync::Arc;
+use wire::message::{Exited, Launch, Placed};
+use wire::signed::{Peers, Statement, Streams, check_result, sign_launch};
+use wire::{Joined, Key, convert, versions};
+
+/// What this client signs with, and which workers sign.
+#[derive(Debug)]
+pub(crate) struct Signatures {
+    key: Key,
+    workers: Peers,
+}
+
+/// A launch whose result is to come.
+#[derive(Debug)]
+pub(crate) struct Signed {
+    signatures: Arc<Signatures>,
+    statement: Statement,
+    /// Spoken with the hub.
+    version: u32,
+    said: Streams,
+    worker: Option<(NodeId, String)>,
+}
+
+impl Signatures {
+    /// By this key. `is_required`: results without a signature are not committed.
+    pub fn new(key: Key, is_required: bool) -> Arc<Self> {
+        Arc::new(Self { key, workers: Peers::new(is_required) })
+    }
+
+    /// Signs a launch that is about to be sent over this connection. What comes of it is awaited.
+    pub fn sign(self: &Arc<Self>, joined: &Joined, mut launch: Launch) -> (Launch, Signed) {
+        let statement = sign_launch(&self.key, joined.connection.peer(), &mut launch);
+        if !versions::has_signatures(versions::own()) {
+            launch.signature.clear();
+        }
+        let signed = Signed {
+            signatures: self.clone(),
+            statement,
+            version: joined.welcome.version,
+            said: Streams::default(),
+            worker: None,
+        };
+        (launch, signed)
+    }
+
+    /// Whether this is what the worker says came of a launch, of which it may be unknown what was said with it: an earlier version has not
+    /// noted that. `worker`: who had it, if that is known, and its name for people.
+    ///
+    /// # Errors
+    /// Why it is not, for a person.
+    pub fn check(
+        &self,
+        exited: &Exited,
+        (launch, said): (Option<&Statement>, &Streams),
+        (worker, name): (Option<NodeId>, &str),
+        version: u32,
+    ) -> Result<(), String> {
+        if !versions::has_signatures(versions::own()) {
+            return Ok(());
+        }
+        let signer = launch.map_or(Ok(None), |launch| check_result(exited, launch, said, worker));
+        let checked = signer.and_then(|signer| match signer {
+            Some(signer) => {
+                self.workers.has_signed(signer);
+                Ok(())
+            }
+            None => self.workers.may_be_unsigned(launch.and(worker), version),
+        });
+        checked.map_err(|error| {
+            tracing::warn!(worker = name, %error, "a result is not taken");
+            format!("the result is not signed by worker {name}: {error}")
+        })
+    }
+}
+
+impl Signed {
+    /// What its client has said with it.
+    pub fn statement(&self) -> Statement {
+        self.statement
+    }
+
+    /// It has a place.
+    pub fn placed(&mut self, placed: &Placed) {
+        self.worker = convert::digest(&placed.worker).ok().map(|node| (NodeId(node), placed.name.clone()));
+    }
+
+    /// It has said more on one of its [`Streams`].
+    pub fn said(&self, stream: usize, bytes: &[u8]) {
+        self.said.add(stream, bytes);
+    }
+
+    /// As [`Signatures::check`].
+    pub fn check(&self, exited: &Exited) -> Result<(), String> {
+        let (worker, name) = self.worker.as_ref().map_or((None, "that has it"), |(node, name)| (Some(*node), name));
+        self.signatures.check(exited, (Some(&self.statement), &self.said), (worker, name), self.version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::Digest;
+    use wire::signed::sign_result;
+
+    #[test]
+    fn only_what_its_worker_signed_is_a_result() {
+        let (worker, other) = (Key::generate(), Key::generate());
+        let signatures = Signatures::new(Key::generate(), false);
+        let statement = Statement::from_digest(Digest::of(b"a launch"));
+        let mut said = Streams::default();
+        let mut exited = Exited { code: 1, ..Exited::default() };
+        let check = |exited: &Exited, said: &Streams, key: &Key| {
+            signatures.check(exited, (Some(&statement), said), (Some(key.node()), "w0"), versions::NEWEST)
+        };
+        check(&exited, &said, &worker).expect("it may be of the version before");
+        said = Streams::default();
+        said.add(Streams::STDOUT, b"said");
+        sign_result(&worker, &statement, &said, &mut exited);
+        check(&exited, &said, &worker).expect("it is its own");
+        let why = check(&Exited { code: 0, ..exited.clone() }, &said, &worker).expect_err("changed");
+        assert!(why.starts_with("the result is not signed by worker w0: "), "{why}");
+        check(&exited, &Streams::default(), &worker).expect_err("it said something else");
+        check(&exited, &said, &other).expect_err("another's");
+        exited.signature.clear();
+        check(&exited, &said, &worker).expect_err("it signs: somebody took it away");
+        check(&exited, &said, &other).expect("of whom that is not known");
+        let strict = Signatures::new(Key::generate(), true);
+        let worker = (Some(other.node()), "w1");
+        strict.check(&exited, (Some(&statement), &said), worker, versions::NEWEST - 1).expect_err("all must sign");
+    }
+}
