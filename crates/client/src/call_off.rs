@@ -51,3 +51,11 @@ impl CallOff {
         }
     }
 }
+
+/// Waits until a task is called off, and says why.
+pub(crate) async fn called(calls: &mut watch::Receiver<Option<String>>) -> String {
+    match calls.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
+        Some(why) => why,
+        None => std::future::pending().await,
+    }
+}

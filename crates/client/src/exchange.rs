@@ -2,13 +2,14 @@
 //! task has ended one way or the other.
 
 use crate::arrivals::Arrivals;
+use crate::call_off::called;
 use crate::caller::{Replies, Requests};
 use crate::ending::{Awaited, Phase, cancelled, impossible_end, leaves_running, until};
 use crate::hedge::{Headway, hedged};
 use crate::hold::{FRAME_BYTES, Held};
 use crate::input::finished;
 use crate::link_wait::LinkWait;
-use crate::outputs::{Differs, REPEATED_DIFFERENTLY, Stream};
+use crate::outputs::{Differs, REPEATED_DIFFERENTLY, Stream, reserve};
 use crate::record::{Record, TOLD_BYTES_MAX};
 use crate::run::{Outcome, Session};
 use crate::serve::Running;
@@ -450,6 +451,7 @@ impl<'a> Exchange<'a> {
             }
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
+                self.signed.ended(&exited);
                 if let Some(outcome) = self.disqualified(&exited).await {
                     self.cancel_to_the_end().await;
                     return Some(outcome);
@@ -492,7 +494,7 @@ impl<'a> Exchange<'a> {
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
-            (Ok(spool), Some(exited)) => match self.signed.check(&exited) {
+            (Ok(spool), Some(exited)) => match self.signed.accept().await {
                 Ok(()) => Outcome::Ended(exited, Box::new(spool)),
                 Err(why) => Outcome::Lost(why),
             },
@@ -569,20 +571,9 @@ impl<'a> Exchange<'a> {
 pub(crate) const SIGCONT: u8 = 18;
 pub(crate) const SIGTSTP: u8 = 20;
 
-async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermit<Bytes>> {
-    writer?.reserve_owned().await.ok()
-}
-
 pub(crate) async fn asked(cancel: &Option<Arc<Notify>>) {
     match cancel {
         Some(cancel) => cancel.notified().await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn called(calls: &mut watch::Receiver<Option<String>>) -> String {
-    match calls.wait_for(Option::is_some).await.ok().and_then(|why| why.clone()) {
-        Some(why) => why,
         None => std::future::pending().await,
     }
 }

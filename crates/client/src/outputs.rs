@@ -260,6 +260,11 @@ async fn unread(pipe: Option<&AsyncFd<Arc<OwnedFd>>>) {
     }
 }
 
+/// Waits for room at a writer.
+pub(crate) async fn reserve(writer: Option<mpsc::Sender<Bytes>>) -> Option<mpsc::OwnedPermit<Bytes>> {
+    writer?.reserve_owned().await.ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,8 +2,9 @@
 
 use base::NodeId;
 use std::sync::Arc;
+use tokio::task::JoinHandle;
 use wire::message::{Exited, Launch, Placed};
-use wire::signed::{Peers, Statement, Streams, check_result, sign_launch};
+use wire::signed::{Claim, NotSigned, Peers, Statement, Streams, sign_launch};
 use wire::{Joined, Key, convert, versions};
 
 /// What this client signs with, and which workers sign.
@@ -22,6 +23,8 @@ pub(crate) struct Signed {
     version: u32,
     said: Streams,
     worker: Option<(NodeId, String)>,
+    /// Who has signed what came of it; none: nobody has.
+    checked: Option<JoinHandle<Result<Option<NodeId>, NotSigned>>>,
 }
 
 impl Signatures {
@@ -42,34 +45,33 @@ impl Signatures {
             version: joined.welcome.version,
             said: Streams::default(),
             worker: None,
+            checked: None,
         };
         (launch, signed)
     }
 
-    /// Whether this is what the worker says came of a launch, of which it may be unknown what was said with it: an earlier version has not
-    /// noted that. `worker`: who had it, if that is known, and its name for people.
+    /// Whether what is said to have come of a launch counts, by who has signed that. `worker`: who had it, if that is known, and its name
+    /// for people.
     ///
     /// # Errors
-    /// Why it is not, for a person.
-    pub fn check(
+    /// Why not, for a person.
+    pub fn accept(
         &self,
-        exited: &Exited,
-        (launch, said): (Option<&Statement>, &Streams),
+        signer: Result<Option<NodeId>, NotSigned>,
         (worker, name): (Option<NodeId>, &str),
         version: u32,
     ) -> Result<(), String> {
         if !versions::has_signatures(versions::own()) {
             return Ok(());
         }
-        let signer = launch.map_or(Ok(None), |launch| check_result(exited, launch, said, worker));
-        let checked = signer.and_then(|signer| match signer {
+        let accepted = signer.and_then(|signer| match signer {
             Some(signer) => {
                 self.workers.has_signed(signer);
                 Ok(())
             }
-            None => self.workers.may_be_unsigned(launch.and(worker), version),
+            None => self.workers.may_be_unsigned(worker, version),
         });
-        checked.map_err(|error| {
+        accepted.map_err(|error| {
             tracing::warn!(worker = name, %error, "a result is not taken");
             format!("the result is not signed by worker {name}: {error}")
         })
@@ -92,10 +94,24 @@ impl Signed {
         self.said.add(stream, bytes);
     }
 
-    /// As [`Signatures::check`].
-    pub fn check(&self, exited: &Exited) -> Result<(), String> {
+    /// The command has ended so, and has said all that it says: begins to check that, on another thread, while the contents arrive.
+    pub fn ended(&mut self, exited: &Exited) {
+        let worker = self.worker.as_ref().map(|(node, _)| *node);
+        let claim = Claim::of_result(exited, &self.statement, &self.said, worker);
+        self.checked = claim.is_signed().then(|| tokio::task::spawn_blocking(move || claim.check()));
+    }
+
+    /// Whether this is what its worker says.
+    ///
+    /// # Errors
+    /// Why not, for a person.
+    pub async fn accept(&mut self) -> Result<(), String> {
+        let signer = match self.checked.take() {
+            Some(checking) => checking.await.unwrap_or(Err(NotSigned::Wrong)),
+            None => Ok(None),
+        };
         let (worker, name) = self.worker.as_ref().map_or((None, "that has it"), |(node, name)| (Some(*node), name));
-        self.signatures.check(exited, (Some(&self.statement), &self.said), (worker, name), self.version)
+        self.signatures.accept(signer, (worker, name), self.version)
     }
 }
 
@@ -113,7 +129,8 @@ mod tests {
         let mut said = Streams::default();
         let mut exited = Exited { code: 1, ..Exited::default() };
         let check = |exited: &Exited, said: &Streams, key: &Key| {
-            signatures.check(exited, (Some(&statement), said), (Some(key.node()), "w0"), versions::NEWEST)
+            let signer = Claim::of_result(exited, &statement, said, Some(key.node())).check();
+            signatures.accept(signer, (Some(key.node()), "w0"), versions::NEWEST)
         };
         check(&exited, &said, &worker).expect("it may be of the version before");
         said = Streams::default();
@@ -129,6 +146,6 @@ mod tests {
         check(&exited, &said, &other).expect("of whom that is not known");
         let strict = Signatures::new(Key::generate(), true);
         let worker = (Some(other.node()), "w1");
-        strict.check(&exited, (Some(&statement), &said), worker, versions::NEWEST - 1).expect_err("all must sign");
+        strict.accept(Ok(None), worker, versions::NEWEST - 1).expect_err("all must sign");
     }
 }

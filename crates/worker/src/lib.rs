@@ -12,7 +12,7 @@
 //! * [`network`]: the network of a task that may have one. [`own_share`]: what part of the processors its owner's own tasks get.
 //! * [`signatures`]: whose launches begin here, and whose their results are.
 //! * [`good_bye`]: what becomes of them when the worker is told to end.
-//! * [`streams`], [`demand`]: standard input and output; `unconfirmed`: signals that are not yet with the program.
+//! * [`streams`], [`demand`], `pumps`: standard input and output; `unconfirmed`: signals that are not yet with the program.
 
 pub mod backlog;
 pub mod charge;
@@ -31,6 +31,7 @@ pub mod network;
 mod out;
 pub mod own_share;
 mod progress;
+mod pumps;
 mod request;
 pub mod result;
 pub mod room;

@@ -17,14 +17,12 @@ use std::time::{Duration, Instant};
 use wire::convert;
 use wire::message::work::OUTPUT_BYTES_MAX;
 use wire::message::{Failed, FailedKind, Launch};
-use wire::signed::{Statement, Streams as Said};
+use wire::signed::Streams as Said;
 
 /// A launch, checked.
 pub(crate) struct Request {
     /// Its number.
     pub task: TaskId,
-    /// What its client has said with it, which the result's signature names.
-    pub statement: Statement,
     /// Which try this is, from 1.
     pub attempt: u32,
     /// What to run.
@@ -90,12 +88,10 @@ impl Request {
         }
     }
 
-    /// `statement`: what it says, once that was checked.
-    pub fn new(launch: Launch, statement: Statement, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
+    pub fn new(launch: Launch, to_hub_clock: i64) -> Result<Self, wire::Invalid> {
         let missing = || wire::Invalid("a launch without command, input or view");
         Ok(Self {
             task: convert::task(&launch.task)?,
-            statement,
             attempt: launch.attempt,
             command: launch.command.ok_or_else(missing)?.try_into()?,
             stdin: launch.stdin.ok_or_else(missing)?.try_into()?,
@@ -230,8 +226,7 @@ mod tests {
     #[test]
     fn a_clock_as_far_off_as_can_be_said_is_only_far_off() {
         for (to_hub, client_to_hub) in [(1, i64::MIN), (-2, i64::MAX), (i64::MIN, i64::MAX), (i64::MAX, i64::MIN)] {
-            let request = Request::new(launch(client_to_hub), Statement::from_digest(Digest::of(b"")), to_hub)
-                .expect("it is sound");
+            let request = Request::new(launch(client_to_hub), to_hub).expect("it is sound");
             assert!(request.clock_trouble().is_some_and(|why| why.contains(" s off")));
         }
     }

@@ -1,8 +1,10 @@
-//! Signatures at a worker: a launch is checked once, here, before anything of it is used, and a result is signed once, here.
+//! Signatures at a worker: a launch is checked once, here, before anything of it runs, and a result is signed once, here.
 
-use base::Time;
+use base::{NodeId, Time};
+use bytes::Bytes;
+use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, Launch};
-use wire::signed::{Begun, NotNew, NotSigned, Peers, Statement, Streams, check_launch, sign_result};
+use wire::signed::{Begun, Claim, NotNew, NotSigned, Parties, Peers, Statement, Streams, sign_result};
 use wire::{Joined, Key, now_nanos, versions};
 
 /// What this worker signs with, and what it knows of those who sign.
@@ -11,6 +13,24 @@ pub struct Signatures {
     key: Key,
     clients: Peers,
     begun: Begun,
+}
+
+/// A launch whose signature is being checked.
+#[derive(Debug)]
+pub(crate) struct Claimed {
+    parties: Parties,
+    statement: Statement,
+    task: Bytes,
+    launched: Time,
+    /// Spoken with the hub.
+    version: u32,
+    /// None: it carries no signature.
+    checked: Option<JoinHandle<Result<Option<NodeId>, NotSigned>>>,
+}
+
+fn refused(task: &[u8], why: &Refused) -> Failed {
+    tracing::warn!(task = base::digest::hex(task), %why, "a launch is refused");
+    FailedKind::Trouble.because(format!("its worker refuses it: {why}"))
 }
 
 /// Why a launch is refused.
@@ -28,26 +48,44 @@ impl Signatures {
         Self { key, clients: Peers::new(is_required), begun: Begun::new(Time(now_nanos())) }
     }
 
-    /// What a launch says, if its client says that, and if it begins here for the first time. Another worker, or the client's own machine,
-    /// may do better: that is for the client to decide, who is told why.
-    pub(crate) fn admit(&self, launch: &Launch, joined: &Joined) -> Result<Statement, Failed> {
+    /// Begins to check a launch, on another thread: what comes with it unsigned, its step of the view and objects, is taken in meanwhile.
+    pub(crate) fn claim(&self, launch: &Launch, joined: &Joined) -> Result<Claimed, Failed> {
         let (hub, version) = (joined.connection.peer(), joined.welcome.version);
-        self.check(launch, hub, version, Time(now_nanos())).map_err(|refused| {
-            let task = base::digest::hex(&launch.task);
-            tracing::warn!(task, client = base::digest::hex(&launch.client), %hub, why = %refused, "a launch is refused");
-            FailedKind::Trouble.because(format!("its worker refuses it: {refused}"))
-        })
+        let claimed = Claim::of_launch(launch, hub).map_err(|error| refused(launch.task.as_ref(), &error.into()))?;
+        let ((parties, claim), launched) = (claimed, Time(launch.launched));
+        let (statement, task) = (claim.statement, launch.task.clone());
+        let checked = claim.is_signed().then(|| tokio::task::spawn_blocking(move || claim.check()));
+        Ok(Claimed { parties, statement, task, launched, version, checked })
     }
 
-    fn check(&self, launch: &Launch, hub: base::NodeId, version: u32, now: Time) -> Result<Statement, Refused> {
-        let (parties, statement, is_signed) = check_launch(launch, hub)?;
-        if is_signed {
-            self.clients.has_signed(parties.client);
-            self.begun.begin(parties.client, statement, Time(launch.launched), now)?;
-        } else {
-            self.clients.may_be_unsigned(Some(parties.client), version)?;
+    /// Lets a launch begin if its client has signed it, and if it begins here for the first time. Nothing of it runs before. Another worker,
+    /// or the client's own machine, may do better: that is for the client to decide, who is told why.
+    pub(crate) async fn admit(&self, claimed: Claimed) -> Result<Statement, Failed> {
+        let Claimed { parties, statement, task, launched, version, checked } = claimed;
+        let signer = match checked {
+            Some(checking) => checking.await.unwrap_or(Err(NotSigned::Wrong)),
+            None => Ok(None),
+        };
+        let admitted = self.let_begin(parties, (statement, signer), launched, version, Time(now_nanos()));
+        admitted.map(|()| statement).map_err(|why| refused(&task, &why))
+    }
+
+    fn let_begin(
+        &self,
+        parties: Parties,
+        (statement, signer): (Statement, Result<Option<NodeId>, NotSigned>),
+        launched: Time,
+        version: u32,
+        now: Time,
+    ) -> Result<(), Refused> {
+        match signer? {
+            Some(client) => {
+                self.clients.has_signed(client);
+                self.begun.begin(client, statement, launched, now)?;
+            }
+            None => self.clients.may_be_unsigned(Some(parties.client), version)?,
         }
-        Ok(statement)
+        Ok(())
     }
 
     /// Signs what came of a launch.
@@ -61,8 +99,7 @@ impl Signatures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use base::{Digest, NodeId};
-    use bytes::Bytes;
+    use base::Digest;
     use wire::signed::sign_launch;
 
     const HUB: NodeId = NodeId(Digest([7; 32]));
@@ -74,11 +111,17 @@ mod tests {
         Launch { client: [&client.node().0.0[..], &[0; 8]].concat().into(), ..launch }
     }
 
+    fn check(signatures: &Signatures, launch: &Launch, version: u32, now: i64) -> Result<(), Refused> {
+        let (parties, claim) = Claim::of_launch(launch, HUB)?;
+        let said = (claim.statement, claim.check());
+        signatures.let_begin(parties, said, Time(launch.launched), version, Time(now))
+    }
+
     #[test]
     fn only_what_a_client_signed_begins_and_once() {
         let (now, client) = (now_nanos(), Key::generate());
         let signatures = Signatures::new(Key::generate(), false);
-        let check = |launch: &Launch| signatures.check(launch, HUB, versions::NEWEST, Time(now)).map(drop);
+        let check = |launch: &Launch| check(&signatures, launch, versions::NEWEST, now);
         let good = launch(&client, now);
         let unsigned = Launch { signature: Bytes::new(), ..good.clone() };
         assert_eq!(check(&unsigned), Ok(()), "it may be of the version before");
@@ -98,7 +141,7 @@ mod tests {
         let (now, client) = (now_nanos(), Key::generate());
         let signatures = Signatures::new(Key::generate(), true);
         let unsigned = Launch { signature: Bytes::new(), ..launch(&client, now) };
-        let refused = signatures.check(&unsigned, HUB, versions::NEWEST - 1, Time(now));
+        let refused = check(&signatures, &unsigned, versions::NEWEST - 1, now);
         assert_eq!(refused, Err(NotSigned::Required.into()));
     }
 }

@@ -12,31 +12,29 @@ use crate::lane;
 use crate::network::Network;
 use crate::out::Out;
 use crate::progress::Accounts;
+use crate::pumps::{Passing, Pumps, pump_output};
 use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
 use crate::sandbox::{Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
-use crate::streams::{InputItem, Streams, Terminal, feed_pipe, next_output};
+use crate::signatures::Claimed;
+use crate::streams::{InputItem, Streams, Terminal, feed_pipe};
 use crate::unconfirmed::Unconfirmed;
 use base::{ExitStatus, Stdin, TaskId, Time, TreePath, Usage};
-use bytes::{Bytes, BytesMut};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 use wire::message::{
-    Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput, TaskOutput,
+    Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput,
 };
 use wire::signed::{Statement, Streams as Said};
 use wire::{Counted, Joined, Receiver, Sender, convert, now_nanos};
 
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
 const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
-/// How long after its end a task's output may take to come out of its pipes.
-const DRAIN_LIMIT: Duration = Duration::from_secs(60);
 /// Files that a task made to add to them, of which its worker keeps account.
 const ADDED_MAX: usize = 4096;
 
@@ -45,8 +43,8 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, launch: Launch, to_hub: 
     let arrived = Instant::now();
     let (out, writer) = Out::start(to_hub);
     let task = convert::task(&launch.task).unwrap_or(TaskId(0));
-    let outcome = match clients.signatures.admit(&launch, &joined) {
-        Ok(statement) => begin(&clients, &joined, (launch, statement), arrived, &out, from_hub).await,
+    let outcome = match clients.signatures.claim(&launch, &joined) {
+        Ok(claimed) => begin(&clients, &joined, (launch, claimed), arrived, &out, from_hub).await,
         Err(refused) => Err(refused),
     };
     if let Err(failed) = outcome {
@@ -58,11 +56,11 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, launch: Launch, to_hub: 
     let _ = writer.await;
 }
 
-/// Takes what came with a launch that counts, and carries it out.
+/// Takes what came with a launch, and carries it out if it counts.
 async fn begin(
     clients: &Arc<Clients>,
     joined: &Joined,
-    (mut launch, statement): (Launch, Statement),
+    (mut launch, claimed): (Launch, Claimed),
     arrived: Instant,
     out: &Out,
     from_hub: Receiver,
@@ -77,9 +75,9 @@ async fn begin(
     for object in std::mem::take(&mut launch.objects) {
         client.contents.keep(&object);
     }
-    let request = Request::new(launch, statement, joined.clock_offset_ns());
+    let request = Request::new(launch, joined.clock_offset_ns());
     let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()))?;
-    carry(clients, &client, request, arrived, out, from_hub).await
+    carry(clients, &client, (request, claimed), arrived, out, from_hub).await
 }
 
 fn trouble(why: String) -> Failed {
@@ -120,6 +118,8 @@ struct Live {
     added_to: HashSet<TreePath>,
     /// The network that it may use.
     network: Option<Network>,
+    /// What its client has said with its launch.
+    statement: Statement,
     /// What it has said, as far as that is sent.
     said: Arc<Said>,
     /// It is its owner's own, and counts among these.
@@ -130,7 +130,7 @@ struct Live {
 async fn carry(
     clients: &Arc<Clients>,
     client: &Arc<Client>,
-    request: Request,
+    (request, claimed): (Request, Claimed),
     arrived: Instant,
     out: &Out,
     from_hub: Receiver,
@@ -139,7 +139,7 @@ async fn carry(
         return Err(FailedKind::Unable.because(why));
     }
     let fetched_before = client.contents.fetched_bytes();
-    let (mut live, streams, started_at) = start(clients, client, &request, arrived).await?;
+    let (mut live, streams, started_at) = start(clients, client, (&request, claimed), arrived).await?;
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -160,7 +160,7 @@ async fn carry(
     mark(&mut live.timeline, arrived, "result read");
     let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
     let mut exited = Exited { fetched_bytes, ..live.told(&end, &made) };
-    clients.signatures.sign(&request.statement, &live.said, &mut exited);
+    clients.signatures.sign(&live.statement, &live.said, &mut exited);
     live.wind_up(request.task, clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
 }
@@ -169,7 +169,7 @@ async fn carry(
 async fn start(
     clients: &Arc<Clients>,
     client: &Arc<Client>,
-    request: &Request,
+    (request, claimed): (&Request, Claimed),
     arrived: Instant,
 ) -> Result<(Live, Streams, Time), Failed> {
     client.contents.fetch_whole(&request.update.set, &request.whole);
@@ -199,6 +199,7 @@ async fn start(
     if order.has_network() && is_guest && !clients.lends_network {
         return Err(FailedKind::Unable.because(NO_NETWORK));
     }
+    let statement = clients.signatures.admit(claimed).await?;
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
@@ -213,7 +214,6 @@ async fn start(
     let charge = clients.charges.begin(charged);
     let signals = Unconfirmed::new(levers.clone(), guest.group().to_owned());
     let accounts = Accounts::begin(levers.clone(), guest.group().to_owned(), guests);
-    let launches = clients.launches.clone();
     let (left, added_to, network) = Default::default();
     let live = Live {
         guest,
@@ -224,11 +224,12 @@ async fn start(
         charge,
         accounts,
         signals,
-        launches,
+        launches: clients.launches.clone(),
         timeline,
         left,
         added_to,
         network,
+        statement,
         said: Arc::new(request.said()),
         _own: own,
         arrived,
@@ -298,16 +299,6 @@ struct End {
     stdin_offset: u64,
     /// The folder of shared memory, if something is left in it.
     shared: Option<OwnedFd>,
-}
-
-/// The tasks that carry a program's streams.
-struct Pumps {
-    stdout: Option<JoinHandle<()>>,
-    stderr: Option<JoinHandle<()>>,
-    terminal: Option<(Arc<Terminal>, JoinHandle<()>)>,
-    /// The program has ended, and what outlives it is waited for until it lets go of the output.
-    lingering: bool,
-    input: Option<mpsc::Sender<InputItem>>,
 }
 
 impl Live {
@@ -413,9 +404,8 @@ impl Live {
     }
 
     fn start_pumps(&self, mut streams: Streams, out: &Out) -> Pumps {
-        let pump = |reader: Option<pipe::Receiver>, stream: usize, wrap: fn(Bytes) -> OutputKind| {
-            let passing = Passing { output: out.output.clone(), said: self.said.clone(), stream, wrap };
-            reader.map(|reader| tokio::spawn(pump_output(reader, passing)))
+        let pump = |reader: Option<pipe::Receiver>, stream, wrap| {
+            reader.map(|reader| tokio::spawn(pump_output(reader, Passing::new(out, &self.said, stream, wrap))))
         };
         let input = streams.input.take().map(|pipe| {
             let (items, queue) = mpsc::channel(64);
@@ -452,12 +442,7 @@ impl Live {
                 out.say(OutputKind::Started(now_nanos()));
                 if let Some(master) = terminal {
                     let terminal = Terminal::new(master).map_err(|error| trouble(error.to_string()))?;
-                    let passing = Passing {
-                        output: out.output.clone(),
-                        said: self.said.clone(),
-                        stream: Said::TERMINAL,
-                        wrap: OutputKind::Terminal,
-                    };
+                    let passing = Passing::new(out, &self.said, Said::TERMINAL, OutputKind::Terminal);
                     pumps.open_terminal(terminal, passing);
                     if request.stdin == Stdin::Terminal {
                         out.say(OutputKind::StdinCredit(u32::MAX));
@@ -553,89 +538,4 @@ fn lock_request(lock: Lock) -> LockRequest {
     let Lock { number, path, is_exclusive, range, is_made, may_wait, is_gone } = lock;
     let (start, len) = range.unwrap_or_default();
     LockRequest { number, path, is_exclusive, is_range: range.is_some(), start, len, is_made, may_wait, is_gone }
-}
-
-impl Pumps {
-    fn open_terminal(&mut self, terminal: Terminal, passing: Passing) {
-        let terminal = Arc::new(terminal);
-        let shown = terminal.clone();
-        let pump = tokio::spawn(async move {
-            while let Some(bytes) = shown.read().await {
-                if !passing.pass(bytes).await {
-                    return;
-                }
-            }
-        });
-        self.terminal = Some((terminal, pump));
-    }
-
-    /// Takes input, which its credit bounds.
-    async fn feed(&self, item: InputItem) {
-        if let Some(input) = &self.input {
-            let _ = input.send(item).await;
-        } else if let Some((terminal, _)) = &self.terminal {
-            match item {
-                InputItem::Bytes(bytes) => {
-                    let _ = terminal.write(&bytes).await;
-                }
-                InputItem::End => terminal.end().await,
-            }
-        }
-    }
-
-    /// Waits until no process holds standard output or error any more.
-    async fn finished(&mut self) {
-        for pump in [&mut self.stdout, &mut self.stderr] {
-            if let Some(running) = pump {
-                let _ = running.await;
-                *pump = None;
-            }
-        }
-    }
-
-    /// Passes on no more output.
-    fn silence(&self) {
-        let terminal = self.terminal.as_ref().map(|(_, pump)| pump);
-        [&self.stdout, &self.stderr].into_iter().flatten().chain(terminal).for_each(|pump| pump.abort());
-    }
-
-    /// All processes are gone: what is left in the pipes is sent, then they end.
-    async fn drain(self) {
-        let terminal = self.terminal.map(|(_, pump)| pump);
-        for mut pump in [self.stdout, self.stderr, terminal].into_iter().flatten() {
-            if tokio::time::timeout(DRAIN_LIMIT, &mut pump).await.is_err() {
-                pump.abort();
-            }
-        }
-    }
-}
-
-/// Where one of a task's streams goes.
-struct Passing {
-    output: mpsc::Sender<TaskOutput>,
-    said: Arc<Said>,
-    stream: usize,
-    wrap: fn(Bytes) -> OutputKind,
-}
-
-impl Passing {
-    /// False: nobody takes it any more.
-    async fn pass(&self, bytes: Bytes) -> bool {
-        if self.output.send((self.wrap)(bytes.clone()).into()).await.is_err() {
-            return false;
-        }
-        // Not before it is sent, where the pump may be ended: the client counts what comes.
-        self.said.add(self.stream, &bytes);
-        true
-    }
-}
-
-async fn pump_output(reader: pipe::Receiver, passing: Passing) {
-    let mut buffer = BytesMut::new();
-    let mut reader = Some(reader);
-    while let Some(bytes) = next_output(&mut reader, &mut buffer).await {
-        if !passing.pass(bytes).await {
-            return;
-        }
-    }
 }

@@ -28,7 +28,7 @@ use tokio::task::JoinSet;
 use wire::message::work::{Collect, Compared, Ended, Endings, LaunchResult, OUTPUT_BYTES_MAX, Taken};
 use wire::message::{Exited, OpenKind};
 use wire::now_nanos;
-use wire::signed::Streams;
+use wire::signed::{Claim, Streams};
 
 /// Tasks that are told and not yet taken.
 const AHEAD: u32 = 256;
@@ -382,7 +382,10 @@ fn check_signature(
     let (statement, node) = known.map_or((None, None), |known| (known.statement, known.worker));
     let link = way.daemon.link().ok_or("no hub is known")?;
     let version = way.joined.welcome.version;
-    Ok(link.signatures().check(exited, (statement.as_ref(), &said), (node, &printable(worker.as_bytes())), version))
+    // Where an earlier version has not noted what was said with the launch, nothing can be checked.
+    let signer = statement.map_or(Ok(None), |statement| Claim::of_result(exited, &statement, &said, node).check());
+    let node = statement.and(node);
+    Ok(link.signatures().accept(signer, (node, &printable(worker.as_bytes())), version))
 }
 
 /// How what an instance saw is known, and when it was launched at the earliest.

@@ -2,6 +2,7 @@
 //! its log before anybody is told.
 
 mod handing;
+mod launched;
 mod lines;
 mod state;
 
@@ -12,6 +13,7 @@ use super::order::Order;
 use crate::views::View;
 use crate::write_rules::WriteRules;
 use base::{BatchId, Digest, NodeId, Priority, TaskId, Time};
+pub use launched::Launched;
 use state::State;
 use std::collections::BTreeSet;
 use std::io;
@@ -62,30 +64,6 @@ pub struct Wanted {
     pub priority: Priority,
     /// Why it is given up.
     pub cancelled: Option<String>,
-}
-
-/// An instance that was launched, and whose task has not ended.
-#[derive(Clone, Debug)]
-pub struct Launched {
-    /// What it saw was so then, or was looked at later.
-    pub since: Time,
-    /// Of this daemon: what it saw is known as long as this is held, and what it may change.
-    pub view: Option<(Arc<View>, WriteRules)>,
-    /// What was said with the launch, which the result's signature names; none: an earlier version has not noted that.
-    pub statement: Option<Statement>,
-    /// Who has it, if this daemon was told.
-    pub worker: Option<NodeId>,
-    /// What it could not be told.
-    pub tainted: Option<String>,
-    /// The hub has what came of it.
-    pub is_over: bool,
-}
-
-impl Launched {
-    /// One of an earlier daemon.
-    pub fn earlier(since: Time) -> Self {
-        Self { since, view: None, statement: None, worker: None, tainted: None, is_over: false }
-    }
 }
 
 /// The right to put a task's result into place: one at a time has it, over all connections.
@@ -246,8 +224,7 @@ impl Job {
         }
         let named = Some(statement.digest().to_hex());
         self.log.add(&Entry::Launched { index, number, since_ns: since.0, statement: named })?;
-        let (statement, view, worker) = (Some(statement), Some(view), None);
-        let launched = Launched { since, view, statement, worker, tainted: None, is_over: false };
+        let launched = Launched { view: Some(view), statement: Some(statement), ..Launched::earlier(since) };
         lock(&self.state).launch(index, number, launched);
         Ok(())
     }

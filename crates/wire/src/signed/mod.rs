@@ -50,45 +50,58 @@ pub fn sign_launch(key: &Key, hub: NodeId, launch: &mut Launch) -> Statement {
     statement
 }
 
-/// What a launch says that has come over a connection to `hub`, and whether its client has signed that.
-///
-/// # Errors
-/// [`NotSigned`] if it carries a signature that is not its client's over all of it, or says of no client that it is its.
-pub fn check_launch(launch: &Launch, hub: NodeId) -> Result<(Parties, Statement, bool), NotSigned> {
-    let parties = Parties::of(&launch.client, hub).ok_or(NotSigned::Nobody)?;
-    let statement = Statement::of_launch(launch, parties);
-    let is_signed = check(&statement, &launch.signature, Some(parties.client))?.is_some();
-    Ok((parties, statement, is_signed))
+/// A statement, and the signature that came with it, which is not checked yet: that takes some fifty microseconds, and needs nothing else.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    /// What is said.
+    pub statement: Statement,
+    signed: Bytes,
+    /// Who should have said it, if that is known.
+    expected: Option<NodeId>,
+}
+
+impl Claim {
+    /// What a launch says that has come over a connection to `hub`, and between whom.
+    ///
+    /// # Errors
+    /// [`NotSigned::Nobody`] if it says of no client that it is its.
+    pub fn of_launch(launch: &Launch, hub: NodeId) -> Result<(Parties, Self), NotSigned> {
+        let parties = Parties::of(&launch.client, hub).ok_or(NotSigned::Nobody)?;
+        let (statement, signed) = (Statement::of_launch(launch, parties), launch.signature.clone());
+        Ok((parties, Self { statement, signed, expected: Some(parties.client) }))
+    }
+
+    /// What is said to have come of a launch. `worker`: who had it, if that is known.
+    pub fn of_result(exited: &Exited, launch: &Statement, streams: &Streams, worker: Option<NodeId>) -> Self {
+        let statement = Statement::of_result(launch, streams, exited);
+        Self { statement, signed: exited.signature.clone(), expected: worker }
+    }
+
+    /// Whether somebody has signed it.
+    pub fn is_signed(&self) -> bool {
+        !self.signed.is_empty()
+    }
+
+    /// Who has signed it, if anybody has.
+    ///
+    /// # Errors
+    /// [`NotSigned`] if the signature is of something else, or somebody else's.
+    pub fn check(&self) -> Result<Option<NodeId>, NotSigned> {
+        if !self.is_signed() {
+            return Ok(None);
+        }
+        let found = signer(&self.statement.0, &self.signed).ok_or(NotSigned::Wrong)?;
+        match self.expected.filter(|expected| *expected != found) {
+            Some(expected) => Err(NotSigned::Other { expected, found }),
+            None => Ok(Some(found)),
+        }
+    }
 }
 
 /// Has a worker sign what came of a launch.
 pub fn sign_result(key: &Key, launch: &Statement, streams: &Streams, exited: &mut Exited) {
     let statement = Statement::of_result(launch, streams, exited);
     exited.signature = Bytes::copy_from_slice(&key.sign(&statement.0));
-}
-
-/// Who has signed that this came of a launch, if anybody has. `worker`: who should have, if that is known.
-///
-/// # Errors
-/// [`NotSigned`] if it carries a signature that is not that worker's over all of it.
-pub fn check_result(
-    exited: &Exited,
-    launch: &Statement,
-    streams: &Streams,
-    worker: Option<NodeId>,
-) -> Result<Option<NodeId>, NotSigned> {
-    check(&Statement::of_result(launch, streams, exited), &exited.signature, worker)
-}
-
-fn check(statement: &Statement, signed: &Bytes, expected: Option<NodeId>) -> Result<Option<NodeId>, NotSigned> {
-    if signed.is_empty() {
-        return Ok(None);
-    }
-    let found = signer(&statement.0, signed).ok_or(NotSigned::Wrong)?;
-    match expected.filter(|expected| *expected != found) {
-        Some(expected) => Err(NotSigned::Other { expected, found }),
-        None => Ok(Some(found)),
-    }
 }
 
 #[cfg(test)]

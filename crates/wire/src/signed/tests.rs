@@ -1,3 +1,5 @@
+//! What is refused: launches and results that were changed, and those of others.
+
 use super::*;
 use crate::message::work::Instance;
 use crate::message::{Attr, Budget, Change, Command, Mount, Object, Stdin, ViewUpdate, Watch};
@@ -5,6 +7,14 @@ use base::Digest;
 
 const HUB: NodeId = NodeId(Digest([7; 32]));
 const BRANCH: NodeId = NodeId(Digest([8; 32]));
+
+fn check_launch(launch: &Launch, hub: NodeId) -> Result<(Parties, Statement, bool), NotSigned> {
+    let (parties, claim) = Claim::of_launch(launch, hub)?;
+    Ok((parties, claim.statement, claim.check()?.is_some()))
+}
+
+/// A change, and what it is called.
+type Changed<T> = (&'static str, fn(&mut T));
 
 /// A launch as the hub passes it on.
 fn launch(key: &Key) -> (Launch, Statement) {
@@ -59,7 +69,7 @@ fn a_launch_is_its_client_s() {
 fn a_launch_that_was_changed_is_refused() {
     let key = Key::generate();
     let (good, _) = launch(&key);
-    let changes: [(&str, fn(&mut Launch)); 16] = [
+    let changes: [Changed<Launch>; 16] = [
         ("task", |launch| launch.task = Bytes::from_static(&[2; 16])),
         ("attempt", |launch| launch.attempt = 2),
         ("time", |launch| launch.launched += 1),
@@ -112,13 +122,13 @@ fn a_result_is_its_worker_s_and_its_launch_s() {
     let mut good = result();
     streams.add(Streams::STDOUT, b"said");
     sign_result(&key, &statement, &streams, &mut good);
-    let check = |exited: &Exited| check_result(exited, &statement, &streams, Some(key.node()));
+    let check = |exited: &Exited| Claim::of_result(exited, &statement, &streams, Some(key.node())).check();
     assert_eq!(check(&good), Ok(Some(key.node())));
     let passed = Exited { objects: vec![Object::default()], faults: vec![b"/x".to_vec()], ..good.clone() };
     assert_eq!(check(&passed), Ok(Some(key.node())), "what hubs leave out");
     assert_eq!(check(&result()), Ok(None));
 
-    let changes: [(&str, fn(&mut Exited)); 7] = [
+    let changes: [Changed<Exited>; 7] = [
         ("code", |exited| exited.code = 1),
         ("signal", |exited| exited.signal = 9),
         ("contents", |exited| exited.changes[0].digest[0] = 6),
@@ -134,7 +144,7 @@ fn a_result_is_its_worker_s_and_its_launch_s() {
     }
     let other = Statement::from_digest(Digest::of(b"another launch"));
     let silent = Streams::default();
-    let of = |launch, streams, worker| check_result(&good, launch, streams, Some(worker));
+    let of = |launch, streams, worker| Claim::of_result(&good, launch, streams, Some(worker)).check();
     assert_eq!(of(&other, &streams, key.node()), Err(NotSigned::Wrong), "another task's");
     assert_eq!(of(&statement, &silent, key.node()), Err(NotSigned::Wrong), "other output");
     assert_eq!(of(&statement, &streams, HUB), Err(NotSigned::Other { expected: HUB, found: key.node() }));

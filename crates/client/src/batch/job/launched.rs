@@ -1,0 +1,31 @@
+//! What is known of an instance of a task that was launched.
+
+use crate::views::View;
+use crate::write_rules::WriteRules;
+use base::{NodeId, Time};
+use std::sync::Arc;
+use wire::signed::Statement;
+
+/// An instance that was launched, and whose task has not ended.
+#[derive(Clone, Debug)]
+pub struct Launched {
+    /// What it saw was so then, or was looked at later.
+    pub since: Time,
+    /// Of this daemon: what it saw is known as long as this is held, and what it may change.
+    pub view: Option<(Arc<View>, WriteRules)>,
+    /// What was said with the launch, which the result's signature names; none: an earlier version has not noted that.
+    pub statement: Option<Statement>,
+    /// Who has it, if this daemon was told.
+    pub worker: Option<NodeId>,
+    /// What it could not be told.
+    pub tainted: Option<String>,
+    /// The hub has what came of it.
+    pub is_over: bool,
+}
+
+impl Launched {
+    /// One of an earlier daemon.
+    pub fn earlier(since: Time) -> Self {
+        Self { since, view: None, statement: None, worker: None, tainted: None, is_over: false }
+    }
+}
