@@ -75,7 +75,8 @@ impl Key {
                     .truncate(true)
                     .mode(0o600)
                     .open(&fresh)
-                    .and_then(|mut file| file.write_all(&key.pkcs8))
+                    // Whoever was told of the key must find it again after a power cut.
+                    .and_then(|mut file| file.write_all(&key.pkcs8).and_then(|()| file.sync_all()))
                     .map_err(failed("write"))?;
                 // Of two programs that start at once the first one's key counts.
                 match std::fs::hard_link(&fresh, path) {
