@@ -377,8 +377,8 @@ fn suite_on_pool(filter: &str, jobs: usize, keep: bool, verbose: bool) -> Result
     let options = Options { guests: false, ..Options::new(2, 2)? };
     // What takes longest begins first.
     let works = [
-        failure::works,
         hostile::works,
+        failure::works,
         situations::works,
         cut::works,
         contract::works,

@@ -27,7 +27,7 @@ pub type Scenario = (&'static str, fn(&mut Pool) -> Result<Vec<String>>);
 const SAID: &str = "said";
 
 /// Works at the same time, of those that may be: they wait more than they compute.
-const BESIDE: usize = 4;
+const BESIDE: usize = 6;
 
 /// Something to be run, which reports what came of it.
 pub type Work<'a> = Box<dyn Fn() + Send + Sync + 'a>;
