@@ -222,7 +222,7 @@ fn open(path: &TreePath, flags: OFlags) -> Option<OwnedFd> {
 }
 
 /// The names of the first entries of a folder that are of such kinds; none if it cannot be listed.
-fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, most: usize) -> Vec<Vec<u8>> {
+pub(crate) fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, most: usize) -> Vec<Vec<u8>> {
     list(folder).filter(|(_, kind)| is_wanted(*kind)).take(most).map(|(name, _)| name).collect()
 }
 

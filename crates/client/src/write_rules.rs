@@ -1,13 +1,20 @@
 //! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
 
 use crate::commit;
-use crate::guard::{Guard, Walks};
-use crate::policy::{Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way};
+use crate::guard::{Guard, Walks, entries};
+use crate::policy::{
+    Access, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way,
+};
 use base::{Action, Change, Delta, TreePath};
-use rustix::fs::{Access, AtFlags, CWD, FileType, Stat, accessat, statat};
+use rustix::fs::{Access as Rights, AtFlags, CWD, FileType, Stat, accessat, statat};
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
+
+/// Entries of a folder that are looked at before it is moved.
+const MOVED_MAX: usize = 10_000;
+/// Set-user-id and set-group-id bits.
+const SET_IDS: u32 = 0o6000;
 
 /// Decides what one command may change.
 #[derive(Clone, Debug)]
@@ -44,6 +51,9 @@ impl WriteRules {
 
     /// What becomes of a change at `path`, of a delta that has these `directories`. Looks at the file system.
     pub fn decide(&self, path: &TreePath, directories: &Directories<'_>) -> commit::WriteDecision {
+        if let Some(reason) = directories.sources.contains(path).then(|| self.keeps_name(path)).flatten() {
+            return commit::WriteDecision::Refuse(reason);
+        }
         match self.policy.decide(path, &facts(path, directories)) {
             WriteDecision::Commit if self.policy.is_allowed(path) => commit::WriteDecision::Commit,
             WriteDecision::Commit => match self.guards(path, directories) {
@@ -61,6 +71,37 @@ impl WriteRules {
 }
 
 impl WriteRules {
+    /// Why what is at `path` is not to be called otherwise, or as well: it has something that commands elsewhere may not read, and would by
+    /// another name. Within the project it is as secret by any name.
+    fn keeps_name(&self, path: &TreePath) -> Option<String> {
+        let scope = self.policy.scope();
+        if self.policy.is_allowed(path) || scope.in_project(path) {
+            return None;
+        }
+        let read = ReadPolicy::new(scope.clone());
+        let (mut ahead, mut looked_at) = (vec![path.clone()], 0);
+        while let Some(at) = ahead.pop() {
+            looked_at += 1;
+            if looked_at > MOVED_MAX {
+                return Some(format!("has more than {MOVED_MAX} files in it, which a command elsewhere may not move"));
+            }
+            let Ok(stat) = statat(CWD, at.as_bytes(), AtFlags::SYMLINK_NOFOLLOW) else { continue };
+            let (uid, mode, directory) = (stat.st_uid, stat.st_mode & 0o7777, is_directory(stat));
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            if !directory && kind != FileType::RegularFile {
+                continue;
+            }
+            if let Access::Deny(denial) = read.decide(&at, &FileFacts { uid, mode, directory }) {
+                return Some(format!("may not be read elsewhere, by another name either: {}", denial.reason()));
+            }
+            if directory {
+                let names = entries(&at, |_| true, MOVED_MAX);
+                ahead.extend(names.iter().map(|name| at.join(name)));
+            }
+        }
+        None
+    }
+
     /// What a change at `path`, which the policy lets through by its name, is of what is guarded.
     fn guards(&self, path: &TreePath, directories: &Directories<'_>) -> Option<String> {
         let mut guard = wire::lock(&directories.guard);
@@ -103,6 +144,8 @@ pub struct Directories<'a> {
     files: HashSet<&'a TreePath>,
     /// What it gives another name, and does not change otherwise.
     linked: HashSet<&'a TreePath>,
+    /// What is called otherwise, or as well.
+    sources: HashSet<&'a TreePath>,
     /// What is guarded around it; looked for with the first change.
     guard: Mutex<Option<Guard>>,
 }
@@ -137,8 +180,13 @@ impl<'a> Directories<'a> {
             _ => None,
         });
         let linked = linked.collect();
+        let sources = delta.changes.iter().filter_map(|change| match &change.action {
+            Action::HardLink { to: source } | Action::Rename { from: source } => Some(source),
+            _ => None,
+        });
+        let sources = sources.collect();
         let (moved, guard) = (moved.flatten().collect(), Mutex::default());
-        Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, linked, guard }
+        Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, linked, sources, guard }
     }
 
     /// Whether a folder is moved to `path`, which is where a repository may look for hooks and settings: what is in the folder is not
@@ -157,8 +205,9 @@ fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
     WriteFacts {
         owner: found.map(|stat| stat.st_uid),
         directory: found.map_or_else(|| directories.all.contains(path), is_directory),
-        // Another name is made where that name is: whether this file may have one, the kernel says.
-        may_write: directories.linked.contains(path)
+        // Another name is made where that name is: whether this file may have one, the kernel says. Rights that it gives are not
+        // to be had longer by that.
+        may_write: (directories.linked.contains(path) && found.is_some_and(|stat| stat.st_mode & SET_IDS == 0))
             || may_write(path, &directories.replaced)
             || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
@@ -177,7 +226,7 @@ fn may_write(path: &TreePath, replaced: &[&TreePath]) -> bool {
     // A file in the way is one that the task replaces by a directory: that is decided on its own.
     let is_directory = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(is_directory);
     let nearest = above.find(is_directory);
-    let rights = Access::WRITE_OK | Access::EXEC_OK;
+    let rights = Rights::WRITE_OK | Rights::EXEC_OK;
     let is_owned = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::empty()).is_ok_and(|stat| is_own(&stat));
     nearest.is_some_and(|directory| match accessat(CWD, directory.as_bytes(), rights, AtFlags::empty()) {
         Ok(()) => true,
@@ -190,7 +239,7 @@ fn may_write(path: &TreePath, replaced: &[&TreePath]) -> bool {
 /// the commit says so.) A symbolic link may be written by anybody, who can set its times to the present by that.
 fn may_change(path: &TreePath, stat: &Stat) -> bool {
     let is_link = FileType::from_raw_mode(stat.st_mode) == FileType::Symlink;
-    is_own(stat) || is_link || accessat(CWD, path.as_bytes(), Access::WRITE_OK, AtFlags::empty()).is_ok()
+    is_own(stat) || is_link || accessat(CWD, path.as_bytes(), Rights::WRITE_OK, AtFlags::empty()).is_ok()
 }
 
 fn is_own(stat: &Stat) -> bool {

@@ -78,6 +78,7 @@ fn no_way_leads_to_what_decides_later() {
         (":", ".g\u{200d}it/config"),
         (":", "GIT~1/config"),
         (":", ".git/config.worktree"),
+        ("mkdir -p .git/worktrees/w; echo ../.. > .git/worktrees/w/commondir", ".git/worktrees/w/commondir"),
         ("mkdir conf; ln -s conf .cargo", "conf/config.toml"),
         ("mkdir -p a/conf; ln -s conf a/.cargo", "a/conf/config.toml"),
         ("mkdir -p a conf; ln -s ../conf a/.cargo", "conf/config.toml"),
@@ -113,6 +114,29 @@ fn no_way_leads_to_what_decides_later() {
     ];
     for (script, at) in ways {
         assert!(!passes(script, at, |_| file()), "{script}: {at}");
+    }
+}
+
+/// By another name, in the project, all of it could be read elsewhere.
+#[test]
+fn what_may_not_be_read_gets_no_other_name() {
+    let script = "mkdir -p ~/.cache/huggingface ~/.ssh ~/data/in; echo t > ~/.cache/huggingface/token; echo k > ~/.ssh/id; \
+                  echo x > ~/data/x; ln -s ~/.ssh ~/data/in/link; echo y > y";
+    for (from, is_let_through) in [
+        ("../.cache/huggingface/token", false),
+        ("../.ssh/id", false),
+        ("../.cache", false),
+        ("y", true),
+        ("../data/x", true),
+    ] {
+        let (_folder, root, rules) = project_with(script, &["~/data"]);
+        let source = root.resolve(from.as_bytes()).expect("a path");
+        for action in [Action::HardLink { to: source.clone() }, Action::Rename { from: source.clone() }] {
+            let delta = Delta { changes: vec![Change { path: root.join(b"z"), base: Base::Absent, action }] };
+            let decision = rules.decide(&source, &Directories::of(&delta));
+            let is_refused = matches!(decision, WriteDecision::Refuse(_));
+            assert_eq!(!is_refused, is_let_through, "{from}: {decision:?}");
+        }
     }
 }
 

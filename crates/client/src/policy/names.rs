@@ -267,6 +267,7 @@ const RUN_BY_SYSTEM: &[&str] = &[
     "NetworkManager",
     "binfmt.d",
     "containerd",
+    "dbus-1",
     "docker",
     "gleaner",
     "initctl",
@@ -459,6 +460,7 @@ fn guarded_of_linked(path: &TreePath) -> Option<&'static str> {
     let inner = &inner[..inner.iter().position(|part| matches!(*part, b"refs" | b"logs")).unwrap_or(inner.len())];
     match inner {
         [.., b"config" | b"config.worktree"] => Some(".git/config"),
+        [_, b"commondir" | b"gitdir"] => Some(".git/commondir"),
         [_, .., b"info", b"attributes"] => Some(".git/info/attributes"),
         [_, rest @ ..] if rest.contains(&&b"hooks"[..]) => Some(".git/hooks"),
         _ => None,

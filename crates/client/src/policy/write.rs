@@ -110,6 +110,11 @@ impl WritePolicy {
         self.scope.grants_nothing.as_deref()
     }
 
+    /// What a command there is about.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
     /// Whether the project's file lets its commands use the network; `None` if the command is in no project.
     pub fn grants_network(&self) -> Option<bool> {
         self.scope.project.as_ref().map(|_| self.scope.granted.network)
@@ -135,7 +140,8 @@ impl WritePolicy {
         if is_secret(path, home.as_ref()) {
             return Refuse(format!("{path} is on the list of secrets, which no command may change from elsewhere"));
         }
-        if let Some(name) = guarded(path).filter(|name| !is_new_sample(path, name, facts)) {
+        let is_new = |name: &str| is_new_sample(path, name, facts) || is_new_tree(path, name, facts);
+        if let Some(name) = guarded(path).filter(|name| !is_new(name)) {
             return Refuse(format!("{path} decides what is run here later ({name})"));
         }
         if !facts.may_write {
@@ -233,6 +239,12 @@ impl WritePolicy {
         // The first component is known not to start with a dot.
         facts.owner.is_none() || (is_plain_entry(path, home) && DEFAULT_OUTPUTS.contains(&path.name()))
     }
+}
+
+/// A further working tree of a repository comes with files that say where it is.
+fn is_new_tree(path: &TreePath, guarded: &str, facts: &WriteFacts) -> bool {
+    let is_of_tree = path.components().any(|name| name == b"worktrees");
+    facts.owner.is_none() && guarded == ".git/commondir" && is_of_tree
 }
 
 /// A new repository comes with examples of hooks, and with the folder for them.
