@@ -5,8 +5,9 @@
 //! A worker that names the task of another worker gains nothing by it.
 
 use crate::session::SessionKey;
-use base::{TaskId, ViewId};
+use base::{TaskId, TreePath, ViewId};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 use wire::lock;
 use wire::message::Budget;
@@ -37,9 +38,27 @@ impl Denied {
     }
 }
 
+/// Paths that are remembered of what was asked for one task.
+const FIRST_MAX: usize = 8;
+
 /// The tasks that run at one worker, by client.
 #[derive(Debug, Default)]
-pub struct Asking(Mutex<HashMap<SessionKey, HashMap<TaskId, Runs>>>);
+pub struct Asking {
+    tasks: Mutex<HashMap<SessionKey, HashMap<TaskId, Runs>>>,
+    /// Questions that were not answered, since no task could need it.
+    refused: AtomicU64,
+}
+
+/// What a worker was told for a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asked {
+    /// How many paths.
+    pub paths: u64,
+    /// The first of them.
+    pub first: Vec<TreePath>,
+    /// How many bytes of contents.
+    pub bytes: u64,
+}
 
 #[derive(Debug)]
 struct Runs {
@@ -47,6 +66,7 @@ struct Runs {
     /// The same task may run twice at a time: launched again before its first run was seen to have ended.
     count: usize,
     left: Budget,
+    asked: Asked,
     /// What was over its budget has been logged.
     is_logged: bool,
 }
@@ -58,39 +78,49 @@ impl Asking {
         let left = Budget { paths: budget.paths.min(USUAL.paths), bytes: budget.bytes.min(USUAL.bytes) };
         let mut table = self.table();
         let runs = table.entry(client.clone()).or_default().entry(task);
-        let runs = runs.or_insert(Runs { view, count: 0, left, is_logged: false });
+        let runs = runs.or_insert(Runs { view, count: 0, left, asked: Asked::default(), is_logged: false });
         runs.count += 1;
         runs.view = view;
     }
 
-    /// It has ended.
-    pub fn end(&self, client: &SessionKey, task: TaskId) {
+    /// It has ended: what was told for it, if it runs there no more.
+    pub fn end(&self, client: &SessionKey, task: TaskId) -> Option<Asked> {
         let mut table = self.table();
-        let Some(tasks) = table.get_mut(client) else { return };
-        if let Some(runs) = tasks.get_mut(&task) {
-            runs.count -= 1;
-            if runs.count == 0 {
-                tasks.remove(&task);
-            }
-        }
+        let tasks = table.get_mut(client)?;
+        let runs = tasks.get_mut(&task)?;
+        runs.count -= 1;
+        let ended = if runs.count == 0 { tasks.remove(&task) } else { None };
         if tasks.is_empty() {
             table.remove(client);
         }
+        ended.map(|runs| runs.asked)
+    }
+
+    /// Counts a question that is not answered. How many there were, now and then: at the first, the second, the fourth and so on.
+    pub fn refuse(&self) -> Option<u64> {
+        let count = self.refused.fetch_add(1, Ordering::Relaxed) + 1;
+        count.is_power_of_two().then_some(count)
     }
 
     /// For which task a path of `view` is told.
-    pub fn path(&self, client: &[u8], named: TaskId, view: ViewId) -> Result<TaskId, Denied> {
-        self.spend(client, Some(named), Some(view), Budget { paths: 1, bytes: 0 })
+    pub fn path(&self, client: &[u8], named: TaskId, view: ViewId, path: &TreePath) -> Result<TaskId, Denied> {
+        let note = |asked: &mut Asked| {
+            asked.paths += 1;
+            if asked.first.len() < FIRST_MAX {
+                asked.first.push(path.clone());
+            }
+        };
+        self.spend(client, Some(named), Some(view), Budget { paths: 1, bytes: 0 }, note)
     }
 
     /// For which task contents are fetched.
     pub fn contents(&self, client: &[u8], named: Option<TaskId>) -> Result<TaskId, Denied> {
-        self.spend(client, named, None, Budget::default())
+        self.spend(client, named, None, Budget::default(), |_| {})
     }
 
     /// So many bytes of contents go to the worker for `task`.
     pub fn bytes(&self, client: &[u8], task: TaskId, bytes: u64) -> Result<TaskId, Denied> {
-        self.spend(client, Some(task), None, Budget { paths: 0, bytes })
+        self.spend(client, Some(task), None, Budget { paths: 0, bytes }, |asked| asked.bytes += bytes)
     }
 
     fn spend(
@@ -99,6 +129,7 @@ impl Asking {
         named: Option<TaskId>,
         view: Option<ViewId>,
         cost: Budget,
+        note: impl FnOnce(&mut Asked),
     ) -> Result<TaskId, Denied> {
         let mut table = self.table();
         let tasks = table.get_mut(client).ok_or(Denied::NotRunning)?;
@@ -115,11 +146,12 @@ impl Asking {
             return Err(Denied::Spent);
         };
         runs.left = Budget { paths, bytes };
+        note(&mut runs.asked);
         Ok(task)
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<SessionKey, HashMap<TaskId, Runs>>> {
-        lock(&self.0)
+        lock(&self.tasks)
     }
 }
 
@@ -134,19 +166,32 @@ mod tests {
     fn a_worker_asks_for_its_own_tasks_while_they_run() {
         let asking = Asking::default();
         let (mine, theirs) = (TaskId(1), TaskId(2));
-        assert_eq!(asking.path(&ONE, mine, ViewId(7)), Err(Denied::NotRunning));
+        assert_eq!(asking.path(&ONE, mine, ViewId(7), &TreePath::root()), Err(Denied::NotRunning));
         asking.begin(&ONE, mine, ViewId(7), None);
-        assert_eq!(asking.path(&ONE, mine, ViewId(7)), Ok(mine));
-        assert_eq!(asking.path(&ONE, theirs, ViewId(7)), Ok(mine), "what it names elsewhere counts for its own");
-        assert_eq!(asking.path(&ONE, mine, ViewId(8)), Err(Denied::NotRunning), "a view that no task here has");
-        assert_eq!(asking.path(&OTHER, mine, ViewId(7)), Err(Denied::NotRunning), "another client's");
+        assert_eq!(asking.path(&ONE, mine, ViewId(7), &TreePath::root()), Ok(mine));
+        assert_eq!(
+            asking.path(&ONE, theirs, ViewId(7), &TreePath::root()),
+            Ok(mine),
+            "what it names elsewhere counts for its own"
+        );
+        assert_eq!(
+            asking.path(&ONE, mine, ViewId(8), &TreePath::root()),
+            Err(Denied::NotRunning),
+            "a view that no task here has"
+        );
+        assert_eq!(
+            asking.path(&OTHER, mine, ViewId(7), &TreePath::root()),
+            Err(Denied::NotRunning),
+            "another client's"
+        );
         assert_eq!(asking.contents(&OTHER, None), Err(Denied::NotRunning));
         assert_eq!(asking.contents(&ONE, None), Ok(mine));
         asking.begin(&ONE, mine, ViewId(7), None);
         asking.end(&ONE, mine);
         assert_eq!(asking.contents(&ONE, Some(mine)), Ok(mine), "it runs twice");
-        asking.end(&ONE, mine);
-        asking.end(&ONE, mine);
+        let asked = asking.end(&ONE, mine).expect("it has ended");
+        assert_eq!((asked.paths, asked.first.len(), asked.bytes), (2, 2, 0));
+        assert_eq!(asking.end(&ONE, mine), None, "it ended before");
         assert_eq!(asking.contents(&ONE, Some(mine)), Err(Denied::NotRunning));
         assert!(asking.table().is_empty());
     }
@@ -156,12 +201,16 @@ mod tests {
         let asking = Asking::default();
         let (task, view) = (TaskId(1), ViewId(7));
         asking.begin(&ONE, task, view, Some(Budget { paths: 10, bytes: 1000 }));
-        let told = (0..4000).filter(|_| asking.path(&ONE, task, view).is_ok()).count();
-        assert_eq!((told, asking.path(&ONE, task, view)), (10, Err(Denied::Spent)));
+        let told = (0..4000).filter(|_| asking.path(&ONE, task, view, &TreePath::root()).is_ok()).count();
+        assert_eq!((told, asking.path(&ONE, task, view, &TreePath::root())), (10, Err(Denied::Spent)));
         assert_eq!(asking.bytes(&ONE, task, 900), Ok(task));
         assert_eq!(asking.bytes(&ONE, task, 101), Err(Denied::Spent));
         assert_eq!(asking.bytes(&ONE, task, 100), Ok(task));
         asking.begin(&ONE, TaskId(2), view, Some(Budget { paths: u64::MAX, bytes: u64::MAX }));
-        asking.path(&ONE, TaskId(2), view).expect("another task has its own");
+        asking.path(&ONE, TaskId(2), view, &TreePath::root()).expect("another task has its own");
+        let asked = asking.end(&ONE, task).expect("it has ended");
+        assert_eq!((asked.paths, asked.first.len(), asked.bytes), (10, FIRST_MAX, 1000));
+        let counted: Vec<u64> = (0..9).filter_map(|_| asking.refuse()).collect();
+        assert_eq!(counted, [1, 2, 4, 8]);
     }
 }

@@ -4,10 +4,11 @@ use crate::above;
 use crate::held::Held;
 use crate::server::{Shared, blocking, now_seconds};
 use crate::shared::Hubs;
+use base::NodeId;
 use base::path::told;
 use bytes::Bytes;
 use serde_json::json;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::system::release;
 use tokio::sync::watch;
@@ -63,6 +64,14 @@ fn bounded(mut hello: Hello) -> Hello {
         behind.rests = told(&behind.rests, PLATFORM_BYTES_MAX);
     }
     hello
+}
+
+/// Whether one more line is not too many of this second.
+fn is_few(logged: &Mutex<(Instant, u32)>) -> bool {
+    let mut logged = lock(logged);
+    let (since, lines) = *logged;
+    *logged = if since.elapsed() > Duration::from_secs(1) { (Instant::now(), 1) } else { (since, lines + 1) };
+    logged.1 <= STRANGERS_LOGGED_MAX
 }
 
 impl Shared {
@@ -124,11 +133,7 @@ impl Shared {
         }
         sender.send(&welcome).await?;
         let (Ok((role, tenant)), Some(vouched)) = (admitted, vouched) else {
-            if self.may_log_stranger() {
-                tracing::info!(node = %connection.peer(), name = hello.name, refusal = welcome.refusal, "refused");
-                let facts = json!({"node": connection.peer().0.to_hex(), "name": hello.name, "why": welcome.refusal});
-                self.audit.note("refused", facts);
-            }
+            self.note_refused_join(connection.peer(), &hello.name, &welcome.refusal);
             sender.finish();
             let _ = tokio::time::timeout(GREETING_LIMIT, sender.stopped()).await;
             return Ok(None);
@@ -155,12 +160,21 @@ impl Shared {
         }
     }
 
-    /// Whether one more line about somebody without a key may go into the log now.
-    fn may_log_stranger(&self) -> bool {
-        let mut logged = lock(&self.strangers_logged);
-        let (since, lines) = *logged;
-        *logged = if since.elapsed() > Duration::from_secs(1) { (Instant::now(), 1) } else { (since, lines + 1) };
-        logged.1 <= STRANGERS_LOGGED_MAX
+    fn note_refused_join(&self, node: NodeId, name: &str, why: &str) {
+        if self.may_log_refusal() {
+            tracing::info!(%node, name, refusal = why, "refused");
+            self.audit.note("refused", json!({"node": node.0.to_hex(), "name": name, "why": why}));
+        }
+    }
+
+    /// Whether one more line about somebody who was refused may go into the log now.
+    fn may_log_refusal(&self) -> bool {
+        is_few(&self.strangers_logged)
+    }
+
+    /// The same of those who were let in, and refused something.
+    pub(crate) fn may_log_member(&self) -> bool {
+        is_few(&self.members_logged)
     }
 
     /// Looks once more whether a machine may be here, of whose connection the state knows now: one that was revoked after it was let in,

@@ -1,11 +1,12 @@
 //! What members ask of a hub, and what it answers: JSON, of which `gleaner` shows what people want to see.
 
+use crate::asking::Asked;
 use crate::greet::REVOKED;
 use crate::registry::{RegistryError, TOKEN_SECONDS};
 use crate::relay::task_of;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
-use base::NodeId;
+use base::{NodeId, TaskId};
 use serde_json::{Value, json};
 use std::time::Instant;
 use wire::message::{Expected, Launch};
@@ -36,14 +37,21 @@ impl Shared {
             }
             "accounts" => self.accounts(client, is_admin(), &question),
             "token" | "revoke" | "drain" | "approve" | "audit" if !is_admin() => {
+                self.note_refused_question(client, &text("ask"));
                 json!({"error": "only the hub's owner may invite, approve, revoke or drain others, and read the audit log"})
             }
-            "limit" if !is_admin() => json!({
-                "error": "only the hub's owner may change an account's limits", "hint": "gleaner accounts shows yours",
-            }),
-            "everyone" if !is_admin() => json!({
-                "error": "only the hub's owner may see the jobs of all accounts", "hint": "gleaner jobs lists yours",
-            }),
+            "limit" if !is_admin() => {
+                self.note_refused_question(client, "limit");
+                json!({
+                    "error": "only the hub's owner may change an account's limits", "hint": "gleaner accounts shows yours",
+                })
+            }
+            "everyone" if !is_admin() => {
+                self.note_refused_question(client, "everyone");
+                json!({
+                    "error": "only the hub's owner may see the jobs of all accounts", "hint": "gleaner jobs lists yours",
+                })
+            }
             "limit" => self.limit(&question),
             "everyone" => self.everyones_jobs(&question),
             "token" => {
@@ -115,6 +123,41 @@ impl Shared {
                 "command": crate::audit::text(program), "task": task_of(launch).to_string(),
             }),
         );
+    }
+
+    /// Notes what a worker was told for a task beside what came with the launch.
+    pub(crate) fn note_asked(&self, worker: &WorkerSession, task: TaskId, asked: &Asked) {
+        let first: Vec<String> = asked.first.iter().map(|path| crate::audit::text(path.as_bytes())).collect();
+        self.audit.note(
+            "asked",
+            json!({
+                "node": worker.node.0.to_hex(), "worker": worker.name, "task": task.to_string(),
+                "paths": asked.paths, "first": first, "bytes": asked.bytes,
+            }),
+        );
+    }
+
+    /// Notes a launch that was refused for what it is.
+    pub(crate) fn note_refused_launch(&self, client: &ClientSession, task: TaskId, why: &str) {
+        if !self.may_log_member() {
+            return;
+        }
+        let why = crate::audit::text(why.as_bytes());
+        self.audit.note(
+            "refused",
+            json!({"node": client.node.0.to_hex(), "name": client.name, "task": task.to_string(), "why": why}),
+        );
+    }
+
+    /// Notes that somebody wanted what only the hub's owner may.
+    fn note_refused_question(&self, client: &ClientSession, what: &str) {
+        if !self.may_log_member() {
+            return;
+        }
+        let facts = json!({
+            "node": client.node.0.to_hex(), "name": client.name, "why": format!("only the hub's owner may: {what}"),
+        });
+        self.audit.note("refused", facts);
     }
 
     /// Says which worker that is, and how many CPUs are busy there still.

@@ -57,6 +57,9 @@ pub async fn run(
         Err(failed) => {
             tracing::debug!(%task, why = failed.message, "a launch came to nothing");
             lock(&shared.state).launches_failed[failed.reason() as usize] += 1;
+            if failed.reason() == FailedKind::Refused {
+                shared.note_refused_launch(&client, task, &failed.message);
+            }
             fail(&mut to_client, failed).await;
         }
     }
@@ -176,7 +179,7 @@ pub(crate) async fn send_launch<'a>(
     let unanswered = client.unanswered();
     let task = task_of(&launch);
     worker.asking.begin(&client.key, task, view, launch.budget);
-    let asks = Asks { client, worker, task };
+    let asks = Asks { shared, client, worker, task };
     let opened = worker.connection.open(OpenKind::Launch(Box::new(launch))).await;
     let (sender, receiver) = opened.map_err(gone(worker))?;
     let quiet = Quiet::new(WORKER_QUIET_MAX);
@@ -205,6 +208,7 @@ pub(crate) struct FromWorker<'a> {
 
 /// The worker may ask for the task until this is dropped.
 struct Asks<'a> {
+    shared: &'a Shared,
     client: &'a ClientSession,
     worker: &'a WorkerSession,
     task: TaskId,
@@ -212,7 +216,10 @@ struct Asks<'a> {
 
 impl Drop for Asks<'_> {
     fn drop(&mut self) {
-        self.worker.asking.end(&self.client.key, self.task);
+        let asked = self.worker.asking.end(&self.client.key, self.task);
+        if let Some(asked) = asked.filter(|asked| asked.paths > 0 || asked.bytes > 0) {
+            self.shared.note_asked(self.worker, self.task, &asked);
+        }
     }
 }
 
@@ -222,7 +229,8 @@ impl FromWorker<'_> {
         loop {
             let (frame, output) = self.take().await?;
             let is_of_result = output.kind.as_ref().is_some_and(OutputKind::is_of_result);
-            if is_of_result || !self.has_ended {
+            let is_of_hub = self.worker.is_hub && matches!(output.kind, Some(OutputKind::Alive(_)));
+            if is_of_result || is_of_hub || !self.has_ended {
                 self.quiet.heard();
             }
             // That it lives is for this hub, which says so itself.
@@ -260,6 +268,8 @@ impl FromWorker<'_> {
             }
             Some(OutputKind::Failed(failed)) if failed.reason() == FailedKind::ViewGap => worker.forget(&client.key),
             Some(OutputKind::Started(_) | OutputKind::Exited(_)) => self.start = None,
+            // It was frozen before it could start: its worker's owner came back.
+            Some(OutputKind::Resting(_)) => self.start.iter_mut().for_each(Quiet::heard),
             _ => {}
         }
         Ok((frame, output))
@@ -427,6 +437,7 @@ async fn pass_output(
     to_client: &mut Sender,
 ) -> Result<(), Failed> {
     let Way { shared, client, ticket, .. } = *way;
+    let mut said_alive = Instant::now();
     loop {
         let (frame, output) = alive(to_client, from_worker.next()).await?;
         let instead = output.kind.as_ref().and_then(|kind| way.told_instead(kind));
@@ -442,7 +453,14 @@ async fn pass_output(
         let packed = differences.as_mut().map(|differences| tokio::task::block_in_place(|| differences.pack(&output)));
         let frame = match packed {
             Some(Packed::Instead(frame)) => frame,
-            Some(Packed::Nothing) => continue,
+            Some(Packed::Nothing) => {
+                // Its client has it: that nothing goes there is no silence.
+                if said_alive.elapsed() >= SAY_EVERY {
+                    said_alive = Instant::now();
+                    let _ = to_client.say_alive().await;
+                }
+                continue;
+            }
             Some(Packed::AsItCame) | None => {
                 instead.map_or(frame, |instead| TaskOutput::from(instead).encode_to_vec().into())
             }

@@ -144,6 +144,7 @@ pub struct Shared {
     pub(crate) guests: Guests,
     /// Since when, and how many lines about those who were not let in went into the log.
     pub(crate) strangers_logged: Mutex<(Instant, u32)>,
+    pub(crate) members_logged: Mutex<(Instant, u32)>,
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
     pub(crate) epoch: u64,
@@ -218,6 +219,7 @@ impl Hub {
             store_name: Bytes::from(config.store.identity()?.to_vec()),
             guests: listener.guests(),
             strangers_logged: Mutex::new((Instant::now(), 0)),
+            members_logged: Mutex::new((Instant::now(), 0)),
             state: Mutex::new(State::new(desk, drained)),
             tickets: AtomicU64::new(1),
             epoch,

@@ -9,6 +9,7 @@ use crate::state::State;
 use base::path::told;
 use base::{TaskId, TreePath, ViewId};
 use bytes::Bytes;
+use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -125,7 +126,8 @@ impl Shared {
             let client = self.client(&request.client).ok_or_else(|| refused("its client is gone".into()))?;
             let named = convert::task(&request.task).map_err(|error| refused(error.to_string()))?;
             let path = TreePath::parse(&request.path).ok_or_else(|| refused("not a path".into()))?;
-            let task = worker.asking.path(&request.client, named, view).map_err(denied)?;
+            let task = worker.asking.path(&request.client, named, view, &path);
+            let task = task.map_err(|why| self.denied(worker, why))?;
             client.bind(view, task, path).await.map_err(|error| (error.to_string(), error.errno()))
         };
         let reply = bound.await.unwrap_or_else(|(error, errno)| BindReply { error, errno, ..BindReply::default() });
@@ -134,8 +136,21 @@ impl Shared {
 
     async fn objects(&self, worker: &Arc<WorkerSession>, request: ObjectsRequest, sender: Sender) {
         let named = convert::task(&request.task).ok();
-        let for_task = Some((worker.clone(), worker.asking.contents(&request.client, named)));
+        let task = worker.asking.contents(&request.client, named);
+        let task = task.inspect_err(|why| drop(self.denied(worker, *why)));
+        let for_task = Some((worker.clone(), task));
         fetch_objects(self.client(&request.client), for_task, request.digests, sender).await;
+    }
+
+    /// What a worker is answered that may not ask; noted now and then.
+    fn denied(&self, worker: &WorkerSession, why: Denied) -> (String, i32) {
+        if let Some(count) = worker.asking.refuse() {
+            let facts = json!({
+                "node": worker.node.0.to_hex(), "name": worker.name, "why": why.to_string(), "count": count,
+            });
+            self.audit.note("refused", facts);
+        }
+        denied(why)
     }
 
     async fn pieces(&self, worker: &WorkerSession, request: PiecesRequest, mut sender: Sender) {
@@ -143,7 +158,8 @@ impl Shared {
         let found = async {
             let gone = ("its client is gone".to_owned(), UNANSWERED);
             let client = self.client(&request.client).ok_or(gone)?;
-            let task = worker.asking.contents(&request.client, convert::task(&request.task).ok()).map_err(denied)?;
+            let task = worker.asking.contents(&request.client, convert::task(&request.task).ok());
+            let task = task.map_err(|why| self.denied(worker, why))?;
             let stamp = convert::digest(&request.stamp).map_err(|error| (error.to_string(), 0))?;
             let count = request.count.clamp(1, PIECES_MAX);
             let pieces = client.pieces(stamp, request.first, count).await;
@@ -230,7 +246,7 @@ mod tests {
     use super::*;
     use crate::testing::{LIMIT, Served, hello, node, serve_hub};
     use base::{Digest, Version, ViewUpdate};
-    use serde_json::{Value, json};
+    use serde_json::Value;
     use std::time::Instant;
     use wire::message::{Answer, FailedKind, Launch, Object, OutputKind, TaskOutput};
     use wire::quiet::WORKER_QUIET_MAX;
@@ -312,6 +328,18 @@ mod tests {
         // And a view of the same client that none of its tasks has.
         let other = bind(&honest, &got.client, 1, 31).await;
         assert!(other.error.contains("no task of this client"), "{other:?}");
+        // What was refused is noted, and how often; so is, at its end, what was told.
+        drop((honest, hostile));
+        let all_noted = async {
+            let is_there = |what: &str, name: &str, least: u64| {
+                let all = hub.shared.audit.last(99);
+                all.iter().any(|line| line["what"] == what && line[name].as_u64().is_some_and(|count| count >= least))
+            };
+            while !is_there("refused", "count", 4) || !is_there("asked", "paths", 1) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, all_noted).await.expect("it is all in the log");
     }
 
     #[tokio::test(flavor = "multi_thread")]
