@@ -49,6 +49,7 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/Ctrl-C ends a job and its guests", job::interrupted),
     ("contract/a bundle for who is asked for help holds no secret", bundle::without_secrets),
     ("contract/answers as JSON, with and without a pool", answers::all),
+    ("contract/a batch job's task that runs for long is done once", batch::long),
     ("contract/a batch job whose client daemon is killed: all is done once", batch::daemon_killed),
     ("contract/a batch job whose hub is killed: all is done once", batch::hub_killed),
     ("contract/a batch job never overwrites what changed while no daemon ran", batch::changed_meanwhile),

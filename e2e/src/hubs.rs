@@ -30,6 +30,7 @@ fn branch(pool: &mut Pool) -> Result<Vec<String>> {
     pool.add_branch(WORKERS)?;
     let place = folder(pool, "hubs")?;
     let mut wrong = reads_once(pool, &place)?;
+    wrong.extend(batch(pool, &place)?);
     wrong.extend(killed(pool, &place)?);
     Ok(wrong)
 }
@@ -66,6 +67,28 @@ fn reads_once(pool: &mut Pool, place: &Path) -> Result<Vec<String>> {
         }
     }
     Ok(wrong)
+}
+
+/// More tasks of a batch job than the pool's own worker takes: those of the branch count as well.
+fn batch(pool: &Pool, place: &Path) -> Result<Vec<String>> {
+    let lines: String = (0..8).map(|number| format!("sleep 0.5; echo {number} > batch{number}\n")).collect();
+    std::fs::write(place.join("commands"), lines).context(|| "cannot write the commands".to_owned())?;
+    let mut command = Command::new(pool.client.gleaner.clone().unwrap_or_else(|| "gleaner".into()));
+    command.args(["submit", "--wait", "commands"]);
+    pool.client.dress(&mut command);
+    command.current_dir(place);
+    let outcome = Run::new(command).within(END_BOUND * 2).run()?;
+    let is_there = |number: &i32| {
+        std::fs::read_to_string(place.join(format!("batch{number}"))).unwrap_or_default() == format!("{number}\n")
+    };
+    let missing: Vec<i32> = (0..8).filter(|number| !is_there(number)).collect();
+    let jobs = pool.client.json(&["tasks", "--json"])?;
+    Ok((!outcome.ok() || !missing.is_empty())
+        .then(|| {
+            format!("a batch job over a branch: {} {}, missing {missing:?}: {jobs}", outcome.ended, outcome.said())
+        })
+        .into_iter()
+        .collect())
 }
 
 /// As many tasks as fill the pool, all of which read the input.

@@ -2,6 +2,7 @@
 
 use e2e::pool::{Options, Pool};
 use e2e::process::{Run, shell};
+use e2e::scenario;
 use e2e::scratch::Scratch;
 use std::os::unix::fs::PermissionsExt;
 
@@ -108,11 +109,11 @@ fn failures_are_judged() {
     let scratch = Scratch::new().unwrap();
     let options = programs(&scratch);
     let report = e2e::report::Report::new(false);
-    e2e::failure::run(&options, "failure/worker killed", &report);
+    scenario::beside(&e2e::failure::works(&options, "failure/worker killed", &report));
     assert!(report.close(), "a stand-in that runs everything here survives the death of a worker");
     // One that writes half of its result and then fails must be caught.
     std::fs::write(options.programs.join("remrun"), "#!/bin/sh\necho begun > begun; exit 1\n").unwrap();
     let report = e2e::report::Report::new(false);
-    e2e::failure::run(&options, "failure/no workers", &report);
+    scenario::beside(&e2e::failure::works(&options, "failure/no workers", &report));
     assert!(!report.close());
 }

@@ -66,6 +66,8 @@ pub struct Exchange<'a> {
     connection: Connection,
     pub(crate) quiet: Quiet,
     pub(crate) stops: Stops,
+    /// The hub has found a place for it.
+    has_place: bool,
     pub(crate) signal: Option<u8>,
     /// The worker says when a signal has reached the program.
     is_answered: bool,
@@ -140,6 +142,7 @@ impl<'a> Exchange<'a> {
             connection: connection.clone(),
             quiet: Quiet::new(HUB_QUIET_MAX),
             stops: Stops::default(),
+            has_place: false,
             signal: None,
             is_answered: false,
             answer: Awaited::default(),
@@ -426,6 +429,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Terminal(bytes) => return self.deliver((Stream::Terminal, Streams::TERMINAL), bytes),
             OutputKind::StdinCredit(more) => self.credit = self.credit.saturating_add(more as usize),
             OutputKind::Placed(placed) => {
+                self.has_place = true;
                 self.record.placed(&placed);
                 self.signed.placed(&placed);
                 self.headway.hear();
@@ -517,7 +521,8 @@ impl<'a> Exchange<'a> {
     fn on_failed(&mut self, failed: Failed) -> Outcome {
         let failed = Failed { message: told(&failed.message, TOLD_BYTES_MAX), ..failed };
         self.session.absence.is_passing = failed.is_passing;
-        self.session.may_have_begun &= self.started;
+        // Without a place it never left the hub. After that its worker alone knows.
+        self.session.may_have_begun &= self.has_place && !failed.is_not_begun;
         match failed.reason() {
             FailedKind::Exec => Outcome::NotExecuted(failed),
             FailedKind::Trouble | FailedKind::ViewGap => Outcome::Lost(failed.message),
@@ -531,6 +536,10 @@ impl<'a> Exchange<'a> {
 
     /// Takes a frame of output, which is delivered at once unless the task is young.
     fn deliver(&mut self, (stream, counted): (Stream, usize), bytes: Bytes) -> Option<Outcome> {
+        if self.exited.is_some() {
+            // The end is said, and signed, after all output.
+            return Some(Outcome::Lost("output came after the command's end".into()));
+        }
         self.signed.said(counted, &bytes);
         self.held.push(stream, bytes);
         self.deliver_next()

@@ -71,11 +71,13 @@ impl Exchange<'_> {
         self.record.note(line);
     }
 
-    /// Something came from the hub. After the end of the task only more of its result counts as that.
+    /// Something came from the hub. After the end of the task only more of its result counts as that, and the hub's own word that it has
+    /// the task: it looks after its worker.
     pub(crate) fn hears(&mut self, TaskOutput { kind }: &TaskOutput) {
         let is_news = match kind {
             _ if self.exited.is_none() => true,
             Some(OutputKind::Object(object)) => !self.has(object),
+            Some(OutputKind::Alive(_)) => true,
             kind => kind.as_ref().is_some_and(OutputKind::is_of_result),
         };
         if is_news {

@@ -31,6 +31,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// A look that is later by this much: this process did not run, and what came meanwhile is yet to be read.
 const LATE: Duration = Duration::from_secs(2);
 
+/// A link over which nothing was heard for so long was down: longer than from one sign that it is up to the next.
+const DOWN: Duration = Duration::from_secs(16);
+
 /// One wait for words of a task.
 #[derive(Debug)]
 pub struct Quiet {
@@ -48,11 +51,13 @@ struct Wait {
     /// The same of the last look.
     looked: Duration,
     last: Carried,
+    /// When anything was heard over the connection.
+    heard_at: Duration,
 }
 
 impl Wait {
     fn begin(at: Duration, carried: Carried) -> Self {
-        Self { since: at, first: carried, silence: Duration::ZERO, looked: at, last: carried }
+        Self { since: at, first: carried, silence: Duration::ZERO, looked: at, last: carried, heard_at: at }
     }
 }
 
@@ -112,11 +117,19 @@ impl Quiet {
         let time = at.saturating_sub(wait.looked);
         let bytes = carried.bytes.saturating_sub(wait.last.bytes);
         let is_full = u128::from(bytes) * 1000 >= u128::from(BUSY_BYTES_PER_S) * time.as_millis();
+        let is_up = carried.heard != wait.last.heard;
         (wait.looked, wait.last) = (at, carried);
         if at > due + LATE {
             *wait = Wait::begin(at, carried);
         } else if !is_full {
             wait.silence += time;
+        }
+        if is_up {
+            if at.saturating_sub(wait.heard_at) >= DOWN {
+                // The link is back: what was to be said meanwhile comes now.
+                wait.silence = wait.silence.min(self.limit.saturating_sub(SAY_EVERY * 2));
+            }
+            wait.heard_at = at;
         }
         if wait.silence < self.limit && at.saturating_sub(wait.since) < QUIET_MAX {
             return Some(at + step);
@@ -125,7 +138,7 @@ impl Quiet {
         if !is_down {
             return None;
         }
-        *wait = Wait::begin(at, carried);
+        *wait = Wait { heard_at: wait.heard_at, ..Wait::begin(at, carried) };
         Some(at + step)
     }
 }
@@ -180,10 +193,12 @@ mod tests {
 
     #[test]
     fn a_link_that_is_down_says_nothing_of_the_other_side() {
-        let mut quiet = Quiet::new(WORKER_QUIET_MAX);
-        // It is mended at second 40, and kept alive from then on.
-        let heard = |at: u32| Carried { bytes: 0, heard: Some(u64::from(at.max(40))) };
-        assert_eq!(looked(&mut quiet, (1, 900), heard), Some(46), "it says nothing");
+        // It is mended at such a second, and kept alive from then on: what was to be said meanwhile has time to come.
+        for (mended, over) in [(40, 51), (45, 56), (46, 61)] {
+            let heard = |at: u32| Carried { bytes: 0, heard: Some(u64::from(at.max(mended))) };
+            let mut quiet = Quiet::new(WORKER_QUIET_MAX);
+            assert_eq!(looked(&mut quiet, (1, 900), heard), Some(over), "it says nothing");
+        }
         let mut quiet = Quiet::new(WORKER_QUIET_MAX);
         assert_eq!(looked(&mut quiet, (1, 900), |_| Carried { bytes: 0, heard: Some(7) }), None, "it is down");
     }

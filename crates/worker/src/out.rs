@@ -27,8 +27,13 @@ impl Out {
         (Self { words, output }, tokio::spawn(write_out(to_hub, word_queue, output_queue)))
     }
 
-    /// Says a word: a start, a stop, the answer to a signal. Of a task or a client that floods them, and reads none, some are dropped.
+    /// Says a word: a start, a stop, the answer to a signal. Of a task or a client that floods them, and reads none, some are dropped; of
+    /// how far it is, which is said again and again, all that would take the room of the others.
     pub fn say(&self, kind: OutputKind) {
+        let is_said_again = matches!(kind, OutputKind::Progress(_) | OutputKind::Resting(_));
+        if is_said_again && self.words.capacity() <= WORDS_WAITING / 2 {
+            return;
+        }
         let _ = self.words.try_send(kind.into());
     }
 

@@ -45,7 +45,7 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, launch: Launch, to_hub: 
     let task = convert::task(&launch.task).unwrap_or(TaskId(0));
     let outcome = match clients.signatures.claim(&launch, &joined) {
         Ok(claimed) => begin(&clients, &joined, (launch, claimed), arrived, &out, from_hub).await,
-        Err(refused) => Err(refused),
+        Err(refused) => Err(refused.before_begin()),
     };
     if let Err(failed) = outcome {
         tracing::debug!(%task, why = failed.message, "a task came to nothing");
@@ -69,14 +69,15 @@ async fn begin(
     let client = client.map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => FailedKind::Evicted.because(error.to_string()),
         _ => trouble(format!("the client's files cannot be mounted: {error}")),
-    })?;
+    });
+    let client = client.map_err(Failed::before_begin)?;
     // A launch without a number has no task that could ask.
     let _asker = convert::task(&launch.task).ok().map(|task| client.contents.asked_for(task));
     for object in std::mem::take(&mut launch.objects) {
         client.contents.keep(&object);
     }
     let request = Request::new(launch, joined.clock_offset_ns());
-    let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()))?;
+    let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()).before_begin())?;
     carry(clients, &client, (request, claimed), arrived, out, from_hub).await
 }
 
@@ -136,10 +137,11 @@ async fn carry(
     from_hub: Receiver,
 ) -> Result<(), Failed> {
     if let Some(why) = request.clock_trouble() {
-        return Err(FailedKind::Unable.because(why));
+        return Err(FailedKind::Unable.because(why).before_begin());
     }
     let fetched_before = client.contents.fetched_bytes();
-    let (mut live, streams, started_at) = start(clients, client, (&request, claimed), arrived).await?;
+    let started = start(clients, client, (&request, claimed), arrived).await;
+    let (mut live, streams, started_at) = started.map_err(Failed::before_begin)?;
     let ended = live.attend(&request, streams, out, from_hub).await;
     let end = match ended {
         Ok(end) => end,
@@ -476,7 +478,7 @@ impl Live {
                 let killed = || trouble("the task was killed with all its processes".into());
                 return Err(self.charge.refused().unwrap_or_else(killed));
             }
-            Event::Failed(failure) => return Err(request.not_started(&failure)),
+            Event::Failed(failure) => return Err(request.not_started(&failure).before_begin()),
         }
         Ok(None)
     }

@@ -93,6 +93,24 @@ pub(super) fn judge(pool: &Pool, place: &Path, id: &str, report: &Value) -> Resu
     Ok(wrong)
 }
 
+/// A task that runs for longer than anybody may be silent, and says what stays at the hub meanwhile: then it reads what nobody has told of.
+pub fn long(pool: &mut Pool) -> Result<Vec<String>> {
+    const SECONDS: u64 = 32;
+    let place = folder(pool, "long")?;
+    std::fs::create_dir_all(place.join("late")).at("create", &place)?;
+    std::fs::write(place.join("late/in"), "input\n").at("write", &place)?;
+    let line =
+        format!("for i in $(seq {SECONDS}); do echo $i; sleep 1; done; echo run >> log; cat late/$(echo i)n > out\n");
+    std::fs::write(place.join("commands"), line).at("write", &place)?;
+    let since = Instant::now();
+    let id = submit(pool, &place, &["commands"])?;
+    let report = job_once(pool, &id, is_over)?;
+    let read = |name: &str| std::fs::read_to_string(place.join(name)).unwrap_or_default();
+    let is_right = report["job"]["state"] == "done" && read("out") == "input\n" && read("log") == "run\n";
+    let is_once = since.elapsed() < Duration::from_secs(2 * SECONDS - 8);
+    Ok((!is_right || !is_once).then(|| format!("after {:?}: {report}", since.elapsed())).into_iter().collect())
+}
+
 /// The client daemon is killed twice while tasks run and are committed.
 pub fn daemon_killed(pool: &mut Pool) -> Result<Vec<String>> {
     let place = folder(pool, "daemon-killed")?;

@@ -294,6 +294,7 @@ fn draw_output(draw: &mut Draw<'_>) -> Vec<u8> {
             message: draw.text(20),
             errno: draw.word() as i32,
             is_passing: draw.flag(),
+            is_not_begun: draw.flag(),
         }),
         _ => OutputKind::Exited(Box::new(exited(draw))),
     };

@@ -410,7 +410,11 @@ impl Carrying<'_> {
         from_client: &mut Receiver,
     ) -> Result<Outcome, Failed> {
         let (launch, view): (Launch, ViewId) = alive(to_client, prepare(self.client, launch)).await?;
-        let told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
+        let mut told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
+        if self.worker.is_hub {
+            // Whose result it will be the hub behind says.
+            told.worker.clear();
+        }
         // Who is gone is told nothing, and the task runs all the same.
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
         let sending = send_launch(self.shared, self.client, self.worker, launch, view, given);
@@ -419,9 +423,14 @@ impl Carrying<'_> {
         let (mut is_client_there, mut ends_by) = (true, None);
         // Locks that are asked for, and whether the client has not given one: the task begins again at this place.
         let (mut locks_open, mut is_contended) = (0_u64, false);
+        // By a clock of its own: most of what the worker says is not passed on.
+        let mut say_alive = tokio::time::interval_at(tokio::time::Instant::now() + SAY_EVERY, SAY_EVERY);
         loop {
             tokio::select! {
                 output = from_worker.next() => match output?.1.kind {
+                    Some(placed @ OutputKind::Placed(_)) if self.worker.is_hub => {
+                        let _ = to_client.send(&TaskOutput::from(placed)).await;
+                    }
                     Some(started @ OutputKind::Started(_)) => {
                         let _ = to_client.send(&TaskOutput::from(started)).await;
                     }
@@ -464,7 +473,7 @@ impl Carrying<'_> {
                     ends_by = Some(tokio::time::Instant::now() + WIND_UP);
                 }
                 () = until(ends_by) => return Err(FailedKind::Trouble.because("the worker did not end the task in time")),
-                () = tokio::time::sleep(SAY_EVERY), if is_client_there => {
+                _ = say_alive.tick(), if is_client_there => {
                     let _ = to_client.say_alive().await;
                 }
             }

@@ -300,6 +300,9 @@ pub struct Failed {
     /// Of 3: workers have left lately, or none has come yet, so that one may be back in a moment.
     #[prost(bool, tag = "4")]
     pub is_passing: bool,
+    /// The program was not begun. Said by the worker that had the task alone: a hub that lost it does not know.
+    #[prost(bool, tag = "5")]
+    pub is_not_begun: bool,
 }
 
 impl From<InputKind> for TaskInput {
@@ -380,6 +383,11 @@ impl FailedKind {
 }
 
 impl Failed {
+    /// The same, of a program that was not begun.
+    pub fn before_begin(self) -> Self {
+        Self { is_not_begun: true, ..self }
+    }
+
     /// The kind; what this version does not know counts as trouble.
     pub fn reason(&self) -> FailedKind {
         let at = (self.kind as usize).wrapping_sub(1);

@@ -103,6 +103,33 @@ async fn a_driven_job_is_launched_by_its_client_and_its_results_wait() {
     assert!(accepted.is_err(), "nobody launches it");
 }
 
+/// Most of what a task says stays at the hub: its client is told that it lives all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_drives_a_task_that_talks_is_told_that_it_lives() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let hub = serve_journalled(folder.path());
+    let worker = hub.join(7, hello(Role::Worker, 2)).await;
+    let (client, _job, (_to_hub, mut places)) = driving(&hub, JobOpen::default()).await;
+    let place = next_place(&mut places).await;
+    let (_to_hub, mut said) = client.launch(&place).await;
+    let (_, mut to_hub) = launched(&worker).await;
+    tokio::spawn(async move {
+        while to_hub.send(&TaskOutput::from(OutputKind::Stdout(Bytes::from_static(b"x")))).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(700)).await;
+        }
+    });
+    let is_alive = async {
+        while let Some(output) = said.next::<TaskOutput>().await.expect("no error") {
+            if matches!(output.kind, Some(OutputKind::Alive(_))) {
+                return true;
+            }
+        }
+        false
+    };
+    let told = tokio::time::timeout(wire::quiet::SAY_EVERY * 2, is_alive).await;
+    assert_eq!(told, Ok(true), "its worker talks");
+}
+
 /// A worker redeems its token, and a hub behind this one has no workers yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_lends_nothing_yet_is_no_host_for_which_jobs_are_refused() {
