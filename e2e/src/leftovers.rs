@@ -134,6 +134,18 @@ pub fn sweep(scratch: &Path) {
             let _ = rustix::mount::unmount(point, rustix::mount::UnmountFlags::DETACH);
         }
     }
+    detach_disks(scratch);
+}
+
+/// Has no device be a file of the run any more.
+fn detach_disks(scratch: &Path) {
+    for device in std::fs::read_dir("/sys/block").into_iter().flatten().flatten() {
+        let file = std::fs::read(device.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(scratch) {
+            let device = Path::new("/dev").join(device.file_name());
+            let _ = std::process::Command::new("losetup").arg("--detach").arg(device).status();
+        }
+    }
 }
 
 /// Removes a group of no processes, and those beneath it. A killed process whose group is idle dies only once nobody else wants the

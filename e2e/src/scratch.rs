@@ -1,15 +1,18 @@
 //! A temporary folder that is gone when the test is, and the mark by which its processes are known.
 
 use crate::error::{Context, Result};
+use std::fs::{File, TryLockError};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Environment variable that every process of a run carries; its value is the scratch folder.
 pub const MARK: &str = "GLEANER_E2E";
 /// How the names of scratch folders begin.
 pub const PREFIX: &str = "gleaner-e2e-";
+/// From its making on.
+const LOCKED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Copies a program by a process of its own. Were it written to here, a child that another thread forks meanwhile would hold it open for
 /// writing, and it could not be executed until that child executes its own program.
@@ -25,6 +28,8 @@ pub fn copy_program(from: &Path, to: &Path) -> Result<()> {
 pub struct Scratch {
     path: PathBuf,
     keep: bool,
+    /// Locked as long as this process lives: by this others know that it is in use.
+    _lock: File,
 }
 
 impl Scratch {
@@ -36,7 +41,9 @@ impl Scratch {
         let path = std::env::temp_dir().join(format!("{PREFIX}{}-{count}-{nanos:x}", std::process::id()));
         std::fs::create_dir(&path).at("create", &path)?;
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).at("chmod", &path)?;
-        Ok(Self { path, keep: false })
+        let lock = File::open(&path).at("open", &path)?;
+        lock.lock().at("lock", &path)?;
+        Ok(Self { path, keep: false, _lock: lock })
     }
 
     /// Where it is.
@@ -74,6 +81,20 @@ impl Drop for Scratch {
     }
 }
 
+/// Those of runs that have ended without removing them.
+pub fn abandoned() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
+    ours.map(|entry| entry.path()).filter(|path| is_abandoned(path)).collect()
+}
+
+fn is_abandoned(path: &Path) -> bool {
+    let Ok(folder) = File::open(path) else { return false };
+    let age = folder.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
+    // One just made is not locked yet.
+    age.is_some_and(|age| age > LOCKED_WITHIN) && !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
+}
+
 /// Removes a tree, also where directories in it may not be written or searched.
 pub fn remove_all(path: &Path) -> Result<()> {
     if std::fs::symlink_metadata(path).is_err() {
@@ -108,6 +129,7 @@ mod tests {
         std::fs::write(scratch.path().join("a/f"), b"x").unwrap();
         let path = scratch.path().to_path_buf();
         assert!(inner.is_dir());
+        assert!(!abandoned().contains(&path), "it is in use");
         scratch.remove().unwrap();
         assert!(!path.exists());
     }

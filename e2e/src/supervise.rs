@@ -2,9 +2,10 @@
 
 use crate::error::{Context, Result};
 use crate::leftovers::sweep;
-use crate::scratch::{PREFIX, remove_all};
+use crate::scratch::{PREFIX, abandoned, remove_all};
 use rustix::process::Signal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -30,6 +31,8 @@ pub fn default_signals() {
 
 /// Starts this program again with the same arguments as the child, waits for its end, and cleans up after it.
 pub fn parent() -> Result<ExitCode> {
+    // A run that was killed with its parent leaves mounts, and disks that are full.
+    abandoned().iter().try_for_each(|scratch| clear(scratch))?;
     let own = std::env::current_exe().context(|| "cannot find the suite's own binary".to_owned())?;
     let mut command = Command::new(own);
     command.args(std::env::args_os().skip(1)).env(CHILD, "1");
@@ -73,13 +76,13 @@ extern "C" fn kill_child(_signal: libc::c_int) {
 fn clean(child: u32) -> Result<()> {
     crate::bench::group::sweep(child);
     let prefix = format!("{PREFIX}{child}-");
-    for entry in std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten() {
-        if entry.file_name().to_string_lossy().starts_with(&prefix) {
-            sweep(&entry.path());
-            if !entry.path().join(KEEP).exists() {
-                remove_all(&entry.path())?;
-            }
-        }
-    }
-    Ok(())
+    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
+    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+    ours.map(|entry| entry.path()).try_for_each(|scratch| clear(&scratch))
+}
+
+/// Ends what runs in a scratch folder, and removes it unless somebody is to look at it.
+fn clear(scratch: &Path) -> Result<()> {
+    sweep(scratch);
+    if scratch.join(KEEP).exists() { Ok(()) } else { remove_all(scratch) }
 }
