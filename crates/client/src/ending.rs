@@ -9,6 +9,7 @@ use base::ExitStatus;
 use base::door::{Reply, Request};
 use std::time::{Duration, Instant};
 use wire::message::{Exited, InputKind, OutputKind};
+use wire::until;
 
 /// How long a worker may take to say that a signal has reached the program. The promise is that a command whose worker does not
 /// answer ends within five seconds.
@@ -126,14 +127,6 @@ pub(crate) fn heed(outcome: Outcome, ending: Option<u8>) -> Outcome {
             Some(signal),
         ) => Outcome::Cancelled(Some(signal)),
         (outcome, _) => outcome,
-    }
-}
-
-/// Waits until then; without a time, for ever.
-pub(crate) async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time.into()).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::arrivals::Arrivals;
 use crate::call_off::called;
 use crate::caller::{Replies, Requests};
-use crate::ending::{Awaited, Phase, cancelled, impossible_end, leaves_running, until};
+use crate::ending::{Awaited, Phase, cancelled, impossible_end, leaves_running};
 use crate::hedge::{Headway, hedged};
 use crate::hold::{FRAME_BYTES, Held};
 use crate::input::finished;
@@ -31,7 +31,7 @@ use wire::message::{
 };
 use wire::quiet::HUB_QUIET_MAX;
 use wire::signed::Streams;
-use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert};
+use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert, until};
 
 /// How long a cancelled task may take to end before it begins again.
 const CANCEL_TIME_MAX: Duration = Duration::from_secs(5);

@@ -58,11 +58,6 @@ impl Guard {
         }
     }
 
-    /// Those of these folders, in which something guarded was found.
-    pub fn look_at_found(&mut self, folders: &[TreePath], home: Option<&TreePath>) {
-        folders.iter().for_each(|folder| self.look_at(folder, home));
-    }
-
     /// What a change at `path` changes of what is guarded: a path that stands for it.
     pub fn meaning(&mut self, path: &TreePath, home: Option<&TreePath>) -> Option<TreePath> {
         let above: Vec<TreePath> = std::iter::successors(path.parent(), TreePath::parent).collect();
@@ -111,7 +106,7 @@ impl Guard {
     }
 
     /// Notes what is guarded in `folder`.
-    fn look_at(&mut self, folder: &TreePath, home: Option<&TreePath>) {
+    pub fn look_at(&mut self, folder: &TreePath, home: Option<&TreePath>) {
         if self.looked_at.len() >= FOLDERS_MAX || !self.looked_at.insert(folder.clone()) {
             return;
         }
@@ -226,11 +221,7 @@ pub(crate) fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, m
     list(folder).filter(|(_, kind)| is_wanted(*kind)).take(most).map(|(name, _)| name).collect()
 }
 
-/// The names and kinds of the first entries of a folder; none if it cannot be listed.
-fn entries_with_kinds(folder: &TreePath, most: usize) -> Vec<(Vec<u8>, FileType)> {
-    list(folder).take(most).collect()
-}
-
+/// The names and kinds of the entries of a folder; none if it cannot be listed.
 fn list(folder: &TreePath) -> impl Iterator<Item = (Vec<u8>, FileType)> {
     let listing = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok());
     let entries = listing.into_iter().flatten().flatten();

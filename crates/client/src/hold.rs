@@ -73,10 +73,7 @@ impl Held {
 
     /// When the moment is over; never if nothing is held, or the task has not started.
     pub async fn over(&self) {
-        match self.until.filter(|_| !self.is_over && !self.frames.is_empty()) {
-            Some(until) => tokio::time::sleep_until(until).await,
-            None => std::future::pending().await,
-        }
+        wire::until(self.until.filter(|_| !self.is_over && !self.frames.is_empty())).await;
     }
 }
 

@@ -44,12 +44,7 @@ impl LinkWait {
                 std::future::pending::<()>().await;
             }
         };
-        let too_long = async {
-            match self.silent {
-                Some((_, until)) => tokio::time::sleep_until(until.into()).await,
-                None => std::future::pending().await,
-            }
-        };
+        let too_long = wire::until(self.silent.map(|(_, until)| until));
         tokio::select! {
             () = changed => false,
             () = too_long => true,

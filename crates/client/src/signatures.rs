@@ -2,9 +2,8 @@
 
 use base::NodeId;
 use std::sync::Arc;
-use tokio::task::JoinHandle;
 use wire::message::{Exited, Launch, Placed};
-use wire::signed::{Claim, NotSigned, Peers, Statement, Streams, sign_launch};
+use wire::signed::{Checking, Claim, NotSigned, Peers, Statement, Streams, sign_launch};
 use wire::{Joined, Key, convert, versions};
 
 /// What this client signs with, and which workers sign.
@@ -23,8 +22,8 @@ pub(crate) struct Signed {
     version: u32,
     said: Streams,
     worker: Option<(NodeId, String)>,
-    /// Who has signed what came of it; none: nobody has.
-    checked: Option<JoinHandle<Result<Option<NodeId>, NotSigned>>>,
+    /// Whether that is signed, once it has ended.
+    checking: Option<Checking>,
 }
 
 impl Signatures {
@@ -45,7 +44,7 @@ impl Signatures {
             version: joined.welcome.version,
             said: Streams::default(),
             worker: None,
-            checked: None,
+            checking: None,
         };
         (launch, signed)
     }
@@ -64,13 +63,7 @@ impl Signatures {
         if !versions::has_signatures(versions::own()) {
             return Ok(());
         }
-        let accepted = signer.and_then(|signer| match signer {
-            Some(signer) => {
-                self.workers.has_signed(signer);
-                Ok(())
-            }
-            None => self.workers.may_be_unsigned(worker, version),
-        });
+        let accepted = signer.and_then(|signer| self.workers.accept(signer, worker, version));
         accepted.map_err(|error| {
             tracing::warn!(worker = name, %error, "a result is not taken");
             format!("the result is not signed by worker {name}: {error}")
@@ -98,7 +91,7 @@ impl Signed {
     pub fn ended(&mut self, exited: &Exited) {
         let worker = self.worker.as_ref().map(|(node, _)| *node);
         let claim = Claim::of_result(exited, &self.statement, &self.said, worker);
-        self.checked = claim.is_signed().then(|| tokio::task::spawn_blocking(move || claim.check()));
+        self.checking = Some(Checking::begin(claim));
     }
 
     /// Whether this is what its worker says.
@@ -106,8 +99,8 @@ impl Signed {
     /// # Errors
     /// Why not, for a person.
     pub async fn accept(&mut self) -> Result<(), String> {
-        let signer = match self.checked.take() {
-            Some(checking) => checking.await.unwrap_or(Err(NotSigned::Wrong)),
+        let signer = match self.checking.take() {
+            Some(checking) => checking.signer().await,
             None => Ok(None),
         };
         let (worker, name) = self.worker.as_ref().map_or((None, "that has it"), |(node, name)| (Some(*node), name));

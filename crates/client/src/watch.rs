@@ -52,12 +52,7 @@ pub(crate) async fn connection(link: Arc<Link>, joined: Joined) {
                 elsewhere = Some(tokio::spawn(async move { link.look_elsewhere(&joined).await }));
             }
         }
-        let next = async {
-            match look.next {
-                Some(next) => tokio::time::sleep_until(next.into()).await,
-                None => std::future::pending().await,
-            }
-        };
+        let next = wire::until(look.next);
         tokio::select! {
             // What wakes the one who watches the next connection is not to be taken from it.
             biased;

@@ -109,7 +109,8 @@ impl WriteRules {
         if is_new {
             guard.look_at_project(self.policy.folders(), self.policy.home());
             for root in self.policy.roots() {
-                guard.look_at_found(&self.walks.found_in(root), self.policy.home());
+                let found = self.walks.found_in(root);
+                found.iter().for_each(|folder| guard.look_at(folder, self.policy.home()));
             }
         }
         let moves = directories.moved.contains(path);
@@ -174,12 +175,14 @@ impl<'a> Directories<'a> {
         let renamed = renames.collect();
         let is_file = |change: &&Change| matches!(change.action, Action::File { .. } | Action::Fifo { .. });
         let files = delta.changes.iter().filter(is_file).map(|change| &change.path).collect();
-        let changed: HashSet<&TreePath> = delta.changes.iter().map(|change| &change.path).collect();
         let linked = delta.changes.iter().filter_map(|change| match &change.action {
-            Action::HardLink { to } if !changed.contains(to) => Some(to),
+            Action::HardLink { to } => Some(to),
             _ => None,
         });
-        let linked = linked.collect();
+        let mut linked: HashSet<&TreePath> = linked.collect();
+        for change in &delta.changes {
+            linked.remove(&change.path);
+        }
         let sources = delta.changes.iter().filter_map(|change| match &change.action {
             Action::HardLink { to: source } | Action::Rename { from: source } => Some(source),
             _ => None,

@@ -65,8 +65,10 @@ struct Runs {
     view: ViewId,
     /// The same task may run twice at a time: launched again before its first run was seen to have ended.
     count: usize,
+    whole: Budget,
     left: Budget,
-    asked: Asked,
+    /// The first paths that were asked for.
+    first: Vec<TreePath>,
     /// What was over its budget has been logged.
     is_logged: bool,
 }
@@ -75,10 +77,10 @@ impl Asking {
     /// A task begins to run there.
     pub fn begin(&self, client: &SessionKey, task: TaskId, view: ViewId, budget: Option<Budget>) {
         let budget = budget.unwrap_or(USUAL);
-        let left = Budget { paths: budget.paths.min(USUAL.paths), bytes: budget.bytes.min(USUAL.bytes) };
+        let whole = Budget { paths: budget.paths.min(USUAL.paths), bytes: budget.bytes.min(USUAL.bytes) };
         let mut table = self.table();
         let runs = table.entry(client.clone()).or_default().entry(task);
-        let runs = runs.or_insert(Runs { view, count: 0, left, asked: Asked::default(), is_logged: false });
+        let runs = runs.or_insert(Runs { view, count: 0, whole, left: whole, first: Vec::new(), is_logged: false });
         runs.count += 1;
         runs.view = view;
     }
@@ -93,7 +95,11 @@ impl Asking {
         if tasks.is_empty() {
             table.remove(client);
         }
-        ended.map(|runs| runs.asked)
+        ended.map(|Runs { whole, left, first, .. }| Asked {
+            paths: whole.paths - left.paths,
+            first,
+            bytes: whole.bytes - left.bytes,
+        })
     }
 
     /// Counts a question that is not answered. How many there were, now and then: at the first, the second, the fourth and so on.
@@ -104,36 +110,29 @@ impl Asking {
 
     /// For which task a path of `view` is told.
     pub fn path(&self, client: &[u8], named: TaskId, view: ViewId, path: &TreePath) -> Result<TaskId, Denied> {
-        let note = |asked: &mut Asked| {
-            asked.paths += 1;
-            if asked.first.len() < FIRST_MAX {
-                asked.first.push(path.clone());
-            }
-        };
-        self.spend(client, Some(named), Some(view), Budget { paths: 1, bytes: 0 }, note)
+        self.spend(client, Some(named), Some((view, path)), Budget { paths: 1, bytes: 0 })
     }
 
     /// For which task contents are fetched.
     pub fn contents(&self, client: &[u8], named: Option<TaskId>) -> Result<TaskId, Denied> {
-        self.spend(client, named, None, Budget::default(), |_| {})
+        self.spend(client, named, None, Budget::default())
     }
 
     /// So many bytes of contents go to the worker for `task`.
     pub fn bytes(&self, client: &[u8], task: TaskId, bytes: u64) -> Result<TaskId, Denied> {
-        self.spend(client, Some(task), None, Budget { paths: 0, bytes }, |asked| asked.bytes += bytes)
+        self.spend(client, Some(task), None, Budget { paths: 0, bytes })
     }
 
     fn spend(
         &self,
         client: &[u8],
         named: Option<TaskId>,
-        view: Option<ViewId>,
+        path: Option<(ViewId, &TreePath)>,
         cost: Budget,
-        note: impl FnOnce(&mut Asked),
     ) -> Result<TaskId, Denied> {
         let mut table = self.table();
         let tasks = table.get_mut(client).ok_or(Denied::NotRunning)?;
-        let fits = |runs: &Runs| view.is_none_or(|view| runs.view == view);
+        let fits = |runs: &Runs| path.is_none_or(|(view, _)| runs.view == view);
         let named = named.filter(|task| tasks.get(task).is_some_and(fits));
         let task = named.or_else(|| tasks.iter().find(|(_, runs)| fits(runs)).map(|(task, _)| *task));
         let task = task.ok_or(Denied::NotRunning)?;
@@ -146,7 +145,7 @@ impl Asking {
             return Err(Denied::Spent);
         };
         runs.left = Budget { paths, bytes };
-        note(&mut runs.asked);
+        runs.first.extend(path.filter(|_| runs.first.len() < FIRST_MAX).map(|(_, path)| path.clone()));
         Ok(task)
     }
 

@@ -1,13 +1,17 @@
 //! Who did what at the hub: joins, refusals, approvals, revocations, tokens and launches, a line of JSON each, in files of bounded size.
 //! Written by a thread of its own; what it cannot take in time is counted, and nobody waits for it.
 
+use base::NodeId;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use wire::lock;
 
 /// A file of so many bytes becomes the one before; so many of those are kept.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -16,6 +20,8 @@ const OLDER: usize = 3;
 const WAITING_MAX: usize = 4096;
 /// Most lines of one answer.
 const TOLD_MAX: usize = 1000;
+/// Lines a second about those who are refused.
+const LINES_A_SECOND: u32 = 10;
 /// Longest text within a line, in bytes.
 const TEXT_BYTES_MAX: usize = 128;
 
@@ -49,6 +55,12 @@ impl Audit {
         }
     }
 
+    /// Notes that a machine was refused something. `more` is an object with what else there is to say of it.
+    pub fn refused(&self, (node, name): (NodeId, &str), why: &str, mut more: Value) {
+        (more["node"], more["name"], more["why"]) = (node.0.to_hex().into(), name.into(), why.into());
+        self.note("refused", more);
+    }
+
     /// The last lines, the oldest first.
     pub fn last(&self, count: usize) -> Vec<Value> {
         let count = count.min(TOLD_MAX);
@@ -65,6 +77,26 @@ impl Audit {
             }
         }
         found
+    }
+}
+
+/// How many lines about those who are refused go into logs: so many that nobody fills them.
+#[derive(Debug)]
+pub(crate) struct FewLines(Mutex<(Instant, u32)>);
+
+impl Default for FewLines {
+    fn default() -> Self {
+        Self(Mutex::new((Instant::now(), 0)))
+    }
+}
+
+impl FewLines {
+    /// Whether one more may go now.
+    pub fn has_room(&self) -> bool {
+        let mut logged = lock(&self.0);
+        let (since, lines) = *logged;
+        *logged = if since.elapsed() > Duration::from_secs(1) { (Instant::now(), 1) } else { (since, lines + 1) };
+        logged.1 <= LINES_A_SECOND
     }
 }
 

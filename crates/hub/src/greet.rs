@@ -8,8 +8,8 @@ use base::NodeId;
 use base::path::told;
 use bytes::Bytes;
 use serde_json::json;
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use store::system::release;
 use tokio::sync::watch;
 use wire::flow::Path;
@@ -28,8 +28,6 @@ const TAGS_MAX: usize = 64;
 /// Connections of one key. Where hosts ask for workunits many may have one.
 const CONNECTIONS_MAX: usize = 64;
 const CONNECTIONS_OF_HOSTS_MAX: usize = 4096;
-/// Lines in the log a second about those who were not let in.
-const STRANGERS_LOGGED_MAX: u32 = 10;
 
 /// What a machine is told whose rights have ended.
 pub(crate) const REVOKED: &str = "this key was revoked";
@@ -64,14 +62,6 @@ fn bounded(mut hello: Hello) -> Hello {
         behind.rests = told(&behind.rests, PLATFORM_BYTES_MAX);
     }
     hello
-}
-
-/// Whether one more line is not too many of this second.
-fn is_few(logged: &Mutex<(Instant, u32)>) -> bool {
-    let mut logged = lock(logged);
-    let (since, lines) = *logged;
-    *logged = if since.elapsed() > Duration::from_secs(1) { (Instant::now(), 1) } else { (since, lines + 1) };
-    logged.1 <= STRANGERS_LOGGED_MAX
 }
 
 impl Shared {
@@ -161,20 +151,10 @@ impl Shared {
     }
 
     fn note_refused_join(&self, node: NodeId, name: &str, why: &str) {
-        if self.may_log_refusal() {
+        if self.strangers_logged.has_room() {
             tracing::info!(%node, name, refusal = why, "refused");
-            self.audit.note("refused", json!({"node": node.0.to_hex(), "name": name, "why": why}));
+            self.audit.refused((node, name), why, json!({}));
         }
-    }
-
-    /// Whether one more line about somebody who was refused may go into the log now.
-    fn may_log_refusal(&self) -> bool {
-        is_few(&self.strangers_logged)
-    }
-
-    /// The same of those who were let in, and refused something.
-    pub(crate) fn may_log_member(&self) -> bool {
-        is_few(&self.members_logged)
     }
 
     /// Looks once more whether a machine may be here, of whose connection the state knows now: one that was revoked after it was let in,

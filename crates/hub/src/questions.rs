@@ -37,21 +37,15 @@ impl Shared {
             }
             "accounts" => self.accounts(client, is_admin(), &question),
             "token" | "revoke" | "drain" | "approve" | "audit" if !is_admin() => {
-                self.note_refused_question(client, &text("ask"));
-                json!({"error": "only the hub's owner may invite, approve, revoke or drain others, and read the audit log"})
+                let why = "only the hub's owner may invite, approve, revoke or drain others, and read the audit log";
+                self.only_the_owner(client, &text("ask"), json!({"error": why}))
             }
-            "limit" if !is_admin() => {
-                self.note_refused_question(client, "limit");
-                json!({
-                    "error": "only the hub's owner may change an account's limits", "hint": "gleaner accounts shows yours",
-                })
-            }
-            "everyone" if !is_admin() => {
-                self.note_refused_question(client, "everyone");
-                json!({
-                    "error": "only the hub's owner may see the jobs of all accounts", "hint": "gleaner jobs lists yours",
-                })
-            }
+            "limit" if !is_admin() => self.only_the_owner(client, "limit", json!({
+                "error": "only the hub's owner may change an account's limits", "hint": "gleaner accounts shows yours",
+            })),
+            "everyone" if !is_admin() => self.only_the_owner(client, "everyone", json!({
+                "error": "only the hub's owner may see the jobs of all accounts", "hint": "gleaner jobs lists yours",
+            })),
             "limit" => self.limit(&question),
             "everyone" => self.everyones_jobs(&question),
             "token" => {
@@ -139,25 +133,19 @@ impl Shared {
 
     /// Notes a launch that was refused for what it is.
     pub(crate) fn note_refused_launch(&self, client: &ClientSession, task: TaskId, why: &str) {
-        if !self.may_log_member() {
-            return;
+        if self.members_logged.has_room() {
+            let why = crate::audit::text(why.as_bytes());
+            self.audit.refused((client.node, &client.name), &why, json!({"task": task.to_string()}));
         }
-        let why = crate::audit::text(why.as_bytes());
-        self.audit.note(
-            "refused",
-            json!({"node": client.node.0.to_hex(), "name": client.name, "task": task.to_string(), "why": why}),
-        );
     }
 
-    /// Notes that somebody wanted what only the hub's owner may.
-    fn note_refused_question(&self, client: &ClientSession, what: &str) {
-        if !self.may_log_member() {
-            return;
+    /// The answer to who wanted what only the hub's owner may, which is noted.
+    fn only_the_owner(&self, client: &ClientSession, what: &str, answer: Value) -> Value {
+        if self.members_logged.has_room() {
+            let why = format!("only the hub's owner may: {what}");
+            self.audit.refused((client.node, &client.name), &why, json!({}));
         }
-        let facts = json!({
-            "node": client.node.0.to_hex(), "name": client.name, "why": format!("only the hub's owner may: {what}"),
-        });
-        self.audit.note("refused", facts);
+        answer
     }
 
     /// Says which worker that is, and how many CPUs are busy there still.

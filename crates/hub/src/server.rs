@@ -1,7 +1,7 @@
 //! Accepting connections, and serving each role's streams.
 
 use crate::above;
-use crate::audit::Audit;
+use crate::audit::{Audit, FewLines};
 use crate::desk::{Desk, DeskError, Room};
 use crate::greet::{Guest, answer_pings};
 use crate::held::Held;
@@ -142,9 +142,10 @@ pub struct Shared {
     /// Names the store, for clients that come back.
     pub(crate) store_name: Bytes,
     pub(crate) guests: Guests,
-    /// Since when, and how many lines about those who were not let in went into the log.
-    pub(crate) strangers_logged: Mutex<(Instant, u32)>,
-    pub(crate) members_logged: Mutex<(Instant, u32)>,
+    /// Lines in logs about those who were not let in.
+    pub(crate) strangers_logged: FewLines,
+    /// The same of those who were.
+    pub(crate) members_logged: FewLines,
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
     pub(crate) epoch: u64,
@@ -218,8 +219,8 @@ impl Hub {
             joins_refused: Mutex::default(),
             store_name: Bytes::from(config.store.identity()?.to_vec()),
             guests: listener.guests(),
-            strangers_logged: Mutex::new((Instant::now(), 0)),
-            members_logged: Mutex::new((Instant::now(), 0)),
+            strangers_logged: FewLines::default(),
+            members_logged: FewLines::default(),
             state: Mutex::new(State::new(desk, drained)),
             tickets: AtomicU64::new(1),
             epoch,

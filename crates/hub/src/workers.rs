@@ -145,10 +145,7 @@ impl Shared {
     /// What a worker is answered that may not ask; noted now and then.
     fn denied(&self, worker: &WorkerSession, why: Denied) -> (String, i32) {
         if let Some(count) = worker.asking.refuse() {
-            let facts = json!({
-                "node": worker.node.0.to_hex(), "name": worker.name, "why": why.to_string(), "count": count,
-            });
-            self.audit.note("refused", facts);
+            self.audit.refused((worker.node, &worker.name), &why.to_string(), json!({"count": count}));
         }
         denied(why)
     }

@@ -50,6 +50,7 @@ mod transport;
 mod trust;
 mod tunnel;
 mod turn;
+mod until;
 pub mod versions;
 pub mod whereabouts;
 pub mod without;
@@ -68,6 +69,7 @@ pub use token::{Role, Token};
 pub use transport::Hold;
 pub use trust::Trust;
 pub use turn::Turn;
+pub use until::until;
 pub use whereabouts::Whereabouts;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -53,10 +53,7 @@ impl Accounts {
 
     /// Waits until then.
     pub async fn due(&self) {
-        match self.next() {
-            Some(moment) => tokio::time::sleep_until(moment.into()).await,
-            None => std::future::pending().await,
-        }
+        wire::until(self.next()).await;
     }
 
     /// Looks; `None` if nothing is counted here.

@@ -2,9 +2,8 @@
 
 use base::{NodeId, Time};
 use bytes::Bytes;
-use tokio::task::JoinHandle;
 use wire::message::{Exited, Failed, FailedKind, Launch};
-use wire::signed::{Begun, Claim, NotNew, NotSigned, Parties, Peers, Statement, Streams, sign_result};
+use wire::signed::{Begun, Checking, Claim, NotNew, NotSigned, Parties, Peers, Statement, Streams, sign_result};
 use wire::{Joined, Key, now_nanos, versions};
 
 /// What this worker signs with, and what it knows of those who sign.
@@ -24,8 +23,7 @@ pub(crate) struct Claimed {
     launched: Time,
     /// Spoken with the hub.
     version: u32,
-    /// None: it carries no signature.
-    checked: Option<JoinHandle<Result<Option<NodeId>, NotSigned>>>,
+    checking: Checking,
 }
 
 fn refused(task: &[u8], why: &Refused) -> Failed {
@@ -54,19 +52,15 @@ impl Signatures {
         let claimed = Claim::of_launch(launch, hub).map_err(|error| refused(launch.task.as_ref(), &error.into()))?;
         let ((parties, claim), launched) = (claimed, Time(launch.launched));
         let (statement, task) = (claim.statement, launch.task.clone());
-        let checked = claim.is_signed().then(|| tokio::task::spawn_blocking(move || claim.check()));
-        Ok(Claimed { parties, statement, task, launched, version, checked })
+        Ok(Claimed { parties, statement, task, launched, version, checking: Checking::begin(claim) })
     }
 
     /// Lets a launch begin if its client has signed it, and if it begins here for the first time. Nothing of it runs before. Another worker,
     /// or the client's own machine, may do better: that is for the client to decide, who is told why.
     pub(crate) async fn admit(&self, claimed: Claimed) -> Result<Statement, Failed> {
-        let Claimed { parties, statement, task, launched, version, checked } = claimed;
-        let signer = match checked {
-            Some(checking) => checking.await.unwrap_or(Err(NotSigned::Wrong)),
-            None => Ok(None),
-        };
-        let admitted = self.let_begin(parties, (statement, signer), launched, version, Time(now_nanos()));
+        let Claimed { parties, statement, task, launched, version, checking } = claimed;
+        let admitted =
+            self.let_begin(parties, (statement, checking.signer().await), launched, version, Time(now_nanos()));
         admitted.map(|()| statement).map_err(|why| refused(&task, &why))
     }
 
@@ -78,14 +72,9 @@ impl Signatures {
         version: u32,
         now: Time,
     ) -> Result<(), Refused> {
-        match signer? {
-            Some(client) => {
-                self.clients.has_signed(client);
-                self.begun.begin(client, statement, launched, now)?;
-            }
-            None => self.clients.may_be_unsigned(Some(parties.client), version)?,
-        }
-        Ok(())
+        let signer = signer?;
+        self.clients.accept(signer, Some(parties.client), version)?;
+        signer.map_or(Ok(()), |client| Ok(self.begun.begin(client, statement, launched, now)?))
     }
 
     /// Signs what came of a launch.

@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
+use wire::fetch::Asker;
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput,
 };
@@ -43,11 +44,7 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, launch: Launch, to_hub: 
     let arrived = Instant::now();
     let (out, writer) = Out::start(to_hub);
     let task = convert::task(&launch.task).unwrap_or(TaskId(0));
-    let outcome = match clients.signatures.claim(&launch, &joined) {
-        Ok(claimed) => begin(&clients, &joined, (launch, claimed), arrived, &out, from_hub).await,
-        Err(refused) => Err(refused.before_begin()),
-    };
-    if let Err(failed) = outcome {
+    if let Err(failed) = carry(&clients, &joined, launch, arrived, &out, from_hub).await {
         tracing::debug!(%task, why = failed.message, "a task came to nothing");
         let failed = clients.scratches.explain(failed, &clients.guests).await;
         let _ = out.words.send(OutputKind::Failed(failed).into()).await;
@@ -56,29 +53,33 @@ pub async fn run(clients: Arc<Clients>, joined: Joined, launch: Launch, to_hub: 
     let _ = writer.await;
 }
 
-/// Takes what came with a launch, and carries it out if it counts.
-async fn begin(
-    clients: &Arc<Clients>,
-    joined: &Joined,
-    (mut launch, claimed): (Launch, Claimed),
-    arrived: Instant,
-    out: &Out,
-    from_hub: Receiver,
-) -> Result<(), Failed> {
+/// A launch whose client's files are here, and by which what it asks for is answered as long as this lives.
+struct Ready {
+    client: Arc<Client>,
+    request: Request,
+    claimed: Claimed,
+    _asker: Option<Asker>,
+}
+
+/// Takes what came with a launch.
+fn ready(clients: &Arc<Clients>, joined: &Joined, mut launch: Launch) -> Result<Ready, Failed> {
+    let claimed = clients.signatures.claim(&launch, joined)?;
     let client = clients.client(&launch.client, base::Tenant(launch.tenant_number), joined);
     let client = client.map_err(|error| match error.kind() {
         std::io::ErrorKind::ResourceBusy => FailedKind::Evicted.because(error.to_string()),
         _ => trouble(format!("the client's files cannot be mounted: {error}")),
-    });
-    let client = client.map_err(Failed::before_begin)?;
+    })?;
     // A launch without a number has no task that could ask.
     let _asker = convert::task(&launch.task).ok().map(|task| client.contents.asked_for(task));
     for object in std::mem::take(&mut launch.objects) {
         client.contents.keep(&object);
     }
     let request = Request::new(launch, joined.clock_offset_ns());
-    let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()).before_begin())?;
-    carry(clients, &client, (request, claimed), arrived, out, from_hub).await
+    let request = request.map_err(|error| FailedKind::Refused.because(error.to_string()))?;
+    match request.clock_trouble() {
+        Some(why) => Err(FailedKind::Unable.because(why)),
+        None => Ok(Ready { client, request, claimed, _asker }),
+    }
 }
 
 fn trouble(why: String) -> Failed {
@@ -130,15 +131,15 @@ struct Live {
 
 async fn carry(
     clients: &Arc<Clients>,
-    client: &Arc<Client>,
-    (request, claimed): (Request, Claimed),
+    joined: &Joined,
+    launch: Launch,
     arrived: Instant,
     out: &Out,
     from_hub: Receiver,
 ) -> Result<(), Failed> {
-    if let Some(why) = request.clock_trouble() {
-        return Err(FailedKind::Unable.because(why).before_begin());
-    }
+    let ready = ready(clients, joined, launch).map_err(Failed::before_begin)?;
+    let Ready { client, request, claimed, _asker } = ready;
+    let client = &client;
     let fetched_before = client.contents.fetched_bytes();
     let started = start(clients, client, (&request, claimed), arrived).await;
     let (mut live, streams, started_at) = started.map_err(Failed::before_begin)?;

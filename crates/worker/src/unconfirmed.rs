@@ -96,10 +96,7 @@ impl Unconfirmed {
 
     /// Waits until it is time to look.
     pub async fn due(&self) {
-        match self.look {
-            Some(look) => tokio::time::sleep_until(look.into()).await,
-            None => std::future::pending().await,
-        }
+        wire::until(self.look).await;
     }
 
     /// Looks at the init. Returns the signals that the client is to be told of; or that the task is to be ended, and why.

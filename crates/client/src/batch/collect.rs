@@ -220,7 +220,7 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
     let mut arrivals = arrivals(way);
     // All at once: the hub may be far.
     arrivals.fetch(&[&said[0][..], &said[1], &at].concat()).await?;
-    let (arrivals, written) = write_outputs(way, ended.index, arrivals, said).await?;
+    let (arrivals, written, said) = write_outputs(way, ended.index, arrivals, said).await?;
     end.said = written.map(|(bytes, _)| bytes);
     end.is_cut |= written.iter().any(|(_, is_cut)| *is_cut);
     if ended.failure != 0 {
@@ -233,8 +233,7 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
         None => match exited(&arrivals, at.first(), result.exited)? {
             Some(exited) => {
                 end.own = Some(exited.status().into());
-                let told = (digests(&result.stdout)?, digests(&result.stderr)?);
-                if let Err(why) = check_signature(way, ended, &exited, &arrivals, told, &result.worker)? {
+                if let Err(why) = check_signature(way, ended, &exited, &said, &result.worker)? {
                     end.how = How::NotCommitted(shortened(&format!("nothing committed: {why}")));
                     return Ok(true);
                 }
@@ -279,34 +278,43 @@ pub(super) fn exited(
     Ok(wire::decode::<Exited>(bytes.into()).ok())
 }
 
-/// Writes what a task said on standard output and standard error to its files; gives how much that is, and whether there was more.
+/// Writes what a task said on standard output and standard error to its files; gives how much that is, and whether there was more, and all of
+/// it as it is signed.
 async fn write_outputs(
     way: &Arc<Way>,
     index: u32,
     arrivals: Arrivals,
     said: [Vec<Digest>; 2],
-) -> Result<(Arrivals, [(u64, bool); 2]), String> {
+) -> Result<(Arrivals, [(u64, bool); 2], Streams), String> {
     let way = way.clone();
     let written = blocking_io(move || {
-        let mut written = [(0, false); 2];
-        for (stream, names) in said.iter().enumerate() {
+        let (mut written, signed) = ([(0, false); 2], Streams::up_to(OUTPUT_BYTES_MAX));
+        for (at, (names, stream)) in said.iter().zip([Streams::STDOUT, Streams::STDERR]).enumerate() {
             if !names.is_empty() || way.job.spec.batch.assimilate.is_some() {
-                written[stream] = write(&way.job.output(index, stream as u8 + 1), arrivals.spool(), names)?;
+                let path = way.job.output(index, at as u8 + 1);
+                written[at] = write(&path, arrivals.spool(), names, |bytes| signed.add(stream, bytes))?;
             }
         }
-        Ok((arrivals, written))
+        Ok((arrivals, written, signed))
     });
     written.await.map_err(|error| format!("writing a task's output: {error}"))
 }
 
-/// Writes an output to its file, in the place of an earlier try's; gives how much that is, and whether there was more.
-pub(super) fn write(path: &Path, spool: &Spool, names: &[Digest]) -> std::io::Result<(u64, bool)> {
+/// Writes an output to its file, in the place of an earlier try's; gives how much that is, and whether there was more. `each` is told each
+/// part of it.
+pub(super) fn write(
+    path: &Path,
+    spool: &Spool,
+    names: &[Digest],
+    each: impl Fn(&[u8]),
+) -> std::io::Result<(u64, bool)> {
     let folder = path.parent().ok_or(std::io::ErrorKind::InvalidFilename)?;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     let mut bytes_written = 0;
     for name in names {
         let bytes = spool.get(name)?;
+        each(&bytes);
         if bytes_written + bytes.len() as u64 > OUTPUT_BYTES_MAX {
             file.sync_all()?;
             return Ok((bytes_written, true));
@@ -367,23 +375,15 @@ fn check_signature(
     way: &Way,
     ended: &Ended,
     exited: &Exited,
-    arrivals: &Arrivals,
-    (stdout, stderr): (Vec<Digest>, Vec<Digest>),
+    said: &Streams,
     worker: &str,
 ) -> Result<Result<(), String>, String> {
-    let said = Streams::up_to(OUTPUT_BYTES_MAX);
-    for (stream, names) in [(Streams::STDOUT, stdout), (Streams::STDERR, stderr)] {
-        for name in names {
-            let bytes = arrivals.spool().get(&name).map_err(|error| error.to_string())?;
-            said.add(stream, &bytes);
-        }
-    }
     let known = way.job.launched(ended.index, ended.number);
     let (statement, node) = known.map_or((None, None), |known| (known.statement, known.worker));
     let link = way.daemon.link().ok_or("no hub is known")?;
     let version = way.joined.welcome.version;
     // Where an earlier version has not noted what was said with the launch, nothing can be checked.
-    let signer = statement.map_or(Ok(None), |statement| Claim::of_result(exited, &statement, &said, node).check());
+    let signer = statement.map_or(Ok(None), |statement| Claim::of_result(exited, &statement, said, node).check());
     let node = statement.and(node);
     Ok(link.signatures().accept(signer, (node, &printable(worker.as_bytes())), version))
 }
@@ -412,10 +412,10 @@ mod tests {
         spool.put(names[1], b"two").unwrap();
         let path = folder.path().join("output/0/1.stdout");
         for _ in 0..2 {
-            assert_eq!(write(&path, &spool, &names).unwrap(), (7, false));
+            assert_eq!(write(&path, &spool, &names, |_| {}).unwrap(), (7, false));
             assert_eq!(std::fs::read(&path).unwrap(), b"one two");
         }
-        assert!(write(&path, &spool, &[Digest::of(b"three")]).is_err());
+        assert!(write(&path, &spool, &[Digest::of(b"three")], |_| {}).is_err());
     }
 
     #[test]

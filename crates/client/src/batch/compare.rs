@@ -189,8 +189,8 @@ fn write_all(
     changes: &[Change],
 ) -> io::Result<()> {
     make_folder(folder)?;
-    write(&folder.join("stdout"), spool, &said[0])?;
-    write(&folder.join("stderr"), spool, &said[1])?;
+    write(&folder.join("stdout"), spool, &said[0], |_| {})?;
+    write(&folder.join("stderr"), spool, &said[1], |_| {})?;
     std::fs::write(folder.join("status"), format!("{}\n", status.shell_code()))?;
     let mut list = File::create(folder.join("changes"))?;
     make_folder(&folder.join("files"))?;

@@ -7,7 +7,6 @@ use super::log::{End, How, Own, shortened};
 use super::reason;
 use crate::allowance::Allowance;
 use crate::call_off::CallOff;
-use crate::ending::until;
 use crate::link::Reach;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::record::TOLD_BYTES_MAX;
@@ -23,7 +22,7 @@ use std::time::{Duration, Instant};
 use wire::message::work::{Instance, Place, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
 use wire::quiet::HUB_QUIET_MAX;
-use wire::{Quiet, Receiver, Sender, convert, lock, now_nanos};
+use wire::{Quiet, Receiver, Sender, convert, lock, now_nanos, until};
 
 /// How often one place is tried: the hub may have lost the view.
 const TRIES_MAX: u32 = 3;

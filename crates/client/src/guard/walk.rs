@@ -1,7 +1,7 @@
 //! The folders of a project in which a way to what is guarded begins, however deep they lie. Found by a walk, which is remembered for a
 //! while: a task cannot make such a way, and who works in the project seldom does.
 
-use super::entries_with_kinds;
+use super::list;
 use crate::policy::guarded_places;
 use base::TreePath;
 use rustix::fs::FileType;
@@ -61,7 +61,7 @@ fn walked(root: &TreePath) -> Vec<TreePath> {
         if looked_into > FOLDERS_MAX || found.len() >= FOUND_MAX || begun.elapsed() > TIME_MAX {
             break;
         }
-        let entries = entries_with_kinds(&folder, ENTRIES_MAX);
+        let entries: Vec<(Vec<u8>, FileType)> = list(&folder).take(ENTRIES_MAX).collect();
         let has = |wanted: &[u8]| entries.iter().any(|(name, _)| name == wanted);
         if entries.iter().any(|(name, _)| wanted.contains(&name[..])) || (has(b"HEAD") && has(b"objects")) {
             found.push(folder.clone());

@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
 use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
 use wire::quiet::SAY_EVERY;
-use wire::{Receiver, Sender, lock};
+use wire::{Receiver, Sender, lock, until};
 
 /// How long a client may take to launch what has a place.
 const LAUNCH_LIMIT: Duration = Duration::from_secs(60);
@@ -383,14 +383,6 @@ impl State {
 /// The name that the wire has for an instance; nothing if it is none.
 fn instance_name(told: Instance) -> Option<InstanceName> {
     Some(InstanceName { task: TaskName::from_u64(told.task), number: u8::try_from(told.number).ok()? })
-}
-
-/// Waits until then; without a time, for ever.
-async fn until(time: Option<tokio::time::Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
-    }
 }
 
 /// A launch on its way.

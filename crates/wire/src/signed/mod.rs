@@ -17,6 +17,7 @@ use crate::key::{Key, signer};
 use crate::message::{Exited, Launch};
 use base::NodeId;
 use bytes::Bytes;
+use tokio::task::JoinHandle;
 
 /// Why a launch or a result does not count.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,7 +79,7 @@ impl Claim {
     }
 
     /// Whether somebody has signed it.
-    pub fn is_signed(&self) -> bool {
+    fn is_signed(&self) -> bool {
         !self.signed.is_empty()
     }
 
@@ -94,6 +95,28 @@ impl Claim {
         match self.expected.filter(|expected| *expected != found) {
             Some(expected) => Err(NotSigned::Other { expected, found }),
             None => Ok(Some(found)),
+        }
+    }
+}
+
+/// A claim whose signature is being checked, on another thread; none: it carries none.
+#[derive(Debug)]
+pub struct Checking(Option<JoinHandle<Result<Option<NodeId>, NotSigned>>>);
+
+impl Checking {
+    /// Begins.
+    pub fn begin(claim: Claim) -> Self {
+        Self(claim.is_signed().then(|| tokio::task::spawn_blocking(move || claim.check())))
+    }
+
+    /// Who has signed it, if anybody has.
+    ///
+    /// # Errors
+    /// As [`Claim::check`].
+    pub async fn signer(self) -> Result<Option<NodeId>, NotSigned> {
+        match self.0 {
+            Some(checking) => checking.await.unwrap_or(Err(NotSigned::Wrong)),
+            None => Ok(None),
         }
     }
 }

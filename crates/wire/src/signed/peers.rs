@@ -23,8 +23,23 @@ impl Peers {
         Self { is_required, signers: Mutex::default() }
     }
 
+    /// Whether what this one has signed, or nobody, may be `node`'s; `None`: it is not known whose it
+    /// is. `version`: that which is spoken with the hub. Who has signed is remembered.
+    ///
+    /// # Errors
+    /// [`NotSigned`] if it may not.
+    pub fn accept(&self, signer: Option<NodeId>, node: Option<NodeId>, version: u32) -> Result<(), NotSigned> {
+        match signer {
+            Some(signer) => {
+                self.has_signed(signer);
+                Ok(())
+            }
+            None => self.may_be_unsigned(node, version),
+        }
+    }
+
     /// This one has signed.
-    pub fn has_signed(&self, node: NodeId) {
+    pub(super) fn has_signed(&self, node: NodeId) {
         let mut signers = lock(&self.signers);
         if signers.len() < PEERS_MAX {
             signers.insert(node);
@@ -37,7 +52,7 @@ impl Peers {
     ///
     /// # Errors
     /// [`NotSigned`] if it may not.
-    pub fn may_be_unsigned(&self, node: Option<NodeId>, version: u32) -> Result<(), NotSigned> {
+    pub(super) fn may_be_unsigned(&self, node: Option<NodeId>, version: u32) -> Result<(), NotSigned> {
         let signs = |node| versions::has_signatures(version) && lock(&self.signers).contains(&node);
         match node {
             _ if self.is_required => Err(NotSigned::Required),
