@@ -498,7 +498,7 @@ impl<'a> Exchange<'a> {
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
-            (Ok(spool), Some(exited)) => match self.signed.accept().await {
+            (Ok(spool), Some(exited)) => match self.signed.accept() {
                 Ok(()) => Outcome::Ended(exited, Box::new(spool)),
                 Err(why) => Outcome::Lost(why),
             },

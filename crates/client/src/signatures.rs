@@ -3,7 +3,7 @@
 use base::NodeId;
 use std::sync::Arc;
 use wire::message::{Exited, Launch, Placed};
-use wire::signed::{Checking, Claim, NotSigned, Peers, Statement, Streams, sign_launch};
+use wire::signed::{Claim, NotSigned, Peers, Seals, Statement, Streams, sign_launch};
 use wire::{Joined, Key, convert, versions};
 
 /// What this client signs with, and which workers sign.
@@ -11,6 +11,7 @@ use wire::{Joined, Key, convert, versions};
 pub(crate) struct Signatures {
     key: Key,
     workers: Peers,
+    seals: Seals,
 }
 
 /// A launch whose result is to come.
@@ -22,14 +23,14 @@ pub(crate) struct Signed {
     version: u32,
     said: Streams,
     worker: Option<(NodeId, String)>,
-    /// Whether that is signed, once it has ended.
-    checking: Option<Checking>,
+    /// Who has signed that, if anybody has.
+    signer: Result<Option<NodeId>, NotSigned>,
 }
 
 impl Signatures {
     /// By this key. `is_required`: results without a signature are not committed.
     pub fn new(key: Key, is_required: bool) -> Arc<Self> {
-        Arc::new(Self { key, workers: Peers::new(is_required) })
+        Arc::new(Self { seals: Seals::new(key.clone()), key, workers: Peers::new(is_required) })
     }
 
     /// Signs a launch that is about to be sent over this connection. What comes of it is awaited.
@@ -37,6 +38,9 @@ impl Signatures {
         let statement = sign_launch(&self.key, joined.connection.peer(), &mut launch);
         if !versions::has_signatures(versions::own()) {
             launch.signature.clear();
+        } else if launch.place.is_none() {
+            // What comes of a job is checked by whoever then is the daemon, which may have heard nobody yet.
+            launch.seals = self.seals.recent(&statement, if joined.connection.is_far() { 1 } else { usize::MAX });
         }
         let signed = Signed {
             signatures: self.clone(),
@@ -44,7 +48,7 @@ impl Signatures {
             version: joined.welcome.version,
             said: Streams::default(),
             worker: None,
-            checking: None,
+            signer: Ok(None),
         };
         (launch, signed)
     }
@@ -87,24 +91,21 @@ impl Signed {
         self.said.add(stream, bytes);
     }
 
-    /// The command has ended so, and has said all that it says: begins to check that, on another thread, while the contents arrive.
+    /// The command has ended so, and has said all that it says.
     pub fn ended(&mut self, exited: &Exited) {
         let worker = self.worker.as_ref().map(|(node, _)| *node);
         let claim = Claim::of_result(exited, &self.statement, &self.said, worker);
-        self.checking = Some(Checking::begin(claim));
+        let signer = self.signatures.seals.check(&claim, &exited.seal);
+        self.signer = signer.map(|signer| signer.map(|signer| signer.node));
     }
 
     /// Whether this is what its worker says.
     ///
     /// # Errors
     /// Why not, for a person.
-    pub async fn accept(&mut self) -> Result<(), String> {
-        let signer = match self.checking.take() {
-            Some(checking) => checking.signer().await,
-            None => Ok(None),
-        };
+    pub fn accept(&self) -> Result<(), String> {
         let (worker, name) = self.worker.as_ref().map_or((None, "that has it"), |(node, name)| (Some(*node), name));
-        self.signatures.accept(signer, (worker, name), self.version)
+        self.signatures.accept(self.signer.clone(), (worker, name), self.version)
     }
 }
 

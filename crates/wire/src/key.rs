@@ -1,6 +1,7 @@
 //! A machine's key pair: Ed25519, made on first use, kept in a file that only its owner can read.
 
 use base::{Digest, NodeId};
+use ed25519_dalek::{SigningKey, VerifyingKey};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
@@ -22,6 +23,9 @@ pub struct Key {
 pub(crate) const PUBLIC_BYTES: usize = 32;
 /// Bytes of a signature.
 pub(crate) const SIGNATURE_BYTES: usize = 64;
+/// Where the seed is in a private key in PKCS #8 (RFC 8410), and what is before it: an octet string of 32 bytes.
+const SEED_AT: usize = 16;
+const SEED_START: [u8; 2] = [0x04, 0x20];
 /// What a `SubjectPublicKeyInfo` of Ed25519 begins with (RFC 8410); the public key's bytes follow.
 const INFO_START: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
@@ -119,9 +123,26 @@ impl Key {
     /// The public key, and the signature that its holder alone can give to this digest.
     pub(crate) fn sign(&self, digest: &Digest) -> [u8; PUBLIC_BYTES + SIGNATURE_BYTES] {
         let mut signed = [0; PUBLIC_BYTES + SIGNATURE_BYTES];
-        signed[..PUBLIC_BYTES].copy_from_slice(self.pair.public_key().as_ref());
+        signed[..PUBLIC_BYTES].copy_from_slice(self.public());
         signed[PUBLIC_BYTES..].copy_from_slice(self.pair.sign(&digest.0).as_ref());
         signed
+    }
+
+    /// The public key's bytes.
+    fn public(&self) -> &[u8] {
+        self.pair.public_key().as_ref()
+    }
+
+    /// A secret that only this machine and the holder of a public key can make: X25519 with the keys' Montgomery forms. `None`: nobody holds
+    /// that key.
+    pub(crate) fn shared_with(&self, public: &[u8; PUBLIC_BYTES]) -> Option<[u8; 32]> {
+        let seed = self.pkcs8.get(SEED_AT..SEED_AT + 32)?.first_chunk()?;
+        let own = SigningKey::from_bytes(seed);
+        if self.pkcs8[..SEED_AT].last_chunk() != Some(&SEED_START) || own.verifying_key().as_bytes() != self.public() {
+            return None;
+        }
+        let other = VerifyingKey::from_bytes(public).ok().filter(|key| !key.is_weak())?;
+        Some(other.to_montgomery().mul_clamped(own.to_scalar_bytes()).to_bytes())
     }
 
     pub(crate) fn certified(&self) -> Arc<CertifiedKey> {
@@ -144,7 +165,12 @@ pub(crate) fn node_of(public: &[u8]) -> NodeId {
 pub(crate) fn signer(digest: &Digest, signed: &[u8]) -> Option<NodeId> {
     let (public, signature) = signed.split_at_checked(PUBLIC_BYTES)?;
     UnparsedPublicKey::new(&ED25519, public).verify(&digest.0, signature).ok()?;
-    Some(node_of(&[&INFO_START[..], public].concat()))
+    Some(node_of_public(public))
+}
+
+/// The name of the machine with the public key of these bytes.
+pub(crate) fn node_of_public(public: &[u8]) -> NodeId {
+    node_of(&[&INFO_START[..], public].concat())
 }
 
 #[cfg(test)]
@@ -161,6 +187,17 @@ mod tests {
         assert_eq!(signer(&digest, &[]), None);
         signed[..PUBLIC_BYTES].copy_from_slice(&Key::generate().sign(&digest)[..PUBLIC_BYTES]);
         assert_eq!(signer(&digest, &signed), None, "another's key");
+    }
+
+    #[test]
+    fn two_machines_share_a_secret() {
+        let (one, other, third) = (Key::generate(), Key::generate(), Key::generate());
+        let shared = |key: &Key, with: &Key| key.shared_with(with.public().first_chunk().expect("32 bytes"));
+        assert!(shared(&one, &other).is_some());
+        assert_eq!(shared(&one, &other), shared(&other, &one));
+        assert_ne!(shared(&one, &other), shared(&one, &third));
+        let neutral: [u8; PUBLIC_BYTES] = std::array::from_fn(|at| u8::from(at == 0));
+        assert_eq!(one.shared_with(&neutral), None, "anybody could make it");
     }
 
     #[test]

@@ -191,6 +191,10 @@ pub struct Launch {
     /// How many launches of its client wait for a place while this one has got its own; set by the hub.
     #[prost(uint32, tag = "42")]
     pub waiting: u32,
+    /// Seals for workers of which the client has had results, one after the other ([`crate::signed::Seals`]): which of them gets the launch
+    /// is not known yet.
+    #[prost(bytes = "bytes", tag = "43")]
+    pub seals: Bytes,
 }
 
 /// What may be asked for a task. Honest programs need far less; a worker that lies gets no more.

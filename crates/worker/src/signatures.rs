@@ -3,7 +3,7 @@
 use base::{NodeId, Time};
 use bytes::Bytes;
 use wire::message::{Exited, Failed, FailedKind, Launch};
-use wire::signed::{Begun, Checking, Claim, NotNew, NotSigned, Parties, Peers, Statement, Streams, sign_result};
+use wire::signed::{Begun, Claim, NotNew, NotSigned, Parties, Peers, Seals, Signer, Statement, Streams};
 use wire::{Joined, Key, now_nanos, versions};
 
 /// What this worker signs with, and what it knows of those who sign.
@@ -11,10 +11,11 @@ use wire::{Joined, Key, now_nanos, versions};
 pub struct Signatures {
     key: Key,
     clients: Peers,
+    seals: Seals,
     begun: Begun,
 }
 
-/// A launch whose signature is being checked.
+/// A launch that says whose it is.
 #[derive(Debug)]
 pub(crate) struct Claimed {
     parties: Parties,
@@ -23,7 +24,16 @@ pub(crate) struct Claimed {
     launched: Time,
     /// Spoken with the hub.
     version: u32,
-    checking: Checking,
+    /// Who has signed it, if anybody has.
+    signer: Option<Signer>,
+}
+
+/// A launch that may begin.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Admitted {
+    statement: Statement,
+    /// Whose seal it has.
+    sealed_by: Option<NodeId>,
 }
 
 fn refused(task: &[u8], why: &Refused) -> Failed {
@@ -43,44 +53,56 @@ enum Refused {
 impl Signatures {
     /// By this key. `is_required`: launches without a signature are refused.
     pub fn new(key: Key, is_required: bool) -> Self {
-        Self { key, clients: Peers::new(is_required), begun: Begun::new(Time(now_nanos())) }
+        Self {
+            seals: Seals::new(key.clone()),
+            key,
+            clients: Peers::new(is_required),
+            begun: Begun::new(Time(now_nanos())),
+        }
     }
 
-    /// Begins to check a launch, on another thread: what comes with it unsigned, its step of the view and objects, is taken in meanwhile.
+    /// Checks a launch's signature.
     pub(crate) fn claim(&self, launch: &Launch, joined: &Joined) -> Result<Claimed, Failed> {
         let (hub, version) = (joined.connection.peer(), joined.welcome.version);
-        let claimed = Claim::of_launch(launch, hub).map_err(|error| refused(launch.task.as_ref(), &error.into()))?;
-        let ((parties, claim), launched) = (claimed, Time(launch.launched));
-        let (statement, task) = (claim.statement, launch.task.clone());
-        Ok(Claimed { parties, statement, task, launched, version, checking: Checking::begin(claim) })
+        let (task, launched) = (launch.task.clone(), Time(launch.launched));
+        let claimed = Claim::of_launch(launch, hub).and_then(|(parties, claim)| {
+            Ok(Claimed {
+                parties,
+                statement: claim.statement,
+                task,
+                launched,
+                version,
+                signer: self.seals.check(&claim, &launch.seals)?,
+            })
+        });
+        claimed.map_err(|error| refused(launch.task.as_ref(), &error.into()))
     }
 
     /// Lets a launch begin if its client has signed it, and if it begins here for the first time. Nothing of it runs before. Another worker,
     /// or the client's own machine, may do better: that is for the client to decide, who is told why.
-    pub(crate) async fn admit(&self, claimed: Claimed) -> Result<Statement, Failed> {
-        let Claimed { parties, statement, task, launched, version, checking } = claimed;
-        let admitted =
-            self.let_begin(parties, (statement, checking.signer().await), launched, version, Time(now_nanos()));
-        admitted.map(|()| statement).map_err(|why| refused(&task, &why))
+    pub(crate) fn admit(&self, claimed: &Claimed) -> Result<Admitted, Failed> {
+        let begins = self.let_begin(claimed, Time(now_nanos()));
+        let sealed_by = claimed.signer.filter(|signer| signer.has_sealed).map(|signer| signer.node);
+        let admitted = Admitted { statement: claimed.statement, sealed_by };
+        begins.map(|()| admitted).map_err(|why| refused(&claimed.task, &why))
     }
 
-    fn let_begin(
-        &self,
-        parties: Parties,
-        (statement, signer): (Statement, Result<Option<NodeId>, NotSigned>),
-        launched: Time,
-        version: u32,
-        now: Time,
-    ) -> Result<(), Refused> {
-        let signer = signer?;
-        self.clients.accept(signer, Some(parties.client), version)?;
-        signer.map_or(Ok(()), |client| Ok(self.begun.begin(client, statement, launched, now)?))
+    fn let_begin(&self, claimed: &Claimed, now: Time) -> Result<(), Refused> {
+        let Claimed { parties, statement, launched, version, signer, .. } = claimed;
+        let signer = signer.map(|signer| signer.node);
+        self.clients.accept(signer, Some(parties.client), *version)?;
+        signer.map_or(Ok(()), |client| Ok(self.begun.begin(client, *statement, *launched, now)?))
     }
 
-    /// Signs what came of a launch.
-    pub(crate) fn sign(&self, launch: &Statement, streams: &Streams, exited: &mut Exited) {
-        if versions::has_signatures(versions::own()) {
-            sign_result(&self.key, launch, streams, exited);
+    /// Seals what came of a launch, or signs it.
+    pub(crate) fn sign(&self, launch: &Admitted, streams: &Streams, exited: &mut Exited) {
+        if !versions::has_signatures(versions::own()) {
+            return;
+        }
+        let statement = Statement::of_result(&launch.statement, streams, exited);
+        match launch.sealed_by.and_then(|client| self.seals.seal(client, &statement)) {
+            Some(seal) => exited.seal = seal,
+            None => exited.signature = statement.signed_by(&self.key),
         }
     }
 }
@@ -102,8 +124,16 @@ mod tests {
 
     fn check(signatures: &Signatures, launch: &Launch, version: u32, now: i64) -> Result<(), Refused> {
         let (parties, claim) = Claim::of_launch(launch, HUB)?;
-        let said = (claim.statement, claim.check());
-        signatures.let_begin(parties, said, Time(launch.launched), version, Time(now))
+        let (statement, launched, task) = (claim.statement, Time(launch.launched), launch.task.clone());
+        let claimed = Claimed {
+            parties,
+            statement,
+            task,
+            launched,
+            version,
+            signer: signatures.seals.check(&claim, &launch.seals)?,
+        };
+        signatures.let_begin(&claimed, Time(now))
     }
 
     #[test]

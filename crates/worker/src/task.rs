@@ -17,7 +17,7 @@ use crate::request::Request;
 use crate::result::{Made, NotRead, Written, collect};
 use crate::sandbox::{Event, Guest, Lock, Order, Priority};
 use crate::scratch::Scratch;
-use crate::signatures::Claimed;
+use crate::signatures::{Admitted, Claimed};
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe};
 use crate::unconfirmed::Unconfirmed;
 use base::{ExitStatus, Stdin, TaskId, Time, TreePath, Usage};
@@ -31,7 +31,7 @@ use wire::fetch::Asker;
 use wire::message::{
     Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput,
 };
-use wire::signed::{Statement, Streams as Said};
+use wire::signed::Streams as Said;
 use wire::{Counted, Joined, Receiver, Sender, convert, now_nanos};
 
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
@@ -121,7 +121,7 @@ struct Live {
     /// The network that it may use.
     network: Option<Network>,
     /// What its client has said with its launch.
-    statement: Statement,
+    admitted: Admitted,
     /// What it has said, as far as that is sent.
     said: Arc<Said>,
     /// It is its owner's own, and counts among these.
@@ -163,7 +163,7 @@ async fn carry(
     mark(&mut live.timeline, arrived, "result read");
     let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
     let mut exited = Exited { fetched_bytes, ..live.told(&end, &made) };
-    clients.signatures.sign(&live.statement, &live.said, &mut exited);
+    clients.signatures.sign(&live.admitted, &live.said, &mut exited);
     live.wind_up(request.task, clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
 }
@@ -202,7 +202,7 @@ async fn start(
     if order.has_network() && is_guest && !clients.lends_network {
         return Err(FailedKind::Unable.because(NO_NETWORK));
     }
-    let statement = clients.signatures.admit(claimed).await?;
+    let admitted = clients.signatures.admit(&claimed)?;
     let started_at = Time(now_nanos());
     let guest = clients.sandbox.spawn(order).await.map_err(|error| trouble(error.to_string()))?;
     mark(&mut timeline, arrived, "process made");
@@ -232,7 +232,7 @@ async fn start(
         left,
         added_to,
         network,
-        statement,
+        admitted,
         said: Arc::new(request.said()),
         _own: own,
         arrived,

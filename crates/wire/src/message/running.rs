@@ -230,6 +230,9 @@ pub struct Exited {
     /// Names of processes that had left its session, and ended with it.
     #[prost(string, repeated, tag = "15")]
     pub left: Vec<String>,
+    /// The worker's seal, in place of a signature, if the launch had one for it.
+    #[prost(bytes = "bytes", tag = "16")]
+    pub seal: Bytes,
 }
 
 /// One step of a task's time line.

@@ -1,10 +1,12 @@
 //! What is signed: the digest of a purpose, and of fields one after the other. Each structure is taken apart whole, so that a new field
 //! does not compile before it is decided whether it is signed.
 
+use crate::key::Key;
 use crate::message::work::Instance;
 use crate::message::{Attr, Budget, Change, Command, Exited, Format, Launch, Mount, Stdin, Watch};
 use base::codec::Writer;
 use base::{Digest, Digester, NodeId};
+use bytes::Bytes;
 use std::sync::Mutex;
 
 /// Purposes, with the version of the list of fields: what is signed for one counts for no other.
@@ -52,6 +54,11 @@ impl Statement {
         Self(digest)
     }
 
+    /// The signature on it by this key's holder.
+    pub fn signed_by(&self, key: &Key) -> Bytes {
+        Bytes::copy_from_slice(&key.sign(&self.0))
+    }
+
     /// What a client says with a launch.
     pub(super) fn of_launch(launch: &Launch, Parties { client, hub }: Parties) -> Self {
         let Launch {
@@ -77,6 +84,7 @@ impl Statement {
             view: _,
             objects: _,
             signature: _,
+            seals: _,
             client_to_hub: _,
             tenant_number: _,
             copied: _,
@@ -121,7 +129,7 @@ impl Statement {
     }
 
     /// What a worker says with the result of a launch.
-    pub(super) fn of_result(launch: &Statement, streams: &Streams, exited: &Exited) -> Self {
+    pub fn of_result(launch: &Statement, streams: &Streams, exited: &Exited) -> Self {
         let Exited {
             code,
             signal,
@@ -140,6 +148,7 @@ impl Statement {
             faults: _,
             timeline: _,
             signature: _,
+            seal: _,
         } = exited;
         let mut out = Writer::default();
         out.bytes(RESULT);

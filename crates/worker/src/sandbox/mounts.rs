@@ -14,9 +14,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Longest value of an attribute that is copied, in bytes.
-const XATTR_BYTES_MAX: usize = 64 << 10;
-
 /// Where the layers of the mount with this index are, in a task's folder.
 pub fn folder(scratch: &Path, index: usize) -> PathBuf {
     scratch.join(format!("mount-{index}"))
@@ -85,13 +82,15 @@ fn add_folder(
 pub fn take_over(upper: &Path, below: &OwnedFd) -> Result<(), Errno> {
     let found = rustix::fs::fstat(below)?;
     let held = rustix::fs::open(upper, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut names = vec![0u8; XATTR_BYTES_MAX];
+    // Most have none. Room for the longest there can be takes longer to make than the mount.
+    let mut names = vec![0u8; rustix::fs::flistxattr(below, &mut [0u8; 0]).unwrap_or(0)];
     let count = rustix::fs::flistxattr(below, &mut names[..]).unwrap_or(0);
     let is_own = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     for name in names[..count].split(|byte| *byte == 0).filter(is_own) {
-        let mut value = vec![0u8; XATTR_BYTES_MAX];
-        let len = rustix::fs::fgetxattr(below, OsStr::from_bytes(name), &mut value[..])?;
-        rustix::fs::fsetxattr(&held, OsStr::from_bytes(name), &value[..len], XattrFlags::empty())?;
+        let name = OsStr::from_bytes(name);
+        let mut value = vec![0u8; rustix::fs::fgetxattr(below, name, &mut [0u8; 0])?];
+        let len = rustix::fs::fgetxattr(below, name, &mut value[..])?;
+        rustix::fs::fsetxattr(&held, name, &value[..len], XattrFlags::empty())?;
     }
     let (uid, gid) = (rustix::fs::Uid::from_raw(found.st_uid), rustix::fs::Gid::from_raw(found.st_gid));
     rustix::fs::fchown(&held, Some(uid), Some(gid))?;
