@@ -6,11 +6,12 @@
 //! ([`Walks`]). A delta cannot make such a way itself: links and folders that are moved to the beginning of one are refused
 //! ([`crate::policy::guarded_way`]).
 
+mod settings;
 mod walk;
 
 pub use walk::Walks;
 
-use crate::policy::{guarded, guarded_places};
+use crate::policy::{begins_guarded, guarded, guarded_places};
 use crate::snapshot::unseen;
 use base::TreePath;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, statat};
@@ -24,6 +25,8 @@ use std::os::unix::ffi::OsStrExt;
 /// Folders in a project's that are looked into, files of a folder of hooks, and folders that are remembered.
 const INNER_MAX: usize = 512;
 const HOOKS_MAX: usize = 256;
+/// Entries of a folder whose names are read to see what is guarded there; in a larger one each guarded name is looked for.
+const LISTED_MAX: usize = 2000;
 const FOLDERS_MAX: usize = 4096;
 /// Links that are followed one after the other.
 const LINKS_MAX: usize = 8;
@@ -110,13 +113,10 @@ impl Guard {
         if self.looked_at.len() >= FOLDERS_MAX || !self.looked_at.insert(folder.clone()) {
             return;
         }
-        let mut begun: Option<(&str, bool)> = None;
-        for name in guarded_places() {
+        let may_have_any = may_begin_guarded(folder);
+        for name in guarded_places().filter(|_| may_have_any) {
             let (first, rest) = name.split_once('/').map_or((name, ""), |(first, rest)| (first, rest));
-            if begun.is_none_or(|(last, _)| last != first) {
-                begun = Some((first, stat(&folder.join(first.as_bytes())).is_some()));
-            }
-            if !begun.is_some_and(|(_, is_there)| is_there) {
+            if stat(&folder.join(first.as_bytes())).is_none() {
                 continue;
             }
             if !rest.is_empty() {
@@ -130,7 +130,7 @@ impl Guard {
             self.look_at_git(folder, folder, home);
         }
         let git = folder.join(b".git");
-        if let Some(there) = stat(&git) {
+        if let Some(there) = stat(&git).filter(|_| may_have_any) {
             let own = if is(&there, FileType::RegularFile) { led_to(&git, "gitdir:", folder) } else { Some(git) };
             own.into_iter().for_each(|own| self.look_at_git(&own, folder, home));
         }
@@ -139,8 +139,10 @@ impl Guard {
     /// Notes what is guarded in the git folder `own` of the tree at `folder`.
     fn look_at_git(&mut self, own: &TreePath, folder: &TreePath, home: Option<&TreePath>) {
         let common = led_to(&own.join(b"commondir"), "", own);
-        let settings = home.map(|home| [home.join(b".gitconfig"), home.join(b".config").join(b"git").join(b"config")]);
-        let mut settings: Vec<TreePath> = settings.into_iter().flatten().collect();
+        let mut settings: Vec<TreePath> = TreePath::parse(b"/etc/gitconfig").into_iter().collect();
+        for name in [".gitconfig", ".config/git/config"] {
+            settings.extend(home.and_then(|home| home.resolve(name.as_bytes())));
+        }
         for git in std::iter::once(own).chain(&common) {
             self.add(git, "/.git");
             for name in ["hooks", "config", "config.worktree", "commondir", "info/attributes"] {
@@ -154,7 +156,9 @@ impl Guard {
         let mut at = 0;
         while let Some(file) = settings.get(at).cloned().filter(|_| at < 16) {
             let text = text(&file).unwrap_or_default();
-            for (section, name, value) in assignments(&text).into_iter().filter(|(_, _, value)| !value.is_empty()) {
+            for (section, name, value) in
+                settings::assignments(&text).into_iter().filter(|(_, _, value)| !value.is_empty())
+            {
                 let from =
                     if section == "core" { folder.clone() } else { file.parent().unwrap_or_else(TreePath::root) };
                 let led = match (value.strip_prefix("~/"), home) {
@@ -205,9 +209,24 @@ fn leads_to_nothing(at: &TreePath) -> Option<TreePath> {
 }
 
 /// Whether `folder` is a repository without a working tree, by what git knows one.
-fn is_bare(folder: &TreePath) -> bool {
-    let is_folder = |name: &[u8]| stat(&folder.join(name)).is_some_and(|stat| is(&stat, FileType::Directory));
-    stat(&folder.join(b"HEAD")).is_some() && is_folder(b"objects") && is_folder(b"refs")
+pub(crate) fn is_bare(folder: &TreePath) -> bool {
+    is_repository(|name| stat(&folder.join(name)).is_some())
+}
+
+/// Whether git takes a folder that has entries of such names for a repository.
+pub(crate) fn is_repository(has: impl Fn(&[u8]) -> bool) -> bool {
+    has(b"HEAD") && (has(b"commondir") || (has(b"objects") && has(b"refs")))
+}
+
+/// Whether something that is guarded may be in `folder`, by the names of its entries.
+fn may_begin_guarded(folder: &TreePath) -> bool {
+    let Some(listing) = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok()) else { return true };
+    let mut looked_at = 0;
+    let mut is_any = |name: &[u8]| {
+        looked_at += 1;
+        looked_at > LISTED_MAX || begins_guarded(name)
+    };
+    listing.flatten().any(|entry| is_any(entry.file_name().to_bytes()))
 }
 
 /// Opens to read, so that nobody sees by the time of the last access that this was looked at.
@@ -254,28 +273,6 @@ fn led_to(path: &TreePath, before: &str, from: &TreePath) -> Option<TreePath> {
     let text = text(path)?;
     let line = text.lines().next()?.strip_prefix(before)?.trim();
     from.resolve(line.as_bytes()).filter(|_| !line.is_empty())
-}
-
-/// The values in a file of git's settings, each with its section and name in small letters.
-fn assignments(text: &str) -> Vec<(String, String, String)> {
-    let mut section = String::new();
-    let mut found = Vec::new();
-    for line in text.lines().map(str::trim) {
-        let mut line = line;
-        if let Some((head, rest)) = line.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-            section = head
-                .split(|letter: char| letter.is_whitespace() || letter == '"' || letter == '.')
-                .next()
-                .unwrap_or_default()
-                .to_lowercase();
-            line = rest.trim();
-        }
-        if let Some((name, value)) = line.split_once('=') {
-            let value = value.trim().trim_matches('"');
-            found.push((section.clone(), name.trim().to_lowercase(), value.to_owned()));
-        }
-    }
-    found
 }
 
 #[cfg(test)]

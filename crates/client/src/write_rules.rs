@@ -1,7 +1,7 @@
 //! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
 
 use crate::commit;
-use crate::guard::{Guard, Walks, entries};
+use crate::guard::{Guard, Walks, entries, is_bare, is_repository};
 use crate::policy::{
     Access, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way,
 };
@@ -120,6 +120,9 @@ impl WriteRules {
         if directories.brings_folder_into_git(path) {
             return Some(".git".to_owned());
         }
+        if let Some(folder) = directories.makes_repository(path) {
+            return Some(format!("git would take {folder} for a repository, with settings of its own"));
+        }
         let meaning = guard.meaning(path, self.policy.home())?;
         let is_folder = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory);
         match guarded(&meaning) {
@@ -190,6 +193,24 @@ impl<'a> Directories<'a> {
         let sources = sources.collect();
         let (moved, guard) = (moved.flatten().collect(), Mutex::default());
         Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, linked, sources, guard }
+    }
+
+    /// The folder that what is made at `path`, with the rest, makes a repository of without a working tree: what in it is called `config`
+    /// may have been there before.
+    fn makes_repository(&self, path: &TreePath) -> Option<TreePath> {
+        let is_part = matches!(path.name(), b"HEAD" | b"objects" | b"refs" | b"commondir");
+        let folder = path.parent().filter(|_| is_part && self.makes(path))?;
+        // Those within one are judged by where they are.
+        let is_new = !folder.components().any(|name| name == b".git") && !is_bare(&folder);
+        let will_have = |name: &[u8]| {
+            let at = folder.join(name);
+            self.makes(&at) || statat(CWD, at.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        };
+        (is_new && is_repository(will_have)).then_some(folder)
+    }
+
+    fn makes(&self, path: &TreePath) -> bool {
+        self.all.contains(path) || self.files.contains(path) || self.moved.contains(path)
     }
 
     /// Whether a folder is moved to `path`, which is where a repository may look for hooks and settings: what is in the folder is not

@@ -78,6 +78,16 @@ fn no_way_leads_to_what_decides_later() {
         (":", ".g\u{200d}it/config"),
         (":", "GIT~1/config"),
         (":", ".git/config.worktree"),
+        (":", ".hg/sharedpath"),
+        (":", "sub/.jj/repo/config.toml"),
+        (":", "sub/.Mise.toml"),
+        (":", ".zed/tasks.json"),
+        (":", "a/b/.dir-locals.el"),
+        (":", "lefthook.yml"),
+        (":", ".mcp.json"),
+        (":", ".yarn/releases/yarn-4.cjs"),
+        (":", "BuildSpec.yml"),
+        ("ln -s none a.json; mkdir -p deep/er; ln -s ../../a.json deep/er/.mcp.json", "none"),
         ("mkdir -p .git/worktrees/w; echo ../.. > .git/worktrees/w/commondir", ".git/worktrees/w/commondir"),
         ("mkdir conf; ln -s conf .cargo", "conf/config.toml"),
         ("mkdir -p a/conf; ln -s conf a/.cargo", "a/conf/config.toml"),
@@ -102,6 +112,9 @@ fn no_way_leads_to_what_decides_later() {
         ("mkdir -p common; echo ../common > .git/commondir", "common/config"),
         ("mkdir tools; printf '[core]\\n\\thooksPath = tools\\n' > .git/config", "tools/pre-commit"),
         ("mkdir tools; printf '[core] hookspath=\"tools\"\\n' > .git/config", "tools/pre-commit"),
+        ("mkdir tools; printf '[core]\\nhooksPath = tools ; ours\\n' > .git/config", "tools/pre-commit"),
+        ("mkdir tools; printf '[core]\\nhooksPath = to\\\\\\nols\\n' > .git/config", "tools/pre-commit"),
+        ("mkdir r r/common; echo x > r/HEAD; echo common > r/commondir", "r/common/config"),
         ("mkdir tools; printf '[core]\\nhooksPath = tools\\n' > ~/.gitconfig", "tools/pre-commit"),
         ("mkdir -p r.git/objects r.git/refs r.git/hooks; echo x > r.git/HEAD", "r.git/hooks/post-receive"),
         ("mkdir -p r.git/objects r.git/refs; echo x > r.git/HEAD", "r.git/config"),
@@ -156,6 +169,33 @@ fn no_way_is_made() {
     assert!(!passes("mkdir -p evil .git/info", ".git/info", moved), "a folder in the repository");
     assert!(!passes("mkdir conf evil; ln -s conf .cargo", "conf", moved), "a folder where a link leads");
     assert!(!passes("mkdir conf evil; ln -s conf .cargo", "conf", link), "a link where a link leads");
+}
+
+/// Git goes by what is there: settings that came as any file come to count when the rest of a repository comes.
+#[test]
+fn no_repository_is_made() {
+    let folder = |_: &TreePath| Action::Directory { attr: Attr::default(), xattrs: Vec::new(), replaces: false };
+    let elsewhere = |_: &TreePath| Action::Symlink { attr: Attr::default(), target: b"../o".to_vec() };
+    for (script, at, is_let_through) in [
+        ("mkdir -p r/objects r/refs; echo x > r/config", "r/HEAD", false),
+        ("mkdir -p r; echo common > r/commondir", "r/HEAD", false),
+        ("mkdir -p r/objects", "r/HEAD", true),
+        ("mkdir -p r/objects r/refs; echo x > r/HEAD", "r/HEAD", true),
+    ] {
+        assert_eq!(passes(script, at, |_| file()), is_let_through, "{script}: {at}");
+    }
+    assert!(!passes("mkdir -p r/objects; echo x > r/HEAD", "r/refs", folder));
+    assert!(!passes("mkdir -p o r/refs; echo x > r/HEAD", "r/objects", elsewhere));
+    let (_folder, root, rules) = project(":");
+    let new = |name: &str, action| {
+        let path = root.resolve(name.as_bytes()).expect("a path");
+        Change { path, base: Base::Absent, action }
+    };
+    let parts = [("r", folder(&root)), ("r/HEAD", file()), ("r/objects", folder(&root)), ("r/refs", folder(&root))];
+    let delta = Delta { changes: parts.into_iter().map(|(name, action)| new(name, action)).collect() };
+    let directories = Directories::of(&delta);
+    let is_refused = |change: &Change| rules.decide(&change.path, &directories) != WriteDecision::Commit;
+    assert!(delta.changes.iter().any(is_refused), "all at once");
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The folders of a project in which a way to what is guarded begins, however deep they lie. Found by a walk, which is remembered for a
 //! while: a task cannot make such a way, and who works in the project seldom does.
 
-use super::list;
-use crate::policy::guarded_places;
+use super::{is_repository, list};
+use crate::policy::begins_guarded;
 use base::TreePath;
 use rustix::fs::FileType;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wire::lock;
@@ -52,8 +52,6 @@ impl Walks {
 /// Nearest to the root first.
 fn walked(root: &TreePath) -> Vec<TreePath> {
     let begun = Instant::now();
-    let first = |place: &'static str| place.split('/').next().unwrap_or(place).as_bytes();
-    let wanted: HashSet<&[u8]> = guarded_places().map(first).chain([&b".git"[..]]).collect();
     let (mut found, mut looked_into) = (Vec::new(), 0);
     let mut ahead = VecDeque::from([root.clone()]);
     while let Some(folder) = ahead.pop_front() {
@@ -63,7 +61,7 @@ fn walked(root: &TreePath) -> Vec<TreePath> {
         }
         let entries: Vec<(Vec<u8>, FileType)> = list(&folder).take(ENTRIES_MAX).collect();
         let has = |wanted: &[u8]| entries.iter().any(|(name, _)| name == wanted);
-        if entries.iter().any(|(name, _)| wanted.contains(&name[..])) || (has(b"HEAD") && has(b"objects")) {
+        if entries.iter().any(|(name, _)| begins_guarded(name)) || is_repository(has) {
             found.push(folder.clone());
         }
         let inner = entries.iter().filter(|(name, kind)| *kind == FileType::Directory && name != b".git");

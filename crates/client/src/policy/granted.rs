@@ -3,7 +3,8 @@
 //! A path is meant by its text: no link in it is followed, since a task may make links in its project. What is secret or guarded is
 //! never granted.
 
-use super::names::{guarded, home_of, is_secret};
+use super::guarded::guarded;
+use super::names::{home_of, is_secret};
 use base::TreePath;
 
 /// The file's name, in the root of a project.

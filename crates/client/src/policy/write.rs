@@ -3,7 +3,8 @@
 use super::Scope;
 use super::caches::{is_cache, is_system_cache, leads_to_cache};
 use super::granted::never;
-use super::names::{first_in_home, guarded, is_secret};
+use super::guarded::guarded;
+use super::names::{first_in_home, is_secret};
 use super::read::is_plain_entry;
 use base::TreePath;
 

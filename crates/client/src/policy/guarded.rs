@@ -1,0 +1,150 @@
+//! What a command may not change even in its project, since it decides what is run later by somebody else: hooks, what editors, shells
+//! and debuggers do as soon as they see a folder, and what is run for continuous integration. What one runs oneself, sources, makefiles and scripts,
+//! is not in it.
+
+use base::TreePath;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+/// Folders of the system's and users' services in `/run` by which they decide what runs, at whatever depth: users have theirs in
+/// `/run/user`.
+const RUN_BY_SYSTEM: &[&str] = &[
+    "NetworkManager",
+    "binfmt.d",
+    "containerd",
+    "dbus-1",
+    "docker",
+    "gleaner",
+    "initctl",
+    "modprobe.d",
+    "modules-load.d",
+    "nologin",
+    "polkit-1",
+    "sudo",
+    "sysctl.d",
+    "systemd",
+    "sysusers.d",
+    "tmpfiles.d",
+    "udev",
+];
+/// What is guarded, as the last components of a path; what lies beneath is guarded, too.
+#[rustfmt::skip]
+const GUARDED: &[&str] = &[
+    // Version control, and what runs hooks for it.
+    ".git/config", ".git/hooks", ".git/config.worktree", ".git/commondir", ".git/info/attributes", ".hg/hgrc", ".hg/hgrc-not-shared",
+    ".hg/sharedpath", ".svn/hooks", ".jj/repo/config.toml", ".jj/config.toml", ".husky", ".githooks", ".git-hooks", ".pre-commit-config.yaml",
+    "lefthook.yml", ".lefthook.yml", "lefthook.yaml", ".lefthook.yaml", "lefthook.toml", ".lefthook.toml", "lefthook-local.yml",
+    ".lefthook-local.yml", ".lefthook", ".lefthook-local", ".overcommit.yml", "captainhook.json",
+    // What shells do in a folder.
+    ".envrc", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", ".config/mise", ".config/mise.toml", ".autoenv",
+    ".autoenv.zsh", ".autoenv_leave.zsh",
+    // What editors and debuggers do there.
+    ".vscode", ".idea", ".zed", ".helix", ".fleet", ".vimrc", ".gvimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".ycm_extra_conf.py",
+    ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".irbrc", ".pryrc", ".octaverc",
+    // What assistants may do there, and containers in which one works.
+    ".claude", ".cursor", ".windsurf", ".gemini", ".codex", ".continue", ".mcp.json", ".aider.conf.yml", ".devcontainer", ".devcontainer.json",
+    // What every command of a tool is told.
+    ".cargo/config.toml", ".cargo/config", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", ".gleaner.toml",
+    // Continuous integration.
+    ".github/workflows", ".github/actions", ".gitea", ".forgejo", ".gitlab-ci.yml", ".circleci", ".travis.yml", ".cirrus.yml", ".cirrus.star",
+    ".woodpecker.yml", ".woodpecker.yaml", ".woodpecker", ".drone.yml", ".drone.yaml", ".drone.star", ".buildkite", ".semaphore", ".teamcity",
+    ".tekton", ".harness", ".builds", ".build.yml", ".appveyor.yml", "appveyor.yml", ".zuul.yaml", "zuul.yaml", ".zuul.d", "Jenkinsfile",
+    "azure-pipelines.yml", "azure-pipelines.yaml", ".azure-pipelines", "bitbucket-pipelines.yml", "cloudbuild.yaml", "cloudbuild.yml",
+    "buildspec.yml", "buildspec.yaml", "bitrise.yml", "codemagic.yaml",
+];
+
+/// Those, by their first component in small letters.
+static BY_FIRST: LazyLock<HashMap<Vec<u8>, Vec<&'static str>>> = LazyLock::new(|| {
+    let mut by_first: HashMap<Vec<u8>, Vec<&'static str>> = HashMap::new();
+    for name in GUARDED {
+        by_first.entry(first(name).to_ascii_lowercase().into()).or_default().push(name);
+    }
+    by_first
+});
+
+fn first(name: &str) -> &str {
+    name.split('/').next().unwrap_or(name)
+}
+
+/// Folders, or files that stand for one, by which it is found what decides: where one of them leads is not changed either.
+const GUARDED_WAYS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".cargo", ".github", ".yarn"];
+
+/// The guarded places, relative to the folder that has them.
+pub(crate) fn guarded_places() -> impl Iterator<Item = &'static str> {
+    GUARDED.iter().copied()
+}
+
+/// Whether a guarded place, or a way to one, may begin with an entry of this name.
+pub(crate) fn begins_guarded(name: &[u8]) -> bool {
+    let name = folded_name(name);
+    &name[..] == b".git" || BY_FIRST.contains_key(&name.to_ascii_lowercase())
+}
+
+/// What `path` is of the ways to what may not be changed: to have a link or another folder there changes all that is found by it.
+pub(crate) fn guarded_way(path: &TreePath) -> Option<&'static str> {
+    let name = folded_name(path.name());
+    GUARDED_WAYS.iter().copied().find(|way| way.as_bytes() == &name[..])
+}
+
+/// A name as folders see it that do not tell letters by their case, and ignore what is not seen.
+fn folded_name(name: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    let is_plain = name.iter().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase() && *byte != b'~');
+    if is_plain {
+        return name.into();
+    }
+    let Ok(text) = std::str::from_utf8(name) else { return name.to_ascii_lowercase().into() };
+    let seen = text.chars().filter(|letter| !is_ignorable(*letter)).flat_map(char::to_uppercase);
+    let folded: String = seen.flat_map(char::to_lowercase).collect();
+    // The short name of `.git` where names have eight letters and three.
+    let folded = if folded == "git~1" { ".git".to_owned() } else { folded };
+    folded.into_bytes().into()
+}
+
+/// Letters that file systems which fold names leave out.
+fn is_ignorable(letter: char) -> bool {
+    matches!(letter, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+        | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
+        | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}'
+        | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+}
+
+/// What `path` is of what may not be changed even in the project.
+pub(crate) fn guarded(path: &TreePath) -> Option<&'static str> {
+    let folded = path.components().fold(TreePath::root(), |at, name| at.join(&folded_name(name)));
+    let path = &folded;
+    if let Some(name) = guarded_of_linked(path) {
+        return Some(name);
+    }
+    let run = ["/run/", "/var/run/"].iter().find_map(|run| path.as_bytes().strip_prefix(run.as_bytes()));
+    let mut parts = run.into_iter().flat_map(|rest| rest.split(|byte| *byte == b'/'));
+    if let Some(name) =
+        parts.find_map(|part| RUN_BY_SYSTEM.iter().copied().find(|name| name.as_bytes().eq_ignore_ascii_case(part)))
+    {
+        return Some(name);
+    }
+    let parts: Vec<&[u8]> = path.components().collect();
+    (0..parts.len()).find_map(|at| {
+        let is_at = |name: &&&str| {
+            let mut rest = parts[at..].iter();
+            name.split('/').all(|part| rest.next().is_some_and(|found| found.eq_ignore_ascii_case(part.as_bytes())))
+        };
+        BY_FIRST.get(&parts[at].to_ascii_lowercase())?.iter().find(is_at).copied()
+    })
+}
+
+/// The same in the git folder of a submodule or of a further working tree, which are within the repository's.
+fn guarded_of_linked(path: &TreePath) -> Option<&'static str> {
+    let parts: Vec<&[u8]> = path.components().collect();
+    let is_inner = |pair: &[&[u8]]| pair[0] == b".git" && matches!(pair[1], b"modules" | b"worktrees");
+    let at = parts.windows(2).position(is_inner)?;
+    // The names of submodules may have slashes; a branch may be called "hooks".
+    let inner = &parts[at + 2..];
+    let inner = &inner[..inner.iter().position(|part| matches!(*part, b"refs" | b"logs")).unwrap_or(inner.len())];
+    match inner {
+        [.., b"config" | b"config.worktree"] => Some(".git/config"),
+        [_, b"commondir" | b"gitdir"] => Some(".git/commondir"),
+        [_, .., b"info", b"attributes"] => Some(".git/info/attributes"),
+        [_, rest @ ..] if rest.contains(&&b"hooks"[..]) => Some(".git/hooks"),
+        _ => None,
+    }
+}
