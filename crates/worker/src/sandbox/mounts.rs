@@ -83,12 +83,12 @@ pub fn take_over(upper: &Path, below: &OwnedFd) -> Result<(), Errno> {
     let found = rustix::fs::fstat(below)?;
     let held = rustix::fs::open(upper, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     // Most have none. Room for the longest there can be takes longer to make than the mount.
-    let mut names = vec![0u8; rustix::fs::flistxattr(below, &mut [0u8; 0]).unwrap_or(0)];
+    let mut names = vec![0u8; rustix::fs::flistxattr_query(below).unwrap_or(0)];
     let count = rustix::fs::flistxattr(below, &mut names[..]).unwrap_or(0);
     let is_own = |name: &&[u8]| name.starts_with(b"user.") && !name.starts_with(b"user.overlay.");
     for name in names[..count].split(|byte| *byte == 0).filter(is_own) {
         let name = OsStr::from_bytes(name);
-        let mut value = vec![0u8; rustix::fs::fgetxattr(below, name, &mut [0u8; 0])?];
+        let mut value = vec![0u8; rustix::fs::fgetxattr_query(below, name)?];
         let len = rustix::fs::fgetxattr(below, name, &mut value[..])?;
         rustix::fs::fsetxattr(&held, name, &value[..len], XattrFlags::empty())?;
     }
@@ -111,4 +111,31 @@ fn add_file(made: BorrowedFd<'_>, mount: &Mount) -> Result<(), Errno> {
     let file = open(made, mount, OFlags::PATH | OFlags::NOFOLLOW)?;
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::mount::mount_remount(path.as_str(), MountFlags::BIND | flags_of(mount), "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_layer_has_what_its_folder_has() {
+        let scratch = tempfile::tempdir().expect("a folder");
+        let (upper, lower) = (scratch.path().join("upper"), scratch.path().join("lower"));
+        let set = |name: &str, value: &[u8]| rustix::fs::setxattr(&lower, name, value, XattrFlags::empty());
+        [&upper, &lower].into_iter().for_each(|folder| std::fs::create_dir(folder).expect("made"));
+        set("user.one", b"value").expect("set");
+        set("user.empty", b"").expect("set");
+        set("user.overlay.x", b"its own").expect("set");
+        rustix::fs::chmod(&lower, Mode::from_raw_mode(0o1751)).expect("set");
+        let below = std::fs::File::open(&lower).expect("opened").into();
+        take_over(&upper, &below).expect("taken over");
+        let value = |name: &str| {
+            let mut bytes = [0; 64];
+            rustix::fs::getxattr(&upper, name, &mut bytes[..]).map(|len| bytes[..len].to_vec())
+        };
+        assert_eq!(value("user.one"), Ok(b"value".to_vec()));
+        assert_eq!(value("user.empty"), Ok(Vec::new()));
+        assert!(value("user.overlay.x").is_err());
+        assert_eq!(rustix::fs::stat(&upper).expect("is there").st_mode & 0o7777, 0o1751);
+    }
 }
