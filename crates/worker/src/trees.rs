@@ -46,9 +46,14 @@ pub fn weigh(folder: &Path) -> (u64, u64) {
     (bytes, files)
 }
 
-fn open(folder: impl AsFd, name: impl rustix::path::Arg) -> Result<OwnedFd, Errno> {
+/// A task must not see by the time of the last access that its folders are looked into.
+fn open(folder: impl AsFd, name: impl rustix::path::Arg + Copy) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(folder, name, flags, Mode::empty())
+    match rustix::fs::openat(&folder, name, flags | OFlags::NOATIME, Mode::empty()) {
+        // Without rights it is for owners alone.
+        Err(Errno::PERM) => rustix::fs::openat(&folder, name, flags, Mode::empty()),
+        other => other,
+    }
 }
 
 fn identity(folder: &OwnedFd) -> Option<(u64, u64)> {
@@ -167,6 +172,19 @@ mod tests {
         assert_eq!(count, LEVELS + 1);
         remove(&tree).expect("removed");
         assert!(!tree.exists());
+    }
+
+    #[test]
+    fn nobody_sees_that_a_tree_was_weighed() {
+        let folder = tempfile::tempdir_in("/tmp").expect("a folder on a disk");
+        let inner = folder.path().join("inner");
+        std::fs::create_dir(&inner).expect("a folder");
+        let time = |tv_sec| rustix::fs::Timespec { tv_sec, tv_nsec: 7 };
+        // An access before the last change is noted even where others are not.
+        let times = rustix::fs::Timestamps { last_access: time(946_684_800), last_modification: time(1_600_000_000) };
+        rustix::fs::utimensat(rustix::fs::CWD, &inner, &times, AtFlags::empty()).expect("set");
+        assert_eq!(weigh(folder.path()).1, 1);
+        assert_eq!(rustix::fs::stat(&inner).expect("is there").st_atime, 946_684_800);
     }
 
     #[test]
