@@ -2,6 +2,7 @@
 
 use crate::error::{Context, Error, Result};
 use crate::terminal::{self, Size};
+use crate::tree::now_of_files;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::collections::VecDeque;
@@ -176,7 +177,7 @@ impl Run {
 
     /// Runs it to its end.
     pub fn run(mut self) -> Result<Outcome> {
-        let started = SystemTime::now();
+        let started = now_of_files();
         let clock = Instant::now();
         let name = format!("cannot run {:?}", self.command.get_program());
         let (mut child, mut pump) = self.spawn().map_err(|error| match error {

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// Grain of the kernel's coarse clock, with room: a file may seem this much older than the run that made it.
+/// By how much a file may seem older than the run that made it.
 const CLOCK_GRAIN: Duration = Duration::from_millis(20);
 /// Times of the last access that are this near to a run may come of reading, which moves them here and nowhere else.
 const ACCESS_WINDOW: Duration = Duration::from_secs(3600);
@@ -62,6 +62,12 @@ pub struct Window {
     pub start: SystemTime,
     /// The moment at which all was done.
     pub end: SystemTime,
+}
+
+/// The present, by the clock that files' times are from: on a machine that stands still now and then it may be well behind the other.
+pub fn now_of_files() -> SystemTime {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    UNIX_EPOCH + Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
 
 impl Tree {

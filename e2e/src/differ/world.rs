@@ -7,7 +7,7 @@ use crate::differential::{excerpt, streams};
 use crate::error::{Context, Error, Result};
 use crate::process::{Ended, Input, Outcome, Run};
 use crate::scratch::remove_all;
-use crate::tree::{self, Side, Tree, Window};
+use crate::tree::{self, Side, Tree, Window, now_of_files};
 use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -175,7 +175,7 @@ impl Stage<'_> {
         }
         tree::settle_times(&self.work(), since)?;
         let before = Tree::read(&self.work())?;
-        let start = SystemTime::now();
+        let start = now_of_files();
         let (mut outcomes, mut between) = (Vec::new(), Vec::new());
         let mut called_off_late = 0;
         let steps: Vec<(usize, &Step)> = self.program.steps.iter().enumerate().collect();
