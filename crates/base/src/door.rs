@@ -172,6 +172,9 @@ pub enum Reply {
     Outcome(Option<ExitStatus>),
     /// The answer to [`Request::Job`]: the job's number, for [`Options::job`].
     Job(JobId),
+    /// Whether what is typed at a terminal is for the task, Ctrl-C and Ctrl-Z included: its program runs. Until this message comes, and where
+    /// it is not, these are signals to the caller, who else could not end what has not started.
+    Keys(bool),
 }
 
 /// The folder of the daemon's socket and lock, absolute: the first that applies of `$GLEANER_RUNTIME_DIR`,
@@ -388,6 +391,10 @@ impl Encode for Reply {
                 out.u8(8);
                 out.u64(job.0);
             }
+            Self::Keys(given) => {
+                out.u8(9);
+                out.bool(*given);
+            }
         }
     }
 
@@ -405,6 +412,7 @@ impl Encode for Reply {
             6 => Self::Answer(from.bytes()?.to_vec()),
             7 => Self::Outcome(from.option(ExitStatus::decode)?),
             8 => Self::Job(JobId(from.u64()?)),
+            9 => Self::Keys(from.bool()?),
             _ => return Err(Malformed("an unknown reply")),
         })
     }
@@ -480,6 +488,7 @@ mod tests {
             Reply::Failed { message: "no".into(), code: 125 },
             Reply::Outcome(None),
             Reply::Job(JobId(1)),
+            Reply::Keys(true),
         ] {
             assert_eq!(Reply::from_bytes(&reply.to_bytes()), Ok(reply));
         }

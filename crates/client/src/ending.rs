@@ -277,6 +277,13 @@ impl Session {
         }
     }
 
+    /// Whether what is typed is the program's, Ctrl-C included: only as long as there is one.
+    pub(crate) async fn give_keys(&mut self, given: bool, replies: &mut Replies) {
+        if self.plan.has_terminal() && std::mem::replace(&mut self.gives_keys, given) != given {
+            let _ = replies.send(&Reply::Keys(given)).await;
+        }
+    }
+
     /// Has the caller stop, unless it has: it would stop once more when it is continued.
     pub(crate) async fn stop_caller(&mut self, signal: u8, replies: &mut Replies) {
         if !std::mem::replace(&mut self.caller_stopped, true) {

@@ -442,6 +442,7 @@ impl<'a> Exchange<'a> {
                 self.held.start(tokio::time::Instant::now());
                 self.answer.started(self.is_answered);
                 self.record.moment("command started");
+                self.session.give_keys(true, replies).await;
                 self.on_started().await;
             }
             OutputKind::Signalled(_) => self.on_answer(),
@@ -455,6 +456,7 @@ impl<'a> Exchange<'a> {
             }
             OutputKind::Exited(exited) => {
                 self.record.moment("command ended");
+                self.session.give_keys(false, replies).await;
                 self.signed.ended(&exited);
                 if let Some(outcome) = self.disqualified(&exited).await {
                     self.cancel_to_the_end().await;

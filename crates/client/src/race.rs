@@ -255,12 +255,14 @@ impl Race {
         }
     }
 
-    /// Of what the runs say while they run, the caller wants to know once that it is to stop.
+    /// Of what the runs say while they run, the caller wants to know once that it is to stop, and whose the keys are.
     async fn pass_on(&mut self, reply: Option<Reply>, replies: &mut Replies) {
-        if let Some(Reply::Stopped(signal)) = reply
-            && !std::mem::replace(&mut self.is_stopped, true)
-        {
-            let _ = replies.send(&Reply::Stopped(signal)).await;
+        let wanted = reply.filter(|reply| match reply {
+            Reply::Stopped(_) => !std::mem::replace(&mut self.is_stopped, true),
+            reply => matches!(reply, Reply::Keys(_)),
+        });
+        if let Some(reply) = wanted {
+            let _ = replies.send(&reply).await;
         }
     }
 

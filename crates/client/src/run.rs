@@ -175,6 +175,8 @@ pub(crate) struct Session {
     pub(crate) ending: Option<u8>,
     /// It may use the network, and may have begun: it does so once only.
     pub(crate) may_have_begun: bool,
+    /// The caller was told that what is typed is the task's.
+    pub(crate) gives_keys: bool,
     /// The caller was told to stop, as the task did or, if it has not started, as it will.
     pub(crate) caller_stopped: bool,
     pub(crate) contestant: Option<Contestant>,
@@ -239,6 +241,7 @@ impl Session {
             cancel: None,
             ending: None,
             may_have_begun: false,
+            gives_keys: false,
             caller_stopped: false,
             held_signals: Vec::new(),
             unread: Vec::new(),
@@ -401,6 +404,7 @@ impl Session {
         record: &mut Record,
     ) -> Outcome {
         let daemon = self.daemon.clone();
+        self.give_keys(false, replies).await;
         let (joined, connection) = match self.connected((requests, replies)).await {
             Ok(connected) => connected,
             Err(ended) => return ended,

@@ -103,7 +103,7 @@ fn talk(
             Received::Reply(Reply::Launched { task, .. }) => launched = Some(task),
             Received::Reply(Reply::Note(note)) => notes.push(note),
             // A task of a library has nobody to stop with it: it goes on when it is continued.
-            Received::Reply(Reply::Stopped(_)) => {}
+            Received::Reply(Reply::Stopped(_) | Reply::Keys(_)) => {}
             Received::Reply(Reply::Done(status)) => {
                 return Ok(Talk::Sent(Sent::Ended(status, launched.unwrap_or(TaskId(0)))));
             }

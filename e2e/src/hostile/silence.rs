@@ -5,6 +5,7 @@ use crate::error::{Context as _, Error, Result};
 use crate::pool::Pool;
 use crate::process::{Ended, Run, pause, wait_for};
 use crate::scenario::{self, COMMAND, Committed, GUEST_BOUND, committed, folder};
+use crate::terminal::{self, Size};
 use rustix::process::{Pid, Signal};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -65,26 +66,41 @@ pub(super) fn alone(pool: &mut Pool) -> Result<Vec<String>> {
     Ok(wrong)
 }
 
-/// SIGINT, before the start and after it, at workers that say nothing, and at such as answer the signal and nothing else.
+/// Ctrl-C, before the start and after it, at workers that say nothing, and at such as answer the signal and nothing else: sent, and typed at
+/// a terminal, where it is the program's once that has started.
 pub(super) fn interrupted(pool: &mut Pool) -> Result<Vec<String>> {
     let (mut wrong, mut slowest) = (Vec::new(), Duration::ZERO);
-    for manner in ["silent", "silent-once-started", "never-starts", "never-done"] {
-        let place = format!("interrupted-{manner}");
+    let rounds = [
+        ("silent", false),
+        ("silent-once-started", false),
+        ("never-starts", false),
+        ("never-done", false),
+        ("silent", true),
+        ("never-starts", true),
+        ("never-done", true),
+    ];
+    for (manner, is_typed) in rounds {
+        let place = format!("{}-{manner}", if is_typed { "typed" } else { "sent" });
         let liar = Attacker::worker(pool, manner, "own")?;
         let before = liar.launches();
         let mut command = at_liar(pool, &liar, &place, &["sh", "-c", COMMAND])?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let size = Size { rows: 24, columns: 80 };
+        let terminal = if is_typed { Some(terminal::attach(&mut command, size)?) } else { None };
         let mut child = command.spawn().context(|| "cannot start remrun".to_owned())?;
         if wait_for(SILENCE_BOUND, || (liar.launches() > before).then_some(())).is_none() {
             wrong.push(format!("{place}: it got no launch"));
         }
         pause(Duration::from_secs(1));
         let (launches, since) = (liar.launches(), Instant::now());
-        let _ = rustix::process::kill_process(Pid::from_child(&child), Signal::INT);
+        match &terminal {
+            Some(terminal) => drop(rustix::io::write(terminal, b"\x03")),
+            None => drop(rustix::process::kill_process(Pid::from_child(&child), Signal::INT)),
+        }
         let ended = wait_for(SILENCE_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
         slowest = slowest.max(since.elapsed());
         if ended != Some(Ended::Signal(2)) || since.elapsed() > GUEST_BOUND {
-            wrong.push(format!("{place}: {ended:?} {:?} after SIGINT", since.elapsed()));
+            wrong.push(format!("{place}: {ended:?} {:?} after Ctrl-C", since.elapsed()));
             wrong.extend(pool.client.gleaner(&["explain"]).map(|outcome| outcome.text()));
         }
         let _ = child.kill();

@@ -113,9 +113,9 @@ fn elsewhere(run: &Run) -> i32 {
 
 /// Ends as the talk with the daemon ended. The error is that the daemon is gone.
 fn conclude(run: &Run, end: End, session: &mut Session<'_>, signals: &Signals, door: &Door) -> Result<i32, DoorError> {
-    let terminal_was_raw = session.close();
+    let gave_keys = session.close();
     match end {
-        End::Done(status) => Ok(end_as(status, terminal_was_raw)),
+        End::Done(status) => Ok(end_as(status, gave_keys)),
         End::RunHere(why) => {
             signals.restore();
             if run.options.verbose {
@@ -127,7 +127,7 @@ fn conclude(run: &Run, end: End, session: &mut Session<'_>, signals: &Signals, d
             Ok(here(run))
         }
         End::Failed { message, code } => Ok(fail(&message, code)),
-        End::Interrupted(signal) => Ok(end_as(ExitStatus::Signal(signal), terminal_was_raw)),
+        End::Interrupted(signal) => Ok(end_as(ExitStatus::Signal(signal), gave_keys)),
         End::Stopped => Ok(stopped(run, session.launched(), signals, &door.stopped())),
         End::Lost => Err(DoorError::NotListening),
     }
@@ -182,9 +182,9 @@ fn outcome(folder: &Folder, task: base::TaskId) -> i32 {
     }
 }
 
-/// Ends as the command ended. `terminal_was_raw`: what ended it may have been typed, as Ctrl-C, and locally would have
-/// reached all of the foreground.
-fn end_as(status: ExitStatus, terminal_was_raw: bool) -> i32 {
+/// Ends as the command ended. `gave_keys`: what ended it may have been typed, as Ctrl-C, and locally would have reached all of the
+/// foreground.
+fn end_as(status: ExitStatus, gave_keys: bool) -> i32 {
     match status {
         ExitStatus::Code(code) => code.into(),
         ExitStatus::Signal(signal) if !base::command::is_fatal(signal.into()) => {
@@ -192,7 +192,7 @@ fn end_as(status: ExitStatus, terminal_was_raw: bool) -> i32 {
         }
         ExitStatus::Signal(signal) => {
             let typed = [libc::SIGINT, libc::SIGQUIT].contains(&signal.into());
-            signals::die_by(signal, typed && terminal_was_raw)
+            signals::die_by(signal, typed && gave_keys)
         }
     }
 }

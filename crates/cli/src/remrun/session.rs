@@ -91,11 +91,11 @@ impl<'a> Session<'a> {
         self.launched.map(|(task, _)| task)
     }
 
-    /// Gives the terminal back; whether it was raw.
+    /// Gives the terminal back; whether keys were the task's.
     pub fn close(&mut self) -> bool {
-        let raw = self.terminal.is_raw();
+        let gave_keys = self.terminal.has_given_keys();
         self.terminal.release();
-        raw
+        gave_keys
     }
 
     /// Hands the command over and waits for its end, however long the command takes.
@@ -218,7 +218,7 @@ impl<'a> Session<'a> {
                 self.claim_terminal(door)?;
             }
             Reply::Stopped(signal) => {
-                let typed = self.terminal.is_raw();
+                let typed = self.terminal.gives_keys();
                 self.terminal.release();
                 if self.terminal.is_terminal() {
                     self.tell_foreground(door, false)?;
@@ -226,6 +226,7 @@ impl<'a> Session<'a> {
                 self.signals.stop_by(signal.into(), typed);
                 self.continue_task(door)?;
             }
+            Reply::Keys(given) => self.terminal.give_keys(given),
             Reply::Note(line) => self.note(&line),
             Reply::Done(status) => return Ok(Some(End::Done(status))),
             Reply::RunHere { why } => {

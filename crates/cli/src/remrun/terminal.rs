@@ -4,7 +4,7 @@
 //! holds the terminal's lock. The others look again from time to time ([`Terminal::acquire`]).
 
 use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr};
 use std::ffi::c_int;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -36,6 +36,9 @@ pub struct Terminal {
     stdin: BorrowedFd<'static>,
     is_terminal: bool,
     raw: Option<Raw>,
+    /// Ctrl-C and the like are typed for the task; and they once were.
+    gives_keys: bool,
+    has_given_keys: bool,
 }
 
 /// What must be given back.
@@ -48,7 +51,7 @@ struct Raw {
 impl Terminal {
     /// Looks at `stdin`.
     pub fn new(stdin: BorrowedFd<'static>) -> Self {
-        Self { stdin, is_terminal: rustix::termios::isatty(stdin), raw: None }
+        Self { stdin, is_terminal: rustix::termios::isatty(stdin), raw: None, gives_keys: false, has_given_keys: false }
     }
 
     /// Whether standard input is a terminal.
@@ -59,6 +62,39 @@ impl Terminal {
     /// Whether it is raw now, by our doing.
     pub fn is_raw(&self) -> bool {
         self.raw.is_some()
+    }
+
+    /// Whether Ctrl-C and the like are typed for the task, and are no signals.
+    pub fn gives_keys(&self) -> bool {
+        self.is_raw() && self.gives_keys
+    }
+
+    /// Whether what ended the task may have been typed for it.
+    pub fn has_given_keys(&self) -> bool {
+        self.is_raw() && self.has_given_keys
+    }
+
+    /// From now on Ctrl-C and the like are typed for the task, or are signals, as they are without us.
+    pub fn give_keys(&mut self, given: bool) {
+        self.gives_keys = given;
+        self.has_given_keys |= given;
+        if let Some(raw) = self.raw.as_ref().filter(|_| self.in_foreground()) {
+            let _ = tcsetattr(self.stdin, OptionalActions::Now, &self.settings(&raw.before));
+        }
+    }
+
+    /// Raw settings, where those were before.
+    fn settings(&self, before: &Termios) -> Termios {
+        let mut raw = before.clone();
+        raw.make_raw();
+        if !shows_all() {
+            // What goes to a pipe may come back to this terminal by another program, which counts on its settings.
+            raw.output_modes = before.output_modes;
+        }
+        if !self.gives_keys {
+            raw.local_modes |= before.local_modes & LocalModes::ISIG;
+        }
+        raw
     }
 
     /// Whether this process is in the foreground of its terminal. A terminal that does not control us has no foreground
@@ -79,12 +115,7 @@ impl Terminal {
         let Some(lock) = self.lock(folder) else { return false };
         let Ok(before) = tcgetattr(self.stdin) else { return false };
         arm_fatal_signals(&before);
-        let mut raw = before.clone();
-        raw.make_raw();
-        if !shows_all() {
-            // What goes to a pipe may come back to this terminal by another program, which counts on its settings.
-            raw.output_modes = before.output_modes;
-        }
+        let raw = self.settings(&before);
         // What was typed ahead is kept: it is for the command.
         if tcsetattr(self.stdin, OptionalActions::Drain, &raw).is_err() {
             SAVED.store(std::ptr::null_mut(), Ordering::Release);

@@ -3,6 +3,8 @@
 use crate::fake::{Place, read_until};
 use base::door::{Reply, Request};
 use base::{ExitStatus, WindowSize};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 use std::fs::File;
@@ -86,7 +88,7 @@ fn restored_on_fatal_signals_and_lost_daemons() {
         });
         let mut child = spawn_on(place.remrun().arg("x"), &programs);
         read_until(&mut user, "up");
-        let pid = rustix::process::Pid::from_child(&child);
+        let pid = Pid::from_child(&child);
         let want = match way {
             "term" => (None, Some(15)),
             "segv" => (None, Some(11)),
@@ -161,12 +163,50 @@ fn in_the_background_it_leaves_the_terminal_alone() {
 }
 
 #[test]
+fn keys_are_signals_but_while_the_program_runs() {
+    let place = Place::new();
+    place.script("nothing");
+    let (mut user, programs) = terminal();
+    let daemon = place.daemon(1, |_, mut caller| {
+        caller.run();
+        caller.launched(true);
+        caller.reply(Reply::Note("waits".into()));
+        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGQUIT as u8)));
+        caller.reply(Reply::Keys(true));
+        caller.reply(Reply::Note("runs".into()));
+        // What is typed now is not heard of: the end is.
+        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGTERM as u8)));
+        caller.reply(Reply::Keys(false));
+        caller.reply(Reply::Note("has ended".into()));
+        assert_eq!(caller.request(), Some(Request::Signal(libc::SIGINT as u8)));
+        caller.reply(Reply::Done(ExitStatus::Code(6)));
+    });
+    let mut child = spawn_on(place.remrun().arg("x"), &programs);
+    read_until(&mut user, "waits");
+    assert!(is_raw(&programs));
+    user.write_all(b"\x1c").expect("typed");
+    read_until(&mut user, "runs");
+    user.write_all(b"\x03\x1c").expect("typed");
+    let limit = Timespec { tv_sec: 10, tv_nsec: 0 };
+    let arrived = poll(&mut [PollFd::new(&programs, PollFlags::IN)], Some(&limit));
+    assert_eq!(arrived, Ok(1), "the keys are there for the task");
+    rustix::process::kill_process(Pid::from_child(&child), rustix::process::Signal::TERM).expect("it lives");
+    read_until(&mut user, "has ended");
+    user.write_all(b"\x03").expect("typed");
+    assert_eq!(child.wait().expect("it ends").code(), Some(6));
+    assert!(!is_raw(&programs));
+    daemon.join().expect("the daemon saw what it should");
+}
+
+#[test]
 fn what_was_typed_to_end_the_task_ends_the_group() {
     let place = Place::new();
     let (mut user, programs) = terminal();
     let daemon = place.daemon(1, |_, mut caller| {
         caller.run();
         caller.launched(true);
+        caller.reply(Reply::Keys(true));
+        caller.reply(Reply::Keys(false));
         caller.reply(Reply::Done(ExitStatus::Signal(libc::SIGINT as u8)));
     });
     let mut shell = Command::new("sh");
