@@ -33,6 +33,9 @@ const LINKS_MAX: usize = 8;
 /// Largest file that is read to see where it leads.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
+/// By what git knows a repository.
+pub(crate) const REPOSITORY: [&str; 4] = ["HEAD", "commondir", "objects", "refs"];
+
 /// Device and inode.
 type Place = (u64, u64);
 
@@ -210,12 +213,13 @@ fn leads_to_nothing(at: &TreePath) -> Option<TreePath> {
 
 /// Whether `folder` is a repository without a working tree, by what git knows one.
 pub(crate) fn is_bare(folder: &TreePath) -> bool {
-    is_repository(|name| stat(&folder.join(name)).is_some())
+    is_repository(|name| stat(&folder.join(name.as_bytes())).is_some())
 }
 
 /// Whether git takes a folder that has entries of such names for a repository.
-pub(crate) fn is_repository(has: impl Fn(&[u8]) -> bool) -> bool {
-    has(b"HEAD") && (has(b"commondir") || (has(b"objects") && has(b"refs")))
+pub(crate) fn is_repository(has: impl Fn(&'static str) -> bool) -> bool {
+    let [head, common, objects, refs] = REPOSITORY;
+    has(head) && (has(common) || (has(objects) && has(refs)))
 }
 
 /// Whether something that is guarded may be in `folder`, by the names of its entries.

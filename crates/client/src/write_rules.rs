@@ -1,7 +1,7 @@
 //! The write policy, with the facts that it asks for: who owns what is there, and what the user's own rights allow.
 
 use crate::commit;
-use crate::guard::{Guard, Walks, entries, is_bare, is_repository};
+use crate::guard::{Guard, REPOSITORY, Walks, entries, is_bare, is_repository};
 use crate::policy::{
     Access, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way,
 };
@@ -146,6 +146,8 @@ pub struct Directories<'a> {
     renamed: HashMap<&'a TreePath, &'a TreePath>,
     /// Where it has files.
     files: HashSet<&'a TreePath>,
+    /// What it makes that repositories have, by folder.
+    parts: HashSet<(TreePath, &'static str)>,
     /// What it gives another name, and does not change otherwise.
     linked: HashSet<&'a TreePath>,
     /// What is called otherwise, or as well.
@@ -192,25 +194,40 @@ impl<'a> Directories<'a> {
         });
         let sources = sources.collect();
         let (moved, guard) = (moved.flatten().collect(), Mutex::default());
-        Self { all, replaced: replaced.flatten().collect(), moved, renamed, files, linked, sources, guard }
+        let replaced = replaced.flatten().collect();
+        let mut directories =
+            Self { all, replaced, moved, renamed, files, parts: HashSet::new(), linked, sources, guard };
+        let made = delta.changes.iter().map(|change| &change.path).filter(|path| directories.makes(path));
+        let parts = made.filter_map(|path| Some((path.parent()?, part_of_repository(path)?)));
+        directories.parts = parts.collect();
+        directories
     }
 
     /// The folder that what is made at `path`, with the rest, makes a repository of without a working tree: what in it is called `config`
     /// may have been there before.
     fn makes_repository(&self, path: &TreePath) -> Option<TreePath> {
-        let is_part = matches!(path.name(), b"HEAD" | b"objects" | b"refs" | b"commondir");
-        let folder = path.parent().filter(|_| is_part && self.makes(path))?;
+        let folder = path.parent().filter(|_| part_of_repository(path).is_some() && self.makes(path))?;
         // Those within one are judged by where they are.
         let is_new = !folder.components().any(|name| name == b".git") && !is_bare(&folder);
-        let will_have = |name: &[u8]| {
-            let at = folder.join(name);
-            self.makes(&at) || statat(CWD, at.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok()
+        let is_there = |path: &TreePath| statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
+        let was = self.was(&folder);
+        let will_have = |part: &'static str| {
+            self.parts.contains(&(folder.clone(), part))
+                || is_there(&folder.join(part.as_bytes()))
+                || was.as_ref().is_some_and(|was| is_there(&was.join(part.as_bytes())))
         };
         (is_new && is_repository(will_have)).then_some(folder)
     }
 
     fn makes(&self, path: &TreePath) -> bool {
         self.all.contains(path) || self.files.contains(path) || self.moved.contains(path)
+    }
+
+    /// Where what will be in the folder at `path` is now, if it is moved there.
+    fn was(&self, path: &TreePath) -> Option<TreePath> {
+        let mut at = std::iter::successors(Some(path.clone()), TreePath::parent);
+        let (to, from) = at.find_map(|at| self.renamed.get_key_value(&at))?;
+        from.resolve(path.relative_to(to)?)
     }
 
     /// Whether a folder is moved to `path`, which is where a repository may look for hooks and settings: what is in the folder is not
@@ -222,6 +239,11 @@ impl<'a> Directories<'a> {
         let from = self.renamed.get(path).filter(|_| !parts.iter().skip(at + 1).take(1).any(is_data));
         from.is_some_and(|from| statat(CWD, from.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory))
     }
+}
+
+/// What of a repository an entry of this name is, whatever the case of its letters.
+fn part_of_repository(path: &TreePath) -> Option<&'static str> {
+    REPOSITORY.into_iter().find(|part| part.as_bytes().eq_ignore_ascii_case(path.name()))
 }
 
 fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {

@@ -191,11 +191,22 @@ fn no_repository_is_made() {
         let path = root.resolve(name.as_bytes()).expect("a path");
         Change { path, base: Base::Absent, action }
     };
-    let parts = [("r", folder(&root)), ("r/HEAD", file()), ("r/objects", folder(&root)), ("r/refs", folder(&root))];
-    let delta = Delta { changes: parts.into_iter().map(|(name, action)| new(name, action)).collect() };
-    let directories = Directories::of(&delta);
-    let is_refused = |change: &Change| rules.decide(&change.path, &directories) != WriteDecision::Commit;
-    assert!(delta.changes.iter().any(is_refused), "all at once");
+    let is_refused = |changes: Vec<Change>| {
+        let delta = Delta { changes };
+        let directories = Directories::of(&delta);
+        delta.changes.iter().any(|change| rules.decide(&change.path, &directories) != WriteDecision::Commit)
+    };
+    let parts = ["r", "r/objects", "r/refs"].map(|name| new(name, folder(&root)));
+    assert!(!is_refused(parts.to_vec()));
+    for head in ["r/HEAD", "r/head"] {
+        assert!(is_refused([&parts[..], &[new(head, file())]].concat()), "all at once");
+    }
+    let made = |name: &str| std::fs::create_dir_all(format!("{root}/{name}")).expect("made");
+    ["some/objects", "some/sub"].into_iter().for_each(made);
+    std::fs::write(format!("{root}/some/HEAD"), "x").expect("written");
+    let moved = |from: &str| new("r", Action::Rename { from: root.join(from.as_bytes()) });
+    assert!(is_refused(vec![moved("some"), new("r/refs", folder(&root))]), "what was begun elsewhere");
+    assert!(!is_refused(vec![moved("some"), new("r/other", folder(&root))]));
 }
 
 #[test]

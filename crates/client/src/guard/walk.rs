@@ -60,7 +60,7 @@ fn walked(root: &TreePath) -> Vec<TreePath> {
             break;
         }
         let entries: Vec<(Vec<u8>, FileType)> = list(&folder).take(ENTRIES_MAX).collect();
-        let has = |wanted: &[u8]| entries.iter().any(|(name, _)| name == wanted);
+        let has = |wanted: &str| entries.iter().any(|(name, _)| name == wanted.as_bytes());
         if entries.iter().any(|(name, _)| begins_guarded(name)) || is_repository(has) {
             found.push(folder.clone());
         }
