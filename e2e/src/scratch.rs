@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Result};
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -81,18 +81,24 @@ impl Drop for Scratch {
     }
 }
 
-/// Those of runs that have ended without removing them.
-pub fn abandoned() -> Vec<PathBuf> {
+/// The folders whose names begin so.
+pub fn folders(prefix: &str) -> impl Iterator<Item = PathBuf> {
     let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
-    ours.map(|entry| entry.path()).filter(|path| is_abandoned(path)).collect()
+    entries.filter(move |entry| entry.file_name().to_string_lossy().starts_with(prefix)).map(|entry| entry.path())
+}
+
+/// Those of this user's runs that have ended without removing them.
+pub fn abandoned() -> Vec<PathBuf> {
+    folders(PREFIX).filter(|path| is_abandoned(path)).collect()
 }
 
 fn is_abandoned(path: &Path) -> bool {
     let Ok(folder) = File::open(path) else { return false };
-    let age = folder.metadata().and_then(|meta| meta.modified()).ok().and_then(|made| made.elapsed().ok());
+    let Ok(found) = folder.metadata() else { return false };
     // One just made is not locked yet.
-    age.is_some_and(|age| age > LOCKED_WITHIN) && !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
+    let is_new = found.modified().ok().and_then(|made| made.elapsed().ok()).is_none_or(|age| age <= LOCKED_WITHIN);
+    let is_own = found.uid() == rustix::process::geteuid().as_raw();
+    is_own && !is_new && !matches!(folder.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// Removes a tree, also where directories in it may not be written or searched.

@@ -2,7 +2,7 @@
 
 use crate::error::{Context, Result};
 use crate::leftovers::sweep;
-use crate::scratch::{PREFIX, abandoned, remove_all};
+use crate::scratch::{PREFIX, abandoned, folders, remove_all};
 use rustix::process::Signal;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
@@ -75,10 +75,7 @@ extern "C" fn kill_child(_signal: libc::c_int) {
 
 fn clean(child: u32) -> Result<()> {
     crate::bench::group::sweep(child);
-    let prefix = format!("{PREFIX}{child}-");
-    let entries = std::fs::read_dir(std::env::temp_dir()).into_iter().flatten().flatten();
-    let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
-    ours.map(|entry| entry.path()).try_for_each(|scratch| clear(&scratch))
+    folders(&format!("{PREFIX}{child}-")).try_for_each(|scratch| clear(&scratch))
 }
 
 /// Ends what runs in a scratch folder, and removes it unless somebody is to look at it.
