@@ -116,8 +116,13 @@ impl Guard {
         if self.looked_at.len() >= FOLDERS_MAX || !self.looked_at.insert(folder.clone()) {
             return;
         }
-        let may_have_any = may_begin_guarded(folder);
-        for name in guarded_places().filter(|_| may_have_any) {
+        if folder.name() != b".git" && is_bare(folder) {
+            self.look_at_git(folder, folder, home);
+        }
+        if !may_begin_guarded(folder) {
+            return;
+        }
+        for name in guarded_places() {
             let (first, rest) = name.split_once('/').map_or((name, ""), |(first, rest)| (first, rest));
             if stat(&folder.join(first.as_bytes())).is_none() {
                 continue;
@@ -129,11 +134,8 @@ impl Guard {
                 self.add(&at, &format!("/{name}"));
             }
         }
-        if folder.name() != b".git" && is_bare(folder) {
-            self.look_at_git(folder, folder, home);
-        }
         let git = folder.join(b".git");
-        if let Some(there) = stat(&git).filter(|_| may_have_any) {
+        if let Some(there) = stat(&git) {
             let own = if is(&there, FileType::RegularFile) { led_to(&git, "gitdir:", folder) } else { Some(git) };
             own.into_iter().for_each(|own| self.look_at_git(&own, folder, home));
         }
@@ -224,13 +226,7 @@ pub(crate) fn is_repository(has: impl Fn(&'static str) -> bool) -> bool {
 
 /// Whether something that is guarded may be in `folder`, by the names of its entries.
 fn may_begin_guarded(folder: &TreePath) -> bool {
-    let Some(listing) = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok()) else { return true };
-    let mut looked_at = 0;
-    let mut is_any = |name: &[u8]| {
-        looked_at += 1;
-        looked_at > LISTED_MAX || begins_guarded(name)
-    };
-    listing.flatten().any(|entry| is_any(entry.file_name().to_bytes()))
+    list(folder).is_none_or(|list| list.enumerate().any(|(at, (name, _))| at >= LISTED_MAX || begins_guarded(&name)))
 }
 
 /// Opens to read, so that nobody sees by the time of the last access that this was looked at.
@@ -241,15 +237,15 @@ fn open(path: &TreePath, flags: OFlags) -> Option<OwnedFd> {
 
 /// The names of the first entries of a folder that are of such kinds; none if it cannot be listed.
 pub(crate) fn entries(folder: &TreePath, is_wanted: impl Fn(FileType) -> bool, most: usize) -> Vec<Vec<u8>> {
-    list(folder).filter(|(_, kind)| is_wanted(*kind)).take(most).map(|(name, _)| name).collect()
+    let entries = list(folder).into_iter().flatten();
+    entries.filter(|(_, kind)| is_wanted(*kind)).take(most).map(|(name, _)| name).collect()
 }
 
-/// The names and kinds of the entries of a folder; none if it cannot be listed.
-fn list(folder: &TreePath) -> impl Iterator<Item = (Vec<u8>, FileType)> {
-    let listing = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok());
-    let entries = listing.into_iter().flatten().flatten();
-    let named = entries.map(|entry| (entry.file_name().to_bytes().to_vec(), entry.file_type()));
-    named.filter(|(name, _)| !matches!(name.as_slice(), b"." | b".."))
+/// The names and kinds of the entries of a folder, if it can be listed.
+fn list(folder: &TreePath) -> Option<impl Iterator<Item = (Vec<u8>, FileType)>> {
+    let listing = open(folder, OFlags::DIRECTORY).and_then(|held| Dir::new(held).ok())?;
+    let named = listing.flatten().map(|entry| (entry.file_name().to_bytes().to_vec(), entry.file_type()));
+    Some(named.filter(|(name, _)| !matches!(name.as_slice(), b"." | b"..")))
 }
 
 fn stat(path: &TreePath) -> Option<Stat> {

@@ -113,7 +113,6 @@ impl Signed {
 mod tests {
     use super::*;
     use base::Digest;
-    use wire::signed::sign_result;
 
     #[test]
     fn only_what_its_worker_signed_is_a_result() {
@@ -129,7 +128,7 @@ mod tests {
         check(&exited, &said, &worker).expect("it may be of the version before");
         said = Streams::default();
         said.add(Streams::STDOUT, b"said");
-        sign_result(&worker, &statement, &said, &mut exited);
+        exited.signature = Statement::of_result(&statement, &said, &exited).signed_by(&worker);
         check(&exited, &said, &worker).expect("it is its own");
         let why = check(&Exited { code: 0, ..exited.clone() }, &said, &worker).expect_err("changed");
         assert!(why.starts_with("the result is not signed by worker w0: "), "{why}");

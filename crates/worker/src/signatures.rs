@@ -63,19 +63,15 @@ impl Signatures {
 
     /// Checks a launch's signature.
     pub(crate) fn claim(&self, launch: &Launch, joined: &Joined) -> Result<Claimed, Failed> {
-        let (hub, version) = (joined.connection.peer(), joined.welcome.version);
-        let (task, launched) = (launch.task.clone(), Time(launch.launched));
-        let claimed = Claim::of_launch(launch, hub).and_then(|(parties, claim)| {
-            Ok(Claimed {
-                parties,
-                statement: claim.statement,
-                task,
-                launched,
-                version,
-                signer: self.seals.check(&claim, &launch.seals)?,
-            })
-        });
+        let claimed = self.claimed(launch, joined.connection.peer(), joined.welcome.version);
         claimed.map_err(|error| refused(launch.task.as_ref(), &error.into()))
+    }
+
+    fn claimed(&self, launch: &Launch, hub: NodeId, version: u32) -> Result<Claimed, NotSigned> {
+        let (parties, claim) = Claim::of_launch(launch, hub)?;
+        let (task, launched) = (launch.task.clone(), Time(launch.launched));
+        let signer = self.seals.check(&claim, &launch.seals)?;
+        Ok(Claimed { parties, statement: claim.statement, task, launched, version, signer })
     }
 
     /// Lets a launch begin if its client has signed it, and if it begins here for the first time. Nothing of it runs before. Another worker,
@@ -123,17 +119,7 @@ mod tests {
     }
 
     fn check(signatures: &Signatures, launch: &Launch, version: u32, now: i64) -> Result<(), Refused> {
-        let (parties, claim) = Claim::of_launch(launch, HUB)?;
-        let (statement, launched, task) = (claim.statement, Time(launch.launched), launch.task.clone());
-        let claimed = Claimed {
-            parties,
-            statement,
-            task,
-            launched,
-            version,
-            signer: signatures.seals.check(&claim, &launch.seals)?,
-        };
-        signatures.let_begin(&claimed, Time(now))
+        signatures.let_begin(&signatures.claimed(launch, HUB, version)?, Time(now))
     }
 
     #[test]

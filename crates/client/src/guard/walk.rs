@@ -59,7 +59,7 @@ fn walked(root: &TreePath) -> Vec<TreePath> {
         if looked_into > FOLDERS_MAX || found.len() >= FOUND_MAX || begun.elapsed() > TIME_MAX {
             break;
         }
-        let entries: Vec<(Vec<u8>, FileType)> = list(&folder).take(ENTRIES_MAX).collect();
+        let entries: Vec<(Vec<u8>, FileType)> = list(&folder).into_iter().flatten().take(ENTRIES_MAX).collect();
         let has = |wanted: &str| entries.iter().any(|(name, _)| name == wanted.as_bytes());
         if entries.iter().any(|(name, _)| begins_guarded(name)) || is_repository(has) {
             found.push(folder.clone());

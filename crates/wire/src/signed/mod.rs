@@ -97,10 +97,5 @@ impl Claim {
     }
 }
 
-/// Has a worker sign what came of a launch.
-pub fn sign_result(key: &Key, launch: &Statement, streams: &Streams, exited: &mut Exited) {
-    exited.signature = Statement::of_result(launch, streams, exited).signed_by(key);
-}
-
 #[cfg(test)]
 mod tests;

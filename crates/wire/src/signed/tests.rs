@@ -121,7 +121,7 @@ fn a_result_is_its_worker_s_and_its_launch_s() {
     let (_, statement) = launch(&Key::generate());
     let mut good = result();
     streams.add(Streams::STDOUT, b"said");
-    sign_result(&key, &statement, &streams, &mut good);
+    good.signature = Statement::of_result(&statement, &streams, &good).signed_by(&key);
     let check = |exited: &Exited| Claim::of_result(exited, &statement, &streams, Some(key.node())).check();
     assert_eq!(check(&good), Ok(Some(key.node())));
     let passed = Exited { objects: vec![Object::default()], faults: vec![b"/x".to_vec()], ..good.clone() };
