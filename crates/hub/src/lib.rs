@@ -12,7 +12,7 @@
 //! * [`session`]: a connected client: its views and what is fetched from it; a connected worker.
 //! * [`held`]: what a client has told, kept while it may come back.
 //! * [`workers`]: connected workers, and what they ask.
-//! * `asking`: what a worker may ask for its tasks; `audit`: who did what.
+//! * `asking`: what a worker may ask for its tasks; `unread`: what is held for a machine; `audit`: who did what.
 //! * [`above`]: working for another hub.
 //! * [`relay`]: one task, from its client to its worker and back.
 //!
@@ -40,6 +40,7 @@ mod state;
 #[cfg(test)]
 mod testing;
 mod twins;
+mod unread;
 pub mod views;
 pub mod work;
 pub mod workers;

@@ -158,14 +158,19 @@ pub struct Shared {
 struct Given {
     objects: Vec<Object>,
     bytes: usize,
+    room: Vec<crate::unread::Hold>,
 }
 
 impl Given {
     fn take(&mut self, object: Object, client: &ClientSession) {
         client.keep(&object);
         self.bytes += object.bytes.len();
-        if self.bytes <= GIVEN_BYTES_MAX {
+        if self.bytes > GIVEN_BYTES_MAX {
+            return;
+        }
+        if let Some(room) = client.unread.room_for_given(object.bytes.len() as u64) {
             self.objects.push(object);
+            self.room.push(room);
         }
     }
 }

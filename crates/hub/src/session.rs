@@ -3,6 +3,7 @@
 use crate::asking::Asking;
 use crate::held::Held;
 use crate::registry::trust;
+use crate::unread::Unread;
 use crate::views::{Copied, Views};
 use base::{Bound, Digest, NodeId, Seq, TaskId, Tenant, TreePath, Version, ViewId, ViewUpdate};
 use bytes::Bytes;
@@ -150,6 +151,8 @@ pub struct ClientSession {
     /// It names them only, for they are here most likely.
     names_system: bool,
     unanswered: AtomicU64,
+    /// Room for what is held for it.
+    pub(crate) unread: Unread,
     /// Launches that have no place.
     pub(crate) waiting: Count,
     /// Streams whose first message has not come in full.
@@ -204,6 +207,7 @@ impl ClientSession {
             expected,
             names_system,
             unanswered: AtomicU64::new(0),
+            unread: Unread::default(),
             waiting: Count::default(),
             opening: AtomicUsize::new(0),
             announced: Mutex::default(),
@@ -505,6 +509,8 @@ pub struct WorkerSession {
     pub connection: Connection,
     /// What it may ask.
     pub asking: Asking,
+    /// Room for what is held for it.
+    pub(crate) unread: Unread,
     /// How far it is trusted.
     pub trust: Mutex<Trust>,
     /// How far it was sent each client's views.
@@ -528,6 +534,7 @@ impl WorkerSession {
             one_client,
             connection,
             asking,
+            unread: Unread::default(),
             trust,
             sent,
         })

@@ -6,8 +6,9 @@ use crate::registry::trust;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
+use crate::unread::Unread;
 use base::path::told;
-use base::{TaskId, TreePath, ViewId};
+use base::{BLOCK_BYTES_MAX, LAZY_PIECE_BYTES, TaskId, TreePath, ViewId};
 use bytes::Bytes;
 use serde_json::json;
 use std::sync::Arc;
@@ -24,6 +25,9 @@ use wire::{Connection, Receiver, Sender, Trust, Turn, convert, lock};
 
 /// Most objects in one request.
 const OBJECTS_MAX: usize = 1024;
+/// An object has so many bytes at most, and an answer about a path brings so many, about.
+const OBJECT_BYTES: u64 = BLOCK_BYTES_MAX as u64;
+const BIND_BYTES: u64 = 256 << 10;
 /// Most pieces in one request.
 const PIECES_MAX: u32 = 64;
 
@@ -130,6 +134,7 @@ impl Shared {
             let task = task.map_err(|why| self.denied(worker, why))?;
             client.bind(view, task, path).await.map_err(|error| (error.to_string(), error.errno()))
         };
+        let _room = worker.unread.room(BIND_BYTES).await;
         let reply = bound.await.unwrap_or_else(|(error, errno)| BindReply { error, errno, ..BindReply::default() });
         send_last(sender, &reply).await;
     }
@@ -152,6 +157,7 @@ impl Shared {
 
     async fn pieces(&self, worker: &WorkerSession, request: PiecesRequest, mut sender: Sender) {
         sender.set_turn(Turn::Contents);
+        let _room = worker.unread.room(u64::from(request.count.clamp(1, PIECES_MAX)) * LAZY_PIECE_BYTES).await;
         let found = async {
             let gone = ("its client is gone".to_owned(), UNANSWERED);
             let client = self.client(&request.client).ok_or(gone)?;
@@ -207,35 +213,53 @@ pub(crate) async fn fetch_objects(
     mut sender: Sender,
 ) {
     sender.set_turn(Turn::Contents);
+    let unread = match (&for_task, &client) {
+        (Some((worker, _)), _) => worker.unread.clone(),
+        (None, Some(client)) => client.unread.clone(),
+        (None, None) => Unread::default(),
+    };
+    let mut names = names.into_iter().take(OBJECTS_MAX);
+    let mut next = names.next();
     let mut fetching = JoinSet::new();
-    for name in names.into_iter().take(OBJECTS_MAX) {
-        let (client, for_task) = (client.clone(), for_task.clone());
-        fetching.spawn(async move {
-            let found = async {
-                let client = client.ok_or_else(|| ("its client is gone".to_owned(), UNANSWERED))?;
-                let task =
-                    for_task.map(|(worker, task)| task.map(|task| (worker, task))).transpose().map_err(denied)?;
-                let digest = convert::digest(&name).map_err(|error| (error.to_string(), 0))?;
-                let bytes = client.object(digest).await.map_err(|error| (error.to_string(), error.errno()))?;
-                if let Some((worker, task)) = task {
-                    worker.asking.bytes(&client.key, task, bytes.len() as u64).map_err(denied)?;
-                }
-                Ok::<_, (String, i32)>(bytes)
-            };
-            match found.await {
-                Ok(bytes) => ObjectReply { digest: name, bytes, ..ObjectReply::default() },
-                Err((error, errno)) => ObjectReply { digest: name, error, errno, ..ObjectReply::default() },
-            }
-        });
-    }
     // In the order in which they arrive: none waits for another.
-    while let Some(Ok(reply)) = fetching.join_next().await {
-        if sender.answer_object(reply).await.is_err() {
-            return;
+    loop {
+        tokio::select! {
+            room = unread.room(OBJECT_BYTES), if next.is_some() => {
+                let Some(name) = std::mem::replace(&mut next, names.next()) else { break };
+                let (client, for_task) = (client.clone(), for_task.clone());
+                fetching.spawn(async move { (fetch_object(client, for_task, name).await, room) });
+            }
+            Some(Ok((reply, _room))) = fetching.join_next() => {
+                if sender.answer_object(reply).await.is_err() {
+                    return;
+                }
+            }
+            else => break,
         }
     }
     sender.finish();
     sender.stopped().await;
+}
+
+async fn fetch_object(
+    client: Option<Arc<ClientSession>>,
+    for_task: Option<(Arc<WorkerSession>, Result<TaskId, Denied>)>,
+    name: Bytes,
+) -> ObjectReply {
+    let found = async {
+        let client = client.ok_or_else(|| ("its client is gone".to_owned(), UNANSWERED))?;
+        let task = for_task.map(|(worker, task)| task.map(|task| (worker, task))).transpose().map_err(denied)?;
+        let digest = convert::digest(&name).map_err(|error| (error.to_string(), 0))?;
+        let bytes = client.object(digest).await.map_err(|error| (error.to_string(), error.errno()))?;
+        if let Some((worker, task)) = task {
+            worker.asking.bytes(&client.key, task, bytes.len() as u64).map_err(denied)?;
+        }
+        Ok::<_, (String, i32)>(bytes)
+    };
+    match found.await {
+        Ok(bytes) => ObjectReply { digest: name, bytes, ..ObjectReply::default() },
+        Err((error, errno)) => ObjectReply { digest: name, error, errno, ..ObjectReply::default() },
+    }
 }
 
 #[cfg(test)]
