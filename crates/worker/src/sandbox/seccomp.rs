@@ -110,7 +110,7 @@ const ALLOWED: &[c_long] = &[
     SYS_mq_open, SYS_mq_timedreceive, SYS_mq_timedsend, SYS_mq_unlink, SYS_msgctl, SYS_msgget, SYS_msgrcv,
     SYS_msgsnd, SYS_ppoll, SYS_pselect6, SYS_recvfrom, SYS_recvmmsg, SYS_recvmsg, SYS_semctl, SYS_semget, SYS_semop,
     SYS_semtimedop, SYS_sendmmsg, SYS_sendmsg, SYS_sendto, SYS_setsockopt, SYS_shmat, SYS_shmctl, SYS_shmdt,
-    SYS_shmget, SYS_shutdown, SYS_socketpair,
+    SYS_shmget, SYS_shutdown,
     // The rest.
     SYS_getrandom, SYS_sysinfo, SYS_uname,
 ];
@@ -280,7 +280,7 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_mknodat => Verdict::MakeNode(2),
         #[cfg(target_arch = "x86_64")]
         _ if number == SYS_mknod => Verdict::MakeNode(1),
-        _ if number == SYS_socket => Verdict::Socket,
+        _ if [SYS_socket, SYS_socketpair].contains(&number) => Verdict::Socket,
         _ if number == SYS_ioctl && watched.is_some() => Verdict::IoctlOfWatched,
         _ if number == SYS_ioctl => Verdict::Ioctl,
         _ if number == SYS_copy_file_range && watched.is_some() => Verdict::Return(NOTIFY),

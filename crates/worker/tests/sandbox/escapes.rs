@@ -186,6 +186,7 @@ for line in open('/proc/self/mountinfo'):
     fields = line.split()
     print('mount', fields[3], fields[4], fields[fields.index('-') + 1], *sorted(re.findall(r'\b(?:lower|upper|work)dir=[^,]*', line)))
 print('sockets', *sorted(set(l.split()[-1] for l in open('/proc/net/unix') if '/' in l or '@' in l)))
+print('groups', *sorted(set(l.rstrip().split(':', 2)[2] for l in open('/proc/self/cgroup'))))
 print('status', *[l.split()[1] for l in open('/proc/self/status') if l.startswith(('NoNewPrivs', 'Seccomp:'))])
 "#;
 
@@ -215,6 +216,7 @@ fn what_a_guest_can_reach_is_this_and_no_more() {
              mount / /dev/shm tmpfs\n\
              mount / /dev/pts devpts\n\
              sockets\n\
+             groups /\n\
              status 1 2\n",
             exe.display()
         );

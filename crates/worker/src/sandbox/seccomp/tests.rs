@@ -41,9 +41,11 @@ fn filter_looks_at_arguments() {
         assert_eq!(call(SYS_unshare, &[CLONE_FS as u32]), ALLOW);
         for family in [AF_UNIX, AF_INET, AF_INET6] {
             assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), ALLOW);
+            assert_eq!(call(SYS_socketpair, &[family as u32, 1, 0]), ALLOW);
         }
         for family in [AF_ALG, AF_VSOCK, AF_PACKET] {
             assert_eq!(call(SYS_socket, &[family as u32, 1, 0]), NO_FAMILY);
+            assert_eq!(call(SYS_socketpair, &[family as u32, 1, 0]), NO_FAMILY, "its module would be loaded");
         }
         assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_ROUTE as u32]), ALLOW);
         assert_eq!(call(SYS_socket, &[AF_NETLINK as u32, 3, NETLINK_AUDIT as u32]), NO_FAMILY);
