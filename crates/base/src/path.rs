@@ -12,17 +12,39 @@ pub struct TreePath(Arc<[u8]>);
 /// Where a distribution puts its files.
 const SYSTEM_FOLDERS: [&[u8]; 7] = [b"/usr/", b"/bin/", b"/sbin/", b"/lib/", b"/lib32/", b"/lib64/", b"/opt/"];
 
+/// Longest path that comes from others, in bytes.
+pub const PATH_BYTES_MAX: usize = 1 << 16;
+/// What the folders above such a path have in bytes, all together: who goes through them has each once. 4,096 folders of one letter have
+/// as many.
+pub const WAY_BYTES_MAX: usize = 16 << 20;
+
 impl TreePath {
     /// The root, `/`.
     pub fn root() -> Self {
         Self(Arc::from(&b"/"[..]))
     }
 
-    /// Accepts `bytes` only if they are already in normal form: for paths that come from others.
+    /// Accepts `bytes` only if they are already in normal form, and neither longer than [`PATH_BYTES_MAX`] nor in more folders than
+    /// [`WAY_BYTES_MAX`] allows: for paths that come from others.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
-        let rest = bytes.strip_prefix(b"/")?;
-        let plain = rest.is_empty() || rest.split(|byte| *byte == b'/').all(is_plain_name);
-        plain.then(|| Self(Arc::from(bytes)))
+        Self::accepts(bytes).then(|| Self(Arc::from(bytes)))
+    }
+
+    /// Whether [`Self::parse`] accepts these.
+    pub fn accepts(bytes: &[u8]) -> bool {
+        let Some(rest) = bytes.strip_prefix(b"/").filter(|_| bytes.len() <= PATH_BYTES_MAX) else { return false };
+        let mut names = 0;
+        let is_normal = rest.is_empty()
+            || rest.split(|byte| *byte == b'/').all(|name| {
+                names += 1;
+                is_plain_name(name)
+            });
+        is_normal && way_bytes(names, bytes.len()) <= WAY_BYTES_MAX
+    }
+
+    /// What the paths of all folders above have in bytes, about.
+    pub fn way_bytes(&self) -> usize {
+        way_bytes(self.components().count(), self.0.len())
     }
 
     /// Resolves `bytes` against the absolute directory `self` by its text alone: `..` removes a component, whatever
@@ -77,6 +99,12 @@ impl TreePath {
         }
     }
 
+    /// The directories this path is in, from the root down; each is made when it is asked for.
+    pub fn way(&self) -> impl Iterator<Item = Self> {
+        let slashes = self.0.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+        slashes.filter(|_| !self.is_root()).map(|at| Self(Arc::from(&self.0[..at.max(1)])))
+    }
+
     /// The last component; empty for the root.
     pub fn name(&self) -> &[u8] {
         let at = self.0.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
@@ -116,6 +144,10 @@ impl TreePath {
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
+}
+
+fn way_bytes(names: usize, bytes: usize) -> usize {
+    names * bytes / 2
 }
 
 /// Whether `name` can name a directory entry: not empty, not `.` or `..`, no slash, no NUL, at most 255 bytes.
@@ -251,6 +283,14 @@ mod tests {
     }
 
     #[test]
+    fn parse_refuses_what_nobody_could_go_through() {
+        let parsed = |part: &str, count| TreePath::parse(part.repeat(count).as_bytes()).is_some();
+        assert!(parsed("/a", 4096) && !parsed("/a", 4097));
+        let long = format!("/{}", "n".repeat(255));
+        assert!(parsed(&long, 256) && !parsed(&long, 257));
+    }
+
+    #[test]
     fn resolve_goes_by_text() {
         let at = path("/home/u");
         for (text, want) in
@@ -268,6 +308,8 @@ mod tests {
         assert_eq!(path("/a/b/c").relative_to(&path("/a")), Some(&b"b/c"[..]));
         assert_eq!(path("/a").parent(), Some(TreePath::root()));
         assert_eq!(TreePath::root().parent(), None);
+        assert_eq!(path("/a/b/c").way().collect::<Vec<_>>(), [path("/"), path("/a"), path("/a/b")]);
+        assert_eq!(TreePath::root().way().count(), 0);
     }
 
     #[test]

@@ -40,6 +40,8 @@ const UNSENT_FOR_A_READ: u32 = 4;
 const CONTENTS_AHEAD_MAX: usize = 64;
 /// Objects that wait for the link.
 const OBJECTS_AHEAD: usize = 16;
+/// Paths that are remembered of those that a task asked for, to be shown.
+const ASKED_MAX: usize = 1_000;
 /// Most pieces of a file in one answer.
 const PIECES_MAX: u32 = 64;
 
@@ -360,8 +362,10 @@ impl Server {
         {
             let mut asked = lock(&task.asked);
             asked.questions += 1;
-            asked.paths.push(path.clone());
-            if faulted.late {
+            if asked.paths.len() < ASKED_MAX {
+                asked.paths.push(path.clone());
+            }
+            if faulted.late && asked.late.len() < ASKED_MAX {
                 asked.late.push(path);
             }
         }

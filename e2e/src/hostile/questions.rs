@@ -37,9 +37,9 @@ pub(super) fn asked(pool: &mut Pool) -> Result<Vec<String>> {
     if !count("own").is_some_and(|told| (1..=PATHS_MAX.min(QUESTIONS)).contains(&told)) {
         wrong.push(format!("for its own task: {:?} of {QUESTIONS} paths", count("own")));
     }
-    for foreign in ["view", "client", "after"] {
-        if count(foreign) != Some(0) {
-            wrong.push(format!("for another {foreign}: {:?} paths", count(foreign)));
+    for refused in ["deep", "view", "client", "after"] {
+        if count(refused) != Some(0) {
+            wrong.push(format!("{refused}: {:?} paths", count(refused)));
         }
     }
     // Kind 1 is denied.

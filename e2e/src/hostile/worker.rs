@@ -298,6 +298,8 @@ impl Task {
         let own = BindRequest { client: self.launch.client.clone(), view, task, path: Vec::new() };
         let paths =
             |from: usize, count: usize| (from..from + count).map(|at| format!("/nowhere/{at}")).collect::<Vec<_>>();
+        // Who goes through the folders above these, one by one, has used up all memory.
+        println!("answered deep: {}", self.answered(&own, vec!["/a".repeat(300_000); 4]).await);
         println!("answered own: {}", self.answered(&own, paths(0, QUESTIONS)).await);
         println!("secret: {}", self.secret(&own).await);
         let other_view = BindRequest { view: view.wrapping_add(1), ..own.clone() };

@@ -47,7 +47,7 @@ pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, Keep, KeptChange, KeptInfo, Recommitted
 pub use outcome::OUTCOMES_MAX;
 pub use recover::Recovered;
 pub use stamp::Stamp;
-pub use validate::{BYTES_MAX, CHANGES_MAX, PATH_BYTES_MAX, validate};
+pub use validate::{BYTES_MAX, CHANGES_MAX, validate};
 
 use apply::{Applier, Failure};
 use base::delta::FileChange;

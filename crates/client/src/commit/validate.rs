@@ -10,8 +10,11 @@ use std::collections::{HashMap, HashSet};
 pub const CHANGES_MAX: usize = 1_000_000;
 /// Most bytes of all files of a delta together, holes not counted where they are known as such.
 pub const BYTES_MAX: u64 = 1 << 42;
-/// Longest path in bytes.
-pub const PATH_BYTES_MAX: usize = 1 << 16;
+/// What the folders above all paths of a delta have in bytes together: each is gone through a few times. A million files in ten folders
+/// each have a sixth of that.
+const WAYS_BYTES_MAX: usize = 4 << 30;
+/// As much of a path is told that is refused.
+const SHOWN_BYTES_MAX: usize = 256;
 /// Most `user.` attributes of one file.
 const XATTRS_MAX: usize = 256;
 /// Longest target of a symbolic link in bytes.
@@ -91,6 +94,7 @@ struct Seen<'a> {
     /// Whether what the rest has at a path can have a second name.
     rest: HashMap<&'a TreePath, bool>,
     bytes: u64,
+    way_bytes: usize,
 }
 
 impl<'a> Seen<'a> {
@@ -123,11 +127,16 @@ impl<'a> Seen<'a> {
         self.accept_action(change)
     }
 
-    fn accept_path(&self, path: &TreePath) -> Result<(), CommitError> {
-        if path.as_bytes().len() > PATH_BYTES_MAX || !path.components().all(base::path::is_plain_name) {
-            return Err(invalid(format!("{path} is no path that a file can have")));
+    fn accept_path(&mut self, path: &TreePath) -> Result<(), CommitError> {
+        if !TreePath::accepts(path.as_bytes()) {
+            let shown = base::path::told(&path.to_string(), SHOWN_BYTES_MAX);
+            return Err(invalid(format!("{shown} is no path that a file can have, or too long a one")));
         }
-        Ok(())
+        self.way_bytes += path.way_bytes();
+        match self.way_bytes > WAYS_BYTES_MAX {
+            true => Err(invalid("more folders above its files than anybody could go through")),
+            false => Ok(()),
+        }
     }
 
     fn accept_action(&mut self, change: &Change) -> Result<(), CommitError> {
@@ -293,7 +302,7 @@ mod tests {
     #[test]
     fn paths_as_deep_as_can_be_take_no_time() {
         let deep = |name: usize| {
-            let folders = "/x".repeat(PATH_BYTES_MAX / 2 - 20);
+            let folders = "/x".repeat(4000);
             file(&format!("/{name}{folders}/f"))
         };
         let delta = Delta { changes: (0..200).map(deep).collect() };

@@ -259,14 +259,15 @@ impl Table {
     /// What a path is at its first use.
     pub fn fault(&mut self, path: &TreePath, look: &Look<'_>) -> Result<Bound, BindError> {
         let ledger = look.ledger;
-        let is_full = self.entries.len() + path.components().count() >= PATHS_MAX || self.bytes > VIEW_BYTES_MAX;
-        if !self.has(path) && is_full {
+        let is_full = || {
+            let has_paths = self.entries.len() + path.components().count() >= PATHS_MAX;
+            has_paths || self.bytes + path.way_bytes() > VIEW_BYTES_MAX
+        };
+        if !self.has(path) && is_full() {
             self.empty();
         }
         let next = self.version + 1;
-        let mut way: Vec<TreePath> = std::iter::successors(path.parent(), TreePath::parent).collect();
-        way.reverse();
-        for directory in way {
+        for directory in path.way() {
             if self.entries.get(&directory).is_none_or(|entry| entry.stale) {
                 let observed = look.bind(&directory)?;
                 self.put(&directory, observed, next, ledger);
