@@ -33,6 +33,37 @@ const LINKS_MAX: usize = 8;
 /// Largest file that is read to see where it leads.
 const TEXT_BYTES_MAX: u64 = 1 << 20;
 
+/// What git runs of a folder of hooks.
+const HOOKS: [&str; 28] = [
+    "applypatch-msg",
+    "commit-msg",
+    "fsmonitor-watchman",
+    "p4-changelist",
+    "p4-post-changelist",
+    "p4-pre-submit",
+    "p4-prepare-changelist",
+    "post-applypatch",
+    "post-checkout",
+    "post-commit",
+    "post-index-change",
+    "post-merge",
+    "post-receive",
+    "post-rewrite",
+    "post-update",
+    "pre-applypatch",
+    "pre-auto-gc",
+    "pre-commit",
+    "pre-merge-commit",
+    "pre-push",
+    "pre-rebase",
+    "pre-receive",
+    "prepare-commit-msg",
+    "proc-receive",
+    "push-to-checkout",
+    "reference-transaction",
+    "sendemail-validate",
+    "update",
+];
 /// By what git knows a repository.
 pub(crate) const REPOSITORY: [&str; 4] = ["HEAD", "commondir", "objects", "refs"];
 
@@ -111,6 +142,14 @@ impl Guard {
         }
     }
 
+    /// The same of what counts as soon as something is there.
+    fn add_there_or_not(&mut self, at: &TreePath, stands_for: &str) {
+        if let (None, Some(stands_for)) = (stat(at), TreePath::parse(stands_for.as_bytes())) {
+            self.absent.entry(at.clone()).or_default().push(stands_for);
+        }
+        self.add(at, stands_for);
+    }
+
     /// Notes what is guarded in `folder`.
     pub fn look_at(&mut self, folder: &TreePath, home: Option<&TreePath>) {
         if self.looked_at.len() >= FOLDERS_MAX || !self.looked_at.insert(folder.clone()) {
@@ -172,7 +211,12 @@ impl Guard {
                 };
                 match (section.as_str(), name.as_str(), led) {
                     // Where all of the tree would be hooks, each of them is one by its name alone.
-                    ("core", "hookspath", Some(hooks)) if !folder.is_within(&hooks) => {
+                    ("core", "hookspath", Some(hooks)) if folder.is_within(&hooks) => {
+                        HOOKS
+                            .iter()
+                            .for_each(|name| self.add_there_or_not(&hooks.join(name.as_bytes()), "/.git/hooks"));
+                    }
+                    ("core", "hookspath", Some(hooks)) => {
                         self.add(&hooks, "/.git/hooks");
                         self.look_at_hooks(&hooks);
                     }

@@ -114,6 +114,8 @@ fn no_way_leads_to_what_decides_later() {
         ("mkdir tools; printf '[core] hookspath=\"tools\"\\n' > .git/config", "tools/pre-commit"),
         ("mkdir tools; printf '[core]\\nhooksPath = tools ; ours\\n' > .git/config", "tools/pre-commit"),
         ("mkdir tools; printf '[core]\\nhooksPath = to\\\\\\nols\\n' > .git/config", "tools/pre-commit"),
+        ("printf '[core]\\nhooksPath = .\\n' > .git/config", "pre-commit"),
+        ("echo x > post-merge; printf '[core]\\nhooksPath = ./\\n' > .git/config", "post-merge"),
         ("mkdir r r/common; echo x > r/HEAD; echo common > r/commondir", "r/common/config"),
         ("mkdir tools; printf '[core]\\nhooksPath = tools\\n' > ~/.gitconfig", "tools/pre-commit"),
         ("mkdir -p r.git/objects r.git/refs r.git/hooks; echo x > r.git/HEAD", "r.git/hooks/post-receive"),

@@ -11,6 +11,8 @@ use std::sync::LazyLock;
 
 /// Bytes of a file that are looked at.
 pub const LOOK_BYTES: usize = 1 << 20;
+/// The same of a file that holds other files as they are.
+pub const LOOK_BYTES_WITHIN: usize = 16 << 20;
 /// What has a zero byte among its first bytes is no text.
 const HEAD_BYTES: usize = 4096;
 /// Larger files are not taken for settings.
@@ -35,14 +37,19 @@ pub struct Looked<'a> {
     pub mode: u32,
     /// How large it is.
     pub size: u64,
-    /// Its first bytes, [`LOOK_BYTES`] at most.
+    /// Its first bytes, [`LOOK_BYTES`] at most, or [`LOOK_BYTES_WITHIN`] if it [`holds_texts`].
     pub bytes: &'a [u8],
 }
 
 /// What the file holds that stays here, if it does.
 pub fn secret_in(file: &Looked<'_>) -> Option<Denial> {
+    if is_wide(file.bytes) {
+        let narrow: Vec<u8> = file.bytes[2..].iter().copied().filter(|byte| *byte != 0).collect();
+        return secret_in(&Looked { bytes: &narrow, ..*file });
+    }
     let is_text = memchr::memchr(0, &file.bytes[..file.bytes.len().min(HEAD_BYTES)]).is_none();
-    if is_encoded_key(file.bytes, file.size) || is_key_store(file.bytes) || (is_text && has_key_in_text(file.bytes)) {
+    let has_texts = is_text || holds_texts(file.bytes);
+    if is_encoded_key(file.bytes, file.size) || is_key_store(file.bytes) || (has_texts && has_key_in_text(file.bytes)) {
         return Some(Denial::Key);
     }
     if is_text && file.size <= SETTINGS_BYTES_MAX && has_passwords(file) {
@@ -54,6 +61,21 @@ pub fn secret_in(file: &Looked<'_>) -> Option<Denial> {
         return Some(Denial::Key);
     }
     (is_closed && is_variable_file(file.name)).then_some(Denial::Passwords)
+}
+
+/// Whether what begins so holds texts as they are, though it is none itself: archives without compression, images of a program's memory,
+/// databases, text in UTF-16.
+pub fn holds_texts(first: &[u8]) -> bool {
+    const CORE: &[u8] = &[4, 0];
+    let is_tar = first.get(257..262) == Some(b"ustar");
+    let is_cpio = [&b"070701"[..], b"070702", b"070707", b"\xc7\x71"].iter().any(|magic| first.starts_with(magic));
+    let is_core = first.starts_with(b"\x7fELF") && first.get(16..18) == Some(CORE);
+    is_tar || is_cpio || is_core || is_wide(first) || first.starts_with(b"SQLite format 3\0")
+}
+
+/// Whether it is marked as text in UTF-16.
+fn is_wide(bytes: &[u8]) -> bool {
+    bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff])
 }
 
 /// Whether these bytes are the key of a hub, worker or client of this program.

@@ -11,14 +11,23 @@ use std::sync::LazyLock;
 const RUN_BY_SYSTEM: &[&str] = &[
     "NetworkManager",
     "binfmt.d",
+    "bus",
     "containerd",
+    "credentials",
+    "credstore",
     "dbus-1",
     "docker",
+    "environment.d",
     "gleaner",
+    "gnupg",
     "initctl",
+    "keyring",
+    "libvirt",
     "modprobe.d",
     "modules-load.d",
+    "motd.d",
     "nologin",
+    "podman",
     "polkit-1",
     "sudo",
     "sysctl.d",
@@ -26,6 +35,7 @@ const RUN_BY_SYSTEM: &[&str] = &[
     "sysusers.d",
     "tmpfiles.d",
     "udev",
+    "user-tmpfiles.d",
 ];
 /// What is guarded, as the last components of a path; what lies beneath is guarded, too.
 #[rustfmt::skip]
@@ -44,7 +54,8 @@ const GUARDED: &[&str] = &[
     // What assistants may do there, and containers in which one works.
     ".claude", ".cursor", ".windsurf", ".gemini", ".codex", ".continue", ".mcp.json", ".aider.conf.yml", ".devcontainer", ".devcontainer.json",
     // What every command of a tool is told.
-    ".cargo/config.toml", ".cargo/config", ".yarn/releases", ".yarn/plugins", ".pnpmfile.cjs", ".gleaner.toml",
+    ".cargo/config.toml", ".cargo/config", ".yarn/releases", ".yarn/plugins", ".yarnrc.yml", ".yarnrc", ".npmrc", ".pnpmfile.cjs",
+    ".mvn/extensions.xml", ".mvn/jvm.config", ".mvn/maven.config", "rust-toolchain", "rust-toolchain.toml", ".gleaner.toml",
     // Continuous integration.
     ".github/workflows", ".github/actions", ".gitea", ".forgejo", ".gitlab-ci.yml", ".circleci", ".travis.yml", ".cirrus.yml", ".cirrus.star",
     ".woodpecker.yml", ".woodpecker.yaml", ".woodpecker", ".drone.yml", ".drone.yaml", ".drone.star", ".buildkite", ".semaphore", ".teamcity",
@@ -67,7 +78,7 @@ fn first(name: &str) -> &str {
 }
 
 /// Folders, or files that stand for one, by which it is found what decides: where one of them leads is not changed either.
-const GUARDED_WAYS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".cargo", ".github", ".yarn"];
+const GUARDED_WAYS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".cargo", ".github", ".yarn", ".mvn"];
 
 /// The guarded places, relative to the folder that has them.
 pub(crate) fn guarded_places() -> impl Iterator<Item = &'static str> {

@@ -16,7 +16,7 @@ pub(crate) mod testing;
 mod write;
 
 pub use caches::Places;
-pub use contents::{LOOK_BYTES, Looked, is_gleaner_key, secret_in};
+pub use contents::{LOOK_BYTES, LOOK_BYTES_WITHIN, Looked, holds_texts, is_gleaner_key, secret_in};
 pub use environment::{Environment, environment, looks_secret};
 pub use granted::{Granted, PROJECT_FILE, Pattern, without_effect};
 pub(crate) use guarded::{begins_guarded, guarded, guarded_places, guarded_way};

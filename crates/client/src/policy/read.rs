@@ -73,13 +73,14 @@ impl ReadPolicy {
         }
     }
 
-    /// Outside homes: what its owner has closed to all others is no accident, unless all that this user makes is closed so.
+    /// Outside homes: what its owner has closed to all others is no accident, unless all that this user makes is closed so; what is a
+    /// group's goes to workers of one's own.
     fn decide_outside_homes(&self, path: &TreePath, facts: &FileFacts, is_about: bool) -> Access {
         if facts.directory || facts.mode & 0o004 != 0 || is_about || self.opens(path) {
             return Access::Allow;
         }
         let of_system = is_system_place(path);
-        if !of_system && facts.mode & 0o040 != 0 {
+        if !of_system && facts.mode & 0o040 != 0 && self.scope.trust == Trust::Own {
             return Access::Allow;
         }
         let is_own = facts.uid == self.scope.uid && self.scope.trust == Trust::Own;

@@ -209,6 +209,13 @@ impl Scope {
         std::iter::successors(Some(path.clone()), TreePath::parent).any(is)
     }
 
+    /// Whether `path` itself is named, or is called in a named folder as something else that is named.
+    pub fn is_named_itself(&self, path: &TreePath) -> bool {
+        let is = |path: &TreePath| self.named.binary_search(path).is_ok() || self.mentioned.binary_search(path).is_ok();
+        let is_copy = || self.named.iter().any(|named| named.name() == path.name());
+        is(path) || (path.parent().is_some_and(|parent| is(&parent)) && is_copy())
+    }
+
     /// Whether `path` stands beside a named file and starts with its name less the ending: `paper.pdf` beside
     /// `paper.tex`, `a.txt.gz` beside `a.txt`.
     pub fn is_beside_named(&self, path: &TreePath) -> bool {

@@ -233,8 +233,12 @@ fn what_its_owner_has_closed_outside_homes_stays_here() {
             }
             assert_eq!(says("/srv/data/x", 0, mode), Access::Deny(Denial::Closed), "of root");
         }
-        for mode in [0o644, 0o640, 0o664, 0o660, 0o755] {
+        for mode in [0o644, 0o664, 0o755] {
             assert_eq!(says("/srv/data/x", 1000, mode), Access::Allow, "{mode:o}");
+        }
+        for mode in [0o640, 0o660] {
+            let of_group = says("/srv/data/x", 1000, mode);
+            assert_eq!(of_group == Access::Allow, trust == Trust::Own, "{trust:?} {mode:o}: {of_group:?}");
         }
         assert_eq!(
             says("/etc/ppp/chap-secrets", 0, 0o640),
@@ -464,6 +468,44 @@ fn what_runs_later_and_what_is_elsewhere_is_refused() {
     }
     assert_eq!(becomes(&policy, "/tmp/others", &WriteFacts { owner: Some(0), ..NEW }), Becomes::Refused);
     assert_eq!(becomes(&policy, "/home/u/proj/x", &WriteFacts { may_write: false, ..NEW }), Becomes::Refused);
+}
+
+/// Who names a folder to read it has not said that all of it may be replaced.
+#[test]
+fn where_programs_and_settings_are_only_what_is_named_itself_is_written() {
+    let decides = |trust, uid, argv: &str, text: &str, facts: &WriteFacts| {
+        let scope = scope_of(trust, "/home/u", uid, "/srv/site", argv, &["PATH=/usr/bin:/home/u/bin"]);
+        becomes(&WritePolicy::new(scope, Vec::new()), text, facts)
+    };
+    let of_root = WriteFacts { owner: Some(0), ..OWN };
+    for (uid, argv, text, facts, want) in [
+        (0, "grep -r x /etc", "/etc/cron.d/evil", &NEW, Becomes::Refused),
+        (0, "ls /usr/bin", "/usr/bin/git", &of_root, Becomes::Refused),
+        (0, "ls /usr/bin/git", "/usr/bin/git-x", &NEW, Becomes::Refused),
+        (0, "cp tool /usr/local/bin", "/usr/local/bin/tool", &of_root, Becomes::Kept),
+        (0, "cp tool /usr/local/bin", "/usr/local/bin/other", &NEW, Becomes::Refused),
+        (0, "gcc -o /usr/local/bin/tool a.c", "/usr/local/bin/tool", &of_root, Becomes::Kept),
+        (0, "make DESTDIR=/opt/x install", "/opt/x/usr/bin/t", &NEW, Becomes::Kept),
+        (1000, "ls /home/u/bin", "/home/u/bin/git", &OWN, Becomes::Refused),
+        (1000, "install tool /home/u/bin", "/home/u/bin/tool", &OWN, Becomes::Kept),
+        (1000, "tar x -C /home/u/data", "/home/u/data/x", &OWN, Becomes::Kept),
+    ] {
+        for trust in [Trust::Own, Trust::Others] {
+            assert_eq!(decides(trust, uid, argv, text, facts), want, "{trust:?} {argv}: {text}");
+        }
+    }
+    let of_hosts = |trust| decides(trust, 0, "sed -i s/a/b/ /etc/hosts", "/etc/hosts", &of_root);
+    assert_eq!((of_hosts(Trust::Own), of_hosts(Trust::Others)), (Becomes::Kept, Becomes::Refused));
+}
+
+#[test]
+fn what_services_have_in_run_is_not_replaced() {
+    let policy = writing_policy_of_a_project();
+    for refused in ["/run/user/1000/bus", "/run/user/1000/keyring/control", "/run/user/1000/environment.d/x.conf"] {
+        assert_eq!(becomes(&policy, refused, &NEW), Becomes::Refused, "{refused}");
+    }
+    assert_eq!(becomes(&policy, "/run/user/1000/x.sock", &OWN), Becomes::Refused);
+    assert_eq!(becomes(&policy, "/run/user/1000/x.pid", &NEW), Becomes::Kept);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! The write policy: what of a task's changes is committed, what is dropped, and what makes the commit fail.
 
-use super::Scope;
 use super::caches::{is_cache, is_system_cache, leads_to_cache};
 use super::granted::never;
 use super::guarded::guarded;
-use super::names::{first_in_home, is_secret};
+use super::names::{first_in_home, is_secret, is_services_place, is_system_place};
 use super::read::is_plain_entry;
+use super::{Scope, Trust};
 use base::TreePath;
 
 /// What the write policy is told of a path.
@@ -26,7 +26,9 @@ pub const COULD_NOT: &str = "could not be changed by you here either";
 /// Why a path is refused that is nothing of what a command is about.
 const OUTSIDE: &str = "is outside the write policy";
 /// Folders for everybody's files of the moment.
-const TEMPORARY: [&[u8]; 5] = [b"/tmp/", b"/var/tmp/", b"/dev/shm/", b"/run/", b"/var/run/"];
+const TEMPORARY: [&[u8]; 3] = [b"/tmp/", b"/var/tmp/", b"/dev/shm/"];
+/// Folders for those of what runs.
+const RUNTIME: [&[u8]; 2] = [b"/run/", b"/var/run/"];
 
 /// What becomes of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,8 +72,8 @@ impl Dropped {
 /// Decides what one command may change.
 ///
 /// Committed are changes in the project and the active environment, in `/tmp`, `/var/tmp` and `/dev/shm` to what is new or the
-/// user's own, and to what arguments, and scripts in them, name, with all beneath and with what stands beside it under the same stem; never
-/// to dot-files of a home (but in a project that has a marker and lies in one). Where the home itself is the working
+/// user's own, in `/run` to what is new, and to what arguments, and scripts in them, name, with all beneath and with what stands beside it
+/// under the same stem, but where programs and settings are ([`Self::is_meant`]); never to dot-files of a home (but in a project that has a marker and lies in one). Where the home itself is the working
 /// directory, new files and folders in it are committed too, and `a.out` and its like may be replaced. What the project's file
 /// grants is committed as well, unless it is secret or guarded. Where the environment says that something is elsewhere (`TMPDIR`,
 /// `CARGO_TARGET_DIR`, `CCACHE_DIR`), that place is what it is for.
@@ -224,11 +226,27 @@ impl WritePolicy {
                 return true;
             }
         }
-        if self.scope.in_project(path) || self.scope.is_named(path) || self.scope.is_beside_named(path) {
+        if self.scope.in_project(path) || self.is_meant(path) {
             return true;
         }
         let temporary = TEMPORARY.iter().any(|folder| path.as_bytes().starts_with(folder));
-        temporary && path.components().count() > 1 && is_own
+        // What services have there is not replaced.
+        let is_runtime = RUNTIME.iter().any(|folder| path.as_bytes().starts_with(folder)) && facts.owner.is_none();
+        (temporary || is_runtime) && path.components().count() > 1 && is_own
+    }
+
+    /// Whether the arguments, or a script in them, name `path`, or what it lies in or stands beside. Where programs and settings are that
+    /// other commands use, a folder may be named to be read: only what is named itself counts there, and what is called as something else
+    /// that is named, as in `cp tool /usr/local/bin`. Of root's settings, for workers of others, not even that.
+    fn is_meant(&self, path: &TreePath) -> bool {
+        let of_system = self.scope.uid == 0 && is_system_place(path) && !path.as_bytes().starts_with(b"/opt/");
+        if of_system && is_services_place(path) && self.scope.trust != Trust::Own {
+            return false;
+        }
+        match of_system || self.scope.folders.iter().any(|folder| path.is_within(folder)) {
+            true => self.scope.is_named_itself(path),
+            false => self.scope.is_named(path) || self.scope.is_beside_named(path),
+        }
     }
 
     fn in_environment(&self, path: &TreePath) -> bool {

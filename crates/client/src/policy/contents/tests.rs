@@ -239,3 +239,30 @@ fn a_closed_file_of_a_keys_name_is_one_unless_it_is_public() {
     assert_eq!(in_file(".env", 0o400, b"PORT=3000\n"), Some(Denial::Passwords));
     assert_eq!(in_file("table.csv", 0o600, b"a,b\n"), None);
 }
+
+/// As it is in an archive without compression, in what a program had in memory, in a database, in text of two bytes a letter.
+#[test]
+fn private_keys_in_what_holds_texts() {
+    let key = armoured("OPENSSH PRIVATE KEY", BODY);
+    let padded = |start: &[u8], len: usize| [start, &vec![0; len - start.len()]].concat();
+    let mut tar = padded(b".ssh/id_ed25519", 512);
+    tar[257..262].copy_from_slice(b"ustar");
+    let core = padded(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x04\0", 4096);
+    let program = padded(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0", 4096);
+    for (start, is_secret) in [
+        (tar, true),
+        (core, true),
+        (padded(b"SQLite format 3\0", 4096), true),
+        (padded(b"070701", 110), true),
+        (program, false),
+    ] {
+        let bytes = [&start[..], key.as_bytes()].concat();
+        assert_eq!(in_file("x", 0o644, &bytes), is_secret.then_some(Denial::Key));
+    }
+    let wide = |order: fn(u16) -> [u8; 2]| -> Vec<u8> {
+        std::iter::once(0xfeff).chain(key.encode_utf16()).flat_map(order).collect()
+    };
+    for wide in [wide(u16::to_le_bytes), wide(u16::to_be_bytes)] {
+        assert_eq!(in_file("key.txt", 0o644, &wide), Some(Denial::Key));
+    }
+}
