@@ -76,8 +76,8 @@ pub enum Content {
     Block(Digest),
     /// The file is many blocks: the digest of its encoded [`Recipe`].
     Recipe(Digest),
-    /// The file was not hashed: pieces of [`crate::LAZY_PIECE_BYTES`] are asked of the client under this stamp, the
-    /// digest of what identifies the file's state there (device, inode, size, mtime, ctime).
+    /// The file was not hashed: pieces of [`crate::LAZY_PIECE_BYTES`] are asked of the client under this name, which only the client can make
+    /// of what identifies the file's state there (device, inode, size, mtime, ctime).
     Lazy(Digest),
     /// The client cannot read it, for this `errno`.
     Unreadable(i32),

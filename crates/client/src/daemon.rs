@@ -201,6 +201,12 @@ pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), Dae
     Ok(())
 }
 
+/// The user's files, whose states have names by what this key's holder alone knows.
+fn snapshot_of(key: &Key, recipes: Arc<Recipes>) -> Arc<Snapshot> {
+    let secret = key.secret_for("names of the states of files");
+    Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes, secret))
+}
+
 /// The class of the workers: the user's word, or else what follows from the hub being `is_own`, bounded by what the hub says of them.
 fn class_of(word: Option<wire::Trust>, is_own: bool, of_hub: wire::Trust) -> (wire::Trust, &'static str) {
     let (class, why) = match (word, is_own) {
@@ -277,7 +283,7 @@ impl Daemon {
         }
         private_folder(&config.state_dir.join("spool"))?;
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
-        let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes.clone()));
+        let snapshot = snapshot_of(&key, recipes.clone());
         let views = Arc::new(Views::new(snapshot, Some(config.state_dir.join("profiles"))));
         let server = Server::new(views, Shadow::load(&config.state_dir.join("hub-has")));
         let link = match &config.hub {
@@ -331,7 +337,7 @@ impl Daemon {
     pub(crate) fn beside(&self, hub: Arc<Whereabouts>, state_dir: PathBuf) -> Result<Arc<Self>, DaemonError> {
         private_folder(&state_dir.join("spool"))?;
         let key = Key::load_or_create(&state_dir.join("client.key"))?;
-        let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), self.recipes.clone()));
+        let snapshot = snapshot_of(&key, self.recipes.clone());
         let views = Arc::new(Views::new(snapshot, Some(state_dir.join("profiles"))));
         let server = Server::new(views, Shadow::load(&state_dir.join("hub-has")));
         let networks = Networks::load(&state_dir.join("networks.json"));

@@ -115,7 +115,7 @@ impl Key {
     }
 
     /// A secret for one purpose, the same whenever this machine starts.
-    pub(crate) fn secret_for(&self, purpose: &str) -> [u8; 32] {
+    pub fn secret_for(&self, purpose: &str) -> [u8; 32] {
         let tag = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &self.pkcs8), purpose.as_bytes());
         tag.as_ref().try_into().expect("SHA-256 has 32 bytes")
     }

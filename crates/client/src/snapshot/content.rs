@@ -91,8 +91,8 @@ impl Snapshot {
         }
         let digest = match written {
             // What is read of it now must not be taken for what it holds later.
-            true => self.linked.passing_name(&stamp),
-            false => stamp.digest(self.places.of(&stamp, file).is_lasting(&stamp)),
+            true => self.linked.passing_name(&stamp, &self.secret),
+            false => stamp.name(&self.secret, self.places.of(&stamp, file).is_lasting(&stamp)),
         };
         self.sources.add_lazy(digest, path, stamp);
         Ok(Some(Content::Lazy(digest)))

@@ -1,8 +1,8 @@
 //! Files with several names. A worker takes two names for one file only if all that it is told of them is equal, their contents'
 //! names included; and a file that a task wrote may be cut in another way than it would be here.
 
-use super::Stamp;
 use super::lru::Lru;
+use super::{NamingSecret, Stamp};
 use crate::recipes::Cut;
 use base::Digest;
 use std::sync::Mutex;
@@ -53,8 +53,8 @@ impl Linked {
     }
 
     /// A name for what a file in this state holds that somebody has open for writing: another one at each look.
-    pub fn passing_name(&self, stamp: &Stamp) -> Digest {
+    pub fn passing_name(&self, stamp: &Stamp, secret: &NamingSecret) -> Digest {
         let look = self.look.load(Ordering::Relaxed).to_le_bytes();
-        Digest::of(&[&look[..], &stamp.digest(false).0].concat())
+        Digest::of(&[&look[..], &stamp.name(secret, false).0].concat())
     }
 }

@@ -22,7 +22,7 @@ pub use read::ReadError;
 pub(crate) use secret::is_of_project;
 #[cfg(test)]
 pub(crate) use stamp::is_open_to_write;
-pub use stamp::{Grain, Stamp, attr_of, now};
+pub use stamp::{Grain, NamingSecret, Stamp, attr_of, now};
 pub(crate) use stamp::{STATX_MNT_ID_UNIQUE, look_at_mounts, mount_of, stat_at, wanted};
 
 use crate::link::Reach;
@@ -113,6 +113,7 @@ pub enum BindError {
 
 /// The client's file system as its daemon sees it.
 pub struct Snapshot {
+    secret: NamingSecret,
     cutter: Arc<dyn Cutter>,
     recipes: Arc<Recipes>,
     places: Places,
@@ -147,10 +148,11 @@ impl Default for Hashes {
 }
 
 impl Snapshot {
-    /// Files are cut by `cutter`, unless `recipes` knows them.
-    pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>) -> Self {
+    /// Files are cut by `cutter`, unless `recipes` knows them, and named by `secret` where they are not hashed.
+    pub fn new(cutter: Arc<dyn Cutter>, recipes: Arc<Recipes>, secret: NamingSecret) -> Self {
         let not_shown = NotShown::default();
         Self {
+            secret,
             cutter,
             recipes,
             places: Places::new(),
@@ -218,7 +220,13 @@ impl Snapshot {
         let place = self.places.of(&stamp, &file);
         let shows = place.grain.multigrain || !place.grain.is_racy(&stamp, now());
         if shows && !stamp::is_open_to_write(&file) {
-            let names = stamp::stat_open(&file).map_or(1, |stat| stat.stx_nlink);
+            let Ok(stat) = stamp::stat_open(&file) else { return };
+            let file = std::fs::File::from(file);
+            // A command may have made a key: whoever reads it next is told of it as of any.
+            if self.secret_of(path, &file, &stat).is_some() {
+                return;
+            }
+            let names = stat.stx_nlink;
             let cut = self.linked.agree(&stamp, names, cut);
             self.sources_of_cut(path, stamp, &cut);
             self.recipes.put(path.clone(), stamp, cut, place.is_lasting(&stamp));
@@ -292,7 +300,7 @@ impl Snapshot {
         let content = match attr.size {
             0 => Content::Empty,
             _ => {
-                let name = secret::kept_back_name(&stamp);
+                let name = secret::kept_back_name(&stamp, &self.secret);
                 self.sources.add_kept_back(name, path);
                 Content::Lazy(name)
             }

@@ -4,8 +4,8 @@
 
 use super::disk::open_unseen;
 use super::stamp::stat_open;
-use super::{Snapshot, Stamp, attr_of, open};
-use crate::policy::{Denial, LOOK_BYTES, Looked, is_gleaner_key, secret_in};
+use super::{NamingSecret, Snapshot, Stamp, attr_of, open};
+use crate::policy::{Denial, LOOK_BYTES, LOOK_BYTES_WITHIN, Looked, holds_texts, is_gleaner_key, secret_in};
 use base::{Digest, TreePath};
 use rustix::fs::{AtFlags, CWD, FileType, OFlags, Statx, statat};
 use std::collections::HashMap;
@@ -112,7 +112,7 @@ impl Snapshot {
     pub fn lend(&self, name: &Digest) -> bool {
         let is_same = |path: &TreePath| {
             let stamp = Stamp::of(&stat_open(&open(path, OFlags::RDONLY).ok()?).ok()?);
-            (kept_back_name(&stamp) == *name).then_some(stamp)
+            (kept_back_name(&stamp, &self.secret) == *name).then_some(stamp)
         };
         let found = self.kept_back(name).into_iter().find_map(|path| is_same(&path).map(|stamp| (path, stamp)));
         found.map(|(path, stamp)| self.sources.add_lazy(*name, &path, stamp)).is_some()
@@ -120,8 +120,8 @@ impl Snapshot {
 }
 
 /// The name under which the contents of a file in this state are not given.
-pub(super) fn kept_back_name(stamp: &Stamp) -> Digest {
-    Digest::of(&[b"kept back", &stamp.digest(false).0[..]].concat())
+pub(super) fn kept_back_name(stamp: &Stamp, secret: &NamingSecret) -> Digest {
+    Digest::of(&[b"kept back", &stamp.name(secret, false).0[..]].concat())
 }
 
 /// As much of a file as is looked at: little of what is no text.
@@ -133,10 +133,15 @@ fn first_bytes(file: &File, size: u64) -> Option<Vec<u8>> {
         bytes.truncate(from + count);
         Some(())
     };
-    let whole = size.min(LOOK_BYTES as u64) as usize;
     let mut bytes = Vec::new();
-    read(&mut bytes, whole.min(FIRST_BYTES))?;
-    if whole > FIRST_BYTES && memchr::memchr(0, &bytes).is_none() {
+    read(&mut bytes, size.min(FIRST_BYTES as u64) as usize)?;
+    let look = match holds_texts(&bytes) {
+        true => LOOK_BYTES_WITHIN,
+        false if memchr::memchr(0, &bytes).is_none() => LOOK_BYTES,
+        false => FIRST_BYTES,
+    };
+    let whole = size.min(look as u64) as usize;
+    if whole > FIRST_BYTES {
         read(&mut bytes, whole)?;
     }
     Some(bytes)

@@ -11,6 +11,9 @@ pub(crate) const STATX_MNT_ID_UNIQUE: u32 = 0x4000;
 /// Major device number of loop devices.
 const LOOP_MAJOR: u32 = 7;
 
+/// By what the states of files are named that are not named by their contents: the same whenever the daemon starts, and nobody else's.
+pub type NamingSecret = [u8; 32];
+
 /// What identifies the state of a file: two equal stamps mean that nothing was changed between them, unless the change
 /// came within the clock's grain of the first (see [`Grain`]) or while somebody had the file open for writing: through a
 /// memory map it changes without a new time ([`is_open_to_write`]).
@@ -43,9 +46,10 @@ impl Stamp {
         }
     }
 
-    /// What names this state in [`base::Content::Lazy`]. `lasting`: it is the same state whichever mount shows it.
-    pub fn digest(&self, lasting: bool) -> Digest {
-        let mut bytes = b"gleaner stamp 1\0".to_vec();
+    /// What names this state in [`base::Content::Lazy`]: by a secret, for who is told of a file's attributes may not have its contents.
+    /// `lasting`: it is the same state whichever mount shows it.
+    pub fn name(&self, secret: &NamingSecret, lasting: bool) -> Digest {
+        let mut bytes = b"gleaner stamp 2\0".to_vec();
         for number in [self.dev, self.ino, self.size, self.mtime.0 as u64, self.ctime.0 as u64] {
             bytes.extend_from_slice(&number.to_le_bytes());
         }
@@ -53,7 +57,7 @@ impl Stamp {
             bytes.extend_from_slice(&self.mount.to_le_bytes());
             bytes.extend_from_slice(boot().as_bytes());
         }
-        Digest::of(&bytes)
+        Digest::keyed(secret, &bytes)
     }
 
     /// Whether its times are those of real changes: tools that make images set whole seconds.
@@ -219,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_a_stamp_is_in_its_digest() {
+    fn every_part_of_a_stamp_is_in_its_name() {
         let stamp = Stamp { dev: 1, ino: 2, size: 3, mtime: Time(4), ctime: Time(5), mount: 6 };
         let others = [
             Stamp { dev: 9, ..stamp },
@@ -228,10 +232,11 @@ mod tests {
             Stamp { mtime: Time(9), ..stamp },
             Stamp { ctime: Time(9), ..stamp },
         ];
-        let differs = |other: &Stamp, lasting| other.digest(lasting) != stamp.digest(lasting);
+        let differs = |other: &Stamp, lasting| other.name(&[1; 32], lasting) != stamp.name(&[1; 32], lasting);
         assert!(others.iter().all(|other| differs(other, true) && differs(other, false)));
         let remounted = Stamp { mount: 9, ..stamp };
         assert!(differs(&remounted, false) && !differs(&remounted, true));
+        assert_ne!(stamp.name(&[1; 32], true), stamp.name(&[2; 32], true), "nobody can name it by its attributes");
     }
 
     #[test]

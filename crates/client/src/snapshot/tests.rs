@@ -21,7 +21,7 @@ impl Tree {
     }
 
     fn cut_by(cutter: Arc<dyn Cutter>) -> Self {
-        let snapshot = Snapshot::new(cutter, Arc::new(Recipes::new(1 << 20)));
+        let snapshot = Snapshot::new(cutter, Arc::new(Recipes::new(1 << 20)), [7; 32]);
         Self { folder: tempfile::tempdir().unwrap(), snapshot }
     }
 
@@ -101,6 +101,18 @@ fn a_listing_on_a_file_system_that_hides_names_proves_nothing() {
         assert!(!place.lists_all, "{odd}");
         assert!(tree.snapshot.odd_file_system(&path).is_some());
     }
+}
+
+#[test]
+fn a_key_that_a_command_made_is_kept_back_as_any() {
+    let tree = Tree::new();
+    let key = format!("-----BEGIN {0}-----\n{1}\n-----END {0}-----\n", "PRIVATE KEY", "MIIEvQIBADANBgkqhkiG".repeat(8));
+    fs::write(tree.at("key.txt"), &key).unwrap();
+    let stamp = Stamp::of(&stat_at(tree.path("key.txt").as_bytes()).unwrap());
+    pause_nanos(30_000_000);
+    let content = Content::Block(Digest::of(key.as_bytes()));
+    tree.snapshot.prime(&tree.path("key.txt"), stamp, Cut { content, recipe: None });
+    assert!(matches!(tree.content("key.txt"), Content::Lazy(name) if !tree.snapshot.kept_back(&name).is_empty()));
 }
 
 #[test]
@@ -386,7 +398,7 @@ fn long_paths() {
 fn never_torn() {
     const LEN: usize = 1 << 20;
     let tree = Tree::new();
-    let snapshot = Snapshot::new(Arc::new(FixedCutter(LEN)), Arc::new(Recipes::new(1 << 20)));
+    let snapshot = Snapshot::new(Arc::new(FixedCutter(LEN)), Arc::new(Recipes::new(1 << 20)), [7; 32]);
     fs::write(tree.at("file"), vec![0u8; LEN]).unwrap();
     let whole: HashSet<Digest> = (0..=255u8).map(|byte| Digest::of(&vec![byte; LEN])).collect();
     let stop = AtomicBool::new(false);
@@ -434,7 +446,7 @@ fn a_file_that_never_rests_is_refused_by_name() {
             Ok(Cut { content: Content::Empty, recipe: None })
         }
     }
-    let snapshot = Snapshot::new(Arc::new(Restless(tree.at("log"))), Arc::new(Recipes::new(1000)));
+    let snapshot = Snapshot::new(Arc::new(Restless(tree.at("log"))), Arc::new(Recipes::new(1000)), [7; 32]);
     let error = snapshot.bind(&tree.path("log"), &Open).unwrap_err();
     assert!(error.to_string().contains("/log keeps changing"), "{error}");
 }

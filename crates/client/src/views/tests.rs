@@ -15,7 +15,7 @@ use std::fs;
 use wire::lock;
 
 pub(super) fn snapshot() -> Arc<Snapshot> {
-    Arc::new(Snapshot::new(Arc::new(FixedCutter(64 << 10)), Arc::new(Recipes::new(16 << 20))))
+    Arc::new(Snapshot::new(Arc::new(FixedCutter(64 << 10)), Arc::new(Recipes::new(16 << 20)), [7; 32]))
 }
 
 fn path(text: &str) -> TreePath {
