@@ -12,9 +12,10 @@ use std::process::ExitCode;
 
 const USAGE: &str = "usage: cargo xtask <command>
 
-  demo [--keep]                      the main job on real input: build it on workers with empty roots, compare, clean up
+  demo [--keep] [--dev]              the main job on real input: build it on workers with empty roots, compare, clean up; --dev: with a quick build
   test [--real | --real-only]        all tests, then the end-to-end suite; --real adds the heavy ones on real input
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
+       [--release]                   the end-to-end tests with a release build
   differ [--minutes M] [--seed N]    programs drawn by chance, run here and remotely, and compared; a failure is shrunk
          [--programs N] [--program FILE] [--jobs N] [--json]
   chaos [--minutes M] [--seed N]     parts killed and stopped, links cut, disks full, by chance, beneath commands that are judged
@@ -85,11 +86,12 @@ fn main() -> ExitCode {
     }
 }
 
-fn demo(rest: &[&str]) -> Result<(), String> {
+fn demo(asked: &[&str]) -> Result<(), String> {
     need::root("the demo")?;
     need::programs(&need::DEMO)?;
-    let programs = run::build(true)?;
-    run::e2e(&programs, &[&["demo"], rest].concat())
+    let rest: Vec<&str> = asked.iter().copied().filter(|word| *word != "--dev").collect();
+    let programs = run::build(!asked.contains(&"--dev"))?;
+    run::e2e(&programs, &[&["demo"], &rest[..]].concat())
 }
 
 fn differ(rest: &[&str]) -> Result<(), String> {

@@ -33,7 +33,7 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         let at = rest.iter().position(|argument| *argument == name);
         at.map(|at| rest.remove(at)).is_some()
     };
-    let (real, real_only) = (flag("--real"), flag("--real-only"));
+    let (real, real_only, release) = (flag("--real"), flag("--real-only"), flag("--release"));
     let filter = match rest.as_slice() {
         [] => None,
         ["--filter", text] => Some(*text),
@@ -57,7 +57,7 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         counts.add(sections.time("unit and integration tests", unit)?);
     }
     if capable {
-        let programs = sections.time("build", || run::build(real || real_only))?;
+        let programs = sections.time("build", || run::build(release))?;
         if !real_only {
             let arguments = filter.map_or(vec!["suite"], |text| vec!["suite", "--filter", text]);
             counts.add(sections.time("end-to-end suite", || suite(&programs, &arguments))?);
