@@ -544,6 +544,7 @@ async fn work(
 ) -> Result<(), PartError> {
     let folder = worker.state_dir.join("run");
     clear(&folder)?;
+    let signers = worker.state_dir.join("signers");
     let settings = worker::host::Settings {
         folder: worker.state_dir,
         cpus: worker.cpus,
@@ -554,7 +555,7 @@ async fn work(
     let memory_bytes = settings.marks(worker::scratch::memory_bytes()).most;
     let bounds = worker.lent.bounds(&folder, memory_bytes);
     let owner = (sandbox.owner, worker.lends_network);
-    let signatures = worker::signatures::Signatures::new(key, worker.requires_signatures);
+    let signatures = worker::signatures::Signatures::new(key, Some(&signers), worker.requires_signatures);
     let clients = Clients::new(sandbox.server, store, cpu_numbers(worker.cpus), folder, bounds, owner, signatures);
     let clients = clients.map_err(|error| failed(format!("looking after tasks: {error}")))?;
     let levers = clients.sandbox.levers().clone();

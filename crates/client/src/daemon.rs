@@ -28,6 +28,7 @@ use crate::run;
 use crate::serve::{Server, blocking};
 use crate::settings::{Choices, Look, Settings, Source};
 use crate::shadow::Shadow;
+use crate::signatures::Signatures;
 use crate::small_file;
 use crate::snapshot::Snapshot;
 use crate::standing::{Callers, Standing};
@@ -207,6 +208,10 @@ fn snapshot_of(key: &Key, recipes: Arc<Recipes>) -> Arc<Snapshot> {
     Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes, secret))
 }
 
+fn signatures_of(key: &Key, state_dir: &Path, is_required: bool) -> Arc<Signatures> {
+    Signatures::new(key.clone(), Some(&state_dir.join("signers")), is_required)
+}
+
 /// The class of the workers: the user's word, or else what follows from the hub being `is_own`, bounded by what the hub says of them.
 fn class_of(word: Option<wire::Trust>, is_own: bool, of_hub: wire::Trust) -> (wire::Trust, &'static str) {
     let (class, why) = match (word, is_own) {
@@ -291,8 +296,8 @@ impl Daemon {
                 let networks = Networks::load(&config.state_dir.join("networks.json"));
                 let caller = caller(&config);
                 let replaces = caller.replaces != 0;
-                let link =
-                    Link::new(hub.clone(), (&key, config.requires_signatures), caller, server.clone(), networks)?;
+                let signatures = signatures_of(&key, &config.state_dir, config.requires_signatures);
+                let link = Link::new(hub.clone(), (&key, signatures), caller, server.clone(), networks)?;
                 if replaces {
                     // What ran for the daemon before this one is to end.
                     let link = link.clone();
@@ -342,7 +347,8 @@ impl Daemon {
         let server = Server::new(views, Shadow::load(&state_dir.join("hub-has")));
         let networks = Networks::load(&state_dir.join("networks.json"));
         let caller = Caller { name: self.config.name.clone(), instance: rand::random(), replaces: 0 };
-        let link = Link::new(hub.clone(), (&key, false), caller, server.clone(), networks)?;
+        let signatures = signatures_of(&key, &state_dir, self.config.requires_signatures);
+        let link = Link::new(hub.clone(), (&key, signatures), caller, server.clone(), networks)?;
         Ok(Arc::new(Self {
             settings: self.settings.clone(),
             server,

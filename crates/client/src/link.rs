@@ -130,16 +130,16 @@ impl Drop for Waiting {
 
 impl Link {
     /// A link to `hub`, not connected yet. Must be called within a tokio runtime.
-    pub fn new(
+    pub(crate) fn new(
         hub: Arc<Whereabouts>,
-        (key, requires_signatures): (&Key, bool),
+        (key, signatures): (&Key, Arc<Signatures>),
         caller: Caller,
         server: Arc<Server>,
         networks: Networks,
     ) -> Result<Arc<Self>, wire::WireError> {
         let link = Arc::new(Self {
             endpoint: Endpoint::new(key, Hold::Long)?,
-            signatures: Signatures::new(key.clone(), requires_signatures),
+            signatures,
             hub,
             caller,
             server,

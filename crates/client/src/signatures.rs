@@ -1,6 +1,7 @@
 //! Signatures at a client: a launch is signed once, here, and what comes of it is checked once, here, before anything is committed.
 
 use base::NodeId;
+use std::path::Path;
 use std::sync::Arc;
 use wire::message::{Exited, Launch, Placed};
 use wire::signed::{Claim, NotSigned, Peers, Seals, Statement, Streams, sign_launch};
@@ -28,9 +29,9 @@ pub(crate) struct Signed {
 }
 
 impl Signatures {
-    /// By this key. `is_required`: results without a signature are not committed.
-    pub fn new(key: Key, is_required: bool) -> Arc<Self> {
-        Arc::new(Self { seals: Seals::new(key.clone()), key, workers: Peers::new(is_required) })
+    /// By this key. Which workers sign is kept in `known`; `is_required`: results without a signature are not committed.
+    pub fn new(key: Key, known: Option<&Path>, is_required: bool) -> Arc<Self> {
+        Arc::new(Self { seals: Seals::new(key.clone()), key, workers: Peers::new(known, is_required) })
     }
 
     /// Signs a launch that is about to be sent over this connection. What comes of it is awaited.
@@ -117,7 +118,7 @@ mod tests {
     #[test]
     fn only_what_its_worker_signed_is_a_result() {
         let (worker, other) = (Key::generate(), Key::generate());
-        let signatures = Signatures::new(Key::generate(), false);
+        let signatures = Signatures::new(Key::generate(), None, false);
         let statement = Statement::from_digest(Digest::of(b"a launch"));
         let mut said = Streams::default();
         let mut exited = Exited { code: 1, ..Exited::default() };
@@ -137,7 +138,7 @@ mod tests {
         exited.signature.clear();
         check(&exited, &said, &worker).expect_err("it signs: somebody took it away");
         check(&exited, &said, &other).expect("of whom that is not known");
-        let strict = Signatures::new(Key::generate(), true);
+        let strict = Signatures::new(Key::generate(), None, true);
         let worker = (Some(other.node()), "w1");
         strict.accept(Ok(None), worker, versions::NEWEST - 1).expect_err("all must sign");
     }

@@ -2,6 +2,7 @@
 
 use base::{NodeId, Time};
 use bytes::Bytes;
+use std::path::Path;
 use wire::message::{Exited, Failed, FailedKind, Launch};
 use wire::signed::{Begun, Claim, NotNew, NotSigned, Parties, Peers, Seals, Signer, Statement, Streams};
 use wire::{Joined, Key, now_nanos, versions};
@@ -51,12 +52,12 @@ enum Refused {
 }
 
 impl Signatures {
-    /// By this key. `is_required`: launches without a signature are refused.
-    pub fn new(key: Key, is_required: bool) -> Self {
+    /// By this key. Which clients sign is kept in `known`; `is_required`: launches without a signature are refused.
+    pub fn new(key: Key, known: Option<&Path>, is_required: bool) -> Self {
         Self {
             seals: Seals::new(key.clone()),
             key,
-            clients: Peers::new(is_required),
+            clients: Peers::new(known, is_required),
             begun: Begun::new(Time(now_nanos())),
         }
     }
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn only_what_a_client_signed_begins_and_once() {
         let (now, client) = (now_nanos(), Key::generate());
-        let signatures = Signatures::new(Key::generate(), false);
+        let signatures = Signatures::new(Key::generate(), None, false);
         let check = |launch: &Launch| check(&signatures, launch, versions::NEWEST, now);
         let good = launch(&client, now);
         let unsigned = Launch { signature: Bytes::new(), ..good.clone() };
@@ -144,7 +145,7 @@ mod tests {
     #[test]
     fn a_worker_may_ask_for_signatures() {
         let (now, client) = (now_nanos(), Key::generate());
-        let signatures = Signatures::new(Key::generate(), true);
+        let signatures = Signatures::new(Key::generate(), None, true);
         let unsigned = Launch { signature: Bytes::new(), ..launch(&client, now) };
         let refused = check(&signatures, &unsigned, versions::NEWEST - 1, now);
         assert_eq!(refused, Err(NotSigned::Required.into()));

@@ -148,7 +148,8 @@ fn first_bytes(file: &File, size: u64) -> Option<Vec<u8>> {
 }
 
 /// Whether a secret is the project's own, which everybody has who has the project: the repository that it lies in lists it, or it lies in a
-/// folder of tests of the repository or of `project`.
+/// folder of tests of the repository or of `project`. What is closed to others is not, though it be listed: repositories do not keep that,
+/// and a task may have listed it.
 pub(crate) fn is_of_project(path: &TreePath, project: Option<&TreePath>) -> bool {
     let is_root = |folder: &TreePath| statat(CWD, folder.join(b".git").as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok();
     let root = std::iter::successors(path.parent(), TreePath::parent).find(is_root);
@@ -156,7 +157,9 @@ pub(crate) fn is_of_project(path: &TreePath, project: Option<&TreePath>) -> bool
     if root.as_ref().or(project).is_some_and(in_tests) {
         return true;
     }
-    let Some(root) = root else { return false };
+    let is_closed =
+        || statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mode & 0o044 == 0);
+    let Some(root) = root.filter(|_| !is_closed()) else { return false };
     let index = || {
         let index = root.join(b".git").join(b"index");
         let file = open_unseen(Path::new(OsStr::from_bytes(index.as_bytes()))).ok()?;
@@ -218,6 +221,27 @@ mod tests {
         std::fs::create_dir_all(root.join("p/.git")).expect("made");
         assert!(is_of_project(&path("p/tests/tls/a.key"), None));
         assert!(!is_of_project(&path("p/deploy/a.key"), None));
+    }
+
+    #[test]
+    fn what_an_index_lists_is_the_project_s_own_unless_it_is_closed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let root = folder.path().canonicalize().expect("it is there");
+        std::fs::create_dir_all(root.join(".git")).expect("made");
+        let mut index = b"DIRC\0\0\0\x02\0\0\0\x01".to_vec();
+        index.extend([7; 60]);
+        index.extend((b"a.key".len() as u16).to_be_bytes());
+        index.extend(b"a.key\0\0\0");
+        std::fs::write(root.join(".git/index"), index).expect("written");
+        let key = root.join("a.key");
+        std::fs::write(&key, "x").expect("written");
+        let path = TreePath::parse(key.as_os_str().as_encoded_bytes()).expect("a path");
+        let with_mode = |mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(&key, mode).expect("it is ours");
+            is_of_project(&path, None)
+        };
+        assert!(with_mode(0o644) && !with_mode(0o600));
     }
 
     #[test]

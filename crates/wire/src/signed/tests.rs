@@ -152,14 +152,14 @@ fn a_result_is_its_worker_s_and_its_launch_s() {
 
 #[test]
 fn who_has_signed_is_not_heard_without() {
-    let peers = Peers::new(false);
+    let peers = Peers::new(None, false);
     let (newest, before) = (crate::versions::NEWEST, crate::versions::NEWEST - 1);
     assert_eq!(peers.may_be_unsigned(Some(HUB), newest), Ok(()), "it may be of the version before");
     peers.has_signed(HUB);
     assert_eq!(peers.may_be_unsigned(Some(HUB), newest), Err(NotSigned::Missing(HUB)));
     assert_eq!(peers.may_be_unsigned(Some(BRANCH), newest), Ok(()));
     assert_eq!(peers.may_be_unsigned(Some(HUB), before), Ok(()), "the hub was taken back");
-    let strict = Peers::new(true);
+    let strict = Peers::new(None, true);
     assert_eq!(strict.may_be_unsigned(Some(BRANCH), before), Err(NotSigned::Required));
     assert_eq!(
         (strict.may_be_unsigned(None, newest), peers.may_be_unsigned(None, newest)),
