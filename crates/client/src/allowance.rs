@@ -3,6 +3,7 @@
 
 use crate::policy::Trust;
 use crate::serve::Running;
+use base::TreePath;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use wire::lock;
 use wire::message::Budget;
@@ -11,6 +12,9 @@ use wire::message::Budget;
 const OWN: Budget = Budget { paths: 2_000_000, bytes: 1 << 42 };
 /// Floors elsewhere. A command that needs more is run here instead.
 const OTHERS: Budget = Budget { paths: 20_000, bytes: 16 << 30 };
+/// Floor for questions about paths that a command is not about: outside its project, and not named. A first `cargo build` asks 670 with
+/// what answers bring besides, a walk over the 139,000 files of a `/usr` that no argument names 1,870.
+const ELSEWHERE_PATHS: u64 = 2_000;
 /// Said to who asks for too much.
 pub(crate) const OVER: &str = "it asks for more files than such a program could need";
 /// Paths for each path of the view.
@@ -21,6 +25,7 @@ const PATHS_FOR_EACH: u64 = 32;
 pub struct Allowance {
     whole: Budget,
     paths: AtomicU64,
+    elsewhere: AtomicU64,
     bytes: AtomicU64,
     is_logged: AtomicBool,
 }
@@ -32,17 +37,18 @@ impl Allowance {
             Trust::Own => OWN,
             Trust::Others | Trust::Anybody => OTHERS,
         };
-        let paths = floor.paths.max(PATHS_FOR_EACH.saturating_mul(view_paths as u64));
-        Self::new(Budget { paths, ..floor })
+        let known = PATHS_FOR_EACH.saturating_mul(view_paths as u64);
+        Self::new(Budget { paths: floor.paths.max(known), ..floor }, ELSEWHERE_PATHS.max(known))
     }
 
-    fn new(whole: Budget) -> Self {
-        let (paths, bytes) = (AtomicU64::new(whole.paths), AtomicU64::new(whole.bytes));
-        Self { whole, paths, bytes, is_logged: AtomicBool::new(false) }
+    fn new(whole: Budget, elsewhere: u64) -> Self {
+        let [paths, elsewhere, bytes] = [whole.paths, elsewhere, whole.bytes].map(AtomicU64::new);
+        Self { whole, paths, elsewhere, bytes, is_logged: AtomicBool::new(false) }
     }
 
-    fn path(&self) -> bool {
-        self.take(&self.paths, 1)
+    /// `is_about`: it is a path that the command is about.
+    fn path(&self, is_about: bool) -> bool {
+        self.take(&self.paths, 1) && (is_about || self.take(&self.elsewhere, 1))
     }
 
     fn bytes(&self, bytes: u64) -> bool {
@@ -65,8 +71,8 @@ impl Running {
     }
 
     /// Whether one more path may be told for it. Counts what may not: then it is to run here, and what it leaves is not to be trusted.
-    pub(crate) fn may_tell_path(&self) -> bool {
-        let may = self.noted(self.allowance.path());
+    pub(crate) fn may_tell_path(&self, path: &TreePath) -> bool {
+        let may = self.noted(self.allowance.path(self.gate.is_about(path)));
         if !may {
             self.call_off(OVER);
             self.taint(OVER);
@@ -91,9 +97,12 @@ mod tests {
 
     #[test]
     fn a_worker_gets_so_much_and_no_more() {
-        let allowance = Allowance::new(Budget { paths: 100, bytes: 1000 });
-        assert_eq!((0..4000).filter(|_| allowance.path()).count(), 100);
+        let allowance = Allowance::new(Budget { paths: 100, bytes: 1000 }, 40);
+        let told = |is_about| (0..4000).filter(|_| allowance.path(is_about)).count();
+        assert_eq!((told(false), told(true)), (40, 0), "who asks for too much gets nothing more");
         assert!(allowance.bytes(1000) && !allowance.bytes(1));
+        let allowance = Allowance::new(Budget { paths: 100, bytes: 1000 }, 40);
+        assert_eq!((0..4000).filter(|_| allowance.path(true)).count(), 100);
     }
 
     #[test]

@@ -465,18 +465,7 @@ fn lock_range(fd: &OwnedFd, is_exclusive: bool, start: i64, len: i64) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    struct Open;
-
-    impl Gate for Open {
-        fn access(&self, _: &TreePath, _: &FileFacts) -> Access {
-            Access::Allow
-        }
-
-        fn fingerprint(&self) -> u64 {
-            0
-        }
-    }
+    use crate::policy::Open;
 
     fn request(path: &std::path::Path, is_exclusive: bool, range: Option<(i64, i64)>) -> LockRequest {
         use std::os::unix::ffi::OsStrExt;

@@ -345,7 +345,7 @@ impl Server {
         // It has ended, or it is of the daemon before this one, and does not know that.
         let Some(task) = task else { return refuse("the task has ended".into(), UNANSWERED) };
         let Some(path) = TreePath::parse(&request.path) else { return refuse("not a path".into(), EIO) };
-        if !task.may_tell_path() {
+        if !task.may_tell_path(&path) {
             return refuse(OVER.into(), EACCES);
         }
         let asked_for = path.clone();

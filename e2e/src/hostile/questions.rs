@@ -9,8 +9,8 @@ use crate::process::wait_for;
 use crate::scenario::END_BOUND;
 use std::time::Instant;
 
-/// A worker of the site is told so many paths of a task with a small view.
-const PATHS_MAX: usize = 20_500;
+/// A worker is told so many paths that a task with a small view is not about.
+const PATHS_MAX: usize = 2_500;
 
 /// It asks for more paths than any task needs, for other views and clients, and when its task has ended.
 pub(super) fn asked(pool: &mut Pool) -> Result<Vec<String>> {

@@ -205,6 +205,7 @@ mod tests {
     use super::super::folder::tests::{spec_of, task};
     use super::super::log::{Entry, Log};
     use super::*;
+    use crate::policy::Open;
     use base::Time;
     use wire::message::work::Instance;
 
@@ -218,18 +219,6 @@ mod tests {
     fn run_of(job: &Arc<Job>, index: u32, number: u32) -> TaskLocks {
         let instance = Some(Instance { number, ..Instance::default() });
         TaskLocks::of(job, &Place { index, instance, ..Place::default() })
-    }
-
-    struct Open;
-
-    impl crate::policy::Gate for Open {
-        fn access(&self, _: &TreePath, _: &crate::policy::FileFacts) -> crate::policy::Access {
-            crate::policy::Access::Allow
-        }
-
-        fn fingerprint(&self) -> u64 {
-            0
-        }
     }
 
     #[test]

@@ -155,6 +155,9 @@ pub trait Gate: Send + Sync {
     /// What may be seen of `path`, which exists and of which these are the facts. No component of it is a link.
     fn access(&self, path: &TreePath, facts: &FileFacts) -> Access;
 
+    /// Whether `path` is what the command is about, and not just what it needs to run.
+    fn is_about(&self, path: &TreePath) -> bool;
+
     /// A number that is the same for two gates only if they decide all alike.
     fn fingerprint(&self) -> u64;
 }
@@ -166,6 +169,10 @@ pub struct Open;
 impl Gate for Open {
     fn access(&self, _path: &TreePath, _facts: &FileFacts) -> Access {
         Access::Allow
+    }
+
+    fn is_about(&self, _path: &TreePath) -> bool {
+        true
     }
 
     fn fingerprint(&self) -> u64 {

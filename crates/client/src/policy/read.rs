@@ -160,6 +160,11 @@ impl Gate for ReadPolicy {
         self.decide(path, facts)
     }
 
+    fn is_about(&self, path: &TreePath) -> bool {
+        let scope = &self.scope;
+        scope.in_project(path) || scope.granted.reads(path) || scope.is_named(path)
+    }
+
     fn fingerprint(&self) -> u64 {
         self.fingerprint
     }

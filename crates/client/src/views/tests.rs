@@ -341,6 +341,9 @@ fn the_policy_decides_and_may_change() {
                 false => Access::Allow,
             }
         }
+        fn is_about(&self, _path: &TreePath) -> bool {
+            false
+        }
         fn fingerprint(&self) -> u64 {
             self.1
         }
