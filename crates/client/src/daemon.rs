@@ -18,7 +18,6 @@ use crate::history::History;
 use crate::jobs::Jobs;
 use crate::link::{Caller, Link, NoHub};
 use crate::locks::NewFiles;
-use crate::networks::Networks;
 use crate::own_pool::OwnPool;
 use crate::policy::Trust;
 use crate::process_numbers::ProcessNumbers;
@@ -28,7 +27,6 @@ use crate::run;
 use crate::serve::{Server, blocking};
 use crate::settings::{Choices, Look, Settings, Source};
 use crate::shadow::Shadow;
-use crate::signatures::Signatures;
 use crate::small_file;
 use crate::snapshot::Snapshot;
 use crate::standing::{Callers, Standing};
@@ -202,14 +200,12 @@ pub async fn run(config: Config, ready: impl FnOnce() -> bool) -> Result<(), Dae
     Ok(())
 }
 
-/// The user's files, whose states have names by what this key's holder alone knows.
-fn snapshot_of(key: &Key, recipes: Arc<Recipes>) -> Arc<Snapshot> {
+/// Who serves the user's files to a pool, with what is known of them in a folder; their states are named by what only the key's holder knows.
+fn server_of(key: &Key, recipes: &Arc<Recipes>, state_dir: &Path) -> Arc<Server> {
     let secret = key.secret_for("names of the states of files");
-    Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes, secret))
-}
-
-fn signatures_of(key: &Key, state_dir: &Path, is_required: bool) -> Arc<Signatures> {
-    Signatures::new(key.clone(), Some(&state_dir.join("signers")), is_required)
+    let snapshot = Arc::new(Snapshot::new(Arc::new(crate::cutter::FileCutter), recipes.clone(), secret));
+    let views = Arc::new(Views::new(snapshot, Some(state_dir.join("profiles"))));
+    Server::new(views, Shadow::load(&state_dir.join("hub-has")))
 }
 
 /// The class of the workers: the user's word, or else what follows from the hub being `is_own`, bounded by what the hub says of them.
@@ -288,16 +284,13 @@ impl Daemon {
         }
         private_folder(&config.state_dir.join("spool"))?;
         let recipes = Arc::new(Recipes::load(&config.state_dir, RECIPE_BYTES_MAX));
-        let snapshot = snapshot_of(&key, recipes.clone());
-        let views = Arc::new(Views::new(snapshot, Some(config.state_dir.join("profiles"))));
-        let server = Server::new(views, Shadow::load(&config.state_dir.join("hub-has")));
+        let server = server_of(&key, &recipes, &config.state_dir);
         let link = match &config.hub {
             Some(hub) => {
-                let networks = Networks::load(&config.state_dir.join("networks.json"));
                 let caller = caller(&config);
                 let replaces = caller.replaces != 0;
-                let signatures = signatures_of(&key, &config.state_dir, config.requires_signatures);
-                let link = Link::new(hub.clone(), (&key, signatures), caller, server.clone(), networks)?;
+                let signs = (&key, config.requires_signatures);
+                let link = Link::new(hub.clone(), signs, &config.state_dir, caller, server.clone())?;
                 if replaces {
                     // What ran for the daemon before this one is to end.
                     let link = link.clone();
@@ -342,13 +335,10 @@ impl Daemon {
     pub(crate) fn beside(&self, hub: Arc<Whereabouts>, state_dir: PathBuf) -> Result<Arc<Self>, DaemonError> {
         private_folder(&state_dir.join("spool"))?;
         let key = Key::load_or_create(&state_dir.join("client.key"))?;
-        let snapshot = snapshot_of(&key, self.recipes.clone());
-        let views = Arc::new(Views::new(snapshot, Some(state_dir.join("profiles"))));
-        let server = Server::new(views, Shadow::load(&state_dir.join("hub-has")));
-        let networks = Networks::load(&state_dir.join("networks.json"));
+        let server = server_of(&key, &self.recipes, &state_dir);
         let caller = Caller { name: self.config.name.clone(), instance: rand::random(), replaces: 0 };
-        let signatures = signatures_of(&key, &state_dir, self.config.requires_signatures);
-        let link = Link::new(hub.clone(), (&key, signatures), caller, server.clone(), networks)?;
+        let signs = (&key, self.config.requires_signatures);
+        let link = Link::new(hub.clone(), signs, &state_dir, caller, server.clone())?;
         Ok(Arc::new(Self {
             settings: self.settings.clone(),
             server,

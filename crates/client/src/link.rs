@@ -11,6 +11,7 @@ use crate::signatures::Signatures;
 use crate::watch;
 use bytes::Bytes;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -129,17 +130,18 @@ impl Drop for Waiting {
 }
 
 impl Link {
-    /// A link to `hub`, not connected yet. Must be called within a tokio runtime.
-    pub(crate) fn new(
+    /// A link to `hub`, not connected yet, that keeps what it learns in a folder. Must be called within a tokio runtime.
+    pub fn new(
         hub: Arc<Whereabouts>,
-        (key, signatures): (&Key, Arc<Signatures>),
+        (key, requires_signatures): (&Key, bool),
+        state_dir: &Path,
         caller: Caller,
         server: Arc<Server>,
-        networks: Networks,
     ) -> Result<Arc<Self>, wire::WireError> {
+        let networks = Networks::load(&state_dir.join("networks.json"));
         let link = Arc::new(Self {
             endpoint: Endpoint::new(key, Hold::Long)?,
-            signatures,
+            signatures: Signatures::new(key.clone(), Some(&state_dir.join("signers")), requires_signatures),
             hub,
             caller,
             server,
