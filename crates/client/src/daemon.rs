@@ -453,7 +453,7 @@ impl Daemon {
         if process.is_some_and(|process| self.standing.is_nicer_than(process)) && self.make_way() {
             return;
         }
-        if let Some(what) = self.standing.lower_limit(&command.limits) {
+        if let Some(what) = self.standing.binds_beyond(&command.limits, process) {
             if self.make_way() {
                 return;
             }

@@ -1,7 +1,10 @@
 //! What a daemon has from its first caller and cannot change: a daemon that has less of it than a later caller makes way for one
 //! that this caller starts.
 
+mod group;
+
 use base::Limit;
+use group::Bounded;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Hard limits that bind the daemon's work, each with what is enough for it: CPU seconds, sizes of files, of data and of address
@@ -20,17 +23,24 @@ const BINDING: [(u32, u64, &str); 6] = [
 pub(crate) struct Standing {
     hard: Vec<Limit>,
     nice: i32,
+    groups: Vec<Bounded>,
 }
 
 impl Standing {
     /// That of this process.
     pub(crate) fn of_process() -> Self {
         let hard = BINDING.iter().filter_map(|(resource, ..)| limit(*resource)).collect();
-        Self { hard, nice: nice_of(0) }
+        Self { hard, nice: nice_of(0), groups: Bounded::of("self") }
+    }
+
+    /// Which of its bounds binds this process and not a caller with these limits, which is `process` if that is known.
+    pub(crate) fn binds_beyond(&self, limits: &[Limit], process: Option<i32>) -> Option<&'static str> {
+        let of_group = || self.groups.iter().find_map(|group| group.beyond(process?));
+        self.lower_limit(limits).or_else(of_group)
     }
 
     /// Which of its limits is lower than that of a caller with these limits.
-    pub(crate) fn lower_limit(&self, limits: &[Limit]) -> Option<&'static str> {
+    fn lower_limit(&self, limits: &[Limit]) -> Option<&'static str> {
         BINDING.iter().find_map(|(resource, enough, name)| {
             let hard =
                 |limits: &[Limit]| limits.iter().find(|limit| limit.resource == *resource).map(|limit| limit.hard);
@@ -104,14 +114,14 @@ mod tests {
     #[test]
     fn a_daemon_with_lower_limits_is_found_out() {
         let of = |hard| vec![Limit { resource: 1, soft: 0, hard }];
-        let standing = |hard| Standing { hard: of(hard), nice: 0 };
+        let standing = |hard| Standing { hard: of(hard), nice: 0, groups: Vec::new() };
         assert_eq!(standing(1000).lower_limit(&of(u64::MAX)), Some("file size"));
         assert_eq!(standing(1000).lower_limit(&of(1000)), None);
         assert_eq!(standing(u64::MAX).lower_limit(&of(1000)), None);
         assert_eq!(standing(1 << 51).lower_limit(&of(u64::MAX)), None, "it is enough");
         assert!(Standing::of_process().lower_limit(&[]).is_none());
         let own = std::process::id() as i32;
-        assert!(Standing { hard: Vec::new(), nice: 20 }.is_nicer_than(own));
+        assert!(Standing { hard: Vec::new(), nice: 20, groups: Vec::new() }.is_nicer_than(own));
         assert!(!Standing::of_process().is_nicer_than(own));
     }
 

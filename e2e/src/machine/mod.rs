@@ -4,6 +4,7 @@
 //! Emulated, everything is many times slower and later than anywhere else. So nothing here is timed: it is seen that it happens, in
 //! the right order, within bounds that are only there so that each wait has an end.
 
+mod clock;
 mod link;
 mod memory;
 mod priority;
@@ -28,11 +29,12 @@ const MARK: &str = "gleaner.machine";
 /// Where its control groups are.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-const SCENARIOS: [Scenario; 8] = [
+const SCENARIOS: [Scenario; 9] = [
     ("machine/the doctor finds every means in force", priority::doctor),
     ("machine/a guest is in an idle group, and the first to go", priority::of_a_guest),
     ("machine/an owner's loops leave a guest next to nothing", priority::beside_loops),
     ("machine/guests freeze and thaw, and are done elsewhere", rest::pause),
+    ("machine/the clock is set an hour on, and back", clock::set),
     ("machine/guests get no more memory than is lent", memory::bounded),
     ("machine/memory gets short: cache goes, guests freeze, guests leave", memory::short),
     ("machine/compressed swap: guests get no more memory than is lent, and no swap", memory::bounded_beside_swap),
