@@ -87,9 +87,11 @@ impl Session {
         if self.absence.has_rested {
             return Ok(false);
         }
-        record.note(format!("waits until a worker takes tasks again: {who}"));
+        let waits = format!("waits until a worker takes tasks again: {who}");
+        record.begins_waiting(&waits);
+        record.note(waits);
         self.daemon.records.tell(record);
-        if self.stderr_is_terminal() {
+        if self.is_listened_to() {
             let line =
                 format!("waits until a worker takes tasks again, {} minutes at most: {who}", REST_MAX.as_secs() / 60);
             let _ = caller.1.send(&Reply::Note(line)).await;
@@ -100,7 +102,9 @@ impl Session {
             }
         };
         let waiting = tokio::time::timeout(REST_MAX, goes_on);
-        let waited = self.hearing(Phase::BeforeStart, waiting, caller).await?;
+        let waited = self.hearing(Phase::BeforeStart, waiting, caller).await;
+        record.goes_on();
+        let waited = waited?;
         // Once: who finds them at rest again right away is not to wait for ever.
         self.absence.has_rested = waited.is_err();
         Ok(waited.is_ok())

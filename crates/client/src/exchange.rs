@@ -398,6 +398,7 @@ impl<'a> Exchange<'a> {
     fn on_link(&mut self) -> Option<Outcome> {
         let (notes, is_silent) = self.link.on_change();
         notes.into_iter().for_each(|note| self.record.note(note));
+        self.record.link_is_silent(is_silent);
         let may_run_here = self.record.worker().is_none() && !self.session.options.no_local;
         (is_silent && may_run_here).then(|| Outcome::Unplaced(self.link.silence()))
     }

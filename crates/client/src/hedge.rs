@@ -35,6 +35,8 @@ const LOOKS: [Duration; 6] = [
 ];
 /// Its caller is told after so long what it waits for.
 const SAY_AFTER: Duration = Duration::from_secs(5);
+/// A wait is seen to begin so long after the launch, at most, that is all that the command does.
+const BEFORE_WAIT: Duration = Duration::from_secs(1);
 /// How often a command begins again on another worker.
 const MOVES_MAX: u32 = 3;
 /// Of all processor time, so much at most may be spent twice, …
@@ -174,8 +176,9 @@ impl Headway {
         self.progress = Some(progress);
     }
 
-    /// It has been looked at; `questions` were asked for it so far, contents that it may wait for included. Returns whether its caller is to be told what it waits for.
-    pub fn look(&mut self, questions: u64) -> bool {
+    /// It has been looked at; `questions` were asked for it so far, contents that it may wait for included. Returns whether its caller is to be told what it waits
+    /// for, if it has `waited` for so long: it may have begun to wait shortly after its launch, or much later.
+    pub fn look(&mut self, questions: u64, waited: Duration) -> bool {
         let now = Instant::now();
         while self.next() <= now {
             self.looks += 1;
@@ -183,7 +186,8 @@ impl Headway {
         if questions != self.questions {
             (self.questions, self.heard) = (questions, now);
         }
-        self.launched.elapsed() >= SAY_AFTER && !std::mem::replace(&mut self.is_told, true)
+        let is_due = self.launched.elapsed() >= SAY_AFTER && waited + BEFORE_WAIT >= SAY_AFTER;
+        is_due && !std::mem::replace(&mut self.is_told, true)
     }
 
     fn stage(&self, is_placed: bool, is_started: bool) -> Stage {
@@ -301,14 +305,11 @@ impl Exchange<'_> {
     pub(crate) async fn on_look(&mut self, replies: &mut Replies) -> Option<Outcome> {
         // While its files are on their way it does not wait for a processor.
         let questions = lock(&self.running.asked).questions + self.session.daemon.server.contents();
-        let is_due = self.headway.look(questions);
-        if is_due && self.session.stderr_is_terminal() {
-            let waits = self.record.waits().unwrap_or_else(|| "runs".into());
+        let is_due = self.headway.look(questions, self.record.waited());
+        if let (true, Some(waits)) = (is_due && self.session.is_listened_to(), self.record.waits()) {
             let place = self.record.worker().map(|worker| format!(" on {worker}")).unwrap_or_default();
             let line = format!("{waits}{place} (gleaner explain {} tells more)", self.session.task().short());
-            if waits != "runs" {
-                let _ = replies.send(&Reply::Note(line)).await;
-            }
+            let _ = replies.send(&Reply::Note(line)).await;
         }
         let (worker, is_started) = (self.record.worker(), self.started);
         let remedy = self.session.remedy(&self.headway, worker, is_started, self.round_trip)?;
@@ -394,9 +395,10 @@ mod tests {
         assert_eq!(headway.next() - headway.launched, Duration::from_secs(2));
         headway.looks += 1;
         assert_eq!(headway.next() - headway.launched, Duration::from_secs(3));
-        assert!(!headway.look(0));
+        assert!(!headway.look(0, SAY_AFTER));
         headway.launched = Instant::now().checked_sub(SAY_AFTER).expect("a moment ago");
-        assert!(headway.look(0) && !headway.look(0));
+        assert!(!headway.look(0, SAY_AFTER / 2), "it has run until now");
+        assert!(headway.look(0, SAY_AFTER - BEFORE_WAIT) && !headway.look(0, SAY_AFTER));
     }
 
     #[test]
@@ -407,9 +409,9 @@ mod tests {
             Stage::Starting { quiet_us } => quiet_us,
             other => panic!("{other:?}"),
         };
-        headway.look(2);
+        headway.look(2, Duration::ZERO);
         assert!(quiet(&headway) >= 1e6, "what was asked before it is none");
-        headway.look(3);
+        headway.look(3, Duration::ZERO);
         assert!(quiet(&headway) < 1e6);
         assert_eq!(headway.stage(false, false), Stage::Queued);
         headway.progress(Progress { ran_us: 9, cpu_us: 4, waited_us: 5, rests: String::new() });

@@ -84,6 +84,7 @@ mod stops;
 mod takeoff;
 pub mod unable;
 pub mod views;
+mod waits;
 mod warm;
 mod watch;
 mod weigh;

@@ -12,6 +12,7 @@ use crate::plan::Plan;
 use crate::report::{DroppedLine, KeptBackLine, Moment, TaskLine, TaskReport};
 use crate::serve::Asked;
 use crate::small_file;
+use crate::waits::Waits;
 use crate::weigh::Ran;
 use base::door::Reply;
 use base::path::{faithful, printable, told};
@@ -33,6 +34,10 @@ const KEPT_MAX: usize = 1000;
 const LINES_MAX: usize = 4 * KEPT_MAX;
 /// Paths of one kind that are kept of one task.
 const PATHS_MAX: usize = 100;
+/// What it waits for that was sent and has no worker yet.
+const AT_HUB: &str = "waits for a place at the hub";
+/// What it waits for while nothing is heard of the hub.
+const LINK: &str = "waits for the link to the hub";
 /// Moments of one task that are kept.
 const MOMENTS_MAX: usize = 1000;
 /// Longest name, and longest text, of what hub and worker say of a task, bytes.
@@ -54,6 +59,8 @@ pub struct Record {
     late_in_job: Option<String>,
     /// For how long its last attempt waited for a processor, microseconds.
     waited_us: u64,
+    /// What it has waited for, before and after it was placed.
+    waits: Waits,
     kind: Option<Kind>,
     /// It ran in the sandbox of this machine.
     is_here: bool,
@@ -80,6 +87,7 @@ impl Record {
             left_behind: Vec::new(),
             late_in_job: None,
             waited_us: 0,
+            waits: Waits::default(),
             kind: None,
             is_here: false,
         }
@@ -111,6 +119,37 @@ impl Record {
     pub fn note(&mut self, what: String) {
         self.at(what.clone());
         self.notes.push(what);
+    }
+
+    /// It waits for this now, and for nothing else.
+    pub(crate) fn begins_waiting(&mut self, reason: &str) {
+        self.waits.begin(reason, Instant::now());
+    }
+
+    /// What it waited for has come.
+    pub(crate) fn goes_on(&mut self) {
+        self.waits.end(Instant::now());
+    }
+
+    /// Nothing is heard of the hub, or something is again.
+    pub(crate) fn link_is_silent(&mut self, is_silent: bool) {
+        match self.waits.reason() {
+            _ if is_silent => self.begins_waiting(LINK),
+            Some(LINK) if self.report.worker.is_none() => self.begins_waiting(AT_HUB),
+            Some(LINK) => self.goes_on(),
+            _ => {}
+        }
+    }
+
+    /// For how long it has waited for what it waits for now.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waits.lasted(Instant::now())
+    }
+
+    /// It was handed to the hub, which has a place for it, or not yet.
+    pub fn sent(&mut self) {
+        self.at("sent to the hub");
+        self.begins_waiting(AT_HUB);
     }
 
     /// It can run elsewhere.
@@ -176,6 +215,7 @@ impl Record {
 
     /// The hub chose a worker.
     pub fn placed(&mut self, placed: &Placed) {
+        self.goes_on();
         self.report.place = "remote".into();
         self.report.worker = Some(told(&placed.name, NAME_BYTES_MAX));
         self.report.why = told(&placed.why, TOLD_BYTES_MAX);
@@ -190,12 +230,13 @@ impl Record {
         if let Some(waits) = waits.as_ref().filter(|_| self.report.waits.is_none()) {
             self.at(waits.clone());
         }
+        self.waits.counted(waits.as_deref(), Duration::from_micros(progress.waited_us), Instant::now());
         self.report.waits = waits;
     }
 
     /// What it waits for now, for a person.
     pub fn waits(&self) -> Option<String> {
-        waits_of(&self.report)
+        waits_of(&self.report).or_else(|| self.waits.reason().map(str::to_owned))
     }
 
     /// What crossed the link, and what was asked over it.
@@ -256,6 +297,7 @@ impl Record {
 
     /// The command ended at the worker, which tells what it did when.
     pub fn ended(&mut self, exited: &Exited) {
+        self.goes_on();
         let started = self.report.timeline.iter().rev().find(|moment| is_placed(moment));
         let from = started.map_or(0, |moment| moment.at_us);
         for moment in exited.timeline.iter().take(MOMENTS_MAX) {
@@ -327,7 +369,7 @@ impl Record {
         self.report
     }
 
-    /// One line for `remrun --verbose`.
+    /// One line for `remrun --verbose`: what it cost, and why it waited.
     pub fn summary(&self) -> String {
         let report = &self.report;
         let place = report.worker.as_ref().map_or("not placed".into(), |worker| format!("ran on {worker}"));
@@ -335,7 +377,8 @@ impl Record {
         let (trips, faults) = (of(report.round_trips, "round trip"), of(report.faults, "fault"));
         let (up, down, paths) = (bytes(report.bytes_up), bytes(report.bytes_down), of(report.paths_in_view, "path"));
         let task = self.task.short();
-        format!("{place} in {took}: {trips}, {up} up, {down} down, {faults}, {paths}; gleaner explain {task}")
+        let waited = self.waits.in_words(Instant::now()).map(|waited| format!("; {waited}")).unwrap_or_default();
+        format!("{place} in {took}: {trips}, {up} up, {down} down, {faults}, {paths}{waited}; gleaner explain {task}")
     }
 }
 
@@ -343,7 +386,7 @@ impl Record {
 fn waits_of(report: &TaskReport) -> Option<String> {
     match report.worker {
         Some(_) => report.waits.clone(),
-        None => Some("waits for a place at the hub".into()),
+        None => Some(AT_HUB.into()),
     }
 }
 

@@ -299,7 +299,10 @@ impl Session {
                 Outcome::Contended(why) => {
                     record.note(format!("called off: {why}"));
                     let again = self.begins_again_for_lock() && evictions < EVICTIONS_MAX;
-                    if let Err(ended) = self.wait_for_lock(again, (requests, replies)).await {
+                    record.begins_waiting(&format!("waits for a lock: {why}"));
+                    let waited = self.wait_for_lock(again, (requests, replies)).await;
+                    record.goes_on();
+                    if let Err(ended) = waited {
                         return self.ended(ended);
                     }
                     let left = if again { self.leave_epoch().await } else { Err(why.clone()) };
@@ -357,9 +360,9 @@ impl Session {
         reply
     }
 
-    /// Whether somebody sees what is said to the caller while the command runs.
-    pub(crate) fn stderr_is_terminal(&self) -> bool {
-        stdio::is_terminal(&self.again.fds[2])
+    /// Whether somebody reads what is said to the caller while the command runs: at a terminal, or who asked for it.
+    pub(crate) fn is_listened_to(&self) -> bool {
+        self.options.verbose || stdio::is_terminal(&self.again.fds[2])
     }
 
     /// Its number.
@@ -451,7 +454,7 @@ impl Session {
         self.may_have_begun = self.plan.watch.network;
         let opening = ready.take_off(&daemon, &joined, launch);
         let opened = self.hearing(Phase::BeforeStart, opening, (requests, replies)).await;
-        record.moment("sent to the hub");
+        record.sent();
         let streams = match opened {
             Ok(Ok(streams)) => streams,
             Ok(Err(error)) => return Outcome::Lost(error.to_string()),

@@ -64,7 +64,7 @@ impl Exchange<'_> {
             return;
         }
         let line = format!("by its worker it was stopped by signal {signal}, which came from nobody here");
-        if self.session.stderr_is_terminal() {
+        if self.session.is_listened_to() {
             let line = format!("{line}: `kill -CONT` of remrun has it go on, Ctrl-C ends it");
             let _ = replies.send(&Reply::Note(line)).await;
         }

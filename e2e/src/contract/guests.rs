@@ -65,7 +65,16 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if wait_for(END_BOUND, || state(pool).filter(|state| state == "resting")).is_none() {
         wrong.push(format!("the pool knows that it rests: {:?}", state(pool)));
     }
+    let asked = pool.client.remrun(&["--no-local", "-v", "true"]);
+    let waiter = std::thread::spawn(move || Run::new(asked).within(END_BOUND).run());
+    pause(Duration::from_millis(1500));
     owner(pool, host, &["resume"])?.expect_ok("gleaner resume")?;
+    let waited = waiter.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
+    let said = waited.said();
+    let why = "waits until a worker takes tasks again";
+    if !waited.ok() || !said.contains(&format!("{why}, 10 minutes")) || !said.contains(&format!(" ({why}: ")) {
+        wrong.push(format!("-v says why it waited, and for how long: {}, {said}", waited.ended));
+    }
     let goes_on =
         || found(pool, "sh").is_none_or(|now| before.is_some_and(|before| now.1 > before.1 + 0.01)).then_some(());
     if wait_for(END_BOUND, goes_on).is_none() {

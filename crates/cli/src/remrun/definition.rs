@@ -71,7 +71,7 @@ pub const FLAGS: &[Flag] = &[
         is_path: true,
         help: "let this command change PATH too; may be repeated",
     },
-    flag(Some('v'), "verbose", "say on standard error where it ran, and why"),
+    flag(Some('v'), "verbose", "say on standard error where it ran and why, and why it waited"),
     flag(Some('h'), "help", "print this help"),
     flag(Some('V'), "version", "print the version"),
 ];

@@ -58,7 +58,8 @@ pub fn draw(frame: &mut Frame<'_>, view: &View, now_ms: u64) {
     draw_times(frame, times, figures);
     let (workers, jobs) = (view.workers(), view.jobs());
     let room = if jobs.is_empty() { lists.height } else { 4.max(lists.height * 3 / 5) };
-    let wanted = (workers.len() as u16).saturating_add(3).clamp(4, room.max(4));
+    let lines = workers.iter().map(|worker| lines_of(worker)).sum::<usize>().min(usize::from(u16::MAX));
+    let wanted = (lines as u16).saturating_add(3).clamp(4, room.max(4));
     let [upper, lower] = Layout::vertical([Constraint::Length(wanted), Constraint::Min(0)]).areas(lists);
     draw_workers(frame, upper, &workers, view.by_name);
     if !jobs.is_empty() {
@@ -190,12 +191,18 @@ fn draw_times(frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
 
 fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by_name: bool) {
     let order = if by_name { "by name" } else { "busiest first" };
-    let room = usize::from(area.height.saturating_sub(3));
-    let title = match workers.len().saturating_sub(room) {
+    let mut room = usize::from(area.height.saturating_sub(3));
+    let fits = |worker: &&&WorkerStatus| {
+        let left = room.checked_sub(lines_of(worker));
+        room = left.unwrap_or(0);
+        left.is_some()
+    };
+    let fitting = &workers[..workers.iter().take_while(fits).count()];
+    let title = match workers.len() - fitting.len() {
         0 => format!(" workers, {order} "),
         more => format!(" workers, {order}: {more} more "),
     };
-    let longest = workers.iter().take(room).map(|worker| worker.state.chars().count()).max().unwrap_or(0);
+    let longest = fitting.iter().map(|worker| worker.state.chars().count()).max().unwrap_or(0);
     let state = (longest as u16).clamp(10, 30);
     let row = |worker: &&WorkerStatus| {
         Row::new([
@@ -205,6 +212,7 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by
             Line::from(bar(worker.busy.into(), worker.cpus.into(), BAR)).green(),
             Line::from(worker.state.clone()),
         ])
+        .height(lines_of(worker) as u16)
     };
     let widths = [
         Constraint::Fill(1),
@@ -213,10 +221,40 @@ fn draw_workers(frame: &mut Frame<'_>, area: Rect, workers: &[&WorkerStatus], by
         Constraint::Length(BAR as u16),
         Constraint::Length(state),
     ];
-    let table = Table::new(workers.iter().take(room).map(row), widths)
+    let table = Table::new(fitting.iter().map(row), widths)
         .header(Row::new(["NAME".into(), right("CPUS"), right("BUSY"), "".into(), "STATE".into()]).dim())
         .block(Block::bordered().title(title));
     frame.render_widget(table, area);
+    // A reason has a line of its own below its worker, since no cell has room for it.
+    let mut below = 2;
+    for worker in fitting {
+        below += lines_of(worker) as u16;
+        if let Some(reason) = reason(worker) {
+            let line = Rect { x: area.x + 1, y: area.y + below - 1, width: area.width.saturating_sub(2), height: 1 };
+            let text = cut(&format!("  {reason}"), line.width.into());
+            frame.render_widget(Line::from(text).yellow(), line.intersection(area));
+        }
+    }
+}
+
+/// Why a worker gives nothing, or less, if that is known.
+fn reason(worker: &WorkerStatus) -> Option<String> {
+    let troubles = worker.troubles.map(|troubles| troubles.in_words());
+    let all: Vec<String> = worker.why.clone().into_iter().chain(troubles).collect();
+    (!all.is_empty()).then(|| shown(&all.join("; ")).into_owned())
+}
+
+/// Lines that a worker takes.
+fn lines_of(worker: &WorkerStatus) -> usize {
+    if worker.why.is_some() || worker.troubles.is_some() { 2 } else { 1 }
+}
+
+/// As much of a text as has room, and a sign that there is more.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
 fn draw_jobs(frame: &mut Frame<'_>, area: Rect, jobs: &[&BatchLine]) {
@@ -418,6 +456,25 @@ q end   c busiest   n by name   ? help
         }
         view.overview.jobs.jobs.clear();
         assert!(!drawn(&view, 2_100, 80, 24).contains("my batch jobs"));
+    }
+
+    #[test]
+    fn a_worker_that_gives_nothing_says_why_within_80_columns() {
+        let mut view = view();
+        let worker = &mut view.overview.status.workers[0];
+        (worker.state, worker.cpus, worker.busy) = ("resting".into(), 0, 0);
+        worker.why = Some("guests rest: paused by its owner".into());
+        let found = drawn(&view, 2_100, 80, 24);
+        let lines: Vec<&str> = found.lines().collect();
+        let at = lines.iter().position(|line| line.contains("desk")).expect("it is shown");
+        assert!(lines[at].ends_with("resting   │"), "{found}");
+        assert_eq!(lines[at + 1], format!("│  {:<76}│", "guests rest: paused by its owner"), "{found}");
+        assert!(lines[at + 2].starts_with('└'), "the other one stands above it:\n{found}");
+        view.overview.status.workers[0].why = Some("its owner is at work ".repeat(9));
+        let found = drawn(&view, 2_100, 80, 24);
+        assert!(found.contains("owner is…│\n") && found.lines().all(|line| line.chars().count() <= 80), "{found}");
+        view.overview.status.workers = vec![view.overview.status.workers[0].clone(); 30];
+        assert!(drawn(&view, 2_100, 80, 24).contains("more ─"));
     }
 
     #[test]
