@@ -84,9 +84,10 @@ impl CliError {
         json!({"error": {"kind": kind, "message": message, "hint": hint, "exit_status": self.exit_status()}})
     }
 
-    /// Prints the error for a program, on standard output, and gives the status to exit with.
+    /// Prints the error for a program, on standard output, and gives the status to exit with. On one line, as it may come
+    /// after others that are each an object.
     pub fn report_json(&self) -> ExitCode {
-        match crate::render::print_json(&self.json()) {
+        match crate::render::print_json_line(&self.json()) {
             Ok(()) => self.exit_status().into(),
             Err(_) => self.report(),
         }

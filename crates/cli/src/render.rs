@@ -186,6 +186,12 @@ pub fn print_json(value: &impl serde::Serialize) -> Result {
     print_to_reader(&format!("{}\n", json_shown(&text))).map(drop)
 }
 
+/// Prints JSON, on one line, to standard output.
+pub fn print_json_line(value: &impl serde::Serialize) -> Result {
+    let text = serde_json::to_string(value).map_err(|error| CliError::internal(error.to_string()))?;
+    print_to_reader(&format!("{}\n", json_shown(&text))).map(drop)
+}
+
 /// JSON of the same meaning that is safe to print: what is not seen is within strings, and is written there by its number.
 pub fn json_shown(json: &str) -> String {
     let mut text = String::with_capacity(json.len());

@@ -64,7 +64,9 @@ pub fn many(pool: &mut Pool) -> Result<Vec<String>> {
     let failing = ["--no-local", "-k", "-j2", "--retries", "1", "--json", "sh", "-c", "exit $0", ":::", "0", "3"];
     let outcome = run(pool, &place, &failing)?;
     let text = outcome.text();
-    let good = outcome.ended == Ended::Code(1) && text.contains(r#""status":3"#) && text.contains(r#""attempts":2"#);
+    let good = outcome.ended == Ended::Code(1)
+        && text.contains(r#""status":"exit 3","exit":3"#)
+        && text.contains(r#""attempts":2"#);
     if !good || !text.contains(r#""failed":1"#) {
         wrong.push(format!("a task that fails twice: {}, {text:?}", outcome.ended));
     }

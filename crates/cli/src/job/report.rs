@@ -4,7 +4,7 @@ use super::worker::Finished;
 use crate::error::Result;
 use crate::render::json_shown;
 use base::ExitStatus;
-use base::path::{printable, shown, shown_lines};
+use base::path::{faithful, printable, shown, shown_lines};
 use gleaner_client::{Error, Place};
 use serde::Serialize;
 use std::fmt::Write;
@@ -17,33 +17,32 @@ const COMMAND_CHARACTERS_MAX: usize = 120;
 /// Largest exit status that counts failed tasks, as GNU parallel has it.
 const STATUS_MAX: u64 = 101;
 
-/// A task, as JSON.
-#[derive(Serialize)]
+/// A task, as JSON: what it shares with the other tasks that `gleaner` lists is called as there (`docs/json.md`).
+#[derive(Default, Serialize)]
 struct TaskLine {
-    /// From 1, as `{#}`.
-    task: u64,
+    /// Its number from 1, as `{#}`.
+    number: u64,
     /// From 0.
     index: u64,
     origin: Option<String>,
-    command: String,
-    /// The exit status, if it exited.
-    status: Option<u8>,
-    /// The signal that ended it, if one did.
-    signal: Option<u8>,
-    /// Why it did not take place, if it did not.
-    error: Option<String>,
-    /// `pool` or `here`.
-    place: Option<&'static str>,
-    /// For `gleaner explain`.
-    id: Option<String>,
-    /// Why it ran here.
+    argv: Vec<String>,
+    /// `exit 0`, `signal 9`, `failed`, `cancelled`.
+    status: String,
+    exit: Option<u32>,
+    signal: Option<u32>,
+    signal_name: Option<String>,
+    /// Why it ran here, or has no end of its own.
     why: Option<String>,
+    /// `remote`, `local` or `nowhere`.
+    place: &'static str,
+    /// For `gleaner explain`, if it ran elsewhere.
+    task: Option<String>,
     attempts: u32,
-    seconds: f64,
-    stdout: String,
-    stderr: String,
-    /// There was more output than is shown.
-    truncated: bool,
+    elapsed_us: u64,
+    stdout_text: String,
+    stderr_text: String,
+    /// It said more than is shown.
+    is_cut: bool,
 }
 
 /// All tasks, as JSON.
@@ -54,7 +53,7 @@ struct SummaryLine {
     failed: u64,
     cancelled: u64,
     here: u64,
-    seconds: f64,
+    elapsed_us: u64,
 }
 
 /// How the tasks of a job came out so far.
@@ -115,8 +114,10 @@ impl Tally {
     pub fn json(&self, took: Duration) -> Result<String> {
         let Self { succeeded, failed, cancelled, here, .. } = *self;
         let tasks = succeeded + failed + cancelled;
-        let seconds = took.as_secs_f64();
-        to_json(&serde_json::json!({ "summary": SummaryLine { tasks, succeeded, failed, cancelled, here, seconds } }))
+        let elapsed_us = took.as_micros() as u64;
+        to_json(
+            &serde_json::json!({ "summary": SummaryLine { tasks, succeeded, failed, cancelled, here, elapsed_us } }),
+        )
     }
 }
 
@@ -165,36 +166,40 @@ pub fn remarks(finished: &Finished) -> String {
 /// The line of `--json` for a task.
 pub fn json(finished: &mut Finished) -> Result<String> {
     let [stdout, stderr] = &mut finished.said;
-    let ((stdout, more_out), (stderr, more_err)) = (stdout.text()?, stderr.text()?);
+    let ((stdout_text, more_out), (stderr_text, more_err)) = (stdout.text()?, stderr.text()?);
     let mut line = TaskLine {
-        task: finished.item.number,
+        number: finished.item.number,
         index: finished.item.index(),
         origin: finished.item.origin.clone(),
-        command: String::from_utf8_lossy(&finished.item.command.shown).into_owned(),
-        status: None,
-        signal: None,
-        error: None,
-        place: None,
-        id: None,
-        why: None,
+        argv: finished.item.command.argv.iter().map(|word| faithful(word)).collect(),
+        place: "nowhere",
         attempts: finished.attempts,
-        seconds: finished.took.as_secs_f64(),
-        stdout,
-        stderr,
-        truncated: more_out || more_err,
+        elapsed_us: finished.took.as_micros() as u64,
+        stdout_text,
+        stderr_text,
+        is_cut: more_out || more_err,
+        ..TaskLine::default()
     };
     match &finished.result {
         Ok(ended) => {
-            match ended.status {
-                ExitStatus::Code(code) => line.status = Some(code),
-                ExitStatus::Signal(signal) => line.signal = Some(signal),
-            }
+            line.status = status(ended.status);
+            (line.exit, line.signal, line.signal_name) = client::report::ended(ended.status);
             match &ended.place {
-                Place::Pool(task) => (line.place, line.id) = (Some("pool"), Some(task.to_hex())),
-                Place::Here { why } => (line.place, line.why) = (Some("here"), Some(why.clone())),
+                Place::Pool(task) => (line.place, line.task) = ("remote", Some(task.to_hex())),
+                Place::Here { why } => (line.place, line.why) = ("local", Some(why.clone())),
             }
         }
-        Err(error) => line.error = Some(error.to_string()),
+        Err(error) => {
+            line.status = if finished.is_cancelled() { "cancelled".into() } else { "failed".into() };
+            line.why = Some(error.to_string());
+        }
     }
     to_json(&line)
+}
+
+fn status(ended: ExitStatus) -> String {
+    match ended {
+        ExitStatus::Code(code) => format!("exit {code}"),
+        ExitStatus::Signal(signal) => format!("signal {signal}"),
+    }
 }

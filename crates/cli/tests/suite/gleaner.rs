@@ -228,6 +228,14 @@ fn errors_are_json_for_a_program() {
     let wants = |line: &str| cli::args::may_want_json(line.split(' ').map(std::ffi::OsString::from));
     assert!(wants("gleaner jobs --json") && wants("gleaner submit --json -- x"));
     assert!(!wants("gleaner submit -- x --json") && !wants("gleaner run x --json"), "the command's own words");
+    for asks in
+        ["--json x", "--frob --json x", "-j 0 --json x", "-kj0 --json x", "--tag --job --json x", "--jobs=0 --json"]
+    {
+        assert!(wants(&format!("gleaner run {asks}")), "{asks}");
+    }
+    for own in ["-j 4 x --json", "-kj4 x --json", "-- x --json", "--job f x --json", "-k x -j --json"] {
+        assert!(!wants(&format!("gleaner run {own}")), "{own}");
+    }
     let place = Place::new();
     let answer = r#"{"error": {"kind": "user", "message": "no job `a\u001b[2J`", "hint": "gleaner jobs"}}"#;
     let daemon = answering(&place, r#"{"ask":"job","job":"9","first":0,"count":50,"wait_ms":0}"#, answer);
@@ -239,7 +247,15 @@ fn errors_are_json_for_a_program() {
         (error(&stdout)["message"].as_str(), error(&stdout)["exit_status"].as_u64()),
         (Some("no job `a\u{1b}[2J`"), Some(2))
     );
-    for wrong in [&["jobs", "--nosuch", "--json"][..], &["submit", "--json"], &["priority", "9", "what", "--json"]] {
+    for wrong in [
+        &["jobs", "--nosuch", "--json"][..],
+        &["submit", "--json"],
+        &["priority", "9", "what", "--json"],
+        &["run", "-j", "0", "--json", "x"],
+        &["run", "--json", "--frob", "x"],
+        &["run", "--json", "x"],
+        &["run", "--json", "--job", "/no/such/file"],
+    ] {
         let (status, stdout, stderr) = output(gleaner(&place).args(wrong));
         assert_eq!(
             (status, stderr.as_str(), error(&stdout)["kind"].as_str()),

@@ -109,11 +109,16 @@ fn each_task_is_a_line_of_json() {
         out.lines().map(|line| serde_json::from_str(line).expect("JSON in each line")).collect();
     let [one, two, three, all] = lines.as_slice() else { panic!("{out}") };
     assert_eq!(
-        (code, &one["status"], &one["stdout"], &one["place"]),
-        (Some(1), &0.into(), &"\"1\"\n".into(), &"pool".into())
+        (code, &one["status"], &one["exit"], &one["stdout_text"], &one["place"]),
+        (Some(1), &"exit 0".into(), &0.into(), &"\"1\"\n".into(), &"remote".into())
     );
-    assert_eq!((&two["signal"], &two["status"]), (&9.into(), &serde_json::Value::Null));
-    assert_eq!((&three["why"], &three["place"]), (&"it likes it here".into(), &"here".into()));
+    assert_eq!(
+        (&one["number"], &one["index"], &one["argv"], one["task"].is_string(), one["elapsed_us"].is_u64()),
+        (&1.into(), &0.into(), &serde_json::json!(["/bin/echo", "1"]), true, true)
+    );
+    let ended = (&two["status"], &two["signal"], &two["signal_name"], &two["exit"]);
+    assert_eq!(ended, (&"signal 9".into(), &9.into(), &"SIGKILL".into(), &serde_json::Value::Null));
+    assert_eq!((&three["why"], &three["place"]), (&"it likes it here".into(), &"local".into()));
     assert_eq!(
         (&all["summary"]["tasks"], &all["summary"]["failed"], &all["summary"]["here"]),
         (&3.into(), &1.into(), &1.into())
