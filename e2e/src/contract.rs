@@ -61,6 +61,7 @@ const SCENARIOS: &[Scenario] = &[
     ("contract/batch jobs held with more tasks than the hub has room for are in nobody's way", reasons::held),
     ("contract/batch jobs whose tasks fail, take too long or never run say why", reasons::told),
     ("contract/batch jobs whose results cannot agree say why", reasons::quorum),
+    ("contract/batch jobs whose output is cut say so", reasons::cut),
     ("contract/batch jobs whose scripts are edited while they wait run one state of them, or say so", edited::scripts),
     ("contract/a hub's journal is verified, damaged, pruned, and gone on with", journal::kept_in_order),
 ];

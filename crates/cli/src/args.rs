@@ -8,6 +8,7 @@ mod forecast;
 mod grants;
 mod guests;
 mod journal;
+mod json;
 pub mod remrun;
 mod sim;
 mod times;
@@ -21,12 +22,13 @@ pub use forecast::Forecast;
 pub use grants::TrustProject;
 pub use guests::{Guests, Pause};
 pub use journal::{Journal, JournalCommand, Site, Upgrade, Verify};
+pub use json::may_want_json;
 pub use sim::{Bursts, Chunks, Linger, Measured, OwnersBursts, Parallel, Set, Sim, SimCommand, Sweep, Unit};
 pub use trust::{Approve, Audit, TokenArgument, Trust, Use};
 
 use self::times::{interval, lifetime};
 use crate::config::Cpus;
-use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -51,51 +53,6 @@ impl Arguments {
             _ => may_want_json(std::env::args_os()),
         }
     }
-}
-
-/// Whether words that may be no arguments ask for JSON. Those of a command that is run are its own.
-pub fn may_want_json(words: impl Iterator<Item = OsString>) -> bool {
-    let words: Vec<OsString> = words.skip(1).take_while(|word| word != "--").collect();
-    match words.split_first() {
-        Some((first, words)) if first == "run" => before_command(words).any(|word| word == "--json"),
-        Some((_, words)) => words.iter().any(|word| word == "--json"),
-        None => false,
-    }
-}
-
-/// The options of `gleaner run` before its command, without their values. One that there is not counts as having none.
-fn before_command(words: &[OsString]) -> impl Iterator<Item = &OsString> {
-    let arguments = Arguments::command();
-    let all: Vec<Arg> =
-        arguments.find_subcommand("run").into_iter().flat_map(|run| run.get_arguments()).cloned().collect();
-    let takes_value = move |is_it: &dyn Fn(&Arg) -> bool| {
-        all.iter().any(|arg| is_it(arg) && !arg.is_positional() && arg.get_action().takes_values())
-    };
-    // Whether the next word is the value of this one.
-    let wants_next = move |word: &str| match (word.strip_prefix("--"), word.strip_prefix('-')) {
-        (Some(long), _) => takes_value(&|arg| arg.get_long() == Some(long)),
-        (None, Some(shorts)) => {
-            // What follows a letter with a value is that value.
-            let valued = shorts.char_indices().find(|(_, short)| takes_value(&|arg| arg.get_short() == Some(*short)));
-            valued.is_some_and(|(at, short)| at + short.len_utf8() == shorts.len())
-        }
-        (None, None) => false,
-    };
-    let mut is_value = false;
-    let options = words.iter().map_while(move |word| {
-        let text = word.to_string_lossy();
-        let is_option = text.len() > 1 && text.starts_with('-');
-        match std::mem::take(&mut is_value) {
-            // An option is nobody's value.
-            _ if is_option => {
-                is_value = wants_next(&text);
-                Some(Some(word))
-            }
-            true => Some(None),
-            false => None,
-        }
-    });
-    options.flatten()
 }
 
 /// The subcommands.
@@ -575,6 +532,7 @@ pub struct Daemon {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::CommandFactory;
     use std::str::FromStr;
 
     fn parsed(line: &str) -> Result<Command, clap::Error> {

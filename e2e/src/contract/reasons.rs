@@ -12,6 +12,8 @@ use std::time::Instant;
 
 /// More tasks than the hub's table has room for.
 const MANY: u32 = 70_000;
+/// What is kept of each stream of a task.
+const KEPT_BYTES: usize = 64 << 20;
 /// How long a run with a time limit of a second and no retries may take: less than two such runs and their launches.
 const ONE_RUN_S: u64 = 25;
 
@@ -98,6 +100,37 @@ pub fn told(pool: &mut Pool) -> Result<Vec<String>> {
     }
     if took_s > ONE_RUN_S {
         wrong.push(format!("without --retries it runs once, not for {took_s} s"));
+    }
+    Ok(wrong)
+}
+
+/// A task that says more than is kept: its state and status, `submit --wait` and `jobs output` say that it was cut.
+pub fn cut(pool: &mut Pool) -> Result<Vec<String>> {
+    let place = folder(pool, "cut")?;
+    let mut wrong = Vec::new();
+    let talk = format!("head -c {} /dev/zero; echo err >&2", KEPT_BYTES + 1);
+    let (task, outcome) = first_of(pool, &place, &["--", "sh", "-c", &talk])?;
+    if task["status"] != "exit 0, output cut" || task["exit"] != 0 || task["is_cut"] != true {
+        wrong.push(format!("the status of the task: {task}"));
+    }
+    if outcome.ended != Ended::Code(1) || !outcome.said().contains("output was cut") {
+        wrong.push(format!("submit --wait: {}, {}", outcome.ended, outcome.said()));
+    }
+    let id = outcome.text().lines().next().unwrap_or_default().trim().to_owned();
+    let state = job(pool, &id)?["job"]["state"].clone();
+    if state != "cut" {
+        wrong.push(format!("the state of the job: {state}"));
+    }
+    let printed = gleaner(pool, &place, &["jobs", "output", &id])?;
+    let said = String::from_utf8_lossy(&printed.stderr).into_owned();
+    if printed.ended != Ended::Code(1) || printed.stdout.len() != KEPT_BYTES || !said.contains("not all that it said") {
+        wrong.push(format!("jobs output: {}, {} bytes, {said}", printed.ended, printed.stdout.len()));
+    }
+    let (whole, outcome) = first_of(pool, &place, &["--", "sh", "-c", "echo all"])?;
+    let id = outcome.text().lines().next().unwrap_or_default().trim().to_owned();
+    let printed = gleaner(pool, &place, &["jobs", "output", &id])?;
+    if whole["status"] != "exit 0" || !outcome.ok() || !printed.ok() || printed.text() != "all" {
+        wrong.push(format!("what is not cut: {whole}, {}, {}", outcome.ended, printed.said()));
     }
     Ok(wrong)
 }

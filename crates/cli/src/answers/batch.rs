@@ -57,7 +57,7 @@ fn facts(job: &BatchLine) -> Facts {
     }
     facts.fact("state", format!("{}, {}", job.state, job.priority));
     if let Some(problem) = &job.problem {
-        facts.fact(if job.state == "done" { "note" } else { "because" }, problem);
+        facts.fact(if job.state == "cut" { "note" } else { "because" }, problem);
     }
     let counts = format!("{} done, {} failed, {} running, {} waiting", job.done, job.failed, job.running, job.waiting);
     facts.fact("tasks", counts).fact("submitted", time(job.submitted_ms));

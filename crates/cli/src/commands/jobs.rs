@@ -3,10 +3,12 @@
 use super::{ask, ask_and_print};
 use crate::args::{JobArgument, Jobs, JobsCommand, Output, PriorityArguments};
 use crate::error::{CliError, Result};
+use crate::render;
 use client::report::{BatchChanged, BatchReport, BatchTaskLine, Batches, EveryonesJobs, Question};
 use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::process::ExitCode;
 
 /// Tasks on a page.
 const PAGE: u32 = 50;
@@ -14,9 +16,9 @@ const PAGE: u32 = 50;
 const PORTION: u32 = 1000;
 
 /// Lists jobs, shows one, or prints what its tasks said.
-pub fn run(arguments: Jobs) -> Result {
-    match (arguments.command, arguments.job) {
-        (Some(JobsCommand::Output(output)), _) => print_output(output),
+pub fn run(arguments: Jobs) -> Result<ExitCode> {
+    let listed = match (arguments.command, arguments.job) {
+        (Some(JobsCommand::Output(output)), _) => return print_output(output),
         (None, Some(job)) => {
             let first = (arguments.page - 1).saturating_mul(PAGE);
             ask_and_print::<BatchReport>(&Question::Job { job, first, count: PAGE, wait_ms: 0 }, arguments.json)
@@ -25,7 +27,8 @@ pub fn run(arguments: Jobs) -> Result {
             ask_and_print::<EveryonesJobs>(&Question::Everyone { page: arguments.page }, arguments.json)
         }
         (None, None) => ask_and_print::<Batches>(&Question::Jobs { all: arguments.all }, arguments.json),
-    }
+    };
+    listed.map(|()| ExitCode::SUCCESS)
 }
 
 /// Has a job wait, or go on.
@@ -39,7 +42,9 @@ pub fn priority(arguments: PriorityArguments) -> Result {
     ask_and_print::<BatchChanged>(&Question::Priority { job: arguments.job, priority }, arguments.json)
 }
 
-fn print_output(output: Output) -> Result {
+/// Fails if not all is there that the tasks said.
+fn print_output(output: Output) -> Result<ExitCode> {
+    let mut status = ExitCode::SUCCESS;
     let (mut first, end) = match output.index {
         Some(index) => (index, index.saturating_add(1)),
         None => (0, u32::MAX),
@@ -53,7 +58,12 @@ fn print_output(output: Output) -> Result {
         }
         for task in &report.tasks {
             if !print_task(task)? {
-                return Ok(());
+                return Ok(status);
+            }
+            if task.is_cut {
+                let why = task.why.as_deref().unwrap_or("its output was cut");
+                render::say(&format!("task {}: this is not all that it said: {why}", task.index));
+                status = ExitCode::FAILURE;
             }
         }
         if report.tasks.len() < count as usize {
@@ -61,7 +71,7 @@ fn print_output(output: Output) -> Result {
         }
         first += count;
     }
-    Ok(())
+    Ok(status)
 }
 
 /// Prints what a task said; false: nobody reads it any more.

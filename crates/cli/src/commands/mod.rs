@@ -66,7 +66,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Command::Token(arguments) => token::run(arguments),
         Command::Run(arguments) => return run::run(arguments),
         Command::Submit(arguments) => return submit::run(arguments),
-        Command::Jobs(arguments) => jobs::run(arguments),
+        Command::Jobs(arguments) => return jobs::run(arguments),
         Command::Hold(arguments) => jobs::hold(arguments, true),
         Command::Release(arguments) => jobs::hold(arguments, false),
         Command::Priority(arguments) => jobs::priority(arguments),

@@ -68,7 +68,8 @@ pub fn run(arguments: Submit) -> Result<ExitCode> {
         let submitted = Submitted { job: over.clone(), ..submitted };
         render::print_json(&waited(&submitted).map_err(|error| CliError::internal(error.to_string()))?)?;
     } else {
-        render::say(&format!("job {short} {}: {} done, {} failed", over.state, over.done, over.failed));
+        let state = if over.state == "cut" { "done, but output was cut" } else { &over.state };
+        render::say(&format!("job {short} {state}: {} done, {} failed", over.done, over.failed));
         show_failed(&over)?;
     }
     Ok(if over.state == "done" { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -260,10 +261,10 @@ fn wait(job: &BatchLine) -> Result<BatchLine> {
     }
 }
 
-/// Says of the first failed tasks why.
+/// Says of the first tasks that failed, or whose output was cut, why.
 fn show_failed(job: &BatchLine) -> Result {
     let (mut first, mut shown) = (0, 0);
-    while job.failed > 0 && first < job.tasks && shown < FAILED_SHOWN_MAX {
+    while (job.failed > 0 || job.state == "cut") && first < job.tasks && shown < FAILED_SHOWN_MAX {
         let report: BatchReport = ask(&Question::Job { job: job.job.clone(), first, count: 1000, wait_ms: 0 })?;
         first += report.tasks.len().max(1) as u32;
         for task in report.tasks.iter().filter(|task| task.status != "exit 0").take(FAILED_SHOWN_MAX - shown) {

@@ -555,9 +555,20 @@ mod tests {
         job.ended(End { own: Some(Own::Signal(9)), ..end(2, How::NotCommitted("/x".into())) }).unwrap();
         job.collected().unwrap();
         assert!(job.line().problem.unwrap().contains("the output of a task was cut"));
+        assert_eq!(job.line().state, "failed");
         let tasks = job.task_lines(0, 3);
         assert!(tasks[0].why.as_ref().unwrap().contains("cut") && tasks[0].exit == Some(0));
+        assert_eq!((tasks[0].status.as_str(), tasks[1].status.as_str()), ("exit 0, output cut", "exit 0"));
         assert_eq!((tasks[2].exit, tasks[2].signal, tasks[2].signal_name.as_deref()), (None, Some(9), Some("SIGKILL")));
+    }
+
+    #[test]
+    fn a_job_that_is_done_but_for_output_that_was_cut_is_not_just_done() {
+        let above = tempfile::tempdir().unwrap();
+        let job = job(&above.path().join("job"), None);
+        (0..3).for_each(|index| job.ended(End { is_cut: index == 1, ..end(index, How::Exit(0)) }).unwrap());
+        job.collected().unwrap();
+        assert_eq!((job.line().state.as_str(), job.line().done, job.line().failed), ("cut", 3, 0));
     }
 
     #[test]

@@ -32,7 +32,8 @@ pub struct BatchLine {
     pub job: String,
     /// Its name.
     pub name: String,
-    /// `submitting`, `waiting`, `held`, `running`, `done`, `failed`, `cancelling`, `cancelled`.
+    /// `submitting`, `waiting`, `held`, `running`, `done`, `cut` (done, but outputs were cut), `failed`, `cancelling`,
+    /// `cancelled`.
     pub state: String,
     /// What hinders it, or why it was given up.
     pub problem: Option<String>,
@@ -87,7 +88,8 @@ pub struct BatchTaskLine {
     pub name: String,
     /// The command, its words as they were given; bytes that are not UTF-8 are escaped.
     pub argv: Vec<String>,
-    /// `waiting`, `running`, `exit 0`, `signal 9`, `not committed`, `failed`, `not run`, `cancelled`.
+    /// `waiting`, `running`, `exit 0`, `signal 9`, `not committed`, `failed`, `not run`, `cancelled`; the same and `, output cut`, if
+    /// it said more than is kept.
     pub status: String,
     /// Its own exit code, also where what it made does not count; null if it has none.
     pub exit: Option<u32>,

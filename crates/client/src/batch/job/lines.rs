@@ -23,6 +23,7 @@ impl Job {
             (Some(_), true) => "cancelled",
             (Some(_), false) => "cancelling",
             (None, true) if state.failed > 0 => "failed",
+            (None, true) if state.cut > 0 => "cut",
             (None, true) => "done",
             (None, false) if wanted.is_held == Some(true) => "held",
             (None, false) if state.at_hub < self.to_hand_over(&state, state.at_hub) => "submitting",
@@ -80,6 +81,7 @@ impl Job {
         let mut instances = state.launched.get(&index).into_iter().flatten();
         let is_launched = instances.any(|(_, one)| one.view.is_some() && !one.is_over);
         let status = match end {
+            Some(end) if end.is_cut => format!("{}, output cut", end.how.name()),
             Some(end) => end.how.name(),
             None if is_launched => "running".into(),
             None => "waiting".into(),
