@@ -11,6 +11,7 @@ pub mod commands;
 pub mod config;
 pub mod detach;
 pub mod error;
+pub mod inherited;
 pub mod job;
 pub mod logging;
 pub mod machine;

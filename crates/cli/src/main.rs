@@ -8,6 +8,11 @@ use cli::args::{Arguments, may_want_json};
 use cli::error::CliError;
 use std::process::ExitCode;
 
+/// Runs before the start-up of the standard library, see [`cli::inherited`].
+#[used]
+#[unsafe(link_section = ".init_array")]
+static NOTE: extern "C" fn() = cli::inherited::note;
+
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,

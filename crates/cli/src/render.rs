@@ -172,7 +172,7 @@ pub fn print(text: &str) -> Result {
 
 /// The same, and whether there may be somebody who reads on.
 pub fn print_to_reader(text: &str) -> Result<bool> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::inherited::out();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),

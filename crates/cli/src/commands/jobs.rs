@@ -85,7 +85,7 @@ fn print_task(task: &BatchTaskLine) -> Result<bool> {
             Err(error) => Err(CliError::environment(format!("printing {path}: {error}"))),
         }
     };
-    let is_read = copied(&task.stdout, &mut std::io::stdout().lock())?;
+    let is_read = copied(&task.stdout, &mut crate::inherited::out())?;
     // Nothing is left to be done if standard error is closed.
     copied(&task.stderr, &mut std::io::stderr().lock())?;
     Ok(is_read)

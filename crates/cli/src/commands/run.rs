@@ -2,13 +2,15 @@
 
 use crate::args::Run;
 use crate::error::{CliError, Result};
+use crate::inherited;
 use crate::job;
 use crate::job::source::Typed;
+use crate::remrun::local;
+use crate::render;
 use client::program::remrun;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 /// Runs a job if there are several commands, else becomes `remrun`.
 pub fn run(arguments: Run) -> Result<ExitCode> {
@@ -30,9 +32,9 @@ pub fn run(arguments: Run) -> Result<ExitCode> {
         return Err(CliError::user("--tag asks for another machine, which --no-remote forbids").hint("leave one out"));
     }
     if arguments.no_remote {
-        return become_program(&arguments.command[0].clone(), &arguments.command[1..]);
+        return Ok(become_command(arguments.command));
     }
-    let mut words: Vec<OsString> = vec!["--cpus".into(), arguments.cpus.to_string().into()];
+    let mut words: Vec<OsString> = vec![remrun(), "--cpus".into(), arguments.cpus.to_string().into()];
     words.extend(arguments.needs.memory.into_iter().flat_map(|mib| ["--memory".into(), format!("{mib}M").into()]));
     words.extend(arguments.needs.tag.iter().flat_map(|tag| ["--tag".into(), tag.into()]));
     words.extend(arguments.no_local.then(|| "--no-local".into()));
@@ -43,10 +45,14 @@ pub fn run(arguments: Run) -> Result<ExitCode> {
     }
     words.push("--".into());
     words.extend(arguments.command);
-    become_program(&remrun(), &words)
+    Ok(become_command(words))
 }
 
-fn become_program(program: &OsString, words: &[OsString]) -> Result<ExitCode> {
-    let error = Command::new(program).args(words).exec();
-    Err(CliError::file("starting", program.as_ref(), error))
+/// Becomes this command, with the streams and signals that this process was given. Returns how it ends if that fails.
+fn become_command(words: Vec<OsString>) -> ExitCode {
+    inherited::hand_on();
+    let words: Vec<Vec<u8>> = words.into_iter().map(OsStringExt::into_vec).collect();
+    let (what, status) = local::become_command(&words);
+    render::say(&what);
+    status.into()
 }

@@ -233,11 +233,11 @@ impl Runner {
         let shown = self.progress.aside(|| match json {
             true => {
                 let line = report::json(&mut finished)?;
-                Ok(writeln!(std::io::stdout().lock(), "{line}"))
+                Ok(writeln!(crate::inherited::out(), "{line}"))
             }
             false => {
                 let [stdout, stderr] = &mut finished.said;
-                let shown = stdout.write_to(std::io::stdout().lock());
+                let shown = stdout.write_to(crate::inherited::out());
                 // Nothing is left to be done if standard error is closed.
                 let _ = stderr.write_to(std::io::stderr().lock());
                 let _ = std::io::stderr().lock().write_all(report::remarks(&finished).as_bytes());

@@ -199,6 +199,7 @@ impl Lines {
     /// Opens a file, and counts its lines if it can be read twice.
     fn open(path: &Path, commands: bool) -> Result<(Self, Option<u64>)> {
         if path.as_os_str() == "-" {
+            crate::inherited::check_input().map_err(|error| CliError::user(format!("standard input: {error}")))?;
             let reader = Box::new(BufReader::new(std::io::stdin()));
             return Ok((Self { name: "standard input".into(), reader, at: 0, commands }, None));
         }

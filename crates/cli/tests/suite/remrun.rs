@@ -89,23 +89,51 @@ fn runs_here_when_told_to() {
 #[test]
 fn running_here_keeps_dispositions_masks_and_closed_streams() {
     let place = Place::new();
-    let daemon = place.daemon(1, |_, mut caller| {
+    let daemon = place.daemon(4, |_, mut caller| {
         caller.run();
         assert_eq!(caller.descriptors.len(), 3, "a closed stream is replaced for the daemon");
         caller.reply(Reply::RunHere { why: "test".into() });
     });
     let script = "grep -E '^Sig(Blk|Ign)' /proc/self/status; ls -m /proc/self/fd; [ -e /proc/self/fd/0 ]";
-    let run = |prefix: &str| {
+    let run = |prefix: &str, ignored: &str, closed: &str| {
         let mut shell = std::process::Command::new("sh");
-        // SIGHUP ignored, standard input closed; nothing is to differ from a plain start.
-        shell.args(["-c", &format!("trap '' HUP; exec {prefix} sh -c \"$1\" <&-"), "sh", script]);
+        // Signals ignored, standard streams closed; nothing is to differ from a plain start.
+        shell.args(["-c", &format!("trap '' {ignored}; exec {prefix} sh -c \"$1\" {closed}"), "sh", script]);
         place.set_environment(&mut shell);
         output(&mut shell)
     };
-    let plain = run("");
-    assert_eq!((plain.0, plain.1.contains("SigBlk")), (Some(1), true), "standard input is closed: {plain:?}");
-    assert_eq!(run(&place.remrun_path().display().to_string()), plain);
+    for (ignored, closed) in [("HUP", "<&-"), ("HUP PIPE", "<&- 2>&-")] {
+        let plain = run("", ignored, closed);
+        assert_eq!((plain.0, plain.1.contains("SigBlk")), (Some(1), true), "standard input is closed: {plain:?}");
+        for prefix in
+            [format!("{}", place.remrun_path().display()), concat!(env!("CARGO_BIN_EXE_gleaner"), " run").to_owned()]
+        {
+            assert_eq!(run(&prefix, ignored, closed), plain, "{prefix}");
+        }
+        assert_eq!(run(concat!(env!("CARGO_BIN_EXE_gleaner"), " run --no-remote"), ignored, closed), plain);
+    }
     daemon.join().expect("the daemon saw what it should");
+}
+
+#[test]
+fn what_is_written_to_a_closed_output_fails() {
+    let place = Place::new();
+    let run = |line: &str| {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", line, env!("CARGO_BIN_EXE_gleaner")]);
+        place.set_environment(&mut shell);
+        output(&mut shell)
+    };
+    for (line, status, said) in [
+        ("\"$0\" run --no-remote /bin/echo x >&-", 1, "Bad file descriptor"),
+        ("\"$0\" run --no-remote -k /bin/echo ::: x >&-", 69, "writing to standard output: Bad file descriptor"),
+        ("\"$0\" run --no-remote --json --job - <&-", 2, "standard input: Bad file descriptor"),
+        ("\"$0\" config >&-", 69, "writing to standard output: Bad file descriptor"),
+        ("\"$0\" run --no-remote no-such-program", 127, "no-such-program: command not found"),
+    ] {
+        let (code, out, err) = run(line);
+        assert!(code == Some(status) && (out + &err).contains(said), "{line}: {code:?} {err}");
+    }
 }
 
 #[test]

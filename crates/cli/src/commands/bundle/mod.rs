@@ -141,10 +141,10 @@ fn end_of(text: &str) -> &str {
 /// Writes the bundle for its owner alone; the file's path, unless that is standard output. An existing file stays.
 fn write(file: Option<&Path>, now_ms: i64, packed: &[u8]) -> Result<Option<PathBuf>> {
     if file == Some(Path::new("-")) {
-        let mut out = std::io::stdout().lock();
-        if out.is_terminal() {
+        if std::io::stdout().is_terminal() {
             return Err(CliError::user("a bundle is not for a terminal").hint("name a file, or send it through a pipe"));
         }
+        let mut out = crate::inherited::out();
         let written = out.write_all(packed).and_then(|()| out.flush());
         return written.map(|()| None).map_err(|error| CliError::environment(format!("writing the bundle: {error}")));
     }

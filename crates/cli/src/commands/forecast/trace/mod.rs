@@ -99,6 +99,9 @@ fn is_stdin(path: &Path) -> bool {
 /// Reads a series, from standard input if the path is `-`.
 pub fn read(path: &Path, column: Option<&str>) -> Result<Trace> {
     let failed = |error| CliError::environment(format!("reading {}: {error}", name(path)));
+    if is_stdin(path) {
+        crate::inherited::check_input().map_err(failed)?;
+    }
     let from: Box<dyn Read> =
         if is_stdin(path) { Box::new(std::io::stdin()) } else { Box::new(File::open(path).map_err(failed)?) };
     let wrong = |what: String| {
