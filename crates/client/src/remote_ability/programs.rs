@@ -26,7 +26,7 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
         last users arch loginctl timedatectl hostnamectl localectl sysctl modprobe insmod rmmod lsmod \
         pgrep pkill pidof kill killall pstree renice ionice chrt taskset numactl crontab at batch systemctl service initctl \
         shutdown reboot poweroff halt hwclock apt apt-get apt-cache aptitude dpkg yum dnf rpm zypper pacman apk \
-        snap flatpak brew emerge nix-env nixos-rebuild update-alternatives ldconfig docker docker-compose \
+        snap flatpak brew emerge nix nix-env nix-build nix-shell nix-store nix-channel nix-collect-garbage nixos-rebuild guix update-alternatives ldconfig docker docker-compose \
         podman nerdctl crictl ctr buildah skopeo lxc lxd incus vagrant virsh virt-install VBoxManage machinectl \
         ipcs ipcrm tty logger gleaner",
     ),
@@ -39,7 +39,7 @@ const PROGRAMS: &[(ReasonKind, &str)] = &[
     ),
     (
         Daemon,
-        "watch inotifywait inotifywatch entr watchman watchexec nodemon fswatch gradle gradlew bazel bazelisk \
+        "watch inotifywait inotifywatch entr watchman watchexec nodemon fswatch gradle gradlew mvnd sbt bazel bazelisk \
         buck buck2 pants sshd nginx httpd apache2 redis-server postgres pg_ctl mysqld mariadbd mongod memcached \
         dockerd containerd cron crond cupsd dbus-daemon systemd pm2 supervisord gunicorn uvicorn",
     ),
@@ -127,30 +127,101 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
     }
 }
 
+/// Programs that fetch what they are told to install or to look up, with the first words by which they are told; `*`: whatever these
+/// are. Goals of Maven and tasks of mix stand anywhere.
+const FETCHERS: &[(&str, &str)] = &[
+    ("npx bunx pnpx pipx uvx cpan cpanm cpanp wget2 axel http https xh nuget bower pacstrap debootstrap", "*"),
+    ("pip", "install download wheel index search"),
+    (
+        "npm pnpm yarn bun",
+        "install i ci add update upgrade up outdated audit view info exec dlx create init install-test it dedupe",
+    ),
+    ("deno", "install add cache update outdated upgrade"),
+    ("uv", "pip sync add lock tool python self"),
+    ("poetry pipenv pdm rye pixi hatch", "install add update lock sync self python toolchain search"),
+    ("conda mamba micromamba", "install create update upgrade search env"),
+    ("pyenv rbenv nodenv asdf mise fnm volta ghcup elan", "install update upgrade use plugin"),
+    ("corepack", "install prepare use up"),
+    ("pre-commit", "install-hooks autoupdate"),
+    ("cargo", "fetch update add generate-lockfile vendor binstall info"),
+    ("rustup", "update install toolchain component target default self"),
+    ("go", "get install mod"),
+    ("gem", "install update fetch search outdated"),
+    ("bundle bundler composer", "install update require outdated add create-project global lock"),
+    ("pod carthage", "install update bootstrap checkout repo outdated"),
+    ("dotnet", "restore add tool workload new nuget"),
+    ("mvn mvnw", "dependency: versions: archetype: wrapper: deploy"),
+    ("lein", "deps ancient upgrade new"),
+    ("cabal", "update install fetch get outdated v2-update v2-install new-update new-install"),
+    ("stack", "update setup install upgrade new unpack"),
+    ("mix", "deps.get deps.update hex. local.hex local.rebar archive.install escript.install"),
+    ("rebar3", "get-deps update upgrade hex"),
+    ("conan", "install download search upload config"),
+    ("vcpkg", "install update upgrade search fetch"),
+    ("spack", "install fetch mirror bootstrap"),
+    ("meson", "subprojects wrap"),
+    ("carton", "install update"),
+    ("luarocks", "install download search"),
+    ("opam", "install update upgrade init switch source pin reinstall"),
+    ("raco", "pkg"),
+    ("swift", "package"),
+    ("dart flutter", "pub create upgrade precache"),
+    ("elm spago nimble shards dub", "install fetch refresh update upgrade add"),
+    ("tlmgr", "install update search"),
+    ("ansible-galaxy", "install download collection role"),
+    ("dvc", "pull fetch push get import import-url"),
+    ("hf huggingface-cli", "download upload repo"),
+];
+/// What is in a line of code by which an interpreter is told to fetch.
+const FETCHING_CODE: &[(&str, &str)] = &[
+    (
+        "Rscript R",
+        "install.packages install_github install_cran update.packages renv::restore renv::install pak:: BiocManager::install \
+        remotes::install devtools::install download.file",
+    ),
+    ("julia", "Pkg.add Pkg.update Pkg.instantiate Pkg.develop"),
+    ("perl", "-MCPAN"),
+];
+
 /// Whether a package manager is told to fetch what it installs. What it finds out later calls it off ([`base::Watch`]), but only
 /// before it has said anything.
 fn fetches(name: &str, arguments: &[Vec<u8>]) -> bool {
-    let words: &[&str] = match name {
-        "npx" | "bunx" | "pipx" | "uvx" => return true,
-        _ if name.starts_with("pip") => &["install", "download", "wheel", "index", "search"],
-        "npm" | "pnpm" | "yarn" | "bun" => &[
-            "install", "i", "ci", "add", "update", "upgrade", "up", "outdated", "audit", "view", "info", "exec", "dlx",
-            "create",
-        ],
-        "uv" => &["pip", "sync", "add", "lock", "tool"],
-        "poetry" | "pipenv" | "pdm" => &["install", "add", "update", "lock", "sync"],
-        "cargo" => &["fetch", "update", "add"],
-        "go" => &["get", "install", "mod"],
-        "gem" => &["install", "update", "fetch"],
-        "bundle" | "bundler" | "composer" => &["install", "update", "require", "outdated"],
-        "conda" | "mamba" | "micromamba" => &["install", "create", "update", "search"],
-        "rustup" => &["update", "install", "toolchain", "component", "target"],
-        _ => return false,
+    let is_of = |names: &str| names.split(' ').any(|known| known == name || known == "pip" && name.starts_with("pip"));
+    let code = FETCHING_CODE.iter().find(|(names, _)| is_of(names));
+    if let Some((_, words)) = code {
+        return arguments.iter().any(|argument| words.split(' ').any(|word| has(argument, word.as_bytes())));
+    }
+    let Some((_, words)) = FETCHERS.iter().find(|(names, _)| is_of(names)) else { return false };
+    let is_maven = matches!(name, "mvn" | "mvnw");
+    let stays = |argument: &Vec<u8>| match argument.as_slice() {
+        b"--no-index" | b"--offline" | b"--local" | b"--no-remote" => true,
+        b"-o" => is_maven,
+        _ => false,
     };
-    let stays = [&b"--no-index"[..], b"--offline"];
-    let first = arguments.iter().find(|argument| !argument.starts_with(b"-"));
-    first.is_some_and(|first| words.iter().any(|word| word.as_bytes() == first))
-        && !arguments.iter().any(|argument| stays.contains(&argument.as_slice()))
+    if *words == "*" {
+        return true;
+    }
+    let mut told = arguments.iter().filter(|argument| !argument.starts_with(b"-"));
+    // One that ends so has a goal of it behind it.
+    let fits = |argument: &[u8], word: &str| match word.ends_with([':', '.']) {
+        true => argument.starts_with(word.as_bytes()),
+        // mix takes several, divided by commas.
+        false => argument.strip_suffix(b",").unwrap_or(argument) == word.as_bytes(),
+    };
+    let is_told = |argument: &Vec<u8>| words.split(' ').any(|word| fits(argument, word));
+    let is_word = match is_maven || name == "mix" {
+        true => told.any(is_told),
+        false => match told.next() {
+            Some(first) => is_told(first),
+            // By themselves these install.
+            None => matches!(name, "yarn" | "bundle" | "bundler") && arguments.is_empty(),
+        },
+    };
+    is_word && !arguments.iter().any(stays)
+}
+
+fn has(text: &[u8], word: &[u8]) -> bool {
+    text.windows(word.len()).any(|part| part == word)
 }
 
 /// The module that Python is to run, and its arguments.
