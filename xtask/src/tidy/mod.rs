@@ -3,6 +3,7 @@
 mod code;
 mod layers;
 mod map;
+mod promises;
 mod sources;
 
 use crate::run;
@@ -42,6 +43,7 @@ pub fn run(quick: bool) -> Result<(), String> {
     let crates = layers::read(&root)?;
     let mut findings = layers::check(&crates);
     findings.extend(map::check(&root, &crates)?);
+    findings.extend(promises::check(&root)?);
     for found in &crates {
         findings.extend(sources::check(&root, found)?);
     }
