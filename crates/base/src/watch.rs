@@ -21,7 +21,7 @@ pub struct Watch {
     pub lock_files: bool,
     /// Formats of programs that the client runs by an interpreter of its own choice (binfmt_misc).
     pub formats: Vec<Format>,
-    /// TCP ports on which somebody listens at the client's loopback address, sorted.
+    /// Ports at the client's loopback address on which somebody listens by TCP, or that somebody has by UDP, sorted.
     pub ports: Vec<u16>,
     /// Descriptors above standard error that are open for the command at the client, sorted: the task has stand-ins there.
     pub descriptors: Vec<u32>,

@@ -1,4 +1,5 @@
-//! The TCP ports of this machine's loopback address on which somebody listens: a task that wants to talk to one of them must be here.
+//! The ports of this machine's loopback address on which somebody listens by TCP, or that somebody has by UDP: a task that wants to
+//! talk to one of them must be here.
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,9 +12,9 @@ const BY_FAMILY: u16 = 20;
 const DONE: u16 = 3;
 /// `NLM_F_REQUEST | NLM_F_DUMP`.
 const DUMP: u16 = 0x301;
-const TCP: u8 = 6;
-/// One bit for each state of a socket.
-const LISTEN: u32 = 1 << 10;
+/// The protocols, and in which states a socket is a service's: one bit for each. One of UDP that is not connected is closed.
+const TCP: (u8, u32) = (6, 1 << 10);
+const UDP: (u8, u32) = (17, 1 << 7);
 const IPV4: u8 = 2;
 const IPV6: u8 = 10;
 const HEADER_BYTES: usize = 16;
@@ -33,17 +34,19 @@ static IDLE: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
 /// The ports, sorted; none if the kernel does not say.
 pub fn ports() -> Vec<u16> {
-    let mut ports: Vec<u16> = [IPV4, IPV6].into_iter().flat_map(|family| ask(family).unwrap_or_default()).collect();
+    let all = [(TCP, IPV4), (TCP, IPV6), (UDP, IPV4), (UDP, IPV6)];
+    let mut ports: Vec<u16> =
+        all.into_iter().flat_map(|(protocol, family)| ask(protocol, family).unwrap_or_default()).collect();
     ports.sort_unstable();
     ports.dedup();
     ports.truncate(PORTS_MAX);
     ports
 }
 
-fn ask(family: u8) -> rustix::io::Result<Vec<u16>> {
+fn ask(protocol: (u8, u32), family: u8) -> rustix::io::Result<Vec<u16>> {
     let kept = lock(&IDLE).take();
     let socket = kept.map_or_else(socket, Ok)?;
-    rustix::net::send(&socket, &request(family), SendFlags::empty())?;
+    rustix::net::send(&socket, &request(protocol, family), SendFlags::empty())?;
     let (mut ports, mut buffer) = (Vec::new(), vec![0; 32 << 10]);
     for _ in 0..PACKETS_MAX {
         // The kernel has answered before the request returned: there is nothing to wait for.
@@ -66,13 +69,13 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::NETLINK, SocketType::DGRAM, SocketFlags::CLOEXEC, protocol)
 }
 
-fn request(family: u8) -> [u8; REQUEST_BYTES] {
+fn request((protocol, states): (u8, u32), family: u8) -> [u8; REQUEST_BYTES] {
     let mut request = [0; REQUEST_BYTES];
     request[..4].copy_from_slice(&(REQUEST_BYTES as u32).to_ne_bytes());
     request[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
     request[6..8].copy_from_slice(&DUMP.to_ne_bytes());
-    request[FAMILY..FAMILY + 2].copy_from_slice(&[family, TCP]);
-    request[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&LISTEN.to_ne_bytes());
+    request[FAMILY..FAMILY + 2].copy_from_slice(&[family, protocol]);
+    request[HEADER_BYTES + 4..HEADER_BYTES + 8].copy_from_slice(&states.to_ne_bytes());
     request
 }
 
@@ -117,7 +120,7 @@ fn port(answer: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::net::{TcpListener, UdpSocket};
 
     #[test]
     fn who_listens_is_told() {
@@ -133,5 +136,19 @@ mod tests {
         if let Ok(six) = TcpListener::bind("[::1]:0") {
             assert!(ports().contains(&six.local_addr().expect("an address").port()));
         }
+    }
+
+    #[test]
+    fn who_has_a_port_by_udp_is_told() {
+        let one = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        let port = one.local_addr().expect("an address").port();
+        if ask(UDP, IPV4).is_ok_and(|ports| ports.is_empty()) {
+            println!("SKIPPED: this kernel does not tell who has ports by UDP");
+            return;
+        }
+        assert!(ports().contains(&port));
+        // Who is connected hears nobody else.
+        one.connect("127.0.0.1:9").expect("an address");
+        assert!(!ports().contains(&port));
     }
 }

@@ -231,7 +231,7 @@ pub struct Watch {
     /// Formats of programs that the client runs by interpreters.
     #[prost(message, repeated, tag = "2")]
     pub formats: Vec<Format>,
-    /// TCP ports on which somebody listens at the client's loopback address.
+    /// Ports at the client's loopback address on which somebody listens by TCP, or that somebody has by UDP.
     #[prost(uint32, repeated, tag = "3")]
     pub ports: Vec<u32>,
     /// Files that are made to lock something count.

@@ -38,6 +38,22 @@ pub fn on_address(process: u32, (address, len): (u64, u64), watch: &Watch) -> De
     Decision::Go
 }
 
+/// Messages that are sent, each perhaps to an address: `struct mmsghdr` in memory, or one `struct msghdr`.
+pub fn on_messages(process: u32, headers: u64, count: u64, watch: &Watch) -> Decision {
+    // No more are sent at once.
+    const COUNT_MAX: u64 = 1024;
+    let step = size_of::<libc::mmsghdr>() as u64;
+    let of_one = |at: u64| {
+        // The address comes first, and then its length.
+        let header = read_memory(process, headers.wrapping_add(at * step), 12)?;
+        let address = u64::from_ne_bytes(*header.first_chunk()?);
+        let len = u32::from_ne_bytes(header[8..].try_into().ok()?);
+        (address != 0).then(|| on_address(process, (address, len.into()), watch))
+    };
+    let told = (0..count.min(COUNT_MAX)).filter_map(of_one).find(|decision| *decision != Decision::Go);
+    told.unwrap_or(Decision::Go)
+}
+
 /// A socket in the tree at which nobody of the task listens is the client's.
 ///
 /// Who looks up names and may use the network asks the worker's resolver, where the client's does not answer.

@@ -205,6 +205,8 @@ impl Listener {
         match number {
             libc::SYS_connect => addresses::on_address(notice.process, (data.args[1], data.args[2]), &self.watch),
             libc::SYS_sendto => addresses::on_address(notice.process, (data.args[4], data.args[5]), &self.watch),
+            libc::SYS_sendmsg => addresses::on_messages(notice.process, data.args[1], 1, &self.watch),
+            libc::SYS_sendmmsg => addresses::on_messages(notice.process, data.args[1], data.args[2], &self.watch),
             libc::SYS_copy_file_range => copying::on_copy(notice.process, &data.args),
             libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())

@@ -288,6 +288,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_fallocate && watched.is_some() => Verdict::Allocate,
         _ if number == SYS_connect && watched.is_some() => Verdict::Return(NOTIFY),
         _ if number == SYS_sendto && watched.is_some() => Verdict::Points(4),
+        // Whether it has an address is in memory, out of a filter's sight.
+        _ if number == SYS_sendmsg && watched.is_some() => Verdict::UnlessInit,
+        _ if number == SYS_sendmmsg && watched.is_some() => Verdict::Return(NOTIFY),
         // Without room for an answer it only asks for the interface's version, which libraries do as they are loaded.
         _ if number == SYS_capget && watched.is_some() => Verdict::Points(1),
         _ if number == SYS_flock && is_watched(|variant| variant.locks) => Verdict::LockFile,

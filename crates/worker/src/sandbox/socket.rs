@@ -1,14 +1,16 @@
 //! Packets with descriptors over a `SOCK_SEQPACKET` Unix socket: orders to the zygote, and what a guest's init tells.
 
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendFlags, SocketFlags,
+    SocketType,
 };
+
+use super::sys;
 
 /// Longest packet in bytes; what is longer travels in a memory file.
 pub const PACKET_BYTES_MAX: usize = 64 << 10;
@@ -22,13 +24,16 @@ pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
 
 /// Sends one packet. With `wait` false, `EAGAIN` says that the other side is behind.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>], wait: bool) -> rustix::io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+    if descriptors.len() > DESCRIPTORS_MAX {
         return Err(Errno::TOOBIG);
     }
+    let numbers: Vec<RawFd> = descriptors.iter().map(|descriptor| descriptor.as_raw_fd()).collect();
     let flags = if wait { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::DONTWAIT };
-    rustix::io::retry_on_intr(|| rustix::net::sendmsg(&socket, &[IoSlice::new(bytes)], &mut control, flags)).map(drop)
+    rustix::io::retry_on_intr(|| match numbers.as_slice() {
+        // A filter lets it go on by itself: it has no address.
+        [] => rustix::net::send(&socket, bytes, flags).map(drop),
+        numbers => sys::send_message(socket.as_fd(), bytes, numbers, flags.bits() as i32),
+    })
 }
 
 /// Receives one packet into `buffer` without waiting: its length and descriptors. `Ok(None)`: the other side is gone.

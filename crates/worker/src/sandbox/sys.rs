@@ -304,8 +304,8 @@ pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
     check(unsafe { libc::dup2(from, to) }.into()).map(drop)
 }
 
-/// By this a filter knows a [`poll`] or [`attribute`] of a task's init, and in which argument it is. Without a signal mask the kernel
-/// does not look at the mask's length, and of an attribute that is asked for it looks at four arguments.
+/// By this a filter knows a [`poll`], [`attribute`] or [`send_message`] of a task's init, and in which argument it is. Without a signal mask
+/// the kernel does not look at the mask's length; of an attribute that is asked for it looks at four arguments, of a message at three.
 pub const INIT_SIGN: u32 = 0x696e_6974;
 pub const INIT_SIGN_AT: u32 = 4;
 
@@ -330,6 +330,32 @@ pub fn attribute(path: &Path, follows: bool, name: &[u8], value: &mut [u8]) -> R
     // SAFETY: path and name end in a zero byte; they and the room, which is as long as is said, outlive the call.
     let got = unsafe { libc::syscall(call, path, name, room, len, INIT_SIGN as usize) };
     check(got).map(|len| len as usize)
+}
+
+/// Sends a packet with at least one descriptor, also where a filter has init decide on what its task sends.
+pub fn send_message(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[RawFd], flags: libc::c_int) -> Result<()> {
+    // Rounded up to whole headers, which are aligned as the kernel wants them.
+    let rights_bytes = size_of_val(descriptors);
+    // SAFETY: these only compute lengths.
+    let (space, len) = unsafe { (libc::CMSG_SPACE(rights_bytes as u32), libc::CMSG_LEN(rights_bytes as u32)) };
+    let mut control = vec![0_u64; (space as usize).div_ceil(size_of::<u64>())];
+    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+    (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), space as _);
+    // SAFETY: the control buffer has room for one header and the descriptors behind it, as was computed.
+    unsafe {
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = len as _;
+        std::ptr::copy_nonoverlapping(descriptors.as_ptr().cast::<u8>(), libc::CMSG_DATA(header), rights_bytes);
+    }
+    let (socket, message, flags) = (socket.as_raw_fd(), &raw const message, libc::c_long::from(flags));
+    // SAFETY: the message and all that it points to outlive the call.
+    let sent = unsafe { libc::syscall(libc::SYS_sendmsg, socket, message, flags, 0_usize, INIT_SIGN as usize) };
+    check(sent).map(drop)
 }
 
 /// Replaces this process; returns only to say why it could not. The lists end in a null pointer.

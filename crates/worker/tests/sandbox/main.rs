@@ -129,6 +129,21 @@ fn a_watched_task_is_called_off_where_only_its_client_can_do_what_it_does() {
     let watch = Watch { ports: vec![9], ..Watch::default() };
     let why = called_off(&world, &connect("(\"127.0.0.1\", 9)"), UID, watch);
     assert_eq!(why.as_deref(), Some("it talks to a service of this machine, at port 9"));
+    let datagram = |code: &str| python(&format!("import socket; s = socket.socket(2, 2); {code}"));
+    let own =
+        "r = socket.socket(2, 2); r.bind((\"127.0.0.1\", 18125)); s.sendmsg([b\"x\"], [], 0, (\"127.0.0.1\", 18125))";
+    for (code, want) in [
+        ("s.sendto(b\"x\", (\"127.0.0.1\", 18125))", true),
+        ("s.sendmsg([b\"x\"], [], 0, (\"127.0.0.1\", 18125))", true),
+        ("s.sendmsg([b\"x\"], [], 0, (\"127.0.0.1\", 18126))", false),
+        ("a, b = socket.socketpair(); a.sendmsg([b\"x\"]); assert b.recv(9) == b\"x\"", false),
+        ("a, b = socket.socketpair(); socket.send_fds(a, [b\"x\"], [0])", false),
+        (own, false),
+    ] {
+        let watch = Watch { ports: vec![18125], ..Watch::default() };
+        let why = called_off(&world, &datagram(code), UID, watch);
+        assert_eq!(why.is_some_and(|why| why.contains("service of this machine, at port 18125")), want, "{code}");
+    }
 }
 
 #[test]

@@ -95,6 +95,8 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_ioctl, &[0, READ_FLAGS[0]], ALLOW, NOTIFY),
         (SYS_capget, &[1, 2], ALLOW, NOTIFY),
         (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
+        (SYS_sendmsg, &[1, 2, 0], ALLOW, NOTIFY),
+        (SYS_sendmmsg, &[1, 2, 1, 0], ALLOW, NOTIFY),
         (SYS_execve, &[], ALLOW, ALLOW),
         (SYS_mkdirat, &[], ALLOW, ALLOW),
         (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
@@ -110,6 +112,7 @@ fn a_watched_task_stops_where_its_init_decides() {
     }
     for (number, arguments) in [
         (SYS_sendto, &[1, 2, 3, 4, 0][..]),
+        (SYS_sendmsg, &[1, 2, 0, 0, sys::INIT_SIGN]),
         (SYS_capget, &[1, 0]),
         (SYS_ioctl, &[0, TCGETS as u32]),
         (SYS_openat, &[0, 0, O_CREAT as u32]),
