@@ -325,7 +325,9 @@ fn only_here(
             Some(reason) => return Err(reason.text),
             None => {}
         }
-        if let Some(why) = remote_ability::script_in_shared_memory(&program) {
+        if let Some(why) = remote_ability::names_of_this_machine(argv, &program)
+            .or_else(|| remote_ability::script_in_shared_memory(&program))
+        {
             return Err(why);
         }
         let Some(inner) = remote_ability::inner(program.real.name(), argv) else { break };

@@ -1,9 +1,11 @@
 //! Which commands cannot be run elsewhere as if here, and why; and what is taken off those that can.
 
+mod own_names;
 mod own_places;
 mod programs;
 mod wrapping;
 
+pub use own_names::names_of_this_machine;
 pub use own_places::{script_in_shared_memory, shared_memory};
 pub use wrapping::{ask_for_no_news, drop_jobserver, inner, unwrap};
 

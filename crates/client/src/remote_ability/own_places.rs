@@ -97,7 +97,7 @@ fn speaks_of_shared_memory(text: &[u8]) -> bool {
 }
 
 /// Whether a program came with the system, or with a package of its own.
-fn is_systems(program: &base::TreePath) -> bool {
+pub(super) fn is_systems(program: &base::TreePath) -> bool {
     const PACKAGES: [&[u8]; 2] = [b"/snap/", b"/nix/"];
     program.is_in_system_folder() || PACKAGES.iter().any(|folder| program.as_bytes().starts_with(folder))
 }
@@ -116,7 +116,7 @@ fn has_entries(folder: &[u8], others: bool) -> bool {
     })
 }
 
-fn is_in_name(byte: u8) -> bool {
+pub(super) fn is_in_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"._-+@%,~".contains(&byte) || byte >= 0x80
 }
 

@@ -1,0 +1,190 @@
+//! What the kernel tells of this machine by names below `/proc` and `/sys`: a script that reads it elsewhere is told of the worker.
+//!
+//! The text of a script is looked at, as an argument (`sh -c`) or a file. A name that is put together while it runs is not found, nor
+//! what other programs read. Builds ask for processors and memory to choose how many jobs they run: those stay where they are.
+
+use super::own_places::{is_in_name, is_systems};
+use super::{Reason, ReasonKind};
+use crate::profile::{Program, is_interpreter};
+use crate::snapshot::disk::open_unseen;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// A longer script is not looked at: it is a `configure` or an installer that knows all systems, and names what it may not read.
+const SCRIPT_BYTES_MAX: u64 = 64 << 10;
+/// What stands for `/proc/` and `/sys/`, by what follows.
+const NAMES: &[(&[u8], &str)] = &[
+    (
+        b"/proc/",
+        "buddyinfo bus cmdline config.gz cpuinfo crypto devices diskstats driver filesystems fs interrupts iomem ioports kallsyms kcore \
+        loadavg locks mdstat meminfo misc modules mounts net partitions pressure schedstat self/mountinfo self/mounts self/mountstats \
+        self/net slabinfo softirqs stat swaps sys sysrq-trigger uptime version vmstat zoneinfo",
+    ),
+    (b"/sys/", "block bus class dev devices firmware fs hypervisor kernel module power"),
+];
+/// By these builds choose how many jobs they run.
+const OF_JOBS: [&str; 3] = ["cpuinfo", "meminfo", "loadavg"];
+/// By these they are known.
+const BUILDERS: &str =
+    "make gmake ninja samu cmake ctest meson cargo scons waf bazel bitbake configure colcon catkin_make";
+/// A name that is another one each time, on every machine.
+const RANDOM: &[u8] = b"/proc/sys/kernel/random/uuid";
+/// What begins a pattern that all processes fit.
+const PATTERNS: [&[u8]; 4] = [b"/proc/[", b"/proc/*", b"/proc/?", b"/proc/{"];
+
+/// Why a script runs here, if an argument is its text or it is a file. Looks at the file system.
+pub fn names_of_this_machine(argv: &[Vec<u8>], program: &Program) -> Option<String> {
+    let texts = if is_interpreter(program.real.name()) { argv.get(1..).unwrap_or_default() } else { &[] };
+    let told = texts.iter().find_map(|text| in_text(text));
+    told.or_else(|| in_text(&text_of(program)?)).map(|reason| reason.text)
+}
+
+/// What the script holds that is interpreted or executed.
+fn text_of(program: &Program) -> Option<Vec<u8>> {
+    let executed = || (!is_systems(&program.real)).then_some(&program.real);
+    let script = program.script.as_ref().or_else(executed)?;
+    let mut file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(script.as_bytes()))).ok()?;
+    if file.metadata().ok()?.len() > SCRIPT_BYTES_MAX {
+        return None;
+    }
+    let mut text = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut text).ok()?;
+    if program.script.is_none() && text != b"#!" {
+        return None;
+    }
+    file.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
+    Some(text)
+}
+
+/// Why a command runs here that interprets this text.
+fn in_text(text: &[u8]) -> Option<Reason> {
+    let mut builds = None;
+    let mut counts = |name: &str| {
+        !OF_JOBS.contains(&name) || !*builds.get_or_insert_with(|| lines(text).any(|line| words(line).any(is_builder)))
+    };
+    let named = lines(text).flat_map(named_in).find(|(_, name)| counts(name))?;
+    let shown = match named {
+        (_, "") => "what it looks for in /proc".to_owned(),
+        (folder, name) => format!("{}{name}", String::from_utf8_lossy(folder)),
+    };
+    Some(Reason { kind: ReasonKind::Machine, text: format!("{shown} tells of this machine") })
+}
+
+/// The lines that are no comment.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_comment =
+        |line: &[u8]| [&b"#"[..], b"//", b"--"].iter().any(|sign| line.trim_ascii_start().starts_with(sign));
+    text.split(|byte| *byte == b'\n').filter(move |line| !is_comment(line))
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(|byte| !is_in_name(*byte)).filter(|word| !word.is_empty())
+}
+
+fn is_builder(word: &[u8]) -> bool {
+    BUILDERS.split(' ').any(|builder| builder.as_bytes() == word)
+}
+
+/// The names of the list in a line: the folder, and what follows; the latter is empty for a pattern.
+fn named_in(line: &[u8]) -> impl Iterator<Item = (&'static [u8], &'static str)> {
+    let slashes = line.iter().enumerate().filter(|(_, byte)| **byte == b'/').map(|(at, _)| at);
+    let starts = slashes.filter(|at| *at == 0 || !(is_in_name(line[*at - 1]) || line[*at - 1] == b'/'));
+    starts.filter_map(|at| {
+        let rest = &line[at..];
+        if PATTERNS.iter().any(|pattern| rest.starts_with(pattern)) {
+            return Some((&b"/proc/"[..], ""));
+        }
+        if rest.starts_with(RANDOM) {
+            return None;
+        }
+        NAMES.iter().find_map(|(folder, names)| {
+            let rest = rest.strip_prefix(*folder)?;
+            let is_it = |name: &&str| {
+                let after = rest.strip_prefix(name.as_bytes());
+                after.is_some_and(|after| after.first().is_none_or(|next| !is_in_name(*next)))
+            };
+            Some((*folder, names.split(' ').find(is_it)?))
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn why(text: &str) -> Option<String> {
+        in_text(text.as_bytes()).map(|reason| reason.text)
+    }
+
+    #[test]
+    fn names_in_scripts() {
+        let meminfo = Some("/proc/meminfo tells of this machine".to_owned());
+        assert_eq!(why("cat /proc/meminfo /proc/mounts /proc/loadavg"), meminfo);
+        assert_eq!(why("open('/proc/meminfo').read()"), meminfo);
+        for text in [
+            "x=$(cut -d' ' -f1 </proc/loadavg)",
+            "cat /proc/net/dev",
+            "awk '{print}' /proc/stat",
+            "read v < \"/proc/version\"",
+            "ls /sys/module/kvm",
+            "for p in /proc/[0-9]*; do :; done",
+            "cat /proc/self/mountinfo",
+            "grep x /proc/mounts; make",
+            "cat /sys/class/net/*/address",
+            "cat /proc/sys/kernel/osrelease",
+        ] {
+            assert!(why(text).is_some(), "{text}");
+        }
+        for text in [
+            "cat /proc/self/status",
+            "cat /proc/$$/stat",
+            "cat /proc/self/stat",
+            "id=$(cat /proc/sys/kernel/random/uuid)",
+            "cat ./proc/meminfo root/proc/stat",
+            "cat /proc/statistics",
+            "# as /proc/meminfo has it\ntrue",
+            "#include </proc/stat>",
+        ] {
+            assert_eq!(why(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn builds_may_count_processors() {
+        for text in [
+            "make -j$(grep -c ^processor /proc/cpuinfo)",
+            "n=`grep -c processor /proc/cpuinfo`\ncmake --build . -j $n",
+            "awk '/MemFree/' /proc/meminfo; ./configure",
+            "ninja -l $(cut -d. -f1 /proc/loadavg)",
+        ] {
+            assert_eq!(why(text), None, "{text}");
+        }
+        assert!(why("grep -c ^processor /proc/cpuinfo").is_some());
+        assert!(why("# then make\ngrep -c ^processor /proc/cpuinfo").is_some());
+    }
+
+    #[test]
+    fn files_are_looked_at_that_are_scripts() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("report");
+        let path = base::TreePath::parse(file.as_os_str().as_bytes()).unwrap();
+        let sh = crate::profile::identify(&[b"sh".to_vec()], &[], &base::TreePath::root()).unwrap();
+        let why = |text: &str, is_executed: bool| {
+            std::fs::write(&file, text).unwrap();
+            let program = match is_executed {
+                true => Program { real: path.clone(), script: None, ..sh.clone() },
+                false => Program { script: Some(path.clone()), ..sh.clone() },
+            };
+            names_of_this_machine(&[b"sh".to_vec(), file.as_os_str().as_bytes().to_vec()], &program)
+        };
+        assert!(why("#!/bin/sh\ncat /proc/uptime\n", true).is_some() && why("cat /proc/uptime\n", false).is_some());
+        assert_eq!(why("\x7fELF /proc/uptime", true), None, "a program");
+        let configure = format!("#!/bin/sh\ncat /proc/uptime\n{}", "# x\n".repeat(20_000));
+        assert_eq!(why(&configure, true), None, "it is too long to be about this machine");
+        let words = [b"sh".to_vec(), b"-c".to_vec(), b"cat /proc/swaps".to_vec()];
+        assert!(names_of_this_machine(&words, &sh).is_some());
+        let gcc = Program { real: base::TreePath::parse(b"/usr/bin/gcc").unwrap(), ..sh };
+        assert_eq!(names_of_this_machine(&[b"gcc".to_vec(), b"-DX=\"/proc/stat\"".to_vec()], &gcc), None);
+    }
+}
