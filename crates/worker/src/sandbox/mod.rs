@@ -20,6 +20,7 @@
 //! packets go to the worker (`interfaces`).
 
 mod addresses;
+mod attempts;
 mod attributes;
 mod cgroup;
 mod copying;

@@ -13,22 +13,24 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base::Watch;
-use base::watch::{HEAD_BYTES, is_lock_name};
+use base::watch::HEAD_BYTES;
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
 use super::order::Lock;
-use super::scripts;
+use super::scripts::{self, Scripts};
 use super::seccomp::{self, Caller};
 use super::stand_ins::StandIns;
 use super::{addresses, attributes, copying, sys};
+
+mod locking;
+
+use locking::{flags_of_how, on_lock, range};
 
 /// Room for the kernel's structures, which newer kernels may make longer.
 const ROOM: usize = 512;
 /// Locks that are kept in mind.
 const LOCKS_MAX: usize = 1024;
-/// Who tries so often to make what is there waits for it to go.
-const TRIES_MIN: u32 = 3;
 /// Longest path that is looked at, bytes.
 const PATH_BYTES_MAX: usize = 4096;
 
@@ -64,6 +66,9 @@ pub struct Listener {
     stand_ins: Option<StandIns>,
     /// How often scripts have tried to make what was there.
     tries: RefCell<HashMap<PathBuf, u32>>,
+    scripts: Scripts,
+    /// What scripts have made by names that are not those of locks.
+    made_by_any_name: RefCell<HashSet<PathBuf>>,
 }
 
 /// A call that waits.
@@ -117,6 +122,8 @@ impl Listener {
             granted: HashSet::new(),
             stand_ins,
             tries: RefCell::default(),
+            scripts: Scripts::default(),
+            made_by_any_name: RefCell::default(),
         }
     }
 
@@ -159,7 +166,9 @@ impl Listener {
         self.answer(number, None);
         let Some(at) = self.asked.iter().position(|lock| lock.number == number) else { return };
         let lock = self.asked.swap_remove(at);
-        if self.granted.len() < LOCKS_MAX {
+        // Of what is there, which the call finds, the client is asked again: it may be there no more.
+        let is_found = lock.is_made && !lock.is_gone;
+        if self.granted.len() < LOCKS_MAX && !is_found {
             self.granted.insert(Lock { number: 0, ..lock });
         }
     }
@@ -223,12 +232,15 @@ impl Listener {
             libc::SYS_openat => self.on_open(notice, data.args[0] as i32, [data.args[1], data.args[2]]),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => self.on_open(notice, libc::AT_FDCWD, [data.args[0], data.args[1]]),
+            libc::SYS_openat2 => self.on_open(notice, data.args[0] as i32, [data.args[1], flags_of_how(notice)]),
+            libc::SYS_renameat2
+                if data.args[4] as u32 & libc::RENAME_NOREPLACE == 0 || !scripts::renames_to_new(notice.process) =>
+            {
+                Decision::Go
+            }
             _ if let Some((folder, name)) = seccomp::makes(number) => {
                 let folder = folder.map_or(libc::AT_FDCWD, |at| data.args[at] as i32);
-                match on_made(notice, folder, data.args[name], false) {
-                    Decision::Go => self.on_made_by_script(notice, folder, data.args[name]),
-                    asked => asked,
-                }
+                self.on_made_node(notice, folder, data.args[name])
             }
             libc::SYS_fcntl => match range(notice) {
                 Some((is_exclusive, range)) => {
@@ -250,7 +262,7 @@ impl Listener {
             libc::SYS_clone | libc::SYS_unshare => {
                 Decision::CallOff("it makes namespaces, which it can only do on this machine".into())
             }
-            _ if is_mknod(number) => self.if_root("it makes a device file, which it can only do on this machine"),
+            _ if let Some(arguments) = seccomp::makes_node(number) => self.on_pipe_or_device(notice, arguments),
             _ if number >= libc::c_long::from(seccomp::X32) => {
                 Decision::CallOff("a program of it is for the x32 interface, which workers do not have".into())
             }
@@ -298,7 +310,7 @@ impl Listener {
             return on_shared_memory(notice, path);
         }
         let made = match flags & libc::O_EXCL != 0 && self.watch.lock_files {
-            true => on_made(notice, folder, path, scripts::is_interpreted(notice.process)),
+            true => self.on_made_by_any_name(notice, folder, path, self.scripts.open_locks(notice.process)),
             false => Decision::Go,
         };
         match made {
@@ -307,28 +319,6 @@ impl Listener {
             }
             made => made,
         }
-    }
-
-    /// A folder or link of any name that a script makes and takes away again, as locks are. What is there already fails by itself;
-    /// who tries again and again waits for another command to take it away, which shows only to who begins again.
-    fn on_made_by_script(&self, notice: &Notice, folder: i32, path: u64) -> Decision {
-        if !self.watch.lock_files || !scripts::makes_locks(notice.process) {
-            return Decision::Go;
-        }
-        let Some(text) = read_text(notice.process, path) else { return Decision::Go };
-        let whole = located(notice.process, folder, &text);
-        if std::fs::symlink_metadata(&whole).is_ok() {
-            let mut tries = self.tries.borrow_mut();
-            if tries.len() >= LOCKS_MAX {
-                tries.clear();
-            }
-            let count = tries.entry(whole).or_default();
-            *count += 1;
-            if *count < TRIES_MIN {
-                return Decision::Go;
-            }
-        }
-        on_made(notice, folder, path, true)
     }
 
     /// An attribute that is set: those of the system are root's, and root's only on its own machine.
@@ -392,52 +382,6 @@ fn on_flags(process: u32) -> Decision {
     }
 }
 
-/// A lock on a file that others may lock as well.
-fn on_lock(notice: &Notice, (is_exclusive, range): (bool, Option<(i64, i64)>), may_wait: bool) -> Decision {
-    let descriptor = notice.data.args[0] as i32;
-    let Ok(path) = std::fs::read_link(format!("/proc/{}/fd/{descriptor}", notice.process)) else { return Decision::Go };
-    // What has no name, or lies in a place that is the task's own, no other command can lock.
-    let Ok(found) = std::fs::metadata(&path) else { return Decision::Go };
-    if is_own(&path) || !(found.is_file() || found.is_dir()) {
-        return Decision::Go;
-    }
-    let path = path.into_os_string().into_encoded_bytes();
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive, range, is_made: false, may_wait, is_gone: false })
-}
-
-/// A file, folder or link that must not be there yet, as locks are made. By `any` name: but for those of temporary files.
-fn on_made(notice: &Notice, folder: i32, path: u64, any: bool) -> Decision {
-    let Some(path) = read_text(notice.process, path) else { return Decision::Go };
-    let path = located(notice.process, folder, &path);
-    let is_meant = |name: &[u8]| is_lock_name(name) || any && !is_drawn(name);
-    let Some(name) = path.file_name().filter(|name| is_meant(name.as_bytes())) else { return Decision::Go };
-    let Some(Ok(folder)) = path.parent().map(std::fs::canonicalize) else { return Decision::Go };
-    if is_own(&folder) || !is_lock_name(name.as_bytes()) && is_for_all(&folder) {
-        return Decision::Go;
-    }
-    let path = folder.join(name);
-    let is_gone = std::fs::symlink_metadata(&path).is_err();
-    let path = path.into_os_string().into_encoded_bytes();
-    let (is_made, may_wait) = (true, false);
-    Decision::Ask(Lock { number: notice.id, path, is_exclusive: true, range: None, is_made, may_wait, is_gone })
-}
-
-/// Whether a name has a part that was drawn or counted, as those of temporary files have.
-fn is_drawn(name: &[u8]) -> bool {
-    const LEAST: usize = 6;
-    let kind = |byte: &u8| (byte.is_ascii_digit(), byte.is_ascii_uppercase());
-    name.starts_with(b"tmp")
-        || name.split(|byte| !byte.is_ascii_alphanumeric()).filter(|part| part.len() >= LEAST).any(|part| {
-            let changes = part.windows(2).filter(|pair| kind(&pair[0]) != kind(&pair[1])).count();
-            changes > 2 || part.iter().all(u8::is_ascii_digit)
-        })
-}
-
-/// Whether a folder is for everybody's temporary files.
-fn is_for_all(folder: &Path) -> bool {
-    std::fs::metadata(folder).is_ok_and(|found| found.mode() & 0o1000 != 0)
-}
-
 /// Memory that programs share by a name: what nobody of the task has made may be its client's.
 fn on_shared_memory(notice: &Notice, path: u64) -> Decision {
     let Some(path) = read_text(notice.process, path).filter(|path| path.starts_with(b"/dev/shm/")) else {
@@ -496,28 +440,6 @@ fn on_key(data: &libc::seccomp_data) -> Decision {
     }
 }
 
-fn is_mknod(number: libc::c_long) -> bool {
-    #[cfg(target_arch = "x86_64")]
-    if number == libc::SYS_mknod {
-        return true;
-    }
-    number == libc::SYS_mknodat
-}
-
-/// What a call of `fcntl` locks: whether for one alone, from where, and how many bytes. `None`: it lets go.
-fn range(notice: &Notice) -> Option<(bool, (i64, i64))> {
-    let bytes = read_memory(notice.process, notice.data.args[2], size_of::<libc::flock>())?;
-    if bytes.len() < size_of::<libc::flock>() {
-        return None;
-    }
-    // SAFETY: there are as many bytes as the structure has, which is of plain integers; it need not be aligned.
-    let lock: libc::flock = unsafe { bytes.as_ptr().cast::<libc::flock>().read_unaligned() };
-    // From where the file stands or ends: all of it is as good.
-    let (start, len) = if i32::from(lock.l_whence) == libc::SEEK_SET { (lock.l_start, lock.l_len) } else { (0, 0) };
-    let is_let_go = i32::from(lock.l_type) == libc::F_UNLCK;
-    (!is_let_go).then_some((i32::from(lock.l_type) == libc::F_WRLCK, (start, len)))
-}
-
 /// Where a path of another process is found from here.
 pub fn located(process: u32, folder: i32, path: &[u8]) -> PathBuf {
     let start = match folder {
@@ -567,16 +489,6 @@ pub fn write_memory(process: u32, address: u64, bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_that_are_meant_are_told_from_those_that_were_drawn() {
-        for meant in ["mutex", "n.pid", "counter1", "in-use", "state2.pid", ".running", "run1"] {
-            assert!(!is_drawn(meant.as_bytes()), "{meant}");
-        }
-        for drawn in ["cc7aX2bQ.s", "tmpabcdefgh", "x.pyc.139872349872", "sh-thd.8f2Kq1", "a1b2c3d4"] {
-            assert!(is_drawn(drawn.as_bytes()), "{drawn}");
-        }
-    }
 
     #[test]
     fn texts_of_a_process_are_read_to_their_end() {

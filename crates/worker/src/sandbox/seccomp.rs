@@ -253,6 +253,8 @@ enum Verdict {
     Open(u32),
     /// What is added to, or may be shared memory; the flags are this argument.
     OpenToAdd(u32),
+    /// Only to where nothing is.
+    RenameToNew,
     /// Holes and a little room, but neither much room nor what few file systems do.
     Allocate,
     /// Unix, IPv4, IPv6; of netlink only routes.
@@ -277,9 +279,8 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
     match number {
         _ if number == SYS_clone => Verdict::Namespaces(0),
         _ if number == SYS_unshare => Verdict::Namespaces(0),
-        _ if number == SYS_mknodat => Verdict::MakeNode(2),
-        #[cfg(target_arch = "x86_64")]
-        _ if number == SYS_mknod => Verdict::MakeNode(1),
+        _ if makes_node(number).is_some() && is_watched(|variant| variant.lock_files) => Verdict::Return(NOTIFY),
+        _ if let Some((_, _, mode)) = makes_node(number) => Verdict::MakeNode(mode as u32),
         _ if [SYS_socket, SYS_socketpair].contains(&number) => Verdict::Socket,
         _ if number == SYS_ioctl && watched.is_some() => Verdict::IoctlOfWatched,
         _ if number == SYS_ioctl => Verdict::Ioctl,
@@ -315,6 +316,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_openat && watched.is_some() => Verdict::OpenToAdd(2),
         #[cfg(target_arch = "x86_64")]
         _ if number == SYS_open && watched.is_some() => Verdict::OpenToAdd(1),
+        // Its flags are in memory. Few programs use it.
+        _ if number == SYS_openat2 && is_watched(|variant| variant.lock_files) => Verdict::UnlessInit,
+        _ if number == SYS_renameat2 && is_watched(|variant| variant.lock_files) => Verdict::RenameToNew,
         _ if makes(number).is_some() && is_watched(|variant| variant.lock_files) => Verdict::Return(NOTIFY),
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
         _ if refused(number).is_some() => Verdict::Return(no(watched)),
@@ -338,7 +342,7 @@ pub fn asks_for_attribute(number: c_long) -> bool {
     CALLS.contains(&number)
 }
 
-/// Which arguments of a call that makes a folder or a link are the folder that the name is relative to, if there is one, and the name.
+/// Which arguments of a call that makes a folder, link or pipe, or renames something to where nothing is, are the folder that the name is relative to, if there is one, and the name.
 pub fn makes(number: c_long) -> Option<(Option<usize>, usize)> {
     #[cfg(target_arch = "x86_64")]
     match number {
@@ -350,6 +354,17 @@ pub fn makes(number: c_long) -> Option<(Option<usize>, usize)> {
         _ if number == SYS_mkdirat => Some((Some(0), 1)),
         _ if number == SYS_linkat => Some((Some(2), 3)),
         _ if number == SYS_symlinkat => Some((Some(1), 2)),
+        _ if number == SYS_renameat2 => Some((Some(2), 3)),
+        _ => None,
+    }
+}
+
+/// Which arguments of a call that makes a pipe or device are the folder that the name is relative to, the name, and the mode.
+pub fn makes_node(number: c_long) -> Option<(Option<usize>, usize, usize)> {
+    match number {
+        #[cfg(target_arch = "x86_64")]
+        _ if number == SYS_mknod => Some((None, 0, 1)),
+        _ if number == SYS_mknodat => Some((Some(0), 1, 2)),
         _ => None,
     }
 }
@@ -503,6 +518,7 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         ]),
         Verdict::Open(at) => opens(at, O_EXCL | O_APPEND, program),
         Verdict::OpenToAdd(at) => opens(at, O_APPEND, program),
+        Verdict::RenameToNew => any_bit(4, RENAME_NOREPLACE, [NOTIFY, ALLOW], program),
         Verdict::Allocate => allocates(program),
         Verdict::LockFile => any_bit(1, LOCK_UN as u32, [ALLOW, NOTIFY], program),
         Verdict::Control => {

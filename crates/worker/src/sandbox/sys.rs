@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::event::{PollFd, Timespec};
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Result of a system call.
@@ -271,9 +271,15 @@ pub fn close_all_but(keep: &mut [RawFd]) {
 }
 
 /// Opens what a client named, in this process's root. No link of `/proc` is followed, by which a descriptor, a root or a program of
-/// this process itself would be reached. Allocates nothing.
+/// this process itself would be reached. Allocates nothing. Also where a filter has init decide on what its task opens in this way.
 pub fn open_inside(path: &CStr, flags: OFlags) -> Result<OwnedFd> {
-    rustix::fs::openat2(CWD, path, flags | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+    // `struct open_how`: flags, mode, and how the path is looked up.
+    let how = [u64::from((flags | OFlags::CLOEXEC).bits()), 0, ResolveFlags::NO_MAGICLINKS.bits()];
+    let (cwd, path, len) = (CWD.as_raw_fd(), path.as_ptr(), size_of_val(&how));
+    // SAFETY: the path ends in a zero byte; it and the structure, which is as long as is said, outlive the call.
+    let opened = unsafe { libc::syscall(libc::SYS_openat2, cwd, path, how.as_ptr(), len, INIT_SIGN as usize) };
+    // SAFETY: the kernel has just made this descriptor for us.
+    check(opened).map(|fd| unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// Shows `name` as this process's command line, and no more of the one that it was started with: all processes of a task can read it.
@@ -304,8 +310,8 @@ pub fn copy_to(from: RawFd, to: RawFd) -> Result<()> {
     check(unsafe { libc::dup2(from, to) }.into()).map(drop)
 }
 
-/// By this a filter knows a [`poll`], [`attribute`] or [`send_message`] of a task's init, and in which argument it is. Without a signal mask
-/// the kernel does not look at the mask's length; of an attribute that is asked for it looks at four arguments, of a message at three.
+/// By this a filter knows a [`poll`], [`attribute`], [`open_inside`] or [`send_message`] of a task's init, and in which argument it is. Without
+/// a signal mask the kernel does not look at the mask's length; of the next two it looks at four arguments, of a message at three.
 pub const INIT_SIGN: u32 = 0x696e_6974;
 pub const INIT_SIGN_AT: u32 = 4;
 

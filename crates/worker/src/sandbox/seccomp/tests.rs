@@ -73,7 +73,7 @@ fn filter_looks_at_arguments() {
         for (class, want) in [(0, ALLOW), (1, few), (2, ALLOW), (3, ALLOW)] {
             assert_eq!(call(SYS_ioprio_set, &[1, 0, class << 13 | 4]), want, "class {class}");
         }
-        for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, ALLOW), (S_IFREG, ALLOW), (S_IFSOCK, ALLOW)] {
+        for (kind, want) in [(S_IFCHR, no), (S_IFBLK, no), (S_IFIFO, few), (S_IFREG, few), (S_IFSOCK, few)] {
             assert_eq!(call(SYS_mknodat, &[0, 0, kind | 0o644]), want, "{kind:o}");
         }
     }
@@ -101,6 +101,9 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_mkdirat, &[], ALLOW, ALLOW),
         (SYS_openat, &[0, 0, (O_CREAT | O_EXCL) as u32], ALLOW, ALLOW),
         (SYS_openat, &[0, 0, (O_CREAT | O_APPEND) as u32], ALLOW, NOTIFY),
+        (SYS_openat2, &[], ALLOW, ALLOW),
+        (SYS_renameat2, &[0, 0, 0, 0, RENAME_NOREPLACE], ALLOW, ALLOW),
+        (SYS_mknodat, &[0, 0, S_IFIFO], ALLOW, ALLOW),
         (SYS_flock, &[0, (LOCK_EX | LOCK_NB) as u32], ALLOW, ALLOW),
         (SYS_fcntl, &[0, F_SETLK as u32], ALLOW, ALLOW),
         (SYS_fcntl, &[0, F_GETLK as u32], ALLOW, ALLOW),
@@ -116,6 +119,7 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_capget, &[1, 0]),
         (SYS_ioctl, &[0, TCGETS as u32]),
         (SYS_openat, &[0, 0, O_CREAT as u32]),
+        (SYS_renameat2, &[0, 0, 0, 0, RENAME_EXCHANGE]),
         (SYS_flock, &[0, LOCK_UN as u32]),
         (SYS_fcntl, &[0, F_GETFD as u32]),
     ] {
