@@ -378,11 +378,14 @@ impl<'a> Exchange<'a> {
     }
 
     /// What becomes of a task that has ended and whose result is not that of a run here.
-    async fn disqualified(&self, exited: &Exited) -> Option<Outcome> {
+    async fn disqualified(&mut self, exited: &Exited) -> Option<Outcome> {
         if let Some(why) = impossible_end(exited) {
             return Some(Outcome::Refused(why));
         }
         if let Some(why) = self.session.overtaken().await {
+            return Some(Outcome::Contended(why));
+        }
+        if let Err(why) = self.session.lock_what_it_made(exited).await {
             return Some(Outcome::Contended(why));
         }
         let name = exited.left.first().filter(|_| !self.session.options.no_local && !self.session.is_noticed())?;

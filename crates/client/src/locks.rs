@@ -17,6 +17,7 @@ use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
+use crate::settle;
 use crate::snapshot::patiently;
 use crate::stdio;
 use crate::views::{Counted, Seen};
@@ -29,8 +30,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::OwnedMutexGuard;
-use wire::message::LockRequest;
-use wire::{lock, now_nanos};
+use wire::message::{Exited, LockRequest};
+use wire::{convert, lock, now_nanos};
 
 /// Files that one task may lock; one with more is called off.
 const FILES_MAX: usize = 256;
@@ -167,6 +168,23 @@ impl Session {
         Some(format!("{} was changed by another command while this one had a lock", moved?))
     }
 
+    /// Takes what a task that has ended has made, where its program would have failed had it been there: so only one of several that
+    /// make it at once has, as it would be here. The error is why its result does not count.
+    pub(crate) async fn lock_what_it_made(&mut self, exited: &Exited) -> Result<(), String> {
+        if !self.plan.fails_if_there || exited.changes.is_empty() {
+            return Ok(());
+        }
+        // What is no delta the commit says.
+        let Ok(delta) = convert::delta(exited.changes.clone()) else { return Ok(()) };
+        let Err(not) = self.locks.held.take_made(&self.daemon.new_files, settle::made(&delta)) else { return Ok(()) };
+        // Who waits holds nothing; it begins again when the other one is done, and sees then that it is there.
+        (self.locks.held, self.locks.wanted, self.locks.is_free) = (Locks::default(), None, true);
+        if let Some(turn) = not.turn {
+            let _ = tokio::time::timeout(UNASKED_WAIT_MAX, turn.lock()).await;
+        }
+        Err(not.why)
+    }
+
     /// What the task has locked: its result is committed with care for who waits for that.
     pub(crate) fn locked(&self) -> Locked {
         self.locks.held.locked()
@@ -223,6 +241,10 @@ pub fn sees_what_is_there(
     request: &LockRequest,
     begins_again: bool,
 ) -> Result<(), String> {
+    if request.is_made && !request.is_gone && rustix::fs::lstat(request.path.as_slice()).is_err() {
+        // Whatever it makes of that, it would find it there for ever.
+        return Err(format!("{} is there no more, which it waits for", printable(&request.path)));
+    }
     // What a lock is about is often beside it.
     let beside = TreePath::parse(&request.path).and_then(|path| path.parent());
     let counted = match &beside {
@@ -256,6 +278,8 @@ pub struct Locks {
 pub struct Locked {
     /// Where.
     pub paths: HashSet<TreePath>,
+    /// Where there was nothing, and still is not unless others have locked it here meanwhile, or the task leaves something there.
+    pub new: Vec<TreePath>,
     /// Since when; `None`: it has nothing.
     pub since: Option<Time>,
 }
@@ -338,6 +362,27 @@ impl Locks {
         }
     }
 
+    /// Takes all these paths, where there must be nothing but what the task has made elsewhere.
+    ///
+    /// # Errors
+    /// Somebody else makes one of them, or has.
+    pub fn take_made<'a>(
+        &mut self,
+        new: &NewFiles,
+        paths: impl Iterator<Item = &'a TreePath>,
+    ) -> Result<(), NotLocked> {
+        for path in paths.filter(|path| !self.new.contains_key(path)).collect::<Vec<_>>() {
+            self.take_new(new, path)?;
+            // After the turn is had: who had it may have made it just now.
+            if rustix::fs::lstat(path.as_bytes()).is_ok() {
+                let why = format!("another command made {path} while this one made it elsewhere");
+                return Err(NotLocked { why, is_taken: true, turn: None });
+            }
+            self.since.get_or_insert_with(|| Time(now_nanos()));
+        }
+        Ok(())
+    }
+
     /// Waits until what a task wants can be had, and takes it. Ends as well where it cannot be had at all, which the task is told when it
     /// asks. A lock that a program here has is tried again and again if `polls`, or else not waited for.
     pub async fn wait(held: &Mutex<Self>, new: &NewFiles, gate: &dyn Gate, request: &LockRequest, polls: bool) {
@@ -396,7 +441,7 @@ impl Locks {
 
     /// What is locked.
     pub fn locked(&self) -> Locked {
-        Locked { paths: self.paths().cloned().collect(), since: self.since }
+        Locked { paths: self.paths().cloned().collect(), new: self.new.keys().cloned().collect(), since: self.since }
     }
 
     /// Where something is locked.
@@ -463,85 +508,4 @@ fn lock_range(fd: &OwnedFd, is_exclusive: bool, start: i64, len: i64) -> Result<
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::policy::Open;
-
-    fn request(path: &std::path::Path, is_exclusive: bool, range: Option<(i64, i64)>) -> LockRequest {
-        use std::os::unix::ffi::OsStrExt;
-        let (start, len) = range.unwrap_or_default();
-        let path = path.as_os_str().as_bytes().to_vec();
-        LockRequest {
-            number: 1,
-            path,
-            is_exclusive,
-            is_range: range.is_some(),
-            start,
-            len,
-            is_made: false,
-            may_wait: true,
-            is_gone: false,
-        }
-    }
-
-    #[test]
-    fn tasks_and_programs_here_see_each_others_locks() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, new) = (folder.path().join("f"), NewFiles::default());
-        let file = std::fs::File::create(&path).unwrap();
-        let exclusive = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-        for range in [None, Some((0, 10))] {
-            let (mut one, mut other) = (Locks::default(), Locks::default());
-            let [shared, whole] = [false, true].map(|exclusive| request(&path, exclusive, range));
-            one.take(&new, &Open, &shared).unwrap();
-            other.take(&new, &Open, &shared).unwrap();
-            assert!(one.has(&shared) && !one.has(&whole));
-            assert!(one.take(&new, &Open, &whole).is_err(), "the other one reads");
-            drop(other);
-            one.take(&new, &Open, &whole).unwrap();
-            one.take(&new, &Open, &shared).unwrap();
-            assert!(Locks::default().take(&new, &Open, &shared).is_err());
-            assert_eq!(exclusive().is_err(), range.is_none());
-        }
-        exclusive().unwrap();
-        let refused = Locks::default().take(&new, &Open, &request(&path, true, None)).unwrap_err();
-        assert!(refused.turn.is_none() && refused.why.contains("another command"), "{}", refused.why);
-        let mut apart = Locks::default();
-        apart.take(&new, &Open, &request(&path, true, Some((0, 10)))).unwrap();
-        Locks::default().take(&new, &Open, &request(&path, true, Some((10, 0)))).unwrap();
-    }
-
-    #[test]
-    fn a_file_that_was_replaced_is_locked_anew() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, new) = (folder.path().join("f"), NewFiles::default());
-        let other = std::fs::File::create(&path).unwrap();
-        rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
-        let (mut held, wanted) = (Locks::default(), request(&path, true, None));
-        assert!(held.take(&new, &Open, &wanted).unwrap_err().is_taken);
-        std::fs::write(folder.path().join("g"), "").unwrap();
-        std::fs::rename(folder.path().join("g"), &path).unwrap();
-        drop(other);
-        assert!(held.take(&new, &Open, &wanted).unwrap_err().is_taken, "it has the old file open");
-        held.take(&new, &Open, &wanted).unwrap();
-        let file = std::fs::File::open(&path).unwrap();
-        assert!(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err());
-    }
-
-    #[test]
-    fn files_that_only_a_task_has_are_locked_by_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let (path, new) = (folder.path().join("f"), NewFiles::default());
-        let wanted = request(&path, true, None);
-        let mut one = Locks::default();
-        one.take(&new, &Open, &wanted).unwrap();
-        one.take(&new, &Open, &wanted).unwrap();
-        let refused = Locks::default().take(&new, &Open, &wanted).unwrap_err();
-        assert!(refused.turn.is_some_and(|turn| turn.try_lock().is_err()));
-        assert_eq!(one.overtaken(), None);
-        std::fs::write(&path, "").unwrap();
-        assert!(one.overtaken().is_some());
-        drop(one);
-        Locks::default().take(&new, &Open, &wanted).unwrap();
-    }
-}
+mod tests;

@@ -33,9 +33,6 @@ const NAMED_MAX: usize = 512;
 /// A umask with which nobody else may read what a user makes.
 const CLOSES_ALL: u32 = 0o044;
 
-/// Commands that run commands that run commands.
-const WRAPPERS_MAX: usize = 8;
-
 /// A command that can run elsewhere.
 #[derive(Clone)]
 pub struct Plan {
@@ -65,6 +62,8 @@ pub struct Plan {
     pub write: WriteRules,
     /// The tree in which no other command of this kind may run meanwhile.
     pub alone_in: Option<TreePath>,
+    /// It fails where what it makes is there already: that has to be so here, whatever others have made meanwhile.
+    pub fails_if_there: bool,
     /// The mounts that it is shown.
     pub mounts: Vec<base::Mount>,
     /// Paths that are in the view whatever the profile says.
@@ -130,13 +129,17 @@ impl Plan {
         let has_run_into = || daemon.unable.why(&unable, now_seconds());
         // Who can do it twice has nothing of what the project's file says.
         let may = options.net || (scope.granted.network && !options.race && options.job.is_none());
-        let fetches = only_here(&command, &program, &cwd, fds, may).map_err(NotPlanned::Here)?;
+        let layers = profile::layers(&command.argv, &program, &command.env, &cwd);
+        let fetches = only_here(&command, &layers, fds, may).map_err(NotPlanned::Here)?;
+        let by_files = layers.last().is_some_and(|(argv, program)| remote_ability::may_lock_by_files(argv, program));
+        let fails_if_there = remote_ability::fails_if_there(&command.argv);
+        let is_alone = layers.iter().any(|(_, program)| remote_ability::wants_tree_alone(program));
         let is_wanted =
             || fetches || options.no_local || has_run_into().is_some_and(|why| why.starts_with(USES_NETWORK));
         let network = may && (options.net || is_wanted());
         let unable = if network { unable.with_network() } else { unable };
         let formats = daemon.formats.now().to_vec();
-        let (locks, lock_files) = (true, profile::is_interpreter(program.real.name()));
+        let (locks, lock_files) = (true, by_files);
         let clones = daemon.clones.of(&cwd);
         let descriptors = Vec::new();
         let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors, clones, network };
@@ -151,7 +154,7 @@ impl Plan {
         include.extend(named);
         let kind = Kind::new(&program.key, &command.argv, &command.cwd, named_bytes);
         let tree = || scope.project.as_ref().map_or_else(|| cwd.clone(), |project| project.root.clone());
-        let alone_in = remote_ability::wants_tree_alone(&program).then(tree);
+        let alone_in = is_alone.then(tree);
         let moves = matches!(program.real.name(), b"rm" | b"rmdir" | b"mv");
         let mounts = shown_mounts(&scope, &cwd, allow_write, moves).map_err(NotPlanned::Here)?;
         // Where the daemon's own state lies no command writes.
@@ -203,6 +206,7 @@ impl Plan {
             gate: Arc::new(read),
             write,
             alone_in,
+            fails_if_there,
             mounts,
             include,
             kind,
@@ -301,12 +305,11 @@ pub(crate) fn now_seconds() -> u64 {
     now_nanos().max(0) as u64 / 1_000_000_000
 }
 
-/// Whether a command, or one that it runs (`env`, `nice`, `timeout`), is known to want the network. The error is why it cannot be run
-/// elsewhere as if here; `has_network`: it may use the network there.
+/// Whether a command is known to want the network, by any of its `layers`. The error is why it cannot be run elsewhere as if here;
+/// `has_network`: it may use the network there.
 fn only_here(
     command: &Command,
-    program: &profile::Program,
-    cwd: &TreePath,
+    layers: &[(&[Vec<u8>], profile::Program)],
     fds: &[Arc<OwnedFd>; 3],
     has_network: bool,
 ) -> Result<bool, String> {
@@ -316,24 +319,19 @@ fn only_here(
         stdin_terminal: stdio::is_terminal(&fds[0]),
         device: fds.iter().any(|fd| stdio::is_device(fd)),
     };
-    let (mut argv, mut program) = (command.argv.as_slice(), program.clone());
-    for _ in 0..WRAPPERS_MAX {
+    for (argv, program) in layers {
         surroundings.set_id = remote_ability::changes_rights(&program.real);
-        let reason = remote_ability::cannot_run_remotely(argv, &program, &command.env, &surroundings);
+        let reason = remote_ability::cannot_run_remotely(argv, program, &command.env, &surroundings);
         match reason {
             Some(reason) if has_network && reason.kind == ReasonKind::Network => fetches = true,
             Some(reason) => return Err(reason.text),
             None => {}
         }
-        if let Some(why) = remote_ability::names_of_this_machine(argv, &program)
-            .or_else(|| remote_ability::script_in_shared_memory(&program))
+        if let Some(why) = remote_ability::names_of_this_machine(argv, program)
+            .or_else(|| remote_ability::script_in_shared_memory(program))
         {
             return Err(why);
         }
-        let Some(inner) = remote_ability::inner(program.real.name(), argv) else { break };
-        argv = remote_ability::unwrap(inner);
-        let Ok(found) = profile::identify(argv, &command.env, cwd) else { break };
-        program = found;
     }
     Ok(fetches)
 }

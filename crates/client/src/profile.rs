@@ -3,6 +3,7 @@
 
 use crate::remote_ability;
 use crate::snapshot::disk::walk;
+use crate::views::closure::{first_line, open};
 use base::TreePath;
 use rustix::fs::{Access, AtFlags, CWD};
 
@@ -50,6 +51,9 @@ impl NotFound {
     }
 }
 
+/// Commands that run commands that run commands.
+const WRAPPERS_MAX: usize = 8;
+
 const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// Finds a command's program as `execvp` would with this environment in this directory.
@@ -78,6 +82,24 @@ pub fn identify(argv: &[Vec<u8>], env: &[Vec<u8>], cwd: &TreePath) -> Result<Pro
         Script::None => (None, None),
     };
     Ok(Program { key: ViewKey { program: real.clone(), variant }, path, real, script })
+}
+
+/// A command, and what it runs (`env`, `nice`, `timeout`), which is judged as if it stood alone: from the outermost to the innermost, each
+/// with its program.
+pub fn layers<'a>(
+    argv: &'a [Vec<u8>],
+    program: &Program,
+    env: &[Vec<u8>],
+    cwd: &TreePath,
+) -> Vec<(&'a [Vec<u8>], Program)> {
+    let mut layers = vec![(argv, program.clone())];
+    while let Some((argv, program)) = layers.last().filter(|_| layers.len() < WRAPPERS_MAX) {
+        let Some(inner) = remote_ability::inner(program.real.name(), argv) else { break };
+        let argv = remote_ability::unwrap(inner);
+        let Ok(found) = identify(argv, env, cwd) else { break };
+        layers.push((argv, found));
+    }
+    layers
 }
 
 /// The program called `name` in the usual folders, for scripts that begin with `#!/usr/bin/env name`.
@@ -147,6 +169,16 @@ fn execution(path: &TreePath) -> Execution {
     match rustix::fs::accessat(CWD, path.as_bytes(), Access::EXEC_OK, AtFlags::EACCESS) {
         Ok(()) => Execution::Yes,
         Err(_) => Execution::Closed,
+    }
+}
+
+/// The name of the interpreter that the file of a program names in its first line, if it is a script.
+pub(crate) fn interpreter_of(program: &TreePath) -> Option<Vec<u8>> {
+    let (interpreter, argument) = first_line(&open(program)?)?;
+    let last = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+    match (last(&interpreter), argument) {
+        (name, Some(argument)) if name == b"env" => Some(last(&argument)),
+        (name, _) => Some(name),
     }
 }
 
@@ -298,6 +330,38 @@ mod tests {
         let key = tree.identify("python3 tool.py").unwrap().key;
         assert_eq!(tree.identify("env A=1 -u B python3 tool.py").unwrap().key, key);
         assert_eq!(tree.identify("nice -n 3 timeout 9 python3 tool.py").unwrap().key, key);
+    }
+
+    #[test]
+    fn what_a_command_runs_stands_alone() {
+        let tree = Tree::new();
+        let layers = |command: &str| {
+            let argv: Vec<Vec<u8>> = command.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let env = [format!("PATH={}/bin:/usr/bin:/bin", tree.folder.path().display()).into_bytes()];
+            let program = identify(&argv, &env, &tree.root).unwrap();
+            let layers = layers(&argv, &program, &env, &tree.root);
+            layers.iter().map(|(argv, program)| (argv.len(), program.path.name().to_vec())).collect::<Vec<_>>()
+        };
+        let names = |found: &[(usize, &str)]| -> Vec<(usize, Vec<u8>)> {
+            found.iter().map(|(len, name)| (*len, name.as_bytes().to_vec())).collect()
+        };
+        assert_eq!(layers("cargo build"), names(&[(2, "cargo")]));
+        assert_eq!(layers("env A=1 timeout 60 cargo build"), names(&[(6, "env"), (4, "timeout"), (2, "cargo")]));
+        assert_eq!(layers("nice no-such-program"), names(&[(2, "nice")]));
+    }
+
+    #[test]
+    fn a_script_is_its_interpreters() {
+        let tree = Tree::new();
+        for (head, want) in [
+            ("#!/bin/sh\n", Some("sh")),
+            ("#! /usr/bin/env -S python3 -u\n", Some("python3")),
+            ("#!/usr/bin/env bash\n", Some("bash")),
+            ("\x7fELF", None),
+        ] {
+            fs::write(tree.folder.path().join("tool"), head).unwrap();
+            assert_eq!(interpreter_of(&tree.at("tool")), want.map(|name| name.as_bytes().to_vec()), "{head}");
+        }
     }
 
     #[test]

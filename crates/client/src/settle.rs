@@ -15,7 +15,7 @@ use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::{Directories, WriteRules};
-use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
+use base::{Action, Attr, Base, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -66,6 +66,7 @@ pub async fn settle(
         durable: daemon.config.durable,
         keeps: true,
         at_end,
+        fails_if_there: plan.fails_if_there,
     };
     match settle_ended(daemon, ended, exited, spool).await {
         Ok(None) => Settled::Committed(status),
@@ -121,6 +122,8 @@ pub(crate) struct Ended {
     pub keeps: bool,
     /// Whether it can be run here, and what it has locked.
     pub at_end: AtEnd,
+    /// What it makes is locked by that: its program would have failed where that is there already.
+    pub fails_if_there: bool,
 }
 
 /// How what a task saw is known.
@@ -138,7 +141,7 @@ pub(crate) enum Trust {
 /// Commits the delta of such a task; `None` if it changed nothing.
 pub(crate) async fn settle_ended(
     daemon: &Arc<Daemon>,
-    ended: Ended,
+    mut ended: Ended,
     exited: Exited,
     spool: Spool,
 ) -> Result<Option<Report>, NotCommitted> {
@@ -152,6 +155,9 @@ pub(crate) async fn settle_ended(
     if delta.changes.is_empty() {
         daemon.committer.note_outcome(ended.task, status);
         return Ok(None);
+    }
+    if ended.fails_if_there {
+        ended.at_end.locked.paths.extend(made(&delta).cloned());
     }
     let daemon = daemon.clone();
     let work = move || {
@@ -176,6 +182,16 @@ pub(crate) async fn settle_ended(
     };
     let done = blocking(work).await.unwrap_or_else(|| Err(wrong("the client daemon failed".into())));
     done.map(Some)
+}
+
+/// Where a delta makes something that was not there.
+pub(crate) fn made(delta: &Delta) -> impl Iterator<Item = &TreePath> {
+    let is_made = |change: &&Change| match change.action {
+        Action::Rename { .. } => true,
+        Action::Remove | Action::LastWrite { .. } => false,
+        _ => change.base == Base::Absent,
+    };
+    delta.changes.iter().filter(is_made).map(|change| &change.path)
 }
 
 /// The first path to which a task gives set-user-id or set-group-id bits that it does not have here: no worker is trusted
@@ -358,6 +374,10 @@ impl Evidence for Seen<'_> {
         self.1.paths.contains(path)
     }
 
+    fn kept_free(&self) -> &[TreePath] {
+        &self.1.new
+    }
+
     fn seen_since(&self) -> Option<Time> {
         Some(self.2)
     }
@@ -428,7 +448,7 @@ mod tests {
         let attr = Attr { mode: 0o4755, ..Attr::default() };
         let file = |name: &str| Change {
             path: at(name),
-            base: base::Base::Absent,
+            base: Base::Absent,
             action: Action::File {
                 attr,
                 xattrs: Vec::new(),
@@ -438,9 +458,9 @@ mod tests {
         };
         let rename = |from: &str, to: &str| {
             let action = Action::Rename { from: at(from) };
-            Change { path: at(to), base: base::Base::Absent, action }
+            Change { path: at(to), base: Base::Absent, action }
         };
-        let remove = |name: &str| Change { path: at(name), base: base::Base::Absent, action: Action::Remove };
+        let remove = |name: &str| Change { path: at(name), base: Base::Absent, action: Action::Remove };
         let gives = |changes: Vec<Change>| gives_rights(&Delta { changes }).is_some();
         assert!(!gives(vec![file("set")]) && gives(vec![file("plain")]) && gives(vec![file("new")]));
         assert!(!gives(vec![rename("set", "new"), file("new")]), "it has them where it was");

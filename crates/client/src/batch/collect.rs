@@ -9,6 +9,7 @@ use super::log::{End, How, Own, shortened};
 use super::reason;
 use crate::arrivals::Arrivals;
 use crate::plan::write_rules;
+use crate::remote_ability;
 use crate::serve::{blocking, blocking_io};
 use crate::settle::{self, Trust, settle_ended};
 use crate::spool::Spool;
@@ -351,12 +352,14 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
             write.await.flatten().ok_or("the working directory has no path")?
         }
     };
+    let fails_if_there = remote_ability::fails_if_there(&argv);
     let argv = argv.iter().map(|word| printable(word)).collect();
     let (trust, launch) = trust(known.as_ref());
     let task = way.job.commit_task(ended.index);
     let can_run_again = way.job.is_ordered() && matches!(trust, Trust::Since(_));
     let at_end = settle::AtEnd { may_run_here: false, locked: way.job.locks.locked(ended.index) };
-    let settling = settle::Ended { task, argv, write, launch, trust, durable: true, keeps: !can_run_again, at_end };
+    let (durable, keeps) = (true, !can_run_again);
+    let settling = settle::Ended { task, argv, write, launch, trust, durable, keeps, at_end, fails_if_there };
     let settled = settle_ended(&way.daemon, settling, exited, spool).await;
     drop(known);
     Ok(match settled {

@@ -182,6 +182,13 @@ impl<'a, 'b> Planner<'a, 'b> {
                 self.parent_of(&change.path)?;
             }
         }
+        // As late as can be: a program here that has the lock now has not yet read what this commit writes.
+        for path in self.evidence.kept_free() {
+            let is_changed = self.changes.iter().any(|change| change.path == *path);
+            if !is_changed && self.look(path)?.is_some() {
+                self.conflict(path, ConflictKind::Made);
+            }
+        }
         if !self.conflicts.is_empty() {
             return Err(CommitError::Conflict(std::mem::take(&mut self.conflicts)));
         }
@@ -250,6 +257,10 @@ impl<'a, 'b> Planner<'a, 'b> {
             return Ok(());
         }
         let verdict = self.verdict(change)?;
+        if matches!(verdict, Verdict::Changed(..)) && self.is_made_alone(path, change.base) {
+            self.conflict(path, ConflictKind::Made);
+            return Ok(());
+        }
         if let Verdict::Unchanged(node) | Verdict::BothMade(node) | Verdict::Changed(node, _) = &verdict
             && node.is_directory()
         {
@@ -299,6 +310,12 @@ impl<'a, 'b> Planner<'a, 'b> {
     /// Whether `node` was there, as it is, before the task: then the task saw it, whatever its worker says.
     pub(super) fn is_older_than_task(&self, node: &Node) -> bool {
         self.evidence.seen_since().is_some_and(|since| node.ctime.plus(CLOCK_TICK_NS) < since)
+    }
+
+    /// Whether the task has locked something by making it at `path`, or holds it against others: what they have made there is not the same
+    /// thing, however much it looks like it.
+    pub(super) fn is_made_alone(&self, path: &TreePath, base: Base) -> bool {
+        base == Base::Absent && self.evidence.is_locked(path)
     }
 
     /// Whether something was there when the task got its lock, which it did not see. (What is added to a file is added to what is there.)

@@ -36,6 +36,10 @@ impl Planner<'_, '_> {
             }
             return self.make_directory(path, attr, xattrs);
         };
+        if self.is_made_alone(path, change.base) {
+            self.conflict(path, ConflictKind::Made);
+            return Ok(());
+        }
         if node.is_directory() && replaces {
             // It should be among the removals.
             self.conflict(path, ConflictKind::DirectoryInTheWay);

@@ -140,6 +140,9 @@ pub enum ConflictKind {
     /// Something is mounted there, or beneath: where it is has to stay.
     #[error("is a mount point here, or holds one, and can be neither moved nor removed: unmount it first")]
     MountPoint,
+    /// The task made it as something that nobody else has, and so did somebody else.
+    #[error("was made here, too, while the task ran, and only one can have made it")]
+    Made,
     /// What the task saw there is not known any more.
     #[error("was changed by the task, and what it saw there is not known any more")]
     NoEvidence,

@@ -214,6 +214,7 @@ impl<'a> Planner<'a, '_> {
             None => self.place.push(step(None)),
             Some((_, there)) if there.is_directory() => self.conflict(to, ConflictKind::DirectoryInTheWay),
             Some((_, there)) if there.mount_root => self.conflict(to, ConflictKind::MountPoint),
+            Some(_) if self.evidence.is_locked(to) => self.conflict(to, ConflictKind::Made),
             Some((here, there)) => {
                 self.note(to, NoteKind::LastWins);
                 if self.stages.exchanges(slot.folder) {

@@ -23,6 +23,7 @@ mod directories;
 mod displaced;
 mod emptied;
 mod error;
+mod evidence;
 mod files;
 mod kept;
 mod leave;
@@ -43,6 +44,7 @@ mod tests;
 
 pub(crate) use emptied::remove_all;
 pub use error::{CommitError, Conflict, ConflictKind, Refusal};
+pub use evidence::Evidence;
 pub use kept::{KEPT_BYTES_MAX, KEPT_MAX, Keep, KeptChange, KeptInfo, Recommitted, SHOWN_MAX};
 pub use outcome::OUTCOMES_MAX;
 pub use recover::Recovered;
@@ -51,7 +53,7 @@ pub use validate::{BYTES_MAX, CHANGES_MAX, validate};
 
 use apply::{Applier, Failure};
 use base::delta::FileChange;
-use base::{Action, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
+use base::{Action, Change, Content, Delta, ExitStatus, TaskId, Time, TreePath};
 use check::Planner;
 use outcome::Outcomes;
 use plan::{Plan, Step};
@@ -76,36 +78,6 @@ const TRIES_MAX: usize = 3;
 const SPARE_BYTES_MAX: u64 = 1 << 20;
 /// A change at most this long after `now` is a clock's error, not a time that somebody set; nanoseconds.
 const CLOCK_ERROR_NS: i64 = 200_000_000;
-
-/// What the client knows of what its tasks saw.
-pub trait Evidence {
-    /// The state in which `path` was bound with number `seq`: of the file, link or directory itself. `None` if that is
-    /// not known (any more), which counts as a conflict.
-    fn stamp_of(&self, path: &TreePath, seq: Seq) -> Option<Stamp>;
-
-    /// Whether the task's file replaces one that others made where it saw none, as the later of two. Otherwise that is a conflict.
-    fn may_replace_new(&self) -> bool {
-        true
-    }
-
-    /// Whether the task has a lock here on what is at `path`, or on there being nothing. Such a file is written in place, for who
-    /// waits for the lock has it open; and one that others have made there meanwhile is never replaced.
-    fn is_locked(&self, _path: &TreePath) -> bool {
-        false
-    }
-
-    /// When the view was taken that the task saw: what has not changed since then it was to see, so it says falsely that nothing was
-    /// there. `None`: that is not known.
-    fn seen_since(&self) -> Option<Time> {
-        None
-    }
-
-    /// Since when the task has had a lock: what others had made by then it was to see, wherever that is, so it does not replace that as
-    /// the later of two.
-    fn locked_since(&self) -> Option<Time> {
-        None
-    }
-}
 
 /// How large a file of some content will be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -4,6 +4,7 @@ mod conflicts;
 mod crashes;
 mod displaced;
 mod kept;
+mod locked;
 mod names;
 mod others;
 mod places;
@@ -11,7 +12,7 @@ mod times;
 
 use super::*;
 use base::delta::FileChange;
-use base::{Attr, Base, Digest};
+use base::{Attr, Base, Digest, Seq};
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -66,6 +67,10 @@ impl Evidence for Saw {
 
     fn is_locked(&self, path: &TreePath) -> bool {
         self.1.contains(path)
+    }
+
+    fn kept_free(&self) -> &[TreePath] {
+        if self.2.is_some() { &self.1 } else { &[] }
     }
 
     fn locked_since(&self) -> Option<Time> {

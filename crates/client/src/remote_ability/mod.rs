@@ -1,10 +1,12 @@
 //! Which commands cannot be run elsewhere as if here, and why; and what is taken off those that can.
 
+mod locking;
 mod own_names;
 mod own_places;
 mod programs;
 mod wrapping;
 
+pub use locking::{fails_if_there, may_lock_by_files};
 pub use own_names::names_of_this_machine;
 pub use own_places::{script_in_shared_memory, shared_memory};
 pub use wrapping::{ask_for_no_news, drop_jobserver, inner, unwrap};

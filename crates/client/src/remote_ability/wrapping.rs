@@ -37,6 +37,11 @@ const WRAPPERS: [Wrapper; 7] = [
     wrapper(b"stdbuf", &[b"-i", b"-o", b"-e", b"--input", b"--output", b"--error"], 0),
 ];
 
+/// Whether a program of this name runs the command that its arguments are.
+pub(super) fn is_wrapper(name: &[u8]) -> bool {
+    WRAPPERS.iter().any(|wrapper| wrapper.name == name)
+}
+
 /// The command that a command runs, of which `name` is the program's; `None` if it is none of these, or runs nothing.
 pub fn inner<'a>(name: &[u8], argv: &'a [Vec<u8>]) -> Option<&'a [Vec<u8>]> {
     let wrapper = WRAPPERS.iter().find(|wrapper| wrapper.name == name)?;
@@ -57,7 +62,7 @@ pub fn inner<'a>(name: &[u8], argv: &'a [Vec<u8>]) -> Option<&'a [Vec<u8>]> {
     None
 }
 
-fn last_name(path: &[u8]) -> &[u8] {
+pub(super) fn last_name(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 

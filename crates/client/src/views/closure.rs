@@ -243,13 +243,13 @@ pub(super) fn disk(path: &TreePath) -> &Path {
 }
 
 /// A regular file.
-pub(super) fn open(path: &TreePath) -> Option<File> {
+pub(crate) fn open(path: &TreePath) -> Option<File> {
     let file = crate::snapshot::disk::open_unseen(disk(path)).ok()?;
     file.metadata().ok()?.is_file().then_some(file)
 }
 
 /// Interpreter and argument in a script's first line.
-fn first_line(file: &File) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+pub(crate) fn first_line(file: &File) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
     use std::os::unix::fs::FileExt;
     let mut bytes = [0u8; 256];
     let len = file.read_at(&mut bytes, 0).ok()?;

@@ -43,7 +43,7 @@ fn what_others_made_is_not_replaced_by_what_was_locked() {
     scene.shell("echo 1 > d/locked; echo 1 > d/other");
     let result = Task::new(&saw).write("/d/locked", "task").write("/d/other", "task").commit(&scene.committer(), 1);
     let Err(CommitError::Conflict(found)) = result else { panic!("{result:?}") };
-    assert_eq!(found, [Conflict { path: path("/d/locked"), why: ConflictKind::NoEvidence }]);
+    assert_eq!(found, [Conflict { path: path("/d/locked"), why: ConflictKind::Made }]);
     assert_eq!((scene.read("/d/locked"), scene.read("/d/other")), ("1\n".into(), "1\n".into()));
     scene.assert_clean();
 }

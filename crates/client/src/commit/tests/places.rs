@@ -432,38 +432,6 @@ fn what_is_mounted_is_neither_removed_nor_moved() {
     assert!(std::fs::read_dir(scene.state().join("stage")).expect("lists").next().is_none());
 }
 
-/// Who waits for a lock has the file open already: in another one it would never see what the task wrote.
-#[test]
-fn locked_files_are_written_in_place() {
-    let scene = Scene::new("echo a > locked; echo b > other");
-    let mut saw = scene.saw();
-    saw.1.push(path("/locked"));
-    let waiting = ["/locked", "/other"].map(|at| File::open(scene.at(at)).expect("opens"));
-    let task = Task::new(&saw).write("/locked", "new").write("/other", "new");
-    task.commit(&scene.committer(), 1).expect("commits");
-    let [locked, other] = waiting.map(|file| io::read_to_string(file).expect("reads"));
-    assert_eq!((locked.as_str(), other.as_str()), ("new", "b\n"));
-    assert_eq!(scene.read("/other"), "new");
-    scene.assert_clean();
-}
-
-/// Under a lock each of two tasks counts from what the other has made: from nothing both have counted to 1.
-#[test]
-fn what_was_there_at_the_lock_was_to_be_seen() {
-    let scene = Scene::new("");
-    let (mut saw, nothing) = (scene.saw(), scene.saw());
-    scene.shell("printf 1 > count");
-    let made = Time(wire::now_nanos());
-    let commit = |saw: &Saw, number| Task::new(saw).write("/count", "1").commit(&scene.committer(), number);
-    saw.2 = Some(made.plus(-1_000_000_000));
-    commit(&saw, 1).expect("made after the lock was had: the same");
-    saw.2 = Some(made.plus(1_000_000_000));
-    let error = commit(&saw, 2).expect_err("it was not seen");
-    assert!(matches!(&error, CommitError::Conflict(conflicts) if conflicts[0].why == ConflictKind::Changed), "{error}");
-    commit(&nothing, 3).expect("of a task without a lock");
-    scene.assert_clean();
-}
-
 /// Without root this needs the directory opened for the commit; with root it is easy.
 #[test]
 fn a_directory_closed_to_its_owner() {

@@ -1,0 +1,103 @@
+//! Locks of tasks, of programs here, and on what is not there yet.
+
+use super::*;
+use crate::policy::Open;
+
+fn request(path: &std::path::Path, is_exclusive: bool, range: Option<(i64, i64)>) -> LockRequest {
+    use std::os::unix::ffi::OsStrExt;
+    let (start, len) = range.unwrap_or_default();
+    let path = path.as_os_str().as_bytes().to_vec();
+    LockRequest {
+        number: 1,
+        path,
+        is_exclusive,
+        is_range: range.is_some(),
+        start,
+        len,
+        is_made: false,
+        may_wait: true,
+        is_gone: false,
+    }
+}
+
+#[test]
+fn tasks_and_programs_here_see_each_others_locks() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, new) = (folder.path().join("f"), NewFiles::default());
+    let file = std::fs::File::create(&path).unwrap();
+    let exclusive = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    for range in [None, Some((0, 10))] {
+        let (mut one, mut other) = (Locks::default(), Locks::default());
+        let [shared, whole] = [false, true].map(|exclusive| request(&path, exclusive, range));
+        one.take(&new, &Open, &shared).unwrap();
+        other.take(&new, &Open, &shared).unwrap();
+        assert!(one.has(&shared) && !one.has(&whole));
+        assert!(one.take(&new, &Open, &whole).is_err(), "the other one reads");
+        drop(other);
+        one.take(&new, &Open, &whole).unwrap();
+        one.take(&new, &Open, &shared).unwrap();
+        assert!(Locks::default().take(&new, &Open, &shared).is_err());
+        assert_eq!(exclusive().is_err(), range.is_none());
+    }
+    exclusive().unwrap();
+    let refused = Locks::default().take(&new, &Open, &request(&path, true, None)).unwrap_err();
+    assert!(refused.turn.is_none() && refused.why.contains("another command"), "{}", refused.why);
+    let mut apart = Locks::default();
+    apart.take(&new, &Open, &request(&path, true, Some((0, 10)))).unwrap();
+    Locks::default().take(&new, &Open, &request(&path, true, Some((10, 0)))).unwrap();
+}
+
+#[test]
+fn a_file_that_was_replaced_is_locked_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, new) = (folder.path().join("f"), NewFiles::default());
+    let other = std::fs::File::create(&path).unwrap();
+    rustix::fs::flock(&other, FlockOperation::LockExclusive).unwrap();
+    let (mut held, wanted) = (Locks::default(), request(&path, true, None));
+    assert!(held.take(&new, &Open, &wanted).unwrap_err().is_taken);
+    std::fs::write(folder.path().join("g"), "").unwrap();
+    std::fs::rename(folder.path().join("g"), &path).unwrap();
+    drop(other);
+    assert!(held.take(&new, &Open, &wanted).unwrap_err().is_taken, "it has the old file open");
+    held.take(&new, &Open, &wanted).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    assert!(rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared).is_err());
+}
+
+#[test]
+fn one_of_several_has_made_what_all_make() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let (at, new) = (|name: &str| folder.path().join(name), NewFiles::default());
+    let paths = |names: &[&str]| -> Vec<TreePath> {
+        names.iter().map(|name| TreePath::parse(at(name).as_os_str().as_bytes()).unwrap()).collect()
+    };
+    let mut one = Locks::default();
+    one.take_made(&new, paths(&["a", "b"]).iter()).unwrap();
+    one.take_made(&new, paths(&["b"]).iter()).unwrap();
+    assert_eq!(one.locked().paths.len(), 2);
+    let refused = Locks::default().take_made(&new, paths(&["c", "b"]).iter()).unwrap_err();
+    assert!(refused.turn.is_some(), "it is still being made");
+    Locks::default().take_made(&new, paths(&["c"]).iter()).expect("who did not get all has nothing");
+    std::fs::create_dir(at("a")).unwrap();
+    drop(one);
+    let refused = Locks::default().take_made(&new, paths(&["a"]).iter()).unwrap_err();
+    assert!(refused.turn.is_none() && refused.why.contains("another command made"), "{}", refused.why);
+}
+
+#[test]
+fn files_that_only_a_task_has_are_locked_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, new) = (folder.path().join("f"), NewFiles::default());
+    let wanted = request(&path, true, None);
+    let mut one = Locks::default();
+    one.take(&new, &Open, &wanted).unwrap();
+    one.take(&new, &Open, &wanted).unwrap();
+    let refused = Locks::default().take(&new, &Open, &wanted).unwrap_err();
+    assert!(refused.turn.is_some_and(|turn| turn.try_lock().is_err()));
+    assert_eq!(one.overtaken(), None);
+    std::fs::write(&path, "").unwrap();
+    assert!(one.overtaken().is_some());
+    drop(one);
+    Locks::default().take(&new, &Open, &wanted).unwrap();
+}
