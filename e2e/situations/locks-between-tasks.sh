@@ -22,6 +22,11 @@ for how in "sh flock.sh" "python3 range.py" "sh file.sh"; do
     echo 0 > c; timeout 60 gleaner run -j 3 --no-local $how {} ::: 1 2 3 4 || bad=1; wanted "run --no-local $how" 4
     echo 0 > c; timeout 60 gleaner submit --wait --retries 0 -- $how {} ::: 1 2 3 4 >/dev/null || bad=1; wanted "submit $how" 4
 done
+# One of those that make one folder has made it, as it would be here.
+for how in "run -j 3" "run -j 3 --no-local" "submit --wait --retries 0"; do
+    rm -rf made; timeout 60 gleaner $how -- mkdir made {} ::: -m700 -m700 -m700 > said 2>&1 && bad=1
+    grep -q "2 of 3 tasks failed\|1 done, 2 failed" said || { echo "$how, a folder: $(cat said)"; bad=1; }
+done
 # What they count in is not there yet, in a folder that others change all the time; and so is the lock, or it is beside them.
 mkdir work; cd work; : > here
 for lock in here ../above; do
