@@ -12,8 +12,9 @@ const RUNNERS: [&[u8]; 9] =
 /// Programs of one's own that have no lock files by which others would be kept out, and make very many links and folders.
 const TOOLCHAINS: [&[u8]; 6] = [b"cargo", b"rustc", b"rustup", b"go", b"clang", b"gcc"];
 
-/// Whether the program, or that which it runs (`env`, `timeout`), fails where what it makes is there already, and so has locked something, for all that its caller knows, where it has
-/// not failed. Which of several has, its client decides at their ends, without a question while they run.
+/// Whether the program, or that which it runs (`env`, `timeout`), fails where what it makes is there already: where it has not failed, its
+/// caller may take what it made for a lock. Which of several has made it, its client decides at their ends, without a question while they
+/// run.
 pub fn fails_if_there(argv: &[Vec<u8>]) -> bool {
     let Some((name, arguments)) = argv.split_first() else { return false };
     if let Some(inner) = inner(last_name(name), argv) {
