@@ -9,6 +9,7 @@ use crate::needs::Lent;
 use crate::relay;
 use crate::server::{HubError, Shared, blocking};
 use crate::session::{Caller, ClientSession, Detour, HUBS_MAX};
+use crate::unread::Given;
 use crate::workers::send_last;
 use base::{NodeId, Tenant};
 use bytes::Bytes;
@@ -103,7 +104,7 @@ async fn run(shared: Arc<Shared>, joined: Joined, mut launch: Launch, to_hub: Se
             // From the client's clock to this one's, by way of that of the hub above.
             client.want(std::mem::take(&mut launch.needs));
             launch.client_to_hub = launch.client_to_hub.saturating_sub(joined.clock_offset_ns());
-            relay::run(shared, client, launch, Vec::new(), to_hub, from_hub).await;
+            relay::run(shared, client, launch, Given::default(), to_hub, from_hub).await;
         }
         Err(failed) => send_last(to_hub, &TaskOutput::from(OutputKind::Failed(failed))).await,
     }

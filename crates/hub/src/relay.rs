@@ -7,6 +7,7 @@ use crate::differences::{Differences, Packed};
 use crate::placement::Ticket;
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
+use crate::unread::Given;
 use crate::views::Copied;
 use crate::work::cost_ms;
 use base::{Seq, TaskId, ViewId, ViewUpdate};
@@ -16,8 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{oneshot, watch};
 use wire::message::{
-    Failed, FailedKind, InputKind, Launch, Object, OpenKind, OutputKind, Placed, Resting, TaskInput, TaskOutput,
-    is_ending,
+    Failed, FailedKind, InputKind, Launch, OpenKind, OutputKind, Placed, Resting, TaskInput, TaskOutput, is_ending,
 };
 use wire::quiet::{SAY_EVERY, START_MAX, WORKER_QUIET_MAX};
 use wire::{Connection, Quiet, Receiver, Sender, Turn, WireError, convert, lock};
@@ -42,7 +42,7 @@ pub async fn run(
     shared: Arc<Shared>,
     client: Arc<ClientSession>,
     launch: Launch,
-    given: Vec<Object>,
+    given: Given,
     mut to_client: Sender,
     mut from_client: Receiver,
 ) {
@@ -80,7 +80,7 @@ async fn carry(
     client: &Arc<ClientSession>,
     ticket: Ticket,
     launch: Launch,
-    given: Vec<Object>,
+    given: Given,
     to_client: &mut Sender,
     from_client: &mut Receiver,
 ) -> Result<(), Failed> {
@@ -156,7 +156,7 @@ pub(crate) async fn send_launch<'a>(
     worker: &'a WorkerSession,
     mut launch: Launch,
     view: ViewId,
-    given: Vec<Object>,
+    given: Given,
 ) -> Result<(Sender, FromWorker<'a>), Failed> {
     if !worker.may_run(launch.trust) {
         // It was approved for less since the launch got its place.
@@ -171,7 +171,7 @@ pub(crate) async fn send_launch<'a>(
         // They are in the store that it has, too.
         launch.objects.clear();
     } else {
-        launch.objects.extend(given);
+        launch.objects.extend(given.objects);
     }
     if worker.is_hub {
         name_large(&mut launch);
@@ -181,6 +181,7 @@ pub(crate) async fn send_launch<'a>(
     worker.asking.begin(&client.key, task, view, launch.budget);
     let asks = Asks { shared, client, worker, task };
     let opened = worker.connection.open(OpenKind::Launch(Box::new(launch))).await;
+    drop(given.room);
     let (sender, receiver) = opened.map_err(gone(worker))?;
     let quiet = Quiet::new(WORKER_QUIET_MAX);
     // Behind a hub it may wait for a place, which that hub looks after.
@@ -491,7 +492,7 @@ mod tests {
 
     #[test]
     fn a_hub_is_told_the_names_of_large_objects() {
-        let object = |bytes: usize| Object::new(base::Digest([bytes as u8; 32]), vec![0; bytes]);
+        let object = |bytes: usize| wire::message::Object::new(base::Digest([bytes as u8; 32]), vec![0; bytes]);
         let objects = [OBJECTS_TO_HUB_MAX, 3, OBJECTS_TO_HUB_MAX - 3, 0].map(object).to_vec();
         let mut launch = Launch { objects: objects.clone(), ..Launch::default() };
         name_large(&mut launch);

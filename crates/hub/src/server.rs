@@ -12,6 +12,7 @@ use crate::relay;
 use crate::session::{Caller, ClientSession, WorkerSession};
 use crate::shared::{self, Hubs, KEY_FILE, NODES_FILE};
 use crate::state::State;
+use crate::unread::Given;
 use crate::work::deliver::Deliverer;
 use crate::workers::{fetch_objects, send_last};
 use base::tally::Tally;
@@ -31,12 +32,9 @@ use store::pg_journal::Lease;
 use store::system::SystemFiles;
 use tokio::sync::{oneshot, watch};
 use wire::listener::{Guests, Vouched};
-use wire::message::{Answer, FailedKind, Hello, Object, Open, OpenKind, OutputKind, TaskOutput};
+use wire::message::{Answer, FailedKind, Hello, Open, OpenKind, OutputKind, TaskOutput};
 use wire::whereabouts::ADDRESSES_MAX;
 use wire::{Connection, DialError, Key, Listener, Role, Token, Trust, Whereabouts, WireError, lock};
-
-/// Bytes of objects given before a launch that are passed on with it; the store keeps those beyond, too.
-const GIVEN_BYTES_MAX: usize = 8 << 20;
 
 /// What a hub needs to run.
 pub struct Config {
@@ -151,28 +149,6 @@ pub struct Shared {
     pub(crate) epoch: u64,
     /// When this process became the hub.
     pub(crate) since: Instant,
-}
-
-/// Objects that came before the launch that needs them.
-#[derive(Default)]
-struct Given {
-    objects: Vec<Object>,
-    bytes: usize,
-    room: Vec<crate::unread::Hold>,
-}
-
-impl Given {
-    fn take(&mut self, object: Object, client: &ClientSession) {
-        client.keep(&object);
-        self.bytes += object.bytes.len();
-        if self.bytes > GIVEN_BYTES_MAX {
-            return;
-        }
-        if let Some(room) = client.unread.room_for_given(object.bytes.len() as u64) {
-            self.objects.push(object);
-            self.room.push(room);
-        }
-    }
 }
 
 impl Hub {
@@ -385,7 +361,8 @@ impl Shared {
                 let mut given = Given::default();
                 let mut opened = session.opened(receiver.next::<Open>()).await;
                 while let Ok(Some(Open { kind: Some(OpenKind::Give(object)) })) = opened {
-                    given.take(object, &session);
+                    session.keep(&object);
+                    given.take(object, &session.unread);
                     opened = receiver.next::<Open>().await;
                 }
                 match opened {
@@ -397,10 +374,10 @@ impl Shared {
                         }
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) if launch.place.is_some() => {
-                        shared.run_placed(session, *launch, given.objects, sender, receiver).await;
+                        shared.run_placed(session, *launch, given, sender, receiver).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Launch(launch)) })) => {
-                        relay::run(shared, session, *launch, given.objects, sender, receiver).await;
+                        relay::run(shared, session, *launch, given, sender, receiver).await;
                     }
                     Ok(Some(Open { kind: Some(OpenKind::Ask(question)) })) => {
                         let answer = blocking(move || shared.answer(&session, &question).to_string()).await;

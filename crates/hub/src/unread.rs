@@ -3,10 +3,13 @@
 
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use wire::message::Object;
 
 /// Bytes of contents that are fetched for one connection at a time; who wants more waits until it has read some.
 const FETCHED_MAX: u64 = 128 << 20;
-/// Bytes that one connection has given and that are passed on with its launches; those beyond are only in the store.
+/// Bytes given before one launch that are passed on with it, and those that one connection has given for launches that are not at their
+/// workers yet; beyond, contents are in the store alone.
+const GIVEN_FOR_ONE_MAX: usize = 8 << 20;
 const GIVEN_MAX: u64 = 64 << 20;
 /// One permit is for so many.
 const UNIT: u64 = 64 << 10;
@@ -20,6 +23,28 @@ pub struct Unread {
 
 /// It is held.
 pub type Hold = OwnedSemaphorePermit;
+
+/// Objects that came before the launch that needs them.
+#[derive(Debug, Default)]
+pub struct Given {
+    /// In the order in which they came.
+    pub objects: Vec<Object>,
+    /// Held for them.
+    pub room: Vec<Hold>,
+    bytes: usize,
+}
+
+impl Given {
+    /// One more, as long as there is room.
+    pub fn take(&mut self, object: Object, unread: &Unread) {
+        self.bytes += object.bytes.len();
+        let room = (self.bytes <= GIVEN_FOR_ONE_MAX).then(|| unread.room_for_given(object.bytes.len() as u64));
+        if let Some(room) = room.flatten() {
+            self.objects.push(object);
+            self.room.push(room);
+        }
+    }
+}
 
 impl Default for Unread {
     fn default() -> Self {
@@ -36,7 +61,7 @@ impl Unread {
     }
 
     /// Room for contents of so many bytes that came before they were asked for, if there is some.
-    pub fn room_for_given(&self, bytes: u64) -> Option<Hold> {
+    fn room_for_given(&self, bytes: u64) -> Option<Hold> {
         self.given.clone().try_acquire_many_owned(units(bytes)).ok()
     }
 }

@@ -7,6 +7,7 @@ use crate::relay::{WIND_UP, alive, placed_at, prepare, send_launch, task_of};
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
+use crate::unread::Given;
 use crate::workers::send_last;
 use base::{NodeId, ViewId};
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use store::Pin;
 use tasks::{Effect, Entry, Event, HostName, InstanceName, JobName, Refusal, Report, TaskName};
 use tokio::sync::Notify;
 use wire::message::work::{Drive, Instance, LaunchResult, Place as ToldPlace, PlaceBack};
-use wire::message::{Failed, FailedKind, InputKind, Launch, Object, OutputKind, TaskInput, TaskOutput};
+use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
 use wire::quiet::SAY_EVERY;
 use wire::{Receiver, Sender, lock, until};
 
@@ -154,7 +155,7 @@ impl Shared {
         self: Arc<Self>,
         client: Arc<ClientSession>,
         launch: Launch,
-        given: Vec<Object>,
+        given: Given,
         mut to_client: Sender,
         mut from_client: Receiver,
     ) {
@@ -397,7 +398,7 @@ impl Carrying<'_> {
     async fn carry(
         &self,
         launch: Launch,
-        given: Vec<Object>,
+        given: Given,
         to_client: &mut Sender,
         from_client: &mut Receiver,
     ) -> Result<Outcome, Failed> {
