@@ -242,10 +242,22 @@ pub fn printable(bytes: &[u8]) -> String {
     text
 }
 
-/// A text of another machine's, as it may be kept, logged and shown: one line, printable, and of so many bytes of the original at most.
+/// A text of another machine's, as it may be kept, logged and shown: one line, printable, and of so many bytes of the original at most. What
+/// is not just a name is cut in the middle: a path is long, and what is wrong with it stands behind it.
 pub fn told(text: &str, bytes_max: usize) -> String {
-    printable(&text.as_bytes()[..text.floor_char_boundary(bytes_max)])
+    let cut = |text: &str| printable(text.as_bytes());
+    match text.len() > bytes_max && bytes_max >= ENDS_MIN {
+        true => {
+            let (head, tail) = (text.floor_char_boundary(bytes_max / 2), text.len() - (bytes_max / 2 - CUT.len()));
+            [&cut(&text[..head]), CUT, &cut(&text[text.ceil_char_boundary(tail)..])].concat()
+        }
+        false => cut(&text[..text.floor_char_boundary(bytes_max)]),
+    }
 }
+
+/// What stands where a text was cut, and the shortest that keep both ends.
+const CUT: &str = "\u{2026}";
+const ENDS_MIN: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -256,6 +268,8 @@ mod tests {
         assert_eq!(told("b\u{fc}ro", 2), "b", "at a whole character");
         assert_eq!(told("a\n\u{1b}]0;x\u{7}", 100), "a\\n\\u{1b}]0;x\\u{7}");
         assert_eq!((told("", 9).as_str(), told(&"x".repeat(5000), 64).len()), ("", 64));
+        let long = told(&format!("{} is too deep", "/\u{fc}".repeat(2000)), 1000);
+        assert!(long.len() <= 1000 && long.starts_with("/\u{fc}") && long.ends_with("/\u{fc} is too deep"), "{long}");
     }
 
     #[test]
