@@ -27,7 +27,7 @@ use store::pg_journal::{Lease, Place};
 use tokio::runtime::Runtime;
 use wire::flow::Paths;
 use wire::owner::Secret;
-use wire::{Hold, Key, Role, Token};
+use wire::{Hold, Key, Reserved, Role, Token};
 use worker::charge::Lent;
 use worker::clients::Clients;
 use worker::host::sensing::{self, Sensing};
@@ -470,6 +470,10 @@ async fn lease_of_journal(hub: &HubConfig) -> Result<Option<Lease>, PartError> {
     match &hub.journal {
         Some(place) if !hub.is_own_pool => {
             let says = |why: &str| tracing::info!("{why}");
+            // Another program that had it by then would be noticed when this hub is needed.
+            let _kept = Reserved::at(hub.listen).inspect_err(|error| {
+                tracing::warn!(address = %hub.listen, %error, "the address must be free when this hub takes over");
+            });
             let addresses = addresses_for_others(hub.listen, &advertised(hub.listen));
             let lease = Lease::wait(place, &hub.name, &addresses, says).await.map_err(failed)?;
             tracing::info!(%place, epoch = lease.epoch(), "this hub holds the journal");

@@ -12,7 +12,8 @@
 //! * [`quiet`]: how long the other side may say nothing of a task that it has.
 //! * `gate`: places for those who have not been let in.
 //! * `turn`: what goes first where several streams have something to send.
-//! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them.
+//! * [`connection`]: connections, framed streams, requests with a time limit; [`endpoint`] makes them, [`listener`] takes them;
+//!   `reserved`: where one will listen later.
 //! * [`awake`]: silence, where one's own process may have been stopped.
 //! * `junction` and `tunnel`: the same through TLS over TCP, where no UDP passes.
 //! * [`owner`]: how a worker recognises tasks of its own account on its own machine.
@@ -43,6 +44,7 @@ pub mod owner;
 mod parts;
 pub mod patch;
 pub mod quiet;
+mod reserved;
 pub mod signed;
 mod tls;
 pub mod token;
@@ -65,6 +67,7 @@ pub use key::Key;
 pub use listener::Listener;
 pub use parts::decode;
 pub use quiet::Quiet;
+pub use reserved::Reserved;
 pub use token::{Role, Token};
 pub use transport::Hold;
 pub use trust::Trust;
