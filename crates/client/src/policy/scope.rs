@@ -204,16 +204,18 @@ impl Scope {
     /// Whether `path` is named in the arguments or a script in them, or lies in a directory that is.
     pub fn is_named(&self, path: &TreePath) -> bool {
         // A path's ancestors sort before it, but other paths may come between.
-        let is =
-            |path: TreePath| self.named.binary_search(&path).is_ok() || self.mentioned.binary_search(&path).is_ok();
-        std::iter::successors(Some(path.clone()), TreePath::parent).any(is)
+        std::iter::successors(Some(path.clone()), TreePath::parent).any(|at| self.is_named_itself(&at))
     }
 
-    /// Whether `path` itself is named, or is called in a named folder as something else that is named.
+    /// Whether `path` itself is named in the arguments, or a script in them.
     pub fn is_named_itself(&self, path: &TreePath) -> bool {
-        let is = |path: &TreePath| self.named.binary_search(path).is_ok() || self.mentioned.binary_search(path).is_ok();
-        let is_copy = || self.named.iter().any(|named| named.name() == path.name());
-        is(path) || (path.parent().is_some_and(|parent| is(&parent)) && is_copy())
+        self.named.binary_search(path).is_ok() || self.mentioned.binary_search(path).is_ok()
+    }
+
+    /// Whether `path` is called in a named folder as something else that is named.
+    pub fn is_copy_of_named(&self, path: &TreePath) -> bool {
+        let is_copy = || self.named.iter().any(|named| named.name() == path.name() && named != path);
+        path.parent().is_some_and(|parent| self.is_named_itself(&parent)) && is_copy()
     }
 
     /// Whether `path` stands beside a named file and starts with its name less the ending: `paper.pdf` beside

@@ -488,6 +488,10 @@ fn where_programs_and_settings_are_only_what_is_named_itself_is_written() {
         (0, "make DESTDIR=/opt/x install", "/opt/x/usr/bin/t", &NEW, Becomes::Kept),
         (1000, "ls /home/u/bin", "/home/u/bin/git", &OWN, Becomes::Refused),
         (1000, "install tool /home/u/bin", "/home/u/bin/tool", &OWN, Becomes::Kept),
+        (1000, "cp -r tool /home/u/bin", "/home/u/bin/tool/lib/x", &NEW, Becomes::Kept),
+        (1000, "cp -r tool /home/u/bin", "/home/u/bin/other/x", &NEW, Becomes::Refused),
+        (1000, "tar x -C /home/u/bin/tool", "/home/u/bin/tool/x", &NEW, Becomes::Kept),
+        (1000, "ls -R /home/u", "/home/u/bin/git", &OWN, Becomes::Refused),
         (1000, "tar x -C /home/u/data", "/home/u/data/x", &OWN, Becomes::Kept),
     ] {
         for trust in [Trust::Own, Trust::Others] {

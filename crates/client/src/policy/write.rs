@@ -236,17 +236,23 @@ impl WritePolicy {
     }
 
     /// Whether the arguments, or a script in them, name `path`, or what it lies in or stands beside. Where programs and settings are that
-    /// other commands use, a folder may be named to be read: only what is named itself counts there, and what is called as something else
-    /// that is named, as in `cp tool /usr/local/bin`. Of root's settings, for workers of others, not even that.
+    /// other commands use, a folder may be named to be read: only what is named itself counts there, with what lies in it if it is no such
+    /// place, and what is called as something else that is named, as in `cp -r tool ~/bin`. Of root's settings, for workers of others, not
+    /// even that.
     fn is_meant(&self, path: &TreePath) -> bool {
         let of_system = self.scope.uid == 0 && is_system_place(path) && !path.as_bytes().starts_with(b"/opt/");
         if of_system && is_services_place(path) && self.scope.trust != Trust::Own {
             return false;
         }
-        match of_system || self.scope.folders.iter().any(|folder| path.is_within(folder)) {
-            true => self.scope.is_named_itself(path),
-            false => self.scope.is_named(path) || self.scope.is_beside_named(path),
+        let folders = &self.scope.folders;
+        if !of_system && !folders.iter().any(|folder| path.is_within(folder)) {
+            return self.scope.is_named(path) || self.scope.is_beside_named(path);
         }
+        let has_programs = |at: &TreePath| of_system || folders.iter().any(|folder| folder.is_within(at));
+        let mut ways = std::iter::successors(Some(path.clone()), TreePath::parent);
+        ways.any(|at| {
+            (self.scope.is_named_itself(&at) && (at == *path || !has_programs(&at))) || self.scope.is_copy_of_named(&at)
+        })
     }
 
     fn in_environment(&self, path: &TreePath) -> bool {
