@@ -378,6 +378,13 @@ async fn what_is_promised_to_a_job_holds_for_its_further_messages() {
     let hub = serve_journalled(folder.path());
     let mut client = Client::of(&hub).await;
     let _worker = hub.join(7, hello(Role::Worker, 4)).await;
+    // It is welcomed before its processors count.
+    in_time(async {
+        while wire::lock(&hub.shared.state).workers.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
     let job = client.open(JobOpen { is_driven: true, cost_ms: 10_000, ..JobOpen::default() }).await;
     let mut submit = async |first, count, later, deadline_in_ms| {
         let submit = JobSubmit { job, first, count, later, deadline_in_ms, inputs: Vec::new() };
