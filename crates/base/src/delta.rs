@@ -21,6 +21,18 @@ pub struct Delta {
     pub changes: Vec<Change>,
 }
 
+impl Delta {
+    /// Where it makes something that was not there.
+    pub fn made(&self) -> impl Iterator<Item = &TreePath> {
+        let is_made = |change: &&Change| match change.action {
+            Action::Rename { .. } => true,
+            Action::Remove | Action::LastWrite { .. } => false,
+            _ => change.base == Base::Absent,
+        };
+        self.changes.iter().filter(is_made).map(|change| &change.path)
+    }
+}
+
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {

@@ -19,6 +19,7 @@ pub mod time;
 pub mod units;
 pub mod view;
 pub mod watch;
+pub mod words;
 
 pub use attr::{Accessed, Attr, Xattr};
 pub use batch::{Batch, BatchTask, Priority};

@@ -61,7 +61,7 @@ impl Format {
     pub fn is_of(&self, path: &[u8], head: &[u8]) -> bool {
         match &self.sign {
             Sign::Extension(extension) => {
-                let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+                let name = crate::words::last_name(path);
                 let dot = name.iter().rposition(|byte| *byte == b'.');
                 dot.is_some_and(|dot| name[dot + 1..] == extension[..])
             }

@@ -17,7 +17,6 @@ use crate::plan::Plan;
 use crate::policy::{Access, FileFacts, Gate};
 use crate::run::{Outcome, Session};
 use crate::serve::blocking;
-use crate::settle;
 use crate::snapshot::patiently;
 use crate::stdio;
 use crate::views::{Counted, Seen};
@@ -176,7 +175,7 @@ impl Session {
         }
         // What is no delta the commit says.
         let Ok(delta) = convert::delta(exited.changes.clone()) else { return Ok(()) };
-        let Err(not) = self.locks.held.take_made(&self.daemon.new_files, settle::made(&delta)) else { return Ok(()) };
+        let Err(not) = self.locks.held.take_made(&self.daemon.new_files, delta.made()) else { return Ok(()) };
         // Who waits holds nothing; it begins again when the other one is done, and sees then that it is there.
         (self.locks.held, self.locks.wanted, self.locks.is_free) = (Locks::default(), None, true);
         if let Some(turn) = not.turn {

@@ -5,6 +5,7 @@ use crate::remote_ability;
 use crate::snapshot::disk::walk;
 use crate::views::closure::{first_line, open};
 use base::TreePath;
+use base::words::last_name;
 use rustix::fs::{Access, AtFlags, CWD};
 
 /// The key of a view: a program, and what it interprets.
@@ -175,10 +176,9 @@ fn execution(path: &TreePath) -> Execution {
 /// The name of the interpreter that the file of a program names in its first line, if it is a script.
 pub(crate) fn interpreter_of(program: &TreePath) -> Option<Vec<u8>> {
     let (interpreter, argument) = first_line(&open(program)?)?;
-    let last = |path: &[u8]| path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
-    match (last(&interpreter), argument) {
-        (name, Some(argument)) if name == b"env" => Some(last(&argument)),
-        (name, _) => Some(name),
+    match (last_name(&interpreter), &argument) {
+        (b"env", Some(argument)) => Some(last_name(argument).to_vec()),
+        (name, _) => Some(name.to_vec()),
     }
 }
 

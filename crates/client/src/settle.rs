@@ -15,7 +15,7 @@ use crate::snapshot::{pause_nanos, stat_at};
 use crate::spool::Spool;
 use crate::views::Views;
 use crate::write_rules::{Directories, WriteRules};
-use base::{Action, Attr, Base, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
+use base::{Action, Attr, Change, Content, Delta, ExitStatus, Seq, TaskId, Time, TreePath};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
@@ -157,7 +157,7 @@ pub(crate) async fn settle_ended(
         return Ok(None);
     }
     if ended.fails_if_there {
-        ended.at_end.locked.paths.extend(made(&delta).cloned());
+        ended.at_end.locked.paths.extend(delta.made().cloned());
     }
     let daemon = daemon.clone();
     let work = move || {
@@ -182,16 +182,6 @@ pub(crate) async fn settle_ended(
     };
     let done = blocking(work).await.unwrap_or_else(|| Err(wrong("the client daemon failed".into())));
     done.map(Some)
-}
-
-/// Where a delta makes something that was not there.
-pub(crate) fn made(delta: &Delta) -> impl Iterator<Item = &TreePath> {
-    let is_made = |change: &&Change| match change.action {
-        Action::Rename { .. } => true,
-        Action::Remove | Action::LastWrite { .. } => false,
-        _ => change.base == Base::Absent,
-    };
-    delta.changes.iter().filter(is_made).map(|change| &change.path)
 }
 
 /// The first path to which a task gives set-user-id or set-group-id bits that it does not have here: no worker is trusted
@@ -448,7 +438,7 @@ mod tests {
         let attr = Attr { mode: 0o4755, ..Attr::default() };
         let file = |name: &str| Change {
             path: at(name),
-            base: Base::Absent,
+            base: base::Base::Absent,
             action: Action::File {
                 attr,
                 xattrs: Vec::new(),
@@ -458,9 +448,9 @@ mod tests {
         };
         let rename = |from: &str, to: &str| {
             let action = Action::Rename { from: at(from) };
-            Change { path: at(to), base: Base::Absent, action }
+            Change { path: at(to), base: base::Base::Absent, action }
         };
-        let remove = |name: &str| Change { path: at(name), base: Base::Absent, action: Action::Remove };
+        let remove = |name: &str| Change { path: at(name), base: base::Base::Absent, action: Action::Remove };
         let gives = |changes: Vec<Change>| gives_rights(&Delta { changes }).is_some();
         assert!(!gives(vec![file("set")]) && gives(vec![file("plain")]) && gives(vec![file("new")]));
         assert!(!gives(vec![rename("set", "new"), file("new")]), "it has them where it was");

@@ -188,7 +188,7 @@ impl Request {
 
 /// Why a program that notes what times its results have is of no use here: they will have others at the client.
 fn clock_trouble(argv: &[Vec<u8>], to_client: i64) -> Option<String> {
-    let name = argv.first().and_then(|name| name.rsplit(|byte| *byte == b'/').next())?;
+    let name = argv.first().map(|name| base::words::last_name(name))?;
     let has = |word: &[u8]| argv.iter().any(|argument| argument == word);
     let notes = match name {
         b"ninja" | b"ninja-build" | b"samu" => true,

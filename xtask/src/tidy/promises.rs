@@ -2,6 +2,7 @@
 //! `--filter` takes it.
 
 use super::Finding;
+use super::sources::collect;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -21,15 +22,9 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
-/// The files in a folder and those below, in order.
 fn files(folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let failed = |error| format!("{}: {error}", folder.display());
     let mut all = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() { all.extend(files(&path)?) } else { all.push(path) }
-    }
-    all.sort();
+    collect(folder, &mut all)?;
     Ok(all)
 }
 

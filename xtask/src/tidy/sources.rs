@@ -82,6 +82,7 @@ pub fn check(root: &Path, found: &Crate) -> Result<Vec<Finding>, String> {
     for folder in ["src", "tests", "benches", "examples"] {
         collect(&root.join(&found.folder).join(folder), &mut files)?;
     }
+    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
     files.sort();
     let core = rule_of(&found.name).is_some_and(|rule| rule.layer == Layer::Core);
     let mut findings = Vec::new();
@@ -94,13 +95,14 @@ pub fn check(root: &Path, found: &Crate) -> Result<Vec<Finding>, String> {
     Ok(findings)
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+/// The files in a folder, if it is there, and in those below.
+pub(super) fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Ok(()) };
     for entry in entries {
         let path = entry.map_err(|error| format!("{}: {error}", folder.display()))?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
+        } else {
             files.push(path);
         }
     }

@@ -2,6 +2,7 @@
 
 use super::names::under_any;
 use base::TreePath;
+use base::words::last_name;
 
 /// Programs that take a script after `-c`.
 const SHELLS: &[&[u8]] = &[b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"mksh", b"fish"];
@@ -23,10 +24,7 @@ pub(super) fn mentioned(argv: &[Vec<u8>], cwd: &TreePath, home: Option<&TreePath
 
 /// The scripts among the words of a command, which may be run by another one (`env`, `nice`).
 fn scripts(argv: &[Vec<u8>]) -> impl Iterator<Item = &[u8]> {
-    let is_shell = |word: &Vec<u8>| {
-        let name = word.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-        SHELLS.contains(&name)
-    };
+    let is_shell = |word: &Vec<u8>| SHELLS.contains(&last_name(word));
     let shells = argv.iter().enumerate().filter(move |(_, word)| is_shell(word));
     shells.filter_map(|(at, _)| script(&argv[at + 1..]))
 }

@@ -1,11 +1,11 @@
 //! Commands that lock something by what they make, as far as their words say so: those whose own end says whether they have made it, and those
 //! that are watched for what they, or what they run, make.
 
-use super::wrapping::{inner, is_wrapper, last_name, unwrap};
+use super::wrapping::{inner, is_wrapper, unwrap};
 use crate::profile::{Program, interpreter_of, is_interpreter};
+use base::words::{LOCKERS, is_option, last_name};
+use memchr::memmem;
 
-/// Programs that make lock files, and nothing else.
-const LOCKERS: [&[u8]; 4] = [b"lockfile", b"dotlockfile", b"lockfile-create", b"shlock"];
 /// Programs that run what a file, or their arguments, say.
 const RUNNERS: [&[u8]; 9] =
     [b"make", b"gmake", b"bmake", b"ninja", b"xargs", b"parallel", b"find", b"run-parts", b"flock"];
@@ -26,7 +26,9 @@ pub fn fails_if_there(argv: &[Vec<u8>]) -> bool {
         b"ln" => !has(b"fib", &[b"--force", b"--interactive", b"--backup"]),
         b"link" | b"mkfifo" | b"mknod" => true,
         b"mv" | b"cp" => has(b"n", &[b"--no-clobber", b"--update"]),
-        b"dd" => arguments.iter().any(|word| word.strip_prefix(b"conv=").is_some_and(|how| contains(how, b"excl"))),
+        b"dd" => arguments
+            .iter()
+            .any(|word| word.strip_prefix(b"conv=").is_some_and(|how| memmem::find(how, b"excl").is_some())),
         b"busybox" => !arguments.is_empty() && fails_if_there(arguments),
         name if LOCKERS.contains(&name) => true,
         name if is_interpreter(name) => match arguments {
@@ -60,16 +62,6 @@ pub fn may_lock_by_files(argv: &[Vec<u8>], program: &Program) -> bool {
     !program.real.is_in_system_folder() && !is_toolchain
 }
 
-/// Whether a word is one of these long options, or has one of these letters among its short ones.
-fn is_option(word: &[u8], letters: &[u8], words: &[&[u8]]) -> bool {
-    match word {
-        [b'-', b'-', ..] => words.iter().any(|long| word.starts_with(long)),
-        // What follows a mode is no letter.
-        [b'-', short @ ..] => short.iter().take_while(|letter| **letter != b'm').any(|letter| letters.contains(letter)),
-        _ => false,
-    }
-}
-
 /// The words of a script that is one command, whose end is then the script's.
 fn simple_command(script: &[u8]) -> Option<Vec<Vec<u8>>> {
     let words = script.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
@@ -77,10 +69,6 @@ fn simple_command(script: &[u8]) -> Option<Vec<Vec<u8>>> {
     let words: Vec<&[u8]> = words.filter(|word| ![&b"2>/dev/null"[..], b"2>&1"].contains(word)).collect();
     let is_simple = words.iter().all(is_plain) && !script.trim_ascii().contains(&b'\n');
     is_simple.then(|| words.into_iter().map(<[u8]>::to_vec).collect())
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|window| window == part)
 }
 
 #[cfg(test)]

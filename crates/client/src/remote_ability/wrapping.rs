@@ -1,6 +1,8 @@
 //! Commands that run a command: which one, what of it has to be known before it runs elsewhere; and what is taken off a command that
 //! does: `remrun` in front of it, and make's jobserver.
 
+use base::words::last_name;
+
 /// The command without `remrun` in front of it.
 pub fn unwrap(argv: &[Vec<u8>]) -> &[Vec<u8>] {
     let mut argv = argv;
@@ -60,10 +62,6 @@ pub fn inner<'a>(name: &[u8], argv: &'a [Vec<u8>]) -> Option<&'a [Vec<u8>]> {
         }
     }
     None
-}
-
-pub(super) fn last_name(path: &[u8]) -> &[u8] {
-    path.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 /// The environment in which npm does not ask the network whether there is a newer npm, which it does by the way and would be called off for.

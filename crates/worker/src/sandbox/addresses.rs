@@ -71,7 +71,7 @@ fn on_socket_file(process: u32, address: &[u8], has_network: bool) -> Decision {
     if !found.is_ok_and(|found| found.file_type().is_socket()) {
         return Decision::Go;
     }
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let name = base::words::last_name(path);
     let bound = std::fs::read("/proc/self/net/unix").unwrap_or_default();
     match bound.split(|byte| *byte == b'\n').any(|line| line.ends_with(name)) {
         true => Decision::Go,

@@ -1,10 +1,8 @@
 //! Attempts of scripts to make a folder or link which must not be there, by their text: who looks whether it was made wants to have it alone.
 //! An attempt is none that makes what may be there (`mkdir -p`, `ln -f`), or by a name of its own (`$$`).
 
-use super::scripts::last_name;
+use base::words::{LOCKERS, is_option, last_name};
 
-/// Programs that make lock files, and nothing else.
-const LOCKERS: [&[u8]; 4] = [b"lockfile", b"dotlockfile", b"lockfile-create", b"shlock"];
 /// What a command comes after whose end is looked at.
 const LOOKS: [&[u8]; 7] = [b"until", b"while", b"if", b"elif", b"unless", b"until(", b"not"];
 /// What a command may come after, and be judged by what is before that.
@@ -50,22 +48,12 @@ impl Attempt {
         if program == b"busybox" {
             return Self::of(arguments);
         }
-        let has = |letters: &[u8], long: &[u8]| {
-            arguments.iter().any(|word| match word.as_slice() {
-                [b'-', b'-', ..] => !long.is_empty() && word.starts_with(long),
-                [b'-', short @ ..] => {
-                    short.iter().take_while(|letter| **letter != b'm').any(|letter| letters.contains(letter))
-                }
-                _ => false,
-            })
-        };
+        let has = |letters: &[u8], long: &[&[u8]]| arguments.iter().any(|word| is_option(word, letters, long));
         let names: Vec<&Vec<u8>> = arguments.iter().filter(|word| !word.starts_with(b"-")).collect();
         let names = match program {
-            b"mkdir" if !has(b"p", b"--parents") => names,
-            b"ln" if !has(b"fib", b"--force") => names.into_iter().rev().take(1).collect(),
-            b"mv" if has(b"n", b"--no-clobber") || has(b"", b"--update=none") => {
-                names.into_iter().rev().take(1).collect()
-            }
+            b"mkdir" if !has(b"p", &[b"--parents"]) => names,
+            b"ln" if !has(b"fib", &[b"--force"]) => names.into_iter().rev().take(1).collect(),
+            b"mv" if has(b"n", &[b"--no-clobber", b"--update=none"]) => names.into_iter().rev().take(1).collect(),
             b"link" => names.into_iter().rev().take(1).collect(),
             b"mkfifo" => names,
             program if LOCKERS.contains(&program) => names,

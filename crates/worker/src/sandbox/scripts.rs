@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use super::attempts::{Attempt, Attempts};
+use base::words::last_name;
 
 /// Of a longer script the beginning is looked at, bytes.
 const TEXT_BYTES_MAX: u64 = 256 << 10;
@@ -105,10 +106,6 @@ pub fn renames_to_new(process: u32) -> bool {
 fn program(process: u32) -> Vec<u8> {
     let program = std::fs::read_link(format!("/proc/{process}/exe")).unwrap_or_default();
     program.file_name().unwrap_or_default().as_bytes().to_vec()
-}
-
-pub(super) fn last_name(word: &[u8]) -> &[u8] {
-    word.rsplit(|byte| *byte == b'/').next().unwrap_or_default()
 }
 
 fn words(process: u32) -> Vec<Vec<u8>> {
