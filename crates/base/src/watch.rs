@@ -21,8 +21,10 @@ pub struct Watch {
     pub lock_files: bool,
     /// Formats of programs that the client runs by an interpreter of its own choice (binfmt_misc).
     pub formats: Vec<Format>,
-    /// Ports at the client's loopback address on which somebody listens by TCP, or that somebody has by UDP, sorted.
+    /// Ports at the client's loopback address on which somebody listens by TCP, sorted.
     pub ports: Vec<u16>,
+    /// The client says of any other port, when it is asked, whether somebody has it: by UDP, or since the task was launched.
+    pub tells_ports: bool,
     /// Descriptors above standard error that are open for the command at the client, sorted: the task has stand-ins there.
     pub descriptors: Vec<u32>,
     /// The file system that its client has in the command's folder clones files.
@@ -128,6 +130,7 @@ impl Encode for Watch {
             }
         });
         out.list(&self.ports, |out, port| out.u32((*port).into()));
+        out.bool(self.tells_ports);
         out.list(&self.descriptors, |out, number| out.u32(*number));
         out.bool(self.clones);
         out.bool(self.network);
@@ -149,6 +152,7 @@ impl Encode for Watch {
             lock_files: from.bool()?,
             formats: from.list(format)?,
             ports: from.list(port)?,
+            tells_ports: from.bool()?,
             descriptors: from.list(|from| from.u32())?,
             clones: from.bool()?,
             network: from.bool()?,
@@ -189,6 +193,7 @@ mod tests {
             lock_files: true,
             formats: vec![jar, magic(3, b"a", b"\xf0")],
             ports: vec![80, 65535],
+            tells_ports: true,
             descriptors: vec![3, 9],
             clones: true,
             network: true,

@@ -9,6 +9,7 @@ use crate::hedge::{Headway, hedged};
 use crate::hold::{FRAME_BYTES, Held};
 use crate::input::finished;
 use crate::link_wait::LinkWait;
+use crate::listening;
 use crate::outputs::{Differs, REPEATED_DIFFERENTLY, Stream, reserve};
 use crate::record::{Record, TOLD_BYTES_MAX};
 use crate::run::{Outcome, Session};
@@ -455,6 +456,7 @@ impl<'a> Exchange<'a> {
             OutputKind::Alive(_) => {}
             OutputKind::Progress(progress) => return self.on_progress(progress, replies).await,
             OutputKind::Lock(request) => return self.on_lock(request).await,
+            OutputKind::Service(request) => self.tell(InputKind::Service(listening::answer(request))).await,
             OutputKind::Exited(_) if self.exited.is_some() => {
                 return Some(Outcome::Lost("the worker ended the command twice".into()));
             }

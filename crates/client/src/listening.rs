@@ -1,12 +1,15 @@
-//! The ports of this machine's loopback address on which somebody listens by TCP, or that somebody has by UDP: a task that wants to
-//! talk to one of them must be here.
+//! The ports of this machine's loopback address that services have: a task that wants to talk to one of them must be here.
+//!
+//! A launch lists those on which somebody listens by TCP. For UDP the kernel goes through a table of all ports, which takes thirty
+//! microseconds for each family: so it is asked only when a task is about to talk to a port that is not listed and that nobody in the task
+//! has ([`answer`]), and then of TCP as well, for services that came later.
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
 use wire::lock;
+use wire::message::{ServiceAnswer, ServiceRequest};
 
 /// `SOCK_DIAG_BY_FAMILY`, and the end of an answer.
 const BY_FAMILY: u16 = 20;
@@ -33,27 +36,19 @@ const PORTS_MAX: usize = 1024;
 /// By which the kernel is asked, while nobody does: to make and to close one takes longer than the question.
 static IDLE: Mutex<Option<OwnedFd>> = Mutex::new(None);
 
-/// How long what was told of UDP is good for one command after the other: the kernel goes through a table of all ports to tell it, which
-/// takes thirty microseconds for each family.
-const UDP_AGE_MAX: Duration = Duration::from_millis(50);
-
-/// What was last told of UDP, and when it was asked for.
-static UDP_KNOWN: Mutex<Option<(Instant, Vec<u16>)>> = Mutex::new(None);
-
-/// The ports, sorted; none if the kernel does not say.
+/// The ports on which somebody listens by TCP, sorted; none if the kernel does not say.
 pub fn ports() -> Vec<u16> {
     let mut ports = of(TCP);
-    let known = lock(&UDP_KNOWN).clone().filter(|(asked, _)| asked.elapsed() < UDP_AGE_MAX);
-    let (_, of_udp) = known.unwrap_or_else(|| {
-        let told = (Instant::now(), of(UDP));
-        *lock(&UDP_KNOWN) = Some(told.clone());
-        told
-    });
-    ports.extend(of_udp);
     ports.sort_unstable();
     ports.dedup();
     ports.truncate(PORTS_MAX);
     ports
+}
+
+/// The answer to a task that asks whether somebody has a port here, by TCP or UDP.
+pub fn answer(ServiceRequest { number, port }: ServiceRequest) -> ServiceAnswer {
+    let is_there = u16::try_from(port).is_ok_and(|port| [TCP, UDP].into_iter().any(|by| of(by).contains(&port)));
+    ServiceAnswer { number, is_there }
 }
 
 fn of(protocol: (u8, u32)) -> Vec<u16> {
@@ -156,16 +151,20 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_port_by_udp_is_told() {
+    fn whether_there_is_a_service_is_answered() {
         let one = UdpSocket::bind("127.0.0.1:0").expect("a socket");
         let port = one.local_addr().expect("an address").port();
         if of(UDP).is_empty() {
             println!("SKIPPED: this kernel does not tell who has ports by UDP");
             return;
         }
-        assert!(of(UDP).contains(&port));
+        let is_there = |port: u16| answer(ServiceRequest { number: 7, port: port.into() });
+        assert_eq!(is_there(port), ServiceAnswer { number: 7, is_there: true });
         // Who is connected hears nobody else.
         one.connect("127.0.0.1:9").expect("an address");
-        assert!(!of(UDP).contains(&port));
+        assert!(!is_there(port).is_there);
+        let other = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        assert!(is_there(other.local_addr().expect("an address").port()).is_there);
+        assert!(!answer(ServiceRequest { number: 7, port: u32::MAX }).is_there);
     }
 }

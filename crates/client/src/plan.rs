@@ -142,7 +142,8 @@ impl Plan {
         let (locks, lock_files) = (true, by_files);
         let clones = daemon.clones.of(&cwd);
         let descriptors = Vec::new();
-        let watch = Watch { locks, lock_files, formats, ports: listening::ports(), descriptors, clones, network };
+        let (ports, tells_ports) = (listening::ports(), true);
+        let watch = Watch { locks, lock_files, formats, ports, tells_ports, descriptors, clones, network };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }

@@ -17,6 +17,9 @@ pub struct Invalid(pub &'static str);
 
 type Parsed<T> = Result<T, Invalid>;
 
+/// Among the ports of a watch: of others the client tells when it is asked.
+const OTHER_PORTS: u32 = 0;
+
 /// Reads a digest.
 pub fn digest(bytes: &[u8]) -> Parsed<Digest> {
     Digest::from_slice(bytes).ok_or(Invalid("a digest that is not 32 bytes long"))
@@ -157,7 +160,8 @@ impl From<&Watch> for proto::Watch {
                 Sign::Magic { offset, magic, mask } => proto::Format { name, extension: None, offset, magic, mask },
             }
         };
-        let ports = watch.ports.iter().map(|port| (*port).into()).collect();
+        let others = watch.tells_ports.then_some(OTHER_PORTS);
+        let ports = others.into_iter().chain(watch.ports.iter().map(|port| (*port).into())).collect();
         Self {
             locks: watch.locks,
             lock_files: watch.lock_files,
@@ -187,12 +191,15 @@ impl TryFrom<proto::Watch> for Watch {
             Format { name, sign }
         };
         let port = |port| u16::try_from(port).map_err(|_| Invalid("a port beyond 65535"));
-        let ports = watch.ports.into_iter().map(port).collect::<Parsed<_>>()?;
+        let tells_ports = watch.ports.contains(&OTHER_PORTS);
+        let listed = watch.ports.into_iter().filter(|port| *port != OTHER_PORTS);
+        let ports = listed.map(port).collect::<Parsed<_>>()?;
         Ok(Self {
             locks: watch.locks,
             lock_files: watch.lock_files,
             formats: watch.formats.into_iter().map(format).collect(),
             ports,
+            tells_ports,
             descriptors: watch.descriptors,
             clones: watch.clones,
             network: watch.network,

@@ -27,7 +27,7 @@ pub use greeting::{
 };
 pub use running::{
     Change, Exited, Failed, FailedKind, InputKind, LockRequest, Moment, OutputKind, Placed, Progress, Resting,
-    TaskInput, TaskOutput,
+    ServiceAnswer, ServiceRequest, TaskInput, TaskOutput,
 };
 
 use bytes::Bytes;
@@ -231,7 +231,8 @@ pub struct Watch {
     /// Formats of programs that the client runs by interpreters.
     #[prost(message, repeated, tag = "2")]
     pub formats: Vec<Format>,
-    /// Ports at the client's loopback address on which somebody listens by TCP, or that somebody has by UDP.
+    /// Ports at the client's loopback address on which somebody listens by TCP. Port 0, on which nobody can: the client answers when it
+    /// is asked about others ([`ServiceRequest`]). Who does not know this asks nothing, and loses nothing by it.
     #[prost(uint32, repeated, tag = "3")]
     pub ports: Vec<u32>,
     /// Files that are made to lock something count.

@@ -29,7 +29,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{mpsc, oneshot};
 use wire::fetch::Asker;
 use wire::message::{
-    Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, TaskInput,
+    Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, ServiceRequest, TaskInput,
 };
 use wire::signed::Streams as Said;
 use wire::{Counted, Joined, Receiver, Sender, convert, now_nanos};
@@ -459,6 +459,9 @@ impl Live {
                 self.network = Some(network.map_err(|error| trouble(format!("no network for a task: {error}")))?);
             }
             Event::Lock(lock) => out.say(OutputKind::Lock(lock_request(lock))),
+            Event::Service { number, port } => {
+                out.say(OutputKind::Service(ServiceRequest { number, port: port.into() }))
+            }
             Event::Left(name) => self.left.push(name),
             Event::Adds(path) if self.added_to.len() < ADDED_MAX => self.added_to.extend(TreePath::parse(&path)),
             Event::Adds(path) => drop(path),
@@ -509,6 +512,7 @@ impl Live {
             InputKind::Stdin(bytes) => pumps.feed(InputItem::Bytes(bytes)).await,
             InputKind::StdinEnd(_) => pumps.feed(InputItem::End).await,
             InputKind::Locked(number) => self.guest.control().locked(number),
+            InputKind::Service(answer) => self.guest.control().service(answer.number, answer.is_there),
             InputKind::Cancel(_) | InputKind::Settled(_) => {}
         }
     }

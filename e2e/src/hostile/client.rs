@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 use wire::message::{
     Answer, Attr, BindReply, Bound, Command, Hello, InputKind, Launch, ObjectReply, ObjectsRequest, Open, OpenKind,
-    OutputKind, Stdin, TaskInput, TaskOutput, ViewUpdate, digest_bytes,
+    OutputKind, ServiceAnswer, Stdin, TaskInput, TaskOutput, ViewUpdate, digest_bytes,
 };
 use wire::{Connection, Hold, Joined, Sender, lock, now_nanos};
 
@@ -330,6 +330,7 @@ async fn signals(token: &str) -> Result<()> {
     let numbers = [0, 65, 128, 256 + 9, 256 + 19, 1 << 31, u32::MAX];
     let mut words: Vec<InputKind> = numbers.into_iter().map(InputKind::Signal).collect();
     words.extend([InputKind::Resize(u32::MAX), InputKind::OutputClosed(u32::MAX), InputKind::Locked(u64::MAX)]);
+    words.push(InputKind::Service(ServiceAnswer { number: u64::MAX, is_there: true }));
     words.extend(std::iter::repeat_n(InputKind::Signal(SIGWINCH), FLOOD));
     let run = &["/bin/sh", "-c", "sleep 2; echo ran"];
     let launch = launch(1, run, "/", Stdin::default());

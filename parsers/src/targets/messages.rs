@@ -245,7 +245,8 @@ fn draw_open(draw: &mut Draw<'_>) -> Vec<u8> {
     let watch = proto::Watch {
         locks: draw.flag(),
         formats,
-        ports: draw.list(3, |draw| draw.word() & 0xffff),
+        // Port 0 stands for others, and is told first.
+        ports: if draw.flag() { vec![0, draw.word() & 0xffff] } else { draw.list(3, |draw| draw.word() & 0xffff) },
         descriptors: draw.list(3, |draw| 3 + u32::from(draw.byte() % 61)),
         ..proto::Watch::default()
     };
@@ -270,21 +271,23 @@ fn draw_open(draw: &mut Draw<'_>) -> Vec<u8> {
 }
 
 fn draw_input(draw: &mut Draw<'_>) -> Vec<u8> {
-    use proto::InputKind::{Cancel, Locked, Resize, Settled, Signal, Stdin, StdinEnd};
-    let kind = match draw.below(7) {
+    use proto::InputKind::{Cancel, Locked, Resize, Service, Settled, Signal, Stdin, StdinEnd};
+    let kind = match draw.below(8) {
         0 => Stdin(draw.blob(40).into()),
         1 => StdinEnd(draw.flag()),
         2 => Signal(draw.word()),
         3 => Resize(draw.word()),
         4 => Cancel(draw.flag()),
         5 => Settled(draw.flag()),
+        6 => Service(proto::ServiceAnswer { number: draw.number(), is_there: draw.flag() }),
         _ => Locked(draw.number()),
     };
     proto::TaskInput::from(kind).encode_to_vec()
 }
 
 fn draw_output(draw: &mut Draw<'_>) -> Vec<u8> {
-    let kind = match draw.below(5) {
+    let kind = match draw.below(6) {
+        5 => OutputKind::Service(proto::ServiceRequest { number: draw.number(), port: draw.word() }),
         0 => OutputKind::Stdout(draw.blob(40).into()),
         1 => {
             OutputKind::Placed(proto::Placed { worker: draw.blob(32).into(), name: draw.text(9), ..Default::default() })

@@ -8,6 +8,7 @@ use super::reason;
 use crate::allowance::Allowance;
 use crate::call_off::CallOff;
 use crate::link::Reach;
+use crate::listening;
 use crate::plan::{NotPlanned, Plan, now_seconds};
 use crate::record::TOLD_BYTES_MAX;
 use crate::serve::{Running, Taint, blocking, blocking_io};
@@ -375,6 +376,10 @@ impl Run<'_> {
                             InputKind::Cancel(true)
                         }
                     };
+                    sender.send(&TaskInput::from(said)).await.map_err(|error| error.to_string())?;
+                }
+                Some(OutputKind::Service(request)) => {
+                    let said = InputKind::Service(listening::answer(request));
                     sender.send(&TaskInput::from(said)).await.map_err(|error| error.to_string())?;
                 }
                 Some(OutputKind::End(_)) => {

@@ -414,8 +414,8 @@ impl Carrying<'_> {
         let (mut to_worker, mut from_worker) = alive(to_client, sending).await?;
         let mut gathered = Gathered::new(self.client);
         let (mut is_client_there, mut ends_by) = (true, None);
-        // Locks that are asked for, and whether the client has not given one: the task begins again at this place.
-        let (mut locks_open, mut is_contended) = (0_u64, false);
+        // What the client is asked, locks for the most part, and whether it has not given one: the task begins again at this place.
+        let (mut asked, mut is_contended) = (0_u64, false);
         // By a clock of its own: most of what the worker says is not passed on.
         let mut say_alive = tokio::time::interval_at(tokio::time::Instant::now() + SAY_EVERY, SAY_EVERY);
         loop {
@@ -427,12 +427,12 @@ impl Carrying<'_> {
                     Some(started @ OutputKind::Started(_)) => {
                         let _ = to_client.send(&TaskOutput::from(started)).await;
                     }
-                    Some(wanted @ OutputKind::Lock(_)) => {
+                    Some(wanted @ (OutputKind::Lock(_) | OutputKind::Service(_))) => {
                         let told = is_client_there && to_client.send(&TaskOutput::from(wanted)).await.is_ok();
                         if !told {
-                            return Err(FailedKind::Evicted.because("its client was away when it wanted a lock"));
+                            return Err(FailedKind::Evicted.because("its client was away when it was asked for a lock or a service"));
                         }
-                        locks_open += 1;
+                        asked += 1;
                     }
                     Some(OutputKind::Failed(_) | OutputKind::End(_)) if is_contended => {
                         return Err(FailedKind::Changed.because("it waits for a lock, and then begins again"));
@@ -448,16 +448,16 @@ impl Carrying<'_> {
                 },
                 input = from_client.next::<TaskInput>(), if is_client_there => match input {
                     Ok(Some(TaskInput { kind: Some(InputKind::Cancel(_)) })) => {
-                        is_contended = locks_open > 0;
+                        is_contended = asked > 0;
                         self.place.stop.notify_one();
                     }
-                    Ok(Some(TaskInput { kind: Some(locked @ InputKind::Locked(_)) })) => {
-                        locks_open = locks_open.saturating_sub(1);
-                        let _ = to_worker.send(&TaskInput::from(locked)).await;
+                    Ok(Some(TaskInput { kind: Some(answer @ (InputKind::Locked(_) | InputKind::Service(_))) })) => {
+                        asked = asked.saturating_sub(1);
+                        let _ = to_worker.send(&TaskInput::from(answer)).await;
                     }
                     Ok(Some(_)) => {}
-                    Ok(None) | Err(_) if locks_open > 0 => {
-                        return Err(FailedKind::Evicted.because("its client went away before it had a lock"));
+                    Ok(None) | Err(_) if asked > 0 => {
+                        return Err(FailedKind::Evicted.because("its client went away before it had answered for a lock or a service"));
                     }
                     Ok(None) | Err(_) => is_client_there = false,
                 },

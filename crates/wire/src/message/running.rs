@@ -8,7 +8,7 @@ use prost::{Message, Oneof};
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskInput {
     /// Which kind.
-    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8")]
+    #[prost(oneof = "InputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
     pub kind: Option<InputKind>,
 }
 
@@ -39,13 +39,16 @@ pub enum InputKind {
     /// The client has the lock of this number for the task. One that cannot be had has the task called off.
     #[prost(fixed64, tag = "8")]
     Locked(u64),
+    /// Whether somebody at the client has a port.
+    #[prost(message, tag = "9")]
+    Service(ServiceAnswer),
 }
 
 /// What comes from a task to its client.
 #[derive(Clone, PartialEq, Message)]
 pub struct TaskOutput {
     /// Which kind.
-    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16")]
+    #[prost(oneof = "OutputKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17")]
     pub kind: Option<OutputKind>,
 }
 
@@ -100,6 +103,9 @@ pub enum OutputKind {
     /// The machine that has the task lives, and has nothing else to say of it: see [`crate::quiet`]. Told to the next machine only.
     #[prost(bool, tag = "16")]
     Alive(bool),
+    /// The task waits to hear whether somebody at the client has a port.
+    #[prost(message, tag = "17")]
+    Service(ServiceRequest),
 }
 
 /// How far a running task has come, by the worker's own accounting. Sent now and then, and when what it waits for changes.
@@ -128,6 +134,29 @@ pub struct Resting {
     /// There is another worker that has room for it; set by the hub.
     #[prost(bool, tag = "2")]
     pub elsewhere: bool,
+}
+
+/// A task is about to talk to a port of the loopback address that nobody of its own has, and waits until the client has said whether it is
+/// that of a service there.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServiceRequest {
+    /// By which it is answered.
+    #[prost(fixed64, tag = "1")]
+    pub number: u64,
+    /// The port, of TCP or UDP.
+    #[prost(uint32, tag = "2")]
+    pub port: u32,
+}
+
+/// The answer to a [`ServiceRequest`].
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct ServiceAnswer {
+    /// Of the request.
+    #[prost(fixed64, tag = "1")]
+    pub number: u64,
+    /// Somebody has the port: the task has to run at its client.
+    #[prost(bool, tag = "2")]
+    pub is_there: bool,
 }
 
 /// A lock that a task wants on a file of its client.

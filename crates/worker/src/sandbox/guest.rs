@@ -67,6 +67,13 @@ pub enum Event {
     Refused(String),
     /// The task waits for a lock, until [`Control::locked`].
     Lock(Lock),
+    /// It waits to hear whether its client's machine has a service at this port.
+    Service {
+        /// By which it is answered.
+        number: u64,
+        /// The port, of TCP or UDP.
+        port: u16,
+    },
     /// A process of this name had left the task's session, and ends with it.
     Left(String),
     /// The task makes a file at this path to add to it.
@@ -154,6 +161,7 @@ impl Guest {
             Some((Report::Unable(why), _)) => Event::Unable(why),
             Some((Report::Refused(what), _)) => Event::Refused(what),
             Some((Report::Lock(lock), _)) => Event::Lock(lock),
+            Some((Report::Service(number, port), _)) => Event::Service { number, port },
             Some((Report::Left(name), _)) => Event::Left(name),
             Some((Report::Adds(path), _)) => Event::Adds(path),
             Some((Report::Signalled(signal), _)) => Event::Signalled(signal),
@@ -200,8 +208,7 @@ impl Drop for Guest {
 impl Control {
     /// Sends a signal to the program, or to its process group.
     pub fn signal(&self, number: u8, group: bool) -> Sent {
-        let order = Deliver { signal: number, group, locked: None };
-        match socket::send(&*self.status, &order.to_bytes(), &[], false) {
+        match self.tell(Deliver::Signal { number, group }) {
             Ok(()) => Sent::OnItsWay,
             Err(Errno::AGAIN | Errno::NOBUFS) => Sent::NoRoom,
             Err(_) => Sent::Gone,
@@ -210,8 +217,16 @@ impl Control {
 
     /// The task has the lock of this number.
     pub fn locked(&self, number: u64) {
-        let order = Deliver { signal: 0, group: false, locked: Some(number) };
-        let _ = socket::send(&*self.status, &order.to_bytes(), &[], false);
+        let _ = self.tell(Deliver::Locked(number));
+    }
+
+    /// Whether there is the service that the task has asked about by this number.
+    pub fn service(&self, number: u64, is_there: bool) {
+        let _ = self.tell(Deliver::Service { number, is_there });
+    }
+
+    fn tell(&self, what: Deliver) -> Result<(), Errno> {
+        socket::send(&*self.status, &what.to_bytes(), &[], false)
     }
 
     /// The number of the task's first process, its init, as this process sees it; `None` once it is gone.
@@ -223,7 +238,7 @@ impl Control {
 
     /// Ends the processes that outlive the program.
     pub fn end_others(&self) {
-        self.signal(0, false);
+        let _ = self.tell(Deliver::EndOthers);
     }
 
     /// Kills all processes of the task at once.

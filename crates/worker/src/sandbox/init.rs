@@ -21,7 +21,7 @@ use super::cgroup::Limits;
 use super::exec::{Begun, Program, Surroundings, not_executed};
 use super::held::Held;
 use super::notices::{self, Decision, Listener};
-use super::order::{Deliver, Failure, Input, Order, Report, Sink};
+use super::order::{DELIVER_BYTES_MAX, Deliver, Failure, Input, Order, Report, Sink};
 use super::others::{self, Others};
 use super::rootfs::{self, Root};
 use super::seccomp::{Filters, Variant};
@@ -469,6 +469,7 @@ impl Guest<'_> {
             Some(Decision::CallOff(why)) => self.report(&Report::Unable(why), &[]),
             Some(Decision::FailAndTell(_, what)) => self.report(&Report::Refused(what), &[]),
             Some(Decision::Ask(lock)) => self.report(&Report::Lock(lock), &[]),
+            Some(Decision::AskService(number, port)) => self.report(&Report::Service(number, port), &[]),
             Some(Decision::Adds(path)) => self.report(&Report::Adds(path), &[]),
             Some(Decision::Go | Decision::Return(_) | Decision::Fail(_)) | None => {}
         }
@@ -499,21 +500,23 @@ impl Guest<'_> {
 
     /// Carries out one order.
     fn on_order(&mut self) -> Ordered {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; DELIVER_BYTES_MAX];
         let (count, _) = match socket::receive(self.status, &mut bytes) {
             Ok(Some(received)) => received,
             Err(Errno::AGAIN) => return Ordered::GoOn,
             Ok(None) | Err(_) => return Ordered::Gone,
         };
         match Deliver::from_bytes(&bytes[..count]) {
-            Ok(Deliver { locked: Some(number), .. }) => {
-                self.listener.iter_mut().for_each(|listener| listener.grant(number));
+            Ok(Deliver::Locked(number)) => self.listener.iter_mut().for_each(|listener| listener.grant(number)),
+            Ok(Deliver::Service { number, is_there }) => {
+                let called_off = self.listener.as_mut().and_then(|listener| listener.hear_of_service(number, is_there));
+                called_off.into_iter().for_each(|why| self.report(&Report::Unable(why), &[]));
             }
-            Ok(Deliver { signal: 0, .. }) => return Ordered::EndOthers,
-            Ok(Deliver { signal, group, .. }) => {
-                let _ = sys::kill(if group { -self.program } else { self.program }, signal.into());
-                self.held.sent(signal.into());
-                self.report(&Report::Signalled(signal), &[]);
+            Ok(Deliver::EndOthers) => return Ordered::EndOthers,
+            Ok(Deliver::Signal { number, group }) => {
+                let _ = sys::kill(if group { -self.program } else { self.program }, number.into());
+                self.held.sent(number.into());
+                self.report(&Report::Signalled(number), &[]);
             }
             Err(_) => {}
         }

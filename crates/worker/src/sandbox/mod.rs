@@ -19,7 +19,6 @@
 //! become 65534. No network but a loopback interface of the client's own, and for a task that may use the network an interface whose
 //! packets go to the worker (`interfaces`).
 
-mod addresses;
 mod attempts;
 mod attributes;
 mod cgroup;

@@ -21,8 +21,9 @@ use super::order::Lock;
 use super::scripts::{self, Scripts};
 use super::seccomp::{self, Caller};
 use super::stand_ins::StandIns;
-use super::{addresses, attributes, copying, sys};
+use super::{attributes, copying, sys};
 
+mod addresses;
 mod locking;
 
 use locking::{flags_of_how, on_lock, range};
@@ -49,6 +50,8 @@ pub enum Decision {
     CallOff(String),
     /// It waits until the client has the lock.
     Ask(Lock),
+    /// It waits until the client has said whether somebody there has this port; by the number of the call.
+    AskService(u64, u16),
     /// It goes on, and makes the file at this path to add to it.
     Adds(Vec<u8>),
 }
@@ -69,6 +72,7 @@ pub struct Listener {
     scripts: Scripts,
     /// What scripts have made by names that are not those of locks.
     made_by_any_name: RefCell<HashSet<PathBuf>>,
+    ports: addresses::Ports,
 }
 
 /// A call that waits.
@@ -124,6 +128,7 @@ impl Listener {
             tries: RefCell::default(),
             scripts: Scripts::default(),
             made_by_any_name: RefCell::default(),
+            ports: addresses::Ports::default(),
         }
     }
 
@@ -146,6 +151,7 @@ impl Listener {
             Decision::Return(value) => self.answer(notice.id, Some(Ok(*value))),
             Decision::Fail(errno) | Decision::FailAndTell(errno, _) => self.answer(notice.id, Some(Err(*errno))),
             Decision::CallOff(_) => {}
+            Decision::AskService(number, port) => self.ports.asked(*number, *port),
             Decision::Ask(lock) if self.granted.contains(&Lock { number: 0, ..lock.clone() }) => {
                 self.answer(notice.id, None);
                 decision = Decision::Go;
@@ -171,6 +177,18 @@ impl Listener {
         if self.granted.len() < LOCKS_MAX && !is_found {
             self.granted.insert(Lock { number: 0, ..lock });
         }
+    }
+
+    /// The client has said whether somebody there has the port that the call of this number is about: why the task is to be called off,
+    /// or else the call goes on.
+    pub fn hear_of_service(&mut self, number: u64, is_there: bool) -> Option<String> {
+        let port = self.ports.heard(number)?;
+        if is_there {
+            return Some(addresses::talks_to(port));
+        }
+        self.ports.found_free(port);
+        self.answer(number, None);
+        None
     }
 
     fn receive(&self) -> Option<Notice> {
@@ -212,10 +230,10 @@ impl Listener {
             return decision;
         }
         match number {
-            libc::SYS_connect => addresses::on_address(notice.process, (data.args[1], data.args[2]), &self.watch),
-            libc::SYS_sendto => addresses::on_address(notice.process, (data.args[4], data.args[5]), &self.watch),
-            libc::SYS_sendmsg => addresses::on_messages(notice.process, data.args[1], 1, &self.watch),
-            libc::SYS_sendmmsg => addresses::on_messages(notice.process, data.args[1], data.args[2], &self.watch),
+            libc::SYS_connect => self.on_address(notice, (data.args[1], data.args[2])),
+            libc::SYS_sendto => self.on_address(notice, (data.args[4], data.args[5])),
+            libc::SYS_sendmsg => self.on_messages(notice, data.args[1], 1),
+            libc::SYS_sendmmsg => self.on_messages(notice, data.args[1], data.args[2]),
             libc::SYS_copy_file_range => copying::on_copy(notice.process, &data.args),
             libc::SYS_ioctl if seccomp::SET_FLAGS.contains(&(data.args[1] as u32)) => {
                 Decision::CallOff("it sets flags of a file (as chattr does), which workers do not have".into())

@@ -256,6 +256,8 @@ pub(super) enum Report {
     Signalled(u8),
     /// The task has a network interface: its packets come by the descriptor with this.
     Network,
+    /// The task waits to hear whether its client's machine has a service at this port, by this number.
+    Service(u64, u16),
 }
 
 /// A lock that a task wants on a file.
@@ -356,6 +358,11 @@ impl Encode for Report {
                 out.u8(*signal);
             }
             Self::Network => out.u8(13),
+            Self::Service(number, port) => {
+                out.u8(14);
+                out.u64(*number);
+                out.u32((*port).into());
+            }
             Self::Exited { status, usage, stdin_offset, left } => {
                 out.u8(5);
                 status.encode(out);
@@ -383,6 +390,7 @@ impl Encode for Report {
             11 => Self::Adds(from.bytes()?.to_vec()),
             12 => Self::Signalled(from.u8()?),
             13 => Self::Network,
+            14 => Self::Service(from.u64()?, from.u32()? as u16),
             9 => Self::Lock(Lock {
                 number: from.u64()?,
                 path: from.bytes()?.to_vec(),
@@ -403,26 +411,47 @@ impl Encode for Report {
     }
 }
 
-/// A signal for a running task.
+/// What the worker tells a running task's init.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Deliver {
-    /// Number of the signal; 0: end what remains after the program.
-    pub signal: u8,
-    /// For the program's process group rather than the program alone.
-    pub group: bool,
-    /// Nothing of that: the lock of this number is the task's.
-    pub locked: Option<u64>,
+pub(super) enum Deliver {
+    /// A signal of this number is for the program, or for its process group.
+    Signal { number: u8, group: bool },
+    /// What remains after the program is to end.
+    EndOthers,
+    /// The lock of this number is the task's.
+    Locked(u64),
+    /// The answer to the question of this number: whether there is a service.
+    Service { number: u64, is_there: bool },
 }
+
+/// Longest encoding of what an init is told, bytes.
+pub(super) const DELIVER_BYTES_MAX: usize = 10;
 
 impl Encode for Deliver {
     fn encode(&self, out: &mut Writer) {
-        out.u8(self.signal);
-        out.bool(self.group);
-        out.option(self.locked.as_ref(), |out, number| out.u64(*number));
+        match self {
+            Self::Signal { number, group } => out.raw(&[0, *number, u8::from(*group)]),
+            Self::EndOthers => out.u8(1),
+            Self::Locked(number) => {
+                out.u8(2);
+                out.u64(*number);
+            }
+            Self::Service { number, is_there } => {
+                out.u8(3);
+                out.u64(*number);
+                out.bool(*is_there);
+            }
+        }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { signal: from.u8()?, group: from.bool()?, locked: from.option(|from| from.u64())? })
+        Ok(match from.u8()? {
+            0 => Self::Signal { number: from.u8()?, group: from.bool()? },
+            1 => Self::EndOthers,
+            2 => Self::Locked(from.u64()?),
+            3 => Self::Service { number: from.u64()?, is_there: from.bool()? },
+            _ => return Err(Malformed("an unknown order to an init")),
+        })
     }
 }
 
@@ -464,8 +493,15 @@ mod tests {
 
         let ended =
             Report::Exited { status: ExitStatus::Code(3), usage: Usage::default(), stdin_offset: Some(4), left: None };
-        for report in [ended, Report::Signalled(64), Report::Network] {
+        for report in [ended, Report::Signalled(64), Report::Network, Report::Service(u64::MAX, 65535)] {
             assert_eq!(Report::from_bytes(&report.to_bytes()), Ok(report));
+        }
+        let signal = Deliver::Signal { number: 64, group: true };
+        let service = Deliver::Service { number: u64::MAX, is_there: true };
+        for told in [signal, Deliver::EndOthers, Deliver::Locked(u64::MAX), service] {
+            let bytes = told.to_bytes();
+            assert!(bytes.len() <= DELIVER_BYTES_MAX);
+            assert_eq!(Deliver::from_bytes(&bytes), Ok(told));
         }
     }
 

@@ -1,57 +1,124 @@
 //! What a watched task connects or sends to: its own, or its client's.
 
-use super::notices::{Decision, located, read_memory};
-use base::Watch;
+use super::{Decision, Listener, Notice, located, read_memory};
 use base::watch::USES_NETWORK;
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::os::unix::fs::FileTypeExt;
+use std::time::{Duration, Instant};
 
 /// The services by which the C library looks users up: it asks those of a machine that has none just as well.
 const LOOKUPS: [&[u8]; 3] = [b"nscd/socket", b"io.systemd.DynamicUser", b"systemd/userdb/"];
 /// The same for hosts.
 const RESOLVER: &[u8] = b"systemd/resolve/";
 
-/// A place that is connected to or sent to, by its address in memory.
-pub fn on_address(process: u32, (address, len): (u64, u64), watch: &Watch) -> Decision {
-    let Some(bytes) = read_memory(process, address, (len as usize).min(128)) else { return Decision::Go };
-    let Some(family) = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family))) else {
-        return Decision::Go;
-    };
-    let port = bytes.get(2..4).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
-    let loopback = match family {
-        libc::AF_INET => bytes.get(4..8).is_none_or(|ip| ip[0] == 127 || ip == [0; 4]),
-        libc::AF_INET6 => bytes.get(8..24).is_none_or(is_loopback),
-        libc::AF_UNIX => return on_socket_file(process, &bytes, watch.network),
-        _ => return Decision::Go,
-    };
-    if !loopback {
-        return match watch.network {
-            true => Decision::Go,
-            false => Decision::CallOff(format!("{USES_NETWORK}: {}", shown(family, &bytes, port))),
-        };
-    }
-    const DOMAIN: u16 = 53;
-    // What nobody in the task listens on may be a service of the client's machine.
-    if (port == DOMAIN || watch.ports.binary_search(&port).is_ok()) && !is_listened_to(port) {
-        let what = if port == DOMAIN { " (it looks up a name)" } else { "" };
-        return Decision::CallOff(format!("it talks to a service of this machine, at port {port}{what}"));
-    }
-    Decision::Go
+/// Where names of hosts are looked up.
+const DOMAIN: u16 = 53;
+
+/// What was found of ports at the loopback address: that somebody in the task has one, or that nobody at the client does.
+#[derive(Debug, Default)]
+pub(super) struct Ports {
+    /// When the task may talk to one without being asked again.
+    free: RefCell<HashMap<u16, Instant>>,
+    /// The client was asked: numbers of calls, and ports.
+    asked: Vec<(u64, u16)>,
 }
 
-/// Messages that are sent, each perhaps to an address: `struct mmsghdr` in memory, or one `struct msghdr`.
-pub fn on_messages(process: u32, headers: u64, count: u64, watch: &Watch) -> Decision {
-    // No more are sent at once.
-    const COUNT_MAX: u64 = 1024;
-    let step = size_of::<libc::mmsghdr>() as u64;
-    let of_one = |at: u64| {
-        // The address comes first, and then its length.
-        let header = read_memory(process, headers.wrapping_add(at * step), 12)?;
-        let address = u64::from_ne_bytes(*header.first_chunk()?);
-        let len = u32::from_ne_bytes(header[8..].try_into().ok()?);
-        (address != 0).then(|| on_address(process, (address, len.into()), watch))
-    };
-    let told = (0..count.min(COUNT_MAX)).filter_map(of_one).find(|decision| *decision != Decision::Go);
-    told.unwrap_or(Decision::Go)
+/// How long what was found is relied on: who waits for a service of its own tries often.
+const RELIED_ON: Duration = Duration::from_secs(1);
+/// Ports that are kept in mind, and calls that wait.
+const PORTS_MAX: usize = 1024;
+
+impl Ports {
+    fn is_free(&self, port: u16) -> bool {
+        self.free.borrow().get(&port).is_some_and(|found| found.elapsed() < RELIED_ON)
+    }
+
+    pub(super) fn found_free(&self, port: u16) {
+        let mut free = self.free.borrow_mut();
+        if free.len() >= PORTS_MAX {
+            free.clear();
+        }
+        free.insert(port, Instant::now());
+    }
+
+    /// The call of this number waits for an answer.
+    pub(super) fn asked(&mut self, number: u64, port: u16) {
+        // Who waits no longer, since a signal came, has asked again.
+        if self.asked.len() == PORTS_MAX {
+            self.asked.remove(0);
+        }
+        self.asked.push((number, port));
+    }
+
+    /// The answer has come: the port that it is about.
+    pub(super) fn heard(&mut self, number: u64) -> Option<u16> {
+        let at = self.asked.iter().position(|(asked, _)| *asked == number)?;
+        Some(self.asked.swap_remove(at).1)
+    }
+}
+
+impl Listener {
+    /// A place that is connected to or sent to, by its address in memory.
+    pub(super) fn on_address(&self, notice: &Notice, (address, len): (u64, u64)) -> Decision {
+        let process = notice.process;
+        let Some(bytes) = read_memory(process, address, (len as usize).min(128)) else { return Decision::Go };
+        let Some(family) = bytes.first_chunk().map(|family| i32::from(u16::from_ne_bytes(*family))) else {
+            return Decision::Go;
+        };
+        let port = bytes.get(2..4).map_or(0, |port| u16::from_be_bytes([port[0], port[1]]));
+        let loopback = match family {
+            libc::AF_INET => bytes.get(4..8).is_none_or(|ip| ip[0] == 127 || ip == [0; 4]),
+            libc::AF_INET6 => bytes.get(8..24).is_none_or(is_loopback),
+            libc::AF_UNIX => return on_socket_file(process, &bytes, self.watch.network),
+            _ => return Decision::Go,
+        };
+        match loopback {
+            true => self.on_port(notice, port),
+            false if self.watch.network => Decision::Go,
+            false => Decision::CallOff(format!("{USES_NETWORK}: {}", shown(family, &bytes, port))),
+        }
+    }
+
+    /// Messages that are sent, each perhaps to an address: `struct mmsghdr` in memory, or one `struct msghdr`.
+    pub(super) fn on_messages(&self, notice: &Notice, headers: u64, count: u64) -> Decision {
+        // No more are sent at once.
+        const COUNT_MAX: u64 = 1024;
+        let step = size_of::<libc::mmsghdr>() as u64;
+        let of_one = |at: u64| {
+            // The address comes first, and then its length.
+            let header = read_memory(notice.process, headers.wrapping_add(at * step), 12)?;
+            let address = u64::from_ne_bytes(*header.first_chunk()?);
+            let len = u32::from_ne_bytes(header[8..].try_into().ok()?);
+            (address != 0).then(|| self.on_address(notice, (address, len.into())))
+        };
+        let told = (0..count.min(COUNT_MAX)).filter_map(of_one).find(|decision| *decision != Decision::Go);
+        told.unwrap_or(Decision::Go)
+    }
+
+    /// A port of the loopback address. What nobody in the task has may be a service of the client's machine, which its client knows.
+    fn on_port(&self, notice: &Notice, port: u16) -> Decision {
+        if port == 0 || self.ports.is_free(port) {
+            return Decision::Go;
+        }
+        if is_listened_to(port) {
+            self.ports.found_free(port);
+            return Decision::Go;
+        }
+        if port == DOMAIN || self.watch.ports.binary_search(&port).is_ok() {
+            return Decision::CallOff(talks_to(port));
+        }
+        match self.watch.tells_ports {
+            true => Decision::AskService(notice.id, port),
+            false => Decision::Go,
+        }
+    }
+}
+
+/// Why a task is called off that talks to a service of its client's machine.
+pub(super) fn talks_to(port: u16) -> String {
+    let what = if port == DOMAIN { " (it looks up a name)" } else { "" };
+    format!("it talks to a service of this machine, at port {port}{what}")
 }
 
 /// A socket in the tree at which nobody of the task listens is the client's.
