@@ -3,7 +3,7 @@
 
 use crate::error::{Context, Error, Result};
 use crate::pool::{BRANCH, Options, Pool};
-use crate::process::{Run, pause};
+use crate::process::{Run, pause, wait_for};
 use crate::report::Report;
 use crate::scenario::{self, COMMAND, END_BOUND, Scenario, Work, folder};
 use std::collections::BTreeSet;
@@ -94,26 +94,38 @@ fn batch(pool: &Pool, place: &Path) -> Result<Vec<String>> {
 /// As many tasks as fill the pool, all of which read the input.
 fn job(pool: &Pool, place: &Path) -> Result<()> {
     let mut command = Command::new(pool.client.gleaner.clone().unwrap_or_else(|| "gleaner".into()));
-    command.args(["run", "--no-local", "-j8", "sh", "-c", "cksum in; sleep 0.3", ":::"]);
+    command.args(["run", "--no-local", "-j8", "sh", "-c", "cksum in; sleep 1", ":::"]);
     command.args((0..8).map(|number| number.to_string()));
     pool.client.dress(&mut command);
     command.current_dir(place);
     Run::new(command).within(END_BOUND).run()?.expect_ok("the job").map(drop)
 }
 
-/// The branch's hub dies while a task runs behind it: the task is run by the pool's own worker.
+/// The branch's hub dies while a task runs behind it: the task is run by the pool's own worker, which took none when it was launched.
 fn killed(pool: &mut Pool, place: &Path) -> Result<Vec<String>> {
+    pool.owner.gleaner(&["drain", "worker0"])?.expect_ok("gleaner drain")?;
     let mut command = pool.client.remrun(&["--no-local", "sh", "-c", COMMAND]);
     command.current_dir(place);
     let runner = std::thread::spawn(move || Run::new(command).within(END_BOUND * 2).run());
-    pause(Duration::from_millis(600));
+    let worker = wait_for(END_BOUND, || runs_at(pool).ok().flatten().filter(|name| name.starts_with("branch/")));
+    pool.owner.gleaner(&["drain", "worker0", "--undo"])?.expect_ok("gleaner drain --undo")?;
     pool.branch.iter_mut().for_each(|branch| branch.hub.kill());
     let outcome = runner.join().map_err(|_| Error::Product("the runner panicked".to_owned()))??;
     scenario::measured("a branch's hub killed: end of the command", outcome.elapsed);
     let mut wrong = scenario::judge(&outcome, place, false);
+    if worker.is_none() {
+        wrong.push("it did not run at a worker of the branch".to_owned());
+    }
     let told = pool.client.json(&["explain", "--json"])?;
     if told["worker"] != "worker0" || !told.to_string().contains("attempt 1 came to nothing") {
         wrong.push(format!("it was not lost at the branch and run at the pool's own worker: {told}"));
     }
     Ok(wrong)
+}
+
+/// Where the client's command runs, once that is known.
+fn runs_at(pool: &Pool) -> Result<Option<String>> {
+    let tasks = pool.client.json(&["tasks", "--json"])?;
+    let running = tasks["tasks"].as_array().into_iter().flatten().find(|task| task["status"] == "running");
+    Ok(running.and_then(|task| task["worker"].as_str()).map(str::to_owned))
 }
