@@ -6,8 +6,8 @@ mod grants;
 
 use crate::render::{Facts, Table, age, bytes, command_line, micros, time};
 use client::report::{
-    Approved, Audit, Cancelled, Done, Drained, ExpectedShare, Kept, KeptDelta, Recovered, Revoked, Status, TaskReport,
-    Tasks, Token, short,
+    Approved, Audit, Cancelled, Done, Drained, ExpectedShare, Kept, KeptDelta, Moment, Recovered, Revoked, Status,
+    TaskReport, Tasks, Token, short,
 };
 
 /// Characters of a command that a list shows.
@@ -201,15 +201,14 @@ impl Render for TaskReport {
                 format!("{} questions of the worker were refused: more than such a program needs", self.over_budget);
             facts.fact("OVER BUDGET", what);
         }
-        let mut text = facts.text().to_owned();
-        if !self.timeline.is_empty() {
-            text.push_str("\ntime line\n");
-        }
-        for moment in &self.timeline {
-            text.push_str(&format!("{:>12}  {}\n", micros(moment.at_us), moment.what));
-        }
-        text
+        facts.text().to_owned() + &time_line(self)
     }
+}
+
+fn time_line(task: &TaskReport) -> String {
+    let title = if task.timeline.is_empty() { "" } else { "\ntime line\n" };
+    let line = |moment: &Moment| format!("{:>12}  {}\n", micros(moment.at_us), moment.what);
+    task.timeline.iter().fold(title.to_owned(), |text, moment| text + &line(moment))
 }
 
 impl Render for Cancelled {

@@ -347,10 +347,8 @@ impl Shared {
         held: Option<Arc<Held>>,
     ) {
         let stores = (self.store.clone(), self.system.clone());
-        let held = held.unwrap_or_else(|| {
-            let pieces = lock(&self.state).pieces.of(connection.peer());
-            Arc::new(Held::new(pieces))
-        });
+        let new = || Arc::new(Held::new(lock(&self.state).pieces.of(connection.peer())));
+        let held = held.unwrap_or_else(new);
         let caller = Caller::connected(connection.peer(), hello);
         let session = ClientSession::new(connection.clone(), caller, tenant, stores, held);
         lock(&self.state).clients.insert(session.key.clone(), session.clone());

@@ -86,12 +86,7 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if !evicted.ok() || there.is_none() {
         wrong.push(format!("it is done elsewhere: {there:?}, {}", evicted.said()));
     }
-    for _ in 0..3 {
-        let outcome = Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?;
-        if !outcome.ok() || pool.client.json(&["explain", "--json"])?["worker"] == name.as_str() {
-            wrong.push(format!("others run elsewhere: {}, {}", outcome.ended, outcome.said()));
-        }
-    }
+    wrong.extend(others_run_elsewhere(pool, &name)?);
     wrong.extend(is_explained(pool)?);
     let ended = wait_for(END_BOUND, || child.try_wait().ok().flatten()).map(Ended::from);
     if ended != Some(Ended::Code(0)) || !pool.place("guests/done").exists() {
@@ -109,6 +104,18 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
         wrong.push(format!("all is as before: {again}"));
     }
     wrong.extend(says_what_it_gives(pool)?);
+    Ok(wrong)
+}
+
+/// What is launched now does not run at the worker of this name.
+fn others_run_elsewhere(pool: &Pool, name: &str) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for _ in 0..3 {
+        let outcome = Run::new(pool.client.remrun(&["--no-local", "true"])).within(END_BOUND).run()?;
+        if !outcome.ok() || pool.client.json(&["explain", "--json"])?["worker"] == name {
+            wrong.push(format!("others run elsewhere: {}, {}", outcome.ended, outcome.said()));
+        }
+    }
     Ok(wrong)
 }
 

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::message::work::{Instance, Place, PlaceBack};
-use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, TaskInput, TaskOutput};
+use wire::message::{Failed, FailedKind, InputKind, Launch, OutputKind, Placed, TaskInput, TaskOutput};
 use wire::quiet::HUB_QUIET_MAX;
 use wire::{Quiet, Receiver, Sender, convert, lock, now_nanos, until};
 
@@ -330,6 +330,12 @@ impl Run<'_> {
         }
     }
 
+    fn note_place(&self, placed: &Placed) {
+        let worker = convert::digest(&placed.worker).map(NodeId);
+        let number = self.place.instance.unwrap_or_default().number;
+        worker.into_iter().for_each(|worker| self.way.job.placed(self.place.index, number, worker));
+    }
+
     /// What comes of a launch. It ends at the latest a while after its time limit, or when the connection ends.
     async fn follow(&self, seen: Seen, mut sender: Sender, mut receiver: Receiver) -> Result<Landing, String> {
         let Self { way, place, plan, locks } = *self;
@@ -360,11 +366,7 @@ impl Run<'_> {
             quiet.heard();
             let Some(TaskOutput { kind }) = output else { return Err("the hub ended a launch's stream early".into()) };
             match kind {
-                Some(OutputKind::Placed(placed)) => {
-                    let worker = convert::digest(&placed.worker).map(NodeId);
-                    let number = place.instance.unwrap_or_default().number;
-                    worker.into_iter().for_each(|worker| way.job.placed(place.index, number, worker));
-                }
+                Some(OutputKind::Placed(placed)) => self.note_place(&placed),
                 Some(OutputKind::Started(_)) => ends_by = Some(Instant::now() + limit),
                 Some(OutputKind::Lock(request)) if contended.is_none() => {
                     let number = request.number;

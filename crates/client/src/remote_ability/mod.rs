@@ -243,28 +243,6 @@ mod tests {
             ("git add -p", Interactive),
             ("rsync -a x host:y", Keys),
             ("mkfs.ext4 x", Machine),
-            ("curl http://x", Network),
-            ("pip install x", Network),
-            ("python3 -m pip install -r x", Network),
-            ("npm ci", Network),
-            ("go get x", Network),
-            ("mvn -q dependency:resolve", Network),
-            ("dotnet restore", Network),
-            ("cabal update", Network),
-            ("stack setup", Network),
-            ("mix do deps.get, compile", Network),
-            ("conan install .", Network),
-            ("cpanm Try::Tiny", Network),
-            ("Rscript -e install.packages('x')", Network),
-            ("bundle", Network),
-            ("yarn", Network),
-            ("composer require x", Network),
-            ("luarocks install x", Network),
-            ("opam install x", Network),
-            ("vcpkg install zlib", Network),
-            ("meson subprojects download", Network),
-            ("micromamba create -n x", Network),
-            ("julia -e Pkg.add(\"x\")", Network),
             ("nix build", Machine),
             ("mvnd package", Daemon),
             ("tsc --watch", Daemon),
@@ -273,6 +251,36 @@ mod tests {
             ("uname -r", Machine),
         ] {
             assert_eq!(kind(command, &[], Surroundings::default()), Some(want), "{command}");
+        }
+    }
+
+    #[test]
+    fn commands_that_fetch_stay() {
+        for command in [
+            "curl http://x",
+            "pip install x",
+            "python3 -m pip install -r x",
+            "npm ci",
+            "go get x",
+            "mvn -q dependency:resolve",
+            "dotnet restore",
+            "cabal update",
+            "stack setup",
+            "mix do deps.get, compile",
+            "conan install .",
+            "cpanm Try::Tiny",
+            "Rscript -e install.packages('x')",
+            "bundle",
+            "yarn",
+            "composer require x",
+            "luarocks install x",
+            "opam install x",
+            "vcpkg install zlib",
+            "meson subprojects download",
+            "micromamba create -n x",
+            "julia -e Pkg.add(\"x\")",
+        ] {
+            assert_eq!(kind(command, &[], Surroundings::default()), Some(ReasonKind::Network), "{command}");
         }
     }
 

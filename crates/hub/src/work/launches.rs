@@ -3,7 +3,7 @@
 use super::hosts::told_instance;
 use super::results::{Gathered, Outcome};
 use crate::desk::Durable;
-use crate::relay::{WIND_UP, alive, placed_at, prepare, send_launch, task_of};
+use crate::relay::{FromWorker, WIND_UP, alive, placed_at, prepare, send_launch, task_of};
 use crate::server::Shared;
 use crate::session::{ClientSession, WorkerSession};
 use crate::state::State;
@@ -395,13 +395,13 @@ struct Carrying<'a> {
 }
 
 impl Carrying<'_> {
-    async fn carry(
+    /// Sends the launch to its worker.
+    async fn send(
         &self,
         launch: Launch,
         given: Given,
         to_client: &mut Sender,
-        from_client: &mut Receiver,
-    ) -> Result<Outcome, Failed> {
+    ) -> Result<(Sender, FromWorker<'_>), Failed> {
         let (launch, view): (Launch, ViewId) = alive(to_client, prepare(self.client, launch)).await?;
         let mut told = placed_at(self.worker, "a task of a job".into(), self.place.since.elapsed());
         if self.worker.is_hub {
@@ -411,7 +411,17 @@ impl Carrying<'_> {
         // Who is gone is told nothing, and the task runs all the same.
         let _ = to_client.send(&TaskOutput::from(OutputKind::Placed(told))).await;
         let sending = send_launch(self.shared, self.client, self.worker, launch, view, given);
-        let (mut to_worker, mut from_worker) = alive(to_client, sending).await?;
+        alive(to_client, sending).await
+    }
+
+    async fn carry(
+        &self,
+        launch: Launch,
+        given: Given,
+        to_client: &mut Sender,
+        from_client: &mut Receiver,
+    ) -> Result<Outcome, Failed> {
+        let (mut to_worker, mut from_worker) = self.send(launch, given, to_client).await?;
         let mut gathered = Gathered::new(self.client);
         let (mut is_client_there, mut ends_by) = (true, None);
         // What the client is asked, locks for the most part, and whether it has not given one: the task begins again at this place.

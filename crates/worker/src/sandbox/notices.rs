@@ -284,13 +284,18 @@ impl Listener {
             _ if number >= libc::c_long::from(seccomp::X32) => {
                 Decision::CallOff("a program of it is for the x32 interface, which workers do not have".into())
             }
-            _ => match seccomp::refused(number) {
-                Some((Caller::Root, _)) if !self.is_root => Decision::Fail(libc::EPERM),
-                Some((_, name)) => Decision::CallOff(format!(
-                    "it makes the system call {name}, which it can only make on this machine"
-                )),
-                None => Decision::Fail(libc::ENOSYS),
-            },
+            _ => self.on_refused(number),
+        }
+    }
+
+    /// A call that the filter refuses.
+    fn on_refused(&self, number: libc::c_long) -> Decision {
+        match seccomp::refused(number) {
+            Some((Caller::Root, _)) if !self.is_root => Decision::Fail(libc::EPERM),
+            Some((_, name)) => {
+                Decision::CallOff(format!("it makes the system call {name}, which it can only make on this machine"))
+            }
+            None => Decision::Fail(libc::ENOSYS),
         }
     }
 
