@@ -3,7 +3,8 @@
 //! Its client learns from it that a task is late, and why, while it runs.
 
 use crate::host::guests::Guests;
-use crate::sandbox::Levers;
+use crate::sandbox::{Levers, wants_processor};
+use rustix::process::Pid;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::message::Progress;
@@ -75,6 +76,13 @@ impl Accounts {
             waited_us: self.waited.as_micros() as u64,
             rests: self.guests.as_ref().map(|guests| guests.why_resting()).unwrap_or_default(),
         })
+    }
+
+    /// Threads that are ready to run at this moment.
+    pub fn ready(&self) -> Vec<Pid> {
+        let mut threads = self.levers.threads_of(&self.group, THREADS_MAX);
+        threads.retain(|thread| wants_processor(thread.as_raw_nonzero().get() as u32));
+        threads
     }
 
     /// For how long threads that are there now were ready and waited, the longest of them.

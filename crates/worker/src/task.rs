@@ -11,6 +11,7 @@ use crate::host::guests::{Stay, rests, told};
 use crate::lane;
 use crate::network::Network;
 use crate::out::Out;
+use crate::own_share::Share;
 use crate::progress::Accounts;
 use crate::pumps::{Passing, Pumps, pump_output};
 use crate::request::Request;
@@ -32,7 +33,7 @@ use wire::message::{
     Exited, Failed, FailedKind, InputKind, Launch, LockRequest, Moment, Object, OutputKind, ServiceRequest, TaskInput,
 };
 use wire::signed::Streams as Said;
-use wire::{Counted, Joined, Receiver, Sender, convert, now_nanos};
+use wire::{Joined, Receiver, Sender, convert, now_nanos};
 
 /// Most time by which a start is delayed until this clock has passed the client's at the launch.
 const CLOCK_WAIT_MAX: Duration = Duration::from_millis(300);
@@ -124,8 +125,8 @@ struct Live {
     admitted: Admitted,
     /// What it has said, as far as that is sent.
     said: Arc<Said>,
-    /// It is its owner's own, and counts among these.
-    _own: Option<Counted>,
+    /// Its part of the processors, if it is its owner's own.
+    share: Option<Share>,
     arrived: Instant,
 }
 
@@ -186,12 +187,12 @@ async fn start(
     let mut streams = streams.map_err(|error| trouble(format!("no streams for a task: {error}")))?;
     let cpus = Arc::new(clients.cpus.take(request.command.needs.cpus));
     let priority = clients.priority(request.task, &request.owner_proof);
-    let (own, session_nice) = (priority == Priority::Owner).then(|| clients.own.begin(request.waiting)).unzip();
+    let share = (priority == Priority::Owner).then(|| clients.own.begin(request.waiting));
     let (is_guest, bounds) = (priority == Priority::Guest, clients.charges.bounds());
     // Elsewhere its calls would fail at the bound: it is watched instead.
     let is_bounded = is_guest && clients.sandbox.levers().kills_at_bound();
     let order = Order {
-        session_nice: session_nice.unwrap_or(0),
+        session_nice: share.as_ref().map_or(0, Share::nice),
         cpus: if is_guest { cpus.numbers() } else { Vec::new() },
         memory_bytes_max: is_bounded.then(|| bounds.memory_of_task(request.asked_memory())),
         // The kernel's bound is above the task's own, so that this is noticed before it is told of a fork that failed.
@@ -234,7 +235,7 @@ async fn start(
         network,
         admitted,
         said: Arc::new(request.said()),
-        _own: own,
+        share,
         arrived,
     };
     Ok((live, streams, started_at))
@@ -363,6 +364,7 @@ impl Live {
                 resting = rests(&mut self.stay), if cancelled.is_none() => out.say(OutputKind::Resting(resting)),
                 () = self.accounts.due() => {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
+                    self.share.iter_mut().for_each(|share| share.follow(&self.accounts.ready()));
                 }
                 () = self.signals.due(), if cancelled.is_none() => cancelled = self.look_at_init(&pumps, out),
                 () = pumps.finished(), if pumps.lingering => {
