@@ -16,16 +16,17 @@ const OWNER_READS: u32 = 0o400;
 pub(super) fn open_file(tree: &Tree, path: &TreePath) -> io::Result<OwnedFd> {
     match tree.open_file(path, OFlags::RDONLY) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            opened(&tree.hold(path)?, OWNER_READS, || tree.open_file(path, OFlags::RDONLY))
+            let held = tree.hold(path)?;
+            tree.unseen(&held, || opened(&held, OWNER_READS, || tree.open_file(path, OFlags::RDONLY)))
         }
         other => other,
     }
 }
 
 /// All `user.` attributes of `node`, which is held, sorted.
-pub(super) fn all_xattrs(held: &OwnedFd, node: &Node) -> io::Result<Vec<Xattr>> {
+pub(super) fn all_xattrs(tree: &Tree, held: &OwnedFd, node: &Node) -> io::Result<Vec<Xattr>> {
     match is_closed(node) && hides_any(held)? {
-        true => opened(held, OWNER_READS, || tree::xattrs_of(held)),
+        true => tree.unseen(held, || opened(held, OWNER_READS, || tree::xattrs_of(held))),
         false => tree::xattrs_of(held),
     }
 }

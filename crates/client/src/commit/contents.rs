@@ -82,7 +82,8 @@ impl Planner<'_, '_> {
         }
         let io = |source| io_error("keep the attributes of", path, source);
         let origin = self.origin(path).unwrap_or_else(|| path.clone());
-        let present = self.tree.hold(&origin).and_then(|held| closed::all_xattrs(&held, node)).map_err(io)?;
+        let present =
+            self.tree.hold(&origin).and_then(|held| closed::all_xattrs(self.tree, &held, node)).map_err(io)?;
         let all = closed::with_kept_back(xattrs, &present);
         let staged = self.stages.hold(slot).map_err(io)?;
         let node = tree::node_of(&staged).map_err(io)?;
@@ -232,7 +233,7 @@ impl Planner<'_, '_> {
     ) -> Checked<(Meta, Meta)> {
         let io = |source| io_error("look at", origin, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let present = closed::all_xattrs(&held, node).map_err(io)?;
+        let present = closed::all_xattrs(self.tree, &held, node).map_err(io)?;
         let new = closed::with_kept_back(xattrs, &present);
         let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..meta_of(node, Some(present)) };
         Ok((old, Meta { xattrs: Some(new), ..meta(attr, mode) }))
@@ -242,7 +243,8 @@ impl Planner<'_, '_> {
         if let Some(copy) = self.copies.get(path) {
             let io = |source| io_error("change the attributes of", path, source);
             let held = self.stages.hold(*copy).map_err(io)?;
-            let present = tree::node_of(&held).and_then(|copy| closed::all_xattrs(&held, &copy)).map_err(io)?;
+            let present =
+                tree::node_of(&held).and_then(|copy| closed::all_xattrs(self.tree, &held, &copy)).map_err(io)?;
             let all = closed::with_kept_back(xattrs, &present);
             let new = Meta { xattrs: Some(all), ..meta(attr, kept_mode(attr.mode, node.mode)) };
             return tree::set_meta(&held, &new).map_err(io);

@@ -107,7 +107,7 @@ impl Planner<'_, '_> {
     ) -> Checked<()> {
         let io = |source| io_error("look at", path, source);
         let held = self.tree.hold(origin).map_err(io)?;
-        let present = closed::all_xattrs(&held, node).map_err(io)?;
+        let present = closed::all_xattrs(self.tree, &held, node).map_err(io)?;
         let wanted = closed::with_kept_back(xattrs, &present);
         let old = meta_of(node, (present != wanted).then_some(present));
         let old = Meta { atime: attr.accessed.0.map(|_| node.atime), ..old };

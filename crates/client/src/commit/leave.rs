@@ -84,7 +84,8 @@ impl<'a> Planner<'a, '_> {
                 }
             }
             self.inspect_parent(&at.parent().unwrap_or_else(TreePath::root))?;
-            let xattrs = closed::all_xattrs(&held, &node).map_err(|source| io_error("look at", &at, source))?;
+            let xattrs =
+                closed::all_xattrs(self.tree, &held, &node).map_err(|source| io_error("look at", &at, source))?;
             let old = meta_of(&node, Some(xattrs));
             self.detach.push(Step::RemoveDirectory { path: at, ino: node.ino, old });
         }
@@ -235,7 +236,7 @@ impl<'a> Planner<'a, '_> {
             return self.copy_other(from, slot, node).map_err(io);
         }
         let held = self.tree.hold(from).map_err(io)?;
-        let xattrs = Some(closed::all_xattrs(&held, node).map_err(io)?);
+        let xattrs = Some(closed::all_xattrs(self.tree, &held, node).map_err(io)?);
         let original = closed::open_file(self.tree, from).map_err(io)?;
         let copy = self.stages.create(slot).map_err(io)?;
         files::copy_content(&original.into(), &copy).map_err(io)?;

@@ -9,6 +9,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -100,13 +101,16 @@ pub(crate) fn node_of(open: impl AsFd) -> io::Result<Node> {
 pub(crate) struct Tree {
     root: Rc<OwnedFd>,
     last: RefCell<Option<(TreePath, Rc<OwnedFd>)>>,
+    /// What was opened for a moment, which leaves another time of change: that before, and that since.
+    opened: RefCell<HashMap<(u64, u64), (Time, Time)>>,
 }
 
 impl Tree {
     /// The tree beneath `root`, held from now on.
     pub(crate) fn open(root: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Self { root: Rc::new(rustix::fs::open(root, flags, Mode::empty())?), last: RefCell::new(None) })
+        let root = Rc::new(rustix::fs::open(root, flags, Mode::empty())?);
+        Ok(Self { root, last: RefCell::default(), opened: RefCell::default() })
     }
 
     /// Forgets which directories are where: needed after each rename or removal of one.
@@ -157,12 +161,27 @@ impl Tree {
     /// What is at `path`, not following links; `None` if nothing, or if a parent is missing or no directory.
     pub(crate) fn node(&self, path: &TreePath) -> io::Result<Option<Node>> {
         match self.parent(path) {
-            Ok(parent) => node_at(&*parent, path.name()),
+            Ok(parent) => Ok(node_at(&*parent, path.name())?.map(|node| self.as_it_was(node))),
             Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
                 Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
                 _ => Err(error),
             },
         }
+    }
+
+    /// Does `work`, which leaves what is held as it was but for its time of change: by no name of it does that show from now on.
+    pub(super) fn unseen<T>(&self, held: &OwnedFd, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        let before = self.as_it_was(node_of(held)?);
+        let done = work();
+        let since = node_of(held)?.ctime;
+        self.opened.borrow_mut().insert((before.dev, before.ino), (before.ctime, since));
+        done
+    }
+
+    fn as_it_was(&self, node: Node) -> Node {
+        let opened = self.opened.borrow();
+        let before = opened.get(&(node.dev, node.ino)).filter(|(_, since)| *since == node.ctime);
+        Node { ctime: before.map_or(node.ctime, |(before, _)| *before), ..node }
     }
 
     /// Holds what is at `path` without opening it, not following links.
