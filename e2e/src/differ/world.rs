@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, SystemTime};
 
+/// Of scripts that complain in no order: pipes, and programs that go through folders.
+const MIXING: [&str; 7] = ["|", "tar ", "cp -a", "cp -r", "rm -r", "chmod -R", "find "];
+
 /// How long a command may take remotely, and the actor where it prepares.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How long a command may take locally, where it takes milliseconds: one that takes longer waits for ever, and its program is void.
@@ -95,7 +98,7 @@ pub fn compare(program: &Program, name: &str, place: &Path, clients: Clients<'_>
         remote = side(true)?;
         remote.called_off_late += late;
     }
-    let mixes = |body: String| body.contains('|') || body.contains("tar ");
+    let mixes = |body: String| MIXING.iter().any(|word| body.contains(word));
     let shells = program.steps.iter().any(|step| step.kind == Kind::Shell && mixes(step.body()));
     let found = judge(&local, &remote, shells, &passed_times(program), client.user);
     let is_void = !found.is_empty() && maps_what_it_only_reads(program) && remote.has_stale_map(&found);
@@ -321,7 +324,7 @@ fn judge(local: &Half, remote: &Half, shells: bool, passed: &[(OsString, OsStrin
         {
             let [here, there] = [here, there].map(|bytes| without_ages(bytes));
             let (here, there) = (&here, &there);
-            // What the sides of a script's pipe complain of comes in either order, and mixed; `tar` goes by each file system's order.
+            // What the sides of a script's pipe complain of comes in either order, and mixed; who walks goes by each folder's order.
             if shells && name == "standard error" && sorted(here) == sorted(there) {
                 continue;
             }
