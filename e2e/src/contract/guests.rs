@@ -92,6 +92,18 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if ended != Some(Ended::Code(0)) || !pool.place("guests/done").exists() {
         wrong.push(format!("its client noticed: {ended:?}"));
     }
+    wrong.extend(word_outlives_worker(pool, host)?);
+    let again = told(&owner(pool, host, &["resume"])?);
+    if again["rests"] != false {
+        wrong.push(format!("all is as before: {again}"));
+    }
+    wrong.extend(says_what_it_gives(pool)?);
+    Ok(wrong)
+}
+
+/// What a host's owner said holds for the next worker there.
+fn word_outlives_worker(pool: &mut Pool, host: usize) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
     let rests = told(&owner(pool, host, &["guests"])?);
     pool.restart_worker(host)?;
     let answered = || owner(pool, host, &["guests"]).ok().filter(Outcome::ok);
@@ -99,11 +111,6 @@ pub fn rest_and_leave(pool: &mut Pool) -> Result<Vec<String>> {
     if rests["evicted"] != 1 || [&rests, &rests_still].iter().any(|told| told["reasons"][0] != "paused by its owner") {
         wrong.push(format!("its owner's word outlives the worker: {rests}, then {rests_still}"));
     }
-    let again = told(&owner(pool, host, &["resume"])?);
-    if again["rests"] != false {
-        wrong.push(format!("all is as before: {again}"));
-    }
-    wrong.extend(says_what_it_gives(pool)?);
     Ok(wrong)
 }
 
