@@ -364,6 +364,8 @@ impl Live {
                 resting = rests(&mut self.stay), if cancelled.is_none() => out.say(OutputKind::Resting(resting)),
                 () = self.accounts.due() => {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
+                }
+                () = share_due(&self.share) => {
                     self.share.iter_mut().for_each(|share| share.follow(&self.accounts.ready()));
                 }
                 () = self.signals.due(), if cancelled.is_none() => cancelled = self.look_at_init(&pumps, out),
@@ -540,6 +542,14 @@ impl Live {
             }
             drop(clients);
         });
+    }
+}
+
+/// Waits until the owner's own task should be weighed; for ever if it is none.
+async fn share_due(share: &Option<Share>) {
+    match share {
+        Some(share) => share.due().await,
+        None => std::future::pending().await,
     }
 }
 
