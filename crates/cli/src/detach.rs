@@ -3,6 +3,7 @@
 use crate::error::{CliError, Result};
 use base::door::READY;
 use gleaner_client::door::start::take_ready_descriptor;
+use rustix::process::{Pid, PidfdFlags};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -13,6 +14,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+/// How long one that will not be ready may take to end.
+const END_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long a process in the background may take until it is ready.
 const READY_TIME_MAX: Duration = Duration::from_secs(30);
 /// How long a process may take to end after it was told to.
@@ -59,12 +62,19 @@ pub fn start(arguments: &[OsString], log: &Path) -> Result<String> {
     match listen(ready)? {
         Some(said) => Ok(said),
         None => {
-            // It has closed the pipe without a word, so it has ended or is about to.
-            let ended = child.try_wait().ok().flatten().map(|status| format!(" ({status})")).unwrap_or_default();
+            // It has closed the pipe without a word, so it has ended or is about to; it says why before that.
+            let ended = ended_soon(&mut child).map(|status| format!(" ({status})")).unwrap_or_default();
             let message = format!("it ended before it was ready{ended}{}", tail(log, begins_at));
             Err(CliError::environment(message).hint(format!("its log is {}", log.display())))
         }
     }
+}
+
+/// How it has ended, if it does within a moment.
+fn ended_soon(child: &mut std::process::Child) -> Option<std::process::ExitStatus> {
+    let held = rustix::process::pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()?;
+    gleaner_client::door::wait_readable(held.as_fd(), Instant::now() + END_TIME_MAX).ok()?;
+    child.try_wait().ok()?
 }
 
 /// What the process says, after [`READY`]; `None` if it ends without.

@@ -33,6 +33,9 @@ pub fn keeps_here(fds: &[Arc<OwnedFd>; 3], limits: &[Limit]) -> Option<String> {
         return Some(format!("its standard input {why}"));
     }
     let file_size = limits.iter().find(|limit| limit.resource == FILE_SIZE).map_or(u64::MAX, |limit| limit.soft);
+    if stdio::is_opened_twice(stdout, stderr) {
+        return Some("its standard output and error are one file that was opened twice".into());
+    }
     let outputs = [("output", stdout), ("error", stderr)];
     outputs.into_iter().find_map(|(name, fd)| Some(format!("its standard {name} {}", unwritable(fd, file_size)?)))
 }
@@ -43,7 +46,11 @@ fn unreadable(fd: &OwnedFd) -> Option<&'static str> {
     }
     let flags = fcntl_getfl(fd).ok()?;
     let closed = flags.contains(OFlags::WRONLY) || flags.contains(OFlags::PATH);
-    closed.then_some("is not open for reading")
+    let is_changed = flags.contains(OFlags::RDWR) && stdio::kind(fd) == Some(FileType::RegularFile);
+    match closed {
+        true => Some("is not open for reading"),
+        false => is_changed.then_some("is a file that is open for writing as well"),
+    }
 }
 
 fn unwritable(fd: &OwnedFd, file_size: u64) -> Option<String> {

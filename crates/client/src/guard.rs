@@ -78,6 +78,8 @@ pub struct Guard {
     /// The same of what is not there, to which a link leads.
     absent: HashMap<TreePath, Vec<TreePath>>,
     looked_at: HashSet<TreePath>,
+    /// Where links in the home lead whose names are those of settings, and these; once it has been looked for.
+    of_home: Option<Vec<(TreePath, TreePath)>>,
     /// What the folders above a path are, by their paths.
     known: HashMap<TreePath, Option<Place>>,
 }
@@ -126,6 +128,25 @@ impl Guard {
             }
         }
         None
+    }
+
+    /// The dot-file of `home`, or what is in its folders of settings and programs, which is a link that leads to `path` or above it: to
+    /// something within one of these roots of the project, for who keeps settings under version control has them there.
+    pub fn led_from_home<'a>(
+        &mut self,
+        path: &TreePath,
+        home: &TreePath,
+        roots: impl Iterator<Item = &'a TreePath>,
+    ) -> Option<TreePath> {
+        let of_home = self.of_home.get_or_insert_with(|| links_of_settings(home));
+        if of_home.is_empty() {
+            return None;
+        }
+        let is_root: Vec<&TreePath> = roots.collect();
+        let leads_here = |(target, _): &&(TreePath, TreePath)| {
+            path.is_within(target) && !is_root.iter().any(|root| root.is_within(target))
+        };
+        of_home.iter().find(leads_here).map(|(_, at)| at.clone())
     }
 
     fn add(&mut self, at: &TreePath, stands_for: &str) {
@@ -239,6 +260,23 @@ impl Guard {
             }
         }
     }
+}
+
+/// Where the links lead that are settings in `home` by their names, and these names.
+fn links_of_settings(home: &TreePath) -> Vec<(TreePath, TreePath)> {
+    const FOLDERS: [&str; 6] =
+        ["", ".config", ".config/systemd", ".config/autostart", ".local/bin", ".local/share/applications"];
+    let mut found = Vec::new();
+    for folder in FOLDERS.iter().filter_map(|folder| home.resolve(folder.as_bytes())) {
+        let is_setting = |name: &[u8]| folder != *home || name.starts_with(b".") || name == b"bin";
+        let links = entries(&folder, |kind| kind == FileType::Symlink, INNER_MAX);
+        for at in links.iter().filter(|name| is_setting(name)).map(|name| folder.join(name)) {
+            let there = std::fs::canonicalize(OsStr::from_bytes(at.as_bytes())).ok();
+            let there = there.and_then(|target| TreePath::parse(target.as_os_str().as_bytes()));
+            found.extend(there.or_else(|| leads_to_nothing(&at)).map(|target| (target, at.clone())));
+        }
+    }
+    found
 }
 
 /// Where the link at `at` leads, if that is not there.

@@ -313,6 +313,11 @@ impl Server {
         tasks.get(&task).filter(of_view).or_else(|| tasks.values().find(of_view)).cloned()
     }
 
+    /// The tasks that run and have this view.
+    fn of_view(&self, view: ViewId) -> Vec<Arc<Running>> {
+        lock(&self.tasks).values().filter(|running| running.view.id() == view).cloned().collect()
+    }
+
     /// Calls off the tasks of a view that are to run here for what is not shown of a path of which `uses` is true. They share what is
     /// told; adds those that end by that.
     fn call_off_who_uses(
@@ -353,8 +358,11 @@ impl Server {
             Ok(faulted) => faulted,
             Err(error) => {
                 if let BindError::Late { .. } | BindError::TooMany { .. } = error {
-                    lock(&task.asked).late_in_job.get_or_insert_with(|| error.to_string());
-                    task.taint(&error.to_string());
+                    // Tasks of a view share what they are told: nobody knows which of them had this.
+                    for running in self.of_view(task.view.id()) {
+                        lock(&running.asked).late_in_job.get_or_insert_with(|| error.to_string());
+                        running.taint(&error.to_string());
+                    }
                 }
                 return refuse(error.to_string(), EIO);
             }

@@ -3,7 +3,8 @@
 use crate::commit;
 use crate::guard::{Guard, REPOSITORY, Walks, entries, is_bare, is_repository};
 use crate::policy::{
-    Access, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_way,
+    Access, FileFacts, ReadPolicy, Scope, WriteDecision, WriteFacts, WritePolicy, guarded, guarded_in, guarded_way,
+    is_of_integration,
 };
 use base::{Action, Change, Delta, TreePath};
 use rustix::fs::{Access as Rights, AtFlags, CWD, FileType, Stat, accessat, statat};
@@ -54,12 +55,16 @@ impl WriteRules {
         if let Some(reason) = directories.sources.contains(path).then(|| self.keeps_name(path)).flatten() {
             return commit::WriteDecision::Refuse(reason);
         }
-        match self.policy.decide(path, &facts(path, directories)) {
+        let facts = WriteFacts { is_no_root: self.is_no_root(path, directories), ..facts(path, directories) };
+        match self.policy.decide(path, &facts) {
             WriteDecision::Commit if self.policy.is_allowed(path) => commit::WriteDecision::Commit,
-            WriteDecision::Commit => match self.guards(path, directories) {
-                Some(name) => commit::WriteDecision::Refuse(format!("decides what is run here later ({name})")),
-                None => commit::WriteDecision::Commit,
-            },
+            WriteDecision::Commit if facts.goes_with_all => commit::WriteDecision::Commit,
+            WriteDecision::Commit => {
+                match self.guards(path, directories).filter(|name| !(facts.is_no_root && is_of_integration(name))) {
+                    Some(name) => commit::WriteDecision::Refuse(format!("decides what is run here later ({name})")),
+                    None => commit::WriteDecision::Commit,
+                }
+            }
             WriteDecision::Scratch(why) => commit::WriteDecision::Scratch(why.reason()),
             WriteDecision::Refuse(why) => {
                 // The policy names the path, and so does who shows the reason.
@@ -102,6 +107,16 @@ impl WriteRules {
         None
     }
 
+    /// Whether `path` is where continuous integration would look in a repository, and no repository is there.
+    fn is_no_root(&self, path: &TreePath, directories: &Directories<'_>) -> bool {
+        let Some((folder, name)) = guarded_in(path) else { return false };
+        let git = folder.join(b".git");
+        is_of_integration(name)
+            && !self.policy.folders().any(|root| *root == folder)
+            && !directories.makes(&git)
+            && statat(CWD, git.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_err()
+    }
+
     /// What a change at `path`, which the policy lets through by its name, is of what is guarded.
     fn guards(&self, path: &TreePath, directories: &Directories<'_>) -> Option<String> {
         let mut guard = wire::lock(&directories.guard);
@@ -122,6 +137,9 @@ impl WriteRules {
         }
         if let Some(folder) = directories.makes_repository(path) {
             return Some(format!("git would take {folder} for a repository, with settings of its own"));
+        }
+        if let Some(at) = self.policy.home().and_then(|home| guard.led_from_home(path, home, self.policy.roots())) {
+            return Some(format!("it is what {at} leads to"));
         }
         let meaning = guard.meaning(path, self.policy.home())?;
         let is_folder = statat(CWD, path.as_bytes(), AtFlags::SYMLINK_NOFOLLOW).is_ok_and(is_directory);
@@ -146,6 +164,8 @@ pub struct Directories<'a> {
     renamed: HashMap<&'a TreePath, &'a TreePath>,
     /// Where it has files.
     files: HashSet<&'a TreePath>,
+    /// What it removes.
+    removed: HashSet<&'a TreePath>,
     /// What it makes that repositories have, by folder.
     parts: HashSet<(TreePath, &'static str)>,
     /// What it gives another name, and does not change otherwise.
@@ -180,6 +200,8 @@ impl<'a> Directories<'a> {
         let renamed = renames.collect();
         let is_file = |change: &&Change| matches!(change.action, Action::File { .. } | Action::Fifo { .. });
         let files = delta.changes.iter().filter(is_file).map(|change| &change.path).collect();
+        let is_removal = |change: &&Change| matches!(change.action, Action::Remove);
+        let removed = delta.changes.iter().filter(is_removal).map(|change| &change.path).collect();
         let linked = delta.changes.iter().filter_map(|change| match &change.action {
             Action::HardLink { to } => Some(to),
             _ => None,
@@ -196,7 +218,7 @@ impl<'a> Directories<'a> {
         let (moved, guard) = (moved.flatten().collect(), Mutex::default());
         let replaced = replaced.flatten().collect();
         let mut directories =
-            Self { all, replaced, moved, renamed, files, parts: HashSet::new(), linked, sources, guard };
+            Self { all, replaced, moved, renamed, files, removed, parts: HashSet::new(), linked, sources, guard };
         let made = delta.changes.iter().map(|change| &change.path).filter(|path| directories.makes(path));
         let parts = made.filter_map(|path| Some((path.parent()?, part_of_repository(path)?)));
         directories.parts = parts.collect();
@@ -221,6 +243,11 @@ impl<'a> Directories<'a> {
 
     fn makes(&self, path: &TreePath) -> bool {
         self.all.contains(path) || self.files.contains(path) || self.moved.contains(path)
+    }
+
+    /// Whether what is at `path` decides something in a folder that is removed with it.
+    fn goes_with_all(&self, path: &TreePath) -> bool {
+        self.removed.contains(path) && guarded_in(path).is_some_and(|(folder, _)| self.removed.contains(&folder))
     }
 
     /// Where what will be in the folder at `path` is now, if it is moved there.
@@ -257,6 +284,8 @@ fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
             || may_write(path, &directories.replaced)
             || found.is_some_and(|stat| may_change(path, &stat)),
         new_repository: is_in_new_repository(path),
+        goes_with_all: directories.goes_with_all(path),
+        is_no_root: false,
     }
 }
 

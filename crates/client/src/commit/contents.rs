@@ -9,6 +9,7 @@ use super::stage::Slot;
 use super::stamp::{Seen, Stamp};
 use super::tree::{self, Meta, Node};
 use super::{NoteKind, closed, files};
+use crate::snapshot::is_open_to_write;
 use base::delta::FileChange;
 use base::{Action, Attr, Base, Content, TreePath, Xattr};
 use rustix::fs::OFlags;
@@ -103,7 +104,8 @@ impl Planner<'_, '_> {
     }
 
     /// Whether the file at `path` can only be written in place: it has other names, is a mount, cannot be renamed, a new one could not
-    /// have its owner and group, or others who have it open may wait for the lock that the task has on it.
+    /// have its owner and group, or others who have it open may wait for the lock that the task has on it, or write to it: what they write
+    /// afterwards must not go to a file that is gone.
     fn must_stay(&mut self, path: &TreePath, slot: Slot, node: &Node, attr: &Attr) -> Checked<bool> {
         let parent = self.parent_of(path)?;
         let foreign = parent.sticky && !rights::owns(node);
@@ -112,6 +114,10 @@ impl Planner<'_, '_> {
         let held = self.tree.hold(&self.origin(path).unwrap_or_else(|| path.clone()));
         let is_locked = self.evidence.is_locked(path);
         if held.is_ok_and(|held| (is_locked && tree::is_writable_file(&held)) || tree::has_access_list(held)) {
+            return Ok(true);
+        }
+        let there = self.tree.open_file(&self.origin(path).unwrap_or_else(|| path.clone()), OFlags::RDONLY);
+        if there.is_ok_and(is_open_to_write) {
             return Ok(true);
         }
         let owned = rights::may_own(attr, self.stages.group(slot.folder));

@@ -41,6 +41,47 @@ fn file() -> Action {
     Action::File { attr, xattrs: Vec::new(), content, change: FileChange::Written }
 }
 
+/// Who keeps settings under version control has links to them in the home.
+#[test]
+fn what_dot_files_lead_to_is_guarded() {
+    let links = "mkdir -p ssh vim ~/.config; echo x > bashrc; ln -s p/bashrc ~/.bashrc; ln -s ../p/vim ~/.config/nvim; \
+                 ln -s p/zshrc ~/.zshrc; ln -s p ~/.dotfiles; ln -s p/tools ~/bin; mkdir tools; echo x > plain";
+    for (at, is_let_through) in [
+        ("bashrc", false),
+        ("vim/init.lua", false),
+        ("zshrc", false),
+        ("tools/ls", false),
+        ("plain", true),
+        ("new", true),
+    ] {
+        let (_folder, root, rules) = project(links);
+        let path = root.resolve(at.as_bytes()).expect("a path");
+        let delta = Delta { changes: vec![Change { path: path.clone(), base: Base::Absent, action: file() }] };
+        let decision = rules.decide(&path, &Directories::of(&delta));
+        assert_eq!(decision == WriteDecision::Commit, is_let_through, "{at}: {decision:?}");
+    }
+}
+
+#[test]
+fn what_decides_in_a_folder_goes_with_it() {
+    let (_folder, root, rules) = project(
+        "mkdir -p clone/.git/hooks node_modules/a; echo x > clone/.git/config; echo x > node_modules/a/.travis.yml",
+    );
+    let decides = |paths: &[&str], at: &str| {
+        let removed = |at: &&str| Change {
+            path: root.resolve(at.as_bytes()).expect("a path"),
+            base: Base::Bound(Seq(1)),
+            action: Action::Remove,
+        };
+        let delta = Delta { changes: paths.iter().map(removed).collect() };
+        rules.decide(&root.resolve(at.as_bytes()).expect("a path"), &Directories::of(&delta)) == WriteDecision::Commit
+    };
+    let all = ["clone", "clone/.git", "clone/.git/config", "clone/.git/hooks"];
+    assert!(all.iter().all(|at| decides(&all, at)));
+    assert!(!decides(&["clone/.git/config"], "clone/.git/config"));
+    assert!(decides(&["node_modules/a/.travis.yml"], "node_modules/a/.travis.yml"), "nobody runs it there");
+}
+
 /// A project's file grants no way around the guard either.
 #[test]
 fn what_is_granted_is_guarded_all_the_same() {

@@ -27,11 +27,23 @@ const SECRET_PARTS: &[&str] = &[
     "PRIVATEKEY",
     "COOKIE",
     "JWT",
+    "BW_SESSION",
+    "OP_SESSION",
+    "CONNECTION_STRING",
+    "CONNECTIONSTRING",
+    "WEBHOOK",
+    "MNEMONIC",
+    "SEED_PHRASE",
+    "ENCRYPTION_KEY",
+    "SIGNATURE_KEY",
+    "SIGNING_KEY",
+    "PASS_WORD",
 ];
-const SECRET_ENDINGS: &[&str] = &["_KEY", "_PASS", "_PWD", "_PAT", "_DSN"];
+const SECRET_ENDINGS: &[&str] = &["_KEY", "_KEYS", "_KEY_PEM", "_PASS", "_PWD", "_PW", "_PAT", "_DSN"];
 const SECRET_NAMES: &[&str] = &[
     "PASS",
     "PASSWORDS",
+    "SSHPASS",
     "SSH_AGENT_PID",
     "GPG_AGENT_INFO",
     "GPG_TTY",

@@ -3,9 +3,24 @@
 /// Endings of names under which keys and passwords are kept. A name alone says nothing: certificates are called so as well.
 const KEY_ENDINGS: &[&str] = &[".kdbx", ".p12", ".pfx", ".keytab", ".jks", ".ppk", ".pem", ".key", ".gpg", ".asc"];
 /// Files of variables and of settings that are written as such, which may hold passwords.
-const VARIABLE_FILES: &[&str] = &[".envrc", ".npmrc", ".flaskenv"];
+#[rustfmt::skip]
+const VARIABLE_FILES: &[&str] = &[
+    ".envrc", ".npmrc", ".flaskenv", ".Renviron", ".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_aliases", ".zshrc", ".zshenv",
+    ".zprofile", ".zlogin", ".kshrc", ".gitconfig", ".hgrc", ".wgetrc",
+];
 /// Settings of version control and of installers, which may have addresses with passwords in them.
-const SETTINGS_FILES: &[&str] = &["config", ".gitconfig", "hgrc", ".hgrc", "pip.conf", "pip.ini", ".condarc"];
+const SETTINGS_FILES: &[&str] = &[
+    "config",
+    ".gitconfig",
+    "hgrc",
+    ".hgrc",
+    "pip.conf",
+    "pip.ini",
+    ".condarc",
+    ".wgetrc",
+    "init.gradle",
+    ".Rprofile",
+];
 /// What the name of such a file ends with that is there to be copied and filled in.
 const TEMPLATES: &[&str] = &["example", "sample", "template", "tmpl", "dist", "defaults"];
 

@@ -47,16 +47,22 @@ const GUARDED: &[&str] = &[
     ".lefthook-local.yml", ".lefthook", ".lefthook-local", ".overcommit.yml", "captainhook.json",
     // What shells do in a folder.
     ".envrc", ".mise.toml", "mise.toml", ".mise.local.toml", "mise.local.toml", ".mise", ".config/mise", ".config/mise.toml", ".autoenv",
-    ".autoenv.zsh", ".autoenv_leave.zsh",
+    ".autoenv.zsh", ".autoenv_leave.zsh", ".direnv", ".rvmrc",
     // What editors and debuggers do there.
     ".vscode", ".idea", ".zed", ".helix", ".fleet", ".vimrc", ".gvimrc", ".exrc", ".nvimrc", ".nvim.lua", ".lvimrc", ".ycm_extra_conf.py",
     ".dir-locals.el", ".dir-locals-2.el", ".gdbinit", ".lldbinit", ".pdbrc", ".irbrc", ".pryrc", ".octaverc",
+    ".Rprofile", ".RData", ".ghci", ".ocamlinit", ".iex.exs", ".erlang", ".perldb", ".byebugrc", ".rdbgrc", ".local.vimrc", ".vim", ".vs",
     // What assistants may do there, and containers in which one works.
     ".claude", ".cursor", ".windsurf", ".gemini", ".codex", ".continue", ".mcp.json", ".aider.conf.yml", ".devcontainer", ".devcontainer.json",
+    ".gitpod.yml", ".replit", ".git/rebase-merge/git-rebase-todo",
     // What every command of a tool is told.
-    ".cargo/config.toml", ".cargo/config", ".yarn/releases", ".yarn/plugins", ".yarnrc.yml", ".yarnrc", ".npmrc", ".pnpmfile.cjs",
+    ".cargo/config.toml", ".cargo/config", ".yarn/releases", ".yarn/plugins", ".yarnrc.yml", ".yarnrc", ".npmrc", ".pnpmfile.cjs", ".pnpmfile.mjs", "bunfig.toml", ".bundle/config",
     ".mvn/extensions.xml", ".mvn/jvm.config", ".mvn/maven.config", "rust-toolchain", "rust-toolchain.toml", ".gleaner.toml",
-    // Continuous integration.
+];
+
+/// The same of continuous integration, which looks for it at the root of a repository.
+#[rustfmt::skip]
+const GUARDED_OF_INTEGRATION: &[&str] = &[
     ".github/workflows", ".github/actions", ".gitea", ".forgejo", ".gitlab-ci.yml", ".circleci", ".travis.yml", ".cirrus.yml", ".cirrus.star",
     ".woodpecker.yml", ".woodpecker.yaml", ".woodpecker", ".drone.yml", ".drone.yaml", ".drone.star", ".buildkite", ".semaphore", ".teamcity",
     ".tekton", ".harness", ".builds", ".build.yml", ".appveyor.yml", "appveyor.yml", ".zuul.yaml", "zuul.yaml", ".zuul.d", "Jenkinsfile",
@@ -67,7 +73,7 @@ const GUARDED: &[&str] = &[
 /// Those, by their first component in small letters.
 static BY_FIRST: LazyLock<HashMap<Vec<u8>, Vec<&'static str>>> = LazyLock::new(|| {
     let mut by_first: HashMap<Vec<u8>, Vec<&'static str>> = HashMap::new();
-    for name in GUARDED {
+    for name in guarded_places() {
         by_first.entry(first(name).to_ascii_lowercase().into()).or_default().push(name);
     }
     by_first
@@ -82,7 +88,25 @@ const GUARDED_WAYS: &[&str] = &[".git", ".hg", ".svn", ".jj", ".cargo", ".github
 
 /// The guarded places, relative to the folder that has them.
 pub(crate) fn guarded_places() -> impl Iterator<Item = &'static str> {
-    GUARDED.iter().copied()
+    GUARDED.iter().chain(GUARDED_OF_INTEGRATION).copied()
+}
+
+/// Whether this guarded place is one of continuous integration.
+pub(crate) fn is_of_integration(name: &str) -> bool {
+    GUARDED_OF_INTEGRATION.contains(&name)
+}
+
+/// The folder in which `path` decides something, and what of what is guarded it is.
+pub(crate) fn guarded_in(path: &TreePath) -> Option<(TreePath, &'static str)> {
+    let name = guarded(path)?;
+    let mut folders = std::iter::successors(path.parent(), TreePath::parent);
+    // The nearest in which what is left of the path is still guarded, and begins with it.
+    let first = first(name).as_bytes();
+    let folder = folders.find(|folder| {
+        let inner = path.relative_to(folder).unwrap_or_default();
+        inner.split(|byte| *byte == b'/').next().is_some_and(|part| folded_name(part).eq_ignore_ascii_case(first))
+    });
+    folder.map(|folder| (folder, name))
 }
 
 /// Whether a guarded place, or a way to one, may begin with an entry of this name.

@@ -19,7 +19,7 @@ pub use caches::Places;
 pub use contents::{LOOK_BYTES, LOOK_BYTES_WITHIN, Looked, holds_texts, is_gleaner_key, secret_in};
 pub use environment::{Environment, environment, looks_secret};
 pub use granted::{Granted, PROJECT_FILE, Pattern, without_effect};
-pub(crate) use guarded::{begins_guarded, guarded, guarded_places, guarded_way};
+pub(crate) use guarded::{begins_guarded, guarded, guarded_in, guarded_places, guarded_way, is_of_integration};
 pub(crate) use names::secret_places;
 pub use read::ReadPolicy;
 pub use scope::{Lookup, Project, Scope, ScopeInput, project_of};

@@ -5,7 +5,7 @@ use super::caches::Places;
 use super::granted::{Granted, PROJECT_FILE};
 use super::linked::{environments_of, folders_of_environment, git_folders};
 use super::names::{home_of, is_services_place};
-use super::scripts::mentioned;
+use super::scripts::{mentioned, programs};
 use base::TreePath;
 
 /// What the file system says, for those who decide without looking at it themselves.
@@ -92,12 +92,16 @@ pub struct Scope {
     pub named: Vec<TreePath>,
     /// What scripts in the arguments name, the same.
     pub mentioned: Vec<TreePath>,
+    /// Of these, what is named to be run: it is read, and not written to.
+    pub programs: Vec<TreePath>,
     /// The home itself is named in the arguments, or is the working directory: its listing may be seen.
     pub home_listed: bool,
     /// Folders that the environment names as places of programs and libraries.
     pub folders: Vec<TreePath>,
     /// The virtual environments that are active, or whose interpreter the command runs.
     pub environments: Vec<TreePath>,
+    /// Those of them that are so by what no command elsewhere may change: these may be changed.
+    pub own_environments: Vec<TreePath>,
     /// Places of caches, outputs and files of the moment that the environment names.
     pub places: Places,
     /// What is secret because a link at the place of a secret leads there, or because it is this program's own.
@@ -139,16 +143,29 @@ impl Scope {
         named.sort();
         named.dedup();
         let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten();
+        let programs = with_physical(programs(input.argv, input.cwd, home.as_ref()));
+        let project = project_of(input.cwd, home.as_ref(), lookup);
+        let in_project = |path: &TreePath| project.iter().flat_map(Project::roots).any(|root| path.is_within(root));
         let useful = |path: &TreePath| !above(path);
         let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
-        let environments = environments.filter_map(TreePath::parse);
-        let environments = environments.chain(environments_of(input.program.iter().chain(&named), lookup));
-        let mut environments: Vec<_> = environments.flat_map(both).filter(useful).collect();
-        environments.sort();
-        environments.dedup();
+        let sorted = |paths: &mut dyn Iterator<Item = TreePath>| {
+            let mut all: Vec<_> = paths.flat_map(both).filter(useful).collect();
+            all.sort();
+            all.dedup();
+            all
+        };
+        // What lies in the project a result may have made: that names environments there alone.
+        let (inner, outer): (Vec<&TreePath>, Vec<&TreePath>) =
+            input.program.iter().chain(&named).partition(|path| in_project(path));
+        let by_project = environments_of(inner.into_iter(), lookup);
+        let active = environments.filter_map(TreePath::parse).chain(environments_of(outer.into_iter(), lookup));
+        let active: Vec<_> = active.chain(by_project.iter().filter(|root| in_project(root)).cloned()).collect();
+        let own_environments = sorted(&mut active.iter().cloned());
+        let environments = sorted(&mut active.into_iter().chain(by_project));
         let mut folders: Vec<_> = folders_of(input.env).into_iter().flat_map(both).filter(useful).collect();
         if input.trust != Trust::Own {
-            let inner = environments.iter().flat_map(|root| folders_of_environment(root, lookup));
+            let outside = environments.iter().filter(|root| !in_project(root));
+            let inner = outside.flat_map(|root| folders_of_environment(root, lookup));
             folders.extend(inner.flat_map(both).filter(useful).collect::<Vec<_>>());
         }
         folders.sort();
@@ -156,7 +173,6 @@ impl Scope {
         let places = Places::of(input.env, &|place| both(place).filter(useful).collect());
         let closed = home.as_ref().map(|home| lookup.secrets(home)).unwrap_or_default();
         let closed = closed.into_iter().filter(useful).collect();
-        let project = project_of(input.cwd, home.as_ref(), lookup);
         let (uid, cwd, trust, granted) = (input.uid, input.cwd.clone(), input.trust, Granted::default());
         let (opened, closes_all, grants_nothing) = Default::default();
         let scope = Self {
@@ -166,9 +182,11 @@ impl Scope {
             project,
             named,
             mentioned,
+            programs,
             home_listed,
             folders,
             environments,
+            own_environments,
             places,
             closed,
             opened,

@@ -1,6 +1,7 @@
 //! Paths in the script of a shell: `sh -c 'convert a.png ~/Pictures/b.png'` names its output as `convert` itself would.
 
 use super::names::under_any;
+use crate::remote_ability;
 use base::TreePath;
 use base::words::last_name;
 
@@ -20,6 +21,46 @@ pub(super) fn mentioned(argv: &[Vec<u8>], cwd: &TreePath, home: Option<&TreePath
         words.filter_map(|word| path(word, cwd, home)).collect::<Vec<_>>()
     });
     words.take(PATHS_MAX).collect()
+}
+
+/// The programs that this command runs by their paths, itself, by what runs another (`env`, `timeout`), or in a script.
+pub(super) fn programs(argv: &[Vec<u8>], cwd: &TreePath, home: Option<&TreePath>) -> Vec<TreePath> {
+    let (mut words, mut left): (Vec<&[u8]>, _) = (Vec::new(), Some(argv));
+    while let Some([program, arguments @ ..]) = left {
+        words.push(program);
+        let is_shell = SHELLS.contains(&last_name(program));
+        words.extend(script(arguments).filter(|_| is_shell).into_iter().flat_map(first_words));
+        left = left.and_then(|argv| remote_ability::inner(last_name(program), argv));
+    }
+    let paths = words.into_iter().filter(|word| word.contains(&b'/')).take(PATHS_MAX);
+    paths.filter_map(|word| absolute(word, home).or_else(|| cwd.resolve(word))).collect()
+}
+
+/// The words of a script that stand where commands do.
+fn first_words(script: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const ENDS: &[u8] = b"\n;|&(){}`";
+    const BEFORE: &[&[u8]] =
+        &[b"if", b"then", b"else", b"elif", b"do", b"while", b"until", b"!", b"exec", b"command", b"time", b"eval"];
+    let commands = script.split(|byte| ENDS.contains(byte));
+    commands.filter_map(|command| {
+        let words = command.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+        let mut words = words.map(|word| word.strip_prefix(b"\"").unwrap_or(word));
+        // `A=1 program`.
+        let is_assignment =
+            |word: &[u8]| word.split(|byte| *byte == b'/').next().is_some_and(|name| name.contains(&b'='));
+        let word = words.find(|word| !BEFORE.contains(word) && !is_assignment(word));
+        word.map(|word| word.strip_suffix(b"\"").unwrap_or(word))
+    })
+}
+
+/// A word that begins at the root or in the home.
+fn absolute(word: &[u8], home: Option<&TreePath>) -> Option<TreePath> {
+    let in_home = [&b"~/"[..], b"$HOME/", b"${HOME}/"].iter().find_map(|start| word.strip_prefix(*start));
+    match (in_home, word) {
+        (Some(rest), _) => home?.resolve(rest),
+        (None, [b'/', ..]) => TreePath::root().resolve(word),
+        _ => None,
+    }
 }
 
 /// The scripts among the words of a command, which may be run by another one (`env`, `nice`).
@@ -50,13 +91,8 @@ fn script(arguments: &[Vec<u8>]) -> Option<&[u8]> {
 
 /// The path that a word of a script is, if it is one that matters.
 fn path(word: &[u8], cwd: &TreePath, home: Option<&TreePath>) -> Option<TreePath> {
-    let in_home = [&b"~/"[..], b"$HOME/", b"${HOME}/"].iter().find_map(|start| word.strip_prefix(*start));
-    let path = match (in_home, word) {
-        (Some(rest), _) => home?.resolve(rest)?,
-        (None, [b'/', ..]) => TreePath::root().resolve(word)?,
-        (None, [b'.', b'.', b'/', ..]) => cwd.resolve(word)?,
-        _ => return None,
-    };
+    let above = || cwd.resolve(word).filter(|_| word.starts_with(b"../"));
+    let path = absolute(word, home).or_else(above)?;
     (!under_any(&path, NOBODYS) && !path.is_in_system_folder()).then_some(path)
 }
 
@@ -87,6 +123,23 @@ mod tests {
             &["timeout", "5", "dash", "-c", "cat /srv/x"],
         ] {
             assert_eq!(of(argv), ["/srv/x"], "{argv:?}");
+        }
+        let run = |argv: &[&str]| {
+            let argv: Vec<Vec<u8>> = argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+            let path = |text: &str| TreePath::parse(text.as_bytes()).expect("a path");
+            let programs = programs(&argv, &path("/w/d"), Some(&path("/home/u")));
+            programs.iter().map(TreePath::to_string).collect::<Vec<_>>()
+        };
+        for (argv, wanted) in [
+            (&["/usr/bin/make", "/srv/x"][..], &["/usr/bin/make"][..]),
+            (&["env", "A=1", "timeout", "5", "./x", "/srv/x"], &["/w/d/x"]),
+            (
+                &["sh", "-c", "A=/y /bin/a /srv/x | if \"~/b\"; then exec /bin/c; fi"],
+                &["/bin/a", "/home/u/b", "/bin/c"],
+            ),
+            (&["make", "/srv/x"], &[]),
+        ] {
+            assert_eq!(run(argv), wanted, "{argv:?}");
         }
         for argv in [&["git", "commit", "-m", "see /srv/x"][..], &["sh", "script", "-c", "/srv/x"], &["sh", "-c"]] {
             assert!(of(argv).is_empty(), "{argv:?}");

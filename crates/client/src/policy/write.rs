@@ -2,8 +2,8 @@
 
 use super::caches::{is_cache, is_system_cache, leads_to_cache};
 use super::granted::never;
-use super::guarded::guarded;
-use super::names::{first_in_home, is_secret, is_services_place, is_system_place};
+use super::guarded::{guarded, is_of_integration};
+use super::names::{first_in_home, is_secret, is_services_place, is_system_place, is_tool};
 use super::read::is_plain_entry;
 use super::{Scope, Trust};
 use base::TreePath;
@@ -19,6 +19,10 @@ pub struct WriteFacts {
     pub may_write: bool,
     /// The path is in a repository that this very task makes (no `.git` was there before).
     pub new_repository: bool,
+    /// It is removed together with the folder in which it decides anything.
+    pub goes_with_all: bool,
+    /// It is what continuous integration looks for at the root of a repository, and there is none.
+    pub is_no_root: bool,
 }
 
 /// Why a path is refused that its user may not change here.
@@ -27,8 +31,6 @@ pub const COULD_NOT: &str = "could not be changed by you here either";
 const OUTSIDE: &str = "is outside the write policy";
 /// Folders for everybody's files of the moment.
 const TEMPORARY: [&[u8]; 3] = [b"/tmp/", b"/var/tmp/", b"/dev/shm/"];
-/// Folders for those of what runs.
-const RUNTIME: [&[u8]; 2] = [b"/run/", b"/var/run/"];
 
 /// What becomes of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,7 +91,10 @@ const DEFAULT_OUTPUTS: &[&[u8]] =
 
 impl WritePolicy {
     /// The policy for a command about `scope`, with the paths that the caller allowed for once (`--allow-write`).
-    pub fn new(scope: Scope, allowed: Vec<TreePath>) -> Self {
+    pub fn new(mut scope: Scope, allowed: Vec<TreePath>) -> Self {
+        // What is named to be run is no output.
+        let Scope { named, mentioned, programs, .. } = &mut scope;
+        [named, mentioned].into_iter().for_each(|paths| paths.retain(|path| !programs.contains(path)));
         Self { scope, allowed }
     }
 
@@ -137,14 +142,17 @@ impl WritePolicy {
         let home = self.scope.home_of(path);
         let is_granted = self.scope.granted.writes(path) && never(path, home.as_ref(), &self.scope.closed).is_none();
         // What is dropped needs no rights, and must not fail a command for a cache that it would have liked to keep.
-        if let Some(why) = self.scratch(path, home.as_ref()).filter(|_| !is_granted) {
+        let is_output = !facts.directory && self.scope.is_named_itself(path);
+        if let Some(why) = self.scratch(path, home.as_ref()).filter(|_| !is_granted && !is_output) {
             return Scratch(why);
         }
-        if is_secret(path, home.as_ref()) {
+        let is_closed = self.scope.closed.iter().any(|closed| path.is_within(closed));
+        if is_closed || is_secret(path, home.as_ref()) {
             return Refuse(format!("{path} is on the list of secrets, which no command may change from elsewhere"));
         }
         let is_new = |name: &str| is_new_sample(path, name, facts) || is_new_tree(path, name, facts);
-        if let Some(name) = guarded(path).filter(|name| !is_new(name)) {
+        let counts = |name: &&str| !(facts.goes_with_all || facts.is_no_root && is_of_integration(name));
+        if let Some(name) = guarded(path).filter(counts).filter(|name| !is_new(name)) {
             return Refuse(format!("{path} decides what is run here later ({name})"));
         }
         if !facts.may_write {
@@ -231,7 +239,7 @@ impl WritePolicy {
         }
         let temporary = TEMPORARY.iter().any(|folder| path.as_bytes().starts_with(folder));
         // What services have there is not replaced.
-        let is_runtime = RUNTIME.iter().any(|folder| path.as_bytes().starts_with(folder)) && facts.owner.is_none();
+        let is_runtime = facts.owner.is_none() && is_note_of_run(path, facts);
         (temporary || is_runtime) && path.components().count() > 1 && is_own
     }
 
@@ -256,13 +264,28 @@ impl WritePolicy {
     }
 
     fn in_environment(&self, path: &TreePath) -> bool {
-        self.scope.environments.iter().any(|environment| path.is_within(environment))
+        self.scope.own_environments.iter().any(|environment| path.is_within(environment))
     }
 
     /// In the home as the working directory: what is new, or has a name that tools give by themselves.
     fn is_output_at_home(&self, path: &TreePath, facts: &WriteFacts, home: &TreePath) -> bool {
-        // The first component is known not to start with a dot.
-        facts.owner.is_none() || (is_plain_entry(path, home) && DEFAULT_OUTPUTS.contains(&path.name()))
+        // The first component is known not to start with a dot. What is put where programs are is run by their names.
+        let has_programs = is_tool(path, home) || self.scope.folders.iter().any(|folder| path.is_within(folder));
+        (facts.owner.is_none() && !has_programs)
+            || (is_plain_entry(path, home) && DEFAULT_OUTPUTS.contains(&path.name()))
+    }
+}
+
+/// What a program notes in `/run` of its run, itself in no folder, or in its user's: other folders there tell services what to do.
+fn is_note_of_run(path: &TreePath, facts: &WriteFacts) -> bool {
+    const ENDINGS: [&[u8]; 3] = [b".pid", b".lock", b".log"];
+    let parts: Vec<&[u8]> = path.components().collect();
+    match parts[..] {
+        [b"run", b"user", _, _, ..] => true,
+        [b"run", name] | [b"var", b"run", name] => {
+            !facts.directory && ENDINGS.iter().any(|ending| name.ends_with(ending))
+        }
+        _ => false,
     }
 }
 

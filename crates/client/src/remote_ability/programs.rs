@@ -83,6 +83,9 @@ pub(super) fn by_arguments(name: &str, arguments: &[Vec<u8>], surroundings: &Sur
             reason(Interactive, "without a script is a conversation on this machine")
         }
         "git" => git(arguments, surroundings),
+        "tar" if is_incremental(arguments) => {
+            reason(Machine, "notes the numbers of files, which are others on workers")
+        }
         _ if fetches(name, arguments) => reason(Network, "fetches over the network"),
         _ if name.starts_with("python") && module(arguments).is_some_and(|(name, rest)| fetches(&name, rest)) => {
             reason(Network, "fetches over the network")
@@ -231,7 +234,6 @@ fn module(arguments: &[Vec<u8>]) -> Option<(String, &[Vec<u8>])> {
     Some((name, &arguments[at + 2..]))
 }
 
-/// `git` commands that need the network, a conversation, or write what only this machine may.
 /// Whether an argument of `uname` asks for more than system, host name and kind of processor, which are the same elsewhere.
 fn tells_release(argument: &[u8]) -> bool {
     match argument.strip_prefix(b"--") {
@@ -258,8 +260,22 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
     match command.as_str() {
         "ls-remote" => of_kind(Network),
         "clone" | "fetch" | "pull" | "push" | "send-email" | "svn" | "credential" | "lfs" => of_kind(Keys),
-        "init" | "config" | "remote" | "submodule" | "worktree" | "maintenance" | "daemon" | "instaweb" => {
-            reason(Machine, "writes what decides how git runs here, which only this machine may")
+        "init" | "config" | "remote" | "submodule" | "worktree" | "maintenance" | "daemon" | "instaweb"
+        | "sparse-checkout" => reason(Machine, WRITES_SETTINGS),
+        // The settings say which branch another one follows.
+        "branch" if rest.iter().any(|argument| changes_branch(argument)) => reason(Machine, WRITES_SETTINGS),
+        // The index holds when each file of the tree was changed, which for one that is written elsewhere is when it comes here.
+        "stash" | "merge" | "rebase" | "cherry-pick" | "revert" | "am" | "restore" | "read-tree"
+            if !has(&["-S", "--gpg-sign", "-i", "--interactive", "-p", "--patch"]) =>
+        {
+            reason(Machine, WRITES_TREE)
+        }
+        "reset" if has(&["--hard", "--merge", "--keep"]) => reason(Machine, WRITES_TREE),
+        "checkout" if has(&["--", "-f", "--force"]) => reason(Machine, WRITES_TREE),
+        "checkout" | "switch"
+            if rest.iter().take_while(|argument| *argument != b"--").any(|argument| !argument.starts_with(b"-")) =>
+        {
+            reason(Machine, WRITES_SETTINGS)
         }
         "commit" | "merge" | "tag" | "notes"
             if has(&["-S", "-s", "--gpg-sign"]) && command != "commit" || has(&["-S", "--gpg-sign"]) =>
@@ -284,6 +300,34 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
         }
         _ => None,
     }
+}
+
+const WRITES_TREE: &str = "notes when the files that it writes were changed, which is told here";
+const WRITES_SETTINGS: &str = "writes what decides how git runs here, which only this machine may";
+
+/// Whether `tar` is asked for what has changed since a time before: by the letters of its first word, with or without a dash.
+fn is_incremental(arguments: &[Vec<u8>]) -> bool {
+    let first = arguments.first().map_or(&b""[..], Vec::as_slice);
+    let letters = first.strip_prefix(b"-").unwrap_or(first);
+    let has_letter = !letters.starts_with(b"-")
+        && letters.iter().take_while(|letter| **letter != b'f').any(|letter| b"gG".contains(letter));
+    has_letter || long(arguments, &["--listed-incremental", "--incremental"])
+}
+
+/// Whether with this argument `git branch` changes the settings of a branch: which one it follows, or that it is there no more.
+fn changes_branch(argument: &[u8]) -> bool {
+    const LONG: [&[u8]; 8] = [
+        b"--set-upstream",
+        b"--unset-upstream",
+        b"--track",
+        b"--move",
+        b"--copy",
+        b"--delete",
+        b"--edit-description",
+        b"--no-track",
+    ];
+    let letters = argument.strip_prefix(b"-").filter(|letters| !letters.starts_with(b"-")).unwrap_or_default();
+    LONG.iter().any(|long| argument.starts_with(long)) || letters.iter().any(|letter| b"utmMcCdD".contains(letter))
 }
 
 fn long(arguments: &[Vec<u8>], names: &[&str]) -> bool {

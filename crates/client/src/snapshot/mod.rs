@@ -20,7 +20,6 @@ pub use disk::Disk;
 pub use not_shown::{NotShown, Unshown};
 pub use read::ReadError;
 pub(crate) use secret::is_of_project;
-#[cfg(test)]
 pub(crate) use stamp::is_open_to_write;
 pub use stamp::{Grain, NamingSecret, Stamp, attr_of, now};
 pub(crate) use stamp::{STATX_MNT_ID_UNIQUE, look_at_mounts, mount_of, stat_at, wanted};

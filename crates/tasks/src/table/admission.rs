@@ -133,7 +133,8 @@ impl Demands {
     fn check(&self, place: u8, now_ms: u64, deadline_ms: u64, new: &New) -> Result<(), u64> {
         let demand = &self.all[usize::from(place)];
         let done_ms = |by_ms: u64| u128::from(by_ms.saturating_sub(now_ms + new.run_ms)) * u128::from(new.rate);
-        let fits = |work: u64, by_ms: u64| u128::from(work) * 1_000 <= done_ms(by_ms);
+        // The last one needs its own time, also if nothing comes before it.
+        let fits = |work: u64, by_ms: u64| by_ms >= now_ms + new.run_ms && u128::from(work) * 1_000 <= done_ms(by_ms);
         // What is due by the end of the buckets so far. When the last one of the new tasks begins, the others have been done.
         let mut sum = demand.late + new.cost_ms;
         let before = |sum: u64, by_ms: u64| sum - new.one_ms + demand.parts(now_ms, by_ms);

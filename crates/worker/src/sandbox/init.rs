@@ -189,6 +189,12 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     launch(setup, listener)
 }
 
+/// Device and inode of the pipe to which output goes.
+fn pipe_of(sink: &Sink) -> Option<(u64, u64)> {
+    let Sink::Stream(pipe) = sink else { return None };
+    rustix::fs::fstat(pipe).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
 /// Where the calls arrive that the filter has this process decide, if the task is watched and this kernel can do that.
 fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failure> {
     let attributes = setup.order.keeps_xattrs_back;
@@ -207,7 +213,8 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
             }
         };
         if let Ok(listener) = installed {
-            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins)));
+            let outputs = [&setup.order.stdout, &setup.order.stderr].into_iter().filter_map(pipe_of).collect();
+            return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs)));
         }
     }
     if attributes {

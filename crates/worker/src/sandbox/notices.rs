@@ -73,6 +73,8 @@ pub struct Listener {
     /// What scripts have made by names that are not those of locks.
     made_by_any_name: RefCell<HashSet<PathBuf>>,
     ports: addresses::Ports,
+    /// The pipes to its client: devices and inodes.
+    outputs: Vec<(u64, u64)>,
 }
 
 /// A call that waits.
@@ -116,8 +118,16 @@ impl AsFd for Listener {
 
 impl Listener {
     /// Of a task that is watched for this.
-    pub fn new(fd: OwnedFd, watch: Watch, is_root: bool, stand_ins: Option<StandIns>) -> Self {
+    /// `outputs`: device and inode of the pipes to its client.
+    pub fn new(
+        fd: OwnedFd,
+        watch: Watch,
+        is_root: bool,
+        stand_ins: Option<StandIns>,
+        outputs: Vec<(u64, u64)>,
+    ) -> Self {
         Self {
+            outputs,
             fd,
             watch,
             is_root,
@@ -267,6 +277,7 @@ impl Listener {
                 }
                 None => Decision::Go,
             },
+            libc::SYS_lseek | libc::SYS_ftruncate => self.on_output(notice),
             libc::SYS_mq_open | libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
             _ if let Some(at) = seccomp::name_of_attribute(number) => self.on_attribute(notice, data.args[at]),
             _ if seccomp::asks_for_attribute(number) => attributes::on_value(notice.process, number, &data.args),
@@ -302,6 +313,15 @@ impl Listener {
     /// What root may do on its own machine, and has to be called off for here. Of others the kernel decides.
     fn if_root(&self, why: &str) -> Decision {
         if self.is_root { Decision::CallOff(why.into()) } else { Decision::Go }
+    }
+
+    /// Standard output or error, in which a program moves, or which it cuts: that of its client may be a file, where that can be done.
+    fn on_output(&self, notice: &Notice) -> Decision {
+        let used = std::fs::metadata(format!("/proc/{}/fd/{}", notice.process, notice.data.args[0] as i32));
+        match used.is_ok_and(|used| self.outputs.contains(&(used.dev(), used.ino()))) {
+            true => Decision::CallOff("it moves within its output, which is on this machine".into()),
+            false => Decision::Go,
+        }
     }
 
     /// A priority that is set: above the ordinary one it is root's, and root's only on its own machine.

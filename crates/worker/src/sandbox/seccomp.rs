@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use libc::*;
 
 use super::{copying, stand_ins, sys};
-use pieces::{allocates, any_bit, equals, opens, raises_disk, raises_policy};
+use pieces::{OUTPUTS, allocates, any_bit, equals, opens, raises_disk, raises_policy, seeks_output};
 
 mod pieces;
 
@@ -269,6 +269,10 @@ enum Verdict {
     RaiseDisk,
     /// What changes nothing about the security of a program.
     Personality,
+    /// Within standard output or error, but for asking where it is.
+    SeekOutput,
+    /// Standard output or error.
+    Output,
     /// Those of the init itself go on ([`sys::poll`]).
     UnlessInit,
 }
@@ -318,6 +322,8 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_open && watched.is_some() => Verdict::OpenToAdd(1),
         // Its flags are in memory. Few programs use it.
         _ if number == SYS_openat2 && is_watched(|variant| variant.lock_files) => Verdict::UnlessInit,
+        _ if number == SYS_lseek && watched.is_some() => Verdict::SeekOutput,
+        _ if number == SYS_ftruncate && watched.is_some() => Verdict::Output,
         _ if number == SYS_renameat2 && is_watched(|variant| variant.lock_files) => Verdict::RenameToNew,
         _ if makes(number).is_some() && is_watched(|variant| variant.lock_files) => Verdict::Return(NOTIFY),
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
@@ -520,6 +526,8 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         Verdict::OpenToAdd(at) => opens(at, O_APPEND, program),
         Verdict::RenameToNew => any_bit(4, RENAME_NOREPLACE, [NOTIFY, ALLOW], program),
         Verdict::Allocate => allocates(program),
+        Verdict::SeekOutput => seeks_output(program),
+        Verdict::Output => equals(0, OUTPUTS.map(|output| (output, NOTIFY)), program),
         Verdict::LockFile => any_bit(1, LOCK_UN as u32, [ALLOW, NOTIFY], program),
         Verdict::Control => {
             let locks = [F_GETLK, F_OFD_GETLK, F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW];

@@ -2,7 +2,7 @@
 
 use libc::{
     FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, O_NOFOLLOW, O_RDWR, SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK,
-    SCHED_RR, c_int,
+    SCHED_RR, SEEK_CUR, c_int,
 };
 use seccompiler::BpfProgram;
 
@@ -21,6 +21,26 @@ pub(super) fn allocates(program: &mut BpfProgram) {
         instruction(JUMP_EQUAL, 0, 2, 0),
         instruction(LOAD, 0, 0, argument(3)),
         instruction(JUMP_AT_LEAST, 0, 1, ROOM_BYTES),
+        instruction(RETURN, 0, 0, NOTIFY),
+        instruction(RETURN, 0, 0, ALLOW),
+    ]);
+}
+
+/// Standard output and error.
+pub(super) const OUTPUTS: [u32; 2] = [1, 2];
+
+/// Has init decide on moves within standard output or error; to ask where it is moves nothing.
+pub(super) fn seeks_output(program: &mut BpfProgram) {
+    program.extend([
+        instruction(LOAD, 0, 0, argument(0)),
+        instruction(JUMP_EQUAL, 1, 0, OUTPUTS[0]),
+        instruction(JUMP_EQUAL, 0, 7, OUTPUTS[1]),
+        instruction(LOAD, 0, 0, argument(2)),
+        instruction(JUMP_EQUAL, 0, 4, SEEK_CUR as u32),
+        instruction(LOAD, 0, 0, argument(1)),
+        instruction(JUMP_EQUAL, 0, 2, 0),
+        instruction(LOAD, 0, 0, argument(1) + 4),
+        instruction(JUMP_EQUAL, 1, 0, 0),
         instruction(RETURN, 0, 0, NOTIFY),
         instruction(RETURN, 0, 0, ALLOW),
     ]);
