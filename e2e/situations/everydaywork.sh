@@ -65,11 +65,13 @@ everyday_work() {
         did .git/HEAD git init -q .
         there .git/index git add src Makefile
         there .git/COMMIT_EDITMSG git commit -q -m first
-        there .git/refs/heads/topic git checkout -q -b topic
+        did .git/refs/heads/topic git checkout -q -b topic
         as sh -c 'echo "/* 2 */" >> src/a.c'
         there .git/COMMIT_EDITMSG git commit -qam second
-        there .git/HEAD git checkout -q main
-        there .git/HEAD git merge -q topic
+        did .git/HEAD git checkout -q main
+        did .git/HEAD git merge -q topic
+        # What the index says of the files is what they are.
+        as git diff-files --quiet || { echo "git takes files for changed: $(as git diff-files)"; bad=1; }
         there .git/HEAD git stash list
         there .git/HEAD git gc -q
     fi

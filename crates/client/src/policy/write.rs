@@ -142,7 +142,8 @@ impl WritePolicy {
         let home = self.scope.home_of(path);
         let is_granted = self.scope.granted.writes(path) && never(path, home.as_ref(), &self.scope.closed).is_none();
         // What is dropped needs no rights, and must not fail a command for a cache that it would have liked to keep.
-        let is_output = !facts.directory && self.scope.is_named_itself(path);
+        // Scripts make notes in caches as tools do; who gives an argument there wants it.
+        let is_output = !facts.directory && self.scope.named.binary_search(path).is_ok();
         if let Some(why) = self.scratch(path, home.as_ref()).filter(|_| !is_granted && !is_output) {
             return Scratch(why);
         }
