@@ -562,6 +562,11 @@ fn wrong(key: &str, source: &Source, value: &str, want: &str) -> CliError {
 
 /// Reads a file of settings; one that is missing is empty.
 pub fn read<T: serde::de::DeserializeOwned + Default>(path: &Path) -> Result<T> {
+    // Of a pipe nothing might ever come.
+    if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+        return Err(CliError::config(format!("{}: it is no file", path.display()))
+            .hint(format!("move {} away", path.display())));
+    }
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(T::default()),

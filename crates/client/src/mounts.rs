@@ -172,6 +172,9 @@ fn relevant(mounts: &[Mount], places: &Places<'_>) -> Result<Vec<base::Mount>, S
     let flagged = |mount: &Mount| mount.has("ro") || mount.has("noexec");
     shown.retain(|mount| !mount.is_irrelevant() && (!mount.at.is_root() || flagged(mount)));
     is_not_too_many(shown.first().map(|mount| &mount.at), shown.len())?;
+    if let Some(mount) = shown.iter().find(|mount| mount.has("nosymfollow")) {
+        return Err(format!("no links are followed on {}, which is so by its mount", mount.at));
+    }
     if let Some((one, other)) = seen_twice(mounts, places) {
         return Err(format!(
             "{one} and {other} are one folder of a file system, and what is done to one shows in the other"

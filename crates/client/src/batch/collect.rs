@@ -363,7 +363,10 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
     let settled = settle_ended(&way.daemon, settling, exited, spool).await;
     drop(known);
     Ok(match settled {
-        Ok(_) => Some(How::of_status(status)),
+        Ok(report) => {
+            report.iter().for_each(|report| way.sight.left(report));
+            Some(How::of_status(status))
+        }
         Err(error) => match way.daemon.committer.outcome(task) {
             // Another try of ours, that was cut off, was faster.
             Some(status) => Some(How::of_status(status)),

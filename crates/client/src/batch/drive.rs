@@ -4,6 +4,7 @@
 use super::collect;
 use super::job::{Job, Wanted};
 use super::launch;
+use crate::commit::Report;
 use crate::daemon::Daemon;
 use crate::link::Link;
 use crate::profile;
@@ -97,6 +98,13 @@ impl Sight {
     /// What all tasks see alike, if they do.
     pub fn views(&self) -> Option<&JobViews> {
         self.begin().map(|(views, _)| views)
+    }
+
+    /// A result of the job has left this.
+    pub fn left(&self, report: &Report) {
+        if let Self::OfStart(start) = self {
+            start.get().into_iter().for_each(|(views, _)| views.own(report));
+        }
     }
 
     /// What a task sees that is launched now was so then, or is looked at later.

@@ -266,8 +266,8 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
         "branch" if rest.iter().any(|argument| changes_branch(argument)) => reason(Machine, WRITES_SETTINGS),
         // The index holds when each file of the tree was changed, which for one that is written elsewhere is when it comes here.
         "stash" | "merge" | "rebase" | "cherry-pick" | "revert" | "am" | "restore" | "read-tree"
-            if !has(&["-S", "--gpg-sign", "-i", "--interactive", "-p", "--patch"])
-                && !(command == "stash" && has(&["list", "show"])) =>
+            if !(has(&["-S", "--gpg-sign", "-i", "--interactive", "-p", "--patch"])
+                || command == "stash" && has(&["list", "show"])) =>
         {
             reason(Machine, WRITES_TREE)
         }

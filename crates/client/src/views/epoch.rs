@@ -9,6 +9,7 @@
 
 use super::table::{Look, Table};
 use super::{Launch, SweepError, Swept, View, Views};
+use crate::commit::Report;
 use crate::policy::Gate;
 use crate::profile::ViewKey;
 use crate::snapshot::lru::Lru;
@@ -32,6 +33,8 @@ pub struct Epoch {
     started: Time,
     bound: Mutex<HashMap<TreePath, Observed>>,
     outside: Mutex<Outside>,
+    /// What results of the job have left, and when that was changed by them: others have not changed it since its start.
+    own: Mutex<HashMap<TreePath, Time>>,
 }
 
 /// Programs that lock what others change: they see the files as they are now.
@@ -87,8 +90,13 @@ pub(super) enum Adopted {
 impl JobViews {
     /// Of a job that starts now.
     pub fn begin() -> Self {
-        let epoch = Epoch { started: now(), bound: Mutex::default(), outside: Mutex::default() };
+        let epoch = Epoch { started: now(), bound: Mutex::default(), outside: Mutex::default(), own: Mutex::default() };
         Self { epoch: Arc::new(epoch), views: Mutex::new(Lru::new(EPOCH_VIEWS_MAX)) }
+    }
+
+    /// What a result of the job has left.
+    pub fn own(&self, report: &Report) {
+        report.committed.iter().for_each(|made| self.epoch.own(&made.path, made.stamp.ctime));
     }
 
     /// Whether a task with these words sees the files as they were at the job's start: all do but those that lock what others change.
@@ -104,6 +112,15 @@ impl Epoch {
         self.started
     }
 
+    /// A result of the job has left this. One of a daemon that is no more may come after the epoch's start, and before a task of it
+    /// uses the path.
+    pub fn own(&self, path: &TreePath, changed: Time) {
+        let mut own = lock(&self.own);
+        if own.len() < EPOCH_PATHS_MAX {
+            own.insert(path.clone(), changed);
+        }
+    }
+
     /// A task with these words waited for a lock: what others did meanwhile is why. It and its like see the files as they are now.
     pub fn leave(&self, argv: &[Vec<u8>]) {
         let mut outside = lock(&self.outside);
@@ -115,9 +132,10 @@ impl Epoch {
     }
 
     /// Whether something with these attributes came after the epoch's start.
-    fn is_late(&self, observed: &Observed) -> bool {
+    fn is_late(&self, path: &TreePath, observed: &Observed) -> bool {
         let is_folder = matches!(observed.binding, Binding::Directory { .. });
-        !is_folder && observed.stamp.is_some_and(|stamp| stamp.ctime > self.started)
+        let is_own = |changed: Time| lock(&self.own).get(path) == Some(&changed);
+        !is_folder && observed.stamp.is_some_and(|stamp| stamp.ctime > self.started && !is_own(stamp.ctime))
     }
 
     /// What `path` was at the start, bound now if no task of the job has used it yet.
@@ -132,7 +150,7 @@ impl Epoch {
             // It was made since, by others or by this job.
             Some(false) if !is_absent => Observed::absent(),
             Some(true) if is_absent => return Err(BindError::Late { path: path.clone() }),
-            _ if self.is_late(&observed) => return Err(BindError::Late { path: path.clone() }),
+            _ if self.is_late(path, &observed) => return Err(BindError::Late { path: path.clone() }),
             _ => observed,
         };
         let mut bound = lock(&self.bound);
@@ -166,7 +184,7 @@ impl Epoch {
                 true => Adopted::Same,
                 false => Adopted::Other(Box::new(known.clone())),
             },
-            _ if self.is_late(observed) => Adopted::Late,
+            _ if self.is_late(path, observed) => Adopted::Late,
             Some(_) => Adopted::Same,
             None if bound.len() >= EPOCH_PATHS_MAX => Adopted::Late,
             None => {
@@ -245,7 +263,9 @@ mod tests {
     use super::super::closure::disk;
     use super::super::tests::{key, launch, root_of, snapshot};
     use super::*;
+    use crate::commit::Committed;
     use crate::policy::Open;
+    use crate::snapshot::{Stamp, stat_at};
     use base::{Bound, Content, Digest};
     use std::fs;
 
@@ -364,6 +384,28 @@ mod tests {
         let view = world.views.open_in(&job, parent);
         world.views.sweep(&view, &launch(Version(0))).unwrap();
         assert_eq!(world.fault(&view, "old").unwrap().binding, Binding::Absent);
+    }
+
+    /// A result may come after the epoch's start, of a task that was launched by a daemon which is no more.
+    #[test]
+    fn what_the_job_itself_has_left_is_not_late() {
+        let world = World::new();
+        let view = world.view("/bin/x");
+        world.views.sweep(&view, &launch(Version(0))).unwrap();
+        world.write("old", "by a task of it");
+        let path = world.root.join(b"old");
+        let stamp = Stamp::of(&stat_at(path.as_bytes()).unwrap());
+        world.job.own(&Report { committed: vec![Committed { path, stamp, content: None }], ..Report::default() });
+        assert!(world.fault(&view, "old").is_ok());
+        let (other, changed) = (World::new(), "by others afterwards");
+        let view = other.view("/bin/x");
+        other.views.sweep(&view, &launch(Version(0))).unwrap();
+        other.job.own(&Report {
+            committed: vec![Committed { path: other.root.join(b"old"), stamp, content: None }],
+            ..Report::default()
+        });
+        other.write("old", changed);
+        assert!(other.fault(&view, "old").is_err());
     }
 
     #[test]
