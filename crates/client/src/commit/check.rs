@@ -185,7 +185,7 @@ impl<'a, 'b> Planner<'a, 'b> {
         // As late as can be: a program here that has the lock now has not yet read what this commit writes.
         for path in self.evidence.kept_free() {
             let is_changed = self.changes.iter().any(|change| change.path == *path);
-            if !is_changed && self.look(path)?.is_some() {
+            if !is_changed && self.look_where_allowed(path)?.is_some() {
                 self.conflict(path, ConflictKind::Made);
             }
         }
@@ -223,6 +223,14 @@ impl<'a, 'b> Planner<'a, 'b> {
 
     pub(crate) fn look(&self, path: &TreePath) -> Checked<Option<Node>> {
         self.tree.node(path).map_err(|source| io_error("look at", path, source))
+    }
+
+    /// The same; nothing in a folder in which this user may not look, where a task of theirs cannot have made anything either.
+    fn look_where_allowed(&self, path: &TreePath) -> Checked<Option<Node>> {
+        match self.tree.node(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => Ok(None),
+            other => other.map_err(|source| io_error("look at", path, source)),
+        }
     }
 
     /// The path at which `path` (of the tree after the commit) is now; `None` if this delta removes or renames away what
