@@ -286,7 +286,16 @@ fn facts(path: &TreePath, directories: &Directories<'_>) -> WriteFacts {
         new_repository: is_in_new_repository(path),
         goes_with_all: directories.goes_with_all(path),
         is_no_root: false,
+        in_folder_of_service: is_in_folder_of_run(path),
     }
+}
+
+/// Whether `path` is in a folder of `/run` that is there.
+fn is_in_folder_of_run(path: &TreePath) -> bool {
+    let within =
+        ["/run", "/var/run"].iter().find_map(|run| path.as_bytes().strip_prefix(run.as_bytes())?.strip_prefix(b"/"));
+    let first = within.and_then(|rest| rest.split(|byte| *byte == b'/').next());
+    first.is_some_and(|first| statat(CWD, [b"/run/", first].concat(), AtFlags::empty()).is_ok_and(is_directory))
 }
 
 fn is_directory(stat: Stat) -> bool {

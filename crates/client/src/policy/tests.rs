@@ -367,6 +367,7 @@ const NEW: WriteFacts = WriteFacts {
     new_repository: false,
     goes_with_all: false,
     is_no_root: false,
+    in_folder_of_service: false,
 };
 const OWN: WriteFacts = WriteFacts { owner: Some(1000), ..NEW };
 
@@ -594,12 +595,13 @@ fn a_program_is_no_output_of_its_own() {
     }
     assert_eq!(becomes(&policy("install -m755 tool /usr/local/bin/tool"), "/usr/local/bin/tool", &own), Becomes::Kept);
     assert_eq!(becomes(&policy("/srv/w/tool"), "/srv/w/tool", &own), Becomes::Kept, "the project's own");
-    for note in ["/run/tool.pid", "/run/tool.lock"] {
+    let of_service = WriteFacts { in_folder_of_service: true, ..NEW };
+    for note in ["/run/tool.pid", "/run/tool", "/run/tool/state"] {
         assert_eq!(becomes(&policy("tool"), note, &NEW), Becomes::Kept, "{note}");
     }
-    for told in
-        ["/run/userdb/x.user", "/run/depmod.d/x.conf", "/run/initramfs/shutdown", "/run/nologin", "/run/x/y.pid"]
-    {
+    assert_eq!(becomes(&policy("tool"), "/run/sshd/tool.pid", &of_service), Becomes::Kept);
+    assert_eq!(becomes(&policy("tool"), "/run/sshd/tool", &of_service), Becomes::Refused);
+    for told in ["/run/userdb/x.user", "/run/depmod.d/x.conf", "/run/initramfs/shutdown", "/run/nologin"] {
         assert_eq!(becomes(&policy("tool"), told, &NEW), Becomes::Refused, "{told}");
     }
 }

@@ -23,6 +23,8 @@ pub struct WriteFacts {
     pub goes_with_all: bool,
     /// It is what continuous integration looks for at the root of a repository, and there is none.
     pub is_no_root: bool,
+    /// It is in a folder of `/run` that was there before.
+    pub in_folder_of_service: bool,
 }
 
 /// Why a path is refused that its user may not change here.
@@ -277,14 +279,15 @@ impl WritePolicy {
     }
 }
 
-/// What a program notes in `/run` of its run, itself in no folder, or in its user's: other folders there tell services what to do.
+/// What a program notes in `/run` of its run: itself in no folder, in its user's, in one that is new, or by its name. In a folder that is
+/// there services look for what they are to do.
 fn is_note_of_run(path: &TreePath, facts: &WriteFacts) -> bool {
-    const ENDINGS: [&[u8]; 3] = [b".pid", b".lock", b".log"];
+    const ENDINGS: [&[u8]; 2] = [b".pid", b".lock"];
     let parts: Vec<&[u8]> = path.components().collect();
     match parts[..] {
-        [b"run", b"user", _, _, ..] => true,
-        [b"run", name] | [b"var", b"run", name] => {
-            !facts.directory && ENDINGS.iter().any(|ending| name.ends_with(ending))
+        [b"run", b"user", _, _, ..] | [b"run", b"lock", _, ..] | [b"run", _] | [b"var", b"run", _] => true,
+        [b"run", _, _, ..] | [b"var", b"run", _, _, ..] => {
+            !facts.in_folder_of_service || ENDINGS.iter().any(|ending| path.name().ends_with(ending))
         }
         _ => false,
     }
