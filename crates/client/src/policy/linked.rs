@@ -198,6 +198,42 @@ mod tests {
         assert!(of("/usr/bin/tool").is_empty() && of("/h/envs/e/lib/x.py").is_empty());
     }
 
+    /// What lies in the project a result may have made: it gives itself no rights by that.
+    #[test]
+    fn what_the_project_names_may_not_be_changed() {
+        use crate::policy::{Scope, ScopeInput, Trust};
+        let tree = Tree(BTreeMap::from([
+            ("/h/p/.git/HEAD", ""),
+            ("/h/p/bin/t", "#!/h/envs/e/bin/python3\n"),
+            ("/h/p/venv/pyvenv.cfg", "home = /h/docs/bin\n"),
+            ("/h/p/venv/bin/t", "#!/h/p/venv/bin/python3\n"),
+            ("/h/p/venv/lib/python3.12/site-packages/x.pth", "/h/docs\n"),
+            ("/h/envs/e/pyvenv.cfg", "home = /h/python/bin\n"),
+        ]));
+        let (home, cwd) = (path("/h"), path("/h/p"));
+        let scope = |argv: &str| {
+            let argv: Vec<Vec<u8>> = argv.split(' ').map(|word| word.as_bytes().to_vec()).collect();
+            let input = ScopeInput {
+                home: Some(&home),
+                uid: 1000,
+                cwd: &cwd,
+                argv: &argv,
+                env: &[],
+                program: &[],
+                trust: Trust::Others,
+            };
+            Scope::new(&input, &tree)
+        };
+        let by_script = scope("sh x.sh bin/t");
+        assert!(by_script.environments.contains(&path("/h/envs/e")) && by_script.own_environments.is_empty());
+        let of_project = scope("sh x.sh venv/bin/t");
+        assert_eq!(of_project.own_environments, [path("/h/p/venv")]);
+        assert!(!of_project.folders.contains(&path("/h/docs")));
+        let by_itself = scope("/h/envs/e/bin/python3 x.py");
+        assert_eq!(by_itself.own_environments, [path("/h/envs/e")]);
+        assert!(by_itself.folders.contains(&path("/h/python")));
+    }
+
     #[test]
     fn what_an_environment_names() {
         let tree = Tree(BTreeMap::from([
