@@ -38,7 +38,7 @@ fn list(batches: &Batches, now_ms: i64, columns: Option<usize>) -> String {
         ]);
     }
     let mut text = table.text_in("no batch jobs: gleaner submit hands one over", columns);
-    for job in batches.jobs.iter().filter(|job| !job.is_over()) {
+    for job in batches.jobs.iter().filter(|job| !job.is_over() || job.state == "damaged") {
         if let Some(problem) = &job.problem {
             text.push_str(&format!("{}: {problem}\n", short(&job.job)));
         }

@@ -7,14 +7,18 @@ use crate::commit;
 use crate::small_file::{self, seal, unseal};
 use base::batch::{AFTER_MAX, AFTER_OF_JOB_MAX, TASK_BYTES_MAX, TASKS_MAX};
 use base::codec::{Encode, Malformed, Reader, Writer};
-use base::{Batch, BatchTask, Digest, NodeId};
+use base::{Batch, BatchTask, Digest, Digester, NodeId};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+/// The file with what of a job does not change, and the one with the digest of its tasks, which jobs of earlier versions do not have.
+pub const JOB: &str = "job";
+const TASKS_DIGEST: &str = "tasks.digest";
 /// Begins a `job` file.
 const MAGIC: &[u8] = b"gleaner batch 4\0";
+const DIGEST_BYTES_MAX: u64 = 128;
 /// Longest `job` file: an environment may take 2 MiB and more.
 const JOB_BYTES_MAX: u64 = 16 << 20;
 /// Outputs in one folder.
@@ -59,6 +63,7 @@ impl Encode for Spec {
 pub struct Draft {
     folder: PathBuf,
     tasks: BufWriter<File>,
+    digest: Digester,
     count: u32,
     after: u32,
     /// Removed with all in it, if it does not become a job.
@@ -71,7 +76,8 @@ impl Draft {
         remove(folder)?;
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         let file = File::options().write(true).create_new(true).mode(0o600).open(folder.join("tasks"))?;
-        Ok(Self { folder: folder.to_owned(), tasks: BufWriter::new(file), count: 0, after: 0, is_done: false })
+        let (tasks, digest) = (BufWriter::new(file), Digester::default());
+        Ok(Self { folder: folder.to_owned(), tasks, digest, count: 0, after: 0, is_done: false })
     }
 
     /// Adds tasks. The error is for a person.
@@ -97,8 +103,10 @@ impl Draft {
             if self.after > AFTER_OF_JOB_MAX {
                 return Err(format!("the tasks of a job come after at most {AFTER_OF_JOB_MAX} others in all"));
             }
-            let written = self.tasks.write_all(&(bytes.len() as u32).to_le_bytes());
-            written.and_then(|()| self.tasks.write_all(&bytes)).map_err(|error| error.to_string())?;
+            for part in [&(bytes.len() as u32).to_le_bytes()[..], &bytes] {
+                self.tasks.write_all(part).map_err(|error| error.to_string())?;
+                self.digest.add(part);
+            }
             self.count += 1;
         }
         Ok(())
@@ -118,7 +126,9 @@ impl Draft {
     pub fn finish(mut self, spec: &Spec) -> io::Result<()> {
         self.tasks.flush()?;
         self.tasks.get_ref().sync_all()?;
-        store::write_private(&self.folder.join("job"), &seal(MAGIC, &spec.to_bytes()), true)?;
+        let digest = std::mem::take(&mut self.digest).digest();
+        store::write_private(&self.folder.join(TASKS_DIGEST), digest.to_hex().as_bytes(), true)?;
+        store::write_private(&self.folder.join(JOB), &seal(MAGIC, &spec.to_bytes()), true)?;
         if let Some(above) = self.folder.parent() {
             File::open(above)?.sync_all()?;
         }
@@ -149,7 +159,7 @@ pub fn remove(folder: &Path) -> io::Result<()> {
 
 /// What was submitted; `NotFound` of a submission that was broken off.
 pub fn spec(folder: &Path) -> io::Result<Spec> {
-    let bytes = small_file::read(&folder.join("job"), JOB_BYTES_MAX)?;
+    let bytes = small_file::read(&folder.join(JOB), JOB_BYTES_MAX)?;
     let invalid = |error: Malformed| io::Error::new(io::ErrorKind::InvalidData, error.to_string());
     Spec::from_bytes(unseal(MAGIC, &bytes).map_err(invalid)?).map_err(invalid)
 }
@@ -169,25 +179,39 @@ pub struct Tasks {
     end: u64,
 }
 
+/// What was submitted is not what is there.
+fn others(_: io::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, "its tasks are not those that were submitted")
+}
+
 impl Tasks {
     /// Those in `folder`.
     pub fn open(folder: &Path, count: u32) -> io::Result<Self> {
         let file = File::open(folder.join("tasks"))?;
         let end = file.metadata()?.len();
         let (mut starts, mut at) = (Vec::with_capacity(count as usize), 0);
-        let mut reader = BufReader::new(&file);
+        let (mut reader, mut bytes, mut digest) = (BufReader::new(&file), Vec::new(), Digester::default());
         for _ in 0..count {
             let mut head = [0; 4];
-            reader.read_exact(&mut head)?;
+            reader.read_exact(&mut head).map_err(others)?;
+            let length = u32::from_le_bytes(head) as usize;
+            if length > TASK_BYTES_MAX {
+                return Err(others(io::ErrorKind::InvalidData.into()));
+            }
+            bytes.resize(length, 0);
+            reader.read_exact(&mut bytes).map_err(others)?;
+            [&head[..], &bytes].into_iter().for_each(|part| digest.add(part));
             starts.push(at + 4);
-            at += 4 + u64::from(u32::from_le_bytes(head));
-            reader.seek_relative(i64::from(u32::from_le_bytes(head)))?;
+            at += 4 + length as u64;
         }
-        if at != end {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                "the tasks of a job are not those that were submitted",
-            ));
+        let noted = small_file::read(&folder.join(TASKS_DIGEST), DIGEST_BYTES_MAX);
+        let is_noted = |noted: Vec<u8>| noted == digest.digest().to_hex().as_bytes();
+        let is_sound = match noted {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+            noted => is_noted(noted?),
+        };
+        if at != end || !is_sound {
+            return Err(others(io::ErrorKind::InvalidData.into()));
         }
         Ok(Self { file, starts, end })
     }
@@ -251,6 +275,31 @@ pub(crate) mod tests {
             after: Vec::new(),
         };
         Spec { batch, tasks, after: 0, hub: NodeId(Digest::of(b"hub")), submitted_ms: 9 }
+    }
+
+    #[test]
+    fn what_is_not_what_was_submitted_is_not_run() {
+        let above = tempfile::tempdir().unwrap();
+        for at in [0.1, 0.5, 0.95] {
+            let folder = above.path().join(at.to_string());
+            let mut draft = Draft::begin(&folder).unwrap();
+            draft.add(&[task("one"), task("another"), task("last")]).unwrap();
+            draft.finish(&spec_of(3)).unwrap();
+            assert_eq!(Tasks::open(&folder, 3).unwrap().get(2).unwrap(), task("last"));
+            let path = folder.join("tasks");
+            let mut bytes = std::fs::read(&path).unwrap();
+            let byte = (bytes.len() as f64 * at) as usize;
+            bytes[byte] ^= 0x55;
+            std::fs::write(&path, &bytes).unwrap();
+            assert!(Tasks::open(&folder, 3).is_err(), "byte {byte}");
+            bytes[byte] ^= 0x55;
+            std::fs::write(&path, &bytes[..bytes.len() - 1]).unwrap();
+            assert!(Tasks::open(&folder, 3).is_err(), "cut");
+            // As a version before wrote it.
+            std::fs::write(&path, &bytes).unwrap();
+            std::fs::remove_file(folder.join(TASKS_DIGEST)).unwrap();
+            assert!(Tasks::open(&folder, 3).is_ok());
+        }
     }
 
     pub(crate) fn task(word: &str) -> BatchTask {

@@ -216,13 +216,32 @@ fn load_one(jobs: &mut Jobs, id: BatchId, folder: &Path) {
     }
     match Job::load(folder) {
         Ok(job) => drop(jobs.open.insert(id, job)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !folder.join(folder::JOB).exists() => {
             // Its submission was broken off: nobody was told that there is such a job.
             if let Err(error) = folder::remove(folder) {
                 tracing::warn!(%error, "what is left of a submission could not be removed");
             }
         }
-        Err(error) => tracing::error!(folder = %folder.display(), %error, "a job cannot be read, and does not go on"),
+        Err(error) => {
+            tracing::error!(folder = %folder.display(), %error, "a job cannot be read, and does not go on");
+            jobs.over.insert(id, damaged(id, folder, &error));
+        }
+    }
+}
+
+/// A job whose folder cannot be read: nothing of it is run.
+fn damaged(id: BatchId, folder: &Path, error: &io::Error) -> BatchLine {
+    let changed = std::fs::metadata(folder).and_then(|found| found.modified()).ok();
+    let since_1970 = changed.and_then(|at| at.duration_since(std::time::UNIX_EPOCH).ok()).unwrap_or_default();
+    let (folder, changed_ms) = (folder.display().to_string(), since_1970.as_millis() as i64);
+    BatchLine {
+        submitted_ms: changed_ms,
+        ended_ms: Some(changed_ms),
+        job: id.to_hex(),
+        state: "damaged".into(),
+        problem: Some(format!("{folder} cannot be read ({error}): submit it anew, and remove that folder")),
+        folder,
+        ..BatchLine::default()
     }
 }
 

@@ -33,7 +33,7 @@ pub struct BatchLine {
     /// Its name.
     pub name: String,
     /// `submitting`, `waiting`, `held`, `running`, `done`, `cut` (done, but outputs were cut), `failed`, `cancelling`,
-    /// `cancelled`.
+    /// `cancelled`, `damaged` (its folder cannot be read).
     pub state: String,
     /// What hinders it, or why it was given up.
     pub problem: Option<String>,
