@@ -34,7 +34,7 @@ const CASES: [(&str, &str, &str, &str); 5] = [
     ),
     (
         "processes",
-        "i=0; while [ $i -lt 150 ]; do sleep 2 & i=$((i+1)); done; wait; echo all",
+        "i=0; while [ $i -lt 150 ]; do sleep 6 & i=$((i+1)); done; wait; echo all",
         "all",
         "it has more processes than a task may",
     ),
