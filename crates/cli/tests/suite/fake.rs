@@ -11,6 +11,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -99,7 +100,12 @@ pub struct Place {
 
 impl Place {
     pub fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary folder");
+        // A name drawn by chance may look like a secret.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("gleaner-cli-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        // Of a run that was killed.
+        let _ = std::fs::remove_dir_all(std::env::temp_dir().join(&name));
+        let dir = tempfile::Builder::new().prefix(&name).rand_bytes(0).tempdir().expect("a temporary folder");
         let programs = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary folder");
         // To measure a release build: REMRUN_BINARY=target/release/remrun, absolute.
         let remrun = std::env::var_os("REMRUN_BINARY").unwrap_or(env!("CARGO_BIN_EXE_remrun").into());
