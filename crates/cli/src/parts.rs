@@ -217,6 +217,11 @@ pub fn prepare_sandbox(worker: &WorkerConfig) -> Result<Sandbox, PartError> {
     // Guests have ids of their own, and must be able to pass the folders that are made for them, whatever the umask of who started
     // this. What is nobody else's business lies in folders that are closed to all others.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    // Else each task would be taken, and come to nothing.
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    device.map_err(|error| {
+        failed(format!("/dev/fuse, by which a worker shows clients' files, cannot be opened: {error}"))
+    })?;
     // Named after the key, so that two workers on one machine do not clean up after one another.
     let node = Key::load_or_create(&worker.state_dir.join("worker.key")).map_err(failed)?.node();
     let place = worker.state_dir.join("templates");

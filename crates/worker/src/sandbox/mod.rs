@@ -51,7 +51,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
@@ -167,9 +166,6 @@ pub fn prepare(config: &Config) -> Result<SandboxServer, Error> {
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     rustix::mount::mount_change("/", private).map_err(step("private mounts"))?;
-    // Else each task would be taken, and come to nothing.
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    drop(device.map_err(step("/dev/fuse"))?);
     let system = mount_templates(&config.place)?;
     let name = config.cgroup.as_deref();
     let cgroups = name.and_then(|name| cgroup::Cgroups::prepare(name, Priority::Guest));
