@@ -148,28 +148,22 @@ impl Scope {
         let in_project = |path: &TreePath| project.iter().flat_map(Project::roots).any(|root| path.is_within(root));
         let useful = |path: &TreePath| !above(path);
         let environments = ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(|name| variable(input.env, name));
-        let sorted = |paths: &mut dyn Iterator<Item = TreePath>| {
-            let mut all: Vec<_> = paths.flat_map(both).filter(useful).collect();
-            all.sort();
-            all.dedup();
-            all
+        let environments = environments.filter_map(TreePath::parse).collect();
+        let of_programs: Vec<&TreePath> = input.program.iter().chain(&named).collect();
+        let all_of = |paths: Vec<TreePath>| {
+            let mut paths: Vec<_> = paths.into_iter().flat_map(both).filter(useful).collect();
+            paths.sort();
+            paths.dedup();
+            paths
         };
-        // What lies in the project a result may have made: that names environments there alone.
-        let (inner, outer): (Vec<&TreePath>, Vec<&TreePath>) =
-            input.program.iter().chain(&named).partition(|path| in_project(path));
-        let by_project = environments_of(inner.into_iter(), lookup);
-        let active = environments.filter_map(TreePath::parse).chain(environments_of(outer.into_iter(), lookup));
-        let active: Vec<_> = active.chain(by_project.iter().filter(|root| in_project(root)).cloned()).collect();
-        let own_environments = sorted(&mut active.iter().cloned());
-        let environments = sorted(&mut active.into_iter().chain(by_project));
-        let mut folders: Vec<_> = folders_of(input.env).into_iter().flat_map(both).filter(useful).collect();
+        let environments = active_environments(environments, &of_programs, &in_project, lookup);
+        let (environments, own_environments) = environments.map(all_of).into();
+        let mut folders = folders_of(input.env);
         if input.trust != Trust::Own {
             let outside = environments.iter().filter(|root| !in_project(root));
-            let inner = outside.flat_map(|root| folders_of_environment(root, lookup));
-            folders.extend(inner.flat_map(both).filter(useful).collect::<Vec<_>>());
+            folders.extend(outside.flat_map(|root| folders_of_environment(root, lookup)));
         }
-        folders.sort();
-        folders.dedup();
+        let folders = all_of(folders);
         let places = Places::of(input.env, &|place| both(place).filter(useful).collect());
         let closed = home.as_ref().map(|home| lookup.secrets(home)).unwrap_or_default();
         let closed = closed.into_iter().filter(useful).collect();
@@ -255,6 +249,21 @@ impl Scope {
     pub(super) fn home_of(&self, path: &TreePath) -> Option<TreePath> {
         home_of(path, self.home.as_ref())
     }
+}
+
+/// The environments that are active, with those that these programs and scripts belong to; and which of them are so by what no command elsewhere
+/// may change. What lies in the project a result may have made: that names environments there alone.
+fn active_environments(
+    active: Vec<TreePath>,
+    programs: &[&TreePath],
+    in_project: &dyn Fn(&TreePath) -> bool,
+    lookup: &dyn Lookup,
+) -> [Vec<TreePath>; 2] {
+    let (inner, outer): (Vec<&TreePath>, Vec<&TreePath>) = programs.iter().copied().partition(|path| in_project(path));
+    let by_project = environments_of(inner.into_iter(), lookup);
+    let inner = by_project.iter().filter(|root| in_project(root)).cloned();
+    let own: Vec<_> = active.into_iter().chain(environments_of(outer.into_iter(), lookup)).chain(inner).collect();
+    [own.iter().cloned().chain(by_project).collect(), own]
 }
 
 /// The project that `cwd` lies in: the nearest directory with a marker of version control, else the nearest with a project's file,
