@@ -130,7 +130,7 @@ impl Plan {
         // Who can do it twice has nothing of what the project's file says.
         let may = options.net || (scope.granted.network && !options.race && options.job.is_none());
         let layers = profile::layers(&command.argv, &program, &command.env, &cwd);
-        let fetches = only_here(&command, &layers, fds, may).map_err(NotPlanned::Here)?;
+        let fetches = only_here(&command, &layers, fds, may, options.no_local).map_err(NotPlanned::Here)?;
         let by_files = layers.last().is_some_and(|(argv, program)| remote_ability::may_lock_by_files(argv, program));
         let fails_if_there = remote_ability::fails_if_there(&command.argv);
         let is_alone = layers.iter().any(|(_, program)| remote_ability::wants_tree_alone(program));
@@ -307,12 +307,13 @@ pub(crate) fn now_seconds() -> u64 {
 }
 
 /// Whether a command is known to want the network, by any of its `layers`. The error is why it cannot be run elsewhere as if here;
-/// `has_network`: it may use the network there.
+/// `has_network`: it may use the network there. `no_local`: it is not to run here.
 fn only_here(
     command: &Command,
     layers: &[(&[Vec<u8>], profile::Program)],
     fds: &[Arc<OwnedFd>; 3],
     has_network: bool,
+    no_local: bool,
 ) -> Result<bool, String> {
     let mut fetches = false;
     let mut surroundings = Surroundings {
@@ -325,6 +326,7 @@ fn only_here(
         let reason = remote_ability::cannot_run_remotely(argv, program, &command.env, &surroundings);
         match reason {
             Some(reason) if has_network && reason.kind == ReasonKind::Network => fetches = true,
+            Some(reason) if no_local && reason.kind == ReasonKind::Better => {}
             Some(reason) => return Err(reason.text),
             None => {}
         }

@@ -46,6 +46,8 @@ pub enum ReasonKind {
     NativeCpu,
     /// It looks at more of the file system than is worth sending.
     WholeTree,
+    /// Elsewhere it does the same, or is refused something; here it does more. With `--no-local` it runs elsewhere.
+    Better,
 }
 
 /// What is known of the command's surroundings.
@@ -238,13 +240,13 @@ mod tests {
             ("git clone x", Keys),
             ("git -C a push", Keys),
             ("git init", Machine),
-            ("git checkout main", Machine),
-            ("git -C a switch -c x", Machine),
+            ("git checkout main", Better),
+            ("git -C a switch -c x", Better),
             ("git branch -u origin/x", Machine),
             ("git sparse-checkout set x", Machine),
-            ("git merge x", Machine),
-            ("git stash", Machine),
-            ("git reset --hard", Machine),
+            ("git merge x", Better),
+            ("git stash", Better),
+            ("git reset --hard", Better),
             ("tar -cg snap -f x.tar d", Machine),
             ("tar --listed-incremental=s -cf x.tar d", Machine),
             ("cargo new x", Machine),

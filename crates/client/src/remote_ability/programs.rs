@@ -1,6 +1,6 @@
 //! Programs that stay at home by their names, or by what their arguments ask of them.
 
-use super::ReasonKind::{Compilations, Daemon, Interactive, Keys, Machine, Network, Privilege};
+use super::ReasonKind::{Better, Compilations, Daemon, Interactive, Keys, Machine, Network, Privilege};
 use super::{Reason, ReasonKind, Surroundings};
 
 /// Programs by name, separated by spaces, with the reason that each has.
@@ -269,14 +269,14 @@ fn git(arguments: &[Vec<u8>], surroundings: &Surroundings) -> Option<Reason> {
             if !(has(&["-S", "--gpg-sign", "-i", "--interactive", "-p", "--patch"])
                 || command == "stash" && has(&["list", "show"])) =>
         {
-            reason(Machine, WRITES_TREE)
+            reason(Better, WRITES_TREE)
         }
-        "reset" if has(&["--hard", "--merge", "--keep"]) => reason(Machine, WRITES_TREE),
-        "checkout" if has(&["--", "-f", "--force"]) => reason(Machine, WRITES_TREE),
+        "reset" if has(&["--hard", "--merge", "--keep"]) => reason(Better, WRITES_TREE),
+        "checkout" if has(&["--", "-f", "--force"]) => reason(Better, WRITES_TREE),
         "checkout" | "switch"
             if rest.iter().take_while(|argument| *argument != b"--").any(|argument| !argument.starts_with(b"-")) =>
         {
-            reason(Machine, WRITES_SETTINGS)
+            reason(Better, WRITES_SETTINGS)
         }
         "commit" | "merge" | "tag" | "notes"
             if has(&["-S", "-s", "--gpg-sign"]) && command != "commit" || has(&["-S", "--gpg-sign"]) =>
