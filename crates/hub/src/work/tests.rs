@@ -392,7 +392,8 @@ async fn what_is_promised_to_a_job_holds_for_its_further_messages() {
     };
     // 40 tasks of 10 s for four processors: the last one begins after 97.5 s.
     let refused = submit(0, 20, 20, 50_000).await;
-    assert_eq!((refused.tasks, refused.earliest_in_ms), (0, 107_500));
+    // Some of that passes until it is said.
+    assert!(refused.tasks == 0 && (107_000..=107_500).contains(&refused.earliest_in_ms), "{refused:?}");
     assert_eq!(submit(0, 20, 20, 107_500).await.tasks, 20);
     tokio::time::sleep(Duration::from_millis(500)).await;
     let (other, more) = (submit(20, 20, 0, 50_000).await, submit(20, 40, 0, 107_000).await);
