@@ -103,6 +103,7 @@ fn judge(case: &Case, local: &Half, remote: &Half) -> Vec<String> {
             }
         }
     }
+    let said = found.len();
     if !case.ignore.tree {
         let side = |half: &Half| Window { start: half.outcome.started, end: half.outcome.finished };
         let (here, there) = (
@@ -112,7 +113,8 @@ fn judge(case: &Case, local: &Half, remote: &Half) -> Vec<String> {
         found.extend(tree::differences(&here, &there, &case.ignore.mtime));
     }
     if !found.is_empty() && !there.stderr.is_empty() {
-        found.push(format!("standard error of the remote run:\n{}", tail(&there.stderr, 8)));
+        // Before what is left out of a long list.
+        found.insert(said, format!("standard error of the remote run:\n{}", tail(&there.stderr, 8)));
     }
     found
 }
