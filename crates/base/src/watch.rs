@@ -31,6 +31,17 @@ pub struct Watch {
     pub clones: bool,
     /// It is not watched for the use of the network: it may connect to hosts of the internet.
     pub network: bool,
+    /// What its standard output and error are at the client, where they are files with a name.
+    pub outputs: [Option<OutputFile>; 2],
+}
+
+/// A file into which a command's output goes. A task says it into a pipe, and is told that the pipe is this file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutputFile {
+    /// Its path at the client.
+    pub path: Vec<u8>,
+    /// It is open for adding to its end (`O_APPEND`).
+    pub appends: bool,
 }
 
 /// A format of programs, as Linux's `binfmt_misc` has them.
@@ -134,6 +145,12 @@ impl Encode for Watch {
         out.list(&self.descriptors, |out, number| out.u32(*number));
         out.bool(self.clones);
         out.bool(self.network);
+        for output in &self.outputs {
+            out.option(output.as_ref(), |out, output| {
+                out.bytes(&output.path);
+                out.bool(output.appends);
+            });
+        }
     }
 
     fn decode(from: &mut Reader<'_>) -> Result<Self, Malformed> {
@@ -147,6 +164,7 @@ impl Encode for Watch {
             Ok(Format { name, sign })
         };
         let port = |from: &mut Reader<'_>| u16::try_from(from.u32()?).map_err(|_| Malformed("a port beyond 65535"));
+        let output = |from: &mut Reader<'_>| Ok(OutputFile { path: from.bytes()?.to_vec(), appends: from.bool()? });
         Ok(Self {
             locks: from.bool()?,
             lock_files: from.bool()?,
@@ -156,6 +174,7 @@ impl Encode for Watch {
             descriptors: from.list(|from| from.u32())?,
             clones: from.bool()?,
             network: from.bool()?,
+            outputs: [from.option(output)?, from.option(output)?],
         })
     }
 }
@@ -197,6 +216,7 @@ mod tests {
             descriptors: vec![3, 9],
             clones: true,
             network: true,
+            outputs: [Some(OutputFile { path: b"/log".to_vec(), appends: true }), None],
         };
         let mut out = Writer::default();
         watch.encode(&mut out);

@@ -21,9 +21,10 @@ use crate::views::closure::level_of;
 use crate::views::{JobViews, Launch, Swept, TRAVEL_BYTES, TRAVEL_BYTES_NEAR, View, Views, closure, compilers};
 use crate::write_rules::WriteRules;
 use base::door::Options;
-use base::watch::USES_NETWORK;
+use base::watch::{OutputFile, USES_NETWORK};
 use base::{Command, Output, Stdin, Time, TreePath, Watch, WindowSize};
 use rustix::fd::OwnedFd;
+use rustix::fs::OFlags;
 use std::sync::Arc;
 use wire::{Joined, now_nanos};
 
@@ -143,7 +144,8 @@ impl Plan {
         let clones = daemon.clones.of(&cwd);
         let descriptors = Vec::new();
         let (ports, tells_ports) = (listening::ports(), true);
-        let watch = Watch { locks, lock_files, formats, ports, tells_ports, descriptors, clones, network };
+        let outputs = [None, None];
+        let mut watch = Watch { locks, lock_files, formats, ports, tells_ports, descriptors, clones, network, outputs };
         if let Some(why) = formats::only_here(&program.path, &watch) {
             return Err(NotPlanned::Here(why));
         }
@@ -173,6 +175,7 @@ impl Plan {
             return Err(NotPlanned::Here(why));
         }
         let (stdin, stdout, stderr) = streams(fds, input, &read);
+        watch.outputs = [&fds[1], &fds[2]].map(|fd| output_file(fd, &read));
         // All that a job uses is looked at when it begins.
         let links = job.is_some() || !compilers::links_nothing(&command.argv);
         let first_sight = || {
@@ -453,6 +456,13 @@ fn streams(fds: &[Arc<OwnedFd>; 3], input: Option<(Vec<u8>, u64)>, read: &ReadPo
         other => other,
     };
     (stdin, stdout, stderr)
+}
+
+/// What an output is that goes into a file which the command may see.
+fn output_file(fd: &OwnedFd, read: &ReadPolicy) -> Option<OutputFile> {
+    let path = stdio::named_file(fd).filter(|path| is_mirrored_file(path) && is_readable(path, read))?;
+    let appends = rustix::fs::fcntl_getfl(fd).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+    Some(OutputFile { path, appends })
 }
 
 /// Why a command is kept here whose standard input is a file that holds a secret: its bytes would go as any input's.

@@ -205,19 +205,20 @@ pub fn file_number(fd: &OwnedFd) -> Option<(u64, u64)> {
 
 /// The path and offset of a regular file that is open for reading, if the path still names it.
 pub fn regular_file(fd: &OwnedFd) -> Option<(Vec<u8>, u64)> {
-    use std::os::unix::ffi::OsStringExt;
-    let opened = fstat(fd).ok()?;
-    if FileType::from_raw_mode(opened.st_mode) != FileType::RegularFile {
-        return None;
-    }
     if fcntl_getfl(fd).ok()?.contains(OFlags::WRONLY) {
         return None;
     }
+    let path = named_file(fd)?;
+    Some((path, seek(fd, SeekFrom::Current(0)).ok()?))
+}
+
+/// The path of a regular file, if the path still names it.
+pub fn named_file(fd: &OwnedFd) -> Option<Vec<u8>> {
+    use std::os::unix::ffi::OsStringExt;
+    let opened = file_number(fd)?;
     let path = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd())).ok()?;
     let named = stat(&path).ok()?;
-    let offset = seek(fd, SeekFrom::Current(0)).ok()?;
-    let same = named.st_dev == opened.st_dev && named.st_ino == opened.st_ino;
-    same.then(|| (path.into_os_string().into_vec(), offset))
+    (opened == (named.st_dev, named.st_ino)).then(|| path.into_os_string().into_vec())
 }
 
 /// Moves a file's offset to where the task left it.

@@ -3,7 +3,7 @@
 
 use crate::message as proto;
 use base::command::are_tags;
-use base::watch::{DESCRIPTOR_NUMBERS, DESCRIPTORS_MAX, FORMATS_MAX, Format, Sign};
+use base::watch::{DESCRIPTOR_NUMBERS, DESCRIPTORS_MAX, FORMATS_MAX, Format, OutputFile, Sign};
 use base::{
     Accessed, Action, Attr, Base, Binding, Bound, Change, Command, Content, Delta, Digest, ExitStatus, Limit, Needs,
     NodeId, Output, Seq, Stdin, TaskId, Time, TreePath, Usage, Version, ViewId, ViewUpdate, Watch, WindowSize, Xattr,
@@ -162,6 +162,8 @@ impl From<&Watch> for proto::Watch {
         };
         let others = watch.tells_ports.then_some(OTHER_PORTS);
         let ports = others.into_iter().chain(watch.ports.iter().map(|port| (*port).into())).collect();
+        let output = |output: &OutputFile| proto::OutputFile { path: output.path.clone(), appends: output.appends };
+        let [stdout, stderr] = watch.outputs.each_ref().map(|file| file.as_ref().map(output));
         Self {
             locks: watch.locks,
             lock_files: watch.lock_files,
@@ -170,6 +172,8 @@ impl From<&Watch> for proto::Watch {
             descriptors: watch.descriptors.clone(),
             clones: watch.clones,
             network: watch.network,
+            stdout,
+            stderr,
         }
     }
 }
@@ -194,6 +198,11 @@ impl TryFrom<proto::Watch> for Watch {
         let tells_ports = watch.ports.contains(&OTHER_PORTS);
         let listed = watch.ports.into_iter().filter(|port| *port != OTHER_PORTS);
         let ports = listed.map(port).collect::<Parsed<_>>()?;
+        let output = |proto::OutputFile { path: named, appends }| {
+            path(&named).map_err(|_| Invalid("an output with a path that is not absolute and normal"))?;
+            Ok(OutputFile { path: named, appends })
+        };
+        let outputs = [watch.stdout.map(output).transpose()?, watch.stderr.map(output).transpose()?];
         Ok(Self {
             locks: watch.locks,
             lock_files: watch.lock_files,
@@ -203,6 +212,7 @@ impl TryFrom<proto::Watch> for Watch {
             descriptors: watch.descriptors,
             clones: watch.clones,
             network: watch.network,
+            outputs,
         })
     }
 }

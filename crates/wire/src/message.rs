@@ -247,6 +247,23 @@ pub struct Watch {
     /// The network is no reason: the task may connect to hosts of the internet.
     #[prost(bool, tag = "7")]
     pub network: bool,
+    /// What standard output is at the client, if it is a file with a name.
+    #[prost(message, optional, tag = "8")]
+    pub stdout: Option<OutputFile>,
+    /// What standard error is.
+    #[prost(message, optional, tag = "9")]
+    pub stderr: Option<OutputFile>,
+}
+
+/// A file of the client's into which output goes.
+#[derive(Clone, PartialEq, Message)]
+pub struct OutputFile {
+    /// Its path.
+    #[prost(bytes = "vec", tag = "1")]
+    pub path: Vec<u8>,
+    /// It is open for adding to its end.
+    #[prost(bool, tag = "2")]
+    pub appends: bool,
 }
 
 /// A format of programs, known by the end of a name or by bytes of the file.

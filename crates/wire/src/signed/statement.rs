@@ -3,7 +3,7 @@
 
 use crate::key::Key;
 use crate::message::work::Instance;
-use crate::message::{Attr, Budget, Change, Command, Exited, Format, Launch, Mount, Stdin, Watch};
+use crate::message::{Attr, Budget, Change, Command, Exited, Format, Launch, Mount, OutputFile, Stdin, Watch};
 use base::codec::Writer;
 use base::{Digest, Digester, NodeId};
 use bytes::Bytes;
@@ -232,7 +232,7 @@ fn write_command(out: &mut Writer, command: &Command) {
 }
 
 fn write_watch(out: &mut Writer, watch: &Watch) {
-    let Watch { locks, formats, ports, lock_files, descriptors, clones, network } = watch;
+    let Watch { locks, formats, ports, lock_files, descriptors, clones, network, stdout, stderr } = watch;
     [*locks, *lock_files, *clones, *network].into_iter().for_each(|is_so| out.bool(is_so));
     out.list(formats, |out, Format { name, extension, offset, magic, mask }| {
         [name, magic, mask].into_iter().for_each(|bytes| out.bytes(bytes));
@@ -241,6 +241,12 @@ fn write_watch(out: &mut Writer, watch: &Watch) {
     });
     out.list(ports, |out, port| out.u32(*port));
     out.list(descriptors, |out, descriptor| out.u32(*descriptor));
+    for output in [stdout, stderr] {
+        out.option(output.as_ref(), |out, OutputFile { path, appends }| {
+            out.bytes(path);
+            out.bool(*appends);
+        });
+    }
 }
 
 fn write_change(out: &mut Writer, change: &Change) {

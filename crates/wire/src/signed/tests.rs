@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::message::work::Instance;
-use crate::message::{Attr, Budget, Change, Command, Mount, Object, Stdin, ViewUpdate, Watch};
+use crate::message::{Attr, Budget, Change, Command, Mount, Object, OutputFile, Stdin, ViewUpdate, Watch};
 use base::Digest;
 
 const HUB: NodeId = NodeId(Digest([7; 32]));
@@ -69,7 +69,7 @@ fn a_launch_is_its_client_s() {
 fn a_launch_that_was_changed_is_refused() {
     let key = Key::generate();
     let (good, _) = launch(&key);
-    let changes: [Changed<Launch>; 16] = [
+    let changes: [Changed<Launch>; 17] = [
         ("task", |launch| launch.task = Bytes::from_static(&[2; 16])),
         ("attempt", |launch| launch.attempt = 2),
         ("time", |launch| launch.launched += 1),
@@ -81,6 +81,7 @@ fn a_launch_that_was_changed_is_refused() {
         ("limit", |launch| launch.command.as_mut().unwrap().limits[1] = 2),
         ("standard input", |launch| launch.stdin.as_mut().unwrap().kind = 1),
         ("network", |launch| launch.watch.as_mut().unwrap().network = true),
+        ("output", |launch| launch.watch.as_mut().unwrap().stdout = Some(OutputFile::default())),
         ("no watch", |launch| launch.watch = None),
         ("mount", |launch| launch.mounts[0].read_only = false),
         ("budget", |launch| launch.budget.as_mut().unwrap().bytes = 3),

@@ -189,6 +189,18 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     launch(setup, listener)
 }
 
+/// Device and inode of the pipes to which output and errors go. A pipe that is a file at the client which is added to looks like that.
+fn outputs(order: &Order, watch: &base::Watch) -> [Option<(u64, u64)>; 2] {
+    let sinks = [&order.stdout, &order.stderr];
+    for (sink, file) in sinks.into_iter().zip(&watch.outputs) {
+        if let (Sink::Stream(pipe), Some(true)) = (sink, file.as_ref().map(|file| file.appends)) {
+            // Without it only that is told otherwise.
+            let _ = rustix::fs::fcntl_setfl(pipe, OFlags::WRONLY | OFlags::APPEND);
+        }
+    }
+    sinks.map(pipe_of)
+}
+
 /// Device and inode of the pipe to which output goes.
 fn pipe_of(sink: &Sink) -> Option<(u64, u64)> {
     let Sink::Stream(pipe) = sink else { return None };
@@ -201,7 +213,8 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
     let unwatched = attributes.then(base::Watch::default);
     if let Some(watch) = setup.order.watch.as_ref().or(unwatched.as_ref()) {
         let (programs, locks, lock_files) = (!watch.formats.is_empty(), watch.locks, watch.lock_files);
-        let variant = Variant { programs, locks, lock_files, attributes };
+        let has_files = watch.outputs.iter().any(Option::is_some);
+        let variant = Variant { programs, locks, lock_files, attributes, outputs: has_files };
         let ordinary = &*setup.filters.watched(variant);
         let (installed, stand_ins) = match watch.descriptors.as_slice() {
             [] => (notices::install(ordinary), None),
@@ -213,7 +226,7 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
             }
         };
         if let Ok(listener) = installed {
-            let outputs = [&setup.order.stdout, &setup.order.stderr].into_iter().filter_map(pipe_of).collect();
+            let outputs = outputs(&setup.order, watch);
             return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs)));
         }
     }

@@ -4,7 +4,7 @@
 //!
 //! The tree is the client's: no path in it is followed through a link.
 
-use super::rootfs::{Layers, Root, escape, mount_overlay};
+use super::rootfs::{Layers, Root, escape, filler, mount_overlay};
 use base::Mount;
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Timespec, Timestamps, XattrFlags};
 use rustix::io::Errno;
@@ -69,10 +69,12 @@ fn add_folder(
     let below = open(lower, mount, OFlags::RDONLY | OFlags::DIRECTORY)?;
     take_over(&upper, &below)?;
     let below = held(&below);
+    let filler = filler(root);
+    let filler = filler.as_ref().map(held);
     let layers = match mount.read_only {
-        false => Layers { lower: below, upper: Some((upper, work)) },
+        false => Layers { lower: below, filler, upper: Some((upper, work)) },
         // Without an upper layer there must be two others.
-        true => Layers { lower: [below, b":".to_vec(), escape(work.as_os_str())].concat(), upper: None },
+        true => Layers { lower: [below, b":".to_vec(), escape(work.as_os_str())].concat(), filler: None, upper: None },
     };
     rustix::process::fchdir(open(made, mount, OFlags::PATH | OFlags::DIRECTORY)?)?;
     mount_overlay(&layers, ".", flags_of(mount), root.privileged)

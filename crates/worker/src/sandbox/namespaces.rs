@@ -196,7 +196,7 @@ fn make_devices(path: &Path, id_base: u32) -> std::io::Result<bool> {
         symlink(target, path.join(name))?;
     }
     fs::write(path.join("gleaner"), b"")?;
-    for name in ["shm", "pts"] {
+    for name in [super::rootfs::EMPTY, "pts"] {
         fs::create_dir(path.join(name))?;
     }
     chown(path, own, own)?;

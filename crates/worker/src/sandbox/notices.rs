@@ -13,7 +13,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use base::Watch;
-use base::watch::HEAD_BYTES;
+use base::watch::{HEAD_BYTES, OutputFile};
 use rustix::io::Errno;
 use seccompiler::BpfProgram;
 
@@ -74,7 +74,7 @@ pub struct Listener {
     made_by_any_name: RefCell<HashSet<PathBuf>>,
     ports: addresses::Ports,
     /// The pipes to its client: devices and inodes.
-    outputs: Vec<(u64, u64)>,
+    outputs: [Option<(u64, u64)>; 2],
 }
 
 /// A call that waits.
@@ -124,7 +124,7 @@ impl Listener {
         watch: Watch,
         is_root: bool,
         stand_ins: Option<StandIns>,
-        outputs: Vec<(u64, u64)>,
+        outputs: [Option<(u64, u64)>; 2],
     ) -> Self {
         Self {
             outputs,
@@ -278,6 +278,9 @@ impl Listener {
                 None => Decision::Go,
             },
             libc::SYS_lseek | libc::SYS_ftruncate => self.on_output(notice),
+            libc::SYS_fstat => self.on_output_asked(notice, [0, 1]),
+            libc::SYS_newfstatat => self.on_output_asked(notice, [1, 2]),
+            libc::SYS_statx => self.on_output_asked(notice, [1, 4]),
             libc::SYS_mq_open | libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
             _ if let Some(at) = seccomp::name_of_attribute(number) => self.on_attribute(notice, data.args[at]),
             _ if seccomp::asks_for_attribute(number) => attributes::on_value(notice.process, number, &data.args),
@@ -317,11 +320,32 @@ impl Listener {
 
     /// Standard output or error, in which a program moves, or which it cuts: that of its client may be a file, where that can be done.
     fn on_output(&self, notice: &Notice) -> Decision {
-        let used = std::fs::metadata(format!("/proc/{}/fd/{}", notice.process, notice.data.args[0] as i32));
-        match used.is_ok_and(|used| self.outputs.contains(&(used.dev(), used.ino()))) {
+        match self.output_at(notice).is_some() {
             true => Decision::CallOff("it moves within its output, which is on this machine".into()),
             false => Decision::Go,
         }
+    }
+
+    /// Which of its outputs is at the descriptor that is a call's first argument.
+    fn output_at(&self, notice: &Notice) -> Option<usize> {
+        let used = std::fs::metadata(format!("/proc/{}/fd/{}", notice.process, notice.data.args[0] as i32)).ok()?;
+        self.outputs.iter().position(|output| *output == Some((used.dev(), used.ino())))
+    }
+
+    /// Standard output or error, of which a program asks what it is: the file of its client's. Programs compare it with the files that they
+    /// read and write, and say more or less to a pipe. Arguments: a path, which is to be empty, and where the answer goes.
+    fn on_output_asked(&self, notice: &Notice, [path, answer]: [usize; 2]) -> Decision {
+        let (number, args) = (libc::c_long::from(notice.data.nr), &notice.data.args);
+        let is_empty = || args[path] == 0 || read_memory(notice.process, args[path], 1) == Some(vec![0]);
+        let is_named = number != libc::SYS_fstat && !is_empty();
+        let file = || self.watch.outputs[self.output_at(notice)?].as_ref();
+        // What this process would find in places of its own is no guest's business.
+        let is_elsewhere = |file: &&OutputFile| !is_own(Path::new(std::ffi::OsStr::from_bytes(&file.path)));
+        let file = if is_named { None } else { file().filter(is_elsewhere) };
+        let mask = (number == libc::SYS_statx).then_some(args[3] as u32);
+        let Some(told) = file.and_then(|file| sys::told_of_file(&file.path, mask)) else { return Decision::Go };
+        write_memory(notice.process, args[answer], &told);
+        Decision::Return(0)
     }
 
     /// A priority that is set: above the ordinary one it is root's, and root's only on its own machine.

@@ -11,10 +11,10 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount};
 
-use super::mounts;
 use super::order::Failure;
+use super::{mounts, sys};
 use base::Mount;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 /// Overlay options as root: all that keeps renames, hard links and inode numbers as they are on one file system. With
 /// `metacopy` a file of which the task changes only attributes or names is not read.
@@ -25,6 +25,8 @@ const OPTIONS: [&str; 3] = [
 ];
 /// What resolvers a task with a network has, in the folder of mount templates.
 pub const RESOLVERS: &str = "resolv.conf";
+/// An empty folder of a template of `/dev`, which a task covers.
+pub const EMPTY: &str = "shm";
 /// At their end: nothing of the upper layer is flushed.
 const VOLATILE: &str = ",volatile";
 /// Without root.
@@ -64,8 +66,9 @@ pub fn enter(root: &Root<'_>) -> Result<(), Failure> {
         mounts::take_over(Path::new("upper"), &below).map_err(step("overlay"))?;
     }
     let upper = Some((PathBuf::from("upper"), PathBuf::from("work")));
+    let filler = filler(root);
     // Every guest can read the options of its mounts: they have no path of the worker's.
-    let layers = Layers { lower: mounts::held(&below), upper };
+    let layers = Layers { lower: mounts::held(&below), filler: filler.as_ref().map(mounts::held), upper };
     let plain = MountFlags::NOSUID | MountFlags::NODEV;
     mount_overlay(&layers, "root", plain, root.privileged).map_err(step("overlay"))?;
     rustix::process::chdir("root").map_err(step("overlay"))?;
@@ -118,11 +121,23 @@ fn show_resolvers(resolvers: &Path) -> Result<(), Errno> {
     }
 }
 
+/// An empty folder of a file system of its own, to be the lowest layer of overlays. The kernel tells the layers' file systems apart by the
+/// highest bits of inode numbers: the second of two has the very highest, and programs that keep such a number with a sign take it for a
+/// negative one. Of three it has the one below.
+pub fn filler(root: &Root<'_>) -> Option<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(root.devices.0.join(EMPTY), flags, Mode::empty()).ok()?;
+    // Of two lower layers without one the kernel cannot find the files again that were copied up.
+    sys::has_file_system_id(&folder).then_some(folder)
+}
+
 /// What an overlay is made of.
 #[derive(Debug)]
 pub struct Layers {
     /// The lower layers, escaped.
     pub lower: Vec<u8>,
+    /// One below these: [`filler`].
+    pub filler: Option<Vec<u8>>,
     /// The upper layer and its work folder; `None`: it is read-only.
     pub upper: Option<(PathBuf, PathBuf)>,
 }
@@ -138,9 +153,11 @@ pub fn mount_overlay(layers: &Layers, at: &str, flags: MountFlags, privileged: b
     };
     // What is in memory is not written to a disk anyway, and what an overlay makes to be reminded of that has to be taken away again.
     let in_memory = layers.upper.as_ref().is_some_and(|(upper, _)| is_in_memory(upper));
-    for options in all {
+    let fillers = [layers.filler.as_ref(), None];
+    for (filler, options) in fillers.into_iter().flat_map(|filler| all.iter().map(move |options| (filler, options))) {
         let options = if in_memory { options.strip_suffix(VOLATILE).unwrap_or(options) } else { options };
         let mut data = [b"lowerdir=", &layers.lower[..]].concat();
+        filler.into_iter().for_each(|filler| data.extend([b":", &filler[..]].concat()));
         if let Some((upper, work)) = &layers.upper {
             data.extend([b",upperdir=", &escape(upper.as_os_str())[..]].concat());
             data.extend([b",workdir=", &escape(work.as_os_str())[..]].concat());

@@ -16,7 +16,9 @@ use std::borrow::Cow;
 use libc::*;
 
 use super::{copying, stand_ins, sys};
-use pieces::{OUTPUTS, allocates, any_bit, equals, opens, raises_disk, raises_policy, seeks_output};
+use pieces::{
+    OUTPUTS, allocates, any_bit, asks_what_output_is, equals, opens, raises_disk, raises_policy, seeks_output,
+};
 
 mod pieces;
 
@@ -183,25 +185,27 @@ pub struct Variant {
     pub lock_files: bool,
     /// Attributes whose values are asked for, or that are removed.
     pub attributes: bool,
+    /// What standard output and error are.
+    pub outputs: bool,
 }
 
 /// The filters of all tasks.
 #[derive(Debug)]
 pub struct Filters {
     plain: BpfProgram,
-    watched: [BpfProgram; 8],
+    watched: [BpfProgram; 16],
 }
 
 impl Variant {
-    fn of([programs, locks, lock_files]: [bool; 3]) -> Self {
-        Self { programs, locks, lock_files, attributes: false }
+    fn of([programs, locks, lock_files, outputs]: [bool; 4]) -> Self {
+        Self { programs, locks, lock_files, attributes: false, outputs }
     }
 }
 
 impl Filters {
     /// Compiles them.
     pub fn compile() -> Self {
-        let variant = |bits: usize| Variant::of([bits & 1 != 0, bits & 2 != 0, bits & 4 != 0]);
+        let variant = |bits: usize| Variant::of([1, 2, 4, 8].map(|bit| bits & bit != 0));
         Self { plain: compile(None, &[]), watched: std::array::from_fn(|bits| compile(Some(variant(bits)), &[])) }
     }
 
@@ -217,11 +221,12 @@ impl Filters {
 
     /// The one that has the init decide. Made for the task where it is a rare one.
     pub fn watched(&self, variant: Variant) -> Cow<'_, BpfProgram> {
-        let Variant { programs, locks, lock_files, attributes } = variant;
+        let Variant { programs, locks, lock_files, attributes, outputs } = variant;
         if attributes {
             return Cow::Owned(compile(Some(variant), &[]));
         }
-        Cow::Borrowed(&self.watched[usize::from(programs) + 2 * usize::from(locks) + 4 * usize::from(lock_files)])
+        let bits = [programs, locks, lock_files, outputs].into_iter().rev();
+        Cow::Borrowed(&self.watched[bits.fold(0, |number, bit| 2 * number + usize::from(bit))])
     }
 }
 
@@ -273,6 +278,8 @@ enum Verdict {
     SeekOutput,
     /// Standard output or error.
     Output,
+    /// What standard output or error is; the flags are this argument.
+    StatOutput(u32),
     /// Those of the init itself go on ([`sys::poll`]).
     UnlessInit,
 }
@@ -324,6 +331,9 @@ fn verdict(number: c_long, watched: Option<Variant>) -> Verdict {
         _ if number == SYS_openat2 && is_watched(|variant| variant.lock_files) => Verdict::UnlessInit,
         _ if number == SYS_lseek && watched.is_some() => Verdict::SeekOutput,
         _ if number == SYS_ftruncate && watched.is_some() => Verdict::Output,
+        _ if number == SYS_fstat && is_watched(|variant| variant.outputs) => Verdict::Output,
+        _ if number == SYS_newfstatat && is_watched(|variant| variant.outputs) => Verdict::StatOutput(3),
+        _ if number == SYS_statx && is_watched(|variant| variant.outputs) => Verdict::StatOutput(2),
         _ if number == SYS_renameat2 && is_watched(|variant| variant.lock_files) => Verdict::RenameToNew,
         _ if makes(number).is_some() && is_watched(|variant| variant.lock_files) => Verdict::Return(NOTIFY),
         _ if ALLOWED.contains(&number) || ALLOWED_HERE.contains(&number) => Verdict::Return(ALLOW),
@@ -527,6 +537,7 @@ fn leaf(verdict: Verdict, no: u32, program: &mut BpfProgram) {
         Verdict::RenameToNew => any_bit(4, RENAME_NOREPLACE, [NOTIFY, ALLOW], program),
         Verdict::Allocate => allocates(program),
         Verdict::SeekOutput => seeks_output(program),
+        Verdict::StatOutput(flags) => asks_what_output_is(flags, program),
         Verdict::Output => equals(0, OUTPUTS.map(|output| (output, NOTIFY)), program),
         Verdict::LockFile => any_bit(1, LOCK_UN as u32, [ALLOW, NOTIFY], program),
         Verdict::Control => {

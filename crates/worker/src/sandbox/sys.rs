@@ -2,7 +2,7 @@
 //! as a [`Errno`].
 
 use std::ffi::{CStr, CString};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -336,6 +336,45 @@ pub fn attribute(path: &Path, follows: bool, name: &[u8], value: &mut [u8]) -> R
     // SAFETY: path and name end in a zero byte; they and the room, which is as long as is said, outlive the call.
     let got = unsafe { libc::syscall(call, path, name, room, len, INIT_SIGN as usize) };
     check(got).map(|len| len as usize)
+}
+
+/// What `fstat` (`mask`: `statx`, with this mask) would put into memory of a file that is at this path, and not of what a link leads to;
+/// `None`: no regular file is there.
+pub fn told_of_file(path: &[u8], mask: Option<u32>) -> Option<Vec<u8>> {
+    const FORMAT: libc::mode_t = libc::S_IFMT;
+    let path = CString::new(path).ok()?;
+    // SAFETY: all zeroes is a valid value of both plain structures.
+    let (mut stat, mut statx): (libc::stat, libc::statx) = unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+    let (got, mode, bytes) = match mask {
+        Some(mask) => {
+            let mask = mask | libc::STATX_TYPE;
+            // SAFETY: the path ends in a zero byte; it and the structure outlive the call.
+            let got =
+                unsafe { libc::statx(libc::AT_FDCWD, path.as_ptr(), libc::AT_SYMLINK_NOFOLLOW, mask, &raw mut statx) };
+            (got, statx.stx_mode.into(), bytes_of(&statx))
+        }
+        None => {
+            // SAFETY: as above.
+            let got = unsafe { libc::lstat(path.as_ptr(), &raw mut stat) };
+            (got, stat.st_mode, bytes_of(&stat))
+        }
+    };
+    (got == 0 && mode & FORMAT == libc::S_IFREG).then_some(bytes)
+}
+
+/// Whether the file system of a file has an id (UUID), of which the kernel makes what it tells.
+pub fn has_file_system_id(file: impl AsFd) -> bool {
+    // SAFETY: all zeroes is a valid value of this plain structure.
+    let mut found: libc::statfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the descriptor is open, and the structure outlives the call.
+    let got = unsafe { libc::fstatfs(file.as_fd().as_raw_fd(), &raw mut found) };
+    got == 0 && bytes_of(&found.f_fsid).iter().any(|byte| *byte != 0)
+}
+
+/// The memory of a plain structure of the kernel's that was made of zeroes.
+fn bytes_of<T>(value: &T) -> Vec<u8> {
+    // SAFETY: it is as long as its type, and what lies between its fields is zero.
+    unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }.to_vec()
 }
 
 /// Sends a packet with at least one descriptor, also where a filter has init decide on what its task sends.

@@ -1,8 +1,8 @@
 //! Pieces of filters that look at arguments.
 
 use libc::{
-    FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, O_NOFOLLOW, O_RDWR, SCHED_DEADLINE, SCHED_FIFO, SCHED_RESET_ON_FORK,
-    SCHED_RR, SEEK_CUR, c_int,
+    AT_EMPTY_PATH, FALLOC_FL_KEEP_SIZE, FALLOC_FL_PUNCH_HOLE, O_NOFOLLOW, O_RDWR, SCHED_DEADLINE, SCHED_FIFO,
+    SCHED_RESET_ON_FORK, SCHED_RR, SEEK_CUR, c_int,
 };
 use seccompiler::BpfProgram;
 
@@ -41,6 +41,19 @@ pub(super) fn seeks_output(program: &mut BpfProgram) {
         instruction(JUMP_EQUAL, 0, 2, 0),
         instruction(LOAD, 0, 0, argument(1) + 4),
         instruction(JUMP_EQUAL, 1, 0, 0),
+        instruction(RETURN, 0, 0, NOTIFY),
+        instruction(RETURN, 0, 0, ALLOW),
+    ]);
+}
+
+/// Has init decide on questions what standard output or error is: those that name no path.
+pub(super) fn asks_what_output_is(flags: u32, program: &mut BpfProgram) {
+    program.extend([
+        instruction(LOAD, 0, 0, argument(0)),
+        instruction(JUMP_EQUAL, 1, 0, OUTPUTS[0]),
+        instruction(JUMP_EQUAL, 0, 3, OUTPUTS[1]),
+        instruction(LOAD, 0, 0, argument(flags)),
+        instruction(JUMP_ANY_BIT, 0, 1, AT_EMPTY_PATH as u32),
         instruction(RETURN, 0, 0, NOTIFY),
         instruction(RETURN, 0, 0, ALLOW),
     ]);

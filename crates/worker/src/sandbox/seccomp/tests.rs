@@ -8,8 +8,8 @@ fn run(program: &BpfProgram, architecture: u32, number: u32, arguments: &[u32]) 
     evaluate(program, &seccomp_data { nr: number as i32, arch: architecture, instruction_pointer: 0, args })
 }
 
-const ALL: Variant = Variant { programs: true, locks: true, lock_files: true, attributes: true };
-const NONE: Variant = Variant { programs: false, locks: false, lock_files: false, attributes: false };
+const ALL: Variant = Variant { programs: true, locks: true, lock_files: true, attributes: true, outputs: true };
+const NONE: Variant = Variant { programs: false, locks: false, lock_files: false, attributes: false, outputs: false };
 
 #[test]
 fn filter_agrees_with_the_lists() {
@@ -97,6 +97,9 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_lseek, &[1, 0, SEEK_SET as u32], ALLOW, NOTIFY),
         (SYS_lseek, &[2, 5, SEEK_CUR as u32], ALLOW, NOTIFY),
         (SYS_ftruncate, &[1, 0], ALLOW, NOTIFY),
+        (SYS_fstat, &[1], ALLOW, ALLOW),
+        (SYS_newfstatat, &[2, 5, 6, AT_EMPTY_PATH as u32], ALLOW, ALLOW),
+        (SYS_statx, &[1, 5, (AT_EMPTY_PATH | AT_NO_AUTOMOUNT) as u32, 7, 8], ALLOW, ALLOW),
         (SYS_sendto, &[1, 2, 3, 4, 5], ALLOW, NOTIFY),
         (SYS_sendmsg, &[1, 2, 0], ALLOW, NOTIFY),
         (SYS_sendmmsg, &[1, 2, 1, 0], ALLOW, NOTIFY),
@@ -123,6 +126,9 @@ fn a_watched_task_stops_where_its_init_decides() {
         (SYS_lseek, &[1, 0, SEEK_CUR as u32]),
         (SYS_lseek, &[3, 5, SEEK_SET as u32]),
         (SYS_ftruncate, &[0, 0]),
+        (SYS_fstat, &[3]),
+        (SYS_newfstatat, &[1, 5, 6, AT_SYMLINK_NOFOLLOW as u32]),
+        (SYS_statx, &[0, 5, AT_EMPTY_PATH as u32, 7, 8]),
         (SYS_ioctl, &[0, TCGETS as u32]),
         (SYS_openat, &[0, 0, O_CREAT as u32]),
         (SYS_renameat2, &[0, 0, 0, 0, RENAME_EXCHANGE]),
