@@ -1,13 +1,14 @@
 //! Deltas that could not be committed are kept for a while, so that no work is lost.
 //!
 //! Each is a folder `kept/<task>/`: `info` (task, command, time, why), `changes` (one line of text for each change), `delta`
-//! (the changes themselves) and `files/` (the task's files, beneath as many folders as their paths have).
+//! (the changes themselves), `files/` (the task's files, beneath as many folders as their paths have) and `seal` (a digest of these).
 //!
 //! What is kept can be written to another folder ([`Committer::recover_kept`]), or committed over what is there now
 //! ([`Committer::commit_kept`]): then what it replaces is kept in its stead.
 
 mod fit;
 mod over;
+mod seal;
 mod stored;
 
 pub use over::Recommitted;
@@ -119,8 +120,8 @@ impl Committer {
     pub fn kept(&self) -> Vec<KeptInfo> {
         let entries = std::fs::read_dir(self.kept_folder()).into_iter().flatten();
         let read = |path: PathBuf| {
-            let bytes = files::read_bounded(&path.join("info"), 1 << 20).ok()?;
-            KeptInfo::from_bytes(&bytes).ok()
+            let bytes = files::read_bounded(&path.join("info"), 1 << 20).ok();
+            bytes.and_then(|bytes| KeptInfo::from_bytes(&bytes).ok()).or_else(|| KeptInfo::damaged(&path))
         };
         let mut kept: Vec<KeptInfo> = entries
             .filter_map(|entry| Some(entry.ok()?.path()).filter(|path| path.extension().is_none()).and_then(read))
@@ -149,6 +150,7 @@ impl Committer {
             if stuck {
                 return self.copy_stuck(task, into);
             }
+            seal::check(&kept)?;
             std::fs::copy(kept.join("changes"), into.join("GLEANER-CHANGES"))?;
             copy_tree(&kept.join("files"), into)
         };
@@ -202,7 +204,8 @@ fn fill(folder: &Path, keep: &Keep<'_>, bytes: u64) -> io::Result<()> {
         bytes,
         shown: stored::shown(keep.delta),
     };
-    std::fs::write(folder.join("info"), info.to_bytes())
+    std::fs::write(folder.join("info"), info.to_bytes())?;
+    seal::put(folder)
 }
 
 /// Makes the file or link of a change beneath the kept folder, with the folders above it.

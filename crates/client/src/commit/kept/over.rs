@@ -2,7 +2,7 @@
 
 use super::fit::{Fitted, Named, fit};
 use super::stored::Stored;
-use super::{KEPT_BYTES_MAX, Keep, bytes_of, nothing_kept};
+use super::{KEPT_BYTES_MAX, Keep, bytes_of, nothing_kept, seal};
 use crate::commit::tree::Tree;
 use crate::commit::{CommitError, Committer, Report, Request, WriteDecision, crashed, files, policy, validate};
 use base::codec::Encode;
@@ -97,6 +97,7 @@ impl Committer {
         if !folder.join("info").exists() {
             return Err(nothing_kept());
         }
+        seal::check(&folder)?;
         let bytes = files::read_bounded(&folder.join("delta"), STORED_BYTES_MAX)?;
         Stored::from_bytes(&bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error.to_string()))
     }

@@ -9,6 +9,7 @@ use super::super::plan::{get_path, get_xattrs, put_xattrs};
 use base::codec::{Encode, Malformed, Reader, Writer};
 use base::delta::FileChange;
 use base::{Accessed, Action, Attr, Base, Change, Content, Delta, Digest, ExitStatus, Seq, TaskId, Time, TreePath};
+use std::path::Path;
 
 /// A delta that is kept, for its owner to see.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,19 @@ pub struct KeptInfo {
     pub bytes: u64,
     /// The first of its changes, as many as are shown.
     pub shown: Vec<KeptChange>,
+}
+
+impl KeptInfo {
+    /// Of what is kept in a folder whose notes cannot be read; `None`: it is not named as such a folder is.
+    pub(super) fn damaged(folder: &Path) -> Option<Self> {
+        let task = TaskId::from_hex(folder.file_name()?.to_str()?)?;
+        let since =
+            folder.metadata().and_then(|found| found.modified()).ok()?.duration_since(std::time::UNIX_EPOCH).ok()?;
+        let why =
+            format!("its notes are damaged: look at {}", base::path::printable(folder.as_os_str().as_encoded_bytes()));
+        let at = Time(i64::try_from(since.as_nanos()).ok()?);
+        Some(Self { task, argv: Vec::new(), at, why, changes: 0, bytes: 0, shown: Vec::new() })
+    }
 }
 
 /// One change of a kept delta, for its owner to see.
