@@ -31,7 +31,7 @@ pub(super) async fn assimilate(collector: &Collector, index: u32) -> Result<(), 
                 let log = job.folder().join(LOG);
                 let why = format!("--assimilate {why} (see {}); tried again in {} s", log.display(), pause.as_secs());
                 tracing::info!(job = %job.id(), index, why, "a task is not assimilated");
-                job.trouble(index, &why);
+                job.not_assimilated(index, Some(&why));
             }
         }
         if job.wanted().borrow().cancelled.is_some() {
@@ -42,6 +42,7 @@ pub(super) async fn assimilate(collector: &Collector, index: u32) -> Result<(), 
         }
         pause = (pause * 2).min(PAUSE_MAX);
     }
+    job.not_assimilated(index, None);
     let job = job.clone();
     let written = blocking_io(move || job.assimilated(index)).await;
     written.map_err(|error| format!("writing a job's log: {error}"))

@@ -328,6 +328,17 @@ impl Job {
         self.news.notify_waiters();
     }
 
+    /// What was to be run after a task did not end well, and is tried again; or it did.
+    pub fn not_assimilated(&self, index: u32, why: Option<&str>) {
+        let mut state = lock(&self.state);
+        match why {
+            Some(why) => drop(state.not_assimilated.insert(index, shortened(why))),
+            None => drop(state.not_assimilated.remove(&index)),
+        }
+        drop(state);
+        self.news.notify_waiters();
+    }
+
     /// What went wrong with a task last.
     pub fn last_trouble(&self, index: u32) -> Option<String> {
         lock(&self.state).troubles.get(&index).cloned()

@@ -4,6 +4,7 @@ use super::super::log::{End, How};
 use super::{Job, State};
 use crate::report::{self, BatchLine, BatchTaskLine};
 use base::path::{faithful, printable};
+use std::collections::BTreeMap;
 use wire::lock;
 
 /// Of a task that said more than is kept.
@@ -88,7 +89,12 @@ impl Job {
         };
         let why = match end {
             Some(End { how: How::Cancelled, .. }) => self.wanted.borrow().cancelled.clone(),
-            Some(end) => end.how.why().map(str::to_owned).or_else(|| end.is_cut.then(|| CUT.to_owned())),
+            Some(end) => state
+                .not_assimilated
+                .get(&index)
+                .cloned()
+                .or_else(|| end.how.why().map(str::to_owned))
+                .or_else(|| end.is_cut.then(|| CUT.to_owned())),
             None => state.troubles.get(&index).cloned().or_else(|| self.lacks_results(&state, index)),
         };
         let (exit, signal, signal_name) =
@@ -150,10 +156,14 @@ fn cut(state: &State) -> Option<String> {
 
 /// What keeps results from being put into place, if something does.
 fn hindered(state: &State) -> Option<String> {
-    let (index, why) = state.stuck.iter().next()?;
-    let others = match state.stuck.len() - 1 {
+    let others = |all: &BTreeMap<u32, String>| match all.len() - 1 {
         0 => String::new(),
         count => format!(" (and so {count} others)"),
     };
-    Some(format!("what task {index} made waits to be put into place{others}: {why}"))
+    if let Some((index, why)) = state.stuck.iter().next() {
+        let others = others(&state.stuck);
+        return Some(format!("what task {index} made waits to be put into place{others}: {why}"));
+    }
+    let (index, why) = state.not_assimilated.iter().next()?;
+    Some(format!("task {index} has ended{}: {why}", others(&state.not_assimilated)))
 }

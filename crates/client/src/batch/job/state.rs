@@ -33,6 +33,8 @@ pub(super) struct State {
     pub troubles: HashMap<u32, String>,
     /// Of these, tasks whose results cannot be put into place now.
     pub stuck: BTreeMap<u32, String>,
+    /// Tasks whose `--assimilate` is tried again, and why.
+    pub not_assimilated: BTreeMap<u32, String>,
     /// How often tasks that have not ended took too long.
     pub too_long: HashMap<u32, u32>,
     /// How many workers can have its tasks, as the hub said last.

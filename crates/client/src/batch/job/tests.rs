@@ -59,6 +59,11 @@ fn what_hinders_a_job_and_what_was_cut_is_told() {
     assert!(job.line().problem.unwrap().ends_with("task 1 made waits to be put into place: No space left on device"));
     job.ended(end(1, How::Exit(0))).unwrap();
     assert_eq!(job.line().problem, None);
+    job.not_assimilated(1, Some("--assimilate failed"));
+    assert_eq!(job.line().problem.as_deref(), Some("task 1 has ended: --assimilate failed"));
+    assert_eq!(job.task_lines(1, 1)[0].why.as_deref(), Some("--assimilate failed"));
+    job.not_assimilated(1, None);
+    assert_eq!(job.line().problem, None);
     job.ended(End { is_cut: true, ..end(0, How::Exit(0)) }).unwrap();
     job.ended(End { own: Some(Own::Signal(9)), ..end(2, How::NotCommitted("/x".into())) }).unwrap();
     job.collected().unwrap();
