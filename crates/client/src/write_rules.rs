@@ -138,6 +138,9 @@ impl WriteRules {
         if let Some(folder) = directories.makes_repository(path) {
             return Some(format!("git would take {folder} for a repository, with settings of its own"));
         }
+        if let Some(name) = self.policy.variable_of_settings(path) {
+            return Some(format!("settings, as {name} says"));
+        }
         if let Some(at) = self.policy.home().and_then(|home| guard.led_from_home(path, home, self.policy.roots())) {
             return Some(format!("it is what {at} leads to"));
         }

@@ -104,6 +104,8 @@ pub struct Scope {
     pub own_environments: Vec<TreePath>,
     /// Places of caches, outputs and files of the moment that the environment names.
     pub places: Places,
+    /// What variables name as settings by which something is run later, and these variables.
+    pub settings: Vec<(TreePath, &'static str)>,
     /// What is secret because a link at the place of a secret leads there, or because it is this program's own.
     pub closed: Vec<TreePath>,
     /// Of what is named and of the folders in variables, outside homes and the project: what is open even if it is closed to others.
@@ -135,14 +137,13 @@ impl Scope {
         };
         let mut named = with_physical(named_paths(input.argv, input.cwd));
         let mut mentioned = with_physical(mentioned(input.argv, input.cwd, home.as_ref()));
-        mentioned.retain(|path| !above(path));
-        mentioned.sort();
-        mentioned.dedup();
         let home_listed = home.as_ref().is_some_and(|home| input.cwd == home || named.contains(home));
-        named.retain(|path| !above(path));
-        named.sort();
-        named.dedup();
-        let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten();
+        for paths in [&mut named, &mut mentioned] {
+            paths.retain(|path| !above(path));
+            paths.sort();
+            paths.dedup();
+        }
+        let both = |path: TreePath| [lookup.physical(&path), Some(path)].into_iter().flatten().collect::<Vec<_>>();
         let programs = with_physical(programs(input.argv, input.cwd, home.as_ref()));
         let project = project_of(input.cwd, home.as_ref(), lookup);
         let in_project = |path: &TreePath| project.iter().flat_map(Project::roots).any(|root| path.is_within(root));
@@ -164,9 +165,8 @@ impl Scope {
             folders.extend(outside.flat_map(|root| folders_of_environment(root, lookup)));
         }
         let folders = all_of(folders);
-        let places = Places::of(input.env, &|place| both(place).filter(useful).collect());
-        let closed = home.as_ref().map(|home| lookup.secrets(home)).unwrap_or_default();
-        let closed = closed.into_iter().filter(useful).collect();
+        let places = Places::of(input.env, &|place| both(place).into_iter().filter(useful).collect());
+        let closed = home.iter().flat_map(|home| lookup.secrets(home)).filter(useful).collect();
         let (uid, cwd, trust, granted) = (input.uid, input.cwd.clone(), input.trust, Granted::default());
         let (opened, closes_all, grants_nothing) = Default::default();
         let scope = Self {
@@ -182,6 +182,7 @@ impl Scope {
             environments,
             own_environments,
             places,
+            settings: settings_of(input.env, &both),
             closed,
             opened,
             closes_all,
@@ -321,6 +322,38 @@ fn named_paths(argv: &[Vec<u8>], cwd: &TreePath) -> Vec<TreePath> {
 
 fn variable<'a>(env: &'a [Vec<u8>], name: &str) -> Option<&'a [u8]> {
     env.iter().find_map(|entry| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"="))
+}
+
+/// Variables that name a file or folder of settings by which something is run later, or such files within a folder.
+const SETTINGS: &[(&str, &[&str])] = &[
+    ("BASH_ENV", &[]),
+    ("CARGO_HOME", &["config", "config.toml", "env", "bin"]),
+    ("CONDARC", &[]),
+    ("ENV", &[]),
+    ("GIT_CONFIG_GLOBAL", &[]),
+    ("GIT_CONFIG_SYSTEM", &[]),
+    ("GIT_TEMPLATE_DIR", &[]),
+    ("INPUTRC", &[]),
+    ("NPM_CONFIG_GLOBALCONFIG", &[]),
+    ("NPM_CONFIG_USERCONFIG", &[]),
+    ("PIP_CONFIG_FILE", &[]),
+    ("PYTHONSTARTUP", &[]),
+    ("R_ENVIRON_USER", &[]),
+    ("R_PROFILE_USER", &[]),
+    ("XDG_CONFIG_HOME", &["autostart", "environment.d", "direnv", "fish", "git", "mise", "nvim", "systemd"]),
+    ("ZDOTDIR", &[".zlogin", ".zlogout", ".zprofile", ".zshenv", ".zshrc"]),
+    ("npm_config_userconfig", &[]),
+];
+
+fn settings_of(env: &[Vec<u8>], both: &impl Fn(TreePath) -> Vec<TreePath>) -> Vec<(TreePath, &'static str)> {
+    let mut settings = Vec::new();
+    for (name, within) in SETTINGS {
+        let Some(named) = variable(env, name).and_then(TreePath::parse) else { continue };
+        let parts = within.iter().filter_map(|part| named.resolve(part.as_bytes()));
+        let whole = within.is_empty().then(|| named.clone());
+        settings.extend(parts.chain(whole).flat_map(both).map(|path| (path, *name)));
+    }
+    settings
 }
 
 /// The folders in variables that are lists of folders, or a tool's home.

@@ -135,6 +135,11 @@ impl WritePolicy {
         self.scope.home.as_ref()
     }
 
+    /// The variable that names `path`, or a folder that it is in, as settings by which something is run later.
+    pub fn variable_of_settings(&self, path: &TreePath) -> Option<&'static str> {
+        self.scope.settings.iter().find_map(|(at, name)| path.is_within(at).then_some(*name))
+    }
+
     /// Decides on a change at `path`.
     pub fn decide(&self, path: &TreePath, facts: &WriteFacts) -> WriteDecision {
         use WriteDecision::{Commit, Refuse, Scratch};

@@ -66,3 +66,13 @@ fn programs_are_not_put_into_a_home() {
     }
     assert_eq!(becomes(&policy, "/home/u/notes/x", &NEW), Becomes::Kept);
 }
+
+#[test]
+fn what_variables_name_as_settings() {
+    let env = ["XDG_CONFIG_HOME=/home/u/p/cfg", "GIT_CONFIG_GLOBAL=/home/u/p/gitconfig", "ENV=production"];
+    let policy = WritePolicy::new(scope("/home/u", 1000, "/home/u/p", "make", &env), Vec::new());
+    let said = |at: &str| policy.variable_of_settings(&path(at));
+    assert_eq!(said("/home/u/p/gitconfig"), Some("GIT_CONFIG_GLOBAL"));
+    assert_eq!(said("/home/u/p/cfg/git/config"), Some("XDG_CONFIG_HOME"));
+    assert_eq!([said("/home/u/p/cfg/app/state"), said("/home/u/p/production"), said("/home/u/p")], [None; 3]);
+}
