@@ -469,19 +469,20 @@ impl Server {
     }
 
     fn object(&self, name: Bytes) -> ObjectReply {
-        let found = convert::digest(&name).map_err(|error| error.to_string());
+        let found = convert::digest(&name).map_err(|error| (error.to_string(), 0));
         let read = |digest| {
             lock(&self.unsent).note_read(&digest);
             let read = self.snapshot().read_block(&digest).map_err(|error| self.not_read(&error));
             read.inspect(|bytes| bytes.iter().for_each(|bytes| self.keep_earlier(digest, bytes)))
         };
         let found = found.and_then(read);
-        let (bytes, error) = match found {
-            Ok(Some(bytes)) => (bytes, String::new()),
-            Ok(None) => (Bytes::new(), "the file that held it has changed".into()),
+        let (bytes, (error, errno)) = match found {
+            Ok(Some(bytes)) => (bytes, Default::default()),
+            // Nobody knows which tasks wanted it: what came of those that did is not to be trusted.
+            Ok(None) => (Bytes::new(), ("the file that held it has changed".into(), UNANSWERED)),
             Err(error) => (Bytes::new(), error),
         };
-        ObjectReply { digest: name, bytes, error, errno: 0 }
+        ObjectReply { digest: name, bytes, error, errno }
     }
 
     /// Whether [`Self::fill_earlier`] would have something to do.
@@ -502,15 +503,17 @@ impl Server {
     }
 
     /// Notes for the tasks that may want them that these bytes cannot be had: what they leave behind is not to be trusted.
-    /// Returns the message for the hub.
-    fn not_read(&self, error: &ReadError) -> String {
+    /// Returns message and `errno` for the hub. Where it is not known what they are of, the worker is told that nobody can say.
+    fn not_read(&self, error: &ReadError) -> (String, i32) {
+        let mut errno = UNANSWERED;
         if let ReadError::ChangedUnderneath { path } | ReadError::Io { path, .. } = error {
             for (_, running) in self.tasks_with(path) {
                 lock(&running.asked).unreadable.get_or_insert_with(|| path.clone());
                 running.taint(&format!("{path} changed here while the task read it"));
+                errno = 0;
             }
         }
-        error.to_string()
+        (error.to_string(), errno)
     }
 
     async fn pieces(self: Arc<Self>, request: PiecesRequest, sender: &mut Sender) -> Result<(), wire::WireError> {
@@ -539,7 +542,10 @@ impl Server {
                 Some(ObjectReply { digest, bytes: bytes.into(), error: String::new(), errno: 0 })
             }
             Err(ReadError::NoSuchPiece { .. }) if number > request.first => None,
-            Err(error) => Some(refuse(server.not_read(&error))),
+            Err(error) => {
+                let (error, errno) = server.not_read(&error);
+                Some(ObjectReply { errno, ..refuse(error) })
+            }
         });
         while let Some(reply) = arriving.recv().await {
             let is_last = !reply.error.is_empty();
