@@ -176,6 +176,16 @@ impl Plan {
         }
         let (stdin, stdout, stderr) = streams(fds, input, &read);
         watch.outputs = [&fds[1], &fds[2]].map(|fd| output_file(fd, &read));
+        // They are looked at before they change by what the command says.
+        let outputs: Vec<TreePath> =
+            watch.outputs.iter().flatten().filter_map(|output| TreePath::parse(&output.path)).collect();
+        let names = |output| {
+            layers.iter().find_map(|(argv, program)| remote_ability::names_output(argv, program, &cwd, output))
+        };
+        if let Some(why) = outputs.iter().find_map(names).filter(|_| !options.no_local) {
+            return Err(NotPlanned::Here(why));
+        }
+        include.extend(outputs);
         // All that a job uses is looked at when it begins.
         let links = job.is_some() || !compilers::links_nothing(&command.argv);
         let first_sight = || {

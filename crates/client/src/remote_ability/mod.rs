@@ -2,12 +2,14 @@
 
 mod locking;
 mod own_names;
+mod own_output;
 mod own_places;
 mod programs;
 mod wrapping;
 
 pub use locking::{fails_if_there, may_lock_by_files};
 pub use own_names::names_of_this_machine;
+pub use own_output::names_output;
 pub use own_places::{script_in_shared_memory, shared_memory};
 pub use wrapping::{ask_for_no_news, drop_jobserver, inner, unwrap};
 
