@@ -53,7 +53,12 @@ fn judge(pool: &Pool, place: &Path, report: &Value) -> Result<Vec<String>> {
     }
     let want = "start\nmade with left\nstart\nmade with right\n";
     if read(place, "d") != want {
-        wrong.push(format!("the diamond's end is made of what its sides made: {:?}", read(place, "d")));
+        let errors = report["tasks"][3]["stderr"].as_str().and_then(|path| std::fs::read_to_string(path).ok());
+        wrong.push(format!(
+            "the diamond's end is made of what its sides made: {:?}, and it said {errors:?}: {}",
+            read(place, "d"),
+            report["tasks"][3]
+        ));
     }
     let steps: String = (0..STEPS).map(|step| format!("{step}\n")).collect();
     if read(place, "count") != format!("{STEPS}\n") || read(place, "steps") != steps {

@@ -65,11 +65,14 @@ fn goes_on(pool: &Pool, id: &str, bound: Duration, what: &str) -> Result<Vec<Str
     Ok(if told > bound { vec![format!("{what}: it took {told:?}")] } else { Vec::new() })
 }
 
+/// How the reason begins of a task whose result is gone.
+const GONE: &str = "what it made could not be put into place";
+
 /// What is wrong with the job's end after a takeover. Blocks are not shared between hubs: of what was told to have ended and not taken yet
 /// the result may be gone with the first one (decision 27). Such a task has failed, says so, and nothing of it is committed.
 fn judge_after(pool: &Pool, place: &Path, id: &str, report: &Value) -> Result<Vec<String>> {
     let tasks = report["tasks"].as_array().cloned().unwrap_or_default();
-    let is_gone = |task: &Value| task["why"].as_str().is_some_and(|why| why.starts_with("its result cannot be had"));
+    let is_gone = |task: &Value| task["why"].as_str().is_some_and(|why| why.starts_with(GONE));
     let gone: Vec<bool> = tasks.iter().map(is_gone).collect();
     let count = gone.iter().filter(|gone| **gone).count();
     if count == 0 {
