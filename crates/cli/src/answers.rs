@@ -72,7 +72,8 @@ impl Render for Status {
         if let Some(differs) = clocks_differ(self.client.hub_clock_ahead_us) {
             facts.fact("clock", differs);
         }
-        if self.hub.is_none() {
+        // Which workers a hub has is not known while it is not reached.
+        if self.hub.is_none() || !self.connected && self.workers.is_empty() {
             return facts.text().to_owned();
         }
         let has_tags = self.workers.iter().any(|worker| !worker.tags.is_empty());

@@ -207,7 +207,12 @@ impl Session {
         let no_local = options.no_local;
         let [stdin, stdout, stderr]: [OwnedFd; 3] = match descriptors.try_into() {
             Ok(three) => three,
-            Err(_) => return Err(here("the caller sent no descriptors".into(), no_local)),
+            // The kernel drops those for which a process has no room.
+            Err(_) => {
+                let why =
+                    "its standard streams did not reach the client daemon, which has too many files open (ulimit -n)";
+                return Err(here(why.into(), no_local));
+            }
         };
         let job = match options.job.map(|job| daemon.jobs.get(job).ok_or("the job that it belongs to has ended")) {
             Some(Err(why)) => return Err(Reply::Failed { message: why.into(), code: CODE_FAILED }),

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use rustix::fs::OFlags;
 use rustix::thread::{Gid, Uid};
 
 use super::init::Setup;
@@ -61,4 +62,22 @@ pub fn own_pipes(order: &Order, uid: u32, gid: u32) {
             let _ = rustix::fs::fchown(stream, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
         }
     }
+}
+
+/// Device and inode of the pipes to which output and errors go. A pipe that is a file at the client which is added to looks like that.
+pub fn outputs(order: &Order, watch: &base::Watch) -> [Option<(u64, u64)>; 2] {
+    let sinks = [&order.stdout, &order.stderr];
+    for (sink, file) in sinks.into_iter().zip(&watch.outputs) {
+        if let (Sink::Stream(pipe), Some(true)) = (sink, file.as_ref().map(|file| file.appends)) {
+            // Without it only that is told otherwise.
+            let _ = rustix::fs::fcntl_setfl(pipe, OFlags::WRONLY | OFlags::APPEND);
+        }
+    }
+    sinks.map(pipe_of)
+}
+
+/// Device and inode of the pipe to which output goes.
+fn pipe_of(sink: &Sink) -> Option<(u64, u64)> {
+    let Sink::Stream(pipe) = sink else { return None };
+    rustix::fs::fstat(pipe).ok().map(|stat| (stat.st_dev, stat.st_ino))
 }

@@ -189,24 +189,6 @@ fn start<'a>(setup: Setup<'a>) -> Result<Guest<'a>, Failure> {
     launch(setup, listener)
 }
 
-/// Device and inode of the pipes to which output and errors go. A pipe that is a file at the client which is added to looks like that.
-fn outputs(order: &Order, watch: &base::Watch) -> [Option<(u64, u64)>; 2] {
-    let sinks = [&order.stdout, &order.stderr];
-    for (sink, file) in sinks.into_iter().zip(&watch.outputs) {
-        if let (Sink::Stream(pipe), Some(true)) = (sink, file.as_ref().map(|file| file.appends)) {
-            // Without it only that is told otherwise.
-            let _ = rustix::fs::fcntl_setfl(pipe, OFlags::WRONLY | OFlags::APPEND);
-        }
-    }
-    sinks.map(pipe_of)
-}
-
-/// Device and inode of the pipe to which output goes.
-fn pipe_of(sink: &Sink) -> Option<(u64, u64)> {
-    let Sink::Stream(pipe) = sink else { return None };
-    rustix::fs::fstat(pipe).ok().map(|stat| (stat.st_dev, stat.st_ino))
-}
-
 /// Where the calls arrive that the filter has this process decide, if the task is watched and this kernel can do that.
 fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failure> {
     let attributes = setup.order.keeps_xattrs_back;
@@ -226,7 +208,7 @@ fn install_filter(setup: &Setup<'_>, uid: u32) -> Result<Option<Listener>, Failu
             }
         };
         if let Ok(listener) = installed {
-            let outputs = outputs(&setup.order, watch);
+            let outputs = descriptors::outputs(&setup.order, watch);
             return Ok(Some(Listener::new(listener, watch.clone(), uid == 0, stand_ins, outputs)));
         }
     }

@@ -278,9 +278,7 @@ impl Listener {
                 None => Decision::Go,
             },
             libc::SYS_lseek | libc::SYS_ftruncate => self.on_output(notice),
-            libc::SYS_fstat => self.on_output_asked(notice, [0, 1]),
-            libc::SYS_newfstatat => self.on_output_asked(notice, [1, 2]),
-            libc::SYS_statx => self.on_output_asked(notice, [1, 4]),
+            libc::SYS_fstat | libc::SYS_newfstatat | libc::SYS_statx => self.on_output_asked(notice),
             libc::SYS_mq_open | libc::SYS_shmget | libc::SYS_semget | libc::SYS_msgget => on_key(data),
             _ if let Some(at) = seccomp::name_of_attribute(number) => self.on_attribute(notice, data.args[at]),
             _ if seccomp::asks_for_attribute(number) => attributes::on_value(notice.process, number, &data.args),
@@ -333,9 +331,15 @@ impl Listener {
     }
 
     /// Standard output or error, of which a program asks what it is: the file of its client's. Programs compare it with the files that they
-    /// read and write, and say more or less to a pipe. Arguments: a path, which is to be empty, and where the answer goes.
-    fn on_output_asked(&self, notice: &Notice, [path, answer]: [usize; 2]) -> Decision {
+    /// read and write, and say more or less to a pipe.
+    fn on_output_asked(&self, notice: &Notice) -> Decision {
         let (number, args) = (libc::c_long::from(notice.data.nr), &notice.data.args);
+        // Which arguments are a path, that is to be empty, and where the answer goes.
+        let [path, answer] = match number {
+            libc::SYS_fstat => [0, 1],
+            libc::SYS_newfstatat => [1, 2],
+            _ => [1, 4],
+        };
         let is_empty = || args[path] == 0 || read_memory(notice.process, args[path], 1) == Some(vec![0]);
         let is_named = number != libc::SYS_fstat && !is_empty();
         let file = || self.watch.outputs[self.output_at(notice)?].as_ref();
