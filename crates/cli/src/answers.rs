@@ -72,7 +72,6 @@ impl Render for Status {
         if let Some(differs) = clocks_differ(self.client.hub_clock_ahead_us) {
             facts.fact("clock", differs);
         }
-        // Which workers a hub has is not known while it is not reached.
         if self.hub.is_none() || !self.connected && self.workers.is_empty() {
             return facts.text().to_owned();
         }
