@@ -105,6 +105,8 @@ impl World {
             match self.event(&mut guest) {
                 Event::Exited { status, .. } => break status,
                 Event::Failed(failure) => panic!("failed: {failure}"),
+                // For want of memory the kernel may choose the init.
+                Event::Killed => break ExitStatus::Signal(9),
                 Event::OthersRemain => guest.control().end_others(),
                 _ => {}
             }
