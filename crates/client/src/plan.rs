@@ -182,7 +182,9 @@ impl Plan {
         let names = |output| {
             layers.iter().find_map(|(argv, program)| remote_ability::names_output(argv, program, &cwd, output))
         };
-        if let Some(why) = outputs.iter().find_map(names).filter(|_| !options.no_local) {
+        if !options.no_local
+            && let Some(why) = outputs.iter().find_map(names)
+        {
             return Err(NotPlanned::Here(why));
         }
         include.extend(outputs);

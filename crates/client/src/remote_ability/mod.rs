@@ -14,7 +14,14 @@ pub use own_places::{script_in_shared_memory, shared_memory};
 pub use wrapping::{ask_for_no_news, drop_jobserver, inner, unwrap};
 
 use crate::profile::Program;
+use crate::snapshot::disk::open_unseen;
+use base::TreePath;
 use base::path::printable;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 /// Why a command runs here: a sentence for `gleaner explain`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +183,22 @@ pub fn wants_tree_alone(program: &Program) -> bool {
     const ALONE: &[&[u8]] =
         &[b"git", b"hg", b"svn", b"jj", b"cargo", b"npm", b"yarn", b"pnpm", b"pip", b"pip3", b"poetry"];
     ALONE.contains(&program.path.name()) || ALONE.contains(&program.real.name())
+}
+
+/// Opens what a program interprets or is.
+fn open_script(script: &TreePath) -> Option<File> {
+    open_unseen(Path::new(OsStr::from_bytes(script.as_bytes()))).ok()
+}
+
+/// The text of an opened script, so many bytes of it; `None`: the program interprets none, and the file begins with no `#!`.
+fn text_of_script(mut file: File, program: &Program, bytes_max: u64) -> Option<Vec<u8>> {
+    let mut text = Vec::new();
+    file.by_ref().take(2).read_to_end(&mut text).ok()?;
+    if program.script.is_none() && text != b"#!" {
+        return None;
+    }
+    file.take(bytes_max).read_to_end(&mut text).ok()?;
+    Some(text)
 }
 
 #[cfg(test)]

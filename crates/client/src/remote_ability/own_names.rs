@@ -4,12 +4,8 @@
 //! what other programs read. Builds ask for processors and memory to choose how many jobs they run: those stay where they are.
 
 use super::own_places::{is_in_name, is_systems};
-use super::{Reason, ReasonKind};
+use super::{Reason, ReasonKind, open_script, text_of_script};
 use crate::profile::{Program, is_interpreter};
-use crate::snapshot::disk::open_unseen;
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// A longer script is not looked at: it is a `configure` or an installer that knows all systems, and names what it may not read.
 const SCRIPT_BYTES_MAX: u64 = 64 << 10;
@@ -44,17 +40,9 @@ pub fn names_of_this_machine(argv: &[Vec<u8>], program: &Program) -> Option<Stri
 fn text_of(program: &Program) -> Option<Vec<u8>> {
     let executed = || (!is_systems(&program.real)).then_some(&program.real);
     let script = program.script.as_ref().or_else(executed)?;
-    let mut file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(script.as_bytes()))).ok()?;
-    if file.metadata().ok()?.len() > SCRIPT_BYTES_MAX {
-        return None;
-    }
-    let mut text = Vec::new();
-    file.by_ref().take(2).read_to_end(&mut text).ok()?;
-    if program.script.is_none() && text != b"#!" {
-        return None;
-    }
-    file.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
-    Some(text)
+    let file = open_script(script)?;
+    let is_short = file.metadata().ok()?.len() <= SCRIPT_BYTES_MAX;
+    is_short.then(|| text_of_script(file, program, SCRIPT_BYTES_MAX)).flatten()
 }
 
 /// Why a command runs here that interprets this text.
@@ -112,6 +100,7 @@ fn named_in(line: &[u8]) -> impl Iterator<Item = (&'static [u8], &'static str)> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::ffi::OsStrExt;
 
     fn why(text: &str) -> Option<String> {
         in_text(text.as_bytes()).map(|reason| reason.text)

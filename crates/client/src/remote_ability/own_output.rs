@@ -1,13 +1,10 @@
 //! Commands that also name the file into which their output goes. What they write or read there by its name, and what they say, is in one
 //! order here; elsewhere nobody knows it.
 
+use super::{open_script, text_of_script};
 use crate::profile::Program;
-use crate::snapshot::disk::open_unseen;
 use base::TreePath;
 use base::path::printable;
-use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Of a longer script the beginning is looked at.
 const SCRIPT_BYTES_MAX: u64 = 256 << 10;
@@ -21,21 +18,10 @@ pub fn names_output(argv: &[Vec<u8>], program: &Program, cwd: &TreePath, output:
     let name = output.name();
     let words = argv.get(1..).unwrap_or_default();
     let is_named = words.iter().any(|word| is_it(&word) || opens(word, name));
-    (is_named || script_of(program).is_some_and(|text| opens(&text, name)))
-        .then(|| format!("it names {}, into which its output goes", printable(output.as_bytes())))
-}
-
-/// The text of the script that a program is, or runs.
-fn script_of(program: &Program) -> Option<Vec<u8>> {
     let script = program.script.as_ref().unwrap_or(&program.real);
-    let mut file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(script.as_bytes()))).ok()?;
-    let mut text = Vec::new();
-    file.by_ref().take(2).read_to_end(&mut text).ok()?;
-    if program.script.is_none() && text != b"#!" {
-        return None;
-    }
-    file.take(SCRIPT_BYTES_MAX).read_to_end(&mut text).ok()?;
-    Some(text)
+    let text = || open_script(script).and_then(|file| text_of_script(file, program, SCRIPT_BYTES_MAX));
+    (is_named || text().is_some_and(|text| opens(&text, name)))
+        .then(|| format!("it names {}, into which its output goes", printable(output.as_bytes())))
 }
 
 /// Whether a script opens a file of this name, in some folder.

@@ -1,12 +1,10 @@
 //! Places that each machine has of its own, as a command mentions them within an argument: in the text of a script, say.
 
-use super::{Reason, ReasonKind};
+use super::{Reason, ReasonKind, open_script};
 use crate::profile::Program;
-use crate::snapshot::disk::open_unseen;
 use base::path::printable;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// Folder of shared memory.
 const SHARED_MEMORY: &[u8] = b"/dev/shm";
@@ -50,7 +48,7 @@ pub fn script_in_shared_memory(program: &Program) -> Option<String> {
         return None;
     }
     let script = program.script.as_ref().unwrap_or(&program.real);
-    let mut file = open_unseen(Path::new(std::ffi::OsStr::from_bytes(script.as_bytes()))).ok()?;
+    let mut file = open_script(script)?;
     let mut text = Vec::new();
     file.by_ref().take(2).read_to_end(&mut text).ok()?;
     let bytes_max = match &text[..] {
