@@ -64,7 +64,7 @@ impl Accounts {
         while self.next().is_some_and(|next| next < Instant::now()) {
             self.looks += 1;
         }
-        let used = self.levers.cpu_used_by(&self.group)?.saturating_sub(self.used_before);
+        let used = self.used()?;
         let waited = match self.levers.waited_by(&self.group) {
             Some(waited) => waited.saturating_sub(self.waited_before),
             None => self.threads_waited(),
@@ -76,6 +76,11 @@ impl Accounts {
             waited_us: self.waited.as_micros() as u64,
             rests: self.guests.as_ref().map(|guests| guests.why_resting()).unwrap_or_default(),
         })
+    }
+
+    /// The processor time that it has had; `None` if nothing is counted here.
+    pub fn used(&self) -> Option<Duration> {
+        Some(self.levers.cpu_used_by(&self.group)?.saturating_sub(self.used_before))
     }
 
     /// Threads that are ready to run at this moment.

@@ -366,7 +366,7 @@ impl Live {
                     self.accounts.look().into_iter().for_each(|progress| out.say(OutputKind::Progress(progress)));
                 }
                 () = share_due(&self.share) => {
-                    self.share.iter_mut().for_each(|share| share.follow(&self.accounts.ready()));
+                    self.share.iter_mut().for_each(|share| share.follow(&self.accounts.ready(), self.accounts.used()));
                 }
                 () = self.signals.due(), if cancelled.is_none() => cancelled = self.look_at_init(&pumps, out),
                 () = pumps.finished(), if pumps.lingering => {
