@@ -14,7 +14,7 @@
 //! * [`workers`]: connected workers, and what they ask.
 //! * `asking`: what a worker may ask for its tasks; `unread`: what is held for a machine; `audit`: who did what.
 //! * [`above`]: working for another hub.
-//! * [`relay`]: one task, from its client to its worker and back.
+//! * [`relay`]: one task, from its client to its worker and back; `half_told`: those of which a client has a part when the hub is to end.
 //!
 //! The hub keeps no file of a client but blocks named by their hash, visible only to the tenant that has shown them.
 
@@ -26,6 +26,7 @@ pub mod desk;
 pub mod differences;
 pub mod figures;
 mod greet;
+mod half_told;
 pub mod held;
 mod metrics;
 pub mod needs;

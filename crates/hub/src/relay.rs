@@ -439,6 +439,7 @@ async fn pass_output(
 ) -> Result<(), Failed> {
     let Way { shared, client, ticket, .. } = *way;
     let mut said_alive = Instant::now();
+    let mut half_told = None;
     loop {
         let (frame, output) = alive(to_client, from_worker.next()).await?;
         let instead = output.kind.as_ref().and_then(|kind| way.told_instead(kind));
@@ -449,6 +450,9 @@ async fn pass_output(
                 shared.exited(ticket, cost_ms(exited));
             }
             Some(OutputKind::Object(object)) => drop(client.keep(object)),
+            Some(OutputKind::Stdout(_) | OutputKind::Stderr(_)) if half_told.is_none() => {
+                half_told = Some(shared.half_told.one());
+            }
             _ => {}
         }
         let packed = differences.as_mut().map(|differences| tokio::task::block_in_place(|| differences.pack(&output)));
@@ -470,6 +474,7 @@ async fn pass_output(
         let sent = to_client.send_encoded(frame).await;
         if last {
             to_client.finish();
+            shared.half_told.sent(to_client.stopped()).await;
             return Ok(());
         }
         if sent.is_err() && client.connection.is_closed() {

@@ -4,6 +4,7 @@ use crate::above;
 use crate::audit::{Audit, FewLines};
 use crate::desk::{Desk, DeskError, Room};
 use crate::greet::{Guest, answer_pings};
+use crate::half_told::HalfTold;
 use crate::held::Held;
 use crate::metrics;
 use crate::placement::{Refused, Ticket, Wanted};
@@ -146,6 +147,7 @@ pub struct Shared {
     pub(crate) members_logged: FewLines,
     pub(crate) state: Mutex<State>,
     tickets: AtomicU64,
+    pub(crate) half_told: HalfTold,
     pub(crate) epoch: u64,
     /// When this process became the hub.
     pub(crate) since: Instant,
@@ -204,6 +206,7 @@ impl Hub {
             members_logged: FewLines::default(),
             state: Mutex::new(State::new(desk, drained)),
             tickets: AtomicU64::new(1),
+            half_told: HalfTold::default(),
             epoch,
             since: Instant::now(),
             store: config.store,
@@ -268,7 +271,7 @@ impl Hub {
         above::work_for(self.shared.clone(), above)
     }
 
-    /// Serves until `stop` completes; then every connection is told. Ends with an error if the journal does.
+    /// Serves until `stop` completes, and passes on what is about to end; then every connection is told. Ends with an error if the journal does.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), HubError> {
         let accepting = async {
             while let Some(attempt) = self.listener.accept().await {
@@ -292,7 +295,7 @@ impl Hub {
             std::future::pending().await
         };
         let ended = tokio::select! {
-            () = stop => Ok(()),
+            () = stop_and_pass_on(stop, &self.shared) => Ok(()),
             () = metrics => Ok(()),
             () = accepting => Ok(()),
             dead = self.shared.tick() => Err(HubError::Journal(dead)),
@@ -464,6 +467,11 @@ impl Shared {
     pub(crate) fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
         lock(&self.state).clients.get(key).cloned()
     }
+}
+
+async fn stop_and_pass_on(stop: impl Future<Output = ()>, shared: &Shared) {
+    stop.await;
+    shared.half_told.end().await;
 }
 
 /// Serves, and keeps meanwhile what says that the machine was let in.
