@@ -1,5 +1,6 @@
 //! Errors of `gleaner`: whose they are, what is wrong, and what to do next. The kind decides the exit status.
 
+use crate::config::{Config, Flags, Surroundings};
 use base::path::shown_lines;
 use client::report::{Problem, ProblemKind};
 use gleaner_client::door::DoorError;
@@ -109,6 +110,12 @@ impl From<Problem> for CliError {
 
 impl From<DoorError> for CliError {
     fn from(error: DoorError) -> Self {
+        if let DoorError::NotStarted(_) = &error
+            && let Err(settings) = Config::load(&Surroundings::of_process(), Flags::default())
+        {
+            // The daemon reads the same.
+            return settings;
+        }
         let hint = match error {
             DoorError::NotStarted(_) => {
                 Some("`gleaner doctor` shows what is missing; `gleaner daemon` runs it in view")

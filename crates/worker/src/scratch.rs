@@ -99,11 +99,24 @@ impl Scratches {
         let folder = memory.as_ref().map_or(&self.disk, |(_, place, _)| &place.folder).join(number);
         let scratch =
             Scratch { folder, memory, room: self.room.clone(), shortages, is_removed: AtomicBool::new(false) };
-        std::fs::create_dir(&scratch.folder)?;
+        std::fs::create_dir(&scratch.folder).map_err(|error| self.is_gone().unwrap_or(error))?;
         for name in ["upper", "work", "root"] {
             std::fs::create_dir(scratch.folder.join(name))?;
         }
         Ok(scratch)
+    }
+}
+
+impl Scratches {
+    /// Why nothing can be made any more, if somebody has removed the worker's folder.
+    fn is_gone(&self) -> Option<io::Error> {
+        let gone =
+            matches!(std::fs::symlink_metadata(&self.disk), Err(error) if error.kind() == io::ErrorKind::NotFound);
+        let why = || {
+            let folder = base::path::printable(self.disk.as_os_str().as_encoded_bytes());
+            format!("{folder} was removed, with all that this worker keeps there: end the worker, and start it again")
+        };
+        gone.then(|| io::Error::new(io::ErrorKind::NotFound, why()))
     }
 }
 

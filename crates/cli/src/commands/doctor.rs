@@ -71,6 +71,8 @@ pub struct Facts {
     pub subordinate_ids: (u64, u64),
     /// Whether newuidmap and newgidmap are in PATH.
     pub has_idmap_tools: bool,
+    /// What is wrong with the settings, and what to do about it, if something is.
+    pub settings_problem: Option<(String, String)>,
     /// What is wrong with the runtime folder, if something is.
     pub runtime_problem: Option<String>,
     /// What spares the machine's owner.
@@ -110,7 +112,10 @@ pub fn look() -> Facts {
     let fuse = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     let switch = |path: &str, forbidding: &str| !is_root && read(path).trim() == forbidding;
     let controllers = std::fs::read_to_string("/sys/fs/cgroup/cgroup.controllers").ok();
-    let config = Config::load(&Surroundings::of_process(), Flags::default()).ok();
+    let settings = Config::load(&Surroundings::of_process(), Flags::default());
+    let settings_problem =
+        settings.as_ref().err().map(|error| (on_one_line(error), error.hint.clone().unwrap_or_default()));
+    let config = settings.ok();
     let access = |path: &str| rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
     Facts {
         kernel: Kernel::look(),
@@ -130,12 +135,21 @@ pub fn look() -> Facts {
         cgroup_writable: access(&own_cgroup(&read("/proc/self/cgroup"))),
         subordinate_ids: (subordinate(&read("/etc/subuid")), subordinate(&read("/etc/subgid"))),
         has_idmap_tools: in_path("newuidmap") && in_path("newgidmap"),
+        settings_problem,
         runtime_problem: Folder::of_environment().secure().err().map(|error| error.to_string()),
         priority: priority::look(config.as_ref().map(|config| config.state_dir.value.join("worker")).as_deref()),
         roles: config.as_ref().map(Roles::look).unwrap_or_default(),
         is_container: roles::is_container(),
         copied_key: keys::look(config.as_ref()),
         has_remrun: std::env::current_exe().is_ok_and(|exe| exe.with_file_name("remrun").exists()) || in_path("remrun"),
+    }
+}
+
+/// Where it is wrong and how, without the picture of the line that a parser draws between the two.
+fn on_one_line(error: &CliError) -> String {
+    match error.message.trim().split_once('\n') {
+        Some((place, rest)) => format!("{place}: {}", rest.lines().last().unwrap_or_default().trim()),
+        None => error.message.clone(),
     }
 }
 
@@ -181,6 +195,9 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     }
     all.extend(priority::judge(&facts.priority, roles::place(facts)));
     all.extend(keys::judge(facts.copied_key.as_deref()));
+    if let Some((problem, remedy)) = &facts.settings_problem {
+        all.push(finding("settings", &["client", "hub", "worker"], Verdict::Missing, problem.clone(), remedy));
+    }
     let (verdict, found) = match &facts.runtime_problem {
         None => (Verdict::Ok, format!("{}", Folder::of_environment().path().display())),
         Some(problem) => (Verdict::Missing, problem.clone()),
@@ -380,6 +397,7 @@ mod tests {
                 Facts { is_root: false, has_idmap_tools: true, subordinate_ids: (65_536, 1), ..sound() },
             ),
             ("runtime folder", Facts { runtime_problem: Some("belongs to user 7".into()), ..sound() }),
+            ("settings", Facts { settings_problem: Some(("client.toml: no".into(), "mend it".into())), ..sound() }),
             ("remrun", Facts { has_remrun: false, ..sound() }),
         ];
         for (subject, facts) in faults {

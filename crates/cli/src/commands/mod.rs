@@ -201,7 +201,12 @@ fn non_empty(text: &str, none: &str) -> Result<String> {
 
 /// What a part says went wrong.
 fn part_failed(error: PartError) -> CliError {
-    CliError::environment(error.to_string()).hint("`gleaner doctor` shows what is missing")
+    let message = error.to_string();
+    let hint = match message.contains(&std::io::Error::from_raw_os_error(libc::EADDRINUSE).to_string()) {
+        true => "another program has it (`ss -lnp` shows which): end that, or choose another by --listen",
+        false => "`gleaner doctor` shows what is missing",
+    };
+    CliError::environment(message).hint(hint)
 }
 
 /// The hub as text: its first address.
