@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// How long one section may take: what hangs fails, and the others are still run.
 const SECTION_LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// What is said of one that was killed.
+const NOT_DONE: &str = "FAILED  not done after";
+
 /// Tests by what came of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -54,6 +57,7 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         counts.skipped += 1;
     }
     if !real_only && filter.is_none() {
+        sections.time("build of the tests", build_units)?;
         counts.add(sections.time("unit and integration tests", unit)?);
     }
     if capable {
@@ -97,17 +101,31 @@ impl Sections {
     }
 }
 
+/// Builds what [`unit`] runs, in a time of its own: on a busy machine it takes as long as the tests do.
+fn build_units() -> Result<(), String> {
+    let mut command = run::cargo(&["test", "--workspace", "--no-run", "--quiet"]);
+    match lines(&mut command, SECTION_LIMIT, |line| println!("{line}"))? {
+        true => Ok(()),
+        false => Err("the tests were not built".to_owned()),
+    }
+}
+
 fn unit() -> Result<Counts, String> {
     let mut command = run::cargo(&["test", "--workspace", "--no-fail-fast", "--quiet", "--", "--show-output"]);
     let mut reader = CargoOutput::default();
+    let mut is_whole = true;
     let good = lines(&mut command, SECTION_LIMIT, |line| {
-        if let Some(shown) = reader.line(line) {
+        is_whole &= !line.starts_with(NOT_DONE);
+        if let Some(shown) = reader.line(line).or_else(|| (!is_whole).then(|| line.to_owned())) {
             println!("{shown}");
         }
     })?;
     let mut counts = reader.counts;
     if !good && counts.failed == 0 {
         println!("{}", reader.recent.join("\n"));
+        counts.failed += 1;
+    } else if !is_whole {
+        // What has not run did not pass.
         counts.failed += 1;
     }
     Ok(counts)
@@ -148,7 +166,7 @@ pub fn lines(command: &mut Command, limit: Duration, mut each: impl FnMut(&str))
             Err(RecvTimeoutError::Timeout) => {
                 child.kill().map_err(broken)?;
                 child.wait().map_err(broken)?;
-                each(&format!("FAILED  not done after {} minutes", limit.as_secs() / 60));
+                each(&format!("{NOT_DONE} {} minutes", limit.as_secs() / 60));
                 return Ok(false);
             }
         }
