@@ -2,7 +2,6 @@
 //! that is told to end first passes on the end of those that are about to.
 
 use std::future::Future;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -15,7 +14,6 @@ const ARRIVAL: Duration = Duration::from_millis(500);
 #[derive(Debug, Default)]
 pub struct HalfTold {
     count: watch::Sender<usize>,
-    is_ending: AtomicBool,
 }
 
 /// One of them, until this is dropped.
@@ -29,18 +27,17 @@ impl HalfTold {
         One(self)
     }
 
-    /// The end of one was sent: if the hub is about to end, waits for it to arrive, at most for a moment.
-    pub async fn sent(&self, arrived: impl Future<Output = ()>) {
-        if self.is_ending.load(Ordering::Relaxed) {
-            let _ = tokio::time::timeout(ARRIVAL, arrived).await;
-        }
-    }
-
     /// The hub is about to end: waits until there are none, at most for a moment.
     pub async fn end(&self) {
-        self.is_ending.store(true, Ordering::Relaxed);
         let mut count = self.count.subscribe();
         let _ = tokio::time::timeout(LINGER, count.wait_for(|count| *count == 0)).await;
+    }
+}
+
+impl One<'_> {
+    /// Its end was sent: it is one until that has arrived, at most for a moment.
+    pub async fn told(self, arrived: impl Future<Output = ()>) {
+        let _ = tokio::time::timeout(ARRIVAL, arrived).await;
     }
 }
 
@@ -59,17 +56,14 @@ mod tests {
     async fn a_hub_ends_when_all_were_told() {
         let told = HalfTold::default();
         let begun = Instant::now();
-        told.sent(std::future::pending()).await;
         told.end().await;
         assert_eq!(begun.elapsed(), Duration::ZERO, "nobody waits");
         let (short, long) = (told.one(), told.one());
         let wait = Duration::from_millis(300);
         let ends = async {
             tokio::time::sleep(wait).await;
-            told.sent(async {}).await;
-            drop(short);
-            told.sent(std::future::pending()).await;
-            drop(long);
+            short.told(async {}).await;
+            long.told(std::future::pending()).await;
         };
         tokio::join!(told.end(), ends);
         assert_eq!(begun.elapsed(), wait + ARRIVAL);

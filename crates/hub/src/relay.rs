@@ -474,7 +474,9 @@ async fn pass_output(
         let sent = to_client.send_encoded(frame).await;
         if last {
             to_client.finish();
-            shared.half_told.sent(to_client.stopped()).await;
+            if let Some(half_told) = half_told {
+                half_told.told(to_client.stopped()).await;
+            }
             return Ok(());
         }
         if sent.is_err() && client.connection.is_closed() {
