@@ -78,9 +78,20 @@ impl Lanes {
             }
             Fate::Drop => self.untell(parent, name),
             Fate::Invalidate => {
+                if let Told::Node { node, .. } = told {
+                    self.unlink(number, node);
+                }
                 self.untell(parent, name);
                 out.push(Invalidation::Entry { parent, name: name.to_vec() });
             }
+        }
+    }
+
+    /// What a name of this file is now the kernel is told anew: its other names go by that, too.
+    fn unlink(&mut self, number: LaneNumber, node: NodeId) {
+        let inode = self.nodes.file(node).map(|file| (file.data.attr.dev, file.data.attr.ino));
+        if let Some((lane, inode)) = self.lanes.get_mut(&number).zip(inode) {
+            lane.linked.remove(&inode);
         }
     }
 

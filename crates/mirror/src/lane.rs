@@ -31,6 +31,8 @@ pub(crate) struct Lane {
     pub(crate) root: NodeId,
     /// Its directories by path.
     pub(crate) dirs: HashMap<TreePath, NodeId>,
+    /// What the kernel was told of files with several names, by device and inode: all names of one lead to the same node.
+    pub(crate) linked: HashMap<(u64, u64), NodeId>,
     /// Names that the kernel was told.
     pub(crate) names: usize,
     /// The kernel forgot directories while tasks ran.

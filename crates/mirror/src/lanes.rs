@@ -436,6 +436,7 @@ impl Lanes {
             used: self.uses,
             root,
             dirs: HashMap::from([(TreePath::root(), root)]),
+            linked: HashMap::new(),
             names: 0,
             forgotten: false,
         };
@@ -471,7 +472,10 @@ impl Lanes {
             Binding::File { .. } | Binding::Symlink { .. } | Binding::Special { .. } => {
                 let data = FileData::of(&bound.binding).expect("a file or link has data");
                 let (shape, attr) = (data.shape(), data.attr);
-                (self.nodes.file_with(data, view, bound), shape, attr)
+                match self.linked(number, &data) {
+                    Some((node, attr)) => (node, shape, attr),
+                    None => (self.file_with(number, data, view, bound), shape, attr),
+                }
             }
         };
         match self.nodes.all_mut(node) {
@@ -484,6 +488,23 @@ impl Lanes {
         }
         self.tell(parent, name, Told::Node { node, seq });
         Lookup::Found(Shown { node, ino: self.ino(&attr), shape, attr })
+    }
+
+    /// What the kernel was told of the same file by another name, in this lane at this version. An overlay takes what has two nodes for
+    /// two files, and what is written by one name does not show at the other.
+    fn linked(&self, number: LaneNumber, data: &FileData) -> Option<(NodeId, Attr)> {
+        let node = *self.lanes.get(&number)?.linked.get(&(data.attr.dev, data.attr.ino))?;
+        let file = self.nodes.file(node)?;
+        file.data.is_same_file_as(data).then_some((node, file.data.attr))
+    }
+
+    fn file_with(&mut self, number: LaneNumber, data: FileData, view: ViewId, bound: &Bound) -> NodeId {
+        let (inode, has_names) = ((data.attr.dev, data.attr.ino), data.attr.nlink > 1);
+        let node = self.nodes.file_with(data, view, bound);
+        if let Some(lane) = self.lanes.get_mut(&number).filter(|_| has_names) {
+            lane.linked.insert(inode, node);
+        }
+        node
     }
 
     fn show_unlisted(&mut self, parent: NodeId, name: &[u8], listing: Digest) -> Lookup {
