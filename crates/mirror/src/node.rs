@@ -77,11 +77,17 @@ impl FileData {
         self.is_of(binding) && binding.attr().is_some_and(|attr| attr.is_accessed_as(&self.attr))
     }
 
-    /// Whether both are of one file in one state. Where its bytes are may have been told in two ways (somebody has had it open for writing),
-    /// and how much room they take changes as the client's file system writes them out.
+    /// Whether both are of one file in one state. Where its bytes are may have been told in two ways (the read policy keeps one name's
+    /// contents and attributes at the client and not the other's, or somebody has had it open for writing), and how much room they take
+    /// changes as the client's file system writes them out.
     pub(crate) fn is_same_file_as(&self, other: &Self) -> bool {
         let is_body_same = match (&self.body, &other.body) {
-            (Body::File { xattrs, .. }, Body::File { xattrs: others, .. }) => xattrs == others,
+            (Body::File { xattrs, .. }, Body::File { xattrs: others, .. }) => {
+                let is_same = |(one, other): (&Xattr, &Xattr)| {
+                    one.name == other.name && (one.value == other.value || one.is_kept_back() || other.is_kept_back())
+                };
+                xattrs.len() == others.len() && xattrs.iter().zip(others).all(is_same)
+            }
             (body, other) => body == other,
         };
         is_body_same && self.attr == Attr { blocks: self.attr.blocks, ..other.attr }

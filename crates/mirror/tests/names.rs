@@ -1,6 +1,6 @@
 //! Files with several names.
 
-use base::{Attr, Binding, Bound, Content, Digest, Seq, TaskId, Time, TreePath, Version, ViewId, ViewUpdate};
+use base::{Attr, Binding, Bound, Content, Digest, Seq, TaskId, Time, TreePath, Version, ViewId, ViewUpdate, Xattr};
 use mirror::{Lanes, Limits, Lookup, ROOT};
 
 fn path(text: &str) -> TreePath {
@@ -10,10 +10,15 @@ fn path(text: &str) -> TreePath {
 #[test]
 fn names_of_one_file_are_one_node_however_they_were_bound() {
     let attr = Attr { mode: 0o644, nlink: 2, size: 10, blocks: 8, dev: 1, ino: 7, ctime: Time(5), ..Attr::default() };
+    // Of one name the read policy keeps contents and attributes at the client.
+    let xattr = |name: &str| match name {
+        "/c" => Xattr::kept_back(b"user.a".to_vec()),
+        _ => Xattr { name: b"user.a".to_vec(), value: b"1".to_vec() },
+    };
     let bound = |name: &str, seq, attr, content| Bound {
         path: path(name),
         seq: Seq(seq),
-        binding: Binding::File { attr, content: Content::Lazy(Digest([content; 32])), xattrs: Vec::new() },
+        binding: Binding::File { attr, content: Content::Lazy(Digest([content; 32])), xattrs: vec![xattr(name)] },
     };
     let top = Binding::Directory { attr: Attr { mode: 0o755, ..Attr::default() }, listing: None, xattrs: Vec::new() };
     // The client's file system has written it out, and it was open for writing, between the looks at its names.
