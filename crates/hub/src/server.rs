@@ -294,8 +294,12 @@ impl Hub {
             }
             std::future::pending().await
         };
+        let stopping = async {
+            stop.await;
+            self.shared.half_told.end().await;
+        };
         let ended = tokio::select! {
-            () = stop_and_pass_on(stop, &self.shared) => Ok(()),
+            () = stopping => Ok(()),
             () = metrics => Ok(()),
             () = accepting => Ok(()),
             dead = self.shared.tick() => Err(HubError::Journal(dead)),
@@ -467,11 +471,6 @@ impl Shared {
     pub(crate) fn client(&self, key: &[u8]) -> Option<Arc<ClientSession>> {
         lock(&self.state).clients.get(key).cloned()
     }
-}
-
-async fn stop_and_pass_on(stop: impl Future<Output = ()>, shared: &Shared) {
-    stop.await;
-    shared.half_told.end().await;
 }
 
 /// Serves, and keeps meanwhile what says that the machine was let in.

@@ -32,6 +32,7 @@ impl Lanes {
         });
         let lane = self.lanes.get_mut(&number).expect("found above");
         (lane.version, lane.position) = (version, position);
+        lane.linked.retain(|_, node| self.nodes.file(*node).is_some());
         let mut out = Vec::new();
         match changed {
             Some(paths) => paths.iter().for_each(|path| self.recheck_path(number, path, &mut out)),

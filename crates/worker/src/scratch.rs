@@ -105,18 +105,14 @@ impl Scratches {
         }
         Ok(scratch)
     }
-}
 
-impl Scratches {
     /// Why nothing can be made any more, if somebody has removed the worker's folder.
     fn is_gone(&self) -> Option<io::Error> {
-        let gone =
-            matches!(std::fs::symlink_metadata(&self.disk), Err(error) if error.kind() == io::ErrorKind::NotFound);
         let why = || {
             let folder = base::path::printable(self.disk.as_os_str().as_encoded_bytes());
             format!("{folder} was removed, with all that this worker keeps there: end the worker, and start it again")
         };
-        gone.then(|| io::Error::new(io::ErrorKind::NotFound, why()))
+        matches!(self.disk.try_exists(), Ok(false)).then(|| io::Error::new(io::ErrorKind::NotFound, why()))
     }
 }
 

@@ -4,12 +4,9 @@ use super::{noise, segment_files, small};
 use crate::{BlockStore, StoreError};
 use base::{Digest, Tenant};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::{Duration, Instant};
 
 const THREADS: u64 = 6;
 const ROUNDS: u64 = 1500;
-/// How long there may be no room.
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn block(number: u64) -> Vec<u8> {
     noise(number, 100 + (number * 53 % 900) as usize)
@@ -20,15 +17,17 @@ fn threads_see_right_bytes_or_none_and_what_they_pinned() {
     let folder = tempfile::tempdir().unwrap();
     let store = BlockStore::open(folder.path(), small(64 << 10)).unwrap();
     let hits = AtomicUsize::new(0);
+    let refused = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (store, hits) = (&store, &hits);
-            scope.spawn(move || work(store, thread, hits));
+            let (store, hits, refused) = (&store, &hits, &refused);
+            scope.spawn(move || work(store, thread, hits, refused));
         }
     });
     let stats = store.stats();
     // There is room for one block in fourteen, and 9,000 questions: how many find theirs goes by how the threads take turns.
     assert!(hits.load(Relaxed) > 300 && stats.segments_dropped > 10, "{hits:?} {stats:?}");
+    assert!(refused.load(Relaxed) < 100, "pins leave room: {stats:?}");
     assert_eq!(stats.pinned, 0);
     assert_eq!(stats.blocks_damaged, 0);
     assert_eq!(stats.bytes, segment_files(folder.path()).iter().map(|(_, len)| len).sum::<u64>());
@@ -50,20 +49,8 @@ fn threads_see_right_bytes_or_none_and_what_they_pinned() {
     assert!(before.iter().all(|pair| after.contains(pair)));
 }
 
-/// Puts a block. Pins leave room for it: if not now, for one that pins much may just have lost its processor, then as soon as that goes on.
-fn put(store: &BlockStore, tenant: Tenant, bytes: &[u8]) {
-    let begun = Instant::now();
-    loop {
-        match store.put(tenant, bytes) {
-            Ok(_) => return,
-            Err(StoreError::Full { .. }) if begun.elapsed() < PATIENCE => std::thread::yield_now(),
-            Err(error) => panic!("{error}, after {:?}: {:?}", begun.elapsed(), store.stats()),
-        }
-    }
-}
-
 /// Puts, reads and pins blocks that other threads use as well, as another tenant.
-fn work(store: &BlockStore, thread: u64, hits: &AtomicUsize) {
+fn work(store: &BlockStore, thread: u64, hits: &AtomicUsize, refused: &AtomicUsize) {
     let tenant = Tenant(thread as u32);
     let mut pinned = None;
     let mut state = thread + 1;
@@ -72,7 +59,15 @@ fn work(store: &BlockStore, thread: u64, hits: &AtomicUsize) {
         let number = (state >> 33) % 300;
         let bytes = block(number);
         let digest = Digest::of(&bytes);
-        put(store, tenant, &bytes);
+        match store.put(tenant, &bytes) {
+            Ok(_) => {}
+            Err(StoreError::Full { .. }) => {
+                refused.fetch_add(1, Relaxed);
+                // One that pins much may just have lost its processor: it is let go on, as by whoever waits for room.
+                std::thread::yield_now();
+            }
+            Err(error) => panic!("{error}"),
+        }
         let other = Digest::of(&block((state >> 20) % 300));
         if let Some(found) = store.get(tenant, &other).unwrap() {
             assert_eq!(Digest::of(&found), other);
