@@ -13,6 +13,7 @@ use std::process::ExitCode;
 const USAGE: &str = "usage: cargo xtask <command>
 
   demo [--keep] [--dev]              the main job on real input: build it on workers with empty roots, compare, clean up; --dev: with a quick build
+       [--built]                     with the quick build that is there
   test [--real | --real-only]        all tests, then the end-to-end suite; --real adds the heavy ones on real input
        [--filter TEXT]               only end-to-end tests whose name contains TEXT, and no others
        [--release]                   the end-to-end tests with a release build
@@ -89,8 +90,11 @@ fn main() -> ExitCode {
 fn demo(asked: &[&str]) -> Result<(), String> {
     need::root("the demo")?;
     need::programs(&need::DEMO)?;
-    let rest: Vec<&str> = asked.iter().copied().filter(|word| *word != "--dev").collect();
-    let programs = run::build(!asked.contains(&"--dev"))?;
+    let rest: Vec<&str> = asked.iter().copied().filter(|word| !["--dev", "--built"].contains(word)).collect();
+    let programs = match asked.contains(&"--built") {
+        true => run::built(false)?,
+        false => run::build(!asked.contains(&"--dev"))?,
+    };
     run::e2e(&programs, &[&["demo"], &rest[..]].concat())
 }
 

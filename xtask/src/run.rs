@@ -51,7 +51,12 @@ pub fn build(release: bool) -> Result<PathBuf, String> {
         }
     }
     say(&format!("built in {:.1} s", started.elapsed().as_secs_f64()));
-    let folder = target().join(profile);
+    built(release)
+}
+
+/// The folder with the programs that an earlier build has made.
+pub fn built(release: bool) -> Result<PathBuf, String> {
+    let folder = target().join(if release { "release" } else { "debug" });
     match folder.join("remrun").exists() && folder.join("gleaner").exists() {
         true => Ok(folder),
         false => Err(format!("the build left no gleaner and remrun in {}", folder.display())),

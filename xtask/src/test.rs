@@ -57,11 +57,14 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         counts.skipped += 1;
     }
     if !real_only && filter.is_none() {
-        sections.time("build of the tests", build_units)?;
+        sections.time("build", build_all)?;
         counts.add(sections.time("unit and integration tests", unit)?);
     }
     if capable {
-        let programs = sections.time("build", || run::build(release))?;
+        let programs = match !release && !real_only && filter.is_none() {
+            true => run::built(false)?,
+            false => sections.time("build", || run::build(release))?,
+        };
         if !real_only {
             let arguments = filter.map_or(vec!["suite"], |text| vec!["suite", "--filter", text]);
             counts.add(sections.time("end-to-end suite", || suite(&programs, &arguments))?);
@@ -101,12 +104,13 @@ impl Sections {
     }
 }
 
-/// Builds what [`unit`] runs, in a time of its own: on a busy machine it takes as long as the tests do.
-fn build_units() -> Result<(), String> {
-    let mut command = run::cargo(&["test", "--workspace", "--no-run", "--quiet"]);
+/// Builds the programs and what [`unit`] runs: at once, or their libraries would be built twice, as the tests ask for other features. In a
+/// time of its own: on a busy machine it takes as long as the tests do.
+fn build_all() -> Result<(), String> {
+    let mut command = run::cargo(&["build", "--workspace", "--lib", "--bins", "--tests", "--examples", "--quiet"]);
     match lines(&mut command, SECTION_LIMIT, |line| println!("{line}"))? {
         true => Ok(()),
-        false => Err("the tests were not built".to_owned()),
+        false => Err("the programs and tests were not built".to_owned()),
     }
 }
 

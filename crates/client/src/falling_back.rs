@@ -15,7 +15,7 @@ impl Session {
     }
 
     /// It cannot be done elsewhere, which the next one of the kind knows.
-    pub(crate) fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
+    pub(crate) async fn called_off(&mut self, why: String, record: &mut Record) -> Reply {
         let (kind, why) = match used_descriptor(&why) {
             Some(number) => {
                 (self.plan.unable.with_descriptors(), unable::naming(&why, number, &self.options.descriptors))
@@ -23,6 +23,7 @@ impl Session {
             None => (self.plan.unable, why),
         };
         record.note(format!("called off: {why}"));
+        self.settle_input().await;
         self.daemon.unable.note(&kind, &why, self.is_noticed(), now_seconds());
         let of_network = why.starts_with(USES_NETWORK).then(|| match self.plan.write.grants_network() {
             Some(true) => "it has the network from the next time on, as the project's file grants it",
@@ -32,7 +33,7 @@ impl Session {
             None => "with --net it may use the network from a worker",
         });
         let remedy = record.kept_back().last().map(|kept| kept.denial.remedy()).or(of_network);
-        let mut reply = self.fall_back(why);
+        let mut reply = self.fall_back(why).await;
         if let (Reply::Failed { message, .. }, Some(remedy)) = (&mut reply, remedy) {
             message.push_str(&format!("; {remedy}"));
         }
@@ -45,9 +46,15 @@ impl Session {
         delivered > 0 || self.input.is_touched() || self.may_have_begun
     }
 
-    /// Runs it here, if nobody has noticed yet that it ran elsewhere.
-    pub(crate) fn fall_back(&mut self, why: String) -> Reply {
+    /// Reads no more of its input. What was being read counts as read: a run here would not find it.
+    async fn settle_input(&mut self) {
         self.stop.stop();
+        self.input.settle().await;
+    }
+
+    /// Runs it here, if nobody has noticed yet that it ran elsewhere.
+    pub(crate) async fn fall_back(&mut self, why: String) -> Reply {
+        self.settle_input().await;
         if self.is_noticed() {
             let seen = match self.may_have_begun {
                 true => "what may use the network is begun once only",

@@ -5,10 +5,13 @@ use bytes::Bytes;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 
 /// Most bytes of standard input that are kept for another attempt.
 const REPLAY_BYTES_MAX: usize = 1 << 20;
+/// How long what is being read may take to end once it is called off: only a read that others were quicker than does not end at once.
+const SETTLE_LIMIT: Duration = Duration::from_secs(1);
 
 /// Standard input, over all attempts of a task.
 pub struct Input {
@@ -26,13 +29,16 @@ pub struct Input {
     pub(crate) reading: Option<JoinHandle<Done<Vec<u8>>>>,
     /// Why it cannot be read any further, if that is not its end.
     pub(crate) failed: Option<Errno>,
+    /// It is not known what a read that was called off has taken.
+    is_unsettled: bool,
 }
 
 impl Input {
     /// Nothing read yet.
     pub fn new(fd: Arc<OwnedFd>) -> Self {
         let (kept, consumed, ended, foreground) = (Vec::new(), 0, false, true);
-        Self { fd, kept, consumed, ended, foreground, pause: None, reading: None, failed: None }
+        let (pause, reading, failed, is_unsettled) = (None, None, None, false);
+        Self { fd, kept, consumed, ended, foreground, pause, reading, failed, is_unsettled }
     }
 
     /// The caller's descriptor.
@@ -45,9 +51,9 @@ impl Input {
         self.consumed == self.kept.len() as u64
     }
 
-    /// Whether anything was read.
+    /// Whether anything was read, or may have been.
     pub fn is_touched(&self) -> bool {
-        self.consumed > 0
+        self.consumed > 0 || self.is_unsettled
     }
 
     fn keep(&mut self, bytes: &[u8]) {
@@ -80,6 +86,17 @@ impl Input {
         }
     }
 
+    /// Waits for the end of a read that was called off, and takes what it has read: nobody else finds that at the caller's descriptor.
+    pub(crate) async fn settle(&mut self) {
+        let Some(reading) = self.reading.take() else { return };
+        match tokio::time::timeout(SETTLE_LIMIT, reading).await {
+            Ok(Ok(read)) => {
+                self.take(read);
+            }
+            Ok(Err(_)) | Err(_) => self.is_unsettled = true,
+        }
+    }
+
     /// Takes what was read; returns what is to be sent.
     pub(crate) fn take(&mut self, read: Done<Vec<u8>>) -> Option<Bytes> {
         let paused = self.pause.take().is_none() && stdio::is_terminal(&self.fd);
@@ -102,5 +119,39 @@ pub(crate) async fn finished(reading: &mut Option<JoinHandle<Done<Vec<u8>>>>) ->
     match reading {
         Some(reading) => reading.await.unwrap_or(Done::Closed),
         None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::pipe::pipe;
+
+    #[tokio::test]
+    async fn what_is_being_read_when_a_task_is_called_off_is_not_forgotten() {
+        let (read, write) = pipe().unwrap();
+        let mut input = Input::new(Arc::new(read));
+        let stop = Stop::new().unwrap();
+        input.start_reading(&stop, 100);
+        rustix::io::write(&write, b"words").unwrap();
+        // Nobody awaits the read any more when it has taken them.
+        tokio::time::timeout(Duration::from_secs(10), async {
+            while !input.reading.as_ref().is_some_and(JoinHandle::is_finished) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await
+        .unwrap();
+        stop.stop();
+        input.settle().await;
+        assert!(input.is_touched() && input.kept == b"words");
+
+        let (read, _write) = pipe().unwrap();
+        let mut input = Input::new(Arc::new(read));
+        let stop = Stop::new().unwrap();
+        input.start_reading(&stop, 100);
+        stop.stop();
+        input.settle().await;
+        assert!(!input.is_touched(), "there was nothing to read");
     }
 }

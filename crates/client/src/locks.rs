@@ -162,7 +162,8 @@ impl Session {
             return Some(format!("another command made {path} while this one had it locked elsewhere"));
         }
         let (daemon, plan, seen) = (self.daemon.clone(), self.plan.clone(), self.seen());
-        let look = move || daemon.server.views().moved(&plan.view, seen, &plan.folder(), Counted::Nothing);
+        let look =
+            move || daemon.server.views().moved(&plan.view, seen, (&plan.folder(), Counted::Nothing), &*plan.gate);
         let moved = if self.is_noticed() { None } else { blocking(look).await? };
         Some(format!("{} was changed by another command while this one had a lock", moved?))
     }
@@ -251,7 +252,7 @@ pub fn sees_what_is_there(
         Some(folder) => Counted::Beside(folder),
         None => Counted::Nothing,
     };
-    match daemon.server.views().moved(&plan.view, seen, &plan.folder(), counted) {
+    match daemon.server.views().moved(&plan.view, seen, (&plan.folder(), counted), &*plan.gate) {
         Some(path) => Err(format!("{path} was changed by another command before it had its lock")),
         None => Ok(()),
     }

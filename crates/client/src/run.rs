@@ -296,8 +296,8 @@ impl Session {
                         attempt -= 1;
                         trouble = if trouble.is_empty() { why } else { trouble };
                     }
-                    Ok(false) if trouble.is_empty() || trouble == why => return self.fall_back(why),
-                    Ok(false) => return self.fall_back(format!("{trouble}\n  then: {why}")),
+                    Ok(false) if trouble.is_empty() || trouble == why => return self.fall_back(why).await,
+                    Ok(false) => return self.fall_back(format!("{trouble}\n  then: {why}")).await,
                     Err(Outcome::Cancelled(signal)) => return self.cancelled(signal),
                     Err(_) => return self.gone(),
                 },
@@ -312,14 +312,14 @@ impl Session {
                     }
                     let left = if again { self.leave_epoch().await } else { Err(why.clone()) };
                     if let Err(why) = left {
-                        return self.fall_back(why);
+                        return self.fall_back(why).await;
                     }
                     evictions += 1;
                     trouble = why;
                     self.stdout.start_over();
                     self.stderr.start_over();
                 }
-                Outcome::Unable(why) => return self.called_off(why, record),
+                Outcome::Unable(why) => return self.called_off(why, record).await,
                 Outcome::Hedged(ended) => return self.was_first_here(*ended, record),
                 Outcome::Lost(why) | Outcome::Evicted(why) => {
                     tracing::warn!(task = %self.task, attempt, why, "an attempt came to nothing");
@@ -334,7 +334,7 @@ impl Session {
                 }
             }
         }
-        self.fall_back(trouble)
+        self.fall_back(trouble).await
     }
 
     /// Two commands that lock files in one tree run one after the other: neither would see the other's lock. The error is
@@ -559,9 +559,9 @@ impl Session {
             Settled::NotCommitted(message) => Reply::Failed { message, code: CODE_FAILED },
             Settled::Overtaken(why) => {
                 record.note(format!("called off: {why}"));
-                self.fall_back(why)
+                self.fall_back(why).await
             }
-            Settled::RefusedHere(why) => self.called_off(why, record),
+            Settled::RefusedHere(why) => self.called_off(why, record).await,
         }
     }
 }

@@ -182,8 +182,9 @@ fn run_all(options: &Options, place: &Path, clients: Clients<'_>) -> Result<(Tal
         tally.called_off_late += comparison.called_off_late;
         round.push((seed.to_string(), program.clone()));
         if let Some(found) = comparison.found.first() {
-            // A long run may be ended before it has made them smaller.
-            eprintln!("seed {seed} differs: {}", found.lines().next().unwrap_or_default());
+            // A long run may be ended before it has made them smaller, and what is rare is not seen again.
+            let lines: Vec<&str> = found.lines().take(FOUND_LINES_MAX).collect();
+            eprintln!("seed {seed} differs: {}", lines.join("\n  "));
             failures.push(Failure { seed, program, found: comparison.found, is_rare: false });
         }
         if round.len() >= ROUND {

@@ -1,7 +1,8 @@
 //! Whether what a task has seen is still so, when it gets a lock.
 
 use super::{View, Views};
-use base::{Time, TreePath, Version};
+use crate::policy::Gate;
+use base::{Binding, Content, Time, TreePath, Version};
 use wire::lock;
 
 /// How coarse the clocks of file systems are.
@@ -49,11 +50,24 @@ impl Counted<'_> {
 }
 
 impl Views {
-    /// A path of the view that has changed since a task saw it, as far as that shows within the clock's grain. What is in a folder counts in
-    /// any case, but for names that the folder's listing has shown as absent.
-    pub fn moved(&self, view: &View, seen: Seen, cwd: &TreePath, counted: Counted<'_>) -> Option<TreePath> {
+    /// A path of the view that has changed since a task saw it. What changed within the clock's grain before that is bound once more under
+    /// `gate`, and has changed if it is something else then. What is in a folder counts in any case, but for names that the folder's
+    /// listing has shown as absent.
+    pub fn moved(
+        &self,
+        view: &View,
+        seen: Seen,
+        (cwd, counted): (&TreePath, Counted<'_>),
+        gate: &dyn Gate,
+    ) -> Option<TreePath> {
         let seen = Seen { since: Time(seen.since.0 - GRAIN_NS), ..seen };
-        lock(&view.table).moved(seen, |path| counted.has(path, cwd)).cloned()
+        // As it is now, in a job's view too: what the job's epoch has of it is what the task saw.
+        let is_same = |path: &TreePath, seen: &Binding| {
+            // What is not read is named by its stamp, which does not tell.
+            let tells = !matches!(seen, Binding::File { content: Content::Lazy(_), .. });
+            tells && self.snapshot.bind(path, gate).is_ok_and(|now| now.binding == *seen)
+        };
+        lock(&view.table).moved(seen, |path| counted.has(path, cwd), is_same).cloned()
     }
 }
 

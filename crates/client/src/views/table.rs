@@ -4,7 +4,8 @@
 //! of
 //! 1.5 a path), which is not worth thousands of open descriptors.
 
-use super::Seen;
+mod moved;
+
 use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
 use super::{PATHS_MAX, VIEW_BYTES_MAX};
@@ -227,24 +228,6 @@ impl Table {
         })
     }
 
-    /// A path that may not be now what a task has seen, of those that `counts` has count.
-    pub fn moved(&self, seen: Seen, counts: impl Fn(&TreePath) -> bool) -> Option<&TreePath> {
-        let is_seen = |path: &TreePath, entry: &Entry| {
-            seen.version.is_some_and(|version| entry.version <= version.0 || self.is_new_since(path, entry, version))
-        };
-        let is_own = |stamp: Stamp| seen.own.contains(&Some((stamp.dev, stamp.ino)));
-        let moved = |(path, entry): &(&TreePath, &Entry)| {
-            counts(path) && !entry.stamp.is_some_and(is_own) && entry.has_moved(path, seen.since, is_seen(path, entry))
-        };
-        self.entries.iter().find(moved).map(|(path, _)| path)
-    }
-
-    /// Whether this is the first that was bound to the path since that version, which had nothing there: who has it has this.
-    fn is_new_since(&self, path: &TreePath, entry: &Entry, version: Version) -> bool {
-        let mut dropped = self.dropped.iter().rev().take_while(|(at, _)| *at > version.0);
-        entry.is_first && self.floor <= version.0 && !dropped.any(|(_, dropped)| dropped == path)
-    }
-
     /// Adds paths and looks at them.
     pub fn add_all(&mut self, paths: Vec<TreePath>, look: &Look<'_>) {
         if paths.is_empty() {
@@ -259,6 +242,10 @@ impl Table {
     /// What a path is at its first use.
     pub fn fault(&mut self, path: &TreePath, look: &Look<'_>) -> Result<Bound, BindError> {
         let ledger = look.ledger;
+        if self.fingerprint != Some(look.gate.fingerprint()) {
+            // A command of another policy shares the view: the next sweep decides anew for each path.
+            self.fingerprint = None;
+        }
         let is_full = || {
             let has_paths = self.entries.len() + path.components().count() >= PATHS_MAX;
             has_paths || self.bytes + path.way_bytes() > VIEW_BYTES_MAX
@@ -523,17 +510,6 @@ impl Entry {
     fn observed(&self) -> Observed {
         let Self { binding, stamp, access, facts, settled, tells_calls, .. } = self.clone();
         Observed { binding, stamp, access, facts, settled, tells_calls }
-    }
-
-    /// Whether what is at the path may have changed since then. Unless it `is_seen`, this entry may have been told of something else since.
-    fn has_moved(&self, path: &TreePath, since: Time, is_seen: bool) -> bool {
-        let is_certain = is_seen && self.tells_calls && !self.stale;
-        match (stat_at(path.as_bytes()).map(|stat| Stamp::of(&stat)), &self.stamp) {
-            (Ok(now), Some(stamp)) => now != *stamp || (!is_certain && now.ctime > since),
-            (Ok(_), None) => self.binding == Binding::Absent,
-            (Err(_), Some(_)) => true,
-            (Err(_), None) => false,
-        }
     }
 
     /// Whether the path has to be bound anew: its stamp changed, or would not show it, or the policy has changed.

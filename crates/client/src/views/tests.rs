@@ -311,9 +311,11 @@ fn a_lock_goes_by_what_was_seen() {
     let version = Some(views.sweep(&view, &launch(Version(0))).unwrap().update.version);
     // As if all that had been within the grain.
     let seen = Seen::new(Time(0), version);
-    let moved = |seen| views.moved(&view, seen, &root_of(&folder), Counted::Nothing);
+    let moved = |seen| views.moved(&view, seen, (&root_of(&folder), Counted::Nothing), &Open);
     assert_eq!(moved(seen), None);
     assert!(moved(Seen { version: None, ..seen }).is_some(), "then the clock decides");
+    views.committed(std::slice::from_ref(&file));
+    assert_eq!(moved(seen), None, "bound once more it is the same");
     views.fault(&view, &late, &Open, Time(0)).unwrap();
     assert_eq!(moved(seen), None, "it was bound for the task");
     fs::write(disk(&file), b"y").unwrap();
@@ -372,6 +374,15 @@ fn the_policy_decides_and_may_change() {
     assert!(is_kept_back(&says(&Closed(secret.clone(), 1)).0));
     let beneath = views.fault(&view, &secret.join(b"beneath"), &Closed(secret.clone(), 1), Time(0)).unwrap();
     assert_eq!(beneath.bound.binding, Binding::Absent, "nothing is beneath a file");
+    // A command of another policy shares the view while it runs, and binds what is new under its own.
+    let later = root_of(&folder).join(b"later");
+    fs::write(disk(&later), b"x").unwrap();
+    says(&Open);
+    let bound = views.fault(&view, &later, &Closed(later.clone(), 1), Time(0)).unwrap().bound;
+    assert!(is_kept_back(&bound.binding));
+    let set = views.sweep(&view, &launch(Version(0))).unwrap().update.set;
+    let now = &set.iter().find(|bound| bound.path == later).unwrap().binding;
+    assert!(!is_kept_back(now), "the next command of a policy that lets it be read reads it");
 }
 
 #[test]

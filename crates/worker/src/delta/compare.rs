@@ -116,7 +116,7 @@ pub(crate) fn same_content(now: &Content, before: &Content) -> Option<bool> {
     }
 }
 
-/// Whether the first `len` bytes of both files are equal.
+/// Whether the first `len` bytes of both files are equal. What of `before` the read policy keeps back is not: the task has not seen it.
 pub(crate) fn same_beginning(now: &File, before: &File, len: u64) -> io::Result<bool> {
     let (mut left, mut right) = (vec![0u8; 1 << 17], vec![0u8; 1 << 17]);
     let mut at = 0;
@@ -124,7 +124,9 @@ pub(crate) fn same_beginning(now: &File, before: &File, len: u64) -> io::Result<
         let want = (len - at).min(1 << 17) as usize;
         now.read_exact_at(&mut left[..want], at)?;
         match before.read_exact_at(&mut right[..want], at) {
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::PermissionDenied) => {
+                return Ok(false);
+            }
             other => other?,
         }
         if left[..want] != right[..want] {
