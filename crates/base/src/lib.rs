@@ -4,6 +4,7 @@
 //! Nothing here does I/O, reads a clock or knows a wire format. `wire` converts these types to messages at the edge.
 
 pub mod attr;
+pub mod basis;
 pub mod batch;
 pub mod binding;
 pub mod codec;
@@ -22,6 +23,7 @@ pub mod watch;
 pub mod words;
 
 pub use attr::{Accessed, Attr, Xattr};
+pub use basis::{Basis, Listed, Mark};
 pub use batch::{Batch, BatchTask, Priority};
 pub use binding::{Binding, Content, Listing, ListingEntry, NodeKind, Piece, Recipe};
 pub use command::{Command, ExitStatus, Limit, Needs, Output, Stdin, Usage, WindowSize};

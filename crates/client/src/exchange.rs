@@ -48,7 +48,7 @@ pub struct Exchange<'a> {
     pub(crate) session: &'a mut Session,
     to_task: Sender,
     from_task: Receiver,
-    signed: Signed,
+    pub(crate) signed: Signed,
     pub(crate) record: &'a mut Record,
     pub(crate) started: bool,
     /// Input that waits for credit.
@@ -506,7 +506,7 @@ impl<'a> Exchange<'a> {
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
-            (Ok(spool), Some(exited)) => match self.signed.accept() {
+            (Ok(spool), Some(exited)) => match self.accept(&exited).await {
                 Ok(()) => Outcome::Ended(exited, Box::new(spool)),
                 Err(why) => Outcome::Lost(why),
             },

@@ -21,6 +21,7 @@ pub mod ahead;
 pub mod allowance;
 pub mod arrivals;
 pub mod ask;
+mod basis;
 pub mod batch;
 mod call;
 pub mod call_off;

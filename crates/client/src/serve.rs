@@ -2,6 +2,7 @@
 //! the read policy of the task's command allows, and only bytes that some binding named.
 
 use crate::allowance::{Allowance, OVER};
+use crate::basis::Said;
 use crate::call_off::CallOff;
 use crate::earlier::{Contents, Earlier, Outgoing};
 use crate::kept_back::KeptBack;
@@ -54,6 +55,7 @@ pub struct Server {
     unsent: Mutex<Unsent>,
     /// Contents that were asked for: who waits for them is not named.
     contents: AtomicU64,
+    pub(crate) said: Mutex<Said>,
 }
 
 /// A task that runs somewhere, as far as questions about files go.
@@ -184,8 +186,8 @@ pub struct Asked {
 impl Server {
     /// Answers from `views`. `shadow`: what the hub has.
     pub fn new(views: Arc<Views>, shadow: Shadow) -> Arc<Self> {
-        let (tasks, earlier, unsent, contents) = Default::default();
-        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier, unsent, contents })
+        let (tasks, earlier, unsent, contents, said) = Default::default();
+        Arc::new(Self { views, tasks, shadow: Mutex::new(shadow), earlier, unsent, contents, said })
     }
 
     /// The client's files.
@@ -279,7 +281,11 @@ impl Server {
                 let server = self.clone();
                 let bound = blocking(move || {
                     let mut called_off = Vec::new();
-                    (server.bind(&request, &mut called_off), called_off)
+                    let reply = server.bind(&request, &mut called_off);
+                    if !reply.error.is_empty() {
+                        server.note_refused(&request.path, reply.errno);
+                    }
+                    (reply, called_off)
                 });
                 let (reply, called_off) = bound.await.unwrap_or_default();
                 // What a program says that was told of it must not be heard before it has ended.
@@ -452,6 +458,9 @@ impl Server {
         });
         while let Some(reply) = arriving.recv().await {
             let sent = Digest::from_slice(&reply.digest).filter(|_| reply.error.is_empty());
+            if !reply.error.is_empty() {
+                self.note_refused(&reply.digest, reply.errno);
+            }
             sender.answer_object(reply).await?;
             self.note_content();
             self.note_sent(sent);
@@ -528,6 +537,7 @@ impl Server {
         if let Some(path) = kept_back.first().cloned()
             && !self.keep_back(&stamp, kept_back).await
         {
+            self.note_refused(&stamp.0, EACCES);
             return sender.send(&ObjectReply { errno: EACCES, ..refuse(format!("{path} is kept back")) }).await;
         }
         let Some(task) = self.wants_contents(&request.task) else {
@@ -538,8 +548,9 @@ impl Server {
         let mut arriving = read_ahead(numbers, move |number| match server.snapshot().read_piece(&stamp, number) {
             Ok(bytes) if !task.may_send(&bytes) => Some(ObjectReply { errno: EACCES, ..refuse(OVER.into()) }),
             Ok(bytes) => {
-                let digest = digest_bytes(&Digest::of(&bytes));
-                Some(ObjectReply { digest, bytes: bytes.into(), error: String::new(), errno: 0 })
+                let digest = Digest::of(&bytes);
+                server.note_piece(stamp, number, digest);
+                Some(ObjectReply { digest: digest_bytes(&digest), bytes: bytes.into(), error: String::new(), errno: 0 })
             }
             Err(ReadError::NoSuchPiece { .. }) if number > request.first => None,
             Err(error) => {
@@ -549,6 +560,9 @@ impl Server {
         });
         while let Some(reply) = arriving.recv().await {
             let is_last = !reply.error.is_empty();
+            if is_last {
+                self.note_refused(&reply.digest, reply.errno);
+            }
             sender.answer_object(reply).await?;
             self.note_content();
             if is_last {

@@ -28,6 +28,10 @@ pub(crate) struct Signed {
     signer: Result<Option<NodeId>, NotSigned>,
 }
 
+/// Whether a result that counts is signed, or is of a worker of an earlier version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IsSigned(pub bool);
+
 impl Signatures {
     /// By this key. Which workers sign is kept in `known`; `is_required`: results without a signature are not committed.
     pub fn new(key: Key, known: Option<&Path>, is_required: bool) -> Arc<Self> {
@@ -54,8 +58,8 @@ impl Signatures {
         (launch, signed)
     }
 
-    /// Whether what is said to have come of a launch counts, by who has signed that. `worker`: who had it, if that is known, and its name
-    /// for people.
+    /// Whether what is said to have come of a launch counts, by who has signed that: if somebody has, what it rests on is said as well, and is
+    /// to be checked. `worker`: who had it, if that is known, and its name for people.
     ///
     /// # Errors
     /// Why not, for a person.
@@ -64,12 +68,13 @@ impl Signatures {
         signer: Result<Option<NodeId>, NotSigned>,
         (worker, name): (Option<NodeId>, &str),
         version: u32,
-    ) -> Result<(), String> {
+    ) -> Result<IsSigned, String> {
         if !versions::has_signatures(versions::own()) {
-            return Ok(());
+            return Ok(IsSigned(false));
         }
+        let is_signed = IsSigned(matches!(signer, Ok(Some(_))));
         let accepted = signer.and_then(|signer| self.workers.accept(signer, worker, version));
-        accepted.map_err(|error| {
+        accepted.map(|()| is_signed).map_err(|error| {
             tracing::warn!(worker = name, %error, "a result is not taken");
             format!("the result is not signed by worker {name}: {error}")
         })
@@ -104,7 +109,7 @@ impl Signed {
     ///
     /// # Errors
     /// Why not, for a person.
-    pub fn accept(&self) -> Result<(), String> {
+    pub fn accept(&self) -> Result<IsSigned, String> {
         let (worker, name) = self.worker.as_ref().map_or((None, "that has it"), |(node, name)| (Some(*node), name));
         self.signatures.accept(self.signer.clone(), (worker, name), self.version)
     }

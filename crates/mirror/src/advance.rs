@@ -3,6 +3,7 @@
 //! Only names on the view's change log are looked at, if it reaches back to the lane's version; otherwise all.
 
 use crate::answer::{Invalidation, LaneNumber};
+use crate::evidence::By;
 use crate::lane::Told;
 use crate::lanes::Lanes;
 use crate::node::{self, DirShown, Node, NodeId, Seen};
@@ -72,9 +73,12 @@ impl Lanes {
         let Some(told) = dir.told.get(name).copied() else { return };
         let path = dir.path.join(name);
         match self.fate(number, told, &path) {
-            Fate::Keep(told) => {
+            Fate::Keep(now) => {
                 if let Some(held) = self.nodes.dir_mut(parent).and_then(|dir| dir.told.get_mut(name)) {
-                    *held = told;
+                    *held = now;
+                }
+                if now != told {
+                    self.held_before(number, None);
                 }
             }
             Fate::Drop => self.untell(parent, name),
@@ -102,22 +106,22 @@ impl Lanes {
         match (told, known) {
             (Told::Refused { .. }, _) => Fate::Drop,
             (Told::Absent { .. }, Known::Bound(bound)) if bound.binding == Binding::Absent => {
-                Fate::Keep(Told::Absent { seq: Some(bound.seq) })
+                Fate::Keep(Told::Absent { by: Some(By::bound(&bound)) })
             }
-            (Told::Absent { seq: None }, Known::Unlisted(_)) => Fate::Keep(told),
+            (Told::Absent { by: None }, Known::Unlisted(_)) => Fate::Keep(told),
             (Told::Absent { .. }, Known::Unlisted(listing)) => {
                 let parent = path.parent().and_then(|parent| self.lanes.get(&number)?.dirs.get(&parent).copied());
                 if let Some(dir) = parent.and_then(|parent| self.nodes.dir_mut(parent)) {
                     dir.absences.add(listing);
                 }
-                Fate::Keep(Told::Absent { seq: None })
+                Fate::Keep(Told::Absent { by: None })
             }
-            (Told::Node { node, .. }, known) => self.fate_of_node(node, known),
+            (Told::Node { node, .. }, known) => self.fate_of_node(number, node, known),
             (Told::Absent { .. }, _) => Fate::Invalidate,
         }
     }
 
-    fn fate_of_node(&mut self, id: NodeId, known: Known) -> Fate {
+    fn fate_of_node(&mut self, number: LaneNumber, id: NodeId, known: Known) -> Fate {
         let same = |bound: &Arc<Bound>, held: &Node| match held {
             Node::Dir(dir) => match &bound.binding {
                 Binding::Directory { attr, .. } => {
@@ -134,7 +138,8 @@ impl Lanes {
                 if let Node::File(file) = held {
                     (file.path, file.seq) = (bound.path.clone(), bound.seq);
                 }
-                Fate::Keep(Told::Node { node: id, seq: bound.seq })
+                self.note_lazy(number, &bound);
+                Fate::Keep(Told::Node { node: id, by: By::bound(&bound) })
             }
             _ => Fate::Invalidate,
         }
@@ -150,6 +155,8 @@ impl Lanes {
             _ => None,
         };
         let dir = self.nodes.dir_mut(node).expect("found above");
+        // What of it still holds is so by this binding as well.
+        dir.by = dir.by.and(bound.as_deref().map(By::bound));
         let attr_holds = dir.shown.is_none_or(|shown| now.is_some_and(|now| now.attr.is_shown_as(&shown.attr)));
         if attr_holds && dir.listed.agrees(listing) {
             dir.shown = dir.shown.and(now);
@@ -157,9 +164,12 @@ impl Lanes {
             (dir.shown, dir.listed) = (None, Seen::Nothing);
             out.push(Invalidation::Inode { node });
         }
-        if !dir.absences.agrees(listing) {
+        let absences_hold = dir.absences.agrees(listing);
+        self.held_before(number, None);
+        let dir = self.nodes.dir_mut(node).expect("found above");
+        if !absences_hold {
             dir.absences = listing.map_or(Seen::Nothing, Seen::One);
-            let unlisted = |told: &Told| matches!(told, Told::Absent { seq: None });
+            let unlisted = |told: &Told| matches!(told, Told::Absent { by: None });
             let names: Vec<Box<[u8]>> =
                 dir.told.iter().filter(|(_, told)| unlisted(told)).map(|(name, _)| name.clone()).collect();
             for name in names {

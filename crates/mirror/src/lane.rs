@@ -1,19 +1,31 @@
 //! A lane: a subtree of the mount that shows one view at one version, and what the kernel was told of it.
 
 use crate::answer::LaneNumber;
+use crate::evidence::{By, Evidence};
 use crate::node::NodeId;
-use base::{Seq, TaskId, TreePath, Version, ViewId};
+use base::{Digest, Seq, TaskId, TreePath, Version, ViewId};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// What the kernel was told of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Told {
-    /// It is this node, by the binding with this number.
-    Node { node: NodeId, seq: Seq },
+    /// It is this node, by this binding.
+    Node { node: NodeId, by: By },
     /// There is nothing: by a binding, or by the directory's listing.
-    Absent { seq: Option<Seq> },
+    Absent { by: Option<By> },
     /// An error, which the kernel does not keep; recorded for what the task saw.
-    Refused { seq: Seq },
+    Refused { by: By },
+}
+
+impl Told {
+    /// The binding that it was told by; `None`: by the directory's own.
+    pub(crate) fn by(&self) -> Option<By> {
+        match self {
+            Self::Node { by, .. } | Self::Refused { by } => Some(*by),
+            Self::Absent { by } => *by,
+        }
+    }
 }
 
 /// One subtree.
@@ -37,6 +49,13 @@ pub(crate) struct Lane {
     pub(crate) names: usize,
     /// The kernel forgot directories while tasks ran.
     pub(crate) forgotten: bool,
+    /// What the kernel was told since the lane was idle last, and of which it was told something else since; `None`: that was too much to
+    /// be kept.
+    pub(crate) past: Option<Vec<By>>,
+    /// The names of the lazily bound files of which the kernel was told, by the numbers of their bindings.
+    pub(crate) lazy: HashMap<Seq, Digest>,
+    /// What its tasks rest on, while that is as it was when it was last asked.
+    pub(crate) evidence: Option<Arc<Evidence>>,
 }
 
 impl Lane {

@@ -7,6 +7,7 @@ use crate::answer::{
     Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken, shown_ino,
 };
 use crate::cache::Cache;
+use crate::evidence::By;
 use crate::lane::{Lane, Told};
 use crate::node::{Body, DirShown, FileData, Node, NodeId, NodeShape, Nodes, ROOT};
 use crate::view::{Applied, Gap, Known, View};
@@ -193,6 +194,9 @@ impl Lanes {
             return false;
         }
         let (view, version) = (found.view, found.version);
+        if found.past.as_ref().is_none_or(|past| !past.is_empty()) {
+            (found.past, found.evidence) = (Some(Vec::new()), None);
+        }
         if std::mem::take(&mut found.forgotten) {
             self.sweep(lane);
         }
@@ -248,7 +252,12 @@ impl Lanes {
                 Lookup::Denied => self.denied(number, path),
                 shown => shown,
             },
-            Known::Unlisted(listing) => self.show_unlisted(parent, name, listing),
+            Known::Unlisted(listing) => {
+                if let Some(above) = path.parent().and_then(|above| view.get(&above)).cloned() {
+                    self.rest_on(parent, &above);
+                }
+                self.show_unlisted(parent, name, listing)
+            }
             Known::NeedsListing(digest) => Lookup::NeedsListing(number, digest),
             Known::Unknown => Lookup::Fault(Fault { lane: number, view: view_id, task, path }),
         }
@@ -294,6 +303,7 @@ impl Lanes {
         let Some(bound) = view.get(&path) else {
             return Names::Fault(Fault { lane: number, view: lane.view, task: lane.tasks[0], path });
         };
+        let bound = bound.clone();
         let (attr, digest) = match &bound.binding {
             Binding::Directory { attr, listing: Some(digest), .. } => (*attr, *digest),
             Binding::Directory { listing: None, .. } => return Names::Unlistable { lane: number, path },
@@ -302,6 +312,7 @@ impl Lanes {
         let above = path.parent().and_then(|parent| view.get(&parent)).and_then(|above| above.binding.attr()).copied();
         let Some(listing) = self.listings.get(&digest) else { return Names::NeedsListing(number, digest) };
         self.nodes.dir_mut(node).expect("found above").listed.add(digest);
+        self.rest_on(node, &bound);
         let ino = self.ino(&attr);
         let parent_ino = above.map_or(ino, |above| self.ino(&above));
         Names::Found { listing, ino, parent_ino, ino_mark: shown_ino(attr.ino, ino) }
@@ -323,16 +334,18 @@ impl Lanes {
     }
 
     /// The `user.` attributes of `node`.
-    pub fn xattrs(&self, node: NodeId) -> Option<Vec<Xattr>> {
+    pub fn xattrs(&mut self, node: NodeId) -> Option<Vec<Xattr>> {
         match self.nodes.get(node)? {
             Node::File(file) => match &file.data.body {
                 Body::File { xattrs, .. } => Some(xattrs.clone()),
                 Body::Symlink { .. } | Body::Special => Some(Vec::new()),
             },
-            Node::Dir(dir) => match &self.view_of(dir.lane)?.get(&dir.path)?.binding {
-                Binding::Directory { xattrs, .. } => Some(xattrs.clone()),
-                _ => None,
-            },
+            Node::Dir(dir) => {
+                let bound = self.view_of(dir.lane)?.get(&dir.path)?.clone();
+                let Binding::Directory { xattrs, .. } = &bound.binding else { return None };
+                self.rest_on(node, &bound);
+                Some(xattrs.clone())
+            }
         }
     }
 
@@ -346,7 +359,7 @@ impl Lanes {
     pub fn base_of(&self, lane: LaneNumber, path: &TreePath) -> Option<Base> {
         match self.told(lane, path) {
             Some(Told::Absent { .. }) => return Some(Base::Absent),
-            Some(Told::Node { seq, .. } | Told::Refused { seq }) => return Some(Base::Bound(seq)),
+            Some(Told::Node { by, .. } | Told::Refused { by }) => return Some(Base::Bound(by.seq)),
             None => {}
         }
         match self.view_of(lane)?.known(path, |digest| self.listings.peek(digest).cloned()) {
@@ -361,11 +374,11 @@ impl Lanes {
     pub fn binding_of(&self, lane: LaneNumber, path: &TreePath) -> Option<Arc<Bound>> {
         let bound = self.view_of(lane).and_then(|view| view.get(path)).cloned();
         // A fault's answer can have replaced the binding since the task was told.
-        if let Some(Told::Node { node, seq }) = self.told(lane, path)
-            && bound.as_ref().is_none_or(|bound| bound.seq != seq)
+        if let Some(Told::Node { node, by }) = self.told(lane, path)
+            && bound.as_ref().is_none_or(|bound| bound.seq != by.seq)
             && let Some(file) = self.nodes.file(node)
         {
-            return Some(Arc::new(Bound { path: path.clone(), seq, binding: file.data.binding() }));
+            return Some(Arc::new(Bound { path: path.clone(), seq: by.seq, binding: file.data.binding() }));
         }
         bound
     }
@@ -401,8 +414,8 @@ impl Lanes {
     fn told(&self, lane: LaneNumber, path: &TreePath) -> Option<Told> {
         let lane = self.lanes.get(&lane)?;
         let Some(parent) = path.parent() else {
-            let shown = self.nodes.dir(lane.root)?.shown?;
-            return Some(Told::Node { node: lane.root, seq: shown.seq });
+            let by = self.nodes.dir(lane.root)?.by?;
+            return Some(Told::Node { node: lane.root, by });
         };
         self.nodes.dir(*lane.dirs.get(&parent)?)?.told.get(path.name()).copied()
     }
@@ -439,6 +452,9 @@ impl Lanes {
             linked: HashMap::new(),
             names: 0,
             forgotten: false,
+            past: Some(Vec::new()),
+            lazy: HashMap::new(),
+            evidence: None,
         };
         self.lanes.insert(number, lane);
         number
@@ -458,14 +474,14 @@ impl Lanes {
 
     /// Answers a lookup by a binding, and records it.
     fn show(&mut self, number: LaneNumber, view: ViewId, parent: NodeId, name: &[u8], bound: &Bound) -> Lookup {
-        let seq = bound.seq;
+        let by = By::bound(bound);
         let (node, shape, attr) = match &bound.binding {
             Binding::Absent => {
-                self.tell(parent, name, Told::Absent { seq: Some(seq) });
+                self.tell(parent, name, Told::Absent { by: Some(by) });
                 return Lookup::Absent { keep: true };
             }
             Binding::Denied => {
-                self.tell(parent, name, Told::Refused { seq });
+                self.tell(parent, name, Told::Refused { by });
                 return Lookup::Denied;
             }
             Binding::Directory { attr, .. } => (self.directory_at(number, &bound.path), NodeShape::Directory, *attr),
@@ -482,11 +498,13 @@ impl Lanes {
             Some(Node::Dir(dir)) => {
                 dir.lookups += 1;
                 dir.show(DirShown::of(bound));
+                self.rest_on(node, bound);
             }
             Some(Node::File(file)) => file.lookups += 1,
             None => {}
         }
-        self.tell(parent, name, Told::Node { node, seq });
+        self.note_lazy(number, bound);
+        self.tell(parent, name, Told::Node { node, by });
         Lookup::Found(Shown { node, ino: self.ino(&attr), shape, attr })
     }
 
@@ -514,7 +532,7 @@ impl Lanes {
             return Lookup::Absent { keep: false };
         }
         dir.absences.add(listing);
-        self.tell(parent, name, Told::Absent { seq: None });
+        self.tell(parent, name, Told::Absent { by: None });
         Lookup::Absent { keep: true }
     }
 
@@ -542,7 +560,9 @@ impl Lanes {
             return Attributes::Fault(Fault { lane: dir.lane, view, task, path });
         };
         let Some(shown) = DirShown::of(bound) else { return Attributes::Stale };
+        let bound = bound.clone();
         self.nodes.dir_mut(node).expect("found above").show(Some(shown));
+        self.rest_on(node, &bound);
         let attr = shown.attr;
         Attributes::Found(Shown { node, ino: self.ino(&attr), shape, attr })
     }

@@ -9,6 +9,7 @@
 mod advance;
 mod answer;
 mod cache;
+mod evidence;
 mod lane;
 mod lanes;
 mod node;
@@ -19,6 +20,7 @@ pub use answer::{
     Attributes, Fault, Invalidation, LaneNumber, Limits, Lookup, Names, NoLane, Shown, Source, Taken, shown_ino,
 };
 pub use cache::Cache;
+pub use evidence::Evidence;
 pub use lanes::Lanes;
 pub use node::{NodeId, NodeShape, ROOT};
 pub use view::{Applied, Cursor, Gap, View};

@@ -6,6 +6,7 @@
 //! caches of a file is ever wrong. Directories have a node in each lane.
 
 use crate::answer::LaneNumber;
+use crate::evidence::By;
 use crate::lane::Told;
 use base::{Attr, Binding, Bound, Content, Digest, Seq, TreePath, ViewId, Xattr};
 use std::collections::HashMap;
@@ -144,6 +145,8 @@ pub(crate) struct DirNode {
     pub(crate) listed: Seen,
     /// The listings that proved absences to the kernel.
     pub(crate) absences: Seen,
+    /// The binding of the directory by which the kernel was last told of its attributes, names or absences.
+    pub(crate) by: Option<By>,
 }
 
 /// Which listings something was taken from.
@@ -274,6 +277,7 @@ impl Nodes {
             told: HashMap::new(),
             listed: Seen::Nothing,
             absences: Seen::Nothing,
+            by: None,
         };
         self.insert(Node::Dir(Box::new(dir)))
     }

@@ -34,6 +34,9 @@ impl Lanes {
             Some(held) => Some(std::mem::replace(held, told)),
             None => dir.told.insert(name.into(), told),
         };
+        if before != Some(told) {
+            self.held_before(number, before.and_then(|before| before.by()));
+        }
         match (before, told) {
             (None, _) => {
                 self.names += 1;
@@ -89,6 +92,7 @@ impl Lanes {
         let number = dir.lane;
         let Some(told) = dir.told.remove(name) else { return };
         self.names -= 1;
+        self.held_before(number, told.by());
         if let Some(lane) = self.lanes.get_mut(&number) {
             lane.names -= 1;
         }
@@ -107,9 +111,11 @@ impl Lanes {
             let told = std::mem::take(&mut dir.told);
             let unreferenced = dir.lookups == 0;
             self.names -= told.len();
-            if let Some(lane) = self.lanes.get_mut(&dir.lane) {
+            let (number, path, by) = (dir.lane, dir.path.clone(), dir.by.take());
+            self.held_before(number, by.into_iter().chain(told.values().filter_map(Told::by)));
+            if let Some(lane) = self.lanes.get_mut(&number) {
                 lane.names -= told.len();
-                lane.dirs.remove(&dir.path);
+                lane.dirs.remove(&path);
             }
             rest.extend(told.values().filter_map(|told| match told {
                 Told::Node { node, .. } => Some(*node),

@@ -3,7 +3,7 @@
 
 use base::delta::Base;
 use base::{
-    Attr, Binding, Bound, Content, Digest, Listing, ListingEntry, NodeKind, Seq, TaskId, Time, TreePath, Version,
+    Attr, Binding, Bound, Content, Digest, Listing, ListingEntry, Mark, NodeKind, Seq, TaskId, Time, TreePath, Version,
     ViewId, ViewUpdate,
 };
 use mirror::{Attributes, Invalidation, LaneNumber, Lanes, Limits, Lookup, Names, NodeId, NodeShape, ROOT};
@@ -233,6 +233,7 @@ impl World {
         if self.running.is_empty() {
             return;
         }
+        self.check_evidence(at % self.running.len(), None);
         let task = self.running.remove(at % self.running.len());
         self.lanes.release(task.lane, task.task);
         for lane in self.lanes.idle_lanes_to_drop() {
@@ -388,6 +389,28 @@ impl World {
         if list && matches!(got, Walk::Found(NodeShape::Directory, _)) {
             self.check_listing(at, node, path);
         }
+        self.check_evidence(at, Some((path, got == Walk::Absent)));
+    }
+
+    /// What a task rests on is what the client had, and has all that it has looked at.
+    fn check_evidence(&mut self, at: usize, walked: Option<(&TreePath, bool)>) {
+        let task = &self.running[at];
+        let evidence = self.lanes.evidence(task.lane).expect("it is not much");
+        let marks: HashMap<u64, Digest> = task.bound.values().map(|bound| (bound.seq.0, Mark::of(bound).0)).collect();
+        let checked = evidence.bindings.check(|seq| marks.get(&seq).copied().ok_or("not what it had"), "differs");
+        assert_eq!(checked, Ok(()), "after {walked:?}");
+        let Some((path, is_absent)) = walked else { return };
+        let numbers: BTreeSet<u64> = evidence.bindings.numbers().collect();
+        let rests_on = |path: &TreePath| task.bound.get(path).is_some_and(|bound| numbers.contains(&bound.seq.0));
+        let way = path.way().chain([path.clone()]).filter(|path| task.tree.contains_key(path));
+        // A client that closed a directory keeps what is in it, of which the task sees nothing.
+        let open = way.take_while(|path| !matches!(task.tree.get(path), Some(Thing::Secret)));
+        open.for_each(|path| assert!(rests_on(&path), "nothing is said of {path}"));
+        let above = path.parent().filter(|_| is_absent && self.is_directory(at, path.parent()));
+        assert!(
+            above.is_none_or(|above| rests_on(path) || rests_on(&above)),
+            "nothing is said of {path}, which is absent"
+        );
     }
 
     fn is_directory(&self, at: usize, path: Option<TreePath>) -> bool {

@@ -56,8 +56,7 @@ impl FetchError {
     pub fn errno(&self) -> i32 {
         match self {
             Self::Refused { errno, .. } => *errno,
-            Self::Wire(_) => UNANSWERED,
-            Self::Forged(_) => EIO,
+            Self::Wire(_) | Self::Forged(_) => UNANSWERED,
         }
     }
 }

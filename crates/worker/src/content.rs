@@ -1,11 +1,16 @@
 //! Where the mirror gets what it is asked for: from the store on this machine, else over the link to the hub.
 
+mod asked;
+
 use crate::backlog::Backlog;
-use crate::fuse::{Done, Fetch, FileSource};
+use crate::fuse::{Done, Fetch, FileSource, UNANSWERED};
+use asked::{Pieces, Refusals};
 use base::{
-    Binding, Bound, Content, Digest, EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath, ViewId,
+    Basis, Binding, Bound, Content, Digest, EAGER_FILE_BYTES_MAX, LAZY_PIECE_BYTES, Recipe, TaskId, Tenant, TreePath,
+    ViewId,
 };
 use bytes::Bytes;
+use mirror::Evidence;
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -20,8 +25,8 @@ use wire::fetch::{Asker, Askers, HUB_LIMIT};
 use wire::without;
 use wire::{FetchError, Fetcher, Joined, convert, lock, message};
 
-/// Most pieces of lazily bound files whose names are remembered.
-const PIECES_MAX: usize = 200_000;
+/// Most lazily bound files of which it is known how they are being read.
+const READERS_MAX: usize = 200_000;
 /// Most files whose pieces' offsets are kept at hand.
 const INDICES_MAX: usize = 4096;
 /// Of a lazily bound file, all of such a run is asked for when some of it is read: 1 MiB. Piece by piece, for who waits for one goes
@@ -51,7 +56,8 @@ pub struct Contents {
     expected: Arc<Expected>,
     runtime: Handle,
     fetcher: Mutex<Option<Fetcher>>,
-    pieces: Mutex<HashMap<(Digest, u64), Digest>>,
+    pieces: Mutex<Pieces>,
+    refusals: Mutex<Refusals>,
     readers: Mutex<HashMap<Digest, Reader>>,
     indices: Mutex<HashMap<Digest, Arc<RecipeIndex>>>,
     fetched: Arc<AtomicU64>,
@@ -79,7 +85,7 @@ impl Contents {
         store: Arc<BlockStore>,
         system: Arc<SystemFiles>,
     ) -> Arc<Self> {
-        let (fetcher, pieces, readers, indices, fetched, askers) = Default::default();
+        let (fetcher, pieces, refusals, readers, indices, fetched, askers) = Default::default();
         let runtime = Handle::current();
         let expected = Expected::new(system, store.clone(), tenant);
         Arc::new_cyclic(|myself| Self {
@@ -91,6 +97,7 @@ impl Contents {
             runtime,
             fetcher,
             pieces,
+            refusals,
             readers,
             indices,
             fetched,
@@ -145,7 +152,7 @@ impl Contents {
     }
 
     fn fetcher(&self) -> Result<Fetcher, Errno> {
-        lock(&self.fetcher).clone().ok_or(Errno::IO)
+        lock(&self.fetcher).clone().ok_or(UNANSWERED)
     }
 
     /// An object: from the store or over the link.
@@ -153,7 +160,26 @@ impl Contents {
         if let Ok(Some(bytes)) = self.store.get(self.tenant, &digest) {
             return Ok(Bytes::from(bytes));
         }
-        self.fetcher()?.object(digest).await.map_err(|error| errno(&error))
+        self.fetcher()?.object(digest).await.map_err(|error| self.refused(&digest.0, &error))
+    }
+
+    /// Notes that the client refused what has this name; returns what a task sees.
+    fn refused(&self, name: &[u8], error: &FetchError) -> Errno {
+        lock(&self.refusals).note(name, error);
+        Errno::from_raw_os_error(error.errno())
+    }
+
+    /// How often the client has refused something.
+    pub fn refusals(&self) -> u64 {
+        lock(&self.refusals).count()
+    }
+
+    /// What a result rests on of which this is the evidence, where there had been so many refusals when its task came; `None` if that is not
+    /// known any more.
+    pub fn basis(&self, evidence: &Evidence, refusals: u64) -> Option<Basis> {
+        let pieces = lock(&self.pieces).listed(&evidence.lazy);
+        let refused = lock(&self.refusals).since(refusals)?;
+        Some(Basis { bindings: evidence.bindings.clone(), pieces, refused })
     }
 
     fn read_block(&self, digest: &Digest, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
@@ -199,7 +225,7 @@ impl Contents {
                     let number = at / LAZY_PIECE_BYTES;
                     let within = at % LAZY_PIECE_BYTES;
                     let part = (LAZY_PIECE_BYTES - within).min(end - at);
-                    let block = *pieces.get(&(stamp, number))?;
+                    let block = pieces.get(&stamp, number)?;
                     parts.push(Part { block: Some(block), offset: within, len: part as usize });
                     at += part;
                 }
@@ -245,10 +271,10 @@ impl Contents {
         }
         for digest in missing {
             let fetcher = fetcher.clone();
-            needed.spawn(async move { fetcher.object(digest).await.map(drop) });
+            needed.spawn(async move { fetcher.object(digest).await.map(drop).map_err(|error| (digest, error)) });
         }
         while let Some(fetched) = needed.join_next().await {
-            fetched.map_err(|_| Errno::IO)?.map_err(|error| errno(&error))?;
+            fetched.map_err(|_| UNANSWERED)?.map_err(|(digest, error)| self.refused(&digest.0, &error))?;
         }
         Ok(())
     }
@@ -281,7 +307,7 @@ impl Contents {
             Err(_) => needed.join_next().await,
         };
         while let Some(one) = fetched {
-            one.map_err(|_| Errno::IO)??;
+            one.map_err(|_| UNANSWERED)??;
             fetched = needed.join_next().await;
         }
         Ok(())
@@ -333,7 +359,7 @@ impl Contents {
     /// Fetches the pieces of a range that are missing, each in a task of `fetching`.
     fn fetch_pieces(&self, stamp: Digest, range: Range<u64>, fetching: &mut JoinSet<Result<(), Errno>>) {
         for number in range.start / LAZY_PIECE_BYTES..range.end.div_ceil(LAZY_PIECE_BYTES) {
-            let known = lock(&self.pieces).get(&(stamp, number)).copied();
+            let known = lock(&self.pieces).get(&stamp, number);
             let is_here = known.is_some_and(|digest| self.store.contains(self.tenant, &digest));
             if let Some(contents) = self.myself.upgrade().filter(|_| !is_here) {
                 fetching.spawn(async move { contents.fetch_piece(stamp, number).await });
@@ -342,20 +368,16 @@ impl Contents {
     }
 
     async fn fetch_piece(&self, stamp: Digest, number: u64) -> Result<(), Errno> {
-        let found = self.fetcher()?.pieces(stamp, number, 1).await.map_err(|error| errno(&error))?;
-        let (digest, _) = found.first().ok_or(Errno::IO)?;
-        let mut pieces = lock(&self.pieces);
-        if pieces.len() > PIECES_MAX {
-            pieces.clear();
-        }
-        pieces.insert((stamp, number), *digest);
+        let found = self.fetcher()?.pieces(stamp, number, 1).await.map_err(|error| self.refused(&stamp.0, &error))?;
+        let (digest, _) = found.first().ok_or(UNANSWERED)?;
+        lock(&self.pieces).put(stamp, number, *digest);
         Ok(())
     }
 
     /// The bytes worth asking for ahead of a reader that reads `offset` to `end`: more, the longer it reads in order.
     fn ahead(&self, name: Digest, size: u64, offset: u64, end: u64) -> Range<u64> {
         let mut readers = lock(&self.readers);
-        if readers.len() > PIECES_MAX {
+        if readers.len() > READERS_MAX {
             readers.clear();
         }
         readers.entry(name).or_default().read(size, offset, end)
@@ -393,21 +415,17 @@ fn whole_runs(bytes: &Range<u64>, size: u64) -> Range<u64> {
     if bytes.is_empty() { start..start } else { start..bytes.end.next_multiple_of(RUN_BYTES).min(size) }
 }
 
-fn errno(error: &FetchError) -> Errno {
-    Errno::from_raw_os_error(error.errno())
-}
-
 impl Fetch for Contents {
     fn bind(&self, view: ViewId, task: TaskId, path: &TreePath, done: Done<Vec<Bound>>) {
-        let Ok(fetcher) = self.fetcher() else { return done(Err(Errno::IO)) };
+        let Ok(fetcher) = self.fetcher() else { return done(Err(UNANSWERED)) };
         let (path, store, tenant) = (path.clone(), self.store.clone(), self.tenant);
-        let Some(contents) = self.myself.upgrade() else { return done(Err(Errno::IO)) };
+        let Some(contents) = self.myself.upgrade() else { return done(Err(UNANSWERED)) };
         self.runtime.spawn(async move {
             let reply = match fetcher.bind(view, task, path.clone()).await {
                 Ok(reply) => reply,
                 Err(error) => {
                     tracing::debug!(%path, %error, "a path could not be bound");
-                    return done(Err(errno(&error)));
+                    return done(Err(contents.refused(path.as_bytes(), &error)));
                 }
             };
             for object in &reply.objects {
@@ -427,11 +445,8 @@ impl Fetch for Contents {
         if let Ok(Some(bytes)) = self.store.get(self.tenant, &digest) {
             return done(Ok(bytes));
         }
-        let Ok(fetcher) = self.fetcher() else { return done(Err(Errno::IO)) };
-        self.runtime.spawn(async move {
-            let fetched = fetcher.object(digest).await;
-            done(fetched.map(|bytes| bytes.to_vec()).map_err(|error| errno(&error)));
-        });
+        let Some(contents) = self.myself.upgrade() else { return done(Err(UNANSWERED)) };
+        self.runtime.spawn(async move { done(contents.object(digest).await.map(|bytes| bytes.to_vec())) });
     }
 
     fn read_now(&self, file: &FileSource, offset: u64, len: usize, out: &mut Vec<u8>) -> bool {
@@ -454,7 +469,7 @@ impl Fetch for Contents {
     }
 
     fn read(&self, file: &FileSource, offset: u64, len: usize, done: Done<Vec<u8>>) {
-        let Some(contents) = self.myself.upgrade() else { return done(Err(Errno::IO)) };
+        let Some(contents) = self.myself.upgrade() else { return done(Err(UNANSWERED)) };
         let file = file.clone();
         self.runtime.spawn(async move { done(contents.read_range(&file, offset, len).await) });
     }

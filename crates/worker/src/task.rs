@@ -21,6 +21,7 @@ use crate::scratch::Scratch;
 use crate::signatures::{Admitted, Claimed};
 use crate::streams::{InputItem, Streams, Terminal, feed_pipe};
 use crate::unconfirmed::Unconfirmed;
+use base::codec::Encode as _;
 use base::{ExitStatus, Stdin, TaskId, Time, TreePath, Usage};
 use std::collections::HashSet;
 use std::os::fd::OwnedFd;
@@ -141,7 +142,7 @@ async fn carry(
     let ready = ready(clients, joined, launch).map_err(Failed::before_begin)?;
     let Ready { client, request, claimed, _asker } = ready;
     let client = &client;
-    let fetched_before = client.contents.fetched_bytes();
+    let before = (client.contents.fetched_bytes(), client.contents.refusals());
     let started = start(clients, client, (&request, claimed), arrived).await;
     let (mut live, streams, started_at) = started.map_err(Failed::before_begin)?;
     let ended = live.attend(&request, streams, out, from_hub).await;
@@ -162,8 +163,8 @@ async fn carry(
         }
     };
     mark(&mut live.timeline, arrived, "result read");
-    let fetched_bytes = client.contents.fetched_bytes().saturating_sub(fetched_before);
-    let mut exited = Exited { fetched_bytes, ..live.told(&end, &made) };
+    let mut exited = live.told(&end, &made);
+    tell_basis(&mut exited, client, &live.lane, before);
     clients.signatures.sign(&live.admitted, &live.said, &mut exited);
     live.wind_up(request.task, clients.clone(), client.clone());
     send_result(clients, client, exited, made, out).await
@@ -239,6 +240,16 @@ async fn start(
         arrived,
     };
     Ok((live, streams, started_at))
+}
+
+/// Says what a result rests on, where so many bytes had been fetched and so much refused before its task. Nobody knows what it would have
+/// been where that is not known.
+fn tell_basis(exited: &mut Exited, client: &Client, lane: &LaneGuard, (bytes, refusals): (u64, u64)) {
+    exited.fetched_bytes = client.contents.fetched_bytes().saturating_sub(bytes);
+    match lane.evidence().and_then(|evidence| client.contents.basis(&evidence, refusals)) {
+        Some(basis) => exited.basis = basis.to_bytes().into(),
+        None => exited.is_unanswered = true,
+    }
 }
 
 /// Reads what a task that has ended left in all its upper layers.

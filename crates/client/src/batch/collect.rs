@@ -12,6 +12,7 @@ use crate::plan::write_rules;
 use crate::remote_ability;
 use crate::serve::{blocking, blocking_io};
 use crate::settle::{self, Trust, settle_ended};
+use crate::signatures::IsSigned;
 use crate::spool::Spool;
 use base::path::printable;
 use base::{Digest, Time};
@@ -234,7 +235,7 @@ async fn put_in_place(way: &Arc<Way>, ended: &Ended, result: LaunchResult, end: 
         None => match exited(&arrivals, at.first(), result.exited)? {
             Some(exited) => {
                 end.own = Some(exited.status().into());
-                if let Err(why) = check_signature(way, ended, &exited, &said, &result.worker)? {
+                if let Err(why) = check(way, ended, &exited, &said, &result.worker).await? {
                     end.how = How::NotCommitted(shortened(&format!("nothing committed: {why}")));
                     return Ok(true);
                 }
@@ -376,8 +377,8 @@ async fn commit(way: &Arc<Way>, ended: &Ended, exited: Exited, mut arrivals: Arr
     })
 }
 
-/// Whether this is what a worker says came of an instance. The inner error: why it is not.
-fn check_signature(
+/// Whether this is what a worker says came of an instance, and rests on what the instance was to be told. The inner error: why it is not.
+async fn check(
     way: &Way,
     ended: &Ended,
     exited: &Exited,
@@ -385,13 +386,21 @@ fn check_signature(
     worker: &str,
 ) -> Result<Result<(), String>, String> {
     let known = way.job.launched(ended.index, ended.number);
-    let (statement, node) = known.map_or((None, None), |known| (known.statement, known.worker));
+    let (statement, node) = known.as_ref().map_or((None, None), |known| (known.statement, known.worker));
     let link = way.daemon.link().ok_or("no hub is known")?;
     let version = way.joined.welcome.version;
     // Where an earlier version has not noted what was said with the launch, nothing can be checked.
     let signer = statement.map_or(Ok(None), |statement| Claim::of_result(exited, &statement, said, node).check());
     let node = statement.and(node);
-    Ok(link.signatures().accept(signer, (node, &printable(worker.as_bytes())), version))
+    match link.signatures().accept(signer, (node, &printable(worker.as_bytes())), version) {
+        Err(why) => Ok(Err(why)),
+        Ok(IsSigned(false)) => Ok(Ok(())),
+        // What an earlier daemon has said of its files nobody knows.
+        Ok(IsSigned(true)) => match known.and_then(|known| known.view.zip(known.version)) {
+            Some(((view, _), launched)) => Ok(way.daemon.server.check((&view, launched), exited).await),
+            None => Ok(Ok(())),
+        },
+    }
 }
 
 /// How what an instance saw is known, and when it was launched at the earliest.

@@ -12,7 +12,7 @@ use super::log::{End, Entry, How, Log, shortened};
 use super::order::Order;
 use crate::views::View;
 use crate::write_rules::WriteRules;
-use base::{BatchId, Digest, NodeId, Priority, TaskId, Time};
+use base::{BatchId, Digest, NodeId, Priority, TaskId, Time, Version};
 pub use launched::Launched;
 use state::State;
 use std::collections::BTreeSet;
@@ -231,9 +231,18 @@ impl Job {
 
     /// An instance is at this worker.
     pub fn placed(&self, index: u32, number: u32, worker: NodeId) {
+        self.note(index, number, |launched| launched.worker = Some(worker));
+    }
+
+    /// An instance is about to be launched with this version of its view.
+    pub fn launched_at(&self, index: u32, number: u32, version: Version) {
+        self.note(index, number, |launched| launched.version = Some(version));
+    }
+
+    fn note(&self, index: u32, number: u32, note: impl Fn(&mut Launched)) {
         let mut state = lock(&self.state);
         let of_task = state.launched.get_mut(&index).into_iter().flatten();
-        of_task.filter(|(other, _)| *other == number).for_each(|(_, launched)| launched.worker = Some(worker));
+        of_task.filter(|(other, _)| *other == number).for_each(|(_, launched)| note(launched));
     }
 
     /// An instance could not be told something. Nobody else is told so before this returns.
@@ -244,9 +253,7 @@ impl Job {
 
     /// The hub has what came of an instance.
     pub fn landed(&self, index: u32, number: u32) {
-        let mut state = lock(&self.state);
-        let of_task = state.launched.get_mut(&index).into_iter().flatten();
-        of_task.filter(|(other, _)| *other == number).for_each(|(_, launched)| launched.is_over = true);
+        self.note(index, number, |launched| launched.is_over = true);
     }
 
     /// A run of a task took too long.

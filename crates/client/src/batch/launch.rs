@@ -322,6 +322,7 @@ impl Run<'_> {
         };
         let ready = checked.ok_or("the client daemon failed")?.ready?;
         let seen = Seen::new(since, Some(ready.version()));
+        job.launched_at(index, number, ready.version());
         let (sender, receiver) = ready.take_off(daemon, joined, launch).await.map_err(|error| error.to_string())?;
         tokio::select! {
             biased;

@@ -11,6 +11,7 @@ mod elf;
 mod epoch;
 mod ledger;
 mod locales;
+mod marks;
 mod moved;
 mod saved;
 mod strides;

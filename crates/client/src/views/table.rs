@@ -4,14 +4,18 @@
 //! of
 //! 1.5 a path), which is not worth thousands of open descriptors.
 
+mod marks;
 mod moved;
+
+pub use marks::NotBound;
 
 use super::epoch::{Adopted, Epoch};
 use super::ledger::{Known, Ledger};
 use super::{PATHS_MAX, VIEW_BYTES_MAX};
 use crate::policy::{Access, FileFacts, Gate};
 use crate::snapshot::{BindError, Observed, Snapshot, Stamp, attr_of, look_at_mounts, stat_at};
-use base::{Attr, Binding, Bound, Seq, Time, TreePath, Version, ViewId, ViewUpdate};
+use base::{Attr, Binding, Bound, Seq, TreePath, Version, ViewId, ViewUpdate};
+use marks::Marks;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Bound::{Included, Unbounded};
@@ -94,6 +98,7 @@ pub(super) struct Table {
     sweeps: u32,
     fingerprint: Option<u64>,
     unsaved: bool,
+    marks: Marks,
 }
 
 impl Table {
@@ -281,7 +286,10 @@ impl Table {
     /// An answer that is not in the table, from which no sweep would tell that it has changed: who gets it drops it at its next step.
     fn unkept(&mut self, path: &TreePath, binding: Binding, ledger: &Ledger) -> Bound {
         self.drop_elsewhere(path, self.version + 1);
-        unbound(path, binding, ledger)
+        let bound = unbound(path, binding, ledger);
+        self.marks.begin(path, bound.seq, &bound.binding);
+        self.marks.end(bound.seq, self.version);
+        bound
     }
 
     /// The step from `from` to now; from nothing, if it is not known any more what `from` was.
@@ -385,7 +393,12 @@ impl Table {
         let before = self.entries.get(path);
         let (seq, version) = match before {
             Some(entry) if is_same(path, entry, &observed) => (entry.seq, entry.version),
-            _ => (ledger.enter(path, &observed), next),
+            _ => {
+                let seq = ledger.enter(path, &observed);
+                self.marks.begin(path, seq, &observed.binding);
+                before.into_iter().for_each(|before| self.marks.end(before.seq, next));
+                (seq, next)
+            }
         };
         if version == next {
             self.version = next;
@@ -453,6 +466,7 @@ impl Table {
 
     fn remove(&mut self, path: &TreePath, next: u64) {
         let Some(entry) = self.entries.remove(path) else { return };
+        self.marks.end(entry.seq, next);
         self.absent -= usize::from(entry.binding == Binding::Absent);
         self.bytes -= bytes_of(path, &entry.binding);
         self.unsaved = true;
@@ -472,6 +486,7 @@ impl Table {
 
     /// Forgets everything: a view that grew beyond its bound is learned anew.
     fn empty(&mut self) {
+        self.end_all(self.version + 1);
         self.entries.clear();
         self.dropped.clear();
         self.changed.clear();

@@ -262,6 +262,9 @@ pub struct Exited {
     /// The worker's seal, in place of a signature, if the launch had one for it.
     #[prost(bytes = "bytes", tag = "16")]
     pub seal: Bytes,
+    /// What it rests on: an encoded `base::Basis`.
+    #[prost(bytes = "bytes", tag = "17")]
+    pub basis: Bytes,
 }
 
 /// One step of a task's time line.

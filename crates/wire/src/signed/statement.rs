@@ -11,7 +11,7 @@ use std::sync::Mutex;
 
 /// Purposes, with the version of the list of fields: what is signed for one counts for no other.
 const LAUNCH: &[u8] = b"gleaner launch 1";
-const RESULT: &[u8] = b"gleaner result 1";
+const RESULT: &[u8] = b"gleaner result 2";
 /// Bytes of a node id, and of the number of a daemon's start.
 const NODE_BYTES: usize = 32;
 const INSTANCE_BYTES: usize = 8;
@@ -142,6 +142,7 @@ impl Statement {
             fetched_bytes,
             is_unanswered,
             left,
+            basis,
             // The changes name them.
             objects: _,
             // For people, and for guesses about the next launch; hubs leave them out.
@@ -161,6 +162,7 @@ impl Statement {
         out.list(skipped, |out, path| out.bytes(path));
         out.bool(*is_unanswered);
         out.list(left, |out, name| out.bytes(name.as_bytes()));
+        out.bytes(basis);
         Self(Digest::of(&out.0))
     }
 }

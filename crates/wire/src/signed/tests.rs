@@ -129,7 +129,7 @@ fn a_result_is_its_worker_s_and_its_launch_s() {
     assert_eq!(check(&passed), Ok(Some(key.node())), "what hubs leave out");
     assert_eq!(check(&result()), Ok(None));
 
-    let changes: [Changed<Exited>; 7] = [
+    let changes: [Changed<Exited>; 8] = [
         ("code", |exited| exited.code = 1),
         ("signal", |exited| exited.signal = 9),
         ("contents", |exited| exited.changes[0].digest[0] = 6),
@@ -137,6 +137,7 @@ fn a_result_is_its_worker_s_and_its_launch_s() {
         ("mode", |exited| exited.changes[0].attr.as_mut().unwrap().mode = 0o755),
         ("one change less", |exited| exited.changes.clear()),
         ("unanswered", |exited| exited.is_unanswered = true),
+        ("what it rests on", |exited| exited.basis = Bytes::from_static(b"x")),
     ];
     for (what, change) in changes {
         let mut exited = good.clone();
@@ -176,5 +177,5 @@ fn statements_are_as_they_were() {
     let statement = Statement::of_launch(&launched, Parties { client: key[0], hub: key[1] });
     let ended = Statement::of_result(&statement, &Streams::default(), &result());
     assert_eq!(statement.0.to_hex(), "13e5e6e496554210ebdb3a9d1aa13687452d8214f3c0839777a1c5a0c96fd6e9");
-    assert_eq!(ended.0.to_hex(), "92d71537b04de701d37902ce5fe0948d2ef6dbd0d3b66bc705395a23adb00657");
+    assert_eq!(ended.0.to_hex(), "c98894adc6d424da5a046bddadb3a30e157379e806d7dc6e41f434679005f4a6");
 }

@@ -16,7 +16,7 @@ mod protocol;
 mod serve;
 
 pub use device::detach_left_over;
-pub use fetch::{Done, Fetch, FileSource};
+pub use fetch::{Done, Fetch, FileSource, UNANSWERED};
 
 use base::codec::{Encode, Malformed};
 use base::delta::Base;
@@ -24,7 +24,7 @@ use base::{Bound, Digest, Listing, Recipe, TaskId, TreePath, Version, ViewId, Vi
 use device::MountHandle;
 pub use mirror::{Applied, Gap, Limits, NoLane};
 
-use mirror::{Invalidation, LaneNumber};
+use mirror::{Evidence, Invalidation, LaneNumber};
 use pending::{Key, LaneLog};
 use rustix::io::Errno;
 use serve::Shared;
@@ -363,6 +363,11 @@ impl LaneGuard {
         }
     }
 
+    /// What tasks of this lane rest on; `None` if that is not known any more.
+    pub fn evidence(&self) -> Option<Arc<Evidence>> {
+        self.mirror.shared.lanes().evidence(self.lane)
+    }
+
     /// Whether there was anything since this task took the lane that nobody could be asked, and that it may have wanted to know.
     pub fn is_unanswered(&self) -> bool {
         let pending = self.mirror.shared.pending();
@@ -428,7 +433,7 @@ fn decode_or_io<T: Encode>(digest: Digest, bytes: Result<Vec<u8>, Errno>) -> Res
         Ok(value) => Ok((value, bytes.len())),
         Err(error) => {
             tracing::warn!(%error, %digest, "a blob for the mirror is not what was asked for");
-            Err(Errno::IO)
+            Err(UNANSWERED)
         }
     }
 }

@@ -477,7 +477,8 @@ impl Shared {
                 let done = certainly(move |result: Result<Vec<Bound>, Errno>| {
                     let Some(me) = me.upgrade() else { return };
                     let is_answer = |bounds: &Vec<Bound>| bounds.iter().any(|bound| bound.path == path);
-                    let result = result.and_then(|bounds| if is_answer(&bounds) { Ok(bounds) } else { Err(Errno::IO) });
+                    let result =
+                        result.and_then(|bounds| if is_answer(&bounds) { Ok(bounds) } else { Err(UNANSWERED) });
                     if result.as_ref().is_ok_and(|bounds| me.note_xattrs(view, bounds)) {
                         // What asked waits until its task, which must start again, is killed.
                         return;

@@ -2,7 +2,7 @@
 
 use crate::views::View;
 use crate::write_rules::WriteRules;
-use base::{NodeId, Time};
+use base::{NodeId, Time, Version};
 use std::sync::Arc;
 use wire::signed::Statement;
 
@@ -13,6 +13,8 @@ pub struct Launched {
     pub since: Time,
     /// Of this daemon: what it saw is known as long as this is held, and what it may change.
     pub view: Option<(Arc<View>, WriteRules)>,
+    /// The version of the view with which it was launched, of this daemon.
+    pub version: Option<Version>,
     /// What was said with the launch, which the result's signature names; none: an earlier version has not noted that.
     pub statement: Option<Statement>,
     /// Who has it, if this daemon was told.
@@ -26,6 +28,6 @@ pub struct Launched {
 impl Launched {
     /// One of an earlier daemon.
     pub fn earlier(since: Time) -> Self {
-        Self { since, view: None, statement: None, worker: None, tainted: None, is_over: false }
+        Self { since, view: None, version: None, statement: None, worker: None, tainted: None, is_over: false }
     }
 }

@@ -1,0 +1,78 @@
+//! What the bindings of a view said, and until when: what results rest on is compared with that.
+
+use super::{Entry, Table};
+use base::{Binding, Listed, Mark, Seq, TreePath, Version};
+use std::collections::{HashMap, VecDeque};
+
+/// Bindings that are remembered after they are no more so.
+const PAST_MAX: usize = 262_144;
+
+/// Why a result is not one that rests on what its task was to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotBound {
+    /// There is no such binding.
+    #[error("it rests on a binding that was never made, or is long forgotten (number {})", .0.0)]
+    Unknown(Seq),
+    /// The binding was no more so when the task was launched.
+    #[error("it rests on a binding that was no more so when it was launched (number {})", .0.0)]
+    Past(Seq),
+    /// Others have the same numbers.
+    #[error("its worker was told something else of this machine's files")]
+    Differs,
+}
+
+/// The marks of a view's bindings, by their numbers.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Marks {
+    of: HashMap<u64, Marked>,
+    /// Those that are no more so, in the order in which they ceased to be.
+    past: VecDeque<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Marked {
+    mark: Mark,
+    /// The version of the view from which on it is no more so.
+    until: u64,
+}
+
+impl Marks {
+    /// A binding is so until further notice.
+    pub(super) fn begin(&mut self, path: &TreePath, seq: Seq, binding: &Binding) {
+        self.of.insert(seq.0, Marked { mark: Mark::of_parts(path, seq, binding), until: u64::MAX });
+    }
+
+    /// A binding is no more so from this version on.
+    pub(super) fn end(&mut self, seq: Seq, version: u64) {
+        let Some(marked) = self.of.get_mut(&seq.0) else { return };
+        marked.until = marked.until.min(version);
+        self.past.push_back(seq.0);
+        if self.past.len() > PAST_MAX
+            && let Some(oldest) = self.past.pop_front()
+        {
+            self.of.remove(&oldest);
+        }
+    }
+
+    /// What the binding with this number says, if it was so for a task that was launched with this version of the view.
+    fn find(&self, seq: Seq, launched: Version) -> Result<Mark, NotBound> {
+        let marked = self.of.get(&seq.0).ok_or(NotBound::Unknown(seq))?;
+        if marked.until > launched.0 { Ok(marked.mark) } else { Err(NotBound::Past(seq)) }
+    }
+}
+
+impl Table {
+    /// Whether these are bindings that a task was to be told which was launched with this version.
+    ///
+    /// # Errors
+    /// Which one is not.
+    pub fn check(&self, bindings: &Listed, launched: Version) -> Result<(), NotBound> {
+        let find = |number| self.marks.find(Seq(number), launched).map(|mark| mark.0);
+        bindings.check(find, NotBound::Differs)
+    }
+
+    /// All that is bound is no more so from this version on.
+    pub(super) fn end_all(&mut self, version: u64) {
+        self.entries.values().for_each(|Entry { seq, .. }| self.marks.end(*seq, version));
+    }
+}

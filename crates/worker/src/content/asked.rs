@@ -1,0 +1,115 @@
+//! What came of what was asked of a client, as far as results rest on it: which pieces its lazily bound files have, and what it refused.
+
+use base::{Digest, Listed};
+use std::collections::{HashMap, VecDeque};
+use wire::fetch::{FetchError, UNANSWERED};
+
+/// Most pieces of lazily bound files whose names are remembered: of 50 GB.
+const PIECES_MAX: usize = 200_000;
+/// Most refusals that are remembered: what runs while there are more of them has no result.
+const REFUSALS_MAX: usize = 10_000;
+
+/// The pieces of lazily bound files that were fetched: the names of their bytes.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    of: HashMap<Digest, HashMap<u64, Digest>>,
+    count: usize,
+}
+
+impl Pieces {
+    /// The name of the bytes of this piece of the file with this name.
+    pub(super) fn get(&self, file: &Digest, number: u64) -> Option<Digest> {
+        self.of.get(file)?.get(&number).copied()
+    }
+
+    /// A piece has come.
+    pub(super) fn put(&mut self, file: Digest, number: u64, bytes: Digest) {
+        if self.count >= PIECES_MAX {
+            *self = Self::default();
+        }
+        self.count += usize::from(self.of.entry(file).or_default().insert(number, bytes).is_none());
+    }
+
+    /// All that have come of these files.
+    pub(super) fn listed(&self, files: &[Digest]) -> Vec<(Digest, Listed)> {
+        let of = |file: &Digest| {
+            let pieces = self.of.get(file)?;
+            Some((*file, Listed::of(pieces.iter().map(|(number, bytes)| (*number, *bytes)).collect())))
+        };
+        files.iter().filter_map(of).collect()
+    }
+
+    #[cfg(test)]
+    pub(super) fn len(&self) -> usize {
+        self.count
+    }
+}
+
+/// What a client refused, for a reason that it said: paths that it did not bind, names of contents that it did not give.
+#[derive(Debug, Default)]
+pub(super) struct Refusals {
+    last: VecDeque<Vec<u8>>,
+    /// How many were before the first in `last`.
+    before: u64,
+}
+
+impl Refusals {
+    /// `name` could not be had. That nobody could be asked is no refusal.
+    pub(super) fn note(&mut self, name: &[u8], error: &FetchError) {
+        if error.errno() == UNANSWERED || self.last.back().is_some_and(|last| last == name) {
+            return;
+        }
+        if self.last.len() >= REFUSALS_MAX {
+            self.last.pop_front();
+            self.before += 1;
+        }
+        self.last.push_back(name.to_vec());
+    }
+
+    /// How many there were.
+    pub(super) fn count(&self) -> u64 {
+        self.before + self.last.len() as u64
+    }
+
+    /// Those that came when there had been so many, and since; `None` if they are not all known any more.
+    pub(super) fn since(&self, count: u64) -> Option<Vec<Vec<u8>>> {
+        // One that is said again and again is noted once.
+        let first = usize::try_from(count.saturating_sub(1).checked_sub(self.before)?).ok()?;
+        Some(self.last.iter().skip(first).cloned().collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals_are_known_since_a_moment_or_not_at_all() {
+        let refused = |errno| FetchError::Refused { message: "kept back".into(), errno };
+        let mut refusals = Refusals::default();
+        assert_eq!(refusals.since(refusals.count()), Some(Vec::new()));
+        refusals.note(b"/a", &refused(13));
+        refusals.note(b"/b", &refused(UNANSWERED));
+        let moment = refusals.count();
+        refusals.note(b"/a", &refused(13));
+        assert_eq!(refusals.since(moment), Some(vec![b"/a".to_vec()]), "the same was said again");
+        refusals.note(b"/c", &refused(5));
+        assert_eq!(refusals.since(moment), Some(vec![b"/a".to_vec(), b"/c".to_vec()]));
+        (0..REFUSALS_MAX).for_each(|number| refusals.note(number.to_string().as_bytes(), &refused(5)));
+        assert_eq!(refusals.since(moment), None);
+        assert_eq!(refusals.since(refusals.count()).map(|names| names.len()), Some(1));
+    }
+
+    #[test]
+    fn pieces_are_listed_by_file() {
+        let name = |number| Digest([number; 32]);
+        let mut pieces = Pieces::default();
+        pieces.put(name(1), 0, name(8));
+        pieces.put(name(1), 7, name(9));
+        pieces.put(name(1), 7, name(9));
+        pieces.put(name(2), 0, name(8));
+        assert_eq!((pieces.len(), pieces.get(&name(1), 7), pieces.get(&name(3), 7)), (3, Some(name(9)), None));
+        let listed = pieces.listed(&[name(3), name(1)]);
+        assert_eq!(listed, [(name(1), Listed::of(vec![(7, name(9)), (0, name(8))]))]);
+    }
+}
