@@ -7,9 +7,11 @@ use crate::error::{Context as _, Error, Result};
 use crate::pool::Pool;
 use crate::process::{Ended, Outcome, Run, wait_for};
 use crate::scenario::{self, END_BOUND, folder};
+use crate::scratch::copy_program;
 use rustix::process::{Pid, Signal, WaitOptions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -179,4 +181,88 @@ pub(super) fn asks(pool: &mut Pool) -> Result<Vec<String>> {
     }
     taken.stop()?;
     Ok(wrong)
+}
+
+/// The names of which the hub tells its worker something else, and why the results are refused.
+const TOLD: [(&str, &str); 6] = [
+    ("changed", "something else"),
+    ("hidden", "something else"),
+    ("refused", "refused what nobody here has refused"),
+    ("unsent", "refused what nobody here has refused"),
+    ("pieces", "other bytes"),
+    ("old", "no more so when it was launched"),
+];
+
+/// No result rests on anything but the client's files: where it may, the command runs here.
+pub(super) fn tells_of_other_files(pool: &mut Pool) -> Result<Vec<String>> {
+    let taken = Taken::start(pool, "between")?;
+    let token = taken.hub.said("token of a worker ").ok_or_else(|| Error::Product("no token of a worker".into()))?;
+    pool.add_worker(&token)?;
+    if wait_for(END_BOUND, || taken.hub.said("a worker is here")).is_none() {
+        return Ok(vec![format!("no worker came: {}", taken.hub.log())]);
+    }
+    let mut wrong = Vec::new();
+    let honest = Copied::new(pool, "honest", b"mine\n")?;
+    wrong.extend(honest.is_made(&taken, &["--no-local"])?);
+    for (name, why) in TOLD {
+        // Larger ones are bound lazily.
+        let text =
+            if name == "pieces" { b"pieces\n".repeat(1 << 20) } else { format!("the file {name}\n").into_bytes() };
+        let copied = Copied::new(pool, name, &text)?;
+        if name == "old" {
+            wrong.extend(copied.is_made(&taken, &["--no-local"])?);
+            copied.write(b"changed\n")?;
+        }
+        let outcome = copied.run(&taken, &["--no-local"])?;
+        let said = outcome.said();
+        if outcome.ended != Ended::Code(125) || !said.contains(why) || !said.contains("does not count") {
+            wrong.push(format!("{name}: {}, {said}", outcome.ended));
+        }
+        if copied.copy().is_ok() {
+            wrong.push(format!("{name}: something was committed"));
+        }
+        wrong.extend(copied.is_made(&taken, &[])?);
+    }
+    taken.stop()?;
+    Ok(wrong)
+}
+
+/// A folder with a file of this name and a shell that copies it, whose files no other command has used.
+struct Copied {
+    folder: PathBuf,
+    name: String,
+}
+
+impl Copied {
+    fn new(pool: &Pool, name: &str, text: &[u8]) -> Result<Self> {
+        let copied = Self { folder: folder(pool, &format!("copied-{name}"))?, name: name.to_owned() };
+        copy_program(Path::new("/bin/sh"), &copied.folder.join("sh"))?;
+        copied.write(text)?;
+        Ok(copied)
+    }
+
+    fn write(&self, text: &[u8]) -> Result<()> {
+        std::fs::write(self.folder.join(&self.name), text).context(|| "cannot write a file".to_owned())
+    }
+
+    fn copy(&self) -> std::io::Result<Vec<u8>> {
+        std::fs::read(self.folder.join("copy"))
+    }
+
+    /// Makes the copy, without a word: what was heard of a run elsewhere does not run here.
+    fn run(&self, taken: &Taken, options: &[&str]) -> Result<Outcome> {
+        let script = format!("cat {} > copy 2> /dev/null; exit 0", self.name);
+        let mut command = taken.client.remrun(&[options, &["./sh", "-c", &script]].concat());
+        command.current_dir(&self.folder);
+        Run::new(command).within(SILENCE_BOUND * 2).run()
+    }
+
+    /// What is wrong with the copy that it makes; removes it.
+    fn is_made(&self, taken: &Taken, options: &[&str]) -> Result<Option<String>> {
+        let outcome = self.run(taken, options)?;
+        let text = std::fs::read(self.folder.join(&self.name)).context(|| "cannot read a file".to_owned())?;
+        let is_right = outcome.ok() && self.copy().is_ok_and(|copy| copy == text);
+        let _ = std::fs::remove_file(self.folder.join("copy"));
+        Ok((!is_right).then(|| format!("{} with {options:?}: {}, {}", self.name, outcome.ended, outcome.said())))
+    }
 }

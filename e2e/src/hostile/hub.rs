@@ -4,7 +4,7 @@ use super::client::{launch, outcome, show_files};
 use super::failed;
 use super::worker::{ESCAPES, STOPPING, exited};
 use crate::error::{Error, Result};
-use base::Digest;
+use base::{Digest, NodeId};
 use bytes::Bytes;
 use std::time::Duration;
 use tokio::time::sleep;
@@ -62,26 +62,37 @@ pub(super) async fn run(manner: &str) -> Result<()> {
     let role = if manner == Manner::Commands { Role::Worker } else { Role::Client };
     let token = Token { hub: key.node(), addresses, secret: rand::random(), role };
     println!("token {token}");
+    let_in(listener, key.node(), move |connection, hello| async move {
+        match manner {
+            // `gleaner join`, before the worker itself.
+            Manner::Commands if hello.asks => {}
+            Manner::Commands => command(connection).await,
+            _ => serve(connection, manner).await,
+        }
+    })
+    .await;
+    Ok(())
+}
+
+/// Greets whoever comes to the hub of this name, and has `each` do what it does with it.
+pub(super) async fn let_in<F: Future<Output = ()> + Send + 'static>(
+    listener: Listener,
+    hub: NodeId,
+    each: impl Fn(Connection, Hello) -> F + Clone + Send + 'static,
+) {
     let guests = listener.guests();
     while let Some(attempt) = listener.accept().await {
-        let (guests, hub) = (guests.clone(), key.node());
+        let (guests, each) = (guests.clone(), each.clone());
         tokio::spawn(async move {
             let Ok(connection) = attempt.finish().await else { return };
             let Some(_vouched) = guests.vouch_for(&connection, CONNECTIONS_MAX) else { return };
             connection.allow_streams();
-            let (control, hello) = match greet(&connection, Bytes::copy_from_slice(&hub.0.0)).await {
-                Ok(control) => control,
-                Err(error) => return println!("a greeting: {error}"),
-            };
-            match manner {
-                // `gleaner join`, before the worker itself.
-                Manner::Commands if hello.asks => answer_pings(control).await,
-                Manner::Commands => drop(tokio::join!(answer_pings(control), command(connection))),
-                _ => drop(tokio::join!(answer_pings(control), serve(connection, manner))),
+            match greet(&connection, Bytes::copy_from_slice(&hub.0.0)).await {
+                Ok((control, hello)) => drop(tokio::join!(answer_pings(control), each(connection, hello))),
+                Err(error) => println!("a greeting: {error}"),
             }
         });
     }
-    Ok(())
 }
 
 async fn greet(connection: &Connection, hub: Bytes) -> Result<((Sender, Receiver), Hello)> {
@@ -139,18 +150,18 @@ async fn serve(connection: Connection, manner: Manner) {
     }
 }
 
-async fn finish(mut sender: Sender) {
+pub(super) async fn finish(mut sender: Sender) {
     sender.finish();
     sender.stopped().await;
 }
 
 /// What it says to whoever asks anything.
-fn status() -> String {
+pub(super) fn status() -> String {
     let worker = serde_json::json!({"name": ESCAPES, "state": ESCAPES, "cpus": 8, "platform": ESCAPES, "why": ESCAPES});
     serde_json::json!({"hub": ESCAPES, "workers": [worker]}).to_string()
 }
 
-fn offer() -> Offer {
+pub(super) fn offer() -> Offer {
     let name = format!("worker{ESCAPES}");
     Offer { share: 1_000, workers: 1, cpus: 8, is_free: true, name, trust: 1, ..Offer::default() }
 }

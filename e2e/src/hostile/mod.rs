@@ -2,10 +2,11 @@
 //!
 //! * [`worker`]: joins by a token and takes launches; [`silence`], [`lies`] and [`questions`] are what must hold meanwhile.
 //! * [`client`]: joins by a token and wants what is not its own; [`by_client`] is what must hold.
-//! * [`hub`]: prints a token, and has clients that use it; [`by_hub`] is what must hold.
+//! * [`hub`]: prints a token, and has clients that use it; [`by_hub`] is what must hold. [`between`]: one that has a worker, too.
 //!
 //! `e2e hostile worker TOKEN MANNER` is one by itself, against any pool. It prints a line for what it does and is told.
 
+mod between;
 mod by_client;
 mod by_hub;
 mod client;
@@ -56,6 +57,7 @@ const SCENARIOS: &[Scenario] = &[
     ("hostile/a hub that stops what nobody stopped", by_hub::stops),
     ("hostile/a hub that asks for what no task may read", by_hub::asks),
     ("hostile/a hub that forges launches, and sends them twice", by_hub::commands),
+    ("hostile/a hub that tells a worker of other files than its client's", by_hub::tells_of_other_files),
 ];
 
 /// What is done to a pool whose workers are other people's.
@@ -75,6 +77,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     let done = match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["worker", token, manner] => attack(worker::run(token, manner)),
         ["client", token, manner, word] => attack(client::run(token, manner, word)),
+        ["hub", "between"] => attack(between::run()),
         ["hub", manner] => attack(hub::run(manner)),
         _ => {
             Err(Error::Missing("usage: e2e hostile worker TOKEN MANNER | client TOKEN MANNER WORD | hub MANNER".into()))

@@ -1,7 +1,7 @@
 //! What came of what was asked of a client, as far as results rest on it: which pieces its lazily bound files have, and what it refused.
 
 use base::{Digest, Listed};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 use wire::fetch::{FetchError, UNANSWERED};
 
 /// Most pieces of lazily bound files whose names are remembered: of 50 GB.
@@ -48,34 +48,42 @@ impl Pieces {
 /// What a client refused, for a reason that it said: paths that it did not bind, names of contents that it did not give.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    last: VecDeque<Vec<u8>>,
-    /// How many were before the first in `last`.
-    before: u64,
+    /// How many there were.
+    count: u64,
+    /// The last of each name.
+    last: HashMap<Vec<u8>, u64>,
+    names: BTreeMap<u64, Vec<u8>>,
+    /// How many there had been after the last one that is forgotten.
+    forgotten: u64,
 }
 
 impl Refusals {
     /// `name` could not be had. That nobody could be asked is no refusal.
     pub(super) fn note(&mut self, name: &[u8], error: &FetchError) {
-        if error.errno() == UNANSWERED || self.last.back().is_some_and(|last| last == name) {
+        if error.errno() == UNANSWERED {
             return;
         }
-        if self.last.len() >= REFUSALS_MAX {
-            self.last.pop_front();
-            self.before += 1;
+        if let Some(before) = self.last.insert(name.to_vec(), self.count) {
+            self.names.remove(&before);
         }
-        self.last.push_back(name.to_vec());
+        self.names.insert(self.count, name.to_vec());
+        self.count += 1;
+        if self.names.len() > REFUSALS_MAX
+            && let Some((number, oldest)) = self.names.pop_first()
+        {
+            self.last.remove(&oldest);
+            self.forgotten = number + 1;
+        }
     }
 
     /// How many there were.
     pub(super) fn count(&self) -> u64 {
-        self.before + self.last.len() as u64
+        self.count
     }
 
-    /// Those that came when there had been so many, and since; `None` if they are not all known any more.
+    /// The names of those that came when there had been so many; `None` if they are not all known any more.
     pub(super) fn since(&self, count: u64) -> Option<Vec<Vec<u8>>> {
-        // One that is said again and again is noted once.
-        let first = usize::try_from(count.saturating_sub(1).checked_sub(self.before)?).ok()?;
-        Some(self.last.iter().skip(first).cloned().collect())
+        (self.forgotten <= count).then(|| self.names.range(count..).map(|(_, name)| name.clone()).collect())
     }
 }
 
@@ -94,10 +102,11 @@ mod tests {
         refusals.note(b"/a", &refused(13));
         assert_eq!(refusals.since(moment), Some(vec![b"/a".to_vec()]), "the same was said again");
         refusals.note(b"/c", &refused(5));
-        assert_eq!(refusals.since(moment), Some(vec![b"/a".to_vec(), b"/c".to_vec()]));
+        refusals.note(b"/a", &refused(13));
+        assert_eq!(refusals.since(moment), Some(vec![b"/c".to_vec(), b"/a".to_vec()]), "each once");
         (0..REFUSALS_MAX).for_each(|number| refusals.note(number.to_string().as_bytes(), &refused(5)));
         assert_eq!(refusals.since(moment), None);
-        assert_eq!(refusals.since(refusals.count()).map(|names| names.len()), Some(1));
+        assert_eq!(refusals.since(refusals.count()), Some(Vec::new()));
     }
 
     #[test]
