@@ -1,5 +1,6 @@
 //! What each parser reads, and what holds of it.
 
+mod basis;
 mod commits;
 mod disk;
 mod door;
@@ -32,6 +33,7 @@ pub const TARGETS: &[Target] = &[
     messages::WORK,
     messages::DELTA,
     commits::COMMIT,
+    basis::BASIS,
     files::RECIPE,
     files::LISTING,
     lanes::LANES,

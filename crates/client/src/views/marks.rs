@@ -20,3 +20,70 @@ impl View {
         Some(self.table.try_lock().ok()?.check(bindings, launched))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Views;
+    use super::super::closure::disk;
+    use super::super::tests::{key, launch, root_of, snapshot};
+    use super::*;
+    use crate::policy::Open;
+    use base::{Bound, Digest, Mark, Seq, Time};
+    use std::fs;
+
+    /// What a worker lists that was told this.
+    fn listed(bounds: &[&Bound]) -> Listed {
+        Listed::of(bounds.iter().map(|bound| (bound.seq.0, Mark::of(bound).0)).collect())
+    }
+
+    #[test]
+    fn a_binding_counts_while_it_is_so_and_for_who_was_launched_then() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = root_of(&folder).join(b"f");
+        fs::write(disk(&file), b"x").unwrap();
+        let views = Views::new(snapshot(), None);
+        let view = views.open(&key("/bin/x"), || vec![file.clone()]);
+        let first = views.sweep(&view, &launch(Version(0))).unwrap().update;
+        let of = |update: &base::ViewUpdate| update.set.iter().find(|bound| bound.path == file).unwrap().clone();
+        let before = of(&first);
+        let all: Vec<&Bound> = first.set.iter().collect();
+        assert_eq!(view.check(&listed(&all), first.version), Ok(()));
+        assert_eq!(view.check_now(&listed(&[]), first.version), Some(Ok(())));
+
+        fs::write(disk(&file), b"changed").unwrap();
+        let second = views.sweep(&view, &launch(Version(0))).unwrap().update;
+        let (now, old) = (of(&second), listed(&[&before]));
+        assert_eq!(view.check(&old, first.version), Ok(()), "it was launched before that");
+        assert_eq!(view.check(&old, second.version), Err(NotBound::Past(before.seq)), "it was not told of the change");
+        assert_eq!(view.check(&listed(&[&before, &now]), first.version), Ok(()), "it has asked again");
+
+        let unknown = Bound { seq: Seq(1 << 40), ..now.clone() };
+        assert_eq!(view.check(&listed(&[&unknown]), second.version), Err(NotBound::Unknown(unknown.seq)));
+        let forged = Bound { binding: before.binding.clone(), ..now.clone() };
+        assert_eq!(view.check(&listed(&[&forged]), second.version), Err(NotBound::Differs));
+        let other = Listed::of(vec![(now.seq.0, Digest::of(b"another"))]);
+        assert_eq!(view.check(&other, second.version), Err(NotBound::Differs));
+
+        // An answer that is in no step is so for who asks, and no longer.
+        let beneath = file.join(b"beneath");
+        let answer = views.fault(&view, &beneath, &Open, Time(0)).unwrap().bound;
+        assert_eq!(view.check(&listed(&[&answer]), second.version), Ok(()));
+        let third = views.sweep(&view, &launch(Version(0))).unwrap().update.version;
+        assert_eq!(view.check(&listed(&[&answer]), third), Err(NotBound::Past(answer.seq)));
+    }
+
+    #[test]
+    fn what_is_removed_is_past() {
+        let folder = tempfile::tempdir().unwrap();
+        let gone = root_of(&folder).join(b"gone");
+        fs::write(disk(&gone), b"x").unwrap();
+        let views = Views::new(snapshot(), None);
+        let view = views.open(&key("/bin/x"), || vec![gone.clone()]);
+        let first = views.sweep(&view, &launch(Version(0))).unwrap().update;
+        let bound = first.set.iter().find(|bound| bound.path == gone).unwrap();
+        fs::remove_file(disk(&gone)).unwrap();
+        let second = views.sweep(&view, &launch(Version(0))).unwrap().update.version;
+        assert_eq!(view.check(&listed(&[bound]), first.version), Ok(()));
+        assert_eq!(view.check(&listed(&[bound]), second), Err(NotBound::Past(bound.seq)));
+    }
+}
