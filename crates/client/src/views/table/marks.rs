@@ -27,6 +27,8 @@ pub(super) struct Marks {
     of: HashMap<u64, Marked>,
     /// Those that are no more so, in the order in which they ceased to be.
     past: VecDeque<u64>,
+    /// What was found right last, for a launch with this version, where the view was at this one.
+    right: Option<(Listed, Version, u64)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,9 +68,18 @@ impl Table {
     ///
     /// # Errors
     /// Which one is not.
-    pub fn check(&self, bindings: &Listed, launched: Version) -> Result<(), NotBound> {
+    pub fn check(&mut self, bindings: &Listed, launched: Version) -> Result<(), NotBound> {
+        let is_right = |(listed, at, version): &(Listed, Version, u64)| {
+            (*at, *version) == (launched, self.version) && listed == bindings
+        };
+        // Most commands change nothing that the next one of the kind uses.
+        if self.marks.right.as_ref().is_some_and(is_right) {
+            return Ok(());
+        }
         let find = |number| self.marks.find(Seq(number), launched).map(|mark| mark.0);
-        bindings.check(find, NotBound::Differs)
+        bindings.check(find, NotBound::Differs)?;
+        self.marks.right = Some((bindings.clone(), launched, self.version));
+        Ok(())
     }
 
     /// All that is bound is no more so from this version on.
