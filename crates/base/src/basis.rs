@@ -120,6 +120,11 @@ impl Listed {
         self.runs.iter().flat_map(|(first, count)| *first..*first + *count)
     }
 
+    /// How many numbers there are.
+    pub fn count(&self) -> u64 {
+        self.runs.iter().map(|(_, count)| count).sum()
+    }
+
     /// Whether each number stands for what `find` says.
     ///
     /// # Errors
@@ -203,8 +208,13 @@ pub struct Basis {
     pub bindings: Listed,
     /// The pieces that were there of lazily bound files, by the files' names: numbers of pieces, and the digests of their bytes.
     pub pieces: Vec<(Digest, Listed)>,
-    /// Paths that were not bound, and names of contents that were not given, for a reason that was said.
+    /// What was refused, for a reason that was said: see [`refusal`].
     pub refused: Vec<Vec<u8>>,
+}
+
+/// How it is listed that a path was not bound, or that contents of this name were not given: with the `errno` that a task saw.
+pub fn refusal(name: &[u8], errno: i32) -> Vec<u8> {
+    [&errno.to_le_bytes()[..], name].concat()
 }
 
 impl Encode for Basis {

@@ -506,10 +506,14 @@ impl<'a> Exchange<'a> {
         self.tell(InputKind::Settled(true)).await;
         self.to_task.finish();
         match (spool, self.exited.take()) {
-            (Ok(spool), Some(exited)) => match self.accept(&exited).await {
-                Ok(()) => Outcome::Ended(exited, Box::new(spool)),
-                Err(why) => Outcome::Lost(why),
-            },
+            (Ok(spool), Some(exited)) => {
+                let accepted = self.accept(&exited);
+                match self.session.hearing(Phase::AfterEnd, accepted, (requests, replies)).await {
+                    Ok(Ok(())) => Outcome::Ended(exited, Box::new(spool)),
+                    Ok(Err(why)) => Outcome::Lost(why),
+                    Err(ended) => ended,
+                }
+            }
             (Ok(_), None) => Outcome::Lost("the worker sent no result".into()),
             (Err(why), _) => Outcome::Lost(why),
         }

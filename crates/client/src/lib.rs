@@ -65,6 +65,7 @@ pub mod profile;
 pub mod program;
 pub mod pulse;
 mod race;
+mod read_ahead;
 pub mod recipes;
 pub mod record;
 pub mod remote_ability;

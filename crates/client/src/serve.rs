@@ -8,6 +8,7 @@ use crate::earlier::{Contents, Earlier, Outgoing};
 use crate::kept_back::KeptBack;
 use crate::link::Reach;
 use crate::policy::{Gate, Trust};
+use crate::read_ahead::read_ahead;
 use crate::shadow::Shadow;
 use crate::snapshot::{BindError, NotShown, ReadError, Snapshot};
 use crate::views::{View, Views, bindings, named_only};
@@ -17,7 +18,6 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tokio::sync::mpsc;
 use wire::fetch::UNANSWERED;
 use wire::message::{
     Answer, BindReply, BindRequest, ObjectReply, ObjectsRequest, OpenKind, PiecesRequest, digest_bytes,
@@ -39,8 +39,6 @@ const UNSENT_MAX: usize = 16_384;
 const UNSENT_FOR_A_READ: u32 = 4;
 /// Files named ahead whose contents go along, at most.
 const CONTENTS_AHEAD_MAX: usize = 64;
-/// Objects that wait for the link.
-const OBJECTS_AHEAD: usize = 16;
 /// Paths that are remembered of those that a task asked for, to be shown.
 const ASKED_MAX: usize = 1_000;
 /// Most pieces of a file in one answer.
@@ -56,6 +54,13 @@ pub struct Server {
     /// Contents that were asked for: who waits for them is not named.
     contents: AtomicU64,
     pub(crate) said: Mutex<Said>,
+}
+
+/// Bindings that are on their way over a connection.
+struct Told {
+    view: Arc<View>,
+    connection: u64,
+    bounds: Vec<Bound>,
 }
 
 /// A task that runs somewhere, as far as questions about files go.
@@ -276,18 +281,18 @@ impl Server {
 
     /// Answers one question on `sender`.
     pub async fn answer(self: Arc<Self>, question: OpenKind, mut sender: Sender) {
+        let mut told = None;
         let sent = match question {
             OpenKind::Bind(request) => {
                 let server = self.clone();
                 let bound = blocking(move || {
                     let mut called_off = Vec::new();
-                    let reply = server.bind(&request, &mut called_off);
-                    if !reply.error.is_empty() {
-                        server.note_refused(&request.path, reply.errno);
-                    }
-                    (reply, called_off)
+                    let (reply, told) = server.bind(&request, &mut called_off);
+                    server.note_refused(&request.path, &reply.error, reply.errno);
+                    (reply, told, called_off)
                 });
-                let (reply, called_off) = bound.await.unwrap_or_default();
+                let (reply, bound, called_off) = bound.await.unwrap_or_default();
+                told = bound;
                 // What a program says that was told of it must not be heard before it has ended.
                 self.await_end(&called_off).await;
                 sender.send(&reply).await
@@ -308,6 +313,8 @@ impl Server {
         if sent.is_ok() {
             sender.finish();
             sender.stopped().await;
+            // Not before it has arrived: a launch could overtake it that leaves this out.
+            told.into_iter().for_each(|told: Told| told.view.note_told(told.connection, &told.bounds));
         }
     }
 
@@ -350,8 +357,8 @@ impl Server {
     }
 
     /// `called_off` gets the tasks that are called off by this.
-    fn bind(&self, request: &BindRequest, called_off: &mut Vec<TaskId>) -> BindReply {
-        let refuse = |error: String, errno| BindReply { error, errno, ..BindReply::default() };
+    fn bind(&self, request: &BindRequest, called_off: &mut Vec<TaskId>) -> (BindReply, Option<Told>) {
+        let refuse = |error: String, errno| (BindReply { error, errno, ..BindReply::default() }, None);
         let task = convert::task(&request.task).ok().and_then(|task| self.running(task, ViewId(request.view)));
         // It has ended, or it is of the daemon before this one, and does not know that.
         let Some(task) = task else { return refuse("the task has ended".into(), UNANSWERED) };
@@ -391,7 +398,6 @@ impl Server {
         let unsent = self.unsent_of(&task, bounds.iter().filter(|bound| is_ahead.contains(&bound.path)));
         let uses = |path: &TreePath| bounds.iter().any(|bound| bound.path == *path);
         self.call_off_who_uses(task.view.id(), (uses, &asked_for), called_off);
-        task.view.note_told(task.connection, &bounds);
         let bytes_max = match (faulted.brings, task.reach.near) {
             (false, _) => FAULT_BYTES,
             (true, false) => FAULT_BYTES_FAR,
@@ -403,11 +409,12 @@ impl Server {
             &|digest| named.contains(digest) || unsent.contains(digest) || self.hub_has(digest),
             bytes_max,
         );
-        BindReply {
+        let reply = BindReply {
             bounds: bounds.iter().map(Into::into).collect(),
             objects: Outgoing::pack_all(self.outgoing_with(task.reach, bounds.iter(), objects)).collect(),
             ..BindReply::default()
-        }
+        };
+        (reply, Some(Told { view: task.view.clone(), connection: task.connection, bounds }))
     }
 
     /// The contents of these files, which come next in the order of their folders, that do not go along with them: those of all, until
@@ -458,9 +465,7 @@ impl Server {
         });
         while let Some(reply) = arriving.recv().await {
             let sent = Digest::from_slice(&reply.digest).filter(|_| reply.error.is_empty());
-            if !reply.error.is_empty() {
-                self.note_refused(&reply.digest, reply.errno);
-            }
+            self.note_refused(&reply.digest, &reply.error, reply.errno);
             sender.answer_object(reply).await?;
             self.note_content();
             self.note_sent(sent);
@@ -537,7 +542,7 @@ impl Server {
         if let Some(path) = kept_back.first().cloned()
             && !self.keep_back(&stamp, kept_back).await
         {
-            self.note_refused(&stamp.0, EACCES);
+            self.note_refused(&stamp.0, "it is kept back", EACCES);
             return sender.send(&ObjectReply { errno: EACCES, ..refuse(format!("{path} is kept back")) }).await;
         }
         let Some(task) = self.wants_contents(&request.task) else {
@@ -560,9 +565,7 @@ impl Server {
         });
         while let Some(reply) = arriving.recv().await {
             let is_last = !reply.error.is_empty();
-            if is_last {
-                self.note_refused(&reply.digest, reply.errno);
-            }
+            self.note_refused(&reply.digest, &reply.error, reply.errno);
             sender.answer_object(reply).await?;
             self.note_content();
             if is_last {
@@ -571,20 +574,6 @@ impl Server {
         }
         Ok(())
     }
-}
-
-/// Reads one thing after the other where it may block, ahead of the link but not far, until `read` has no more.
-fn read_ahead<Name: Send + 'static>(
-    names: impl IntoIterator<Item = Name, IntoIter: Send> + Send + 'static,
-    mut read: impl FnMut(Name) -> Option<ObjectReply> + Send + 'static,
-) -> mpsc::Receiver<ObjectReply> {
-    let (found, arriving) = mpsc::channel(OBJECTS_AHEAD);
-    tokio::task::spawn_blocking(move || {
-        let replies = names.into_iter().map_while(&mut read);
-        // Nobody listens any more: enough.
-        let _ = replies.map(|reply| found.blocking_send(reply)).find(Result::is_err);
-    });
-    arriving
 }
 
 /// Runs file-system work where it may block; that it panicked is one error more.

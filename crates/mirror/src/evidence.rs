@@ -56,11 +56,12 @@ impl Lanes {
 
     /// Notes by which binding of the directory the kernel is told of its attributes or names.
     pub(crate) fn rest_on(&mut self, node: NodeId, bound: &Bound) {
-        let Some(dir) = self.nodes.dir_mut(node) else { return };
-        if dir.by.is_some_and(|by| by.seq == bound.seq) {
+        let (Some(dir), by) = (self.nodes.dir_mut(node), By::bound(bound)) else { return };
+        // Not by its number alone: what was dropped may come again as something else.
+        if dir.by == Some(by) {
             return;
         }
-        let (number, before) = (dir.lane, dir.by.replace(By::bound(bound)));
+        let (number, before) = (dir.lane, dir.by.replace(by));
         self.held_before(number, before);
     }
 

@@ -307,7 +307,10 @@ impl Lanes {
         let (attr, digest) = match &bound.binding {
             Binding::Directory { attr, listing: Some(digest), .. } => (*attr, *digest),
             Binding::Directory { listing: None, .. } => return Names::Unlistable { lane: number, path },
-            _ => return Names::Stale,
+            _ => {
+                self.rest_on(node, &bound);
+                return Names::Stale;
+            }
         };
         let above = path.parent().and_then(|parent| view.get(&parent)).and_then(|above| above.binding.attr()).copied();
         let Some(listing) = self.listings.get(&digest) else { return Names::NeedsListing(number, digest) };
@@ -373,14 +376,16 @@ impl Lanes {
     /// The binding by which a task in `lane` saw `path`; `None` if it is not bound, be it known to be absent.
     pub fn binding_of(&self, lane: LaneNumber, path: &TreePath) -> Option<Arc<Bound>> {
         let bound = self.view_of(lane).and_then(|view| view.get(path)).cloned();
-        // A fault's answer can have replaced the binding since the task was told.
-        if let Some(Told::Node { node, by }) = self.told(lane, path)
-            && bound.as_ref().is_none_or(|bound| bound.seq != by.seq)
-            && let Some(file) = self.nodes.file(node)
-        {
-            return Some(Arc::new(Bound { path: path.clone(), seq: by.seq, binding: file.data.binding() }));
+        let is_told = |by: By| bound.as_ref().is_some_and(|bound| By::bound(bound) == by);
+        // An answer can have replaced the binding since the task was told.
+        match self.told(lane, path) {
+            Some(Told::Node { node, by }) if !is_told(by) => match self.nodes.file(node) {
+                Some(file) => Some(Arc::new(Bound { path: path.clone(), seq: by.seq, binding: file.data.binding() })),
+                None => bound,
+            },
+            Some(Told::Absent { .. }) => bound.filter(|bound| bound.binding == Binding::Absent),
+            _ => bound,
         }
-        bound
     }
 
     /// Panics if what is kept does not fit together. For tests.
@@ -559,10 +564,10 @@ impl Lanes {
             let (view, task, path) = (lane.view, lane.tasks[0], dir.path.clone());
             return Attributes::Fault(Fault { lane: dir.lane, view, task, path });
         };
-        let Some(shown) = DirShown::of(bound) else { return Attributes::Stale };
         let bound = bound.clone();
-        self.nodes.dir_mut(node).expect("found above").show(Some(shown));
         self.rest_on(node, &bound);
+        let Some(shown) = DirShown::of(&bound) else { return Attributes::Stale };
+        self.nodes.dir_mut(node).expect("found above").show(Some(shown));
         let attr = shown.attr;
         Attributes::Found(Shown { node, ino: self.ino(&attr), shape, attr })
     }

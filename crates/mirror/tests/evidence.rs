@@ -1,7 +1,7 @@
 //! What the tasks of a lane rest on, over its life.
 
-use base::{Attr, Binding, Bound, Content, Digest, Seq, TaskId, TreePath, Version, ViewId, ViewUpdate};
-use mirror::{LaneNumber, Lanes, Limits, Lookup, NodeId, ROOT};
+use base::{Attr, Binding, Bound, Content, Digest, Mark, Seq, TaskId, TreePath, Version, ViewId, ViewUpdate};
+use mirror::{Attributes, LaneNumber, Lanes, Limits, Lookup, NodeId, ROOT};
 
 const VIEW: ViewId = ViewId(1);
 const LAZY: Digest = Digest([7; 32]);
@@ -55,4 +55,24 @@ fn what_a_task_was_told_first_is_not_forgotten_while_it_runs() {
     assert_eq!(world.rests_on(lane), (vec![1], vec![]), "it was told to forget what has changed");
     assert!(matches!(world.0.lookup(node, b"a"), Lookup::Found(_)));
     assert_eq!(world.rests_on(lane), (vec![1, 12], vec![]));
+}
+
+/// Who passes on the client's words says that a directory was dropped, and then that it is something else under the same number.
+#[test]
+fn a_number_that_stood_for_something_else_is_seen() {
+    let directory = |mode| Binding::Directory { attr: Attr { mode, ..Attr::default() }, listing: None, xattrs: vec![] };
+    let honest = [bound("/", 1, directory(0o755)), bound("/d", 2, directory(0o755))];
+    let mut world = World(Lanes::new(Limits::default()));
+    let (lane, node) = world.take(0, 1, honest.to_vec());
+    let Lookup::Found(shown) = world.0.lookup(node, b"d") else { panic!("it is there") };
+    let marks =
+        |seq: u64| honest.iter().find(|bound| bound.seq.0 == seq).map(|bound| Mark::of(bound).0).ok_or("unknown");
+    let check = |world: &mut World| world.0.evidence(lane).expect("it is not much").bindings.check(marks, "differs");
+    assert_eq!(check(&mut world), Ok(()));
+    let drop = vec![honest[1].path.clone()];
+    let step = ViewUpdate { view: VIEW, base: Version(1), version: Version(1), set: Vec::new(), drop };
+    world.0.apply(&step).expect("it leads nowhere");
+    world.0.learn(VIEW, vec![bound("/d", 2, directory(0o700))], Version(1));
+    assert!(matches!(world.0.attributes(shown.node), Attributes::Found(shown) if shown.attr.mode == 0o700));
+    assert_eq!(check(&mut world), Err("differs"));
 }

@@ -14,6 +14,7 @@ use crate::serve::{blocking, blocking_io};
 use crate::settle::{self, Trust, settle_ended};
 use crate::signatures::IsSigned;
 use crate::spool::Spool;
+use crate::views::Seen;
 use base::path::printable;
 use base::{Digest, Time};
 use bytes::Bytes;
@@ -396,9 +397,11 @@ async fn check(
         Err(why) => Ok(Err(why)),
         Ok(IsSigned(false)) => Ok(Ok(())),
         // What an earlier daemon has said of its files nobody knows.
-        Ok(IsSigned(true)) => match known.and_then(|known| known.view.zip(known.version)) {
-            Some(((view, _), launched)) => Ok(way.daemon.server.check((&view, launched), exited).await),
-            None => Ok(Ok(())),
+        Ok(IsSigned(true)) => match known {
+            Some(Launched { view: Some((view, _)), version: Some(version), since, .. }) => {
+                Ok(way.daemon.server.check(&view, Seen::new(since, Some(version)), exited).await)
+            }
+            _ => Ok(Ok(())),
         },
     }
 }

@@ -80,7 +80,7 @@ impl Look<'_> {
 }
 
 /// The paths of one view.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub(super) struct Table {
     entries: BTreeMap<TreePath, Entry>,
     /// Paths that were learned and not yet looked at.
@@ -180,9 +180,22 @@ impl Table {
         self.pending.extend(news);
     }
 
+    /// The same paths, as they are now.
+    fn copy(&self) -> Self {
+        Self {
+            entries: self.entries.clone(),
+            dropped: self.dropped.clone(),
+            changed: self.changed.clone(),
+            marks: self.marks.present(),
+            pending: BTreeSet::new(),
+            unsaved: false,
+            ..*self
+        }
+    }
+
     /// A copy for a job, in which every path is what it was when the job's epoch began.
     pub fn in_epoch(&self, epoch: &Epoch, look: &Look<'_>) -> Self {
-        let mut copy = Self { pending: BTreeSet::new(), unsaved: false, ..self.clone() };
+        let mut copy = self.copy();
         let next = copy.version + 1;
         for path in self.entries.keys() {
             // It may have been dropped with the directory that it is in.

@@ -1,5 +1,6 @@
 //! What came of what was asked of a client, as far as results rest on it: which pieces its lazily bound files have, and what it refused.
 
+use base::basis::refusal;
 use base::{Digest, Listed};
 use std::collections::{BTreeMap, HashMap};
 use wire::fetch::{FetchError, UNANSWERED};
@@ -12,14 +13,22 @@ const REFUSALS_MAX: usize = 10_000;
 /// The pieces of lazily bound files that were fetched: the names of their bytes.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    of: HashMap<Digest, HashMap<u64, Digest>>,
+    of: HashMap<Digest, Of>,
     count: usize,
+}
+
+/// The pieces of one file.
+#[derive(Debug, Default)]
+struct Of {
+    last: HashMap<u64, Digest>,
+    /// What came in the place of something else before: tasks may have read either.
+    before: Vec<(u64, Digest)>,
 }
 
 impl Pieces {
     /// The name of the bytes of this piece of the file with this name.
     pub(super) fn get(&self, file: &Digest, number: u64) -> Option<Digest> {
-        self.of.get(file)?.get(&number).copied()
+        self.of.get(file)?.last.get(&number).copied()
     }
 
     /// A piece has come.
@@ -27,14 +36,18 @@ impl Pieces {
         if self.count >= PIECES_MAX {
             *self = Self::default();
         }
-        self.count += usize::from(self.of.entry(file).or_default().insert(number, bytes).is_none());
+        let of = self.of.entry(file).or_default();
+        let before = of.last.insert(number, bytes);
+        self.count += usize::from(before != Some(bytes));
+        of.before.extend(before.filter(|before| *before != bytes).map(|before| (number, before)));
     }
 
     /// All that have come of these files.
     pub(super) fn listed(&self, files: &[Digest]) -> Vec<(Digest, Listed)> {
         let of = |file: &Digest| {
-            let pieces = self.of.get(file)?;
-            Some((*file, Listed::of(pieces.iter().map(|(number, bytes)| (*number, *bytes)).collect())))
+            let Of { last, before } = self.of.get(file)?;
+            let all = last.iter().map(|(number, bytes)| (*number, *bytes)).chain(before.iter().copied());
+            Some((*file, Listed::of(all.collect())))
         };
         files.iter().filter_map(of).collect()
     }
@@ -45,7 +58,8 @@ impl Pieces {
     }
 }
 
-/// What a client refused, for a reason that it said: paths that it did not bind, names of contents that it did not give.
+/// What a client refused, for a reason that it said: paths that it did not bind, names of contents that it did not give, as
+/// [`base::basis::refusal`]s.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
     /// How many there were.
@@ -63,10 +77,11 @@ impl Refusals {
         if error.errno() == UNANSWERED {
             return;
         }
-        if let Some(before) = self.last.insert(name.to_vec(), self.count) {
+        let refusal = refusal(name, error.errno());
+        if let Some(before) = self.last.insert(refusal.clone(), self.count) {
             self.names.remove(&before);
         }
-        self.names.insert(self.count, name.to_vec());
+        self.names.insert(self.count, refusal);
         self.count += 1;
         if self.names.len() > REFUSALS_MAX
             && let Some((number, oldest)) = self.names.pop_first()
@@ -81,7 +96,7 @@ impl Refusals {
         self.count
     }
 
-    /// The names of those that came when there had been so many; `None` if they are not all known any more.
+    /// Those that came when there had been so many; `None` if they are not all known any more.
     pub(super) fn since(&self, count: u64) -> Option<Vec<Vec<u8>>> {
         (self.forgotten <= count).then(|| self.names.range(count..).map(|(_, name)| name.clone()).collect())
     }
@@ -100,10 +115,10 @@ mod tests {
         refusals.note(b"/b", &refused(UNANSWERED));
         let moment = refusals.count();
         refusals.note(b"/a", &refused(13));
-        assert_eq!(refusals.since(moment), Some(vec![b"/a".to_vec()]), "the same was said again");
-        refusals.note(b"/c", &refused(5));
+        assert_eq!(refusals.since(moment), Some(vec![refusal(b"/a", 13)]), "the same was said again");
+        refusals.note(b"/a", &refused(5));
         refusals.note(b"/a", &refused(13));
-        assert_eq!(refusals.since(moment), Some(vec![b"/c".to_vec(), b"/a".to_vec()]), "each once");
+        assert_eq!(refusals.since(moment), Some(vec![refusal(b"/a", 5), refusal(b"/a", 13)]), "each once");
         (0..REFUSALS_MAX).for_each(|number| refusals.note(number.to_string().as_bytes(), &refused(5)));
         assert_eq!(refusals.since(moment), None);
         assert_eq!(refusals.since(refusals.count()), Some(Vec::new()));
@@ -120,5 +135,9 @@ mod tests {
         assert_eq!((pieces.len(), pieces.get(&name(1), 7), pieces.get(&name(3), 7)), (3, Some(name(9)), None));
         let listed = pieces.listed(&[name(3), name(1)]);
         assert_eq!(listed, [(name(1), Listed::of(vec![(7, name(9)), (0, name(8))]))]);
+        pieces.put(name(2), 0, name(5));
+        pieces.put(name(2), 0, name(8));
+        let all = Listed::of(vec![(0, name(8)), (0, name(5))]);
+        assert_eq!(pieces.listed(&[name(2)]), [(name(2), all)], "what came meanwhile may have been read");
     }
 }

@@ -137,7 +137,10 @@ impl Pending {
     pub(super) fn wait(&mut self, mut call: Call, key: Key, lane: Option<LaneNumber>, now: Instant) -> Wait {
         // A request waits for a listing, a binding, and what replaced them meanwhile: more is going round in circles.
         if self.waiting.len() >= WAITING_MAX || call.waits >= 8 || self.stopping {
-            self.unanswered += 1;
+            match lane {
+                Some(lane) => self.logs.entry(lane).or_default().unanswered += 1,
+                None => self.unanswered += 1,
+            }
             return Wait::Refused;
         }
         if lane.is_some_and(|lane| self.logs.get(&lane).is_some_and(|log| log.is_late)) {

@@ -66,13 +66,13 @@ enum Need {
     Client(LaneNumber, TreePath),
 }
 
-/// Hands on an answer once; if it is dropped before, `EIO`.
+/// Hands on an answer once; if it is dropped before, that there is none.
 struct Answer<T>(Option<Done<T>>);
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
         if let Some(done) = self.0.take() {
-            done(Err(Errno::IO));
+            done(Err(UNANSWERED));
         }
     }
 }

@@ -5,7 +5,7 @@ use base::{Binding, Listed, Mark, Seq, TreePath, Version};
 use std::collections::{HashMap, VecDeque};
 
 /// Bindings that are remembered after they are no more so.
-const PAST_MAX: usize = 262_144;
+const PAST_MAX: usize = 1 << 20;
 
 /// Why a result is not one that rests on what its task was to be told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -54,6 +54,12 @@ impl Marks {
         {
             self.of.remove(&oldest);
         }
+    }
+
+    /// Those that are so, for a copy of the view as it is now.
+    pub(super) fn present(&self) -> Self {
+        let present = self.of.iter().filter(|(_, marked)| marked.until == u64::MAX);
+        Self { of: present.map(|(number, marked)| (*number, *marked)).collect(), ..Self::default() }
     }
 
     /// What the binding with this number says, if it was so for a task that was launched with this version of the view.
